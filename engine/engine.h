@@ -1,0 +1,193 @@
+// The one door to the engine: a model that is resident on this machine and answers requests.
+// The server sees nothing below this file.
+//
+// Threads: open() and load() are called once, by one thread; every other method by any thread.
+// The engine runs a thread of its own that schedules and samples, and pinned workers that compute.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/base/histogram.h"
+#include "engine/base/result.h"
+#include "engine/text/sampler.h"
+#include "engine/text/tokenizer.h"
+
+namespace lockstep {
+
+struct EngineOptions {
+  std::filesystem::path model;
+  uint32_t worker_count = 0;     // 0: one per physical core this process may use
+  uint32_t context_tokens = 0;   // most tokens (prompt and generated) of one sequence; 0: automatic
+  uint32_t sequence_count = 8;   // sequences in the running batch at most
+  uint32_t batch_tokens = 512;   // tokens of one pass at most
+  uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
+  std::string kv_format = "f16";  // "f16", "bf16" or "f32"
+  std::string instruction_set;    // a row of the kernel table; empty: the best this machine has
+};
+
+// What the model file says, for listings and logs.
+struct ModelInfo {
+  std::string name;          // general.name, or the file's name without its ending
+  std::string architecture;  // "llama"
+  std::string format;        // the format most of its weights have: "Q4_0"
+  uint64_t parameter_count = 0;
+  uint64_t file_bytes = 0;
+  int64_t file_seconds = 0;           // modification time, seconds since 1970
+  uint32_t vocabulary_size = 0;
+  uint32_t trained_context_tokens = 0;
+  uint32_t context_tokens = 0;   // most tokens of one sequence as served
+  std::string instruction_set;   // "avx512"
+  std::string arithmetic;        // the profile: "exact"
+  std::string kv_format;         // "f16"
+  std::string fingerprint;       // changes when answers may change: version, profile, model
+};
+
+enum class FinishReason {
+  kStop,       // an end token, a stop token or a stop string
+  kLength,     // max_tokens, or the context is full
+  kCancelled,  // cancel(), or the drain cut it off
+  kError,      // the model gave no usable numbers, or a bug ended this request alone
+};
+
+struct OutputToken {
+  TokenId token = 0;
+  std::string bytes;  // what it decodes to; may be half a character, empty for a skipped token
+  float logprob = 0;               // with logprobs asked for; of the raw logits
+  std::vector<TokenLogprob> top;   // the most likely, descending; as many as were asked for
+};
+
+// One step's news of a request.
+struct Output {
+  std::vector<OutputToken> prompt;  // once, first, with prompt_logprobs: every prompt token;
+                                    // the first one's logprob is NaN and its top empty
+  std::string text;                 // whole UTF-8 characters, none of them part of a stop string
+  std::vector<OutputToken> tokens;  // those whose text is in `text` or gave none; tokens that are
+                                    // wholly part of a stop string never come
+  std::optional<FinishReason> finish;  // set in the last Output of a request, and only there
+  std::string error;                   // with kError
+  uint32_t prompt_tokens = 0;          // totals so far, right in every Output
+  uint32_t generated_tokens = 0;
+};
+
+struct Request {
+  std::string id;                 // for the log
+  std::vector<TokenId> prompt;    // at least one token
+  SamplingParameters sampling;
+  uint32_t max_tokens = 16;       // 0: the prompt is only computed
+  uint32_t min_tokens = 0;        // before which end tokens and stop tokens cannot be sampled
+  bool ignore_eos = false;        // end tokens do not end it (they are not banned)
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_tokens;
+  bool skip_special_tokens = true;       // control tokens give no text
+  std::optional<uint32_t> logprobs;      // alternatives per generated token; 0: only its own
+  std::optional<uint32_t> prompt_logprobs;  // the same for prompt tokens
+  // Called by the engine's thread, in order; must not block. After the Output with `finish` it is
+  // destroyed and never called again.
+  std::function<void(Output&&)> on_output;
+};
+
+using RequestId = uint64_t;
+
+struct LoadProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+  double seconds = 0;  // since load() began; stands still when it has ended
+  bool ready = false;
+};
+
+// A snapshot of counters and gauges; taken without a lock that a step needs.
+struct EngineStatistics {
+  LoadProgress load;
+  uint64_t requests_running = 0;
+  uint64_t requests_waiting = 0;
+  uint64_t finished_stop = 0;
+  uint64_t finished_length = 0;
+  uint64_t finished_cancelled = 0;
+  uint64_t finished_error = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;
+  uint64_t kv_pages = 0;
+  uint64_t kv_pages_free = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  uint64_t steps = 0;
+  HistogramSnapshot time_to_first_token_seconds;
+  HistogramSnapshot inter_token_seconds;
+  HistogramSnapshot queue_seconds;
+  HistogramSnapshot step_seconds;
+  HistogramSnapshot step_tokens;     // tokens of a pass
+  HistogramSnapshot step_sequences;  // sequences of a pass
+};
+
+// One measurement of raw speed: no sampling, no text, nothing else running.
+struct MeasurementCase {
+  uint32_t depth_tokens = 0;      // already in the cache of each sequence
+  uint32_t prompt_tokens = 0;     // then given as a prompt, in passes of batch_tokens
+  uint32_t generated_tokens = 0;  // then computed one pass per token
+  uint32_t sequences = 1;         // side by side
+};
+struct Measurement {
+  double prompt_seconds = 0;
+  double generate_seconds = 0;
+};
+
+class Engine {
+ public:
+  // Reads and checks the model file's headers, makes the plan, reserves nothing yet. Fast.
+  static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
+
+  // Takes the memory, starts the workers, reads the weights. Once; blocks until ready.
+  Result<void> load();
+
+  // Ends everything that runs with kCancelled and joins all threads.
+  ~Engine();
+
+  const ModelInfo& model() const;
+  EngineStatistics statistics() const;
+
+  // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
+  // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
+  // loading, draining or full.
+  Result<RequestId> submit(Request request);
+
+  // Ends a request within one step, wherever it is; its last Output says kCancelled. An id that has
+  // already ended is ignored.
+  void cancel(RequestId id);
+
+  // No more submissions; returns when all requests have ended or `seconds` are over (then they are
+  // cancelled). Once drained, it stays so.
+  void drain(double seconds);
+
+  // Text. Any time after open().
+  const Tokenizer& tokenizer() const;
+  // The model's chat template over these variables (messages, tools, add_generation_prompt and what
+  // the caller adds; bos_token and eos_token come from the model). kInvalidInput with the line for
+  // an error of the template; also when the model has no template.
+  Result<std::string> render_chat(nlohmann::ordered_json variables) const;
+  bool has_chat_template() const;
+
+  // Only while no request is running; for `lockstepd bench`.
+  Result<Measurement> measure(const MeasurementCase& measurement);
+
+ private:
+  struct Parts;
+  explicit Engine(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// The metadata and tensors of a model file, for `lockstepd inspect`. Long arrays are cut to their
+// first elements and their length.
+Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path);
+
+}  // namespace lockstep

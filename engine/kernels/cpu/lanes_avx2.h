@@ -1,0 +1,114 @@
+// The small vector type that the kernels are written over: 16 lanes, one per row or element. This
+// one is a pair of ymm registers. The three lanes_*.h give the same bits for every operation.
+// Included by cpu/avx2.cpp alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+namespace {
+
+struct F32x16 {
+  __m256 low;   // lanes 0 to 7
+  __m256 high;  // lanes 8 to 15
+};
+
+inline F32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline F32x16 broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store(float* p, F32x16 a) {
+  _mm256_storeu_ps(p, a.low);
+  _mm256_storeu_ps(p + 8, a.high);
+}
+inline F32x16 add(F32x16 a, F32x16 b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+inline F32x16 sub(F32x16 a, F32x16 b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+inline F32x16 mul(F32x16 a, F32x16 b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+inline F32x16 div(F32x16 a, F32x16 b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+// a * b + c, rounded once.
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+// a > b ? a : b, lane by lane (b where either is NaN).
+inline F32x16 max(F32x16 a, F32x16 b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+// a < b ? a : b.
+inline F32x16 min(F32x16 a, F32x16 b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+inline F32x16 abs(F32x16 a) {
+  const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+  return {_mm256_and_ps(a.low, mask), _mm256_and_ps(a.high, mask)};
+}
+// Nearest integer, halves to even.
+inline F32x16 round(F32x16 a) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.low, kNearest), _mm256_round_ps(a.high, kNearest)};
+}
+// a * 2^n for integral n in [-126, 127], both factors normal.
+inline F32x16 scale_by_power(F32x16 a, F32x16 n) {
+  const __m256i bias = _mm256_set1_epi32(127);
+  const __m256i low = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.low), bias), 23);
+  const __m256i high = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.high), bias), 23);
+  return {_mm256_mul_ps(a.low, _mm256_castsi256_ps(low)),
+          _mm256_mul_ps(a.high, _mm256_castsi256_ps(high))};
+}
+inline F32x16 load_half(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+inline F32x16 load_bf16(const uint16_t* p) {
+  const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(low), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(high), 16))};
+}
+// Rounds to nearest even; for storing.
+inline void store_half(uint16_t* p, F32x16 a) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.low, kNearest));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.high, kNearest));
+}
+// The first `count` (0 to 8) lanes set, for masked loads and stores.
+inline __m256i first_lanes_mask(size_t count) {
+  const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), index);
+}
+// The first `count` (0 to 16) lanes; the others are zero. Reads and writes no further.
+inline F32x16 load_first(const float* p, size_t count) {
+  const size_t low = count < 8 ? count : 8;
+  return {_mm256_maskload_ps(p, first_lanes_mask(low)),
+          _mm256_maskload_ps(p + 8, first_lanes_mask(count - low))};
+}
+inline void store_first(float* p, F32x16 a, size_t count) {
+  const size_t low = count < 8 ? count : 8;
+  _mm256_maskstore_ps(p, first_lanes_mask(low), a.low);
+  _mm256_maskstore_ps(p + 8, first_lanes_mask(count - low), a.high);
+}
+// The lanes added pairwise: 8, then 4, 2, 1 apart.
+inline float sum_lanes(F32x16 a) {
+  const __m256 eight = _mm256_add_ps(a.low, a.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float max_lanes(F32x16 a) {
+  const __m256 eight = _mm256_max_ps(a.low, a.high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// The small vector type that the kernels are written over: 16 lanes, one per row or element. This
+// one is a zmm register. The three lanes_*.h give the same bits for every operation.
+// Included by cpu/avx512.cpp alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+namespace {
+
+struct F32x16 {
+  __m512 v;
+};
+
+inline F32x16 zero() { return {_mm512_setzero_ps()}; }
+inline F32x16 broadcast(float x) { return {_mm512_set1_ps(x)}; }
+inline F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
+inline F32x16 add(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline F32x16 sub(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline F32x16 mul(F32x16 a, F32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline F32x16 div(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+// a * b + c, rounded once.
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// a > b ? a : b, lane by lane (b where either is NaN).
+inline F32x16 max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
+// a < b ? a : b.
+inline F32x16 min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline F32x16 abs(F32x16 a) { return {_mm512_abs_ps(a.v)}; }
+// Nearest integer, halves to even.
+inline F32x16 round(F32x16 a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+// a * 2^n for integral n in [-126, 127], both factors normal.
+inline F32x16 scale_by_power(F32x16 a, F32x16 n) {
+  const __m512i exponent =
+      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
+  return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(exponent))};
+}
+inline F32x16 load_half(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline F32x16 load_bf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+// Rounds to nearest even; for storing.
+inline void store_half(uint16_t* p, F32x16 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+// The first `count` (0 to 16) lanes; the others are zero. Reads and writes no further.
+inline F32x16 load_first(const float* p, size_t count) {
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << count) - 1U), p)};
+}
+inline void store_first(float* p, F32x16 a, size_t count) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << count) - 1U), a.v);
+}
+// The lanes added pairwise: 8, then 4, 2, 1 apart.
+inline float sum_lanes(F32x16 a) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float max_lanes(F32x16 a) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+}  // namespace
+}  // namespace lockstep

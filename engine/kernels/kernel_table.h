@@ -1,0 +1,109 @@
+// The operations that one worker runs, as one table of functions per instruction set. Every row of
+// every table computes the same bits: the scalar row is the definition, and a vector lane owns an
+// output element, so that neither the width of the vectors, nor the number of tokens in a batch,
+// nor how rows are shared between workers changes the order of any sum.
+//
+// No function allocates, locks or throws. Pointers are 64-byte aligned unless said otherwise;
+// buffers do not overlap unless said otherwise.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "engine/kernels/activation.h"
+#include "engine/kernels/packed_matrix.h"
+
+namespace lockstep {
+
+// y[t][r] = sum over k of W[r][k] * x[t][k] for the rows r of panels [panel_begin, panel_end).
+// Order of operations, per element:
+//   kF32 activations: acc = fma(W[r][k], x[t][k], acc), k ascending, from 0.
+//   kQ8 activations:  per block of 32 the integer sum of products is exact; then
+//     Q4_0 Q5_0 Q8_0: acc = fma(float(isum), d * scale, acc)
+//     the other formats: stated beside each kernel in cpu/matmul.inl.h
+//   then  y = acc,  or acc + bias[r];  and with `accumulate`  y[t][r] + that.
+struct MatmulArguments {
+  PackedMatrix matrix;
+  size_t panel_begin = 0;
+  size_t panel_end = 0;
+  const std::byte* input = nullptr;  // token_count rows in activation_form(matrix.format)
+  size_t input_stride_bytes = 0;
+  size_t token_count = 0;
+  float* output = nullptr;  // y[t][r] is output[t * output_stride + r]
+  size_t output_stride = 0;
+  const float* bias = nullptr;  // matrix.rows values, or none
+  bool accumulate = false;
+};
+
+enum class KvFormat : uint8_t { kF32, kF16, kBf16 };
+inline constexpr size_t kPageTokens = 64;
+
+constexpr size_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
+// Elements of one page's keys of one KV head: [head_dimension][kPageTokens] (token fastest).
+constexpr size_t key_block_elements(size_t head_dimension) { return head_dimension * kPageTokens; }
+// ... and of its values: [kPageTokens][head_dimension rounded up to 16].
+constexpr size_t value_block_elements(size_t head_dimension) {
+  return kPageTokens * round_up<size_t>(head_dimension, 16);
+}
+
+// Attention of one token's query heads that share one KV head, over the first `context` tokens of
+// its sequence. Pages are taken in order; per page: scores of its (up to 64) tokens, each a fma
+// chain over the dimensions, times scale; running maximum and online softmax in f32; the values
+// added token after token. What lies beyond `context` in the last page is never read into a result.
+struct AttentionArguments {
+  KvFormat format = KvFormat::kF16;
+  size_t head_dimension = 0;       // any; at most kMaxHeadDimension
+  const std::byte* keys = nullptr;    // the block of page 0 of this layer and KV head
+  const std::byte* values = nullptr;
+  size_t page_stride_bytes = 0;       // from a page's block to the next page's, keys and values alike
+  const uint32_t* pages = nullptr;    // page numbers of the sequence, in order
+  size_t context = 0;                 // keys seen: the token's position + 1
+  const float* queries = nullptr;     // query_count rows of head_dimension floats; any alignment
+  size_t query_stride = 0;            // floats
+  size_t query_count = 0;             // at most kMaxQueryGroup
+  float scale = 0;
+  float* output = nullptr;            // as queries; any alignment
+  size_t output_stride = 0;
+};
+inline constexpr size_t kMaxHeadDimension = 512;
+inline constexpr size_t kMaxQueryGroup = 64;
+
+struct KernelTable {
+  std::string_view name;  // "scalar", "avx2", "avx512"
+
+  // One per Format, by its number.
+  std::array<void (*)(const MatmulArguments&), kFormatCount> matmul;
+
+  // Elements [begin, begin + count) of a row of `columns` into a kQ8 row. All are multiples of 32.
+  void (*quantize)(const float* values, size_t columns, size_t begin, size_t count, std::byte* row);
+
+  // out[i] = x[i] * (1 / sqrt(sum(x^2) / count + epsilon)) * weight[i]. The sum: per chunk of 32
+  // elements (the last may be shorter) 16 lanes, lane i = fma over elements i and i + 16 from 0,
+  // lanes added pairwise (8, 4, 2, 1 apart); chunk sums added in order. x and out may be the same.
+  // Any alignment.
+  void (*rms_norm)(const float* x, const float* weight, size_t count, float epsilon, float* out);
+
+  // out[i] = gate[i] / (1 + exp(-gate[i])) * up[i], with an exponential of ours (the same bits in
+  // every table). out may be gate. Any alignment.
+  void (*silu_multiply)(const float* gate, const float* up, size_t count, float* out);
+
+  void (*attend)(const AttentionArguments&);
+
+  // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
+  void (*append_kv)(KvFormat format, size_t head_dimension, size_t slot, const float* key,
+                    const float* value, std::byte* key_block, std::byte* value_block);
+};
+
+// All rows, slowest first. `kernel_table_names` for messages.
+std::span<const KernelTable* const> all_kernel_tables();
+bool machine_supports(const KernelTable& table);
+
+// The row called `name`, or the best that this machine supports if `name` is empty. Fails with
+// kInvalidInput for an unknown name and for one this machine lacks (naming what it lacks).
+Result<const KernelTable*> choose_kernel_table(std::string_view name);
+
+}  // namespace lockstep

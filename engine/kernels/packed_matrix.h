@@ -1,0 +1,42 @@
+// Weights as the kernels read them: rows in panels of 16, interleaved so that a vector lane owns a
+// row. No padding but for the rows of the last panel: exactly the file's bits per weight. One copy
+// serves prompts and generation, and every instruction set.
+//
+// A panel holds its 16 rows K-major, block after block:
+//   F32, F16, BF16   for each k: 16 values, row 0 to 15
+//   quantized        for each block of the format (32 or 256 elements) one tile: the bytes of the
+//                    16 rows' blocks rearranged, described beside each format in packed_matrix.cpp
+// Rows beyond the last are zero.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+
+inline constexpr size_t kPanelRows = 16;
+
+// A view of a packed matrix; whoever owns the arena owns the bytes. `panels` is 64-byte aligned.
+struct PackedMatrix {
+  Format format = Format::kF32;
+  size_t rows = 0;
+  size_t columns = 0;
+  const std::byte* panels = nullptr;
+
+  size_t panel_count() const { return (rows + kPanelRows - 1) / kPanelRows; }
+};
+
+// Bytes of one panel: kPanelRows * row_bytes(format, columns).
+size_t panel_bytes(Format format, size_t columns);
+
+// Packs one panel from `row_count` (1 to 16) consecutive rows as the file stores them.
+// `panel` gets panel_bytes().
+void pack_panel(Format format, size_t columns, const std::byte* rows, size_t row_count,
+                std::byte* panel);
+
+// Writes row `row` of the matrix as `columns` floats: the same values, bit for bit, as dequantizing
+// the row as the file stores it. For embedding rows and for tests.
+void unpack_row(const PackedMatrix& matrix, size_t row, float* values);
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// A GGUF model file (version 2 or 3, little endian), whole or split into -0000i-of-0000N parts:
+// its metadata and the directory of its tensors. Everything in it is untrusted: sizes are checked
+// before anything is allocated, extents against the file's size.
+// Source: the GGUF specification (ggml/docs/gguf.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+
+// An array of metadata. Numbers keep their own type widened to 64 bits.
+using GgufArray = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
+                               std::vector<std::string>, std::vector<bool>>;
+using GgufValue = std::variant<int64_t, uint64_t, double, bool, std::string, GgufArray>;
+
+struct GgufTensor {
+  std::string name;
+  Format format = Format::kF32;
+  std::vector<uint64_t> dimensions;  // fastest first, 1 to 4 of them, none zero
+  uint32_t part = 0;                 // which of the split files holds it
+  uint64_t offset = 0;               // from the start of that file, in bytes
+  uint64_t size_bytes = 0;
+
+  uint64_t columns() const { return dimensions[0]; }  // elements of a row
+  uint64_t rows() const;                              // product of the other dimensions
+};
+
+class GgufFile {
+ public:
+  // Reads and checks the headers of the file and, if it is the first of a split set, of all parts.
+  // Fails with kInvalidInput (naming file, field or tensor, and offset) or kMachineRefused.
+  static Result<GgufFile> open(const std::filesystem::path& path);
+
+  // The same over bytes in memory, for one part; for tests and fuzzing. `name` is used in messages.
+  static Result<GgufFile> parse(std::span<const std::byte> bytes, std::string_view name);
+
+  uint32_t version() const { return version_; }
+  const std::vector<std::filesystem::path>& parts() const { return parts_; }
+  uint64_t size_bytes() const { return size_bytes_; }  // of all parts
+
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  const GgufTensor* find_tensor(std::string_view name) const;  // nullptr if there is none
+
+  const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
+
+  // Typed access: an absent key gives nullopt; a key of another type, or a number that does not
+  // fit, is an error that names the key, what it holds and what was wanted.
+  Result<std::optional<std::string>> text(std::string_view key) const;
+  Result<std::optional<uint64_t>> integer(std::string_view key) const;  // any integer type, >= 0
+  Result<std::optional<double>> number(std::string_view key) const;     // any numeric type
+  Result<std::optional<bool>> boolean(std::string_view key) const;
+  // Pointers stay valid as long as this object; nullptr for an absent key.
+  Result<const std::vector<std::string>*> texts(std::string_view key) const;
+  Result<std::optional<std::vector<float>>> numbers(std::string_view key) const;
+  Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
+
+ private:
+  friend class GgufParser;
+
+  uint32_t version_ = 0;
+  uint64_t size_bytes_ = 0;
+  std::vector<std::filesystem::path> parts_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> tensor_index_;
+  std::map<std::string, GgufValue, std::less<>> metadata_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// A model's chat template: Jinja2 as the transformers library runs it (sandboxed, with trim_blocks
+// and lstrip_blocks), rendered by an interpreter of ours under budgets. It reads no file, reaches no
+// attribute of the program and calls nothing but the filters, tests and methods listed in its table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+struct TemplateLimits {
+  uint32_t depth = 64;                // nesting of expressions, blocks, macros and values
+  uint64_t steps = 2'000'000;         // evaluated nodes
+  uint64_t output_bytes = 4U << 20U;  // rendered text
+  uint64_t memory_bytes = 64U << 20U; // strings and lists alive in a rendering
+};
+
+class ChatTemplate {
+ public:
+  // Compiles; kInvalidInput with the line for a template that does not parse.
+  static Result<ChatTemplate> compile(std::string source, const TemplateLimits& limits = {});
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // Renders with the members of `variables` (an object: messages, tools, add_generation_prompt,
+  // bos_token, eos_token, ...) as globals. May be called from several threads.
+  // Fails with kInvalidInput: the template's own raise_exception (message as it said), an undefined
+  // operation (with the line), or a budget that ran out (named).
+  Result<std::string> render(const nlohmann::ordered_json& variables) const;
+
+ private:
+  struct Program;
+  explicit ChatTemplate(std::unique_ptr<const Program> program);
+  std::unique_ptr<const Program> program_;
+};
+
+}  // namespace lockstep
