@@ -1,0 +1,120 @@
+// HTTP/1.1 on sockets of our own: a gate (one thread, epoll) reads head and body of each request
+// into a bounded buffer under deadlines and refuses what is malformed before the HTTP library sees
+// it; cpp-httplib parses and frames; a thread is held only by a whole, admitted request. Not a word
+// about models here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+struct HttpLimits {
+  size_t head_bytes = 16 * 1024;
+  size_t head_fields = 64;
+  size_t body_bytes = 4 * 1024 * 1024;
+  std::chrono::milliseconds head_deadline{10'000};
+  std::chrono::milliseconds body_deadline{30'000};
+  std::chrono::milliseconds write_deadline{10'000};  // a client that takes nothing for so long
+  std::chrono::milliseconds idle_deadline{15'000};   // between two requests of one connection
+  size_t unsent_bytes = 256 * 1024;                  // what a streaming client may owe
+  size_t connections = 4096;
+  size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
+};
+
+struct HttpRequest {
+  std::string method;  // upper case
+  std::string path;    // without the query, percent-decoded
+  std::string query;   // raw, may be empty
+  std::multimap<std::string, std::string> headers;  // names in lower case
+  std::string body;
+  std::string remote_address;
+  std::string request_id;  // X-Request-Id as sent (if at most 128 printable characters), or made up
+  std::map<std::string, std::string> path_parameters;  // ":id" of the route's pattern
+
+  // The first header of this (lower case) name, or "".
+  std::string_view header(std::string_view name) const;
+};
+
+// The answer to one request; belongs to the handler's thread, but for client_gone().
+// Either send() once, or start_stream() and then write() any number of times.
+class HttpResponse {
+ public:
+  virtual ~HttpResponse() = default;
+
+  virtual void set_header(std::string name, std::string value) = 0;
+  virtual void send(int status, std::string_view content_type, std::string body) = 0;
+
+  // Sends the head of a chunked answer. False if the client has gone.
+  virtual bool start_stream(int status, std::string_view content_type) = 0;
+  // Queues bytes for the client and wakes the gate; blocks while the client owes more than
+  // limits.unsent_bytes, until limits.write_deadline. False if the client has gone (or was cut):
+  // further writes are pointless.
+  virtual bool write(std::string_view bytes) = 0;
+
+  // True from the moment the client's end of the connection is known to be closed.
+  virtual bool client_gone() const = 0;
+  // Called at most once, by the gate's thread, when the client leaves before the handler returns;
+  // at once if it has left already. Must not block.
+  virtual void on_client_gone(std::function<void()> callback) = 0;
+};
+
+using HttpHandler = std::function<void(const HttpRequest&, HttpResponse&)>;
+
+struct HttpRoute {
+  std::string method;   // "GET", "POST"; a GET route answers HEAD as well
+  std::string pattern;  // "/v1/models/:id"; ":name" takes one whole segment
+  HttpHandler handler;
+  bool always = false;  // served even when all threads are busy (health, metrics)
+};
+
+// What a request that never reaches a handler is answered with: the api layer words the errors.
+// `allow` is the Allow header's value for 405.
+using HttpErrorBody =
+    std::function<std::string(int status, std::string_view message)>;  // a JSON text
+
+// One finished request, for the log and the metrics; called by the thread that served it.
+struct HttpRecord {
+  std::string_view method;
+  std::string_view route;  // the pattern, or "" if no route matched
+  std::string_view path;
+  std::string_view request_id;
+  std::string_view remote_address;
+  int status = 0;
+  double seconds = 0;
+  uint64_t sent_bytes = 0;
+  bool client_gone = false;
+};
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;  // 0: any free one
+  HttpLimits limits;
+  HttpErrorBody error_body;
+  std::function<void(const HttpRecord&)> on_finished;
+};
+
+class HttpServer {
+ public:
+  // Binds and listens, so that a port that is taken is an error here (kMachineRefused, naming host,
+  // port and reason); answers nothing before start().
+  static Result<std::unique_ptr<HttpServer>> bind(HttpOptions options,
+                                                  std::vector<HttpRoute> routes);
+  virtual ~HttpServer() = default;
+
+  virtual uint16_t port() const = 0;
+  virtual void start() = 0;          // begins to serve; returns at once
+  virtual void stop_accepting() = 0; // closes the listening socket; what runs goes on
+  virtual void stop() = 0;           // cuts what is left and joins all threads
+  virtual size_t open_connections() const = 0;
+};
+
+}  // namespace lockstep
