@@ -72,7 +72,7 @@ Result<NodeMemory> NodeMemory::allocate(size_t bytes, std::string_view what) {
   }
   // One huge page more than needed, so that an aligned stretch lies within.
   void* mapping = mmap(nullptr, size + kHugePageBytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return refused(std::strerror(errno));
   const auto start = reinterpret_cast<uintptr_t>(mapping);
   const uintptr_t aligned = round_up<uintptr_t>(start, kHugePageBytes);
