@@ -69,6 +69,7 @@ class Tokenizer {
 
   size_t vocabulary_size() const { return pieces_.size(); }
   std::optional<TokenId> bos() const { return bos_; }
+  std::optional<TokenId> eos() const { return eos_; }
   bool adds_bos() const { return adds_bos_; }
   // Whether a generation ends when the model says this token: eos, eot, eom and their like.
   bool ends_generation(TokenId token) const;
