@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tiny random models of each architecture and the logits that transformers computes for them.
+"""Writes tiny random models of each architecture and the logits transformers computes for them.
 
 For every row of MODELS below: <name>.gguf, laid out as llama.cpp's converters do it, and for each
 of two fixed sequences of token ids <name>-<length>.f32, the expected logits of some rows as raw
@@ -43,7 +43,7 @@ CONTEXT = 256
 
 @dataclass(frozen=True)
 class Model:
-    """One fixture. Sizes are odd on purpose: tails of rows, vocabularies and heads must be right."""
+    """One fixture. Sizes are odd on purpose: tails of rows and vocabularies must be right."""
 
     name: str
     architecture: str
