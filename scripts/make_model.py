@@ -60,7 +60,7 @@ class Shape:
 
 # From the config.json that each model was published with.
 SHAPES = {
-    #                       architecture layers emb    ff  heads kv head  vocab context rope_base eps
+    # Columns: as the fields of Shape.
     "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5, 1e-5, True,
                           RopeScaling(32.0)),
     "llama-3.2-3b": Shape("llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 5e5, 1e-5, True,
