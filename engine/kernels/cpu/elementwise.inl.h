@@ -1,5 +1,6 @@
 // The norm and the gate of the feed-forward; see kernel_table.h. Written over the small vector
-// type, and without functions of the standard library: see KernelTable's files in CMakeLists.txt.
+// type, and without functions of the standard library: compiled with the flags of an instruction
+// set, one of them could become the copy that the whole program uses.
 #pragma once
 
 #include <cstddef>
