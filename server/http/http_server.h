@@ -20,7 +20,9 @@ namespace lockstep {
 struct HttpLimits {
   size_t head_bytes = 16 * 1024;
   size_t head_fields = 64;
+  size_t target_bytes = 2 * 1024;  // path and query
   size_t body_bytes = 4 * 1024 * 1024;
+  size_t bodies_bytes = 512 * 1024 * 1024;  // of all requests that are read, wait or run
   std::chrono::milliseconds head_deadline{10'000};
   std::chrono::milliseconds body_deadline{30'000};
   std::chrono::milliseconds write_deadline{10'000};  // a client that takes nothing for so long
@@ -31,9 +33,9 @@ struct HttpLimits {
 };
 
 struct HttpRequest {
-  std::string method;  // upper case
-  std::string path;    // without the query, percent-decoded
-  std::string query;   // raw, may be empty
+  std::string method;                               // upper case
+  std::string path;                                 // without the query, percent-decoded
+  std::string query;                                // raw, may be empty
   std::multimap<std::string, std::string> headers;  // names in lower case
   std::string body;
   std::string remote_address;
@@ -111,9 +113,9 @@ class HttpServer {
   virtual ~HttpServer() = default;
 
   virtual uint16_t port() const = 0;
-  virtual void start() = 0;          // begins to serve; returns at once
-  virtual void stop_accepting() = 0; // closes the listening socket; what runs goes on
-  virtual void stop() = 0;           // cuts what is left and joins all threads
+  virtual void start() = 0;           // begins to serve; returns at once
+  virtual void stop_accepting() = 0;  // closes the listening socket; what runs goes on
+  virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
 };
 

@@ -1,0 +1,32 @@
+# The Debian packages that Lockstep needs, sourced by scripts/setup and by the Dockerfile's build
+# stage. One per line, with the reason where the name does not say it.
+
+build_packages=(
+  build-essential
+  ca-certificates
+  ccache                 # a second build after a change takes seconds
+  cmake
+  libcli11-dev           # command line
+  libfmt-dev             # text formatting (std::format is not in GCC 12)
+  libnuma-dev            # placement of memory
+  libpcre2-dev           # pre-tokenizer patterns
+  libspdlog-dev          # log
+  liburing-dev           # direct reads of weights
+  ninja-build
+  nlohmann-json3-dev
+  pkg-config
+  prometheus-cpp-dev     # metrics registry and text serializer
+  xz-utils               # unpacks a fetched dependency
+)
+
+test_packages=(
+  clang-19               # second compiler, and libFuzzer
+  curl
+  libbenchmark-dev
+  libclang-rt-19-dev
+  libgmock-dev
+  libgtest-dev
+  prometheus             # for promtool
+  python3
+  python3-venv
+)

@@ -1,0 +1,91 @@
+// One client's connection as the gate sees it: a state machine over a non-blocking socket. The gate
+// calls one function per event and then asks what the connection waits for. The gate's thread only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http/body_reader.h"
+#include "server/http/descriptor.h"
+#include "server/http/edge.h"
+#include "server/http/outbox.h"
+#include "server/http/request_head.h"
+
+namespace lockstep {
+
+class Connection {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Connection(uint64_t id, Descriptor socket, std::string remote_address, Edge& edge, Time now);
+
+  // Events.
+  void socket_ready(uint32_t epoll_events, Time now);
+  void output_queued(Time now);
+  void answered(bool keep_alive, Time now);
+  void deadline_passed(Time now);
+  // Closes at once; a handler that still runs learns of it.
+  void cut();
+
+  // What it waits for.
+  uint32_t wanted_events() const;
+  std::optional<Time> deadline() const { return deadline_; }
+  int descriptor() const { return socket_.number(); }
+  bool is_open() const { return socket_.is_open(); }
+  // Whether a serving thread still refers to it: it must not be destroyed then.
+  bool is_serving() const { return is_serving_; }
+  bool is_idle() const { return phase_ == Phase::kIdle; }
+
+ private:
+  enum class Phase {
+    kIdle,  // before the first byte of a request
+    kHead,
+    kBody,
+    kServing,    // a thread has the request, or will
+    kSending,    // the answer is complete; the client has not taken all of it
+    kLingering,  // the last answer is sent and the sending side shut: what the client still sends
+                 // is thrown away, since closing over unread bytes would destroy the answer
+  };
+
+  void receive(Time now);
+  void read_requests(Time now);
+  bool read_head(Time now);
+  bool read_body(Time now);
+  void begin_body(Time now);
+  void admit();
+  void refuse(const HttpRefusal& refusal, bool may_keep, Time now, const std::string& allow = "");
+  void record_refusal(int status, size_t sent_bytes) const;
+  void finish_request(bool keep_alive, Time now);
+  void flush(Time now);
+  void answer_sent(Time now);
+  void peer_sends_no_more(Time now);
+  std::string chosen_request_id();
+  void release_body_bytes();
+
+  const uint64_t id_;
+  Descriptor socket_;
+  const std::string remote_address_;
+  Edge& edge_;
+
+  Phase phase_ = Phase::kIdle;
+  std::optional<Time> deadline_;
+  std::string input_;  // received, not yet consumed
+  HeadScanner scanner_;
+  RequestHead head_;
+  BodyReader body_;
+  RouteMatch match_;
+  std::string request_id_;
+  Time began_;                     // of the current request: its first byte
+  size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes
+
+  Outbox outbox_;
+  bool is_serving_ = false;
+  bool is_blocked_ = false;    // the socket takes no more for now
+  bool peer_is_done_ = false;  // the client has shut its sending side
+  bool keep_alive_ = true;     // for the answer that is being sent
+};
+
+}  // namespace lockstep

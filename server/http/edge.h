@@ -1,0 +1,36 @@
+// What the connections of one gate share. Used by the gate's thread; `is_draining` by all.
+#pragma once
+
+#include <atomic>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "server/http/http_server.h"
+#include "server/http/httplib_writer.h"
+#include "server/http/mailbox.h"
+#include "server/http/route_table.h"
+#include "server/http/serving_threads.h"
+
+namespace lockstep {
+
+struct Edge {
+  Edge(HttpOptions options_given, std::vector<HttpRoute> routes_given)
+      : options(std::move(options_given)), routes(std::move(routes_given)) {}
+
+  // "X-Request-Id" of a request that came without one: 128 random bits.
+  std::string make_request_id();
+
+  const HttpOptions options;
+  const RouteTable routes;
+  std::atomic<bool> is_draining = false;  // no connection is kept for another request
+  Mailbox mailbox;
+  HttplibWriter writer;  // for refusals
+  ServingThreads ordinary_threads{options, mailbox};
+  ServingThreads reserved_threads{options, mailbox};  // for routes that are served always
+  std::vector<char> receive_buffer = std::vector<char>(64 * 1024);
+  size_t bodies_bytes = 0;  // held by all requests together
+  std::mt19937_64 random{std::random_device{}()};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,153 @@
+#include "server/http/exchange.h"
+
+#include <exception>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+constexpr int kClientClosedRequest = 499;  // as nginx writes it into its log; never sent
+
+std::string chunk(std::string_view bytes) {
+  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+}
+
+}  // namespace
+
+void add_connection_headers(HttpAnswer& answer, const ConnectionTerms& terms,
+                            const std::string& request_id) {
+  answer.headers.emplace("X-Request-Id", request_id);
+  if (!terms.keep_alive) {
+    answer.headers.emplace("Connection", "close");
+  } else if (terms.minor_version == 0) {
+    answer.headers.emplace("Connection", "keep-alive");
+  }
+}
+
+Exchange::Exchange(HttpRequest request, const HttpRoute& route, ConnectionTerms terms,
+                   Outbox& outbox, const std::atomic<bool>& is_draining,
+                   std::chrono::steady_clock::time_point began)
+    : request_(std::move(request)),
+      route_(route),
+      terms_(terms),
+      outbox_(outbox),
+      is_draining_(is_draining),
+      began_(began) {}
+
+void Exchange::serve(HttplibWriter& writer, const HttpOptions& options) {
+  writer_ = &writer;
+  if (!outbox_.is_closed()) run_handler();
+  outbox_.forget_callback();
+  complete(options);
+  writer_ = nullptr;
+  if (!options.on_finished) return;
+  HttpRecord record;
+  record.method = request_.method;
+  record.route = route_.pattern;
+  record.path = request_.path;
+  record.request_id = request_.request_id;
+  record.remote_address = request_.remote_address;
+  record.status = status_;
+  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  record.sent_bytes = sent_bytes_;
+  record.client_gone = client_gone();
+  options.on_finished(record);
+}
+
+void Exchange::run_handler() {
+  try {
+    route_.handler(request_, *this);
+  } catch (const std::exception& error) {
+    has_failed_ = true;
+    spdlog::error("The handler of {} {} threw for request {}: {}", request_.method, route_.pattern,
+                  request_.request_id, error.what());
+  }
+}
+
+void Exchange::complete(const HttpOptions& options) {
+  if (progress_ == Progress::kStreaming) {
+    // Without its last chunk the client sees that an answer was cut.
+    const bool is_whole = !has_failed_ && !client_gone();
+    if (!is_whole) terms_.keep_alive = false;
+    if (is_whole && terms_.minor_version == 1 && request_.method != "HEAD") {
+      outbox_.append(kLastChunk);
+      sent_bytes_ += kLastChunk.size();
+    }
+    return;
+  }
+  if (progress_ == Progress::kWhole) return;
+  if (client_gone()) {
+    status_ = kClientClosedRequest;
+    terms_.keep_alive = false;
+    return;
+  }
+  headers_.clear();
+  terms_.keep_alive = false;
+  send(500, "application/json", options.error_body(500, "the server failed on this request"));
+}
+
+std::string Exchange::head_and_body(HttpAnswer answer) {
+  if (is_draining_.load(std::memory_order_acquire)) terms_.keep_alive = false;
+  status_ = answer.status;
+  answer.headers = std::move(headers_);
+  add_connection_headers(answer, terms_, request_.request_id);
+  return writer_->bytes(request_.method, std::move(answer));
+}
+
+void Exchange::set_header(std::string name, std::string value) {
+  headers_.emplace(std::move(name), std::move(value));
+}
+
+void Exchange::send(int status, std::string_view content_type, std::string body) {
+  CHECK(progress_ == Progress::kNothing, "a second answer, with status {}, to {} {}", status,
+        request_.method, request_.path);
+  progress_ = Progress::kWhole;
+  HttpAnswer answer;
+  answer.status = status;
+  answer.content_type = content_type;
+  answer.body = std::move(body);
+  const std::string bytes = head_and_body(std::move(answer));
+  sent_bytes_ += bytes.size();
+  outbox_.append(bytes);
+}
+
+bool Exchange::start_stream(int status, std::string_view content_type) {
+  CHECK(progress_ == Progress::kNothing, "a second answer, with status {}, to {} {}", status,
+        request_.method, request_.path);
+  progress_ = Progress::kStreaming;
+  if (terms_.minor_version == 0) {
+    terms_.keep_alive = false;  // HTTP/1.0 knows no chunks: the connection's end is the body's
+  } else {
+    headers_.emplace("Transfer-Encoding", "chunked");
+  }
+  HttpAnswer answer;
+  answer.status = status;
+  answer.content_type = content_type;
+  answer.is_streamed = true;
+  const std::string bytes = head_and_body(std::move(answer));
+  sent_bytes_ += bytes.size();
+  return outbox_.write(bytes);
+}
+
+bool Exchange::write(std::string_view bytes) {
+  CHECK(progress_ == Progress::kStreaming, "write() to {} {} before start_stream()",
+        request_.method, request_.path);
+  if (bytes.empty() || request_.method == "HEAD") return !client_gone();
+  if (terms_.minor_version == 0) {
+    sent_bytes_ += bytes.size();
+    return outbox_.write(bytes);
+  }
+  const std::string framed = chunk(bytes);
+  sent_bytes_ += framed.size();
+  return outbox_.write(framed);
+}
+
+void Exchange::on_client_gone(std::function<void()> callback) {
+  outbox_.on_client_gone(std::move(callback));
+}
+
+}  // namespace lockstep

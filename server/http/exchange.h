@@ -1,0 +1,66 @@
+// One whole request and the answer to it, from its admission until its handler has returned.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "server/http/http_server.h"
+#include "server/http/httplib_writer.h"
+#include "server/http/outbox.h"
+
+namespace lockstep {
+
+// What an answer must say about the connection that it goes over.
+struct ConnectionTerms {
+  int minor_version = 1;   // the client's HTTP/1.x
+  bool keep_alive = true;  // the client's wish
+};
+
+// Adds what every answer bears: X-Request-Id, and Connection where it must be said.
+void add_connection_headers(HttpAnswer& answer, const ConnectionTerms& terms,
+                            const std::string& request_id);
+
+class Exchange final : public HttpResponse {
+ public:
+  // `outbox`, `route` and `is_draining` outlive it. While `is_draining`, no connection is kept.
+  Exchange(HttpRequest request, const HttpRoute& route, ConnectionTerms terms, Outbox& outbox,
+           const std::atomic<bool>& is_draining, std::chrono::steady_clock::time_point began);
+
+  // Runs the route's handler, in the calling thread, and completes the answer. What the handler
+  // throws becomes status 500, or ends the connection if the answer has begun.
+  void serve(HttplibWriter& writer, const HttpOptions& options);
+
+  // After serve(): whether another request may follow on the connection.
+  bool keep_alive() const { return terms_.keep_alive; }
+
+  void set_header(std::string name, std::string value) override;
+  void send(int status, std::string_view content_type, std::string body) override;
+  bool start_stream(int status, std::string_view content_type) override;
+  bool write(std::string_view bytes) override;
+  bool client_gone() const override { return outbox_.client_gone(); }
+  void on_client_gone(std::function<void()> callback) override;
+
+ private:
+  enum class Progress { kNothing, kStreaming, kWhole };
+
+  void run_handler();
+  void complete(const HttpOptions& options);
+  std::string head_and_body(HttpAnswer answer);
+
+  const HttpRequest request_;
+  const HttpRoute& route_;
+  ConnectionTerms terms_;
+  Outbox& outbox_;
+  const std::atomic<bool>& is_draining_;
+  const std::chrono::steady_clock::time_point began_;
+
+  HttplibWriter* writer_ = nullptr;  // set while serve() runs
+  std::multimap<std::string, std::string> headers_;
+  Progress progress_ = Progress::kNothing;
+  bool has_failed_ = false;  // the handler threw
+  int status_ = 0;
+  uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace lockstep

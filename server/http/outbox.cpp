@@ -1,0 +1,105 @@
+#include "server/http/outbox.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace lockstep {
+
+bool Outbox::write(std::string_view bytes) {
+  std::unique_lock lock(mutex_);
+  const auto may_go_on = [&] {
+    return client_gone() || owed_bytes_ == 0 || owed_bytes_ + bytes.size() <= limits_.unsent_bytes;
+  };
+  if (!room_.wait_for(lock, limits_.write_deadline, may_go_on)) {
+    state_.store(State::kClosed, std::memory_order_release);
+    lock.unlock();
+    mailbox_.post({connection_, Notice::Kind::kCut});
+    return false;
+  }
+  if (client_gone()) return false;
+  put(lock, bytes);
+  return true;
+}
+
+void Outbox::append(std::string_view bytes) {
+  std::unique_lock lock(mutex_);
+  if (!is_closed()) put(lock, bytes);
+}
+
+void Outbox::put(std::unique_lock<std::mutex>& lock, std::string_view bytes) {
+  pending_ += bytes;
+  owed_bytes_ += bytes.size();
+  if (std::exchange(is_announced_, true)) return;
+  lock.unlock();
+  mailbox_.post({connection_, Notice::Kind::kOutput});
+}
+
+void Outbox::on_client_gone(std::function<void()> callback) {
+  const std::lock_guard lock(callback_mutex_);
+  if (client_gone()) {
+    callback();
+  } else {
+    callback_ = std::move(callback);
+  }
+}
+
+void Outbox::forget_callback() {
+  const std::lock_guard lock(callback_mutex_);
+  callback_ = nullptr;
+}
+
+Outbox::Flush Outbox::flush(int socket, bool& progressed) {
+  for (;;) {
+    if (sent_bytes_ == sending_.size()) {
+      sending_.clear();
+      sent_bytes_ = 0;
+      const std::lock_guard lock(mutex_);
+      is_announced_ = false;
+      if (pending_.empty()) return Flush::kDrained;
+      std::swap(sending_, pending_);
+    }
+    const ssize_t sent = send(socket, sending_.data() + sent_bytes_, sending_.size() - sent_bytes_,
+                              MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK ? Flush::kBlocked : Flush::kFailed;
+    }
+    progressed = true;
+    sent_bytes_ += static_cast<size_t>(sent);
+    const std::lock_guard lock(mutex_);
+    owed_bytes_ -= static_cast<size_t>(sent);
+    room_.notify_all();
+  }
+}
+
+void Outbox::half_close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_.load(std::memory_order_acquire) == State::kOpen) {
+      state_.store(State::kHalfClosed, std::memory_order_release);
+    }
+    room_.notify_all();
+  }
+  run_callback();
+}
+
+void Outbox::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_.store(State::kClosed, std::memory_order_release);
+    pending_ = {};
+    room_.notify_all();
+  }
+  sending_ = {};
+  sent_bytes_ = 0;
+  run_callback();
+}
+
+void Outbox::run_callback() {
+  const std::lock_guard lock(callback_mutex_);
+  if (callback_) std::exchange(callback_, nullptr)();
+}
+
+}  // namespace lockstep

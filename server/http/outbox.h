@@ -1,0 +1,69 @@
+// The bytes that one connection owes its client: a serving thread puts them in, the gate's thread
+// sends them. Knows whether the client is still there.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "server/http/http_server.h"
+#include "server/http/mailbox.h"
+
+namespace lockstep {
+
+class Outbox {
+ public:
+  enum class Flush { kDrained, kBlocked, kFailed };
+
+  Outbox(uint64_t connection, const HttpLimits& limits, Mailbox& mailbox)
+      : connection_(connection), limits_(limits), mailbox_(mailbox) {}
+
+  // Serving thread. A part of a streamed answer: waits while the client owes so much that
+  // limits.unsent_bytes would be passed, until limits.write_deadline; then the client is cut. False
+  // if it has gone.
+  bool write(std::string_view bytes);
+  // Any thread. A whole answer, at once; dropped if the connection is closed.
+  void append(std::string_view bytes);
+  bool client_gone() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
+  bool is_closed() const { return state_.load(std::memory_order_acquire) == State::kClosed; }
+  void on_client_gone(std::function<void()> callback);
+  // After this no callback runs or begins to.
+  void forget_callback();
+
+  // The gate's thread. Sends what the socket takes; `progressed` tells if that was anything.
+  Flush flush(int socket, bool& progressed);
+  // The client will send nothing more, which a client that has left does as well: streams end, but
+  // a whole answer is still sent.
+  void half_close();
+  void close();
+
+ private:
+  enum class State { kOpen, kHalfClosed, kClosed };
+
+  void put(std::unique_lock<std::mutex>& lock, std::string_view bytes);
+  void run_callback();
+
+  const uint64_t connection_;
+  const HttpLimits& limits_;
+  Mailbox& mailbox_;
+
+  std::atomic<State> state_ = State::kOpen;  // stored under mutex_, read by any thread
+
+  std::mutex mutex_;
+  std::condition_variable room_;
+  std::string pending_;        // guarded by mutex_
+  size_t owed_bytes_ = 0;      // guarded by mutex_: pending_ and what is left of sending_
+  bool is_announced_ = false;  // guarded by mutex_: the gate has been told of pending_
+
+  std::string sending_;    // the gate's thread only
+  size_t sent_bytes_ = 0;  // of sending_
+
+  std::mutex callback_mutex_;  // held while the callback runs
+  std::function<void()> callback_;
+};
+
+}  // namespace lockstep
