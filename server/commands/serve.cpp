@@ -1,10 +1,8 @@
 // lockstepd serve: loads the model and answers HTTP until SIGTERM or SIGINT.
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <iostream>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -51,43 +49,6 @@ void log_start(const ModelInfo& info, const Options& options) {
       options.engine.sequence_count, info.fingerprint);
 }
 
-// Counts the requests that are being answered, so that a drain can wait for their last bytes.
-class InFlight {
- public:
-  void enter() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-  }
-  void leave() {
-    {
-      const std::lock_guard lock(mutex_);
-      --count_;
-    }
-    changed_.notify_all();
-  }
-  void wait_until_none(std::chrono::milliseconds longest) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, longest, [this] { return count_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;  // guarded by mutex_
-};
-
-std::vector<HttpRoute> counted(std::vector<HttpRoute> routes, InFlight& in_flight) {
-  for (HttpRoute& route : routes) {
-    route.handler = [&in_flight, handler = std::move(route.handler)](const HttpRequest& request,
-                                                                     HttpResponse& response) {
-      in_flight.enter();
-      handler(request, response);
-      in_flight.leave();
-    };
-  }
-  return routes;
-}
-
 // What a running daemon consists of, in the order in which it is made.
 class Daemon {
  public:
@@ -109,7 +70,7 @@ class Daemon {
     };
     auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
     metrics_.http().add_routes(routes);
-    auto server = HttpServer::bind(std::move(http), counted(std::move(routes), in_flight_));
+    auto server = HttpServer::bind(std::move(http), std::move(routes));
     if (!server) return std::unexpected(server.error());
     server_ = std::move(*server);
     metrics_.http().set_server(server_.get());
@@ -131,7 +92,7 @@ class Daemon {
     model_.set_state(ServingState::kDraining);
     server_->stop_accepting();
     engine_->drain(options_.drain_seconds);
-    in_flight_.wait_until_none(options_.http.limits.write_deadline);
+    wait_for_last_bytes();
     server_->stop();
     spdlog::info("stopped");
   }
@@ -142,11 +103,20 @@ class Daemon {
     return {engine.model().name};
   }
 
+  // Answers are complete now, but perhaps not yet with their clients; each connection closes when
+  // its answer has been taken.
+  void wait_for_last_bytes() const {
+    constexpr std::chrono::milliseconds kPause{5};
+    const auto end = std::chrono::steady_clock::now() + options_.http.limits.write_deadline;
+    while (server_->open_connections() > 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
   Options options_;
   std::unique_ptr<Engine> engine_;
   ServedModel model_;
   Metrics metrics_;
-  InFlight in_flight_;
   std::unique_ptr<HttpServer> server_;
 };
 
