@@ -236,8 +236,10 @@ void Connection::flush(Time now) {
       cut();
       return;
     case Outbox::Flush::kBlocked:
-      if (progressed || !is_blocked_) deadline_ = now + edge_.options.limits.write_deadline;
       is_blocked_ = true;
+      if (phase_ != Phase::kBody && (progressed || !deadline_)) {
+        deadline_ = now + edge_.options.limits.write_deadline;
+      }
       return;
     case Outbox::Flush::kDrained:
       break;
@@ -248,7 +250,7 @@ void Connection::flush(Time now) {
 }
 
 void Connection::answer_sent(Time now) {
-  if (keep_alive_) {
+  if (keep_alive_ && !edge_.is_draining) {
     phase_ = Phase::kIdle;
     deadline_ = now + edge_.options.limits.idle_deadline;
     scanner_.reset();
