@@ -9,13 +9,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "engine/base/histogram.h"
 #include "engine/base/result.h"
@@ -26,13 +25,13 @@ namespace lockstep {
 
 struct EngineOptions {
   std::filesystem::path model;
-  uint32_t worker_count = 0;     // 0: one per physical core this process may use
-  uint32_t context_tokens = 0;   // most tokens (prompt and generated) of one sequence; 0: automatic
-  uint32_t sequence_count = 8;   // sequences in the running batch at most
-  uint32_t batch_tokens = 512;   // tokens of one pass at most
+  uint32_t worker_count = 0;    // 0: one per physical core this process may use
+  uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
+  uint32_t sequence_count = 8;  // sequences in the running batch at most
+  uint32_t batch_tokens = 512;  // tokens of one pass at most
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
-  std::string kv_format = "f16";  // "f16", "bf16" or "f32"
-  std::string instruction_set;    // a row of the kernel table; empty: the best this machine has
+  std::string kv_format = "f16";     // "f16", "bf16" or "f32"
+  std::string instruction_set;       // a row of the kernel table; empty: the best this machine has
 };
 
 // What the model file says, for listings and logs.
@@ -42,14 +41,14 @@ struct ModelInfo {
   std::string format;        // the format most of its weights have: "Q4_0"
   uint64_t parameter_count = 0;
   uint64_t file_bytes = 0;
-  int64_t file_seconds = 0;           // modification time, seconds since 1970
+  int64_t file_seconds = 0;  // modification time, seconds since 1970
   uint32_t vocabulary_size = 0;
   uint32_t trained_context_tokens = 0;
-  uint32_t context_tokens = 0;   // most tokens of one sequence as served
-  std::string instruction_set;   // "avx512"
-  std::string arithmetic;        // the profile: "exact"
-  std::string kv_format;         // "f16"
-  std::string fingerprint;       // changes when answers may change: version, profile, model
+  uint32_t context_tokens = 0;  // most tokens of one sequence as served
+  std::string instruction_set;  // "avx512"
+  std::string arithmetic;       // the profile: "exact"
+  std::string kv_format;        // "f16"
+  std::string fingerprint;      // changes when answers may change: version, profile, model
 };
 
 enum class FinishReason {
@@ -62,8 +61,8 @@ enum class FinishReason {
 struct OutputToken {
   TokenId token = 0;
   std::string bytes;  // what it decodes to; may be half a character, empty for a skipped token
-  float logprob = 0;               // with logprobs asked for; of the raw logits
-  std::vector<TokenLogprob> top;   // the most likely, descending; as many as were asked for
+  float logprob = 0;  // with logprobs asked for; of the raw logits
+  std::vector<TokenLogprob> top;  // the most likely, descending; as many as were asked for
 };
 
 // One step's news of a request.
@@ -80,16 +79,16 @@ struct Output {
 };
 
 struct Request {
-  std::string id;                 // for the log
-  std::vector<TokenId> prompt;    // at least one token
+  std::string id;               // for the log
+  std::vector<TokenId> prompt;  // at least one token
   SamplingParameters sampling;
-  uint32_t max_tokens = 16;       // 0: the prompt is only computed
-  uint32_t min_tokens = 0;        // before which end tokens and stop tokens cannot be sampled
-  bool ignore_eos = false;        // end tokens do not end it (they are not banned)
+  uint32_t max_tokens = 16;  // 0: the prompt is only computed
+  uint32_t min_tokens = 0;   // before which end tokens and stop tokens cannot be sampled
+  bool ignore_eos = false;   // end tokens do not end it (they are not banned)
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;
-  bool skip_special_tokens = true;       // control tokens give no text
-  std::optional<uint32_t> logprobs;      // alternatives per generated token; 0: only its own
+  bool skip_special_tokens = true;          // control tokens give no text
+  std::optional<uint32_t> logprobs;         // alternatives per generated token; 0: only its own
   std::optional<uint32_t> prompt_logprobs;  // the same for prompt tokens
   // Called by the engine's thread, in order; must not block. After the Output with `finish` it is
   // destroyed and never called again.

@@ -19,6 +19,8 @@
 
 namespace lockstep {
 
+class ByteSource;
+
 // An array of metadata. Numbers keep their own type widened to 64 bits.
 using GgufArray = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
                                std::vector<std::string>, std::vector<bool>>;
@@ -66,7 +68,9 @@ class GgufFile {
   Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
 
  private:
-  friend class GgufParser;
+  // Joins one more part's header to what is there; its place among the parts is the next.
+  Result<void> add_part(const ByteSource& source, const std::filesystem::path& path);
+  Result<void> add_remaining_parts(const std::filesystem::path& first);
 
   uint32_t version_ = 0;
   uint64_t size_bytes_ = 0;

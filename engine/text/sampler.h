@@ -13,11 +13,11 @@
 namespace lockstep {
 
 struct SamplingParameters {
-  float temperature = 1.0F;         // 0: the most likely token (of equal ones the lowest id)
-  uint32_t top_k = 0;               // 0: no limit
-  float top_p = 1.0F;               // (0, 1]
-  float min_p = 0.0F;               // [0, 1], relative to the most likely token
-  float presence_penalty = 0.0F;    // OpenAI's definitions, over the generated tokens
+  float temperature = 1.0F;       // 0: the most likely token (of equal ones the lowest id)
+  uint32_t top_k = 0;             // 0: no limit
+  float top_p = 1.0F;             // (0, 1]
+  float min_p = 0.0F;             // [0, 1], relative to the most likely token
+  float presence_penalty = 0.0F;  // OpenAI's definitions, over the generated tokens
   float frequency_penalty = 0.0F;
   float repetition_penalty = 1.0F;  // > 0; over prompt and generated tokens (the CTRL paper's rule)
   std::vector<std::pair<TokenId, float>> logit_bias;
@@ -48,12 +48,31 @@ class Sampler {
   TokenId sample(std::span<const float> logits, std::span<const TokenId> banned);
 
  private:
+  // The last of the tokens that may be drawn, in the order of likelihood.
+  struct Cut {
+    float logit = 0;
+    TokenId token = 0;
+  };
+
+  void adjust(std::span<const float> logits);
+  void ban(std::span<const TokenId> banned);
+  Cut cut_to_top_k();
+  Cut cut_to_top_p(Cut cut, float logit_max);
+  // Sets weights_ to exp((logit - logit_max) / temperature) for every token within the cut and at
+  // least `weight_min`, and to 0 for the others. Returns their sum.
+  double weigh(Cut cut, float logit_max, float weight_min);
+  // The token at which the running sum of weights_ passes `target`.
+  TokenId draw(double target) const;
+
   SamplingParameters parameters_;
-  std::unordered_map<TokenId, uint32_t> generated_counts_;
-  std::unordered_map<TokenId, uint32_t> prompt_counts_;
+  size_t vocabulary_size_;
+  // How often each token was generated; those that are only in the prompt have 0.
+  std::unordered_map<TokenId, uint32_t> counts_;
   uint64_t draws_ = 0;
   std::vector<TokenLogprob> candidates_;  // reused
   std::vector<float> adjusted_;           // reused
+  std::vector<float> weights_;            // reused
+  std::vector<double> block_sums_;        // of weights_; reused
 };
 
 }  // namespace lockstep

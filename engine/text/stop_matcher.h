@@ -14,8 +14,8 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stops);  // empty strings are ignored
 
   struct Progress {
-    std::string released;               // text that is certainly before any stop
-    std::optional<size_t> matched;      // index of the stop string that was found: the end
+    std::string released;           // text that is certainly before any stop
+    std::optional<size_t> matched;  // index of the stop string that was found: the end
   };
   // After a match nothing more may be pushed. Of stops that end at the same byte the longest wins;
   // otherwise the one that is complete first.

@@ -9,8 +9,8 @@ namespace lockstep {
 
 class TextStream {
  public:
-  // `skip_special`: control tokens give no text. `at_start`: the generated text starts a text of its
-  // own, so that a SentencePiece vocabulary's first space is taken off (not so after a prompt).
+  // `skip_special`: control tokens give no text. `at_start`: the generated text starts a text of
+  // its own, so that a SentencePiece vocabulary's first space is taken off (not so after a prompt).
   // The tokenizer must outlive this.
   TextStream(const Tokenizer& tokenizer, bool skip_special, bool at_start);
 

@@ -9,9 +9,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/text/special_tokens.h"
+#include "engine/text/token_index.h"
 
 namespace lockstep {
 
@@ -69,6 +72,7 @@ class Tokenizer {
 
   size_t vocabulary_size() const { return pieces_.size(); }
   std::optional<TokenId> bos() const { return bos_; }
+  std::optional<TokenId> eos() const { return eos_; }
   bool adds_bos() const { return adds_bos_; }
   // Whether a generation ends when the model says this token: eos, eot, eom and their like.
   bool ends_generation(TokenId token) const;
@@ -80,17 +84,46 @@ class Tokenizer {
 
  protected:
   Tokenizer() = default;
-  // Encodes a stretch of text that holds no special tokens. `first`: it starts the whole text or
-  // follows a special token.
+  // Encodes a stretch of text that holds no tokens that encode() splits out. `first`: it starts the
+  // whole text or follows such a token. At most kStretchBytesMax long.
   virtual void encode_plain(std::string_view text, bool first,
                             std::vector<TokenId>& tokens) const = 0;
+  static constexpr size_t kStretchBytesMax = size_t{1} << 30U;
+
+  // Takes over checked data: everything but pieces_ and the tokens that are split out.
+  void adopt(TokenizerData data, bool adds_bos_by_default);
+
+  TokenType type(TokenId token) const { return types_[static_cast<size_t>(token)]; }
+  // Whether a token never comes from ordinary text, only from encode()'s own splitting.
+  bool is_control(TokenId token) const {
+    return type(token) == TokenType::kControl || type(token) == TokenType::kUnknown;
+  }
+  // The texts of all tokens for which `wanted(type)` holds.
+  template <typename Wanted>
+  SpecialTokens collect_special(const Wanted& wanted) const {
+    std::vector<std::pair<std::string, TokenId>> found;
+    for (size_t index = 0; index < types_.size(); ++index) {
+      const auto token = static_cast<TokenId>(index);
+      if (wanted(types_[index])) found.emplace_back(data_.tokens[index], token);
+    }
+    return SpecialTokens(std::move(found));
+  }
 
   TokenizerData data_;
-  std::vector<std::string> pieces_;  // decoded bytes by id
-  std::vector<TokenId> end_tokens_;  // ascending
+  std::vector<TokenType> types_;                                      // by id
+  std::vector<std::string> pieces_;                                   // decoded bytes by id
+  std::vector<TokenId> byte_tokens_ = std::vector<TokenId>(256, -1);  // "<0xNN>"; -1: none
+  TokenIndex index_;                     // the texts as the file writes them
+  SpecialTokens split_with_special_;     // what encode() splits out with parse_special
+  SpecialTokens split_without_special_;  // and without
+  std::vector<TokenId> end_tokens_;      // ascending
   std::optional<TokenId> bos_, eos_;
   bool adds_bos_ = false;
   bool adds_eos_ = false;
+
+ private:
+  void find_end_tokens();
+  void encode_stretch(std::string_view text, bool first, std::vector<TokenId>& tokens) const;
 };
 
 }  // namespace lockstep

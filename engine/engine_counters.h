@@ -1,0 +1,34 @@
+// What the engine counts: written by its thread, read by scrapes, never locked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/base/histogram.h"
+#include "engine/engine.h"
+
+namespace lockstep {
+
+struct EngineCounters {
+  EngineCounters();
+
+  // Copies everything but the load's progress and the sizes of memory.
+  void fill(EngineStatistics& statistics) const;
+
+  std::atomic<uint64_t> requests_running = 0;
+  std::atomic<uint64_t> requests_waiting = 0;
+  std::atomic<uint64_t> finished[4] = {};  // by FinishReason
+  std::atomic<uint64_t> prompt_tokens = 0;
+  std::atomic<uint64_t> generated_tokens = 0;
+  std::atomic<uint64_t> kv_pages = 0;
+  std::atomic<uint64_t> kv_pages_free = 0;
+  std::atomic<uint64_t> steps = 0;
+  Histogram time_to_first_token_seconds;
+  Histogram inter_token_seconds;
+  Histogram queue_seconds;
+  Histogram step_seconds;
+  Histogram step_tokens;
+  Histogram step_sequences;
+};
+
+}  // namespace lockstep

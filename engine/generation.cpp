@@ -1,0 +1,137 @@
+#include "engine/generation.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+
+Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer,
+                       size_t vocabulary_size)
+    : id_(id),
+      request_(std::move(request)),
+      tokenizer_(tokenizer),
+      prompt_count_(request_.prompt.size()),
+      tokens_(std::move(request_.prompt)),
+      end_tokens_(tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()),
+      sampler_(request_.sampling, tokens_, vocabulary_size),
+      stream_(tokenizer, request_.skip_special_tokens, /*at_start=*/false),
+      stops_(request_.stop) {
+  end_tokens_.insert(end_tokens_.end(), request_.stop_tokens.begin(), request_.stop_tokens.end());
+  if (!wants_prompt_logits()) return;
+  OutputToken first = describe(tokens_[0], {}, {});
+  first.logprob = std::numeric_limits<float>::quiet_NaN();
+  prompt_tokens_.push_back(std::move(first));
+}
+
+size_t Generation::most_computed_tokens() const {
+  return prompt_count_ + std::max<size_t>(request_.max_tokens, 1) - 1;
+}
+
+void Generation::add_prompt_logits(size_t index, std::span<const float> logits) {
+  if (index + 1 < prompt_count_) {
+    prompt_tokens_.push_back(describe(tokens_[index + 1], logits, request_.prompt_logprobs));
+  }
+}
+
+bool Generation::is_end(TokenId token) const {
+  if (!request_.ignore_eos && tokenizer_.ends_generation(token)) return true;
+  return std::ranges::find(request_.stop_tokens, token) != request_.stop_tokens.end();
+}
+
+OutputToken Generation::describe(TokenId token, std::span<const float> logits,
+                                 std::optional<uint32_t> alternatives) const {
+  OutputToken described;
+  described.token = token;
+  described.bytes = tokenizer_.piece(token, !request_.skip_special_tokens);
+  if (alternatives) {
+    LogprobResult result = compute_logprobs(logits, token, *alternatives);
+    described.logprob = result.logprob;
+    described.top = std::move(result.top);
+  }
+  return described;
+}
+
+bool Generation::add_text(const std::string& text) {
+  streamed_bytes_ += text.size();
+  StopMatcher::Progress progress = stops_.push(text);
+  released_bytes_ += progress.released.size();
+  released_ += progress.released;
+  return progress.matched.has_value();
+}
+
+bool Generation::advance(std::span<const float> logits) {
+  if (request_.max_tokens == 0) {
+    finish(FinishReason::kLength);
+    return true;
+  }
+  const bool may_end = generated_count() >= request_.min_tokens;
+  const TokenId token = sampler_.sample(logits, may_end ? std::span<const TokenId>() : end_tokens_);
+  if (token < 0) {
+    finish(
+        FinishReason::kError,
+        "the model's output holds no usable numbers (NaN or infinity), or every token is banned");
+    return true;
+  }
+  tokens_.push_back(token);
+  if (is_end(token)) {
+    finish(FinishReason::kStop);
+    return true;
+  }
+  PendingToken pending{describe(token, logits, request_.logprobs), streamed_bytes_, 0};
+  const bool stopped = add_text(stream_.push(token));
+  pending.end = streamed_bytes_;
+  pending_.push_back(std::move(pending));
+  if (stopped) {
+    end(FinishReason::kStop, "", /*at_stop_string=*/true);
+    return true;
+  }
+  if (generated_count() >= request_.max_tokens) {
+    finish(FinishReason::kLength);
+    return true;
+  }
+  send({});
+  return false;
+}
+
+void Generation::finish(FinishReason reason, std::string error) {
+  end(reason, std::move(error), /*at_stop_string=*/false);
+}
+
+void Generation::end(FinishReason reason, std::string error, bool at_stop_string) {
+  if (!at_stop_string) {
+    // The last, unfinished character can still complete a stop string.
+    at_stop_string = add_text(stream_.finish());
+    if (at_stop_string && reason == FinishReason::kLength) reason = FinishReason::kStop;
+  }
+  if (at_stop_string) {
+    // What begins within the stop string is no part of the answer.
+    std::erase_if(pending_, [&](const auto& held) { return held.begin >= released_bytes_; });
+  } else {
+    released_ += stops_.finish();
+  }
+  released_bytes_ = streamed_bytes_;
+  if (prompt_tokens_.size() < prompt_count_) prompt_tokens_.clear();
+  finished_ = reason;
+  Output output;
+  output.finish = reason;
+  output.error = std::move(error);
+  send(std::move(output));
+  request_.on_output = nullptr;
+}
+
+void Generation::send(Output output) {
+  output.text = std::exchange(released_, {});
+  output.prompt = std::exchange(prompt_tokens_, {});
+  while (!pending_.empty() && pending_.front().end <= released_bytes_) {
+    output.tokens.push_back(std::move(pending_.front().token));
+    pending_.pop_front();
+  }
+  output.prompt_tokens = static_cast<uint32_t>(prompt_count_);
+  output.generated_tokens = static_cast<uint32_t>(generated_count());
+  const bool news =
+      output.finish || !output.text.empty() || !output.tokens.empty() || !output.prompt.empty();
+  if (news && request_.on_output) request_.on_output(std::move(output));
+}
+
+}  // namespace lockstep

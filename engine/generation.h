@@ -1,0 +1,83 @@
+// One request on its way: its tokens, its sampler, and the text that has become certain. Belongs to
+// the engine's thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/scheduler/scheduler.h"
+#include "engine/text/stop_matcher.h"
+#include "engine/text/text_stream.h"
+
+namespace lockstep {
+
+class Generation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The tokenizer must outlive this.
+  Generation(RequestId id, Request request, const Tokenizer& tokenizer, size_t vocabulary_size);
+
+  RequestId id() const { return id_; }
+  const std::vector<TokenId>& tokens() const { return tokens_; }  // prompt and generated
+  size_t prompt_count() const { return prompt_count_; }
+  size_t generated_count() const { return tokens_.size() - prompt_count_; }
+  bool wants_prompt_logits() const { return request_.prompt_logprobs.has_value(); }
+  // Most tokens that are ever computed: the last one sampled never is.
+  size_t most_computed_tokens() const;
+
+  // The logits after prompt token `index`: the log-probability of the next one is kept.
+  void add_prompt_logits(size_t index, std::span<const float> logits);
+
+  // Samples the next token from the logits after the last one and tells the client what has become
+  // certain. True if the request has ended with that.
+  bool advance(std::span<const float> logits);
+
+  // Ends the request: the last Output.
+  void finish(FinishReason reason, std::string error = "");
+  std::optional<FinishReason> finished() const { return finished_; }
+
+  // The engine's: when it came, when it left the queue, when the last token came.
+  Clock::time_point submitted_at = Clock::now();
+  std::optional<Clock::time_point> last_token_at;
+  SequenceId sequence = 0;
+
+ private:
+  // A token whose text lies at [begin, end) of the generated text, not sent yet.
+  struct PendingToken {
+    OutputToken token;
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
+  bool is_end(TokenId token) const;
+  OutputToken describe(TokenId token, std::span<const float> logits,
+                       std::optional<uint32_t> alternatives) const;
+  // Adds text that the stream has completed; true if a stop string ends the generation.
+  bool add_text(const std::string& text);
+  void end(FinishReason reason, std::string error, bool at_stop_string);
+  void send(Output output);
+
+  RequestId id_;
+  Request request_;
+  const Tokenizer& tokenizer_;
+  size_t prompt_count_;
+  std::vector<TokenId> tokens_;
+  std::vector<TokenId> end_tokens_;  // banned below min_tokens
+  Sampler sampler_;
+  TextStream stream_;
+  StopMatcher stops_;
+  std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent
+  std::deque<PendingToken> pending_;
+  std::string released_;       // text for the next Output
+  size_t streamed_bytes_ = 0;  // that the stream has completed
+  size_t released_bytes_ = 0;  // that no stop string can take back
+  std::optional<FinishReason> finished_;
+};
+
+}  // namespace lockstep

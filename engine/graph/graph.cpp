@@ -1,0 +1,89 @@
+#include "engine/graph/graph.h"
+
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+
+WeightId Graph::add_matrix(std::string name, Format format, size_t rows, size_t columns) {
+  weights_.push_back({std::move(name), format, rows, columns, true});
+  return weights_.size() - 1;
+}
+
+WeightId Graph::add_vector(std::string name, Format format, size_t columns) {
+  weights_.push_back({std::move(name), format, 1, columns, false});
+  return weights_.size() - 1;
+}
+
+ValueId Graph::append(Node node, size_t columns) {
+  for (const ValueId input : node.inputs) {
+    CHECK(input < columns_.size(), "value {} is used before it is computed", input);
+  }
+  node.output = columns_.size();
+  columns_.push_back(columns);
+  nodes_.push_back(std::move(node));
+  return nodes_.back().output;
+}
+
+ValueId Graph::embed(WeightId table) {
+  return append({.operation = Operation::kEmbed, .weight = table}, weights_[table].columns);
+}
+
+ValueId Graph::rms_norm(ValueId x, WeightId weight, float epsilon) {
+  return append(
+      {.operation = Operation::kRmsNorm, .inputs = {x}, .weight = weight, .epsilon = epsilon},
+      columns(x));
+}
+
+ValueId Graph::head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count) {
+  return append({.operation = Operation::kHeadNorm,
+                 .inputs = {x},
+                 .weight = weight,
+                 .epsilon = epsilon,
+                 .head_count = head_count,
+                 .head_dimension = columns(x) / head_count},
+                columns(x));
+}
+
+ValueId Graph::matmul(ValueId x, WeightId weight, WeightId bias) {
+  CHECK(weights_[weight].columns == columns(x), "{} has {} columns, its input {}",
+        weights_[weight].name, weights_[weight].columns, columns(x));
+  return append({.operation = Operation::kMatmul, .inputs = {x}, .weight = weight, .bias = bias},
+                weights_[weight].rows);
+}
+
+ValueId Graph::rotary(ValueId x, size_t head_count) {
+  return append({.operation = Operation::kRotary,
+                 .inputs = {x},
+                 .head_count = head_count,
+                 .head_dimension = columns(x) / head_count},
+                columns(x));
+}
+
+ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
+                         size_t kv_head_count, float scale) {
+  return append({.operation = Operation::kAttention,
+                 .inputs = {q, k, v},
+                 .head_count = head_count,
+                 .kv_head_count = kv_head_count,
+                 .head_dimension = columns(k) / kv_head_count,
+                 .layer = layer,
+                 .scale = scale},
+                columns(q));
+}
+
+ValueId Graph::silu_multiply(ValueId x, ValueId y) {
+  return append({.operation = Operation::kSiluMultiply, .inputs = {x, y}}, columns(x));
+}
+
+ValueId Graph::add(ValueId x, ValueId y) {
+  CHECK(columns(x) == columns(y), "{} and {} columns cannot be added", columns(x), columns(y));
+  return append({.operation = Operation::kAdd, .inputs = {x, y}}, columns(x));
+}
+
+ValueId Graph::select_rows(ValueId x) {
+  return append({.operation = Operation::kSelectRows, .inputs = {x}}, columns(x));
+}
+
+}  // namespace lockstep

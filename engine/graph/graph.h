@@ -1,0 +1,98 @@
+// What a model computes, over whole tensors: a list of operations in the order in which they can be
+// computed. Knows nothing of ranks, threads or devices. Built once per model by its Architecture.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/rotary.h"
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+
+using ValueId = size_t;   // an activation: `columns` floats per token
+using WeightId = size_t;  // a tensor of the model file
+
+// A tensor that the graph reads. One WeightId per tensor: a matrix that is used twice (tied
+// embeddings) is held once.
+struct Weight {
+  std::string name;              // in the file
+  Format format = Format::kF32;  // in the file
+  size_t rows = 1;               // 1 for a vector
+  size_t columns = 0;
+  bool is_matrix = false;  // packed for products; vectors are held as f32
+};
+
+enum class Operation : uint8_t {
+  kEmbed,         // weight[token]                                    -> columns of the weight
+  kRmsNorm,       // x * rsqrt(mean(x^2) + epsilon) * weight
+  kHeadNorm,      // kRmsNorm of each head by itself
+  kMatmul,        // weight * x, + bias
+  kRotary,        // rotary positions, each head by itself
+  kAttention,     // inputs q, k, v: stores k and v in the cache, attends over the sequence so far
+  kSiluMultiply,  // silu(x) * y
+  kAdd,           // x + y
+  kSelectRows,    // only the tokens whose logits are asked for
+};
+
+inline constexpr size_t kNone = static_cast<size_t>(-1);
+
+struct Node {
+  Operation operation = Operation::kEmbed;
+  std::vector<ValueId> inputs = {};
+  ValueId output = kNone;
+  WeightId weight = kNone;
+  WeightId bias = kNone;
+  float epsilon = 0;
+  size_t head_count = 0;     // of the operand; query heads for kAttention
+  size_t kv_head_count = 0;  // kAttention
+  size_t head_dimension = 0;
+  size_t layer = 0;  // kAttention: whose cache
+  float scale = 0;   // kAttention: of the scores
+};
+
+// The angle of pair i at position p is p * frequencies[i].
+struct Rotary {
+  RotaryPairs pairs = RotaryPairs::kInterleaved;
+  std::vector<double> frequencies;  // half as many as dimensions are rotated; the rest stay
+};
+
+class Graph {
+ public:
+  WeightId add_matrix(std::string name, Format format, size_t rows, size_t columns);
+  WeightId add_vector(std::string name, Format format, size_t columns);
+  void set_rotary(Rotary rotary) { rotary_ = std::move(rotary); }
+
+  // Each adds a node and returns its output.
+  ValueId embed(WeightId table);
+  ValueId rms_norm(ValueId x, WeightId weight, float epsilon);
+  ValueId head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count);
+  ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
+  ValueId rotary(ValueId x, size_t head_count);
+  ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
+                    size_t kv_head_count, float scale);
+  ValueId silu_multiply(ValueId x, ValueId y);
+  ValueId add(ValueId x, ValueId y);
+  ValueId select_rows(ValueId x);
+  void set_logits(ValueId logits) { logits_ = logits; }
+
+  const std::vector<Weight>& weights() const { return weights_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const Rotary& rotary_parameters() const { return rotary_; }
+  size_t columns(ValueId value) const { return columns_[value]; }
+  size_t value_count() const { return columns_.size(); }
+  ValueId logits() const { return logits_; }
+
+ private:
+  ValueId append(Node node, size_t columns);
+
+  std::vector<Weight> weights_;
+  std::vector<Node> nodes_;
+  std::vector<size_t> columns_;  // by value
+  Rotary rotary_;
+  ValueId logits_ = kNone;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+// One rank's share of a graph: a flat list of steps in which every address is fixed. All workers of
+// the rank walk it; after each step they meet at the barrier. What varies from pass to pass
+// (tokens, positions, pages, which rows want logits) is not in here: the steps' runner reads it
+// from a Batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/kernels/kernel_table.h"
+
+namespace lockstep {
+
+// Over which rows of a pass a step runs.
+enum class Rows : uint8_t {
+  kTokens,  // every token of the batch
+  kLogits,  // those whose logits are asked for, in the batch's order
+};
+
+// An activation in the forms in which products consume it: always f32, and kQ8 where a product with
+// quantized weights reads it.
+struct ProductInput {
+  float* f32 = nullptr;
+  size_t f32_stride = 0;    // floats
+  std::byte* q8 = nullptr;  // none: nobody reads it
+  size_t q8_stride = 0;     // bytes
+  size_t columns = 0;
+};
+
+// A rank's part of the KV cache: for each layer and each of the rank's KV heads one run of pages,
+// in each page the keys' block and then the values'.
+struct KvLayout {
+  KvFormat format = KvFormat::kF16;
+  size_t layer_count = 0;
+  size_t head_count = 0;
+  size_t head_dimension = 0;
+  size_t page_count = 0;
+  std::byte* base = nullptr;
+
+  size_t keys_bytes() const {
+    return round_up<size_t>(key_block_elements(head_dimension) * kv_element_bytes(format), 64);
+  }
+  size_t page_stride_bytes() const {
+    return keys_bytes() + value_block_elements(head_dimension) * kv_element_bytes(format);
+  }
+  // Of one page over all layers and heads.
+  size_t page_bytes() const { return layer_count * head_count * page_stride_bytes(); }
+  size_t size_bytes() const { return page_bytes() * page_count; }
+  std::byte* keys(size_t layer, size_t head) const {
+    return base + (layer * head_count + head) * page_count * page_stride_bytes();
+  }
+};
+
+// Zeroes the pages that the batch hands out. Work is shared by layer and head.
+struct ClearPagesStep {};
+
+// table[token]: the cosines, then the sines of every pair's angle at the token's position.
+struct RotaryTableStep {
+  const std::vector<double>* frequencies = nullptr;
+  float* table = nullptr;
+  size_t stride = 0;
+};
+
+struct EmbedStep {
+  PackedMatrix table;
+  float* output = nullptr;
+  size_t output_stride = 0;
+};
+
+// Over kLogits rows the input row is the one of the token, the output row the logit's own.
+struct NormStep {
+  Rows rows = Rows::kTokens;
+  const float* input = nullptr;
+  size_t input_stride = 0;
+  const float* weight = nullptr;
+  float epsilon = 0;
+  ProductInput output;
+};
+
+// Several products of one input: their panels are shared among the workers as one list.
+struct MatmulPart {
+  PackedMatrix matrix;
+  const float* bias = nullptr;
+  float* output = nullptr;
+  size_t output_stride = 0;
+  bool accumulate = false;  // the residual is added to
+};
+struct MatmulStep {
+  Rows rows = Rows::kTokens;
+  ProductInput input;
+  std::vector<MatmulPart> parts;
+};
+
+// Each head of the queries and keys: norm (if any), rotary positions (if any); then keys and values
+// go into the cache.
+struct PrepareHeadsStep {
+  size_t layer = 0;
+  float* queries = nullptr;
+  float* keys = nullptr;
+  const float* values = nullptr;
+  size_t query_stride = 0;
+  size_t kv_stride = 0;
+  size_t head_count = 0;
+  size_t kv_head_count = 0;
+  size_t head_dimension = 0;
+  const float* query_norm = nullptr;
+  const float* key_norm = nullptr;
+  float epsilon = 0;
+  RotaryPairs pairs = RotaryPairs::kInterleaved;
+  const float* rotary_table = nullptr;  // RotaryTableStep's; none: no rotary positions
+  size_t rotary_stride = 0;
+  size_t rotary_dimensions = 0;
+};
+
+struct AttendStep {
+  size_t layer = 0;
+  const float* queries = nullptr;
+  size_t query_stride = 0;
+  size_t head_count = 0;
+  size_t kv_head_count = 0;
+  size_t head_dimension = 0;
+  float scale = 0;
+  float* output = nullptr;
+  size_t output_stride = 0;
+};
+
+// f32 to kQ8, in place of the input's own ProductInput.
+struct QuantizeStep {
+  Rows rows = Rows::kTokens;
+  ProductInput activation;
+};
+
+// gate = silu(gate) * up, and kQ8 of it where it is read.
+struct ActivateStep {
+  ProductInput gate;
+  const float* up = nullptr;
+  size_t up_stride = 0;
+};
+
+using Step = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
+                          PrepareHeadsStep, AttendStep, QuantizeStep, ActivateStep>;
+
+// Rows [row_begin, row_end) of a weight, held by this rank at `address`: packed panels for a
+// matrix, f32 for a vector.
+struct WeightSlice {
+  WeightId weight = kNone;
+  size_t row_begin = 0;
+  size_t row_end = 0;
+  std::byte* address = nullptr;
+  size_t size_bytes = 0;
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<WeightSlice> weights;  // by WeightId
+  KvLayout kv;
+  float* logits = nullptr;  // [logit row][vocabulary]
+  size_t logits_stride = 0;
+  size_t vocabulary_size = 0;
+  size_t batch_tokens = 0;
+  size_t logit_rows = 0;
+  size_t weight_bytes = 0;  // of the three arenas
+  size_t scratch_bytes = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// The pinned threads of one rank. All of them run the same job at the same time and meet at the
+// rank's barrier. Between jobs they spin for a moment, then sleep: an idle pool uses no processor.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/machine/barrier.h"
+
+namespace lockstep {
+
+class Workers {
+ public:
+  // One thread per entry of `cpus`, pinned to that processor; -1 leaves it unpinned. A processor
+  // may occur more than once. Fails with kMachineRefused when a thread cannot be made or pinned.
+  static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus);
+
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  size_t count() const { return threads_.size(); }
+
+  // Runs job(worker) on every worker and returns when all are done. One caller at a time. The job
+  // must not throw.
+  void run(const std::function<void(size_t worker)>& job);
+
+  // For the job: where its workers meet.
+  Barrier& barrier() { return barrier_; }
+
+ private:
+  Workers(size_t count, uint32_t spins);
+  void work(size_t worker);
+
+  uint32_t spins_;
+  Barrier barrier_;
+  SignalLine started_;  // number of jobs begun; set by run(), waited for by the workers
+  SignalLine done_;     // number of jobs ended; set by worker 0
+  uint32_t jobs_ = 0;   // run()'s count
+  const std::function<void(size_t)>* job_ = nullptr;  // null: end; published by started_
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,235 @@
+#include "engine/model/gguf_file.h"
+
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "engine/model/byte_source.h"
+#include "engine/model/gguf_metadata.h"
+#include "engine/model/gguf_part.h"
+#include "engine/model/in_quotes.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kPartsMax = 99999;  // what five digits can name
+
+// The names of a split set: PREFIX-00001-of-0000N.gguf, counted from 1.
+std::filesystem::path part_path(const std::string& prefix, uint64_t number, uint64_t count) {
+  return fmt::format("{}-{:05}-of-{:05}.gguf", prefix, number, count);
+}
+
+// PREFIX if `path` has the name of part `number` of `count`.
+std::optional<std::string> prefix_of_part(const std::filesystem::path& path, uint64_t number,
+                                          uint64_t count) {
+  const std::string ending = part_path("", number, count).string();
+  const std::string name = path.string();
+  if (!name.ends_with(ending)) return std::nullopt;
+  return name.substr(0, name.size() - ending.size());
+}
+
+std::unexpected<Error> wrong_kind(const GgufFile& file, std::string_view key,
+                                  const GgufValue& value, std::string_view wanted) {
+  return invalid_input("{}: metadata {} is {}; it must be {}", file.parts().front().string(),
+                       in_quotes(key), kind_of_value(value), wanted);
+}
+
+template <typename T>
+std::optional<T> converted_number(const GgufValue& value) {
+  if (const auto* number = std::get_if<uint64_t>(&value)) return static_cast<T>(*number);
+  if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<T>(*number);
+  if (const auto* number = std::get_if<double>(&value)) return static_cast<T>(*number);
+  return std::nullopt;
+}
+
+// The elements of a numeric array as T; nullopt for an array of something else.
+template <typename T>
+std::optional<std::vector<T>> converted_numbers(const GgufArray& array) {
+  return std::visit(
+      [](const auto& elements) -> std::optional<std::vector<T>> {
+        using Element = typename std::decay_t<decltype(elements)>::value_type;
+        if constexpr (std::is_arithmetic_v<Element> && !std::is_same_v<Element, bool>) {
+          std::vector<T> result;
+          result.reserve(elements.size());
+          for (const Element element : elements) result.push_back(static_cast<T>(element));
+          return result;
+        } else {
+          return std::nullopt;
+        }
+      },
+      array);
+}
+
+}  // namespace
+
+uint64_t GgufTensor::rows() const {
+  uint64_t product = 1;
+  for (size_t index = 1; index < dimensions.size(); ++index) product *= dimensions[index];
+  return product;
+}
+
+Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
+  GgufFile file;
+  const auto source = FileSource::open(path);
+  if (!source) return std::unexpected(source.error());
+  Result<void> done = file.add_part(**source, path);
+  if (done) done = file.add_remaining_parts(path);
+  if (!done) return std::unexpected(done.error());
+  return file;
+}
+
+Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_view name) {
+  GgufFile file;
+  const Result<void> done = file.add_part(MemorySource(name, bytes), name);
+  if (!done) return std::unexpected(done.error());
+  return file;
+}
+
+Result<void> GgufFile::add_part(const ByteSource& source, const std::filesystem::path& path) {
+  Result<GgufPart> part = read_gguf_part(source);
+  if (!part) return std::unexpected(part.error());
+  const auto number = static_cast<uint32_t>(parts_.size());
+  if (number == 0) {
+    version_ = part->version;
+    metadata_ = std::move(part->metadata);
+  } else {
+    // Only the first part describes the model; of the others only their place in the set counts.
+    const auto place = part->metadata.find("split.no");
+    const auto found =
+        place == part->metadata.end() ? std::nullopt : converted_number<double>(place->second);
+    if (found != number) {
+      return invalid_input("{}: metadata \"split.no\" is {}; this part must have {}", source.name(),
+                           place == part->metadata.end() ? "missing" : kind_of_value(place->second),
+                           number);
+    }
+  }
+  parts_.push_back(path);
+  size_bytes_ += source.size_bytes();
+  for (GgufTensor& tensor : part->tensors) {
+    tensor.part = number;
+    const auto [entry, added] = tensor_index_.emplace(tensor.name, tensors_.size());
+    if (!added) {
+      return invalid_input("{}: tensor {} is also in {}", source.name(), in_quotes(tensor.name),
+                           parts_[tensors_[entry->second].part].string());
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+  return {};
+}
+
+Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
+  const auto count = integer("split.count");
+  const auto number = integer("split.no");
+  const auto tensor_count = integer("split.tensors.count");
+  for (const auto* value : {&count, &number, &tensor_count}) {
+    if (!*value) return std::unexpected(value->error());
+  }
+  const uint64_t part_count = count->value_or(1);
+  const uint64_t part_number = number->value_or(0);
+  if (part_count == 0 || part_count > kPartsMax || part_number >= part_count) {
+    return invalid_input(
+        "{}: metadata \"split.no\" {} and \"split.count\" {} do not name a part of a split set",
+        first.string(), part_number, part_count);
+  }
+  if (part_number != 0) {
+    const auto prefix = prefix_of_part(first, part_number + 1, part_count);
+    return invalid_input("{}: this is part {} of {}; open the first part{}", first.string(),
+                         part_number + 1, part_count,
+                         prefix ? ", " + part_path(*prefix, 1, part_count).string() : "");
+  }
+  if (part_count > 1) {
+    const auto prefix = prefix_of_part(first, 1, part_count);
+    if (!prefix) {
+      return invalid_input(
+          "{}: this is part 1 of {}, but its name does not end in \"{}\", so that the other parts "
+          "cannot be found; give all parts their names again",
+          first.string(), part_count, part_path("", 1, part_count).string());
+    }
+    for (uint64_t part = 2; part <= part_count; ++part) {
+      const std::filesystem::path path = part_path(*prefix, part, part_count);
+      const auto source = FileSource::open(path);
+      if (!source) return std::unexpected(source.error());
+      Result<void> added = add_part(**source, path);
+      if (!added) return added;
+    }
+  }
+  if (*tensor_count && **tensor_count != tensors_.size()) {
+    return invalid_input("{}: metadata \"split.tensors.count\" is {}, but the {} parts hold {}",
+                         first.string(), **tensor_count, part_count, tensors_.size());
+  }
+  return {};
+}
+
+const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
+  const auto entry = tensor_index_.find(name);
+  return entry == tensor_index_.end() ? nullptr : &tensors_[entry->second];
+}
+
+Result<std::optional<std::string>> GgufFile::text(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  if (const auto* text = std::get_if<std::string>(&entry->second)) return *text;
+  return wrong_kind(*this, key, entry->second, "a string");
+}
+
+Result<std::optional<uint64_t>> GgufFile::integer(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  if (const auto* number = std::get_if<uint64_t>(&entry->second)) return *number;
+  const auto* number = std::get_if<int64_t>(&entry->second);
+  if (number != nullptr && *number >= 0) return static_cast<uint64_t>(*number);
+  return wrong_kind(*this, key, entry->second, "an integer that is not negative");
+}
+
+Result<std::optional<double>> GgufFile::number(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  if (const auto number = converted_number<double>(entry->second)) return number;
+  return wrong_kind(*this, key, entry->second, "a number");
+}
+
+Result<std::optional<bool>> GgufFile::boolean(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  if (const auto* truth = std::get_if<bool>(&entry->second)) return *truth;
+  return wrong_kind(*this, key, entry->second, "true or false");
+}
+
+Result<const std::vector<std::string>*> GgufFile::texts(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return nullptr;
+  if (const auto* array = std::get_if<GgufArray>(&entry->second)) {
+    if (const auto* texts = std::get_if<std::vector<std::string>>(array)) return texts;
+  }
+  return wrong_kind(*this, key, entry->second, "an array of strings");
+}
+
+Result<std::optional<std::vector<float>>> GgufFile::numbers(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  if (const auto* array = std::get_if<GgufArray>(&entry->second)) {
+    if (auto numbers = converted_numbers<float>(*array)) return numbers;
+  }
+  return wrong_kind(*this, key, entry->second, "an array of numbers");
+}
+
+Result<std::optional<std::vector<int64_t>>> GgufFile::integers(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  const auto* array = std::get_if<GgufArray>(&entry->second);
+  if (array == nullptr || std::holds_alternative<std::vector<double>>(*array)) {
+    return wrong_kind(*this, key, entry->second, "an array of integers");
+  }
+  if (const auto* large = std::get_if<std::vector<uint64_t>>(array)) {
+    for (size_t index = 0; index < large->size(); ++index) {
+      if ((*large)[index] > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+        return invalid_input("{}: metadata {}: element {} is {}, which does not fit 63 bits",
+                             parts_.front().string(), in_quotes(key), index, (*large)[index]);
+      }
+    }
+  }
+  if (auto integers = converted_numbers<int64_t>(*array)) return integers;
+  return wrong_kind(*this, key, entry->second, "an array of integers");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// The header of one GGUF file: what gguf_file.cpp joins to a model. Nothing of the tensors' data is
+// read; what the header says of it is checked against the file's size.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/model/byte_source.h"
+#include "engine/model/gguf_file.h"
+
+namespace lockstep {
+
+struct GgufPart {
+  uint32_t version = 0;
+  std::map<std::string, GgufValue, std::less<>> metadata;
+  std::vector<GgufTensor> tensors;  // in the file's order; `part` is not set
+};
+
+// Reads and checks the whole header. Memory stays proportional to the header's bytes, and bounded
+// for a header of any size. Fails with kInvalidInput, or kMachineRefused when reading fails.
+Result<GgufPart> read_gguf_part(const ByteSource& source);
+
+}  // namespace lockstep

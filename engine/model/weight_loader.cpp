@@ -1,0 +1,137 @@
+#include "engine/model/weight_loader.h"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/machine/file_reader.h"
+
+namespace lockstep {
+namespace {
+
+// What one worker reads at a time: large enough for the disk, small enough to share evenly.
+constexpr size_t kStretchBytes = 2U << 20U;
+
+// Rows [row_begin, row_end) of one weight, whole panels.
+struct Stretch {
+  const WeightSlice* slice = nullptr;
+  const GgufTensor* tensor = nullptr;
+  size_t row_begin = 0;
+  size_t row_end = 0;
+};
+
+std::vector<Stretch> cut_into_stretches(const GgufFile& file, const Graph& graph,
+                                        const Plan& plan) {
+  std::vector<Stretch> stretches;
+  for (const WeightSlice& slice : plan.weights) {
+    const Weight& weight = graph.weights()[slice.weight];
+    const GgufTensor* tensor = file.find_tensor(weight.name);
+    CHECK(tensor != nullptr, "the graph has a weight {} that the file lacks", weight.name);
+    const size_t row_size = row_bytes(weight.format, weight.columns);
+    const size_t rows = std::max<size_t>(1, kStretchBytes / (row_size * kPanelRows)) * kPanelRows;
+    for (size_t row = slice.row_begin; row < slice.row_end; row += rows) {
+      stretches.push_back({&slice, tensor, row, std::min(row + rows, slice.row_end)});
+    }
+  }
+  return stretches;
+}
+
+class Loader {
+ public:
+  Loader(const Graph& graph, std::vector<FileReader> readers, std::vector<Stretch> stretches,
+         std::atomic<uint64_t>& bytes_done)
+      : graph_(graph),
+        readers_(std::move(readers)),
+        stretches_(std::move(stretches)),
+        bytes_done_(bytes_done) {}
+
+  // Takes stretches until none is left or one has failed. Run by every worker.
+  void work() {
+    std::vector<std::byte> rows;
+    while (!failed_.load(std::memory_order_relaxed)) {
+      const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= stretches_.size()) return;
+      try {
+        if (auto loaded = load(stretches_[index], rows); !loaded) fail(loaded.error());
+      } catch (const std::bad_alloc&) {
+        fail({ErrorKind::kMachineRefused, "no memory left for reading weights"});
+      }
+    }
+  }
+
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  void fail(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+    failed_.store(true, std::memory_order_relaxed);
+  }
+
+  Result<void> load(const Stretch& stretch, std::vector<std::byte>& rows) {
+    const Weight& weight = graph_.weights()[stretch.slice->weight];
+    const size_t row_size = row_bytes(weight.format, weight.columns);
+    rows.resize((stretch.row_end - stretch.row_begin) * row_size);
+    const uint64_t offset = stretch.tensor->offset + stretch.row_begin * row_size;
+    if (auto read = readers_[stretch.tensor->part].read(offset, rows); !read) return read;
+    if (weight.is_matrix) {
+      pack(stretch, weight, row_size, rows);
+    } else {
+      traits(weight.format)
+          .dequantize(rows.data(), weight.columns,
+                      reinterpret_cast<float*>(stretch.slice->address));
+    }
+    bytes_done_.fetch_add(rows.size(), std::memory_order_relaxed);
+    return {};
+  }
+
+  void pack(const Stretch& stretch, const Weight& weight, size_t row_size,
+            const std::vector<std::byte>& rows) {
+    const size_t panel_size = panel_bytes(weight.format, weight.columns);
+    for (size_t row = stretch.row_begin; row < stretch.row_end; row += kPanelRows) {
+      const size_t count = std::min(kPanelRows, stretch.row_end - row);
+      const size_t panel = (row - stretch.slice->row_begin) / kPanelRows;
+      pack_panel(weight.format, weight.columns, rows.data() + (row - stretch.row_begin) * row_size,
+                 count, stretch.slice->address + panel * panel_size);
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<FileReader> readers_;  // by part
+  std::vector<Stretch> stretches_;
+  std::atomic<uint64_t>& bytes_done_;
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::optional<Error> error_;  // the first; guarded by mutex_ while work() runs
+};
+
+}  // namespace
+
+uint64_t bytes_to_load(const GgufFile& file, const Graph& graph, const Plan& plan) {
+  uint64_t bytes = 0;
+  for (const Stretch& stretch : cut_into_stretches(file, graph, plan)) {
+    const Weight& weight = graph.weights()[stretch.slice->weight];
+    bytes += (stretch.row_end - stretch.row_begin) * row_bytes(weight.format, weight.columns);
+  }
+  return bytes;
+}
+
+Result<void> load_weights(const GgufFile& file, const Graph& graph, const Plan& plan,
+                          Workers& workers, std::atomic<uint64_t>& bytes_done) {
+  std::vector<FileReader> readers;
+  for (const auto& part : file.parts()) {
+    auto reader = FileReader::open(part);
+    if (!reader) return std::unexpected(reader.error());
+    readers.push_back(std::move(*reader));
+  }
+  Loader loader(graph, std::move(readers), cut_into_stretches(file, graph, plan), bytes_done);
+  workers.run([&](size_t) { loader.work(); });
+  if (loader.error()) return std::unexpected(*loader.error());
+  return {};
+}
+
+}  // namespace lockstep

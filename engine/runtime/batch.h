@@ -1,0 +1,36 @@
+// What one pass through the plan computes: tokens of any number of sequences. Filled by the
+// engine's thread between passes, read by the workers during one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/text/tokenizer.h"
+
+namespace lockstep {
+
+struct BatchToken {
+  TokenId token = 0;
+  uint32_t position = 0;  // in its sequence
+  uint32_t sequence = 0;  // index into Batch::page_tables
+};
+
+struct Batch {
+  // Tokens of one sequence stand in order of position; a token sees those before it in its
+  // sequence, whether they are in this batch or in the cache.
+  std::vector<BatchToken> tokens;
+  std::vector<std::span<const uint32_t>> page_tables;  // pages of each sequence, in order
+  std::vector<uint32_t> logit_tokens;   // indices of the tokens whose logits are wanted, ascending
+  std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
+
+  void clear() {
+    tokens.clear();
+    page_tables.clear();
+    logit_tokens.clear();
+    cleared_pages.clear();
+  }
+};
+
+}  // namespace lockstep

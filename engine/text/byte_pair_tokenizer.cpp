@@ -1,0 +1,179 @@
+#include "engine/text/byte_pair_tokenizer.h"
+
+#include <array>
+#include <utility>
+
+#include "engine/text/tokenizer_checks.h"
+#include "engine/text/utf8.h"
+
+namespace lockstep {
+
+namespace {
+
+// GPT-2's alphabet: visible characters of Latin-1 stand for themselves, the other bytes, in order,
+// for the characters from U+0100 on.
+constexpr bool stands_for_itself(uint32_t byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+constexpr uint32_t kFirstOther = 0x100;
+constexpr uint32_t kAlphabetEnd = kFirstOther + 68;  // 68 bytes do not stand for themselves
+
+constexpr std::array<uint32_t, 256> make_alphabet() {
+  std::array<uint32_t, 256> characters{};
+  uint32_t other = kFirstOther;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    characters[byte] = stands_for_itself(byte) ? byte : other++;
+  }
+  return characters;
+}
+constexpr std::array<uint32_t, 256> kAlphabet = make_alphabet();
+
+constexpr std::array<int16_t, kAlphabetEnd> make_bytes_of_characters() {
+  std::array<int16_t, kAlphabetEnd> bytes{};
+  bytes.fill(-1);
+  for (size_t byte = 0; byte < 256; ++byte) bytes[kAlphabet[byte]] = static_cast<int16_t>(byte);
+  return bytes;
+}
+constexpr std::array<int16_t, kAlphabetEnd> kBytes = make_bytes_of_characters();
+
+// The bytes that a token's text stands for. A text that is not all in the alphabet stands for
+// itself, as added tokens do.
+std::string decode_alphabet(std::string_view text) {
+  std::string bytes;
+  for (std::string_view rest = text; !rest.empty();) {
+    const DecodedCharacter character = decode_utf8(rest);
+    if (!character.valid || character.code_point >= kAlphabetEnd) return std::string(text);
+    const int16_t byte = kBytes[character.code_point];
+    if (byte < 0) return std::string(text);
+    bytes.push_back(static_cast<char>(byte));
+    rest.remove_prefix(character.size_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> BytePairTokenizer::make(TokenizerData data) {
+  auto pre = PreTokenizer::make(data.pre);
+  if (!pre) return std::unexpected(pre.error());
+  std::unique_ptr<BytePairTokenizer> tokenizer(new BytePairTokenizer(std::move(*pre)));
+  const std::vector<std::string> merges = std::move(data.merges);
+  tokenizer->adopt(std::move(data), tokenizer->pre_.adds_bos());
+  tokenizer->fill_pieces();
+  if (auto adopted = tokenizer->adopt_merges(merges); !adopted) {
+    return std::unexpected(adopted.error());
+  }
+  return tokenizer;
+}
+
+bool BytePairTokenizer::spells_itself(TokenId token) const {
+  const auto id = static_cast<size_t>(token);
+  return !is_control(token) && pieces_[id] == decode_alphabet(data_.tokens[id]);
+}
+
+void BytePairTokenizer::fill_pieces() {
+  const size_t count = data_.tokens.size();
+  if (pre_.ignores_merges()) whole_words_ = TokenIndex(count);
+  for (size_t id = 0; id < count; ++id) {
+    const auto token = static_cast<TokenId>(id);
+    const std::string& text = data_.tokens[id];
+    switch (type(token)) {
+      case TokenType::kNormal:
+      case TokenType::kUnused:
+        pieces_.push_back(decode_alphabet(text));
+        break;
+      case TokenType::kByte:
+        pieces_.emplace_back(1, static_cast<char>(parse_byte_token(text).value_or(0)));
+        break;
+      case TokenType::kControl:
+      case TokenType::kUnknown:
+      case TokenType::kUserDefined:
+        pieces_.push_back(text);
+        break;
+    }
+  }
+  // Only now: pieces_ does not move any more.
+  for (size_t id = 0; pre_.ignores_merges() && id < count; ++id) {
+    const auto token = static_cast<TokenId>(id);
+    if (type(token) == TokenType::kNormal) whole_words_.insert(pieces_[id], token);
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_utf8(kAlphabet[byte], character);
+    const TokenId token = index_.find(character);
+    if (token >= 0 && spells_itself(token)) byte_tokens_[byte] = token;
+  }
+  split_without_special_ =
+      collect_special([](TokenType type) { return type == TokenType::kUserDefined; });
+  split_with_special_ = collect_special([](TokenType type) {
+    return type == TokenType::kUserDefined || type == TokenType::kControl ||
+           type == TokenType::kUnknown;
+  });
+}
+
+Result<void> BytePairTokenizer::adopt_merges(const std::vector<std::string>& merges) {
+  merges_ = MergeIndex(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const std::string& merge = merges[rank];
+    // A part may begin with a space of its own, but not hold one further on.
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string::npos || space + 1 == merge.size()) {
+      return invalid_input(
+          "tokenizer.ggml.merges[{}] is '{}'; a merge is two tokens with a space between them.",
+          rank, quote_token(merge));
+    }
+    const std::string left = merge.substr(0, space);
+    const std::string right = merge.substr(space + 1);
+    const TokenId left_token = index_.find(left);
+    const TokenId right_token = index_.find(right);
+    const TokenId merged = index_.find(left + right);
+    if (left_token < 0 || right_token < 0 || merged < 0) {
+      const std::string& missing = left_token < 0 ? left : right_token < 0 ? right : left + right;
+      return invalid_input(
+          "tokenizer.ggml.merges[{}] is '{}', but '{}' is no token; merges and tokens must come "
+          "from the same vocabulary.",
+          rank, quote_token(merge), quote_token(missing));
+    }
+    // Ordinary text must never become a token that means something else, whatever the merges say.
+    if (!spells_itself(merged)) continue;
+    merges_.insert(left_token, right_token, {static_cast<uint32_t>(rank), merged});
+  }
+  return {};
+}
+
+void BytePairTokenizer::encode_plain(std::string_view text, bool /*first*/,
+                                     std::vector<TokenId>& tokens) const {
+  std::vector<std::string_view> words;
+  pre_.split(text, words);
+  PairMerging merging;
+  for (const std::string_view word : words) encode_word(word, merging, tokens);
+}
+
+void BytePairTokenizer::encode_word(std::string_view word, PairMerging& merging,
+                                    std::vector<TokenId>& tokens) const {
+  if (const TokenId token = whole_words_.find(word); token >= 0) {
+    tokens.push_back(token);
+    return;
+  }
+  merging.clear();
+  for (size_t index = 0; index < word.size(); ++index) {
+    merging.append(static_cast<uint32_t>(index), 1,
+                   byte_tokens_[static_cast<uint8_t>(word[index])]);
+  }
+  merging.run([this](const MergeSymbol& left,
+                     const MergeSymbol& right) -> std::optional<PairMerging::Candidate> {
+    if (left.token < 0 || right.token < 0) return std::nullopt;
+    const MergeIndex::Merge merge = merges_.find(left.token, right.token);
+    if (merge.token < 0) return std::nullopt;
+    return PairMerging::Candidate{merge.rank, merge.token};
+  });
+  for (const MergeSymbol& symbol : merging.symbols()) {
+    if (symbol.size_bytes == 0) continue;
+    // A vocabulary that lacks a byte has no other way to write it than the unknown token.
+    const TokenId token = symbol.token >= 0 ? symbol.token : data_.unknown.value_or(-1);
+    if (token >= 0) tokens.push_back(token);
+  }
+}
+
+}  // namespace lockstep

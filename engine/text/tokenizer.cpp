@@ -1,0 +1,144 @@
+#include "engine/text/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/text/byte_pair_tokenizer.h"
+#include "engine/text/sentence_piece_tokenizer.h"
+#include "engine/text/tokenizer_checks.h"
+
+namespace lockstep {
+
+namespace {
+
+// Control tokens that end a turn or a text in the families of models that we know, beside those
+// that a file names: chat models often stop with another than their file's eos.
+constexpr std::array<std::string_view, 9> kEndTexts = {
+    "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>",        "<end_of_turn>",
+    "</s>",       "<|eom_id|>", "<|endoftext|>",   "<|end_of_turn|>"};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::make(TokenizerData data) {
+  if (auto checked = check_tokenizer_data(data); !checked) {
+    return std::unexpected(checked.error());
+  }
+  if (data.model == "llama") return SentencePieceTokenizer::make(std::move(data));
+  if (data.model == "gpt2") return BytePairTokenizer::make(std::move(data));
+  return invalid_input(
+      "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
+      "gpt2. Use a model with one of these tokenizers.",
+      quote_token(data.model));
+}
+
+void Tokenizer::adopt(TokenizerData data, bool adds_bos_by_default) {
+  data_ = std::move(data);
+  data_.merges = {};
+  const size_t count = data_.tokens.size();
+  types_.assign(count, TokenType::kNormal);
+  index_ = TokenIndex(count);
+  for (size_t id = 0; id < count; ++id) {
+    const std::string& text = data_.tokens[id];
+    const auto token = static_cast<TokenId>(id);
+    index_.insert(text, token);
+    const std::optional<uint8_t> byte = parse_byte_token(text);
+    if (!data_.types.empty()) {
+      types_[id] = static_cast<TokenType>(data_.types[id]);
+    } else if (byte && data_.model == "llama") {
+      types_[id] = TokenType::kByte;
+    }
+    if (types_[id] == TokenType::kByte && byte && byte_tokens_[*byte] < 0) {
+      byte_tokens_[*byte] = token;
+    }
+  }
+  if (data_.types.empty()) {
+    for (const auto& id : {data_.bos, data_.eos, data_.eot, data_.eom}) {
+      if (id) types_[static_cast<size_t>(*id)] = TokenType::kControl;
+    }
+    if (data_.unknown) types_[static_cast<size_t>(*data_.unknown)] = TokenType::kUnknown;
+  }
+  bos_ = data_.bos;
+  eos_ = data_.eos;
+  adds_bos_ = bos_ && data_.add_bos.value_or(adds_bos_by_default);
+  adds_eos_ = eos_ && data_.add_eos.value_or(false);
+  find_end_tokens();
+}
+
+void Tokenizer::find_end_tokens() {
+  for (const auto& id : {data_.eos, data_.eot, data_.eom}) {
+    if (id) end_tokens_.push_back(*id);
+  }
+  for (const std::string_view text : kEndTexts) {
+    const TokenId token = index_.find(text);
+    if (token >= 0 && type(token) == TokenType::kControl) end_tokens_.push_back(token);
+  }
+  std::sort(end_tokens_.begin(), end_tokens_.end());
+  end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  std::vector<TokenId> tokens;
+  if (options.add_special && adds_bos_) tokens.push_back(*bos_);
+  const SpecialTokens& special =
+      options.parse_special ? split_with_special_ : split_without_special_;
+  size_t position = 0;
+  while (position < text.size()) {
+    const auto match = special.find(text, position);
+    const size_t end = match ? match->position : text.size();
+    encode_stretch(text.substr(position, end - position), true, tokens);
+    if (match) tokens.push_back(match->token);
+    position = match ? end + match->size_bytes : end;
+  }
+  if (options.add_special && adds_eos_) tokens.push_back(*eos_);
+  return tokens;
+}
+
+void Tokenizer::encode_stretch(std::string_view text, bool first,
+                               std::vector<TokenId>& tokens) const {
+  while (!text.empty()) {
+    const std::string_view stretch = text.substr(0, kStretchBytesMax);
+    encode_plain(stretch, first, tokens);
+    text.remove_prefix(stretch.size());
+    first = false;
+  }
+}
+
+std::string_view Tokenizer::piece(TokenId token, bool special) const {
+  if (token < 0 || static_cast<size_t>(token) >= pieces_.size()) return {};
+  if (!special && is_control(token)) return {};
+  return pieces_[static_cast<size_t>(token)];
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> tokens, bool special) const {
+  std::string text;
+  bool strip = strips_leading_space();
+  for (const TokenId token : tokens) {
+    std::string_view bytes = piece(token, special);
+    if (strip && !piece(token, false).empty()) {
+      if (bytes.starts_with(' ')) bytes.remove_prefix(1);
+      strip = false;
+    }
+    text.append(bytes);
+  }
+  return text;
+}
+
+bool Tokenizer::strips_leading_space() const {
+  return data_.model == "llama" && data_.add_space_prefix.value_or(true);
+}
+
+bool Tokenizer::ends_generation(TokenId token) const {
+  return std::binary_search(end_tokens_.begin(), end_tokens_.end(), token);
+}
+
+std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
+  const TokenId token = index_.find(token_text);
+  return token >= 0 ? std::optional(token) : std::nullopt;
+}
+
+std::string_view Tokenizer::token_text(TokenId token) const {
+  if (token < 0 || static_cast<size_t>(token) >= data_.tokens.size()) return {};
+  return data_.tokens[static_cast<size_t>(token)];
+}
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+#include "server/api/answer.h"
+
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "server/api/generation_parameters.h"
+#include "server/api/output_queue.h"
+
+namespace lockstep {
+namespace {
+
+// How long a stream may be silent; proxies cut connections that are silent for a minute.
+constexpr std::chrono::milliseconds kKeepAlive{15'000};
+
+std::string event_text(const Json& data) {
+  return "data: " + to_text(data) + "\n\n";
+}
+
+std::string_view finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "";
+}
+
+// The requests of one answer while they run.
+class Run {
+ public:
+  Run(ServedModel& model, AnswerPlan& plan, AnswerFormat& format, HttpResponse& response)
+      : model_(model), plan_(plan), format_(format), response_(response) {
+    for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
+      prompt_tokens_ += plan.requests[index].prompt.size();
+    }
+  }
+
+  // Submits all requests, or none.
+  ApiResult<void> start() {
+    generated_.resize(plan_.requests.size());
+    for (size_t index = 0; index < plan_.requests.size(); ++index) {
+      Request& request = plan_.requests[index];
+      // The queue is shared: the engine may say a last word after the answer has been given up.
+      request.on_output = [queue = queue_, index](Output&& output) {
+        queue->push(index, std::move(output));
+      };
+      const auto id = model_.engine().submit(std::move(request));
+      if (!id) {
+        cancel();
+        return std::unexpected(model_.to_api_error(id.error()));
+      }
+      ids_.push_back(*id);
+    }
+    response_.on_client_gone([&engine = model_.engine(), ids = ids_] {
+      for (const RequestId id : ids) engine.cancel(id);
+    });
+    return {};
+  }
+
+  void answer_whole() {
+    std::vector<Output> whole(ids_.size());
+    while (unfinished() && !failure_) {
+      for (auto& event : queue_->wait(kKeepAlive)) {
+        note(event);
+        append_output(whole[event.index], std::move(event.output));
+      }
+    }
+    if (failure_) {
+      cancel();
+      send_error(response_, *failure_);
+      return;
+    }
+    Json choices = Json::array();
+    for (size_t index = 0; index < whole.size(); ++index) {
+      choices.push_back(format_.choice(index, whole[index]));
+    }
+    Json body = object(plan_.head.object, std::move(choices));
+    body["usage"] = usage();
+    response_.send(200, "application/json", to_text(body));
+  }
+
+  void answer_stream() {
+    response_.set_header("Cache-Control", "no-cache");
+    response_.set_header("X-Accel-Buffering", "no");  // or nginx would collect the stream
+    bool there = response_.start_stream(200, "text/event-stream; charset=utf-8");
+    std::string text;
+    for (size_t index = 0; index < ids_.size(); ++index) {
+      if (Json opening = format_.opening(index); !opening.is_null()) text += chunk(opening);
+    }
+    there = there && (text.empty() || response_.write(text));
+    while (there && unfinished() && !failure_) {
+      const auto events = queue_->wait(kKeepAlive);
+      text = events.empty() ? ": keep-alive\n\n" : "";
+      for (const auto& event : events) {
+        note(event);
+        if (failure_) break;
+        for (const Json& part : format_.chunks(event.index, event.output)) text += chunk(part);
+      }
+      there = text.empty() || response_.write(text);
+    }
+    if (!there || failure_) cancel();
+    if (there) response_.write(failure_ ? event_text(error_object(*failure_)) + kDone : ending());
+  }
+
+  GenerationNote summary() const {
+    GenerationNote note{.prompt_tokens = prompt_tokens_, .finish = finish_};
+    for (const uint32_t count : generated_) note.generated_tokens += count;
+    return note;
+  }
+
+ private:
+  static constexpr const char* kDone = "data: [DONE]\n\n";
+
+  bool unfinished() const { return finished_ < ids_.size(); }
+
+  void cancel() {
+    for (const RequestId id : ids_) model_.engine().cancel(id);
+    if (finish_.empty()) finish_ = "cancelled";
+  }
+
+  void note(const OutputQueue::Event& event) {
+    const Output& output = event.output;
+    generated_[event.index] = output.generated_tokens;
+    if (!output.finish) return;
+    ++finished_;
+    finish_ = finish_name(*output.finish);
+    if (*output.finish == FinishReason::kCancelled) {
+      failure_ = not_now("shutting_down", "The server shut down before the answer was complete", 5);
+    } else if (*output.finish == FinishReason::kError) {
+      failure_ = server_error(output.error);
+    }
+  }
+
+  Json object(const std::string& name, Json choices) const {
+    const AnswerHead& head = plan_.head;
+    return {{"id", head.id},
+            {"object", name},
+            {"created", head.created_seconds},
+            {"model", head.model},
+            {"choices", std::move(choices)},
+            {"system_fingerprint", head.fingerprint}};
+  }
+
+  Json usage() const { return usage_object(prompt_tokens_, summary().generated_tokens); }
+
+  std::string chunk(const Json& choice) const {
+    Json body = object(plan_.head.chunk_object, Json::array({choice}));
+    if (plan_.include_usage) body["usage"] = nullptr;
+    return event_text(body);
+  }
+
+  std::string ending() const {
+    std::string text;
+    if (plan_.include_usage) {
+      Json body = object(plan_.head.chunk_object, Json::array());
+      body["usage"] = usage();
+      text += event_text(body);
+    }
+    return text + kDone;
+  }
+
+  ServedModel& model_;
+  AnswerPlan& plan_;
+  AnswerFormat& format_;
+  HttpResponse& response_;
+  std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
+  std::vector<RequestId> ids_;
+  std::vector<uint32_t> generated_;  // tokens so far, by request
+  uint64_t prompt_tokens_ = 0;       // each prompt counted once
+  size_t finished_ = 0;
+  std::string_view finish_;
+  std::optional<ApiError> failure_;
+};
+
+}  // namespace
+
+void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const HttpRequest& request,
+            HttpResponse& response) {
+  for (Request& part : plan.requests) part.id = request.request_id;
+  Run run(model, plan, format, response);
+  if (const auto started = run.start(); !started) {
+    send_error(response, started.error());
+    return;
+  }
+  if (plan.stream) {
+    run.answer_stream();
+  } else {
+    run.answer_whole();
+  }
+  model.leave_note(run.summary());
+}
+
+std::string random_id(std::string_view prefix) {
+  return fmt::format("{}{:016x}{:016x}", prefix, random_seed(), random_seed());
+}
+
+AnswerHead answer_head(const ServedModel& model, std::string_view id_prefix, std::string object,
+                       std::string chunk_object, std::string model_name) {
+  return AnswerHead{.id = random_id(id_prefix),
+                    .object = std::move(object),
+                    .chunk_object = std::move(chunk_object),
+                    .created_seconds = std::time(nullptr),
+                    .model = std::move(model_name),
+                    .fingerprint = model.engine().model().fingerprint};
+}
+
+void append_output(Output& whole, Output&& next) {
+  std::ranges::move(next.prompt, std::back_inserter(whole.prompt));
+  std::ranges::move(next.tokens, std::back_inserter(whole.tokens));
+  whole.text += next.text;
+  whole.finish = next.finish;
+  whole.error = std::move(next.error);
+  whole.prompt_tokens = next.prompt_tokens;
+  whole.generated_tokens = next.generated_tokens;
+}
+
+Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens) {
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", generated_tokens},
+          {"total_tokens", prompt_tokens + generated_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", 0}}},
+          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+}
+
+Json finish_reason(const Output& output) {
+  if (!output.finish) return nullptr;
+  return finish_name(*output.finish);
+}
+
+}  // namespace lockstep

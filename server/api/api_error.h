@@ -1,0 +1,44 @@
+// What a request is refused with: OpenAI's error object, its status, and when to come again.
+#pragma once
+
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/http_server.h"
+#include "server/json/json_text.h"
+
+namespace lockstep {
+
+struct ApiError {
+  int status = 400;
+  std::string message;
+  std::string type = "invalid_request_error";
+  std::optional<std::string> parameter = {};  // the field of the request that was wrong
+  std::optional<std::string> code = {};
+  std::optional<int> retry_after_seconds = {};
+};
+
+template <typename T>
+using ApiResult = std::expected<T, ApiError>;
+
+// 400, about the whole request or one parameter of it.
+ApiError bad_request(std::string message);
+ApiError bad_parameter(std::string_view parameter, std::string message);
+
+// 503: "model_loading", "shutting_down" or "queue_full".
+ApiError not_now(std::string_view code, std::string message, int retry_after_seconds);
+
+// 500.
+ApiError server_error(std::string message);
+
+// {"error":{"message","type","param","code"}}.
+Json error_object(const ApiError& error);
+
+void send_error(HttpResponse& response, const ApiError& error);
+
+// The body of an answer that the HTTP layer gives by itself.
+std::string http_error_body(int status, std::string_view message);
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include "server/api/chat_request.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kTopLogprobsMax = 20;  // OpenAI's, for this endpoint
+constexpr std::string_view kRoles[] = {"developer", "system",   "user",
+                                       "assistant", "function", "tool"};
+// What the server itself gives the template.
+constexpr std::string_view kReservedVariables[] = {
+    "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
+
+// The text of a message's content: a string, or the texts of its parts in order.
+std::string parse_content(JsonFields& message, const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) {
+    message.refuse("content",
+                   fmt::format("must be a string or a list of parts, not {}", kind_name(content)));
+    return {};
+  }
+  std::string text;
+  for (const Json& part : content) {
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    const auto part_text = part.is_object() ? part.find("text") : part.end();
+    if (!part.is_object() || type == part.end() || *type != "text" || part_text == part.end() ||
+        !part_text->is_string()) {
+      message.refuse(
+          "content",
+          "parts must be {\"type\": \"text\", \"text\": …}; this server takes no others");
+      return {};
+    }
+    text += part_text->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+Json parse_message(JsonFields& fields, const Json& given, size_t index) {
+  const std::string path = fmt::format("messages[{}]", index);
+  if (!given.is_object()) {
+    fields.refuse(path, fmt::format("must be an object, not {}", kind_name(given)));
+    return nullptr;
+  }
+  JsonFields message(given, path + ".");
+  Json parsed = Json::object();
+  const std::string role = message.text("role").value_or("");
+  if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
+    message.refuse("role",
+                   fmt::format("must be one of {}, not \"{:.40}\"", fmt::join(kRoles, ", "), role));
+  }
+  parsed["role"] = role == "developer" ? "system" : role;
+  const Json* content = message.any("content");
+  const Json* calls = message.array("tool_calls");
+  if (content != nullptr) {
+    parsed["content"] = parse_content(message, *content);
+  } else if (role == "assistant" && calls != nullptr) {
+    parsed["content"] = nullptr;
+  } else {
+    message.refuse("content", "is required");
+  }
+  for (const std::string_view name : {"name", "tool_call_id", "reasoning_content"}) {
+    if (const auto text = message.text(name)) parsed[std::string(name)] = *text;
+  }
+  if (calls != nullptr) parsed["tool_calls"] = *calls;
+  fields.adopt(message);
+  return parsed;
+}
+
+std::optional<uint32_t> parse_max_tokens(JsonFields& fields) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto old_name = fields.integer("max_tokens", 1, kMost);
+  const auto name = fields.integer("max_completion_tokens", 1, kMost);
+  if (!old_name && !name) return std::nullopt;
+  return static_cast<uint32_t>(name ? *name : *old_name);
+}
+
+}  // namespace
+
+Json parse_template_variables(JsonFields& fields) {
+  Json variables = Json::object();
+  Json messages = Json::array();
+  const Json* given = fields.array("messages");
+  if (given == nullptr || given->empty()) fields.refuse("messages", "needs at least one message");
+  if (given != nullptr) {
+    for (size_t index = 0; index < given->size() && !fields.error(); ++index) {
+      messages.push_back(parse_message(fields, (*given)[index], index));
+    }
+  }
+  variables["messages"] = std::move(messages);
+  variables["tools"] = nullptr;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
+  if (const Json* extra = fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : extra->items()) {
+      if (std::ranges::find(kReservedVariables, name) != std::end(kReservedVariables)) {
+        fields.refuse("chat_template_kwargs",
+                      fmt::format("must not set \"{}\", which the server sets", name));
+      }
+    }
+    // Appended, not assigned: the names are distinct, and looking each up would be quadratic.
+    auto& members = static_cast<Json::object_t::Container&>(variables.get_ref<Json::object_t&>());
+    for (const auto& [name, value] : extra->items()) members.emplace_back(name, value);
+  }
+  return variables;
+}
+
+ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits) {
+  JsonFields fields(body);
+  ChatRequest chat;
+  chat.parameters = parse_generation(fields, limits);
+  chat.parameters.max_tokens = parse_max_tokens(fields);
+  chat.variables = parse_template_variables(fields);
+  const bool logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
+  if (top && !logprobs) fields.refuse("top_logprobs", "is only allowed when logprobs is true");
+  if (logprobs) chat.parameters.request.logprobs = static_cast<uint32_t>(top.value_or(0));
+  refuse_unsupported_features(fields);
+  if (fields.error()) return std::unexpected(*fields.error());
+  return chat;
+}
+
+ApiResult<std::vector<TokenId>> encode_chat(const ServedModel& model, const Json& variables) {
+  const Engine& engine = model.engine();
+  if (!engine.has_chat_template()) {
+    return std::unexpected(bad_parameter(
+        "messages", "The model file has no chat template; use /v1/completions instead"));
+  }
+  const auto text = engine.render_chat(variables);
+  if (!text) {
+    ApiError error = model.to_api_error(text.error());
+    error.message = "The model's chat template refused the messages: " + error.message;
+    if (error.status == 400) error.parameter = "messages";
+    return std::unexpected(std::move(error));
+  }
+  auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
+  if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
+  if (tokens.empty()) {
+    return std::unexpected(
+        bad_parameter("messages", "The model's chat template makes no tokens of these messages"));
+  }
+  return tokens;
+}
+
+}  // namespace lockstep

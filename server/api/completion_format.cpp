@@ -1,0 +1,41 @@
+#include "server/api/completion_format.h"
+
+#include <utility>
+
+namespace lockstep {
+
+CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, std::optional<uint32_t> logprobs,
+                                   size_t choices, std::vector<std::string> prompts, bool echo)
+    : tokenizer_(tokenizer),
+      logprobs_(logprobs),
+      choices_(choices),
+      prompts_(std::move(prompts)),
+      echo_(echo),
+      told_(prompts_.size() * choices, Told{.logprobs = LegacyLogprobs(tokenizer, echo)}) {}
+
+Json CompletionFormat::opening(size_t) {
+  return nullptr;
+}
+
+std::vector<Json> CompletionFormat::chunks(size_t index, const Output& output) {
+  const bool first_echo = echo_ && !told_[index].started;
+  if (output.text.empty() && output.tokens.empty() && output.prompt.empty() && !output.finish &&
+      !first_echo) {
+    return {};
+  }
+  return {choice(index, output)};
+}
+
+Json CompletionFormat::choice(size_t index, const Output& output) {
+  Told& told = told_[index];
+  std::string text;
+  if (echo_ && !told.started) text = prompts_[index / choices_];
+  told.started = true;
+  text += output.text;
+  return {{"index", index},
+          {"text", std::move(text)},
+          {"logprobs", logprobs_ ? told.logprobs.take(output, *logprobs_) : Json(nullptr)},
+          {"finish_reason", finish_reason(output)}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// One function per endpoint; the table that gives them their paths is routes.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "server/api/served_model.h"
+#include "server/http/http_server.h"
+
+namespace lockstep {
+
+void post_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_chat_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_models(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_model(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_tokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_detokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_version(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_live(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_ready(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// What /v1/completions and /v1/chat/completions have in common: the fields that say how to
+// generate, and the engine's requests that come of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/api/json_fields.h"
+#include "server/api/served_model.h"
+
+namespace lockstep {
+
+struct GenerationParameters {
+  std::string model;
+  bool stream = false;
+  bool include_usage = false;  // of a stream
+  uint32_t choices = 1;        // n: per prompt
+  std::optional<uint32_t> max_tokens;
+  std::optional<uint64_t> seed;
+  Request request;  // everything but id, prompt, seed, max_tokens and on_output
+};
+
+// Reads the shared fields; errors stay in `fields`.
+GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits);
+
+// Refuses the fields that ask for what this server does not do yet (structured output, tools,
+// audio, beams …); they are never silently ignored.
+void refuse_unsupported_features(JsonFields& fields);
+
+// One engine request per choice, index = prompt * choices + choice. A choice's seed depends on the
+// request's seed and the choice's number within its prompt alone; choice 0 has the seed itself.
+// Without max_tokens a choice may take `default_max_tokens`, or what the context leaves if that is
+// less. 400 (context_length_exceeded, with the numbers, about `parameter`) for what cannot fit.
+ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parameters,
+                                              const std::vector<std::vector<TokenId>>& prompts,
+                                              uint32_t default_max_tokens,
+                                              const RequestLimits& limits,
+                                              std::string_view parameter, uint64_t random_seed);
+
+// A seed for a request that gives none.
+uint64_t random_seed();
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// GET /v1/models and /v1/models/:id.
+#include "server/api/endpoints.h"
+
+namespace lockstep {
+namespace {
+
+Json model_object(const ServedModel& model, const std::string& name) {
+  const ModelInfo& info = model.engine().model();
+  return {{"id", name},
+          {"object", "model"},
+          {"created", info.file_seconds},
+          {"owned_by", "lockstep"},
+          {"root", info.name},
+          {"parent", nullptr},
+          {"max_model_len", info.context_tokens},
+          {"meta",
+           {{"architecture", info.architecture},
+            {"format", info.format},
+            {"n_params", info.parameter_count},
+            {"n_vocab", info.vocabulary_size},
+            {"n_ctx_train", info.trained_context_tokens},
+            {"size_bytes", info.file_bytes}}}};
+}
+
+}  // namespace
+
+void get_models(ServedModel& model, const HttpRequest&, HttpResponse& response) {
+  Json list = Json::array();
+  for (const std::string& name : model.names()) list.push_back(model_object(model, name));
+  const Json body = {{"object", "list"}, {"data", std::move(list)}};
+  response.send(200, "application/json", to_text(body));
+}
+
+void get_model(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  const auto name = request.path_parameters.find("id");
+  const std::string asked = name == request.path_parameters.end() ? "" : name->second;
+  if (const auto unknown = model.check_name(asked)) return send_error(response, *unknown);
+  response.send(200, "application/json", to_text(model_object(model, asked)));
+}
+
+}  // namespace lockstep

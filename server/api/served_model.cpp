@@ -1,0 +1,96 @@
+#include "server/api/served_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int kRetryWhenFullSeconds = 1;
+constexpr int kRetryWhenDrainingSeconds = 5;  // about what a restart of a small model takes
+constexpr int kRetryWhileLoadingSecondsMax = 60;
+
+}  // namespace
+
+ServedModel::ServedModel(Engine& engine, std::vector<std::string> names, uint32_t choices_max,
+                         uint32_t requests_max)
+    : engine_(engine),
+      names_(std::move(names)),
+      choices_max_(choices_max),
+      requests_max_(requests_max) {}
+
+RequestLimits ServedModel::limits() const {
+  return RequestLimits{.vocabulary_size = engine_.model().vocabulary_size,
+                       .context_tokens = engine_.model().context_tokens,
+                       .choices_max = choices_max_,
+                       .requests_max = requests_max_};
+}
+
+bool ServedModel::has_name(std::string_view name) const {
+  return std::ranges::find(names_, name) != names_.end();
+}
+
+std::optional<ApiError> ServedModel::check_name(std::string_view name) const {
+  if (has_name(name)) return std::nullopt;
+  return ApiError{
+      .status = 404,
+      .message = fmt::format("The model '{:.200}' does not exist; this server serves {}", name,
+                             fmt::join(names_, ", ")),
+      .parameter = "model",
+      .code = "model_not_found"};
+}
+
+std::optional<ApiError> ServedModel::check_ready() const {
+  switch (state()) {
+    case ServingState::kReady:
+      return std::nullopt;
+    case ServingState::kDraining:
+      return not_now("shutting_down", "The server is shutting down; ask another one, or later",
+                     kRetryWhenDrainingSeconds);
+    case ServingState::kLoading:
+      break;
+  }
+  const LoadProgress progress = engine_.statistics().load;
+  const double ratio = progress.bytes_total == 0 ? 0
+                                                 : static_cast<double>(progress.bytes_done) /
+                                                       static_cast<double>(progress.bytes_total);
+  return not_now("model_loading",
+                 fmt::format("The model is loading ({:.0f}% done); try again soon", ratio * 100),
+                 seconds_until_loaded(progress));
+}
+
+ApiError ServedModel::to_api_error(const Error& error) const {
+  switch (error.kind) {
+    case ErrorKind::kInvalidInput:
+      return bad_request(error.message);
+    case ErrorKind::kMachineRefused:
+      return server_error(error.message);
+    case ErrorKind::kUnavailable:
+      break;
+  }
+  if (auto unready = check_ready()) return *unready;
+  return not_now("queue_full", error.message, kRetryWhenFullSeconds);
+}
+
+void ServedModel::leave_note(GenerationNote note) {
+  const std::lock_guard lock(notes_mutex_);
+  notes_[std::this_thread::get_id()] = note;
+}
+
+std::optional<GenerationNote> ServedModel::take_note() {
+  const std::lock_guard lock(notes_mutex_);
+  const auto note = notes_.extract(std::this_thread::get_id());
+  if (note.empty()) return std::nullopt;
+  return note.mapped();
+}
+
+int seconds_until_loaded(const LoadProgress& progress) {
+  if (progress.bytes_done == 0 || progress.bytes_total <= progress.bytes_done) return 1;
+  const double left = static_cast<double>(progress.bytes_total - progress.bytes_done);
+  const double seconds = progress.seconds * left / static_cast<double>(progress.bytes_done);
+  return static_cast<int>(
+      std::ceil(std::clamp(seconds, 1.0, static_cast<double>(kRetryWhileLoadingSecondsMax))));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,212 @@
+// lockstepd bench: tokens per second as llama-bench measures and words them, so that both can be
+// run side by side. "pp512": a prompt of 512 tokens is computed; "tg64": 64 tokens are generated
+// one by one; "@ d4096": after 4096 that are in the cache already; "x8": in 8 sequences side by
+// side, whose tokens are counted together. Mean ± standard deviation over the repeats, after one
+// warm-up.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "server/commands/command_line.h"
+#include "server/commands/commands.h"
+#include "server/version.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kTokensMax = 16777216;
+constexpr uint32_t kSequencesMax = 1024;
+
+struct BenchOptions {
+  std::string prompt = "512";
+  std::string generate = "128";
+  std::string sequences = "1";
+  uint32_t depth = 0;
+  uint32_t repeat = 5;
+  bool json = false;
+};
+
+struct BenchResult {
+  std::string test;
+  MeasurementCase measured;
+  std::vector<double> samples;  // tokens per second
+  double mean = 0;
+  double deviation = 0;
+};
+
+std::string test_name(const MeasurementCase& measured) {
+  std::string name = measured.prompt_tokens > 0 ? fmt::format("pp{}", measured.prompt_tokens)
+                                                : fmt::format("tg{}", measured.generated_tokens);
+  if (measured.depth_tokens > 0) name += fmt::format(" @ d{}", measured.depth_tokens);
+  if (measured.sequences > 1) name += fmt::format(" x{}", measured.sequences);
+  return name;
+}
+
+Result<std::vector<MeasurementCase>> plan_cases(const BenchOptions& options) {
+  const auto prompts = parse_counts(options.prompt, "--prompt", kTokensMax);
+  if (!prompts) return std::unexpected(prompts.error());
+  const auto generated = parse_counts(options.generate, "--generate", kTokensMax);
+  if (!generated) return std::unexpected(generated.error());
+  const auto sequences = parse_counts(options.sequences, "--sequences", kSequencesMax);
+  if (!sequences) return std::unexpected(sequences.error());
+  std::vector<MeasurementCase> cases;
+  for (const uint32_t count : *sequences) {
+    if (count == 0) return invalid_input("--sequences: must be from 1 to {}, not 0", kSequencesMax);
+    for (const uint32_t tokens : *prompts) {
+      if (tokens > 0) cases.push_back({options.depth, tokens, 0, count});
+    }
+    for (const uint32_t tokens : *generated) {
+      if (tokens > 0) cases.push_back({options.depth, 0, tokens, count});
+    }
+  }
+  if (cases.empty()) return invalid_input("nothing to measure: --prompt and --generate are both 0");
+  return cases;
+}
+
+// A context and a batch that hold every case, unless the user has set the context.
+void fit(const std::vector<MeasurementCase>& cases, EngineOptions& options) {
+  uint32_t tokens = 0;
+  uint32_t sequences = 1;
+  for (const MeasurementCase& measured : cases) {
+    tokens = std::max(tokens,
+                      measured.depth_tokens + measured.prompt_tokens + measured.generated_tokens);
+    sequences = std::max(sequences, measured.sequences);
+  }
+  if (options.context_tokens == 0) options.context_tokens = tokens;
+  options.sequence_count = sequences;
+}
+
+double tokens_per_second(const MeasurementCase& measured, const Measurement& times) {
+  const double tokens = measured.prompt_tokens + measured.generated_tokens;
+  const double seconds = times.prompt_seconds + times.generate_seconds;
+  return tokens * measured.sequences / seconds;
+}
+
+void summarize(BenchResult& result) {
+  const auto count = static_cast<double>(result.samples.size());
+  for (const double sample : result.samples) result.mean += sample / count;
+  if (result.samples.size() < 2) return;
+  double squares = 0;
+  for (const double sample : result.samples) {
+    squares += (sample - result.mean) * (sample - result.mean);
+  }
+  result.deviation = std::sqrt(squares / (count - 1));
+}
+
+Result<BenchResult> measure(Engine& engine, const MeasurementCase& measured, uint32_t repeat) {
+  BenchResult result{.test = test_name(measured), .measured = measured, .samples = {}};
+  for (uint32_t round = 0; round <= repeat; ++round) {
+    const auto times = engine.measure(measured);
+    if (!times) return std::unexpected(times.error());
+    if (round > 0) result.samples.push_back(tokens_per_second(measured, *times));  // 0 warms up
+  }
+  summarize(result);
+  return result;
+}
+
+Json to_json(const BenchResult& result) {
+  return {{"test", result.test},
+          {"tokens_per_second", result.mean},
+          {"stddev", result.deviation},
+          {"samples", result.samples},
+          {"prompt_tokens", result.measured.prompt_tokens},
+          {"generated_tokens", result.measured.generated_tokens},
+          {"depth_tokens", result.measured.depth_tokens},
+          {"sequences", result.measured.sequences}};
+}
+
+std::string workers_text(const EngineOptions& options) {
+  return options.worker_count == 0 ? "auto" : std::to_string(options.worker_count);
+}
+
+void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
+                const EngineOptions& options, const BenchOptions& bench) {
+  Json body = {{"results", Json::array()},
+               {"version", kVersion},
+               {"model", info.name},
+               {"file", options.model.string()},
+               {"architecture", info.architecture},
+               {"format", info.format},
+               {"size_bytes", info.file_bytes},
+               {"parameters", info.parameter_count},
+               {"isa", info.instruction_set},
+               {"arithmetic", info.arithmetic},
+               {"kv_format", info.kv_format},
+               {"workers", workers_text(options)},
+               {"batch_tokens", options.batch_tokens},
+               {"repeat", bench.repeat}};
+  for (const BenchResult& result : results) body["results"].push_back(to_json(result));
+  std::cout << body.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+void print_heading() {
+  std::cout << fmt::format("| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} |\n",
+                           "model", "size", "params", "isa", "threads", "test", "t/s")
+            << fmt::format(
+                   "| {:-<30} | {:->9}: | {:->9}: | {:-<8} | {:->6}: | {:->19}: | {:->19}: |\n", "",
+                   "", "", "", "", "", "");
+}
+
+void print_row(const BenchResult& result, const ModelInfo& info, const EngineOptions& options) {
+  const std::string size =
+      fmt::format("{:.2f} MiB", static_cast<double>(info.file_bytes) / 1048576);
+  const std::string parameters =
+      fmt::format("{:.2f} M", static_cast<double>(info.parameter_count) / 1e6);
+  const std::string model = fmt::format("{} {}", info.architecture, info.format);
+  const std::string speed = fmt::format("{:.2f} ± {:.2f}", result.mean, result.deviation);
+  std::cout << fmt::format("| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} |\n",
+                           model, size, parameters, info.instruction_set, workers_text(options),
+                           result.test, speed)
+            << std::flush;
+}
+
+Result<void> bench(Engine& engine, const std::vector<MeasurementCase>& cases,
+                   const EngineOptions& options, const BenchOptions& bench_options) {
+  if (const auto loaded = engine.load(); !loaded) return loaded;
+  std::vector<BenchResult> results;
+  if (!bench_options.json) print_heading();
+  for (const MeasurementCase& measured : cases) {
+    auto result = measure(engine, measured, bench_options.repeat);
+    if (!result) return std::unexpected(result.error());
+    if (!bench_options.json) print_row(*result, engine.model(), options);
+    results.push_back(std::move(*result));
+  }
+  if (bench_options.json) print_json(results, engine.model(), options, bench_options);
+  return {};
+}
+
+}  // namespace
+
+int run_bench(const std::vector<std::string>& arguments) {
+  CommandLine line("bench", "Measures tokens per second, in llama-bench's words.", kBench);
+  BenchOptions bench_options;
+  CLI::App& app = line.app();
+  app.add_option("--prompt", bench_options.prompt, "Prompt tokens, one test each; 0 for none [512]")
+      ->type_name("N,...");
+  app.add_option("--generate", bench_options.generate,
+                 "Tokens to generate, one test each; 0 for none [128]")
+      ->type_name("N,...");
+  app.add_option("--depth", bench_options.depth, "Tokens that are in the cache already [0]")
+      ->check(CLI::Range(0U, kTokensMax));
+  app.add_option("--sequences", bench_options.sequences, "Sequences side by side [1]")
+      ->type_name("N,...");
+  app.add_option("--repeat", bench_options.repeat, "Measurements of each test [5]")
+      ->check(CLI::Range(1U, 10000U));
+  app.add_flag("--json", bench_options.json, "As JSON");
+  const auto values = line.parse(arguments);
+  if (!values) return values.error();
+  Options options = to_options(*values);
+  if (values->find("log-level")->second.source == OptionSource::kDefault) {
+    options.log_level = "warn";
+  }
+  start_log(options);
+  const auto cases = plan_cases(bench_options);
+  if (!cases) return report(cases.error());
+  fit(*cases, options.engine);
+  auto engine = open_engine(options);
+  if (!engine) return report(engine.error());
+  const auto done = bench(**engine, *cases, options.engine, bench_options);
+  return done ? 0 : report(done.error());
+}
+
+}  // namespace lockstep

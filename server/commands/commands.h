@@ -1,0 +1,15 @@
+// The program's commands. Each takes the arguments after its name and returns the exit code: 0, 2
+// for what was given, 1 for what the machine refuses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+int run_serve(const std::vector<std::string>& arguments);
+int run_generate(const std::vector<std::string>& arguments);
+int run_bench(const std::vector<std::string>& arguments);
+int run_inspect(const std::vector<std::string>& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// JSON text from outside to a value, strictly and within bounds, and a value to text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+using Json = nlohmann::ordered_json;
+
+struct JsonLimits {
+  size_t depth = 64;        // arrays and objects inside one another
+  size_t values = 1 << 20;  // members, elements and containers together
+  bool comments = false;    // whether /* */ and // are allowed
+};
+
+// Parses the whole of `text`. Fails with kInvalidInput, naming the byte, for anything but one JSON
+// value (RFC 8259) in valid UTF-8, for an object with a name twice, and beyond the limits. Takes
+// time that grows with the text's length alone.
+Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
+
+// The value in one line. Strings that are not valid UTF-8 come out with U+FFFD; never throws.
+std::string to_text(const Json& value);
+
+// "a string", "an integer", "a number", "a boolean", "null", "an array", "an object": for messages.
+std::string_view kind_name(const Json& value);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// lockstepd: picks the command; "serve" when none is named.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/commands/commands.h"
+
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(const std::vector<std::string>& arguments);
+};
+
+constexpr Command kCommands[] = {
+    {"serve", lockstep::run_serve},
+    {"generate", lockstep::run_generate},
+    {"bench", lockstep::run_bench},
+    {"inspect", lockstep::run_inspect},
+};
+
+int run(std::vector<std::string> arguments) {
+  for (const Command& command : kCommands) {
+    if (arguments.empty() || arguments.front() != command.name) continue;
+    arguments.erase(arguments.begin());
+    return command.run(arguments);
+  }
+  return lockstep::run_serve(arguments);
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  try {
+    return run(std::vector<std::string>(values + 1, values + count));
+  } catch (const std::exception& exception) {  // memory that ran out, for one
+    std::fprintf(stderr, "lockstepd: %s\n", exception.what());
+    return 1;
+  }
+}

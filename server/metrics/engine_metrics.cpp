@@ -1,0 +1,115 @@
+#include "server/metrics/engine_metrics.h"
+
+#include "server/metrics/families.h"
+#include "server/version.h"
+
+namespace lockstep {
+namespace {
+
+using Families = std::vector<prometheus::MetricFamily>;
+
+double real(uint64_t count) {
+  return static_cast<double>(count);
+}
+
+double load_ratio(const LoadProgress& load) {
+  if (load.ready) return 1;
+  return load.bytes_total == 0 ? 0 : real(load.bytes_done) / real(load.bytes_total);
+}
+
+void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
+                  Families& families) {
+  const auto finished = [&](uint64_t count, const char* reason) {
+    return Sample{real(count), {model[0], {"finish_reason", reason}}};
+  };
+  families.push_back(gauge_family("lockstep_requests_running", "Requests in the running batch.",
+                                  {{real(statistics.requests_running), model}}));
+  families.push_back(gauge_family("lockstep_requests_waiting",
+                                  "Requests that wait for a place in the batch.",
+                                  {{real(statistics.requests_waiting), model}}));
+  families.push_back(counter_family(
+      "lockstep_requests_total", "Requests that have ended, by how they ended.",
+      {finished(statistics.finished_stop, "stop"), finished(statistics.finished_length, "length"),
+       finished(statistics.finished_cancelled, "cancelled"),
+       finished(statistics.finished_error, "error")}));
+  families.push_back(counter_family("lockstep_prompt_tokens_total",
+                                    "Prompt tokens that were computed.",
+                                    {{real(statistics.prompt_tokens), model}}));
+  families.push_back(counter_family("lockstep_generation_tokens_total",
+                                    "Tokens that were generated.",
+                                    {{real(statistics.generated_tokens), model}}));
+}
+
+void add_times(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  families.push_back(histogram_family("lockstep_time_to_first_token_seconds",
+                                      "Time from a request's arrival to its first generated token.",
+                                      statistics.time_to_first_token_seconds, model));
+  families.push_back(histogram_family("lockstep_inter_token_latency_seconds",
+                                      "Time between two generated tokens of a request.",
+                                      statistics.inter_token_seconds, model));
+  families.push_back(histogram_family("lockstep_request_queue_seconds",
+                                      "Time a request waited before its first step.",
+                                      statistics.queue_seconds, model));
+}
+
+void add_steps(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  families.push_back(counter_family("lockstep_steps_total", "Passes through the model.",
+                                    {{real(statistics.steps), model}}));
+  families.push_back(histogram_family("lockstep_step_duration_seconds",
+                                      "Duration of a pass through the model.",
+                                      statistics.step_seconds, model));
+  families.push_back(histogram_family("lockstep_step_tokens", "Tokens that a pass computed.",
+                                      statistics.step_tokens, model));
+  families.push_back(histogram_family("lockstep_step_sequences",
+                                      "Sequences that a pass computed: the batch size.",
+                                      statistics.step_sequences, model));
+}
+
+void add_memory(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  const auto labelled = [&](uint64_t value, const char* label, const char* name) {
+    return Sample{real(value), {model[0], {label, name}}};
+  };
+  families.push_back(
+      gauge_family("lockstep_kv_cache_pages", "Pages of the KV cache, by state.",
+                   {labelled(statistics.kv_pages - statistics.kv_pages_free, "state", "used"),
+                    labelled(statistics.kv_pages_free, "state", "free")}));
+  families.push_back(gauge_family("lockstep_memory_bytes",
+                                  "Memory that the engine holds, by what it is for.",
+                                  {labelled(statistics.weight_bytes, "kind", "weights"),
+                                   labelled(statistics.kv_bytes, "kind", "kv"),
+                                   labelled(statistics.scratch_bytes, "kind", "scratch")}));
+}
+
+}  // namespace
+
+Families engine_families(const EngineStatistics& statistics, const ModelInfo& info,
+                         const std::string& model_name) {
+  const MetricLabels model = {{"model", model_name}};
+  Families families;
+  families.push_back(gauge_family("lockstep_build_info",
+                                  "The program's version, as a label of a constant 1.",
+                                  {{1, {{"version", std::string(kVersion)}}}}));
+  families.push_back(gauge_family("lockstep_model_info",
+                                  "What is served, as labels of a constant 1.",
+                                  {{1,
+                                    {model[0],
+                                     {"architecture", info.architecture},
+                                     {"format", info.format},
+                                     {"isa", info.instruction_set},
+                                     {"arithmetic", info.arithmetic},
+                                     {"kv_format", info.kv_format},
+                                     {"fingerprint", info.fingerprint}}}}));
+  families.push_back(gauge_family("lockstep_model_load_progress_ratio",
+                                  "Share of the model that is loaded, from 0 to 1.",
+                                  {{load_ratio(statistics.load), model}}));
+  families.push_back(gauge_family("lockstep_model_load_seconds",
+                                  "Time that loading the model took, so far or in all.",
+                                  {{statistics.load.seconds, model}}));
+  add_requests(statistics, model, families);
+  add_times(statistics, model, families);
+  add_steps(statistics, model, families);
+  add_memory(statistics, model, families);
+  return families;
+}
+
+}  // namespace lockstep

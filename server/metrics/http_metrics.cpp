@@ -1,0 +1,70 @@
+#include "server/metrics/http_metrics.h"
+
+#include <algorithm>
+#include <array>
+
+#include "server/metrics/families.h"
+
+namespace lockstep {
+namespace {
+
+// Fine enough for /health at the short end and for a long answer at the other.
+constexpr std::array kSecondsBounds = {0.005, 0.01, 0.025, 0.05, 0.1,  0.25,  0.5,   1.0,   2.5,
+                                       5.0,   10.0, 20.0,  30.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+// Statuses whose series are there before they happen.
+constexpr int kUsualStatuses[] = {200, 400, 404, 500, 503};
+// A client may send any word as a method; the label takes these.
+constexpr std::string_view kMethods[] = {"GET",    "HEAD",    "POST", "PUT",
+                                         "DELETE", "OPTIONS", "PATCH"};
+
+}  // namespace
+
+HttpMetrics::Route& HttpMetrics::route(std::string_view pattern, std::string_view method) {
+  const bool known = std::ranges::find(kMethods, method) != std::end(kMethods);
+  return routes_
+      .try_emplace(Key(pattern.empty() ? "none" : pattern, known ? method : "other"),
+                   kSecondsBounds)
+      .first->second;
+}
+
+void HttpMetrics::add_routes(const std::vector<HttpRoute>& routes) {
+  const std::lock_guard lock(mutex_);
+  for (const HttpRoute& added : routes) {
+    for (const int status : kUsualStatuses) route(added.pattern, added.method).counts[status];
+  }
+}
+
+void HttpMetrics::observe(const HttpRecord& record) {
+  const std::lock_guard lock(mutex_);
+  Route& counted = route(record.route, record.method);
+  ++counted.counts[record.status];
+  counted.seconds.observe(record.seconds);
+}
+
+std::vector<prometheus::MetricFamily> HttpMetrics::families() const {
+  std::vector<Sample> counts;
+  prometheus::MetricFamily seconds{"lockstep_http_request_duration_seconds",
+                                   "Time from a request's arrival to the end of its answer.",
+                                   prometheus::MetricType::Histogram,
+                                   {}};
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, counted] : routes_) {
+      const MetricLabels labels = {{"route", key.first}, {"method", key.second}};
+      for (const auto& [status, count] : counted.counts) {
+        counts.push_back(
+            {static_cast<double>(count), {labels[0], labels[1], {"code", std::to_string(status)}}});
+      }
+      add_histogram(seconds, counted.seconds.snapshot(), labels);
+    }
+  }
+  const HttpServer* server = server_.load();
+  const size_t connections = server == nullptr ? 0 : server->open_connections();
+  return {counter_family("lockstep_http_requests_total",
+                         "HTTP requests that were answered, by route, method and status.", counts),
+          std::move(seconds),
+          gauge_family("lockstep_http_connections", "Open HTTP connections.",
+                       {{static_cast<double>(connections)}})};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+#include "server/metrics/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <iterator>
+#include <utility>
+
+#include "server/metrics/engine_metrics.h"
+#include "server/metrics/process_metrics.h"
+
+namespace lockstep {
+
+Metrics::Metrics(const Engine& engine, std::string model_name)
+    : engine_(engine), model_name_(std::move(model_name)) {}
+
+std::string Metrics::text() const {
+  auto families = engine_families(engine_.statistics(), engine_.model(), model_name_);
+  std::ranges::move(http_.families(), std::back_inserter(families));
+  std::ranges::move(process_families(), std::back_inserter(families));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// Everything that GET /metrics tells, in Prometheus' text format.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/http/http_server.h"
+#include "server/metrics/http_metrics.h"
+
+namespace lockstep {
+
+class Metrics {
+ public:
+  static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+  // `model_name` is the value of the label "model"; the engine must outlive this.
+  Metrics(const Engine& engine, std::string model_name);
+
+  HttpMetrics& http() { return http_; }
+
+  // Takes no lock that a step needs.
+  std::string text() const;
+
+ private:
+  const Engine& engine_;
+  std::string model_name_;
+  HttpMetrics http_;
+};
+
+}  // namespace lockstep

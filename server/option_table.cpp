@@ -1,0 +1,248 @@
+#include "server/option_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kAll = kServe | kGenerate | kBench;
+
+uint32_t count_or_automatic(const Json& value) {
+  return value.is_string() ? 0 : value.get<uint32_t>();
+}
+
+std::chrono::milliseconds seconds_of(const Json& value) {
+  return std::chrono::milliseconds(std::llround(value.get<double>() * 1000));
+}
+
+const std::vector<OptionRow>& rows() {
+  using enum OptionType;
+  // An option is read in a few lines, not in one line per field.
+  // clang-format off
+  static const std::vector<OptionRow> table = {
+      {"model", kAll, kText, "", 0, 0, {},
+       "The GGUF file to serve; the first part of one that is split",
+       [](const Json& v, Options& o) { o.engine.model = v.get<std::string>(); }},
+      {"served-model-name", kServe, kTextList, Json::array(), 0, 0, {},
+       "Names that requests may use for the model; the first is listed first. None: the name "
+       "in the file",
+       [](const Json& v, Options& o) { o.served_model_names = v.get<std::vector<std::string>>(); }},
+      {"host", kServe, kText, "127.0.0.1", 0, 0, {},
+       "Address to listen on; 0.0.0.0 or :: for all. There is no access control: put a proxy "
+       "in front before opening it",
+       [](const Json& v, Options& o) { o.http.host = v.get<std::string>(); }},
+      {"port", kServe, kInteger, 8080, 0, 65535, {},
+       "Port to listen on; 0 takes any free one, which the log names",
+       [](const Json& v, Options& o) { o.http.port = v.get<uint16_t>(); }},
+      {"context", kAll, kIntegerOrAuto, "auto", 16, 16777216, {},
+       "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
+       "to the model's own",
+       [](const Json& v, Options& o) { o.engine.context_tokens = count_or_automatic(v); }},
+      {"sequences", kServe, kInteger, 8, 1, 1024, {},
+       "Sequences in the running batch at most",
+       [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
+      {"workers", kAll, kIntegerOrAuto, "auto", 1, 1024, {},
+       "Threads that compute; auto: one per physical core that the process may use",
+       [](const Json& v, Options& o) { o.engine.worker_count = count_or_automatic(v); }},
+      {"batch-tokens", kAll, kInteger, 512, 1, 65536, {},
+       "Tokens of one pass at most; longer prompts are cut into several",
+       [](const Json& v, Options& o) { o.engine.batch_tokens = v.get<uint32_t>(); }},
+      {"kv-format", kAll, kChoice, "f16", 0, 0, {"f16", "bf16", "f32"},
+       "Number format of the KV cache",
+       [](const Json& v, Options& o) { o.engine.kv_format = v.get<std::string>(); }},
+      {"isa", kAll, kText, "auto", 0, 0, {},
+       "Instruction set of the kernels (scalar, avx2, avx512); auto: the best this machine "
+       "has",
+       [](const Json& v, Options& o) {
+         o.engine.instruction_set = v == "auto" ? "" : v.get<std::string>();
+       }},
+      {"waiting-requests", kServe, kInteger, 1024, 0, 1000000, {},
+       "Requests that may wait for a place in the batch; more are answered with 503",
+       [](const Json& v, Options& o) { o.engine.waiting_requests = v.get<uint32_t>(); }},
+      {"max-n", kServe, kInteger, 128, 1, 128, {},
+       "Largest n (choices per prompt) of a request",
+       [](const Json& v, Options& o) { o.choices_max = v.get<uint32_t>(); }},
+      {"drain-seconds", kServe, kNumber, 30, 0, 86400, {},
+       "How long running requests may go on after SIGTERM before they are cut off",
+       [](const Json& v, Options& o) { o.drain_seconds = v.get<double>(); }},
+      {"metrics", kServe, kBoolean, true, 0, 0, {},
+       "Whether GET /metrics is served",
+       [](const Json& v, Options& o) { o.metrics = v.get<bool>(); }},
+      {"log-level", kAll, kChoice, "info", 0, 0, {"trace", "debug", "info", "warn", "error", "off"},
+       "Least severe messages that go to standard error",
+       [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }},
+      {"max-head-bytes", kServe, kInteger, 16384, 1024, 1048576, {},
+       "Largest head (request line and headers) of an HTTP request",
+       [](const Json& v, Options& o) { o.http.limits.head_bytes = v.get<size_t>(); }},
+      {"max-head-fields", kServe, kInteger, 64, 8, 1024, {},
+       "Most headers of an HTTP request",
+       [](const Json& v, Options& o) { o.http.limits.head_fields = v.get<size_t>(); }},
+      {"max-target-bytes", kServe, kInteger, 2048, 64, 65536, {},
+       "Longest path and query of an HTTP request",
+       [](const Json& v, Options& o) { o.http.limits.target_bytes = v.get<size_t>(); }},
+      {"max-body-bytes", kServe, kInteger, 4194304, 1024, 1073741824, {},
+       "Largest body of an HTTP request",
+       [](const Json& v, Options& o) { o.http.limits.body_bytes = v.get<size_t>(); }},
+      {"max-bodies-bytes", kServe, kInteger, 536870912, 1048576, 1099511627776, {},
+       "Bytes of the bodies of all HTTP requests together that are read, wait or run",
+       [](const Json& v, Options& o) { o.http.limits.bodies_bytes = v.get<size_t>(); }},
+      {"head-seconds", kServe, kNumber, 10, 0.1, 3600, {},
+       "Time a client has to send the head of a request",
+       [](const Json& v, Options& o) { o.http.limits.head_deadline = seconds_of(v); }},
+      {"body-seconds", kServe, kNumber, 30, 0.1, 3600, {},
+       "Time a client has to send the body of a request",
+       [](const Json& v, Options& o) { o.http.limits.body_deadline = seconds_of(v); }},
+      {"write-seconds", kServe, kNumber, 10, 0.1, 3600, {},
+       "Time after which a client that takes nothing of its answer is cut off",
+       [](const Json& v, Options& o) { o.http.limits.write_deadline = seconds_of(v); }},
+      {"idle-seconds", kServe, kNumber, 15, 0.1, 3600, {},
+       "Time after which a connection without a request is closed",
+       [](const Json& v, Options& o) { o.http.limits.idle_deadline = seconds_of(v); }},
+      {"max-unsent-bytes", kServe, kInteger, 262144, 4096, 1073741824, {},
+       "Bytes of a streamed answer that a client may owe",
+       [](const Json& v, Options& o) { o.http.limits.unsent_bytes = v.get<size_t>(); }},
+      {"max-connections", kServe, kInteger, 4096, 1, 1000000, {},
+       "Open connections at most",
+       [](const Json& v, Options& o) { o.http.limits.connections = v.get<size_t>(); }},
+      {"http-threads", kServe, kInteger, 64, 1, 4096, {},
+       "HTTP requests served at once; more wait, health and metrics excepted",
+       [](const Json& v, Options& o) { o.http.limits.threads = v.get<size_t>(); }},
+  };
+  // clang-format on
+  return table;
+}
+
+std::unexpected<Error> wrong_value(const OptionRow& row, std::string_view shown,
+                                   std::string_view origin) {
+  return invalid_input("{}: {:.200} is not {}", origin, shown, describe_range(row));
+}
+
+template <typename T>
+std::optional<T> number_from(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+bool in_range(const OptionRow& row, double value) {
+  return value >= row.minimum && value <= row.maximum;
+}
+
+// Whether the value has the row's type and range; a list of names is a list here.
+bool is_allowed(const OptionRow& row, const Json& value) {
+  switch (row.type) {
+    case OptionType::kText:
+      return value.is_string();
+    case OptionType::kTextList:
+      return value.is_array() && std::ranges::all_of(value, [](const Json& name) {
+               return name.is_string() && !name.get_ref<const std::string&>().empty();
+             });
+    case OptionType::kIntegerOrAuto:
+      if (value.is_string()) return value == "auto";
+      [[fallthrough]];
+    case OptionType::kInteger:
+      return value.is_number_integer() && in_range(row, value.get<double>());
+    case OptionType::kNumber:
+      return value.is_number() && in_range(row, value.get<double>());
+    case OptionType::kBoolean:
+      return value.is_boolean();
+    case OptionType::kChoice:
+      return value.is_string() &&
+             std::ranges::find(row.choices, value.get_ref<const std::string&>()) !=
+                 row.choices.end();
+  }
+  return false;
+}
+
+Json typed_value(const OptionRow& row, std::string_view text) {
+  switch (row.type) {
+    case OptionType::kTextList:
+      return split_at_commas(text);
+    case OptionType::kInteger:
+    case OptionType::kIntegerOrAuto:
+      if (const auto number = number_from<int64_t>(text)) return *number;
+      break;
+    case OptionType::kNumber:
+      if (const auto number = number_from<double>(text)) return *number;
+      break;
+    case OptionType::kBoolean:
+      if (text == "true" || text == "on" || text == "1") return true;
+      if (text == "false" || text == "off" || text == "0") return false;
+      break;
+    case OptionType::kText:
+    case OptionType::kChoice:
+      break;
+  }
+  return std::string(text);
+}
+
+}  // namespace
+
+std::span<const OptionRow> option_table() {
+  return rows();
+}
+
+const OptionRow* find_option(std::string_view name) {
+  const auto row = std::ranges::find(rows(), name, &OptionRow::name);
+  return row == rows().end() ? nullptr : &*row;
+}
+
+std::string environment_name(const OptionRow& row) {
+  std::string name = "LOCKSTEP_";
+  for (const char letter : row.name) {
+    name +=
+        letter == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  }
+  return name;
+}
+
+std::string describe_range(const OptionRow& row) {
+  switch (row.type) {
+    case OptionType::kText:
+      return "a text";
+    case OptionType::kTextList:
+      return "a list of names, none of them empty";
+    case OptionType::kInteger:
+      return fmt::format("an integer from {} to {}", row.minimum, row.maximum);
+    case OptionType::kIntegerOrAuto:
+      return fmt::format("an integer from {} to {}, or auto", row.minimum, row.maximum);
+    case OptionType::kNumber:
+      return fmt::format("a number from {} to {}", row.minimum, row.maximum);
+    case OptionType::kBoolean:
+      return "true or false";
+    case OptionType::kChoice:
+      return fmt::format("one of {}", fmt::join(row.choices, ", "));
+  }
+  return "";
+}
+
+Result<Json> option_from_text(const OptionRow& row, std::string_view text,
+                              std::string_view origin) {
+  Json value = typed_value(row, text);
+  if (!is_allowed(row, value)) return wrong_value(row, fmt::format("\"{}\"", text), origin);
+  return value;
+}
+
+Result<Json> option_from_json(const OptionRow& row, const Json& value, std::string_view origin) {
+  const bool one_name = row.type == OptionType::kTextList && value.is_string();
+  Json list = one_name ? Json::array({value}) : value;
+  if (!is_allowed(row, list)) return wrong_value(row, to_text(value), origin);
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// Every option of the program, in one table: the command line, the environment, the configuration
+// file, --help and --print-config are all read off it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/http/http_server.h"
+#include "server/json/json_text.h"
+
+namespace lockstep {
+
+// The options as the program uses them.
+struct Options {
+  EngineOptions engine = {};
+  std::vector<std::string> served_model_names = {};  // empty: the model's own name
+  HttpOptions http = {};                             // its callbacks are left empty
+  double drain_seconds = 30;
+  uint32_t choices_max = 128;  // "n" of a request at most
+  bool metrics = true;
+  std::string log_level = "info";
+};
+
+enum class OptionType {
+  kText,
+  kTextList,  // JSON: a list of strings, or one; elsewhere: separated by commas
+  kInteger,
+  kIntegerOrAuto,  // or the word "auto"
+  kNumber,
+  kBoolean,
+  kChoice,  // one of `choices`
+};
+
+// The commands that take an option on their command line, as a set of bits.
+enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4 };
+
+struct OptionRow {
+  std::string_view name;  // --name, the key "name" of the file, LOCKSTEP_NAME
+  unsigned commands;      // of OptionCommand
+  OptionType type;
+  Json default_value;
+  double minimum = 0;  // of the numbers, inclusive
+  double maximum = 0;
+  std::vector<std::string_view> choices;
+  std::string_view help;
+  void (*apply)(const Json& value, Options& options);  // the value has been checked
+};
+
+std::span<const OptionRow> option_table();
+
+// The row of this name, or null.
+const OptionRow* find_option(std::string_view name);
+
+// "LOCKSTEP_BATCH_TOKENS" for "batch-tokens".
+std::string environment_name(const OptionRow& row);
+
+// "an integer from 1 to 65536, or auto": what a value must be.
+std::string describe_range(const OptionRow& row);
+
+// A value as the command line and the environment give it, or as the configuration file does.
+// `origin` names the place for the message ("--port", "LOCKSTEP_PORT", "\"port\" in x.json").
+Result<Json> option_from_text(const OptionRow& row, std::string_view text, std::string_view origin);
+Result<Json> option_from_json(const OptionRow& row, const Json& value, std::string_view origin);
+
+}  // namespace lockstep

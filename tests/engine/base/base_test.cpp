@@ -1,0 +1,46 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/checked_math.h"
+#include "engine/base/histogram.h"
+#include "engine/base/result.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+
+TEST(CheckedMath, an_overflow_is_no_value) {
+  EXPECT_EQ(checked_add(kMost - 1, 1), kMost);
+  EXPECT_FALSE(checked_add(kMost, 1).has_value());
+  EXPECT_EQ(checked_multiply(1U << 31U, 1U << 31U), uint64_t{1} << 62U);
+  EXPECT_FALSE(checked_multiply(uint64_t{1} << 32U, uint64_t{1} << 32U).has_value());
+  EXPECT_EQ(checked_round_up(33, 32), 64U);
+  EXPECT_FALSE(checked_round_up(kMost - 3, 32).has_value());
+}
+
+TEST(Histogram, an_observation_counts_in_the_first_bucket_that_is_not_below_it) {
+  const std::vector<double> bounds = {1, 2, 4};
+  Histogram histogram(bounds);
+  for (const double value : {0.5, 1.0, 1.5, 4.0, 100.0}) histogram.observe(value);
+  const HistogramSnapshot snapshot = histogram.snapshot();
+  EXPECT_EQ(snapshot.bucket_counts, (std::vector<uint64_t>{2, 1, 1, 1}));
+  EXPECT_EQ(snapshot.count, 5U);
+  EXPECT_DOUBLE_EQ(snapshot.sum, 107.0);
+}
+
+TEST(Result, what_was_given_exits_with_2_and_the_machine_with_1) {
+  EXPECT_EQ(exit_code(invalid_input("port is {}", 70000).error()), 2);
+  EXPECT_EQ(exit_code(machine_refused("port {} is taken", 80).error()), 1);
+  EXPECT_EQ(invalid_input("port is {}", 70000).error().message, "port is 70000");
+}
+
+TEST(CheckDeathTest, a_bug_stops_the_process_with_its_values) {
+  EXPECT_DEATH(CHECK(1 > 2, "{} is not above {}", 1, 2), "1 > 2 does not hold: 1 is not above 2");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include "tests/engine/runtime/loaded_model.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+
+#include "engine/model/weight_loader.h"
+
+namespace lockstep {
+namespace {
+
+template <typename T>
+T value_or_throw(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& options) {
+  const GgufFile file = value_or_throw(GgufFile::open(path));
+  model_ = std::make_unique<Model>(value_or_throw(build_model(file)));
+  const PlanOptions plan_options{.batch_tokens = options.batch_tokens,
+                                 .logit_rows = options.batch_tokens,
+                                 .kv_format = options.kv_format,
+                                 .kv_pages = options.kv_pages};
+  const std::vector<int> cpus(options.workers, -1);
+  rank_ = value_or_throw(Rank::make(model_->graph, plan_options, cpus));
+  std::atomic<uint64_t> bytes_done = 0;
+  value_or_throw(load_weights(file, model_->graph, rank_->plan(), rank_->workers(), bytes_done));
+  const KernelTable* kernels =
+      options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
+  executor_ = std::make_unique<Executor>(*rank_, *kernels);
+}
+
+LoadedModel::Sequence LoadedModel::new_sequence(size_t tokens) {
+  Sequence sequence;
+  const size_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  for (size_t page = 0; page < pages; ++page) sequence.pages.push_back(next_page_++);
+  if (next_page_ > plan().kv.page_count) throw std::runtime_error("the test needs more KV pages");
+  // Pages in another order than they lie in memory: the page table is what counts.
+  std::ranges::reverse(sequence.pages);
+  return sequence;
+}
+
+std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> pieces) {
+  Batch batch;
+  for (const Piece& piece : pieces) {
+    const auto slot = static_cast<uint32_t>(batch.page_tables.size());
+    batch.page_tables.push_back(piece.sequence.pages);
+    if (piece.sequence.length == 0) {
+      batch.cleared_pages.insert(batch.cleared_pages.end(), piece.sequence.pages.begin(),
+                                 piece.sequence.pages.end());
+    }
+    for (const TokenId token : piece.tokens) {
+      batch.logit_tokens.push_back(static_cast<uint32_t>(batch.tokens.size()));
+      batch.tokens.push_back({.token = token,
+                              .position = static_cast<uint32_t>(piece.sequence.length++),
+                              .sequence = slot});
+    }
+  }
+  executor_->run(batch);
+  std::vector<std::vector<float>> rows;
+  for (size_t row = 0; row < batch.tokens.size(); ++row) {
+    const std::span<const float> logits = executor_->logits(row);
+    rows.emplace_back(logits.begin(), logits.end());
+  }
+  return rows;
+}
+
+std::vector<std::vector<float>> LoadedModel::compute_alone(std::span<const TokenId> tokens,
+                                                           size_t chunk) {
+  Sequence sequence = new_sequence(tokens.size());
+  std::vector<std::vector<float>> rows;
+  for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
+    const std::vector<Piece> pieces = {
+        {sequence, tokens.subspan(begin, std::min(chunk, tokens.size() - begin))}};
+    for (auto& row : compute(pieces)) rows.push_back(std::move(row));
+  }
+  next_page_ -= static_cast<uint32_t>(sequence.pages.size());
+  return rows;
+}
+
+std::vector<const KernelTable*> supported_kernel_tables() {
+  std::vector<const KernelTable*> tables;
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (machine_supports(*table)) tables.push_back(table);
+  }
+  return tables;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// A model file as the engine would hold it, without scheduler and text: tokens in, logits out.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/architecture.h"
+#include "engine/runtime/executor.h"
+
+namespace lockstep {
+
+struct LoadedModelOptions {
+  const KernelTable* kernels = nullptr;  // null: the best of this machine
+  size_t workers = 1;
+  KvFormat kv_format = KvFormat::kF32;
+  size_t batch_tokens = 128;
+  size_t kv_pages = 32;
+};
+
+class LoadedModel {
+ public:
+  // Throws std::runtime_error with the engine's message: a test that gets it fails.
+  LoadedModel(const std::string& path, const LoadedModelOptions& options);
+
+  // A sequence in the cache, on pages of its own.
+  struct Sequence {
+    std::vector<uint32_t> pages;
+    size_t length = 0;
+  };
+  Sequence new_sequence(size_t tokens);
+
+  // Adds tokens to sequences in one pass; the logits after every token, [token][vocabulary], in the
+  // order given.
+  struct Piece {
+    Sequence& sequence;
+    std::span<const TokenId> tokens;
+  };
+  std::vector<std::vector<float>> compute(std::span<const Piece> pieces);
+
+  // A whole sequence by itself, in chunks of at most `chunk` tokens.
+  std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
+
+  const Plan& plan() const { return rank_->plan(); }
+  const Model& model() const { return *model_; }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Rank> rank_;
+  std::unique_ptr<Executor> executor_;
+  uint32_t next_page_ = 0;
+};
+
+// The tables that this machine can run.
+std::vector<const KernelTable*> supported_kernel_tables();
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// The engine's logits against those that Hugging Face transformers computes for the same weights.
+// The fixtures are made by scripts/make_logits_fixtures.py.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/engine/runtime/loaded_model.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
+
+std::vector<float> read_floats(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+nlohmann::json read_index() {
+  std::ifstream file(kFolder + "index.json");
+  return nlohmann::json::parse(file).at("models");
+}
+
+// Both engines compute in f32 in different orders. A logit is a sum of some hundred terms after
+// some dozens of such sums; 2e-5 of the logits' spread is about 100 roundings of one part in 2^24
+// each.
+constexpr double kTolerance = 2e-5;
+
+void compare(LoadedModel& loaded, const nlohmann::json& sequence, double spread) {
+  const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
+  const auto first_row = sequence.at("first_row").get<size_t>();
+  const auto expected = read_floats(kFolder + sequence.at("logits").get<std::string>());
+  const auto rows = loaded.compute_alone(tokens, 128);
+  const size_t vocabulary = rows[0].size();
+  ASSERT_EQ(expected.size(), sequence.at("row_count").get<size_t>() * vocabulary);
+  double worst = 0;
+  for (size_t index = 0; index < expected.size(); ++index) {
+    const float logit = rows[first_row + index / vocabulary][index % vocabulary];
+    ASSERT_TRUE(std::isfinite(logit));
+    worst = std::max(worst, std::abs(static_cast<double>(logit) - expected[index]));
+  }
+  EXPECT_LT(worst, kTolerance * spread) << tokens.size() << " tokens";
+}
+
+TEST(Logits, are_those_of_transformers_for_every_architecture_and_instruction_set) {
+  for (const auto& model : read_index()) {
+    for (const KernelTable* table : supported_kernel_tables()) {
+      for (const size_t workers : {1U, 2U}) {
+        SCOPED_TRACE(model.at("name").get<std::string>() + " " + std::string(table->name));
+        LoadedModel loaded(kFolder + model.at("file").get<std::string>(),
+                           {.kernels = table, .workers = workers});
+        for (const auto& sequence : model.at("sequences")) {
+          compare(loaded, sequence, model.at("spread").get<double>());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// Invariant: the logits of a token have the same bits whatever the instruction set, the number of
+// workers, the chunks its prompt came in, and its neighbours in the batch.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/engine/runtime/loaded_model.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
+
+using Rows = std::vector<std::vector<float>>;
+
+std::vector<TokenId> some_tokens(size_t count, size_t start) {
+  std::vector<TokenId> tokens;
+  for (size_t index = 0; index < count; ++index) {
+    tokens.push_back(static_cast<TokenId>((start + index * 37) % 128));
+  }
+  return tokens;
+}
+
+void expect_same_bits(const Rows& a, const Rows& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t row = 0; row < a.size(); ++row) {
+    ASSERT_EQ(std::memcmp(a[row].data(), b[row].data(), a[row].size() * sizeof(float)), 0)
+        << "row " << row;
+  }
+}
+
+std::vector<std::string> models() {
+  std::vector<std::string> names = {kFolder + "llama-gqa-f16.gguf", kFolder + "qwen3-gqa-f32.gguf",
+                                    kFolder + "qwen2-mha-f16.gguf"};
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) +
+                                                               "/tests/fixtures/quantized")) {
+    if (entry.path().extension() == ".gguf") names.push_back(entry.path().string());
+  }
+  return names;
+}
+
+TEST(SameBits, on_every_instruction_set_and_for_any_number_of_workers) {
+  const auto tokens = some_tokens(90, 1);
+  for (const std::string& model : models()) {
+    SCOPED_TRACE(model);
+    Rows first;
+    for (const KernelTable* table : supported_kernel_tables()) {
+      for (const size_t workers : {1U, 2U, 3U, 5U}) {
+        SCOPED_TRACE(std::string(table->name) + ", " + std::to_string(workers) + " workers");
+        LoadedModel loaded(model, {.kernels = table, .workers = workers});
+        const Rows rows = loaded.compute_alone(tokens, 128);
+        if (first.empty()) first = rows;
+        expect_same_bits(first, rows);
+      }
+    }
+  }
+}
+
+TEST(SameBits, in_any_chunks) {
+  const auto tokens = some_tokens(90, 2);
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16}) {
+    for (const std::string& model : models()) {
+      SCOPED_TRACE(model);
+      LoadedModel loaded(model, {.workers = 2, .kv_format = format});
+      const Rows whole = loaded.compute_alone(tokens, 128);
+      for (const size_t chunk : {1U, 7U, 32U, 64U, 65U}) {
+        SCOPED_TRACE("chunks of " + std::to_string(chunk));
+        expect_same_bits(whole, loaded.compute_alone(tokens, chunk));
+      }
+    }
+  }
+}
+
+TEST(SameBits, among_neighbours) {
+  const auto tokens = some_tokens(40, 3);
+  for (const std::string& model : models()) {
+    SCOPED_TRACE(model);
+    LoadedModel loaded(model, {.workers = 2});
+    const Rows alone = loaded.compute_alone(tokens, 128);
+    auto before = loaded.new_sequence(70);
+    auto mine = loaded.new_sequence(40);
+    auto after = loaded.new_sequence(70);
+    const auto others = some_tokens(33, 4);
+    const std::vector<LoadedModel::Piece> pieces = {
+        {before, others}, {mine, tokens}, {after, std::span(others).first(5)}};
+    const Rows among = loaded.compute(pieces);
+    expect_same_bits(alone, Rows(among.begin() + 33, among.begin() + 73));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include "tests/engine/text/small_vocabularies.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+namespace lockstep {
+
+TokenId add_token(TokenizerData& data, std::string text, TokenType type, float score) {
+  data.tokens.push_back(std::move(text));
+  data.types.push_back(static_cast<int64_t>(type));
+  if (data.model == "llama") data.scores.push_back(score);
+  return static_cast<TokenId>(data.tokens.size() - 1);
+}
+
+TokenizerData small_sentence_piece() {
+  TokenizerData data;
+  data.model = "llama";
+  data.unknown = add_token(data, "<unk>", TokenType::kUnknown);
+  data.bos = add_token(data, "<s>", TokenType::kControl);
+  data.eos = add_token(data, "</s>", TokenType::kControl);
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(data, fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  }
+  // The higher the score the earlier a token is merged.
+  float score = -1;
+  for (const char* text : {"he", "ll", "▁t", "▁the", "llo", "hello", "▁hello", "▁▁", "▁▁▁▁", "in",
+                           "ing", "▁w", "or", "ld", "orld", "▁world"}) {
+    add_token(data, text, TokenType::kNormal, score);
+    score -= 1;
+  }
+  for (const char* text : {"▁", "h", "e", "l", "o", "t", "i", "n", "g", "w", "r", "d", "é", "中"}) {
+    add_token(data, text, TokenType::kNormal, score);
+    score -= 1;
+  }
+  return data;
+}
+
+std::string byte_level_character(unsigned byte) {
+  // Bytes that have no visible character in Latin-1 are U+0100 and on, in their order.
+  const auto is_visible = [](unsigned value) {
+    return (value > 0x20 && value < 0x7F) || (value > 0xA0 && value != 0xAD);
+  };
+  unsigned code_point = byte;
+  if (!is_visible(byte)) {
+    code_point = 0x100;
+    for (unsigned before = 0; before < byte; ++before) code_point += is_visible(before) ? 0 : 1;
+  }
+  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
+  return {static_cast<char>(0xC0U | (code_point >> 6U)),
+          static_cast<char>(0x80U | (code_point & 0x3FU))};
+}
+
+TokenizerData small_byte_pair(std::string_view pre) {
+  TokenizerData data;
+  data.model = "gpt2";
+  data.pre = pre;
+  for (unsigned byte = 0; byte < 256; ++byte) add_token(data, byte_level_character(byte));
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kMerges = {{
+      {"h", "e"},
+      {"l", "l"},
+      {"Ġ", "t"},
+      {"Ġt", "he"},
+      {"ll", "o"},
+      {"he", "llo"},
+      {"Ġ", "Ġ"},
+      {"ĠĠ", "ĠĠ"},
+      {"i", "n"},
+      {"in", "g"},
+      {"1", "2"},
+      {"Ã", "©"},
+  }};
+  for (const auto& [left, right] : kMerges) {
+    data.merges.push_back(fmt::format("{} {}", left, right));
+    add_token(data, fmt::format("{}{}", left, right));
+  }
+  add_token(data, "whole");  // no merge leads here
+  data.bos = add_token(data, "<|begin|>", TokenType::kControl);
+  data.eos = add_token(data, "<|endoftext|>", TokenType::kControl);
+  add_token(data, "<|im_end|>", TokenType::kControl);
+  return data;
+}
+
+}  // namespace lockstep

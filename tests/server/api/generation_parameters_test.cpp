@@ -1,0 +1,107 @@
+#include "server/api/generation_parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr RequestLimits kLimits{
+    .vocabulary_size = 100, .context_tokens = 64, .choices_max = 128, .requests_max = 10};
+constexpr uint32_t kDefault = 16;
+
+std::vector<TokenId> prompt_of(size_t tokens) {
+  return std::vector<TokenId>(tokens, 5);
+}
+
+ApiResult<std::vector<Request>> make(const GenerationParameters& parameters,
+                                     const std::vector<std::vector<TokenId>>& prompts) {
+  return make_requests(parameters, prompts, kDefault, kLimits, "prompt", 1234);
+}
+
+TEST(GenerationParameters, every_prompt_gets_its_choices_in_order) {
+  GenerationParameters parameters;
+  parameters.choices = 3;
+  const auto requests = make(parameters, {{1}, {2, 2}});
+  ASSERT_TRUE(requests);
+  ASSERT_EQ(requests->size(), 6U);
+  for (size_t index = 0; index < 6; ++index) {
+    EXPECT_EQ((*requests)[index].prompt.size(), index < 3 ? 1U : 2U) << index;
+    EXPECT_EQ((*requests)[index].max_tokens, kDefault);
+  }
+}
+
+TEST(GenerationParameters, a_choice_has_a_seed_of_its_own_that_the_requests_seed_decides) {
+  GenerationParameters parameters;
+  parameters.choices = 5;
+  parameters.seed = 42;
+  const auto requests = make(parameters, {{1}, {2}});
+  const auto again = make(parameters, {{1}, {2}});
+  ASSERT_TRUE(requests && again);
+  std::set<uint64_t> seeds;
+  for (size_t index = 0; index < 10; ++index) {
+    EXPECT_EQ((*requests)[index].sampling.seed, (*again)[index].sampling.seed);
+    if (index < 5) seeds.insert((*requests)[index].sampling.seed);
+  }
+  EXPECT_EQ((*requests)[0].sampling.seed, 42U);
+  EXPECT_EQ(seeds.size(), 5U);
+  // A prompt in a list is answered as it would be alone.
+  EXPECT_EQ((*requests)[5].sampling.seed, 42U);
+  EXPECT_EQ((*requests)[6].sampling.seed, (*requests)[1].sampling.seed);
+}
+
+TEST(GenerationParameters, without_a_seed_the_random_one_is_used) {
+  const auto requests = make({}, {{1}});
+  ASSERT_TRUE(requests);
+  EXPECT_EQ(requests->front().sampling.seed, 1234U);
+}
+
+TEST(GenerationParameters, the_default_length_is_cut_to_what_the_context_leaves) {
+  const auto requests = make({}, {prompt_of(60)});
+  ASSERT_TRUE(requests);
+  EXPECT_EQ(requests->front().max_tokens, 4U);
+}
+
+TEST(GenerationParameters, what_fits_exactly_is_taken_and_one_more_is_refused_with_the_numbers) {
+  GenerationParameters parameters;
+  parameters.max_tokens = 10;
+  EXPECT_TRUE(make(parameters, {prompt_of(54)}));
+  const auto refused = make(parameters, {prompt_of(55)});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, 400);
+  EXPECT_EQ(refused.error().code, "context_length_exceeded");
+  EXPECT_EQ(refused.error().parameter, "prompt");
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(HasSubstr("64 tokens"), HasSubstr("65 were requested"),
+                             HasSubstr("55 in the prompt"), HasSubstr("10 to generate")));
+  EXPECT_FALSE(make({}, {prompt_of(64)}));  // room for no token at all
+  parameters.max_tokens = 0;
+  EXPECT_TRUE(make(parameters, {prompt_of(64)}));
+  EXPECT_FALSE(make(parameters, {prompt_of(65)}));
+}
+
+TEST(GenerationParameters, more_choices_than_the_engine_ever_holds_are_refused) {
+  GenerationParameters parameters;
+  parameters.choices = 5;
+  EXPECT_TRUE(make(parameters, {{1}, {2}}));
+  parameters.choices = 6;
+  const auto refused = make(parameters, {{1}, {2}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, 400);
+  EXPECT_THAT(refused.error().message, HasSubstr("12 choices"));
+}
+
+TEST(GenerationParameters, more_tokens_at_least_than_at_most_are_refused) {
+  GenerationParameters parameters;
+  parameters.request.min_tokens = 17;
+  const auto refused = make(parameters, {{1}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().parameter, "min_tokens");
+}
+
+}  // namespace
+}  // namespace lockstep
