@@ -94,6 +94,19 @@ TEST(HttpServer, pipelined_requests_are_answered_one_after_the_other_in_order) {
   }
 }
 
+TEST(HttpServer, any_number_of_pipelined_refusals_are_answered) {
+  TestServer server;
+  RawClient client(server.port());
+  constexpr int kRequests = 3000;
+  std::string requests;
+  for (int index = 0; index < kRequests; ++index) requests += request_text("GET", "/nowhere");
+  std::thread sender([&] { client.send(requests); });
+  for (int index = 0; index < kRequests; ++index) ASSERT_EQ(client.receive()->status, 404) << index;
+  sender.join();
+  client.send(request_text("GET", "/hello"));
+  EXPECT_EQ(client.receive()->body, "hello");
+}
+
 TEST(HttpServer, an_unknown_path_is_404_and_keeps_the_connection) {
   TestServer server;
   RawClient client(server.port());
