@@ -30,8 +30,9 @@ TEST(Logprobs, are_the_log_softmax_of_the_raw_logits) {
     };
     std::vector<size_t> order(count);
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    });
     for (const size_t wanted : {size_t{0}, size_t{1}, size_t{20}, count, count + 5}) {
       const size_t token = random() % count;
       const LogprobResult result = compute_logprobs(logits, static_cast<TokenId>(token), wanted);

@@ -54,8 +54,9 @@ std::vector<double> reference_probabilities(const SamplingParameters& parameters
 
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return adjusted[a] > adjusted[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return adjusted[a] > adjusted[b] || (adjusted[a] == adjusted[b] && a < b);
+  });
   std::vector<double> probabilities(count, 0.0);
   if (parameters.temperature == 0) {
     probabilities[order[0]] = 1;
