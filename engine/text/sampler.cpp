@@ -1,8 +1,8 @@
 #include "engine/text/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/text/exponential.h"
@@ -37,11 +37,11 @@ double uniform(uint64_t seed, uint64_t draw_number) {
 }
 
 bool all_usable(std::span<const float> logits) {
-  bool usable = true;
+  uint32_t unusable = 0;
   for (const float logit : logits) {
-    usable &= logit <= std::numeric_limits<float>::max();  // false for NaN, too
+    unusable |= logit <= std::numeric_limits<float>::max() ? 0U : 1U;  // 1 for NaN, too
   }
-  return usable;
+  return unusable == 0;
 }
 
 }  // namespace
@@ -167,14 +167,15 @@ double Sampler::weigh(Cut cut, float logit_max, float weight_min) {
     const size_t size = std::min(kBlockSize, vocabulary_size_ - begin);
     const float* logits = adjusted_.data() + begin;
     float* weights = weights_.data() + begin;
-    // How many of this block's tokens are not behind the cut's when they have its logit.
-    const auto at_cut = static_cast<int64_t>(cut.token) - static_cast<int64_t>(begin);
-    for (size_t index = 0; index < size; ++index) {
-      const float weight = exp_nonpositive((logits[index] - logit_max) * inverse);
-      weights[index] = logits[index] >= cut.logit && weight >= weight_min ? weight : 0.0F;
-    }
-    for (size_t index = 0; index < size; ++index) {
-      if (static_cast<int64_t>(index) > at_cut && logits[index] == cut.logit) weights[index] = 0.0F;
+    // The last of this block's tokens that are within the cut when they have its logit.
+    const auto last_equal = static_cast<int32_t>(
+        std::clamp<int64_t>(static_cast<int64_t>(cut.token) - static_cast<int64_t>(begin), -1,
+                            static_cast<int64_t>(kBlockSize)));
+    for (int32_t index = 0; index < static_cast<int32_t>(size); ++index) {
+      const float logit = logits[index];
+      const float weight = exp_nonpositive((logit - logit_max) * inverse);
+      const bool within = (logit > cut.logit) | ((logit == cut.logit) & (index <= last_equal));
+      weights[index] = (within & (weight >= weight_min)) ? weight : 0.0F;
     }
     block_sums_.push_back(sum_in_lanes({weights, size}));
     sum += block_sums_.back();

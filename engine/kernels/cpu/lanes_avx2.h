@@ -16,9 +16,19 @@ struct F32x16 {
   __m256 high;  // lanes 8 to 15
 };
 
-inline F32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-inline F32x16 broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-inline F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+// The sums that a kernel may hold in vectors at once: half of the 16 registers, two for each; the
+// others are for what is added.
+inline constexpr size_t kAccumulators = 4;
+
+inline F32x16 zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+inline F32x16 broadcast(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+inline F32x16 load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 inline void store(float* p, F32x16 a) {
   _mm256_storeu_ps(p, a.low);
   _mm256_storeu_ps(p + 8, a.high);
@@ -46,6 +56,11 @@ inline F32x16 max(F32x16 a, F32x16 b) {
 // a < b ? a : b.
 inline F32x16 min(F32x16 a, F32x16 b) {
   return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+// a < b ? less : otherwise (otherwise where either is NaN).
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 less, F32x16 otherwise) {
+  return {_mm256_blendv_ps(otherwise.low, less.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+          _mm256_blendv_ps(otherwise.high, less.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
 }
 inline F32x16 abs(F32x16 a) {
   const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
@@ -79,6 +94,22 @@ inline void store_half(uint16_t* p, F32x16 a) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.low, kNearest));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.high, kNearest));
+}
+// The bits of the eight bfloat16, each in 32 bits.
+inline __m256i bf16_bits(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i to_add = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, to_add), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, quiet, is_nan);
+}
+inline void store_bf16(uint16_t* p, F32x16 a) {
+  const __m256i packed = _mm256_packus_epi32(bf16_bits(a.low), bf16_bits(a.high));
+  // The packing works within halves of a register: its quarters come out as 0 2 1 3.
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
 }
 // The first `count` (0 to 8) lanes set, for masked loads and stores.
 inline __m256i first_lanes_mask(size_t count) {

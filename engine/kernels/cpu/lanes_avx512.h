@@ -15,21 +15,53 @@ struct F32x16 {
   __m512 v;
 };
 
-inline F32x16 zero() { return {_mm512_setzero_ps()}; }
-inline F32x16 broadcast(float x) { return {_mm512_set1_ps(x)}; }
-inline F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
-inline void store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
-inline F32x16 add(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
-inline F32x16 sub(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
-inline F32x16 mul(F32x16 a, F32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
-inline F32x16 div(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+// The sums that a kernel may hold in vectors at once: half of the 32 registers; the others are for
+// what is added.
+inline constexpr size_t kAccumulators = 16;
+
+inline F32x16 zero() {
+  return {_mm512_setzero_ps()};
+}
+inline F32x16 broadcast(float x) {
+  return {_mm512_set1_ps(x)};
+}
+inline F32x16 load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+inline void store(float* p, F32x16 a) {
+  _mm512_storeu_ps(p, a.v);
+}
+inline F32x16 add(F32x16 a, F32x16 b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+inline F32x16 sub(F32x16 a, F32x16 b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+inline F32x16 mul(F32x16 a, F32x16 b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline F32x16 div(F32x16 a, F32x16 b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
 // a * b + c, rounded once.
-inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
 // a > b ? a : b, lane by lane (b where either is NaN).
-inline F32x16 max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline F32x16 max(F32x16 a, F32x16 b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
 // a < b ? a : b.
-inline F32x16 min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
-inline F32x16 abs(F32x16 a) { return {_mm512_abs_ps(a.v)}; }
+inline F32x16 min(F32x16 a, F32x16 b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+// a < b ? less : otherwise (otherwise where either is NaN).
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 less, F32x16 otherwise) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), otherwise.v, less.v)};
+}
+inline F32x16 abs(F32x16 a) {
+  return {_mm512_abs_ps(a.v)};
+}
 // Nearest integer, halves to even.
 inline F32x16 round(F32x16 a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
@@ -51,6 +83,17 @@ inline F32x16 load_bf16(const uint16_t* p) {
 inline void store_half(uint16_t* p, F32x16 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline void store_bf16(uint16_t* p, F32x16 a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i upper = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i to_add = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, to_add), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet)));
 }
 // The first `count` (0 to 16) lanes; the others are zero. Reads and writes no further.
 inline F32x16 load_first(const float* p, size_t count) {

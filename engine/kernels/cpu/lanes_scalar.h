@@ -17,6 +17,10 @@ struct F32x16 {
   float v[16];
 };
 
+// The sums that a kernel may hold in vectors at once; the others' number is that of their
+// registers.
+inline constexpr size_t kAccumulators = 4;
+
 template <typename Function>
 inline F32x16 each_lane(Function function) {
   F32x16 result;
@@ -27,7 +31,9 @@ inline F32x16 each_lane(Function function) {
 inline F32x16 broadcast(float x) {
   return each_lane([&](size_t) { return x; });
 }
-inline F32x16 zero() { return broadcast(0.0F); }
+inline F32x16 zero() {
+  return broadcast(0.0F);
+}
 inline F32x16 load(const float* p) {
   return each_lane([&](size_t i) { return p[i]; });
 }
@@ -58,6 +64,10 @@ inline F32x16 max(F32x16 a, F32x16 b) {
 inline F32x16 min(F32x16 a, F32x16 b) {
   return each_lane([&](size_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
 }
+// a < b ? less : otherwise (otherwise where either is NaN).
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 less, F32x16 otherwise) {
+  return each_lane([&](size_t i) { return a.v[i] < b.v[i] ? less.v[i] : otherwise.v[i]; });
+}
 inline F32x16 abs(F32x16 a) {
   return each_lane([&](size_t i) { return std::fabs(a.v[i]); });
 }
@@ -81,6 +91,9 @@ inline F32x16 load_bf16(const uint16_t* p) {
 // Rounds to nearest even; for storing.
 inline void store_half(uint16_t* p, F32x16 a) {
   for (size_t i = 0; i < 16; ++i) p[i] = float_to_half(a.v[i]);
+}
+inline void store_bf16(uint16_t* p, F32x16 a) {
+  for (size_t i = 0; i < 16; ++i) p[i] = float_to_bf16(a.v[i]);
 }
 // The first `count` (0 to 16) lanes; the others are zero. Reads and writes no further.
 inline F32x16 load_first(const float* p, size_t count) {

@@ -50,11 +50,11 @@ size_t count_steps(const Plan& plan) {
       plan.steps, [](const Step& step) { return std::holds_alternative<T>(step); }));
 }
 
-TEST(Planner, a_quantized_layer_takes_nine_steps) {
+TEST(Planner, a_quantized_layer_takes_ten_steps) {
   const Graph graph = make_graph(Format::kQ8_0);
   const Plan plan = make_plan(graph, kOptions);
   // Clear, rotary table, embed, and norm and product for the logits; the layers between.
-  EXPECT_EQ(plan.steps.size(), 5 + 2 * 9U);
+  EXPECT_EQ(plan.steps.size(), 5 + 2 * 10U);
   EXPECT_EQ(count_steps<MatmulStep>(plan), 2 * 4 + 1U);
   EXPECT_EQ(count_steps<QuantizeStep>(plan), 2U);
 }

@@ -1,0 +1,63 @@
+// The norm and the gate of the feed-forward; see kernel_table.h. Written over the small vector
+// type, and without functions of the standard library: compiled with the flags of an instruction
+// set, one of them could become the copy that the whole program uses.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/kernels/cpu/exponential.inl.h"
+
+namespace lockstep {
+namespace {
+
+// The sum of the squares of a chunk of at most 32 elements.
+inline float chunk_square_sum(const float* x, size_t count) {
+  const size_t first = count < 16 ? count : 16;
+  const F32x16 low = load_first(x, first);
+  const F32x16 high = load_first(x + first, count - first);
+  return sum_lanes(fma(high, high, fma(low, low, zero())));
+}
+
+inline float square_sum(const float* x, size_t count) {
+  float sum = 0.0F;
+  size_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const F32x16 low = load(x + i);
+    const F32x16 high = load(x + i + 16);
+    sum += sum_lanes(fma(high, high, fma(low, low, zero())));
+  }
+  if (i < count) sum += chunk_square_sum(x + i, count - i);
+  return sum;
+}
+
+inline void rms_norm(const float* x, const float* weight, size_t count, float epsilon, float* out) {
+  const float mean = square_sum(x, count) / static_cast<float>(count);
+  const F32x16 factor = broadcast(1.0F / __builtin_sqrtf(mean + epsilon));
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    store(out + i, mul(mul(load(x + i), factor), load(weight + i)));
+  }
+  if (i < count) {
+    const size_t rest = count - i;
+    store_first(out + i, mul(mul(load_first(x + i, rest), factor), load_first(weight + i, rest)),
+                rest);
+  }
+}
+
+inline F32x16 silu(F32x16 x) {
+  return div(x, add(broadcast(1.0F), exponential(sub(zero(), x))));
+}
+
+inline void silu_multiply(const float* gate, const float* up, size_t count, float* out) {
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    store(out + i, mul(silu(load(gate + i)), load(up + i)));
+  }
+  if (i < count) {
+    const size_t rest = count - i;
+    store_first(out + i, mul(silu(load_first(gate + i, rest)), load_first(up + i, rest)), rest);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

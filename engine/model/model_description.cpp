@@ -1,0 +1,90 @@
+#include "engine/model/model_description.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <variant>
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownElements = 8;
+
+template <typename Element>
+Json description_of(const std::vector<Element>& array) {
+  Json first = Json::array();
+  for (size_t index = 0; index < std::min(array.size(), kShownElements); ++index) {
+    first.push_back(Element{array[index]});
+  }
+  if (array.size() <= kShownElements) return first;
+  return {{"length", array.size()}, {"first", std::move(first)}};
+}
+
+Json description_of(const GgufValue& value) {
+  return std::visit(
+      [](const auto& held) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, GgufArray>) {
+          return std::visit([](const auto& array) { return description_of(array); }, held);
+        } else {
+          return held;
+        }
+      },
+      value);
+}
+
+uint64_t element_count(const GgufTensor& tensor) {
+  return tensor.columns() * tensor.rows();
+}
+
+Json totals_by_format(const GgufFile& file) {
+  Json result = Json::object();
+  for (const FormatTraits& format : all_formats()) {
+    uint64_t tensors = 0;
+    uint64_t elements = 0;
+    uint64_t bytes = 0;
+    for (const GgufTensor& tensor : file.tensors()) {
+      if (tensor.format != format.format) continue;
+      ++tensors;
+      elements += element_count(tensor);
+      bytes += tensor.size_bytes;
+    }
+    if (tensors == 0) continue;
+    result[std::string(format.name)] = {
+        {"tensors", tensors}, {"elements", elements}, {"bytes", bytes}};
+  }
+  return result;
+}
+
+Json description_of(const GgufTensor& tensor) {
+  return {{"name", tensor.name},
+          {"format", traits(tensor.format).name},
+          {"dimensions", tensor.dimensions},
+          {"part", tensor.part},
+          {"offset", tensor.offset},
+          {"bytes", tensor.size_bytes}};
+}
+
+}  // namespace
+
+Json describe(const GgufFile& file) {
+  uint64_t parameters = 0;
+  Json tensors = Json::array();
+  for (const GgufTensor& tensor : file.tensors()) {
+    parameters += element_count(tensor);
+    tensors.push_back(description_of(tensor));
+  }
+  Json metadata = Json::object();
+  for (const auto& [key, value] : file.metadata()) metadata[key] = description_of(value);
+  Json parts = Json::array();
+  for (const std::filesystem::path& path : file.parts()) parts.push_back(path.string());
+
+  const Json result = {{"parts", std::move(parts)},         {"version", file.version()},
+                       {"bytes", file.size_bytes()},        {"parameters", parameters},
+                       {"formats", totals_by_format(file)}, {"metadata", std::move(metadata)},
+                       {"tensors", std::move(tensors)}};
+  // Writing and reading it once puts a replacement in the place of what is not UTF-8.
+  return Json::parse(result.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace lockstep

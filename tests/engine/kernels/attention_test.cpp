@@ -1,0 +1,267 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/kernel_table.h"
+#include "tests/engine/kernels/paged_sequence.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kUnitRoundoff = 0x1p-24;
+constexpr size_t kHeadDimensions[] = {8, 48, 64, 80, 96, 100, 128, 256, kMaxHeadDimension};
+constexpr size_t kContexts[] = {1, 63, 64, 65, 200, 1000};
+
+std::vector<const KernelTable*> supported_tables() {
+  std::vector<const KernelTable*> tables;
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (machine_supports(*table)) tables.push_back(table);
+  }
+  return tables;
+}
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+std::vector<float> attend(const KernelTable& table, const PagedSequence& sequence,
+                          const std::vector<float>& queries, size_t query_count) {
+  std::vector<float> output(queries.size());
+  table.attend(sequence.arguments(queries.data(), query_count, output.data()));
+  return output;
+}
+
+// What one query gets, and how far each element of a result may be from it.
+struct Reference {
+  std::vector<double> output;
+  std::vector<double> bound;
+};
+
+// In float64, over the keys and values as they are stored.
+//
+// With u the unit roundoff: a score is a chain of head_dimension fma and a product, so it is off by
+// at most (head_dimension + 1) u scale sum |q k|. A probability is e to a difference (off by u
+// times its size) within 4 u, times a factor for each later page: within 4 u again, and u for the
+// product. The arguments of all factors add up to at most the range of the scores. The relative
+// error of a probability, p, holds for the sum of the probabilities too. Sums over tokens, pages
+// and lanes add u for each of their terms, the quotient one more.
+Reference reference(const PagedSequence& sequence, const float* query, size_t head_dimension,
+                    double scale) {
+  const size_t context = sequence.context();
+  std::vector<double> scores(context);
+  double score_error = 0.0;
+  for (size_t token = 0; token < context; ++token) {
+    double sizes = 0.0;
+    for (size_t i = 0; i < head_dimension; ++i) {
+      const double product = query[i] * sequence.key(token, i);
+      scores[token] += product * scale;
+      sizes += std::fabs(product) * scale;
+    }
+    score_error = std::max(score_error, static_cast<double>(head_dimension + 1) * sizes);
+  }
+  const auto [least, greatest] = std::minmax_element(scores.begin(), scores.end());
+  const double range = *greatest - *least;
+  const auto pages = static_cast<double>(sequence.page_count());
+  // The score of a token and that of the maximum are both off.
+  const double probability_error = 2 * score_error + range + 5 * pages + 4;
+  const double output_error = 2 * probability_error + static_cast<double>(context) + 8 + 3 * pages;
+
+  Reference result{std::vector<double>(head_dimension), std::vector<double>(head_dimension)};
+  double sum = 0.0;
+  for (size_t token = 0; token < context; ++token) {
+    const double probability = std::exp(scores[token] - *greatest);
+    sum += probability;
+    for (size_t i = 0; i < head_dimension; ++i) {
+      result.output[i] += probability * sequence.value(token, i);
+      result.bound[i] += probability * std::fabs(sequence.value(token, i));
+    }
+  }
+  for (size_t i = 0; i < head_dimension; ++i) {
+    result.output[i] /= sum;
+    // A tenth more for what is of second order, and the subnormal numbers.
+    result.bound[i] = result.bound[i] / sum * output_error * kUnitRoundoff * 1.1 + 0x1p-126;
+  }
+  return result;
+}
+
+std::string describe(const KernelTable& table, KvFormat format, size_t head_dimension,
+                     size_t context) {
+  return std::string(table.name) + " " + format_name(format) + ", head dimension " +
+         std::to_string(head_dimension) + ", context " + std::to_string(context);
+}
+
+TEST(Attention, is_near_float64_in_every_table) {
+  for (const KvFormat format : kAllKvFormats) {
+    for (const size_t head_dimension : kHeadDimensions) {
+      for (const size_t context : kContexts) {
+        const PagedSequence sequence(format, head_dimension, context, 100);
+        const std::vector<float> query = random_floats(head_dimension, 200);
+        const Reference expected = reference(sequence, query.data(), head_dimension, 0.125);
+        for (const KernelTable* table : supported_tables()) {
+          const std::vector<float> output = attend(*table, sequence, query, 1);
+          for (size_t i = 0; i < head_dimension; ++i) {
+            ASSERT_NEAR(output[i], expected.output[i], expected.bound[i])
+                << describe(*table, format, head_dimension, context) << ", dimension " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, has_the_same_bits_in_every_table) {
+  for (const KvFormat format : kAllKvFormats) {
+    for (const size_t head_dimension : kHeadDimensions) {
+      for (const size_t context : kContexts) {
+        const PagedSequence sequence(format, head_dimension, context, 300);
+        const std::vector<float> queries = random_floats(7 * head_dimension, 400);
+        const auto expected = bits_of(attend(*all_kernel_tables().front(), sequence, queries, 7));
+        for (const KernelTable* table : supported_tables()) {
+          ASSERT_EQ(bits_of(attend(*table, sequence, queries, 7)), expected)
+              << describe(*table, format, head_dimension, context);
+        }
+      }
+    }
+  }
+}
+
+// Scores far apart: some probabilities vanish, and the maximum moves from page to page.
+TEST(Attention, of_peaked_scores_is_near_float64_with_the_same_bits_in_every_table) {
+  constexpr size_t kHeadDimension = 64;
+  const PagedSequence sequence(KvFormat::kF32, kHeadDimension, 1000, 500);
+  std::vector<float> query = random_floats(kHeadDimension, 600);
+  for (float& element : query) element *= 40.0F;
+  const Reference expected = reference(sequence, query.data(), kHeadDimension, 0.125);
+  const auto expected_bits = bits_of(attend(*all_kernel_tables().front(), sequence, query, 1));
+  for (const KernelTable* table : supported_tables()) {
+    const std::vector<float> output = attend(*table, sequence, query, 1);
+    EXPECT_EQ(bits_of(output), expected_bits) << table->name;
+    for (size_t i = 0; i < kHeadDimension; ++i) {
+      ASSERT_NEAR(output[i], expected.output[i], expected.bound[i]) << table->name;
+    }
+  }
+}
+
+TEST(Attention, gives_each_query_what_it_gets_alone) {
+  for (const KernelTable* table : supported_tables()) {
+    for (const size_t head_dimension : {8, 80, 128}) {
+      const PagedSequence sequence(KvFormat::kF16, head_dimension, 130, 700);
+      const std::vector<float> queries = random_floats(kMaxQueryGroup * head_dimension, 800);
+      std::vector<float> alone;
+      for (size_t query = 0; query < kMaxQueryGroup; ++query) {
+        const auto begin = queries.begin() + static_cast<ptrdiff_t>(query * head_dimension);
+        const std::vector<float> one(begin, begin + static_cast<ptrdiff_t>(head_dimension));
+        const std::vector<float> output = attend(*table, sequence, one, 1);
+        alone.insert(alone.end(), output.begin(), output.end());
+      }
+      for (const size_t query_count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 23, 64}) {
+        const auto size = static_cast<ptrdiff_t>(query_count * head_dimension);
+        const std::vector<float> some(queries.begin(), queries.begin() + size);
+        EXPECT_EQ(bits_of(attend(*table, sequence, some, query_count)),
+                  bits_of({alone.begin(), alone.begin() + size}))
+            << table->name << ", " << query_count << " queries, head dimension " << head_dimension;
+      }
+    }
+  }
+}
+
+TEST(Attention, does_not_see_what_lies_beyond_the_context) {
+  for (const KernelTable* table : supported_tables()) {
+    for (const KvFormat format : kAllKvFormats) {
+      for (const size_t head_dimension : {48, 72}) {
+        for (const size_t context : {1, 15, 16, 17, 33, 63, 64, 65, 200}) {
+          const std::vector<float> queries = random_floats(5 * head_dimension, 900);
+          // All bits set is a NaN in every format; 0x7b is a great number in each.
+          const auto with_filler = [&](uint8_t filler) {
+            const PagedSequence sequence(format, head_dimension, context, 1000, filler);
+            return bits_of(attend(*table, sequence, queries, 5));
+          };
+          const auto expected = with_filler(0);
+          EXPECT_EQ(with_filler(0xFF), expected)
+              << describe(*table, format, head_dimension, context);
+          EXPECT_EQ(with_filler(0x7B), expected)
+              << describe(*table, format, head_dimension, context);
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, does_not_depend_on_where_pages_are) {
+  for (const KernelTable* table : supported_tables()) {
+    PagedSequence sequence(KvFormat::kBf16, 64, 1000, 1100);
+    const std::vector<float> queries = random_floats(size_t{3} * 64, 1200);
+    const auto expected = bits_of(attend(*table, sequence, queries, 3));
+    for (const uint32_t seed : {1, 2, 3}) {
+      sequence.permute_pages(seed);
+      EXPECT_EQ(bits_of(attend(*table, sequence, queries, 3)), expected) << table->name << seed;
+    }
+  }
+}
+
+TEST(Attention, takes_unaligned_rows_of_any_stride_and_writes_nothing_beside_them) {
+  constexpr size_t kQueries = 6;
+  for (const KernelTable* table : supported_tables()) {
+    for (const size_t head_dimension : {8, 48, 100}) {
+      const PagedSequence sequence(KvFormat::kF16, head_dimension, 100, 1300);
+      const std::vector<float> packed = random_floats(kQueries * head_dimension, 1400);
+      const std::vector<float> expected = attend(*table, sequence, packed, kQueries);
+      const size_t query_stride = head_dimension + 3;
+      const size_t output_stride = head_dimension + 5;
+      std::vector<float> queries(1 + kQueries * query_stride, 1e30F);
+      std::vector<float> output(1 + kQueries * output_stride, 7.0F);
+      std::vector<float> expected_output = output;
+      for (size_t query = 0; query < kQueries; ++query) {
+        for (size_t i = 0; i < head_dimension; ++i) {
+          queries[1 + query * query_stride + i] = packed[query * head_dimension + i];
+          expected_output[1 + query * output_stride + i] = expected[query * head_dimension + i];
+        }
+      }
+      AttentionArguments arguments =
+          sequence.arguments(queries.data() + 1, kQueries, output.data() + 1);
+      arguments.query_stride = query_stride;
+      arguments.output_stride = output_stride;
+      table->attend(arguments);
+      EXPECT_EQ(bits_of(output), bits_of(expected_output)) << table->name << head_dimension;
+    }
+  }
+}
+
+TEST(Attention, of_one_token_is_its_value) {
+  for (const KernelTable* table : supported_tables()) {
+    for (const KvFormat format : kAllKvFormats) {
+      const PagedSequence sequence(format, 80, 1, 1500);
+      const std::vector<float> output = attend(*table, sequence, random_floats(80, 1600), 1);
+      for (size_t i = 0; i < 80; ++i) EXPECT_EQ(output[i], sequence.value(0, i)) << table->name;
+    }
+  }
+}
+
+TEST(Attention, shows_a_nan_of_a_query_to_that_query_alone) {
+  for (const KernelTable* table : supported_tables()) {
+    const PagedSequence sequence(KvFormat::kF16, 64, 200, 1700);
+    std::vector<float> queries = random_floats(size_t{4} * 64, 1800);
+    const std::vector<float> clean = attend(*table, sequence, queries, 4);
+    queries[2 * 64 + 63] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> output = attend(*table, sequence, queries, 4);
+    for (size_t i = 0; i < output.size(); ++i) {
+      if (i / 64 == 2) {
+        EXPECT_TRUE(std::isnan(output[i])) << table->name;
+      } else {
+        EXPECT_EQ(output[i], clean[i]) << table->name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

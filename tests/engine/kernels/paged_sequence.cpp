@@ -1,0 +1,137 @@
+#include "tests/engine/kernels/paged_sequence.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <random>
+
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+std::string format_name(KvFormat format) {
+  switch (format) {
+    case KvFormat::kF32:
+      return "f32";
+    case KvFormat::kF16:
+      return "f16";
+    case KvFormat::kBf16:
+      return "bf16";
+  }
+  return "unknown";
+}
+
+size_t element_bytes(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : 2;
+}
+
+std::vector<float> random_floats(size_t count, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+float stored_value(KvFormat format, float value) {
+  switch (format) {
+    case KvFormat::kF32:
+      return value;
+    case KvFormat::kF16:
+      return half_to_float(float_to_half(value));
+    case KvFormat::kBf16:
+      return bf16_to_float(float_to_bf16(value));
+  }
+  return value;
+}
+
+void PagedSequence::AlignedDelete::operator()(std::byte* p) const {
+  ::operator delete[](p, kAlignment);
+}
+
+PagedSequence::PagedSequence(KvFormat format, size_t head_dimension, size_t context, uint32_t seed,
+                             uint8_t filler)
+    : format_(format),
+      head_dimension_(head_dimension),
+      context_(context),
+      filler_(filler),
+      keys_(random_floats(context * head_dimension, seed)),
+      values_(random_floats(context * head_dimension, seed + 1)),
+      pages_((context + kPageTokens - 1) / kPageTokens),
+      page_stride_bytes_(element_bytes(format) * (key_block_elements(head_dimension) +
+                                                  value_block_elements(head_dimension))),
+      blocks_(new (kAlignment) std::byte[page_stride_bytes_ * pages_.size()]) {
+  for (float& key : keys_) key = stored_value(format, key);
+  for (float& value : values_) value = stored_value(format, value);
+  permute_pages(seed + 2);
+}
+
+AttentionArguments PagedSequence::arguments(const float* queries, size_t query_count,
+                                            float* output) const {
+  return {.format = format_,
+          .head_dimension = head_dimension_,
+          .keys = blocks_.get(),
+          .values = blocks_.get() + element_bytes(format_) * key_block_elements(head_dimension_),
+          .page_stride_bytes = page_stride_bytes_,
+          .pages = pages_.data(),
+          .context = context_,
+          .queries = queries,
+          .query_stride = head_dimension_,
+          .query_count = query_count,
+          .scale = 0.125F,
+          .output = output,
+          .output_stride = head_dimension_};
+}
+
+const std::byte* PagedSequence::key_block(size_t page) const {
+  return blocks_.get() + pages_[page] * page_stride_bytes_;
+}
+
+const std::byte* PagedSequence::value_block(size_t page) const {
+  return key_block(page) + element_bytes(format_) * key_block_elements(head_dimension_);
+}
+
+double PagedSequence::key(size_t token, size_t dimension) const {
+  return keys_[token * head_dimension_ + dimension];
+}
+
+double PagedSequence::value(size_t token, size_t dimension) const {
+  return values_[token * head_dimension_ + dimension];
+}
+
+void PagedSequence::permute_pages(uint32_t seed) {
+  std::iota(pages_.begin(), pages_.end(), 0U);
+  std::shuffle(pages_.begin(), pages_.end(), std::mt19937(seed));
+  write_pages();
+}
+
+void PagedSequence::write_pages() {
+  std::memset(blocks_.get(), filler_, page_stride_bytes_ * pages_.size());
+  const size_t value_row = value_block_elements(head_dimension_) / kPageTokens;
+  for (size_t token = 0; token < context_; ++token) {
+    std::byte* keys = blocks_.get() + pages_[token / kPageTokens] * page_stride_bytes_;
+    std::byte* values = keys + element_bytes(format_) * key_block_elements(head_dimension_);
+    const size_t slot = token % kPageTokens;
+    for (size_t i = 0; i < head_dimension_; ++i) {
+      write_element(keys, i * kPageTokens + slot, keys_[token * head_dimension_ + i]);
+      write_element(values, slot * value_row + i, values_[token * head_dimension_ + i]);
+    }
+  }
+}
+
+void PagedSequence::write_element(std::byte* block, size_t index, float value) {
+  if (format_ == KvFormat::kF32) {
+    std::memcpy(block + index * sizeof value, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = format_ == KvFormat::kF16 ? float_to_half(value) : float_to_bf16(value);
+  std::memcpy(block + index * sizeof bits, &bits, sizeof bits);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// A made-up sequence of keys and values in pages, for tests and benchmarks of attention.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/kernel_table.h"
+
+namespace lockstep {
+
+inline constexpr KvFormat kAllKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16};
+
+std::string format_name(KvFormat format);
+size_t element_bytes(KvFormat format);
+
+// Normally distributed, with deviation 1.
+std::vector<float> random_floats(size_t count, uint32_t seed);
+
+// `value` as a cache of this format stores it.
+float stored_value(KvFormat format, float value);
+
+// The rows of one KV head, in pages laid out as kernel_table.h says. Page numbers are a random
+// permutation; what is not a key or a value of the context has every bit of its bytes equal to
+// `filler`'s.
+class PagedSequence {
+ public:
+  PagedSequence(KvFormat format, size_t head_dimension, size_t context, uint32_t seed,
+                uint8_t filler = 0);
+
+  // Queries and outputs are rows of head_dimension floats, one after the other.
+  AttentionArguments arguments(const float* queries, size_t query_count, float* output) const;
+
+  size_t page_count() const { return pages_.size(); }
+  size_t context() const { return context_; }
+  const std::byte* key_block(size_t page) const;
+  const std::byte* value_block(size_t page) const;
+
+  // As stored, exactly.
+  double key(size_t token, size_t dimension) const;
+  double value(size_t token, size_t dimension) const;
+
+  // Replaces the order of the pages in memory.
+  void permute_pages(uint32_t seed);
+
+ private:
+  struct AlignedDelete {
+    void operator()(std::byte* p) const;
+  };
+
+  void write_pages();
+  void write_element(std::byte* block, size_t index, float value);
+
+  KvFormat format_;
+  size_t head_dimension_;
+  size_t context_;
+  uint8_t filler_;
+  std::vector<float> keys_;  // [context][head_dimension], rounded to the format
+  std::vector<float> values_;
+  std::vector<uint32_t> pages_;
+  size_t page_stride_bytes_;
+  std::unique_ptr<std::byte[], AlignedDelete> blocks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,289 @@
+#include "engine/text/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/pair_merging.h"
+#include "engine/text/utf8.h"
+#include "tests/engine/text/random_text.h"
+#include "tests/engine/text/small_vocabularies.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+
+std::unique_ptr<Tokenizer> make(TokenizerData data) {
+  auto made = Tokenizer::make(std::move(data));
+  EXPECT_TRUE(made) << made.error().message;
+  return std::move(*made);
+}
+
+std::vector<std::string> texts_of(const Tokenizer& tokenizer, std::string_view text,
+                                  const EncodeOptions& options = {.add_special = false}) {
+  std::vector<std::string> texts;
+  for (const TokenId token : tokenizer.encode(text, options)) {
+    texts.emplace_back(tokenizer.token_text(token));
+  }
+  return texts;
+}
+
+TEST(SentencePieceTokenizer, the_highest_score_merges_first) {
+  const auto tokenizer = make(small_sentence_piece());
+  EXPECT_THAT(texts_of(*tokenizer, "hello world"), ElementsAre("▁hello", "▁world"));
+  EXPECT_THAT(texts_of(*tokenizer, "the thing"), ElementsAre("▁the", "▁t", "h", "ing"));
+  EXPECT_THAT(texts_of(*tokenizer, ""), ElementsAre());
+  EXPECT_THAT(texts_of(*tokenizer, " "), ElementsAre("▁▁"));
+}
+
+TEST(SentencePieceTokenizer, what_is_no_token_becomes_its_bytes) {
+  const auto tokenizer = make(small_sentence_piece());
+  EXPECT_THAT(texts_of(*tokenizer, "é"), ElementsAre("▁", "é"));
+  EXPECT_THAT(texts_of(*tokenizer, "ж"), ElementsAre("▁", "<0xD0>", "<0xB6>"));
+  EXPECT_THAT(texts_of(*tokenizer, "\xFFh"), ElementsAre("▁", "<0xFF>", "h"));
+}
+
+TEST(SentencePieceTokenizer, a_vocabulary_without_bytes_falls_back_to_unknown) {
+  TokenizerData data;
+  data.model = "llama";
+  data.unknown = add_token(data, "<unk>", TokenType::kUnknown);
+  add_token(data, "▁");
+  add_token(data, "a");
+  const auto tokenizer = make(data);
+  EXPECT_THAT(tokenizer->encode("aéa", {}), ElementsAre(1, 2, 0, 2));
+}
+
+TEST(SentencePieceTokenizer, the_added_space_is_taken_off_once) {
+  const auto tokenizer = make(small_sentence_piece());
+  EXPECT_TRUE(tokenizer->strips_leading_space());
+  const std::vector<TokenId> twice = {*tokenizer->find("▁hello"), *tokenizer->find("▁hello")};
+  EXPECT_EQ(tokenizer->decode(twice, false), "hello hello");
+  const std::vector<TokenId> begun = {*tokenizer->bos(), *tokenizer->find("▁hello")};
+  EXPECT_EQ(tokenizer->decode(begun, true), "<s>hello");
+  EXPECT_EQ(tokenizer->decode(begun, false), "hello");
+  TokenizerData data = small_sentence_piece();
+  data.add_space_prefix = false;
+  const auto plain = make(data);
+  EXPECT_FALSE(plain->strips_leading_space());
+  EXPECT_THAT(texts_of(*plain, "hello hello"), ElementsAre("hello", "▁hello"));
+  EXPECT_EQ(plain->decode(twice, false), " hello hello");
+}
+
+TEST(SentencePieceTokenizer, extra_spaces_go_when_the_file_says_so) {
+  TokenizerData data = small_sentence_piece();
+  data.remove_extra_whitespaces = true;
+  const auto tokenizer = make(data);
+  EXPECT_THAT(texts_of(*tokenizer, "  hello   world "), ElementsAre("▁hello", "▁world"));
+  EXPECT_THAT(texts_of(*tokenizer, "   "), ElementsAre());
+}
+
+TEST(SentencePieceTokenizer, user_defined_tokens_are_taken_whole_and_longest_first) {
+  TokenizerData data = small_sentence_piece();
+  add_token(data, "hell", TokenType::kUserDefined);
+  add_token(data, "hello▁w", TokenType::kUserDefined);
+  const auto tokenizer = make(data);
+  EXPECT_THAT(texts_of(*tokenizer, "hello world"), ElementsAre("▁", "hello▁w", "orld"));
+  EXPECT_THAT(texts_of(*tokenizer, "shell"), ElementsAre("▁", "<0x73>", "hell"));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("hello world", {}), false), "hello world");
+}
+
+TEST(SentencePieceTokenizer, unused_tokens_are_cut_into_their_parts_again) {
+  TokenizerData data = small_sentence_piece();
+  data.types[static_cast<size_t>(*make(small_sentence_piece())->find("▁hello"))] =
+      static_cast<int64_t>(TokenType::kUnused);
+  const auto tokenizer = make(data);
+  EXPECT_THAT(texts_of(*tokenizer, "hello"), ElementsAre("▁", "hello"));
+}
+
+// The definition, without a heap: of all neighbouring pairs the best, of equal ones the leftmost.
+std::vector<std::string> merge_slowly(const TokenizerData& data, std::vector<std::string> symbols) {
+  for (;;) {
+    size_t best = symbols.size();
+    float best_score = 0;
+    for (size_t index = 0; index + 1 < symbols.size(); ++index) {
+      const auto found =
+          std::find(data.tokens.begin(), data.tokens.end(), symbols[index] + symbols[index + 1]);
+      if (found == data.tokens.end()) continue;
+      const float score = data.scores[static_cast<size_t>(found - data.tokens.begin())];
+      if (best == symbols.size() || score > best_score) {
+        best = index;
+        best_score = score;
+      }
+    }
+    if (best == symbols.size()) return symbols;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+TEST(SentencePieceTokenizer, the_heap_merges_as_the_definition_does) {
+  const uint64_t seed = 11;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    // Scores from a small set, both signs, so that many are equal.
+    TokenizerData data;
+    data.model = "llama";
+    data.add_space_prefix = false;
+    for (const char* letter : {"a", "b", "c"}) add_token(data, letter);
+    for (int count = 0; count < 30; ++count) {
+      std::string text;
+      for (size_t size = 2 + random() % 4; size > 0; --size) text += "abc"[random() % 3];
+      if (std::find(data.tokens.begin(), data.tokens.end(), text) != data.tokens.end()) continue;
+      add_token(data, text, TokenType::kNormal, static_cast<float>(random() % 7) - 3.0F);
+    }
+    std::string text;
+    std::vector<std::string> letters;
+    for (int size = 0; size < 60; ++size) letters.emplace_back(1, "abc"[random() % 3]);
+    for (const std::string& letter : letters) text += letter;
+    EXPECT_EQ(texts_of(*make(data), text), merge_slowly(data, letters)) << "round " << round;
+  }
+}
+
+TEST(PairMerging, looks_up_at_most_three_pairs_per_symbol) {
+  for (const uint32_t count : {1U, 2U, 1000U, 100'000U}) {
+    PairMerging merging;
+    for (uint32_t index = 0; index < count; ++index) merging.append(index, 1, 0);
+    size_t lookups = 0;
+    merging.run([&](const MergeSymbol& left,
+                    const MergeSymbol& right) -> std::optional<PairMerging::Candidate> {
+      ++lookups;
+      const uint32_t size = left.size_bytes + right.size_bytes;
+      return PairMerging::Candidate{size, static_cast<int32_t>(size)};
+    });
+    EXPECT_LE(lookups, 3 * size_t{count});
+    EXPECT_EQ(merging.symbols()[0].size_bytes, count);
+  }
+}
+
+TEST(BytePairTokenizer, the_lowest_rank_merges_first) {
+  const auto tokenizer = make(small_byte_pair());
+  EXPECT_THAT(texts_of(*tokenizer, "hello"), ElementsAre("hello"));
+  EXPECT_THAT(texts_of(*tokenizer, "the thell"), ElementsAre("t", "he", "Ġthe", "ll"));
+  EXPECT_THAT(texts_of(*tokenizer, "é12"), ElementsAre("Ã©", "12"));
+  EXPECT_THAT(texts_of(*tokenizer, "\xFF"), ElementsAre("ÿ"));
+}
+
+TEST(BytePairTokenizer, a_word_that_is_a_token_needs_no_merges_where_they_are_ignored) {
+  EXPECT_THAT(texts_of(*make(small_byte_pair("llama-bpe")), "whole"), ElementsAre("whole"));
+  EXPECT_THAT(texts_of(*make(small_byte_pair("gpt-2")), "whole"),
+              ElementsAre("w", "h", "o", "l", "e"));
+}
+
+TEST(BytePairTokenizer, ordinary_text_never_becomes_a_control_token) {
+  TokenizerData data = small_byte_pair("llama-bpe");
+  add_token(data, "in<", TokenType::kControl);
+  data.merges.push_back("in <");  // a merge that leads to it
+  const auto tokenizer = make(data);
+  EXPECT_THAT(texts_of(*tokenizer, "in<"), ElementsAre("in", "<"));
+  for (const TokenId token : tokenizer->encode("<|endoftext|>", {.add_special = false})) {
+    EXPECT_FALSE(tokenizer->ends_generation(token));
+  }
+}
+
+TEST(BytePairTokenizer, a_byte_without_a_token_is_unknown) {
+  TokenizerData data;
+  data.model = "gpt2";
+  data.pre = "gpt-2";
+  add_token(data, "a");
+  EXPECT_THAT(make(data)->encode("aba", {}), ElementsAre(0, 0));
+  data.unknown = add_token(data, "<unk>", TokenType::kUnknown);
+  EXPECT_THAT(make(data)->encode("aba", {}), ElementsAre(0, 1, 0));
+}
+
+TEST(Tokenizer, special_tokens_are_read_only_when_asked) {
+  for (const TokenizerData& base : {small_sentence_piece(), small_byte_pair()}) {
+    TokenizerData data = base;
+    const TokenId end = add_token(data, "<end>", TokenType::kControl);
+    const TokenId end_of_turn = add_token(data, "<end>of turn", TokenType::kControl);
+    const auto tokenizer = make(data);
+    const EncodeOptions parse = {.add_special = false, .parse_special = true};
+    EXPECT_THAT(tokenizer->encode("<end><end>of turn<end>of", parse),
+                testing::Each(testing::Ge(0)));
+    EXPECT_THAT(tokenizer->encode("<end><end>of turn<end>", parse),
+                ElementsAre(end, end_of_turn, end));
+    EXPECT_THAT(tokenizer->encode("<end>", {.add_special = false}),
+                testing::Not(testing::Contains(end)));
+    EXPECT_EQ(tokenizer->piece(end, true), "<end>");
+    EXPECT_EQ(tokenizer->piece(end, false), "");
+  }
+}
+
+TEST(Tokenizer, user_defined_tokens_are_always_read) {
+  TokenizerData data = small_byte_pair();
+  const TokenId token = add_token(data, "<tool call>", TokenType::kUserDefined);
+  const auto tokenizer = make(data);
+  EXPECT_THAT(texts_of(*tokenizer, "in<tool call>in"), ElementsAre("in", "<tool call>", "in"));
+  EXPECT_EQ(tokenizer->piece(token, false), "<tool call>");
+}
+
+TEST(Tokenizer, texts_begin_and_end_as_the_file_says) {
+  const auto first_of = [](TokenizerData data) {
+    return make(std::move(data))->encode("", {.add_special = true});
+  };
+  TokenizerData pieces = small_sentence_piece();
+  EXPECT_THAT(first_of(pieces), ElementsAre(*pieces.bos));
+  pieces.add_bos = false;
+  pieces.add_eos = true;
+  EXPECT_THAT(first_of(pieces), ElementsAre(*pieces.eos));
+  TokenizerData pairs = small_byte_pair();
+  EXPECT_THAT(first_of(pairs), ElementsAre());
+  pairs.add_bos = true;
+  EXPECT_THAT(first_of(pairs), ElementsAre(*pairs.bos));
+  pairs.bos.reset();
+  EXPECT_THAT(first_of(pairs), ElementsAre());
+  TokenizerData llama = small_byte_pair("llama-bpe");
+  EXPECT_THAT(first_of(llama), ElementsAre(*llama.bos));
+  EXPECT_TRUE(make(llama)->adds_bos());
+}
+
+TEST(Tokenizer, generation_ends_with_named_and_well_known_tokens) {
+  TokenizerData data = small_byte_pair();
+  data.eot = add_token(data, "<stop>", TokenType::kNormal);
+  const TokenId not_control = add_token(data, "<|eot_id|>", TokenType::kNormal);
+  const auto tokenizer = make(data);
+  EXPECT_THAT(tokenizer->end_tokens(),
+              ElementsAre(*data.eos, *tokenizer->find("<|im_end|>"), *data.eot));
+  EXPECT_TRUE(tokenizer->ends_generation(*data.eos));
+  EXPECT_FALSE(tokenizer->ends_generation(not_control));
+  EXPECT_FALSE(tokenizer->ends_generation(-1));
+}
+
+TEST(Tokenizer, ids_outside_the_vocabulary_give_nothing) {
+  const auto tokenizer = make(small_byte_pair());
+  const auto end = static_cast<TokenId>(tokenizer->vocabulary_size());
+  for (const TokenId token : {TokenId{-1}, end, INT32_MIN, INT32_MAX}) {
+    EXPECT_EQ(tokenizer->piece(token, true), "");
+    EXPECT_EQ(tokenizer->token_text(token), "");
+  }
+  const std::vector<TokenId> tokens = {-1, 'h', end};
+  EXPECT_EQ(tokenizer->decode(tokens, true), "h");
+}
+
+TEST(Tokenizer, every_byte_string_survives_a_round_trip) {
+  const uint64_t seed = 5;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (const TokenizerData& data :
+       {small_sentence_piece(), small_byte_pair("gpt-2"), small_byte_pair("llama-bpe"),
+        small_byte_pair("qwen2"), small_byte_pair("smollm"), small_byte_pair("default")}) {
+    const auto tokenizer = make(data);
+    for (int round = 0; round < 500; ++round) {
+      const std::string text = random_mixture(random, random() % 30);
+      const auto tokens = tokenizer->encode(text, {});
+      ASSERT_EQ(tokenizer->decode(tokens, false), text) << data.pre << ", round " << round;
+      std::string joined;
+      for (const TokenId token : tokens) joined += tokenizer->piece(token, false);
+      ASSERT_EQ(joined, tokenizer->strips_leading_space() && !text.empty() ? " " + text : text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
