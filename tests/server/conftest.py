@@ -1,0 +1,203 @@
+"""The real daemon on a free port, with a real model.
+
+LOCKSTEPD names the program (default: build/release/lockstepd), LOCKSTEP_TEST_MODEL the model. Without
+it the model is stories260K.gguf in LOCKSTEP_TEST_DATA (default: ../shared/data beside the checkout),
+else the bundled one, config/demo.gguf. What cannot be found is skipped, saying so.
+"""
+
+import json
+import os
+import pathlib
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import openai
+import pytest
+import requests
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"))
+PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
+# Nothing here waits so long unless something hangs.
+PATIENCE_SECONDS = 120
+
+
+def clean_environment(**more):
+    """The environment without options of the program's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    return {**kept, **more}
+
+
+def find_model(name=None):
+    given = os.environ.get("LOCKSTEP_TEST_MODEL")
+    if name is None and given:
+        return pathlib.Path(given)
+    candidates = [DATA / (name or "stories260K.gguf"), ROOT / "config" / (name or "demo.gguf")]
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    pytest.skip(f"no model: none of {', '.join(map(str, candidates))} is there")
+
+
+class Daemon:
+    """A running `lockstepd serve`, with its log as a list of lines."""
+
+    def __init__(self, model, *options, environment=None):
+        command = [str(PROGRAM), "serve", "--model", str(model), "--port", "0", *options]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(**(environment or {})),
+        )
+        self.log = []
+        self._lines = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line.rstrip("\n"))
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def wait_for_line(self, pattern):
+        """The match of the next log line that has the pattern."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
+            assert line is not None, f"ended before {pattern!r}: " + "\n".join(self.log)
+            if found := re.search(pattern, line):
+                return found
+
+    def wait_until_ready(self):
+        wait_until(lambda: self.get("/health/ready").status_code == 200)
+        return self
+
+    def get(self, path, **more):
+        return requests.get(self.url + path, timeout=PATIENCE_SECONDS, **more)
+
+    def post(self, path, body, **more):
+        return requests.post(self.url + path, json=body, timeout=PATIENCE_SECONDS, **more)
+
+    def post_bytes(self, path, body, content_type="application/json"):
+        headers = {"Content-Type": content_type} if content_type else {}
+        return requests.post(
+            self.url + path, data=body, headers=headers, timeout=PATIENCE_SECONDS
+        )
+
+    def events(self, path, body, **more):
+        """The data of every event of a stream; the last one is the string "[DONE]"."""
+        answer = self.post(path, {**body, "stream": True}, stream=True, **more)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        return parse_events(answer.content)
+
+    def model_name(self):
+        return self.get("/v1/models").json()["data"][0]["id"]
+
+    def client(self, **more):
+        return openai.OpenAI(
+            base_url=self.url + "/v1", api_key="none", timeout=PATIENCE_SECONDS, **more
+        )
+
+    def metric(self, name, **labels):
+        """The value of the series of this name whose labels include these; their sum if several."""
+        total = None
+        for line in self.get("/metrics").text.splitlines():
+            match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if not match or match[1] != name:
+                continue
+            found = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2] or ""))
+            if all(found.get(key) == value for key, value in labels.items()):
+                total = (total or 0) + float(match[3])
+        assert total is not None, f"no series {name} {labels}"
+        return total
+
+    def stop(self):
+        """SIGTERM; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+def parse_events(content):
+    text = content.decode()
+    assert text.endswith("\n\n")
+    events = [event for event in text.split("\n\n") if event and not event.startswith(":")]
+    assert all(event.startswith("data: ") for event in events), text
+    data = [event.removeprefix("data: ") for event in events]
+    assert data[-1] == "[DONE]"
+    return [json.loads(part) for part in data[:-1]] + ["[DONE]"]
+
+
+def wait_until(condition):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def run_program(*arguments, environment=None, **more):
+    return subprocess.run(
+        [str(PROGRAM), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env=clean_environment(**(environment or {})),
+        **more,
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program():
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built (LOCKSTEPD names another)")
+    return PROGRAM
+
+
+@pytest.fixture(scope="session")
+def model_path():
+    return find_model()
+
+
+@pytest.fixture(scope="session")
+def daemon(model_path):
+    """One daemon for all tests that only ask it things."""
+    running = Daemon(model_path, "--served-model-name", "stories,alias", "--sequences", "8")
+    running.wait_until_ready()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def chat_daemon():
+    """A daemon whose model has a chat template: the bundled one."""
+    path = ROOT / "config/demo.gguf"
+    if not path.exists():
+        pytest.skip(f"{path} is not there; it is the model with a chat template")
+    running = Daemon(path, "--served-model-name", "demo").wait_until_ready()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture
+def start(model_path):
+    """Starts daemons of a test's own; ends what is left of them."""
+    running = []
+
+    def start_one(*options, model=model_path, **more):
+        running.append(Daemon(model, *options, **more))
+        return running[-1]
+
+    yield start_one
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()

@@ -1,0 +1,190 @@
+"""The command line: options and their sources, generate, bench and inspect."""
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program
+
+
+def configuration(*arguments, environment=None):
+    result = run_program("--print-config", *arguments, environment=environment)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refusal(*arguments, environment=None):
+    result = run_program(*arguments, environment=environment)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert result.stderr.startswith("lockstepd: "), result.stderr
+    return result.stderr
+
+
+def test_help_names_every_option_and_every_variable():
+    result = run_program("--help")
+    assert result.returncode == 0 and result.stderr == ""
+    for name in configuration():
+        assert f"--{name} " in result.stdout, name
+        assert "LOCKSTEP_" + name.upper().replace("-", "_") in result.stdout, name
+    for flag in ("--config", "--check-config", "--print-config", "--version", "--help"):
+        assert flag in result.stdout
+    for command in ("generate", "bench", "inspect"):
+        assert command in result.stdout
+        assert run_program(command, "--help").returncode == 0
+
+
+def test_serve_is_the_command_without_a_name():
+    assert configuration("--port", "9") == json.loads(
+        run_program("serve", "--print-config", "--port", "9").stdout)
+
+
+def test_the_version_is_printed():
+    assert re.fullmatch(r"lockstepd \d+\.\d+\.\d+\n", run_program("--version").stdout)
+
+
+def test_command_line_beats_environment_beats_file(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text('// mine\n{"port": 1, "sequences": 2, "batch-tokens": 3}')
+    values = configuration(
+        "--config", path, "--port", "10",
+        environment={"LOCKSTEP_PORT": "20", "LOCKSTEP_SEQUENCES": "21"})
+    assert values["port"] == {"value": 10, "source": "command line"}
+    assert values["sequences"] == {"value": 21, "source": "environment"}
+    assert values["batch-tokens"] == {"value": 3, "source": "file"}
+    assert values["host"] == {"value": "127.0.0.1", "source": "default"}
+
+
+def test_the_documented_configuration_is_good_and_is_the_default():
+    path = ROOT / "config/lockstepd.json"
+    result = run_program("--check-config", "--config", path)
+    assert result.returncode == 0, result.stderr
+    defaults = configuration()
+    assert {name: entry["value"] for name, entry in configuration("--config", path).items()} == {
+        name: entry["value"] for name, entry in defaults.items()}
+
+
+def test_the_instruction_set_may_come_from_the_environment():
+    assert configuration(environment={"LOCKSTEP_ISA": "scalar"})["isa"] == {
+        "value": "scalar", "source": "environment"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--port", "65536"], "--port"),
+        (["--port", "abc"], "--port"),
+        (["--port", "1.5"], "--port"),
+        (["--port"], "--port"),
+        (["--kv-format", "f8"], "--kv-format"),
+        (["--workers", "-1"], "--workers"),
+        (["--context", "many"], "--context"),
+        (["--drain-seconds", "nan"], "--drain-seconds"),
+        (["--metrics", "maybe"], "--metrics"),
+        (["--nonsense"], "nonsense"),
+        (["nonsense"], "nonsense"),
+        (["generate", "--port", "1", "--prompt", "a"], "port"),
+        (["generate"], "--prompt"),
+        (["generate", "--prompt", "a", "--temperature", "3"], "--temperature"),
+        (["bench", "--prompt", "1,x"], "--prompt"),
+        (["bench", "--prompt", "0", "--generate", "0"], "nothing to measure"),
+        (["bench", "--sequences", "0"], "--sequences"),
+        (["inspect"], "--model"),
+        (["serve"], "--model"),
+        (["--config", "/nowhere.json"], "/nowhere.json"),
+    ],
+)
+def test_a_wrong_option_is_exit_2_and_is_named(arguments, named):
+    assert named in refusal(*arguments)
+
+
+def test_unknown_variables_and_keys_are_named(tmp_path):
+    assert "LOCKSTEP_PROT" in refusal("--print-config", environment={"LOCKSTEP_PROT": "1"})
+    assert "LOCKSTEP_PORT" in refusal("--print-config", environment={"LOCKSTEP_PORT": "x"})
+    path = tmp_path / "c.json"
+    for text, named in (('{"prot": 1}', "prot"), ('{"port": "1"}', "port"), ("[]", "array"),
+                        ('{"port": 1', "c.json"), ('{"port": 1, "port": 2}', "port")):
+        path.write_text(text)
+        assert named in refusal("--check-config", "--config", path)
+
+
+def test_check_config_reads_the_models_header(model_path, tmp_path):
+    assert run_program("--check-config", "--model", model_path).returncode == 0
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF")
+    assert "bad.gguf" in refusal("--check-config", "--model", bad)
+
+
+def generate(model, *arguments, **more):
+    result = run_program(
+        "generate", "--model", model, "--prompt", "Once upon a time", *arguments, **more)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_generate_writes_the_text_the_server_would(model_path, daemon):
+    served = daemon.post("/v1/completions", {
+        "model": "stories", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0})
+    text = generate(model_path, "--max-tokens", "20", "--temperature", "0")
+    assert text == served.json()["choices"][0]["text"] + "\n"
+
+
+def test_generate_repeats_itself_with_a_seed(model_path):
+    texts = [generate(model_path, "--seed", seed, "--max-tokens", "24") for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_generate_gives_text_before_it_is_done_and_stops_at_sigint(model_path):
+    with subprocess.Popen(
+        [PROGRAM, "generate", "--model", model_path, "--prompt", "Once", "--max-tokens", "100000",
+         "--ignore-eos"],
+        stdout=subprocess.PIPE, env=clean_environment()) as process:
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def bench(model, *arguments):
+    result = run_program("bench", "--model", model, "--repeat", "2", *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_bench_names_its_tests_as_llama_bench_does(model_path):
+    body = json.loads(bench(
+        model_path, "--prompt", "16,32", "--generate", "8", "--sequences", "1,2", "--json"))
+    assert [result["test"] for result in body["results"]] == [
+        "pp16", "pp32", "tg8", "pp16 x2", "pp32 x2", "tg8 x2"]
+    for result in body["results"]:
+        assert result["tokens_per_second"] > 0 and result["stddev"] >= 0
+        assert len(result["samples"]) == 2
+        mean = sum(result["samples"]) / 2
+        assert result["tokens_per_second"] == pytest.approx(mean)
+        deviation = abs(result["samples"][0] - result["samples"][1]) / 2**0.5
+        assert result["stddev"] == pytest.approx(deviation, abs=1e-6 * mean)
+    for name in ("model", "format", "workers", "isa", "arithmetic"):
+        assert body[name], name
+
+
+def test_bench_can_start_after_a_depth(model_path):
+    body = json.loads(bench(
+        model_path, "--prompt", "8", "--generate", "4", "--depth", "64", "--json"))
+    assert [result["test"] for result in body["results"]] == ["pp8 @ d64", "tg4 @ d64"]
+
+
+def test_bench_prints_a_table(model_path):
+    lines = bench(model_path, "--prompt", "8", "--generate", "0").splitlines()
+    assert len(lines) == 3
+    assert re.search(r"\| +pp8 \| +\d+\.\d\d ± \d+\.\d\d \|$", lines[2])
+
+
+def test_inspect_shows_metadata_and_tensors(model_path):
+    result = run_program("inspect", "--model", model_path)
+    assert result.returncode == 0, result.stderr
+    assert "general.architecture" in result.stdout
+    assert "token_embd.weight" in result.stdout
+    body = json.loads(run_program("inspect", "--model", model_path, "--json").stdout)
+    assert "token_embd.weight" in json.dumps(body)

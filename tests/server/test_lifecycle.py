@@ -1,0 +1,239 @@
+"""Start, load, drain, cancellation and end of the real daemon."""
+
+import concurrent.futures
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import requests
+
+from conftest import (
+    DATA, PATIENCE_SECONDS, PROGRAM, clean_environment, parse_events, run_program, wait_until,
+)
+from openai_schema import SPECIFICATION, check_error
+
+STORY = {"model": "m", "prompt": "Once upon a time", "temperature": 1, "seed": 3,
+         "ignore_eos": True}
+
+
+def context_of(daemon):
+    return daemon.get("/v1/models").json()["data"][0]["max_model_len"]
+
+
+def long_request(daemon, **fields):
+    """A request that takes hundreds of steps: as long as the context allows."""
+    return {**STORY, "max_tokens": context_of(daemon) - 32, **fields}
+
+
+def open_stream(daemon, **fields):
+    """A long stream whose first event has come; the answer and an iterator over its bytes."""
+    answer = daemon.post(
+        "/v1/completions", long_request(daemon, stream=True, **fields), stream=True)
+    assert answer.status_code == 200
+    chunks = answer.iter_content(chunk_size=None)
+    return answer, next(chunks), chunks
+
+
+def test_sigterm_lets_running_requests_finish(start):
+    daemon = start("--served-model-name", "m", "--drain-seconds", "100").wait_until_ready()
+    _, first, rest = open_stream(daemon)
+    daemon.process.send_signal(signal.SIGTERM)
+    events = parse_events(first + b"".join(rest))
+    assert events[-1] == "[DONE]"
+    assert events[-2]["choices"][0]["finish_reason"] == "length"
+    assert daemon.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_drain_without_time_cuts_streams_off_with_an_error_and_done(start):
+    daemon = start("--served-model-name", "m", "--drain-seconds", "0").wait_until_ready()
+    # Sixteen long stories: some of them are certainly not done when the signal comes.
+    streams = [open_stream(daemon)] + [
+        daemon.post("/v1/completions", long_request(daemon, n=15, stream=True), stream=True)]
+    daemon.process.send_signal(signal.SIGTERM)
+    content = streams[1].content
+    assert daemon.process.wait(PATIENCE_SECONDS) == 0
+    events = parse_events(content)
+    assert events[-2]["error"]["code"] == "shutting_down"
+    assert set(events[-2]["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_second_signal_ends_at_once(start):
+    daemon = start("--served-model-name", "m", "--drain-seconds", "80000").wait_until_ready()
+    daemon.post("/v1/completions", long_request(daemon, n=100, stream=True), stream=True)
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.wait_for_line("stopping: running requests")
+    daemon.process.send_signal(signal.SIGINT)
+    assert daemon.process.wait(PATIENCE_SECONDS) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_daemon_ends_with_0(start, number):
+    daemon = start().wait_until_ready()
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_no_connection_is_accepted_while_draining(start):
+    daemon = start("--served-model-name", "m", "--drain-seconds", "100").wait_until_ready()
+    _, first, rest = open_stream(daemon, n=8)
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.wait_for_line("stopping: running requests")
+
+    def refused():
+        try:
+            daemon.get("/health/live")
+        except requests.ConnectionError:
+            return True
+        return False
+
+    wait_until(refused)
+    assert parse_events(first + b"".join(rest))[-1] == "[DONE]"
+    assert daemon.process.wait(PATIENCE_SECONDS) == 0
+
+
+def cancelled(daemon):
+    return daemon.metric("lockstep_requests_total", finish_reason="cancelled")
+
+
+def is_idle(daemon):
+    return (daemon.metric("lockstep_requests_running") == 0
+            and daemon.metric("lockstep_requests_waiting") == 0
+            and daemon.metric("lockstep_kv_cache_pages", state="used") == 0)
+
+
+def test_clients_that_leave_stop_their_requests_running_and_queued(start):
+    """One place in the batch: the first request runs, the others wait; all leave."""
+    daemon = start("--served-model-name", "m", "--sequences", "1").wait_until_ready()
+    answers = [
+        daemon.post("/v1/completions", long_request(daemon, n=20, stream=True), stream=True)
+        for _ in range(3)
+    ]
+    for answer in answers:
+        answer.close()
+    wait_until(lambda: is_idle(daemon))
+    # 60 stories of a full context on one place: most of them cannot have been finished.
+    assert cancelled(daemon) > 0
+    counted = sum(daemon.metric("lockstep_requests_total", finish_reason=reason)
+                  for reason in ("stop", "length", "cancelled", "error"))
+    assert counted == 60
+
+
+def test_a_client_that_leaves_before_a_whole_answer_stops_its_request(start):
+    daemon = start("--served-model-name", "m", "--sequences", "1").wait_until_ready()
+    host, port = daemon.url.removeprefix("http://").split(":")
+    body = requests.Request(
+        "POST", daemon.url + "/v1/completions", json=long_request(daemon, n=64)).prepare()
+    with socket.create_connection((host, int(port))) as connection:
+        head = "".join(f"{name}: {value}\r\n" for name, value in body.headers.items())
+        connection.sendall(
+            f"POST /v1/completions HTTP/1.1\r\nHost: a\r\n{head}\r\n".encode() + body.body)
+        wait_until(lambda: daemon.metric("lockstep_requests_running") == 1)
+    wait_until(lambda: is_idle(daemon))
+    assert cancelled(daemon) > 0
+    daemon.wait_for_line("client left")
+
+
+def test_a_full_queue_is_503_with_retry_after(start):
+    daemon = start(
+        "--served-model-name", "m", "--sequences", "1", "--waiting-requests", "2",
+    ).wait_until_ready()
+    running = daemon.post(
+        "/v1/completions", long_request(daemon, n=3, stream=True), stream=True)
+    assert running.status_code == 200
+    answer = daemon.post("/v1/completions", long_request(daemon, n=3))
+    running.close()
+    if answer.status_code == 200:
+        pytest.skip("the three stories before were done too soon for the queue to be full")
+    check_error(answer, 503, None, "queue_full")
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_more_choices_than_fit_ever_are_400(start):
+    daemon = start(
+        "--served-model-name", "m", "--sequences", "1", "--waiting-requests", "2",
+    ).wait_until_ready()
+    check_error(daemon.post("/v1/completions", {**STORY, "n": 4, "max_tokens": 1}), 400)
+
+
+def test_before_the_model_is_loaded_only_its_endpoints_say_503(start, model_path):
+    """Whichever state a daemon is in when it is asked, its answer is one of the two."""
+    daemon = start("--served-model-name", "m")
+    states = set()
+    for _ in range(200):
+        answer = daemon.get("/health/ready")
+        states.add(answer.status_code)
+        if answer.status_code == 503:
+            error = answer.json()["error"]
+            assert error["code"] == "model_loading"
+            assert answer.json()["bytes_done"] <= answer.json()["bytes_total"]
+            assert int(answer.headers["Retry-After"]) >= 1
+        assert daemon.get("/health/live").status_code == 200
+        assert daemon.get("/v1/models").status_code == 200
+        assert daemon.get("/version").status_code == 200
+        assert 0 <= daemon.metric("lockstep_model_load_progress_ratio") <= 1
+        if answer.status_code == 200:
+            break
+    assert states <= {200, 503}
+    daemon.wait_until_ready()
+    assert daemon.post("/v1/completions", {**STORY, "max_tokens": 1}).status_code == 200
+
+
+def test_a_port_that_is_taken_is_the_machines_refusal(model_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run_program("serve", "--model", model_path, "--port", port)
+    assert result.returncode == 1
+    assert str(port) in result.stderr.splitlines()[-1]
+
+
+def test_a_request_leaves_one_line_in_the_log(start):
+    daemon = start("--served-model-name", "m").wait_until_ready()
+    answer = daemon.post(
+        "/v1/completions", {**STORY, "max_tokens": 3}, headers={"X-Request-Id": "the-one"})
+    usage = answer.json()["usage"]
+    line = daemon.wait_for_line(r"request the-one: .*").group(0)
+    assert re.fullmatch(
+        rf"request the-one: POST /v1/completions 200, {usage['prompt_tokens']} prompt and 3 "
+        r"generated tokens, finish length, \d+\.\d{3} s", line), line
+    requests.get(daemon.url + "/a%0Ab%1b", timeout=60)
+    assert "\x1b" not in "\n".join(daemon.log)
+
+
+def test_requests_at_once_beyond_the_batch_all_get_their_answer(start):
+    daemon = start("--served-model-name", "m", "--sequences", "4").wait_until_ready()
+    body = {**STORY, "max_tokens": 24}
+    alone = daemon.post("/v1/completions", body).json()["choices"][0]["text"]
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(lambda _: daemon.post("/v1/completions", body), range(32)))
+    assert [answer.status_code for answer in answers] == [200] * 32
+    assert {answer.json()["choices"][0]["text"] for answer in answers} == {alone}
+
+
+BAD_FILES = {
+    "empty": b"",
+    "short": b"GGU",
+    "text": b"this is not a model\n" * 100,
+    "head only": b"GGUF\x03\x00\x00\x00",
+    "another version": b"GGUF\x63\x00\x00\x00" + bytes(64),
+    "counts beyond the file": b"GGUF\x03\x00\x00\x00" + b"\xff" * 16,
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["generate", "--prompt", "a"],
+                                     ["bench"], ["inspect"]])
+def test_a_bad_model_file_is_exit_2_and_says_why(tmp_path, command, name):
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(BAD_FILES[name])
+    result = run_program(*command, "--model", path)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("lockstepd: ") and "bad.gguf" in result.stderr
+
+
+def test_a_model_that_is_not_there_is_exit_2():
+    result = run_program("serve", "--port", "0", "--model", "/nowhere/x.gguf")
+    assert result.returncode == 2
+    assert "/nowhere/x.gguf" in result.stderr

@@ -1,0 +1,110 @@
+"""GET /metrics: clean for promtool, complete from the start, and right."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import requests
+
+NAMES = """
+lockstep_build_info lockstep_generation_tokens_total lockstep_http_connections
+lockstep_http_request_duration_seconds lockstep_http_requests_total
+lockstep_inter_token_latency_seconds lockstep_kv_cache_pages lockstep_memory_bytes
+lockstep_model_info lockstep_model_load_progress_ratio lockstep_model_load_seconds
+lockstep_prompt_tokens_total lockstep_request_queue_seconds lockstep_requests_running
+lockstep_requests_total lockstep_requests_waiting lockstep_step_duration_seconds
+lockstep_step_sequences lockstep_step_tokens lockstep_steps_total
+lockstep_time_to_first_token_seconds process_cpu_seconds_total process_max_fds process_open_fds
+process_resident_memory_bytes process_start_time_seconds process_virtual_memory_bytes
+""".split()
+
+
+def complete(daemon, **fields):
+    answer = daemon.post(
+        "/v1/completions", {"model": "stories", "prompt": "Once upon", "max_tokens": 7, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_promtool_finds_nothing_to_say(daemon):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus)")
+    complete(daemon)
+    daemon.get("/nowhere")
+    text = daemon.get("/metrics").content
+    result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout + result.stderr == b""
+
+
+def test_the_content_type_is_prometheus_text_format(daemon):
+    assert (daemon.get("/metrics").headers["Content-Type"]
+            == "text/plain; version=0.0.4; charset=utf-8")
+
+
+def test_every_family_is_there_with_help_and_type(daemon):
+    text = daemon.get("/metrics").text
+    assert sorted(set(re.findall(r"^# TYPE (\S+)", text, re.M))) == sorted(NAMES)
+    assert sorted(set(re.findall(r"^# HELP (\S+) \S", text, re.M))) == sorted(NAMES)
+
+
+def test_a_new_daemon_has_its_series_at_zero(start):
+    fresh = start("--served-model-name", "fresh").wait_until_ready()
+    for reason in ("stop", "length", "cancelled", "error"):
+        assert fresh.metric("lockstep_requests_total", finish_reason=reason, model="fresh") == 0
+    assert fresh.metric("lockstep_generation_tokens_total") == 0
+    assert fresh.metric("lockstep_time_to_first_token_seconds_count") == 0
+    assert fresh.metric("lockstep_http_requests_total", route="/v1/completions", code="200") == 0
+    assert fresh.metric("lockstep_model_load_progress_ratio") == 1
+    assert fresh.metric("lockstep_kv_cache_pages", state="used") == 0
+    assert fresh.metric("lockstep_kv_cache_pages", state="free") > 0
+    assert fresh.metric("lockstep_memory_bytes", kind="weights") > 0
+
+
+def test_counters_count_what_was_answered(daemon):
+    def read():
+        return {
+            "prompt": daemon.metric("lockstep_prompt_tokens_total"),
+            "generated": daemon.metric("lockstep_generation_tokens_total"),
+            "length": daemon.metric("lockstep_requests_total", finish_reason="length"),
+            "first": daemon.metric("lockstep_time_to_first_token_seconds_count"),
+            "between": daemon.metric("lockstep_inter_token_latency_seconds_count"),
+            "queued": daemon.metric("lockstep_request_queue_seconds_count"),
+            "http": daemon.metric(
+                "lockstep_http_requests_total", route="/v1/completions", method="POST", code="200"),
+        }
+
+    before = read()
+    body = complete(daemon, n=2, ignore_eos=True)
+    after = read()
+    grown = {name: after[name] - before[name] for name in before}
+    assert grown == {
+        "prompt": 2 * body["usage"]["prompt_tokens"],
+        "generated": 14, "length": 2, "first": 2, "between": 12, "queued": 2, "http": 1,
+    }
+    assert daemon.metric("lockstep_requests_running") == 0
+    assert daemon.metric("lockstep_requests_waiting") == 0
+    assert daemon.metric("lockstep_kv_cache_pages", state="used") == 0
+
+
+def test_histograms_agree_with_themselves(daemon):
+    complete(daemon)
+    text = daemon.get("/metrics").text
+    buckets = re.findall(r"^(lockstep_\w+)_bucket\{(.*?),?le=\"(.*?)\"\} (\S+)$", text, re.M)
+    assert buckets
+    last = {}
+    for name, labels, bound, count in buckets:
+        key = (name, labels)
+        assert float(count) >= last.get(key, (0, 0))[1]
+        last[key] = (bound, float(count))
+    for (name, labels), (bound, count) in last.items():
+        assert bound == "+Inf"
+        total = re.search(rf"^{name}_count\{{{re.escape(labels)}\}} (\S+)$", text, re.M)
+        assert float(total[1]) == count
+
+
+def test_metrics_can_be_switched_off(start):
+    quiet = start("--metrics", "false").wait_until_ready()
+    assert requests.get(quiet.url + "/metrics", timeout=60).status_code == 404
