@@ -51,6 +51,14 @@ EngineLoop::~EngineLoop() {
 
 Result<RequestId> EngineLoop::submit(Request request) {
   const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
+  // Whoever hears of an end finds it counted.
+  request.on_output = [this, forward = std::move(request.on_output)](Output&& output) {
+    if (output.finish) {
+      counters_.finished[static_cast<size_t>(*output.finish)].fetch_add(1,
+                                                                        std::memory_order_relaxed);
+    }
+    if (forward) forward(std::move(output));
+  };
   // Made outside the lock: it copies and counts the prompt.
   auto generation =
       std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
@@ -231,12 +239,11 @@ void EngineLoop::advance(Generation& generation, std::span<const float> logits) 
 
 void EngineLoop::retire(Generation& generation) {
   CHECK(generation.finished().has_value(), "request {} is retired unfinished", generation.id());
-  counters_.finished[static_cast<size_t>(*generation.finished())].fetch_add(
-      1, std::memory_order_relaxed);
   const bool was_queued = scheduler_.pages(generation.sequence).empty();
   scheduler_.finish(generation.sequence);
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
+  publish_gauges();
   const std::lock_guard lock(mutex_);
   if (was_queued) --queued_count_;
   --open_count_;

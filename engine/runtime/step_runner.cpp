@@ -23,8 +23,8 @@ size_t row_count(Rows rows, const Pass& pass) {
 
 void quantize_row(const ProductInput& activation, size_t row, Range columns, const Pass& pass) {
   if (activation.q8 == nullptr || columns.begin == columns.end) return;
-  pass.kernels.quantize(activation.f32 + row * activation.f32_stride + columns.begin,
-                        activation.columns, columns.begin, columns.end - columns.begin,
+  pass.kernels.quantize(activation.f32 + row * activation.f32_stride, activation.columns,
+                        columns.begin, columns.end - columns.begin,
                         activation.q8 + row * activation.q8_stride);
 }
 

@@ -2,11 +2,13 @@
 // workers, the chunks its prompt came in, and its neighbours in the batch.
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/random_model.h"
 
 namespace lockstep {
 namespace {
@@ -31,19 +33,34 @@ void expect_same_bits(const Rows& a, const Rows& b) {
   }
 }
 
-std::vector<std::string> models() {
-  std::vector<std::string> names = {kFolder + "llama-gqa-f16.gguf", kFolder + "qwen3-gqa-f32.gguf",
-                                    kFolder + "qwen2-mha-f16.gguf"};
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) +
-                                                               "/tests/fixtures/quantized")) {
-    if (entry.path().extension() == ".gguf") names.push_back(entry.path().string());
+// Every format, two mixtures, and files of each architecture.
+class Models {
+ public:
+  Models() {
+    for (const FormatTraits& format : all_formats()) add(format.format, format.format);
+    add(Format::kQ4_K, Format::kQ6_K);
+    add(Format::kQ8_0, Format::kF16);
+    for (const char* name : {"llama-gqa-f16", "qwen3-gqa-f32", "qwen2-mha-f16"}) {
+      paths_.push_back(kFolder + name + ".gguf");
+    }
   }
-  return names;
-}
+
+  const std::vector<std::string>& paths() const { return paths_; }
+
+ private:
+  void add(Format format, Format others) {
+    made_.push_back(std::make_unique<RandomModel>(format, others, /*seed=*/11));
+    paths_.push_back(made_.back()->path());
+  }
+
+  std::vector<std::unique_ptr<RandomModel>> made_;
+  std::vector<std::string> paths_;
+};
 
 TEST(SameBits, on_every_instruction_set_and_for_any_number_of_workers) {
+  const Models models;
   const auto tokens = some_tokens(90, 1);
-  for (const std::string& model : models()) {
+  for (const std::string& model : models.paths()) {
     SCOPED_TRACE(model);
     Rows first;
     for (const KernelTable* table : supported_kernel_tables()) {
@@ -59,9 +76,10 @@ TEST(SameBits, on_every_instruction_set_and_for_any_number_of_workers) {
 }
 
 TEST(SameBits, in_any_chunks) {
+  const Models models;
   const auto tokens = some_tokens(90, 2);
   for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16}) {
-    for (const std::string& model : models()) {
+    for (const std::string& model : models.paths()) {
       SCOPED_TRACE(model);
       LoadedModel loaded(model, {.workers = 2, .kv_format = format});
       const Rows whole = loaded.compute_alone(tokens, 128);
@@ -74,8 +92,9 @@ TEST(SameBits, in_any_chunks) {
 }
 
 TEST(SameBits, among_neighbours) {
+  const Models models;
   const auto tokens = some_tokens(40, 3);
-  for (const std::string& model : models()) {
+  for (const std::string& model : models.paths()) {
     SCOPED_TRACE(model);
     LoadedModel loaded(model, {.workers = 2});
     const Rows alone = loaded.compute_alone(tokens, 128);

@@ -1,0 +1,76 @@
+#include "tests/engine/runtime/random_model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/model/gguf_writer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kColumns = 256;
+constexpr size_t kKvColumns = 128;
+constexpr size_t kFeedForward = 512;
+constexpr size_t kVocabulary = 150;  // no multiple of a panel's rows
+
+class Builder {
+ public:
+  explicit Builder(uint64_t seed) : random_(seed) {}
+
+  void matrix(const std::string& name, Format format, size_t rows, size_t columns) {
+    writer_.add_tensor(name, format, {columns, rows}, random_rows(format, rows, columns, random_));
+  }
+  void norm(const std::string& name) {
+    writer_.add_tensor(name, {kColumns}, std::vector<float>(kColumns, 1.0F));
+  }
+  test::GgufWriter& writer() { return writer_; }
+
+ private:
+  RandomEngine random_;
+  test::GgufWriter writer_;
+};
+
+void add_metadata(test::GgufWriter& writer) {
+  writer.add("general.architecture", std::string("llama"));
+  writer.add("llama.block_count", uint32_t{2});
+  writer.add("llama.context_length", uint32_t{512});
+  writer.add("llama.embedding_length", static_cast<uint32_t>(kColumns));
+  writer.add("llama.feed_forward_length", static_cast<uint32_t>(kFeedForward));
+  writer.add("llama.attention.head_count", uint32_t{4});
+  writer.add("llama.attention.head_count_kv", uint32_t{2});
+  writer.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+}
+
+}  // namespace
+
+RandomModel::RandomModel(Format format, Format others, uint64_t seed)
+    : path_(std::filesystem::temp_directory_path() /
+            fmt::format("lockstep-{}-{}-{}-{}.gguf", traits(format).name, traits(others).name, seed,
+                        getpid())) {
+  Builder builder(seed);
+  add_metadata(builder.writer());
+  builder.matrix("token_embd.weight", format, kVocabulary, kColumns);
+  builder.norm("output_norm.weight");
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const std::string block = fmt::format("blk.{}.", layer);
+    builder.norm(block + "attn_norm.weight");
+    builder.norm(block + "ffn_norm.weight");
+    builder.matrix(block + "attn_q.weight", format, kColumns, kColumns);
+    builder.matrix(block + "attn_k.weight", format, kKvColumns, kColumns);
+    builder.matrix(block + "attn_v.weight", others, kKvColumns, kColumns);
+    builder.matrix(block + "attn_output.weight", format, kColumns, kColumns);
+    builder.matrix(block + "ffn_gate.weight", format, kFeedForward, kColumns);
+    builder.matrix(block + "ffn_up.weight", format, kFeedForward, kColumns);
+    builder.matrix(block + "ffn_down.weight", others, kColumns, kFeedForward);
+  }
+  builder.writer().write(path_);
+}
+
+RandomModel::~RandomModel() {
+  std::filesystem::remove(path_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// Tiny models with random weights in any format, written where a test can load them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+
+// A model file of the llama architecture that lasts as long as this object. Rows are 256 wide, so
+// that every format can hold them; two layers, four query heads on two KV heads; a mixture where
+// `format` and `others` differ (attention values and the feed-forward's way down are in `others`).
+class RandomModel {
+ public:
+  RandomModel(Format format, Format others, uint64_t seed);
+  ~RandomModel();
+  RandomModel(const RandomModel&) = delete;
+  RandomModel& operator=(const RandomModel&) = delete;
+
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep
