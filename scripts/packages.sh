@@ -1,5 +1,5 @@
-# The Debian packages that Lockstep needs, sourced by scripts/setup and by the Dockerfile's build
-# stage. One per line, with the reason where the name does not say it.
+# The Debian packages that Lockstep needs, sourced by scripts/setup. One per line, with the reason
+# where the name does not say it.
 
 build_packages=(
   build-essential
@@ -8,10 +8,8 @@ build_packages=(
   cmake
   libcli11-dev           # command line
   libfmt-dev             # text formatting (std::format is not in GCC 12)
-  libnuma-dev            # placement of memory
   libpcre2-dev           # pre-tokenizer patterns
   libspdlog-dev          # log
-  liburing-dev           # direct reads of weights
   ninja-build
   nlohmann-json3-dev
   pkg-config
