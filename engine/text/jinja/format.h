@@ -1,0 +1,32 @@
+// Python's two ways to format: pattern % values, and pattern.format(values).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/text/jinja/arguments.h"
+#include "engine/text/jinja/value.h"
+
+namespace lockstep::jinja {
+
+Value format_percent(Heap& heap, const Value& pattern, const Value& values);
+Value format_braces(Heap& heap, const Value& pattern, const Arguments& arguments);
+
+// How a number is laid out: format()'s little language without the part on fill and width.
+struct NumberFormat {
+  char type = 0;       // d b o x X e E f F g G %; 0: as the number is shown
+  int precision = -1;  // -1: the type's own
+  char sign = '-';     // '-', '+' or ' '
+  bool alternate = false;
+  char thousands = 0;  // ',' or '_'
+};
+
+// Sign, prefix and digits of a number.
+struct NumberText {
+  std::string sign;  // with the prefix (0x ...)
+  std::string digits;
+};
+NumberText format_integer(int64_t value, const NumberFormat& format);
+NumberText format_float(double value, const NumberFormat& format);
+
+}  // namespace lockstep::jinja

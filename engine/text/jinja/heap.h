@@ -1,0 +1,89 @@
+// What one rendering may use: steps and memory, counted as they are spent. Every string, list,
+// dict and object that a rendering makes is charged here and given back when it dies.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/chat_template.h"
+#include "engine/text/jinja/failure.h"
+
+namespace lockstep::jinja {
+
+class Object;
+class Value;
+
+class Heap {
+ public:
+  explicit Heap(const TemplateLimits& limits);
+  // Ends the cycles that mutable objects may have made. All other values must be gone by then.
+  ~Heap();
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  const TemplateLimits& limits() const { return limits_; }
+
+  // One step of evaluation, or as many as `count`; fails when the budget is spent.
+  void step(uint64_t count = 1) {
+    steps_ += count;
+    if (steps_ > limits_.steps) [[unlikely]]
+      fail_steps();
+  }
+  // The steps that touching so many bytes is worth.
+  void step_bytes(uint64_t bytes) { step(1 + bytes / 64); }
+
+  // Fails when so many bytes more would be over the budget; takes nothing.
+  void reserve(uint64_t bytes) const;
+  void take(uint64_t bytes);
+  void give(uint64_t bytes) noexcept { used_ -= bytes; }
+
+  // Destroys what an object held, one object at a time: a long chain of objects must not become a
+  // deep recursion of destructors.
+  void bury(std::vector<Value>&& values) noexcept;
+
+ private:
+  friend class Object;
+
+  [[noreturn]] void fail_steps() const;
+
+  TemplateLimits limits_;
+  uint64_t steps_ = 0;
+  uint64_t used_ = 0;
+  Object* objects_ = nullptr;  // all that are alive
+  std::vector<std::vector<Value>> graves_;
+  bool digging_ = false;
+};
+
+// A text that grows under a budget: the rendering's output, or memory.
+class TextBuilder {
+ public:
+  explicit TextBuilder(Heap& heap) : heap_(heap) {}
+  // The rendering's own output, which has its own budget.
+  TextBuilder(Heap& heap, uint64_t output_bytes) : heap_(heap), output_bytes_(output_bytes) {}
+  ~TextBuilder() { heap_.give(taken_); }
+  TextBuilder(const TextBuilder&) = delete;
+  TextBuilder& operator=(const TextBuilder&) = delete;
+
+  void append(std::string_view text);
+  void append(size_t count, char character);
+  size_t size() const { return text_.size(); }
+  std::string_view view() const { return text_; }
+
+  std::string finish() {
+    heap_.give(taken_);
+    taken_ = 0;
+    return std::move(text_);
+  }
+
+ private:
+  void grow(uint64_t bytes);
+
+  Heap& heap_;
+  uint64_t output_bytes_ = 0;  // 0: counts as memory
+  uint64_t taken_ = 0;
+  std::string text_;
+};
+
+}  // namespace lockstep::jinja

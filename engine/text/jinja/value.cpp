@@ -1,0 +1,173 @@
+#include "engine/text/jinja/value.h"
+
+#include <algorithm>
+
+#include "engine/text/jinja/arguments.h"
+#include "engine/text/jinja/operations.h"
+
+namespace lockstep::jinja {
+
+namespace {
+
+// A container one deeper than what it holds; refused beyond the limit.
+uint32_t container_depth(const Heap& heap, uint32_t deepest_item) {
+  if (deepest_item >= heap.limits().depth) {
+    Failure failure{fmt::format("a value nests deeper than the depth budget of {} allows",
+                                heap.limits().depth)};
+    failure.budget = true;
+    throw failure;
+  }
+  return deepest_item + 1;
+}
+
+}  // namespace
+
+Value Value::undefined(std::string explanation, bool unsafe) {
+  return Value(
+      std::make_shared<const UndefinedData>(UndefinedData{std::move(explanation), unsafe}));
+}
+
+Value Value::constant(std::string text) {
+  return Value(std::make_shared<const StringData>(std::move(text)));
+}
+
+bool Value::is_list() const {
+  const ListData* data = sequence();
+  return data != nullptr && !data->tuple;
+}
+
+bool Value::is_tuple() const {
+  const ListData* data = sequence();
+  return data != nullptr && data->tuple;
+}
+
+int64_t Value::integral() const {
+  if (const auto* flag = std::get_if<bool>(&storage_)) return *flag ? 1 : 0;
+  return std::get<int64_t>(storage_);
+}
+
+double Value::floating() const {
+  if (const auto* number = std::get_if<double>(&storage_)) return *number;
+  return static_cast<double>(integral());
+}
+
+const std::string& Value::text() const {
+  return std::get<std::shared_ptr<const StringData>>(storage_)->text;
+}
+
+bool Value::is_markup() const {
+  const auto* data = pointer<StringData>();
+  return data != nullptr && data->markup;
+}
+
+uint32_t Value::depth() const {
+  if (const ListData* data = sequence()) return data->depth;
+  if (const DictData* data = dict()) return data->depth;
+  return 0;
+}
+
+bool Value::same_as(const Value& other) const {
+  if (storage_.index() != other.storage_.index()) return false;
+  if (is_float() || is_string()) {
+    // Python may or may not share equal numbers and texts; we say that it does.
+    return is_float() ? floating() == other.floating() : text() == other.text();
+  }
+  if (is_undefined()) return pointer<UndefinedData>() == other.pointer<UndefinedData>();
+  return storage_ == other.storage_;
+}
+
+ListData::ListData(Heap& heap, std::vector<Value> content, bool is_tuple)
+    : charge(heap, 96 + content.size() * sizeof(Value)),
+      items(std::move(content)),
+      tuple(is_tuple) {
+  uint32_t deepest = 0;
+  for (const Value& item : items) deepest = std::max(deepest, item.depth());
+  depth = container_depth(heap, deepest);
+}
+
+DictData::DictData(Heap& heap, std::vector<Entry> content)
+    : charge(heap, 96 + content.size() * sizeof(Entry)), entries(std::move(content)) {
+  uint32_t deepest = 0;
+  for (const auto& [key, value] : entries) {
+    deepest = std::max({deepest, key.depth(), value.depth()});
+  }
+  depth = container_depth(heap, deepest);
+}
+
+const Value* DictData::find(Heap& heap, const Value& key) const {
+  check_hashable(heap, key);
+  if (key.is_string()) return find(heap, std::string_view(key.text()));
+  heap.step(entries.size() / 16);
+  for (const auto& [name, value] : entries) {
+    if (equal(heap, name, key)) return &value;
+  }
+  return nullptr;
+}
+
+const Value* DictData::find(Heap& heap, std::string_view key) const {
+  heap.step(entries.size() / 16);
+  for (const auto& [name, value] : entries) {
+    if (name.is_string() && name.text() == key) return &value;
+  }
+  return nullptr;
+}
+
+Value make_string(Heap& heap, std::string text, bool markup) {
+  return Value(std::make_shared<const StringData>(heap, std::move(text), markup));
+}
+
+Value make_list(Heap& heap, std::vector<Value> items) {
+  return Value(std::make_shared<const ListData>(heap, std::move(items), false));
+}
+
+Value make_tuple(Heap& heap, std::vector<Value> items) {
+  return Value(std::make_shared<const ListData>(heap, std::move(items), true));
+}
+
+Value make_dict(Heap& heap, std::vector<DictData::Entry> entries) {
+  std::vector<DictData::Entry> kept;
+  kept.reserve(entries.size());
+  for (auto& [key, value] : entries) {
+    check_hashable(heap, key);
+    heap.step(1 + kept.size() / 16);
+    const auto same = std::ranges::find_if(
+        kept, [&](const DictData::Entry& entry) { return equal(heap, entry.first, key); });
+    if (same != kept.end()) {
+      same->second = std::move(value);
+    } else {
+      kept.emplace_back(std::move(key), std::move(value));
+    }
+  }
+  return Value(std::make_shared<const DictData>(heap, std::move(kept)));
+}
+
+Object::Object(Heap& heap, std::vector<Value> values)
+    : heap_(heap), values_(std::move(values)), charge_(heap, 192 + values_.size() * sizeof(Value)) {
+  next_ = heap.objects_;
+  if (next_ != nullptr) next_->previous_ = this;
+  heap.objects_ = this;
+}
+
+Object::~Object() {
+  if (previous_ != nullptr) {
+    previous_->next_ = next_;
+  } else {
+    heap_.objects_ = next_;
+  }
+  if (next_ != nullptr) next_->previous_ = previous_;
+  if (!values_.empty()) heap_.bury(std::move(values_));
+}
+
+std::optional<Value> Object::attribute(std::string_view) {
+  return std::nullopt;
+}
+
+Value Object::call(Interpreter&, Arguments) {
+  fail("'{}' object is not callable", type_name());
+}
+
+Value Object::item(uint64_t) {
+  fail("'{}' object is not subscriptable", type_name());
+}
+
+}  // namespace lockstep::jinja
