@@ -26,7 +26,6 @@ test_packages=(
   libclang-rt-19-dev
   libgmock-dev
   libgtest-dev
-  prometheus             # for promtool
   python3
   python3-venv
 )

@@ -2,12 +2,16 @@
 //
 // kF32: columns floats.
 // kQ8:  blocks of 32 elements, x ~ scale * q with q in [-127, 127]:
-//       scale = max|x| / 127 (f32), q = x / scale rounded to nearest even; a block of zeros has
-//       scale 0. A row is stored as
+//       scale = max|x| / 127 (f32), q = x / scale rounded to nearest even. A block whose scale
+//       would not be a normal number (all of it is below 2^-119) has scale 0 and q 0; a NaN becomes
+//       -127. A row is stored as
 //         int8  q[columns]
 //         float scale[columns / 32]
-//         int32 sum[columns / 16]     sum of q over each half block, in order
-//       each part starting at a multiple of 64 bytes.
+//         int32 negated_sum[columns / 32]        - (sum of q over the block)
+//         int32 negated_first_sum[columns / 32]  - (sum of q over the block's first 16)
+//         float scaled_sum[columns / 32]         scale * float(negated_sum), rounded once
+//       each part starting at a multiple of 64 bytes. The sums undo the offset of weights that are
+//       multiplied as unsigned bytes, and stand for the minimums of the formats that have one.
 //
 // A row of either form takes activation_row_bytes(), a multiple of 64; what lies beyond the last
 // column is zero (buffers are zeroed once; kernels never write there).
@@ -28,19 +32,19 @@ enum class ActivationForm : uint8_t { kF32, kQ8 };
 ActivationForm activation_form(Format weights);
 
 inline constexpr size_t kQ8BlockElements = 32;
-inline constexpr size_t kQ8HalfElements = 16;
 
-// Where the parts of a kQ8 row of `columns` elements (a multiple of 32) begin, in bytes.
+// Where the parts of a kQ8 row begin, in bytes from its start; q is at 0.
 struct Q8Row {
-  explicit constexpr Q8Row(size_t columns)
-      : scales(round_up<size_t>(columns, 64)),
-        sums(scales + round_up<size_t>(columns / kQ8BlockElements * sizeof(float), 64)),
-        size_bytes(sums + round_up<size_t>(columns / kQ8HalfElements * sizeof(int32_t), 64)) {}
-
   size_t scales;
   size_t sums;
+  size_t first_sums;
+  size_t scaled_sums;
   size_t size_bytes;
 };
+
+// Of a row of `columns` elements, a multiple of 32. Not inline: the files of the instruction sets
+// may export nothing but their rows of the kernel table.
+Q8Row q8_row(size_t columns);
 
 // Bytes from one row to the next.
 size_t activation_row_bytes(ActivationForm form, size_t columns);

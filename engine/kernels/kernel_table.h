@@ -24,7 +24,12 @@ namespace lockstep {
 //   kF32 activations: acc = fma(W[r][k], x[t][k], acc), k ascending, from 0.
 //   kQ8 activations:  per block of 32 the integer sum of products is exact; then
 //     Q4_0 Q5_0 Q8_0: acc = fma(float(isum), d * scale, acc)
-//     the other formats: stated beside each kernel in cpu/matmul.inl.h
+//     Q4_1 Q5_1:      that, then acc = fma(-m, scaled_sum, acc)
+//     Q4_K Q5_K:      acc = fma(float(isum), (d * sc) * scale, acc), then
+//                     acc = fma(dmin * m, scaled_sum, acc)
+//     Q6_K:           for each half of 16: acc = fma(float(half's isum), (d * sc) * scale, acc)
+//   where each product in a term is one f32 multiplication; the activation's
+//   scale and scaled_sum are in activation.h.
 //   then  y = acc,  or acc + bias[r];  and with `accumulate`  y[t][r] + that.
 struct MatmulArguments {
   PackedMatrix matrix;
@@ -98,7 +103,7 @@ struct KernelTable {
                     const float* value, std::byte* key_block, std::byte* value_block);
 };
 
-// All rows, slowest first. `kernel_table_names` for messages.
+// All rows, slowest first.
 std::span<const KernelTable* const> all_kernel_tables();
 bool machine_supports(const KernelTable& table);
 

@@ -34,11 +34,17 @@ std::unexpected<Error> wrong_kind(const GgufFile& file, std::string_view key,
                        in_quotes(key), kind_of_value(value), wanted);
 }
 
-template <typename T>
-std::optional<T> converted_number(const GgufValue& value) {
-  if (const auto* number = std::get_if<uint64_t>(&value)) return static_cast<T>(*number);
-  if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<T>(*number);
-  if (const auto* number = std::get_if<double>(&value)) return static_cast<T>(*number);
+std::optional<uint64_t> converted_integer(const GgufValue& value) {
+  if (const auto* number = std::get_if<uint64_t>(&value)) return *number;
+  const auto* number = std::get_if<int64_t>(&value);
+  if (number != nullptr && *number >= 0) return static_cast<uint64_t>(*number);
+  return std::nullopt;
+}
+
+std::optional<double> converted_number(const GgufValue& value) {
+  if (const auto* number = std::get_if<uint64_t>(&value)) return static_cast<double>(*number);
+  if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<double>(*number);
+  if (const auto* number = std::get_if<double>(&value)) return *number;
   return std::nullopt;
 }
 
@@ -58,6 +64,28 @@ std::optional<std::vector<T>> converted_numbers(const GgufArray& array) {
         }
       },
       array);
+}
+
+// Only the first part describes the model; of the others only their place in the set counts.
+Result<void> check_place(const ByteSource& source, const GgufPart& part, const GgufFile& first,
+                         uint32_t number) {
+  const auto part_count = first.integer("split.count");
+  const std::pair<std::string_view, uint64_t> wanted[] = {
+      {"split.no", number},
+      {"split.count", part_count ? part_count->value_or(0) : 0},
+  };
+  for (const auto& [key, value] : wanted) {
+    const auto entry = part.metadata.find(key);
+    if (entry == part.metadata.end()) {
+      return invalid_input("{}: metadata {} is missing; this part must have {}", source.name(),
+                           in_quotes(key), value);
+    }
+    if (converted_integer(entry->second) != value) {
+      return invalid_input("{}: metadata {} is {}; this part must have {}", source.name(),
+                           in_quotes(key), kind_of_value(entry->second), value);
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -93,15 +121,8 @@ Result<void> GgufFile::add_part(const ByteSource& source, const std::filesystem:
     version_ = part->version;
     metadata_ = std::move(part->metadata);
   } else {
-    // Only the first part describes the model; of the others only their place in the set counts.
-    const auto place = part->metadata.find("split.no");
-    const auto found =
-        place == part->metadata.end() ? std::nullopt : converted_number<double>(place->second);
-    if (found != number) {
-      return invalid_input("{}: metadata \"split.no\" is {}; this part must have {}", source.name(),
-                           place == part->metadata.end() ? "missing" : kind_of_value(place->second),
-                           number);
-    }
+    const Result<void> checked = check_place(source, *part, *this, number);
+    if (!checked) return checked;
   }
   parts_.push_back(path);
   size_bytes_ += source.size_bytes();
@@ -175,16 +196,14 @@ Result<std::optional<std::string>> GgufFile::text(std::string_view key) const {
 Result<std::optional<uint64_t>> GgufFile::integer(std::string_view key) const {
   const auto entry = metadata_.find(key);
   if (entry == metadata_.end()) return std::nullopt;
-  if (const auto* number = std::get_if<uint64_t>(&entry->second)) return *number;
-  const auto* number = std::get_if<int64_t>(&entry->second);
-  if (number != nullptr && *number >= 0) return static_cast<uint64_t>(*number);
+  if (const auto number = converted_integer(entry->second)) return number;
   return wrong_kind(*this, key, entry->second, "an integer that is not negative");
 }
 
 Result<std::optional<double>> GgufFile::number(std::string_view key) const {
   const auto entry = metadata_.find(key);
   if (entry == metadata_.end()) return std::nullopt;
-  if (const auto number = converted_number<double>(entry->second)) return number;
+  if (const auto number = converted_number(entry->second)) return number;
   return wrong_kind(*this, key, entry->second, "a number");
 }
 

@@ -28,11 +28,6 @@ constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr uint64_t kMetadataBytesMin = 8 + 1 + 4 + 1;        // key, type, value
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;  // name, dimensions, type, offset
 
-struct Counts {
-  uint64_t tensors = 0;
-  uint64_t metadata = 0;
-};
-
 uint32_t read_version(BoundedReader& reader) {
   const auto magic = reader.number<uint32_t>("the magic number");
   if (reader.failed()) return 0;

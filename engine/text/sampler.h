@@ -20,7 +20,7 @@ struct SamplingParameters {
   float presence_penalty = 0.0F;  // OpenAI's definitions, over the generated tokens
   float frequency_penalty = 0.0F;
   float repetition_penalty = 1.0F;  // > 0; over prompt and generated tokens (the CTRL paper's rule)
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
   uint64_t seed = 0;
 };
 

@@ -72,7 +72,9 @@ int run_inspect(const std::vector<std::string>& arguments) {
   line.app().add_flag("--json", json, "As JSON");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
-  start_log(Options{.log_level = "warn"});
+  Options options;
+  options.log_level = "warn";
+  start_log(options);
   const auto description = describe_model_file(model);
   if (!description) return report(description.error());
   if (json) {

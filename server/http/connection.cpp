@@ -13,6 +13,8 @@ namespace {
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::chrono::milliseconds kLingerDeadline{2'000};
 constexpr size_t kRequestIdBytesMax = 128;
+// Refusals cost the client a few bytes each; after so many in a row the others get their turn.
+constexpr int kRequestsPerTurn = 16;
 
 bool is_usable_request_id(std::string_view id) {
   return !id.empty() && id.size() <= kRequestIdBytesMax &&
@@ -67,11 +69,18 @@ void Connection::receive(Time now) {
 // any number of requests may lie in the input.
 void Connection::read_requests(Time now) {
   const HttpLimits& limits = edge_.options.limits;
+  int requests = 0;
+  has_waiting_input_ = false;
   bool goes_on = true;
   while (goes_on && is_open()) {
     switch (phase_) {
       case Phase::kIdle:
         if (input_.empty()) return;
+        if (++requests > kRequestsPerTurn) {
+          has_waiting_input_ = true;
+          edge_.mailbox.post({id_, Notice::Kind::kOutput});  // comes back here
+          return;
+        }
         phase_ = Phase::kHead;
         began_ = now;
         deadline_ = now + limits.head_deadline;
@@ -236,8 +245,10 @@ void Connection::flush(Time now) {
       cut();
       return;
     case Outbox::Flush::kBlocked:
-      if (progressed || !is_blocked_) deadline_ = now + edge_.options.limits.write_deadline;
       is_blocked_ = true;
+      if (phase_ != Phase::kBody && (progressed || !deadline_)) {
+        deadline_ = now + edge_.options.limits.write_deadline;
+      }
       return;
     case Outbox::Flush::kDrained:
       break;
@@ -248,7 +259,7 @@ void Connection::flush(Time now) {
 }
 
 void Connection::answer_sent(Time now) {
-  if (keep_alive_) {
+  if (keep_alive_ && !edge_.is_draining) {
     phase_ = Phase::kIdle;
     deadline_ = now + edge_.options.limits.idle_deadline;
     scanner_.reset();

@@ -72,7 +72,8 @@ class Connection {
 
   Phase phase_ = Phase::kIdle;
   std::optional<Time> deadline_;
-  std::string input_;  // received, not yet consumed
+  std::string input_;               // received, not yet consumed
+  bool has_waiting_input_ = false;  // more requests than one turn may read; no more is received
   HeadScanner scanner_;
   RequestHead head_;
   BodyReader body_;

@@ -41,7 +41,7 @@ Exchange::Exchange(HttpRequest request, const HttpRoute& route, ConnectionTerms 
 void Exchange::serve(HttplibWriter& writer, const HttpOptions& options) {
   writer_ = &writer;
   if (!outbox_.is_closed()) run_handler();
-  outbox_.forget_callback();
+  outbox_.on_client_gone(nullptr);
   complete(options);
   writer_ = nullptr;
   if (!options.on_finished) return;

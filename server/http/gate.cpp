@@ -62,9 +62,11 @@ void Gate::start() {
 }
 
 void Gate::stop_accepting() {
-  if (edge_.is_draining.exchange(true)) return;
-  listener_.shut();
-  edge_.mailbox.wake();
+  std::call_once(accepting_ends_, [this] {
+    listener_.shut();
+    edge_.is_draining = true;  // from here the gate's thread may close the listener
+    edge_.mailbox.wake();
+  });
 }
 
 void Gate::stop() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -66,6 +67,7 @@ class Gate {
   std::optional<Time> accept_again_;  // while the machine has no descriptor left
   std::string full_answer_;           // to clients above limits.connections
 
+  std::once_flag accepting_ends_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<size_t> open_connections_ = 0;
   std::thread thread_;

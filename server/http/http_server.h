@@ -62,10 +62,13 @@ class HttpResponse {
   // further writes are pointless.
   virtual bool write(std::string_view bytes) = 0;
 
-  // True from the moment the client's end of the connection is known to be closed.
+  // True from the moment the client's end of the connection is known to be closed. A client that
+  // only shuts its sending side looks the same and counts as gone: its stream ends, though a whole
+  // answer is still sent.
   virtual bool client_gone() const = 0;
   // Called at most once, by the gate's thread, when the client leaves before the handler returns;
-  // at once if it has left already. Must not block.
+  // at once if it has left already. Must not block. A callback that refers to the handler's own
+  // variables must be taken back before they go, with an empty one: after that none runs.
   virtual void on_client_gone(std::function<void()> callback) = 0;
 };
 

@@ -38,16 +38,13 @@ void Outbox::put(std::unique_lock<std::mutex>& lock, std::string_view bytes) {
 
 void Outbox::on_client_gone(std::function<void()> callback) {
   const std::lock_guard lock(callback_mutex_);
-  if (client_gone()) {
+  if (!callback) {
+    callback_ = nullptr;
+  } else if (client_gone()) {
     callback();
   } else {
     callback_ = std::move(callback);
   }
-}
-
-void Outbox::forget_callback() {
-  const std::lock_guard lock(callback_mutex_);
-  callback_ = nullptr;
 }
 
 Outbox::Flush Outbox::flush(int socket, bool& progressed) {

@@ -30,9 +30,8 @@ class Outbox {
   void append(std::string_view bytes);
   bool client_gone() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
   bool is_closed() const { return state_.load(std::memory_order_acquire) == State::kClosed; }
+  // As HttpResponse has it. An empty one takes back: after that none runs or begins to.
   void on_client_gone(std::function<void()> callback);
-  // After this no callback runs or begins to.
-  void forget_callback();
 
   // The gate's thread. Sends what the socket takes; `progressed` tells if that was anything.
   Flush flush(int socket, bool& progressed);

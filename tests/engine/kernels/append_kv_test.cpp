@@ -96,8 +96,8 @@ TEST(AppendKv, stores_one_token_as_the_page_layout_says_and_touches_no_other) {
   for (const KernelTable* table : all_kernel_tables()) {
     if (!machine_supports(*table)) continue;
     for (const KvFormat format : kAllKvFormats) {
-      for (const size_t head_dimension : {1, 8, 48, 64, 100}) {
-        for (const size_t slot : {0, 1, 31, 63}) {
+      for (const size_t head_dimension : Sizes{1, 8, 48, 64, 100}) {
+        for (const size_t slot : Sizes{0, 1, 31, 63}) {
           const auto seed = static_cast<uint32_t>(slot);
           const std::vector<float> key = hard_floats(head_dimension, seed);
           const std::vector<float> value = hard_floats(head_dimension, seed + 1);

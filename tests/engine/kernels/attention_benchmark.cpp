@@ -37,9 +37,9 @@ void register_benchmarks() {
   for (const KernelTable* table : all_kernel_tables()) {
     if (!machine_supports(*table)) continue;
     for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16, KvFormat::kF32}) {
-      for (const size_t head_dimension : {64, 128}) {
-        for (const size_t query_count : {1, 4, 8}) {
-          for (const size_t context : {200, 4096}) {
+      for (const size_t head_dimension : Sizes{64, 128}) {
+        for (const size_t query_count : Sizes{1, 4, 8}) {
+          for (const size_t context : Sizes{200, 4096}) {
             const std::string name = "attend/" + std::string(table->name) + "/" +
                                      format_name(format) + "/d" + std::to_string(head_dimension) +
                                      "/q" + std::to_string(query_count) + "/context" +

@@ -153,7 +153,7 @@ TEST(Attention, of_peaked_scores_is_near_float64_with_the_same_bits_in_every_tab
 
 TEST(Attention, gives_each_query_what_it_gets_alone) {
   for (const KernelTable* table : supported_tables()) {
-    for (const size_t head_dimension : {8, 80, 128}) {
+    for (const size_t head_dimension : Sizes{8, 80, 128}) {
       const PagedSequence sequence(KvFormat::kF16, head_dimension, 130, 700);
       const std::vector<float> queries = random_floats(kMaxQueryGroup * head_dimension, 800);
       std::vector<float> alone;
@@ -163,7 +163,7 @@ TEST(Attention, gives_each_query_what_it_gets_alone) {
         const std::vector<float> output = attend(*table, sequence, one, 1);
         alone.insert(alone.end(), output.begin(), output.end());
       }
-      for (const size_t query_count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 23, 64}) {
+      for (const size_t query_count : Sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 23, 64}) {
         const auto size = static_cast<ptrdiff_t>(query_count * head_dimension);
         const std::vector<float> some(queries.begin(), queries.begin() + size);
         EXPECT_EQ(bits_of(attend(*table, sequence, some, query_count)),
@@ -177,8 +177,8 @@ TEST(Attention, gives_each_query_what_it_gets_alone) {
 TEST(Attention, does_not_see_what_lies_beyond_the_context) {
   for (const KernelTable* table : supported_tables()) {
     for (const KvFormat format : kAllKvFormats) {
-      for (const size_t head_dimension : {48, 72}) {
-        for (const size_t context : {1, 15, 16, 17, 33, 63, 64, 65, 200}) {
+      for (const size_t head_dimension : Sizes{48, 72}) {
+        for (const size_t context : Sizes{1, 15, 16, 17, 33, 63, 64, 65, 200}) {
           const std::vector<float> queries = random_floats(5 * head_dimension, 900);
           // All bits set is a NaN in every format; 0x7b is a great number in each.
           const auto with_filler = [&](uint8_t filler) {
@@ -201,7 +201,7 @@ TEST(Attention, does_not_depend_on_where_pages_are) {
     PagedSequence sequence(KvFormat::kBf16, 64, 1000, 1100);
     const std::vector<float> queries = random_floats(size_t{3} * 64, 1200);
     const auto expected = bits_of(attend(*table, sequence, queries, 3));
-    for (const uint32_t seed : {1, 2, 3}) {
+    for (const uint32_t seed : {1U, 2U, 3U}) {
       sequence.permute_pages(seed);
       EXPECT_EQ(bits_of(attend(*table, sequence, queries, 3)), expected) << table->name << seed;
     }
@@ -211,7 +211,7 @@ TEST(Attention, does_not_depend_on_where_pages_are) {
 TEST(Attention, takes_unaligned_rows_of_any_stride_and_writes_nothing_beside_them) {
   constexpr size_t kQueries = 6;
   for (const KernelTable* table : supported_tables()) {
-    for (const size_t head_dimension : {8, 48, 100}) {
+    for (const size_t head_dimension : Sizes{8, 48, 100}) {
       const PagedSequence sequence(KvFormat::kF16, head_dimension, 100, 1300);
       const std::vector<float> packed = random_floats(kQueries * head_dimension, 1400);
       const std::vector<float> expected = attend(*table, sequence, packed, kQueries);
@@ -258,6 +258,20 @@ TEST(Attention, shows_a_nan_of_a_query_to_that_query_alone) {
         EXPECT_TRUE(std::isnan(output[i])) << table->name;
       } else {
         EXPECT_EQ(output[i], clean[i]) << table->name;
+      }
+    }
+  }
+}
+
+TEST(Attention, shows_a_nan_of_a_key) {
+  for (const KernelTable* table : supported_tables()) {
+    for (const KvFormat format : kAllKvFormats) {
+      for (const size_t token : Sizes{0, 70, 199}) {
+        PagedSequence sequence(format, 64, 200, 1900);
+        sequence.set_key(token, 5, std::numeric_limits<float>::quiet_NaN());
+        for (const float value : attend(*table, sequence, random_floats(64, 2000), 1)) {
+          EXPECT_TRUE(std::isnan(value)) << table->name << " " << format_name(format);
+        }
       }
     }
   }

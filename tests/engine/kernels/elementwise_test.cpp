@@ -62,7 +62,7 @@ float rms_factor_in_order(const std::vector<float>& x, float epsilon) {
       lanes[i] = std::fma(element(i), element(i), 0.0F);
       lanes[i] = std::fma(element(i + 16), element(i + 16), lanes[i]);
     }
-    for (size_t apart : {8, 4, 2, 1}) {
+    for (const size_t apart : Sizes{8, 4, 2, 1}) {
       for (size_t i = 0; i < apart; ++i) lanes[i] += lanes[i + apart];
     }
     total += lanes[0];

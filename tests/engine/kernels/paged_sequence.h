@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@
 namespace lockstep {
 
 inline constexpr KvFormat kAllKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16};
+
+// For loops over a few sizes.
+using Sizes = std::initializer_list<size_t>;
 
 std::string format_name(KvFormat format);
 size_t element_bytes(KvFormat format);
@@ -41,6 +45,8 @@ class PagedSequence {
   // As stored, exactly.
   double key(size_t token, size_t dimension) const;
   double value(size_t token, size_t dimension) const;
+
+  void set_key(size_t token, size_t dimension, float value);
 
   // Replaces the order of the pages in memory.
   void permute_pages(uint32_t seed);

@@ -40,8 +40,8 @@ std::pair<size_t, size_t> pair_elements(RotaryPairs pairs, size_t dimensions, si
 
 TEST(Rotary, turns_each_pair_as_a_complex_product) {
   for (const RotaryPairs pairs : {RotaryPairs::kInterleaved, RotaryPairs::kHalves}) {
-    for (const size_t dimensions : {2, 6, 8, 48, 64, 80, 128}) {
-      for (const size_t position : {1, 77, 4095}) {
+    for (const size_t dimensions : Sizes{2, 6, 8, 48, 64, 80, 128}) {
+      for (const size_t position : Sizes{1, 77, 4095}) {
         const Angles angles = angles_at(position, dimensions);
         const std::vector<float> before = random_floats(dimensions, 5);
         std::vector<float> head = before;

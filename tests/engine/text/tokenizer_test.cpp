@@ -204,8 +204,6 @@ TEST(Tokenizer, special_tokens_are_read_only_when_asked) {
     const TokenId end_of_turn = add_token(data, "<end>of turn", TokenType::kControl);
     const auto tokenizer = make(data);
     const EncodeOptions parse = {.add_special = false, .parse_special = true};
-    EXPECT_THAT(tokenizer->encode("<end><end>of turn<end>of", parse),
-                testing::Each(testing::Ge(0)));
     EXPECT_THAT(tokenizer->encode("<end><end>of turn<end>", parse),
                 ElementsAre(end, end_of_turn, end));
     EXPECT_THAT(tokenizer->encode("<end>", {.add_special = false}),

@@ -1,0 +1,55 @@
+#include "engine/kernels/activation.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t aligned(size_t bytes) {
+  return round_up(bytes, kAlignment);
+}
+
+}  // namespace
+
+ActivationForm activation_form(Format weights) {
+  switch (weights) {
+    case Format::kF32:
+    case Format::kF16:
+    case Format::kBf16:
+      return ActivationForm::kF32;
+    case Format::kQ8_0:
+    case Format::kQ4_0:
+    case Format::kQ4_1:
+    case Format::kQ5_0:
+    case Format::kQ5_1:
+    case Format::kQ4_K:
+    case Format::kQ5_K:
+    case Format::kQ6_K:
+      break;
+  }
+  return ActivationForm::kQ8;
+}
+
+Q8Row q8_row(size_t columns) {
+  const size_t blocks = columns / kQ8BlockElements;
+  Q8Row row{};
+  row.scales = aligned(columns * sizeof(int8_t));
+  row.sums = row.scales + aligned(blocks * sizeof(float));
+  row.first_sums = row.sums + aligned(blocks * sizeof(int32_t));
+  row.scaled_sums = row.first_sums + aligned(blocks * sizeof(int32_t));
+  row.size_bytes = row.scaled_sums + aligned(blocks * sizeof(float));
+  return row;
+}
+
+size_t activation_row_bytes(ActivationForm form, size_t columns) {
+  switch (form) {
+    case ActivationForm::kF32:
+      return aligned(columns * sizeof(float));
+    case ActivationForm::kQ8:
+      break;
+  }
+  return q8_row(columns).size_bytes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,163 @@
+// 16 lanes of 4 bytes and of 32-bit integers, and the dot product of bytes, for AVX2.
+// Beside lanes_avx2.h, and as there: the three bytes_*.h give the same integers.
+// Included by cpu/avx2.cpp alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+namespace {
+
+// See bytes_avx512.h. A token takes two registers here, of 16 in all.
+constexpr size_t kTokenTile = 4;
+constexpr size_t kPanelTile = 2;
+constexpr size_t kFloatTokens = 4;
+constexpr size_t kFloatPanels = 4;
+constexpr size_t kFloatChains = 4;
+
+struct Bytes {
+  __m256i low;   // lanes 0 to 7
+  __m256i high;  // lanes 8 to 15
+};
+struct I32x16 {
+  __m256i low;
+  __m256i high;
+};
+
+inline Bytes load_bytes(const std::byte* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+inline Bytes bit_or(Bytes a, Bytes b) {
+  return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+}
+// The bits of `mask`, in every lane of 4 bytes.
+inline Bytes bit_and(Bytes a, uint32_t mask) {
+  const __m256i wide = _mm256_set1_epi32(static_cast<int>(mask));
+  return {_mm256_and_si256(a.low, wide), _mm256_and_si256(a.high, wide)};
+}
+// The lanes as 32-bit words.
+template <unsigned kBits>
+inline Bytes shift_left(Bytes a) {
+  return {_mm256_slli_epi32(a.low, kBits), _mm256_slli_epi32(a.high, kBits)};
+}
+template <unsigned kBits>
+inline Bytes shift_right(Bytes a) {
+  return {_mm256_srli_epi32(a.low, kBits), _mm256_srli_epi32(a.high, kBits)};
+}
+inline Bytes shift_right(Bytes a, size_t bits) {
+  const __m128i count = _mm_cvtsi64_si128(static_cast<long long>(bits));
+  return {_mm256_srl_epi32(a.low, count), _mm256_srl_epi32(a.high, count)};
+}
+// Byte kByte of each lane, without and with its sign.
+template <unsigned kByte>
+inline I32x16 unsigned_byte(Bytes a) {
+  const __m256i mask = _mm256_set1_epi32(0xFF);
+  return {_mm256_and_si256(_mm256_srli_epi32(a.low, 8 * kByte), mask),
+          _mm256_and_si256(_mm256_srli_epi32(a.high, 8 * kByte), mask)};
+}
+template <unsigned kByte>
+inline I32x16 signed_byte(Bytes a) {
+  return {_mm256_srai_epi32(_mm256_slli_epi32(a.low, 24 - 8 * kByte), 24),
+          _mm256_srai_epi32(_mm256_slli_epi32(a.high, 24 - 8 * kByte), 24)};
+}
+inline I32x16 broadcast_int(int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+inline I32x16 sub(I32x16 a, I32x16 b) {
+  return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+}
+// a * 2^kBits.
+template <unsigned kBits>
+inline I32x16 shift_left(I32x16 a) {
+  return {_mm256_slli_epi32(a.low, kBits), _mm256_slli_epi32(a.high, kBits)};
+}
+inline F32x16 to_float(I32x16 a) {
+  return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+
+// Signed weights stay signed here: as unsigned bytes they would overflow the 16-bit sums.
+constexpr unsigned kSignedOffsetBits = 0;
+inline Bytes offset_signed(Bytes a) {
+  return a;
+}
+
+// start + sum over groups of 4 k of weights * x, per lane; see bytes_avx512.h.
+// Products are summed in pairs of 16 bits for as many groups as cannot overflow them, whatever the
+// weights (at most kWidest) and x (in [-127, 127]).
+template <int kWidest>
+struct Dot {
+  static constexpr size_t kFittingGroups = 32767 / (2 * 127 * kWidest);
+  // A power of two up to 8, so that group 7 is the last of a sum (and group 3, if 4 at most).
+  static constexpr size_t kSafeGroups = kFittingGroups >= 8 ? 8 : kFittingGroups >= 4 ? 4 : 2;
+  __m256i pairs_low;
+  __m256i pairs_high;
+  __m256i low;
+  __m256i high;
+
+  void begin(I32x16) {
+    pairs_low = _mm256_setzero_si256();
+    pairs_high = _mm256_setzero_si256();
+    low = _mm256_setzero_si256();
+    high = _mm256_setzero_si256();
+  }
+  void add(Bytes weights, const std::byte* x, size_t group) {
+    int32_t four = 0;
+    __builtin_memcpy(&four, x, sizeof four);
+    const __m256i wide = _mm256_set1_epi32(four);
+    pairs_low = _mm256_add_epi16(pairs_low, _mm256_maddubs_epi16(weights.low, wide));
+    pairs_high = _mm256_add_epi16(pairs_high, _mm256_maddubs_epi16(weights.high, wide));
+    if ((group + 1) % kSafeGroups == 0) {
+      const __m256i ones = _mm256_set1_epi16(1);
+      low = _mm256_add_epi32(low, _mm256_madd_epi16(pairs_low, ones));
+      high = _mm256_add_epi32(high, _mm256_madd_epi16(pairs_high, ones));
+      pairs_low = _mm256_setzero_si256();
+      pairs_high = _mm256_setzero_si256();
+    }
+  }
+  I32x16 finish(I32x16 start) const {
+    return {_mm256_add_epi32(low, start.low), _mm256_add_epi32(high, start.high)};
+  }
+};
+
+// Signed weights: |w| * (x with the sign of w). 128 * 127 * 2 fits into 16 bits.
+template <>
+struct Dot<0> {
+  __m256i low;
+  __m256i high;
+
+  void begin(I32x16 start) {
+    low = start.low;
+    high = start.high;
+  }
+  void add(Bytes weights, const std::byte* x, size_t) {
+    int32_t four = 0;
+    __builtin_memcpy(&four, x, sizeof four);
+    const __m256i wide = _mm256_set1_epi32(four);
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i pairs_low =
+        _mm256_maddubs_epi16(_mm256_abs_epi8(weights.low), _mm256_sign_epi8(wide, weights.low));
+    const __m256i pairs_high =
+        _mm256_maddubs_epi16(_mm256_abs_epi8(weights.high), _mm256_sign_epi8(wide, weights.high));
+    low = _mm256_add_epi32(low, _mm256_madd_epi16(pairs_low, ones));
+    high = _mm256_add_epi32(high, _mm256_madd_epi16(pairs_high, ones));
+  }
+  I32x16 finish(I32x16) const { return {low, high}; }
+};
+
+// Integral values in [-128, 127] as bytes.
+inline void store_int8(std::byte* p, F32x16 a) {
+  const __m256i low = _mm256_cvtps_epi32(a.low);
+  const __m256i high = _mm256_cvtps_epi32(a.high);
+  const __m128i first =
+      _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+  const __m128i second =
+      _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(first, second));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// 16 lanes of 4 bytes and of 32-bit integers, and the dot product of bytes, for AVX-512 with VNNI.
+// Beside lanes_avx512.h, and as there: the three bytes_*.h give the same integers.
+// Included by cpu/avx512.cpp alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+namespace {
+
+// Tokens that one sweep over a block of weights serves: an integer and a float accumulator each,
+// and the eight vectors of weights, fit into 32 registers.
+constexpr size_t kTokenTile = 8;
+// Panels walked side by side for a single token: streams of memory, and sums that do not wait for
+// one another.
+constexpr size_t kPanelTile = 2;
+// Products of floats: the most tokens and panels side by side, and the most sums.
+constexpr size_t kFloatTokens = 8;
+constexpr size_t kFloatPanels = 4;
+constexpr size_t kFloatChains = 16;
+
+struct Bytes {
+  __m512i v;
+};
+struct I32x16 {
+  __m512i v;
+};
+
+inline Bytes load_bytes(const std::byte* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline Bytes bit_or(Bytes a, Bytes b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+// The bits of `mask`, in every lane of 4 bytes.
+inline Bytes bit_and(Bytes a, uint32_t mask) {
+  return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(mask)))};
+}
+// The lanes as 32-bit words.
+template <unsigned kBits>
+inline Bytes shift_left(Bytes a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
+template <unsigned kBits>
+inline Bytes shift_right(Bytes a) {
+  return {_mm512_srli_epi32(a.v, kBits)};
+}
+inline Bytes shift_right(Bytes a, size_t bits) {
+  return {_mm512_srl_epi32(a.v, _mm_cvtsi64_si128(static_cast<long long>(bits)))};
+}
+// Byte kByte of each lane, without and with its sign.
+template <unsigned kByte>
+inline I32x16 unsigned_byte(Bytes a) {
+  return {_mm512_and_si512(_mm512_srli_epi32(a.v, 8 * kByte), _mm512_set1_epi32(0xFF))};
+}
+template <unsigned kByte>
+inline I32x16 signed_byte(Bytes a) {
+  return {_mm512_srai_epi32(_mm512_slli_epi32(a.v, 24 - 8 * kByte), 24)};
+}
+inline I32x16 broadcast_int(int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
+inline I32x16 sub(I32x16 a, I32x16 b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+// a * 2^kBits.
+template <unsigned kBits>
+inline I32x16 shift_left(I32x16 a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
+inline F32x16 to_float(I32x16 a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+
+// Signed weights are multiplied as unsigned bytes with 2^7 added.
+constexpr unsigned kSignedOffsetBits = 7;
+inline Bytes offset_signed(Bytes a) {
+  return {_mm512_xor_si512(a.v, _mm512_set1_epi32(static_cast<int>(0x80808080U)))};
+}
+
+// start + sum over groups of 4 k of weights * x, per lane. Used as: begin, then add for the groups
+// 0 to 7, or 0 to 3, or 4 to 7, then finish with the same start. kWidest is the greatest weight, as
+// an unsigned byte, or 0 for weights from offset_signed.
+template <int kWidest>
+struct Dot {
+  __m512i sum;
+
+  void begin(I32x16 start) { sum = start.v; }
+  void add(Bytes weights, const std::byte* x, size_t) {
+    int32_t four = 0;
+    __builtin_memcpy(&four, x, sizeof four);
+    sum = _mm512_dpbusd_epi32(sum, weights.v, _mm512_set1_epi32(four));
+  }
+  I32x16 finish(I32x16) const { return {sum}; }
+};
+
+// Integral values in [-128, 127] as bytes.
+inline void store_int8(std::byte* p, F32x16 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
+}
+
+}  // namespace
+}  // namespace lockstep

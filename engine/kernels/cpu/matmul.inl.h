@@ -1,0 +1,294 @@
+// The matrix product with activations of the form kQ8, once for all quantized formats and
+// instruction sets. A lane is a row, a token has its own sums, blocks of 32 columns are taken in
+// order: so neither the tiles nor the split between workers is seen in the bits.
+//
+// Order of operations per block of 32 columns, in f32; isum is the exact integer sum of weight * q
+// with the format's offset taken off, block.scale is d, or d * float(sc) rounded once:
+//   acc = fma(float(isum), block.scale * scale, acc)
+// then, in formats with minimums (block.second is -m, or dmin * float(m) rounded once)
+//   acc = fma(block.second, scaled_sum, acc)
+// but in formats with halves, isum over 16 columns each
+//   acc = fma(float(isum of the first half), block.scale * scale, acc)
+//   acc = fma(float(isum of the second half), block.second * scale, acc)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/cpu/tiles.inl.h"
+#include "engine/kernels/kernel_table.h"
+
+namespace lockstep {
+namespace {
+
+// With more than kTokenTile tokens, blocks are unpacked once for all of them, a strip of
+// kStripBlocks into 10 KiB of stack, which the nearest cache holds beside the activations.
+constexpr size_t kStripBlocks = 16;
+// As many tokens keep their sums on the stack from strip to strip.
+constexpr size_t kChunkTokens = 128;
+
+inline float read_float(const std::byte* p) {
+  float value = 0;
+  __builtin_memcpy(&value, p, sizeof value);
+  return value;
+}
+
+inline int32_t read_int(const std::byte* p) {
+  int32_t value = 0;
+  __builtin_memcpy(&value, p, sizeof value);
+  return value;
+}
+
+// kTokens rows of activations.
+template <size_t kTokens>
+struct Rows {
+  const std::byte* row[kTokens];
+  Q8Row layout;
+};
+
+template <size_t kTokens>
+inline Rows<kTokens> rows_from(const MatmulArguments& arguments, const Q8Row& layout,
+                               size_t token) {
+  Rows<kTokens> rows;
+  for (size_t t = 0; t < kTokens; ++t) {
+    rows.row[t] = arguments.input + (token + t) * arguments.input_stride_bytes;
+  }
+  rows.layout = layout;
+  return rows;
+}
+
+// What an integer sum begins with to take off the weights' offset: columns [32 index, + 32), or
+// with kHalf 0 or 1 the half of them.
+template <typename Tile, int kHalf>
+[[gnu::always_inline]] inline I32x16 start_of(const std::byte* row, const Q8Row& layout,
+                                              size_t index) {
+  if constexpr (Tile::kOffsetBits == 0) {
+    return broadcast_int(0);
+  } else {
+    const size_t offset = index * sizeof(int32_t);
+    if constexpr (kHalf == 0) {
+      const I32x16 first = broadcast_int(read_int(row + layout.first_sums + offset));
+      return shift_left<Tile::kOffsetBits>(first);
+    }
+    const I32x16 whole = broadcast_int(read_int(row + layout.sums + offset));
+    if constexpr (kHalf == 1) {
+      const I32x16 first = broadcast_int(read_int(row + layout.first_sums + offset));
+      return shift_left<Tile::kOffsetBits>(sub(whole, first));
+    }
+    return shift_left<Tile::kOffsetBits>(whole);
+  }
+}
+
+// sums += the groups [kBegin, kEnd) of a block, their integer sums times `scale` of the block and
+// of the activations. `index` counts the row's blocks.
+template <typename Tile, size_t kTokens, size_t kBegin, size_t kEnd, int kHalf>
+[[gnu::always_inline]] inline void multiply_groups(const Block& block, F32x16 scale,
+                                                   const Rows<kTokens>& rows, size_t index,
+                                                   F32x16 (&sums)[kTokens]) {
+  const size_t column = index * kQ8BlockElements;
+  const size_t scale_offset = rows.layout.scales + index * sizeof(float);
+  Dot<Tile::kWidest> dots[kTokens];
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) {
+    dots[t].begin(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
+  }
+#pragma GCC unroll 8
+  for (size_t group = kBegin; group < kEnd; ++group) {
+#pragma GCC unroll 8
+    for (size_t t = 0; t < kTokens; ++t) {
+      dots[t].add(block.weights[group], rows.row[t] + column + 4 * group, group);
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) {
+    const I32x16 isum = dots[t].finish(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
+    const F32x16 factor = mul(scale, broadcast(read_float(rows.row[t] + scale_offset)));
+    sums[t] = fma(to_float(isum), factor, sums[t]);
+  }
+}
+
+// sums += one block of 32 columns.
+template <typename Tile, size_t kTokens>
+[[gnu::always_inline]] inline void multiply_block(const Block& block, const Rows<kTokens>& rows,
+                                                  size_t index, F32x16 (&sums)[kTokens]) {
+  if constexpr (Tile::kHalves) {
+    multiply_groups<Tile, kTokens, 0, 4, 0>(block, block.scale, rows, index, sums);
+    multiply_groups<Tile, kTokens, 4, 8, 1>(block, block.second, rows, index, sums);
+  } else {
+    multiply_groups<Tile, kTokens, 0, 8, -1>(block, block.scale, rows, index, sums);
+  }
+  if constexpr (Tile::kMinimums) {
+    const size_t offset = rows.layout.scaled_sums + index * sizeof(float);
+#pragma GCC unroll 8
+    for (size_t t = 0; t < kTokens; ++t) {
+      sums[t] = fma(block.second, broadcast(read_float(rows.row[t] + offset)), sums[t]);
+    }
+  }
+}
+
+// Calls visit(block, i) for each block i of a step.
+template <typename Tile, size_t kBlock = 0, typename Visit>
+[[gnu::always_inline]] inline void each_block(const std::byte* tile,
+                                              const typename Tile::Scales& scales, size_t step,
+                                              Visit visit) {
+  if constexpr (kBlock < Tile::kStepBlocks) {
+    visit(Tile::template unpack<kBlock>(tile, scales, step), step * Tile::kStepBlocks + kBlock);
+    each_block<Tile, kBlock + 1>(tile, scales, step, visit);
+  }
+}
+
+// y of one panel's rows for one token, from their sums.
+inline void store_rows(const MatmulArguments& arguments, size_t panel, size_t token, F32x16 sum) {
+  const size_t row = panel * kPanelRows;
+  const size_t left = arguments.matrix.rows - row;
+  const size_t count = left < kPanelRows ? left : kPanelRows;
+  float* output = arguments.output + token * arguments.output_stride + row;
+  if (arguments.bias != nullptr) sum = add(sum, load_first(arguments.bias + row, count));
+  if (arguments.accumulate) sum = add(load_first(output, count), sum);
+  store_first(output, sum, count);
+}
+
+// kPanels panels side by side for kTokens tokens, each block multiplied as it is unpacked.
+template <typename Tile, size_t kPanels, size_t kTokens>
+inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layout, size_t panel,
+                            size_t token) {
+  constexpr size_t kTileBlocks = Tile::kSteps * Tile::kStepBlocks;
+  const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
+  const size_t panel_stride = tile_count * Tile::kTileBytes;
+  const std::byte* tiles = arguments.matrix.panels + panel * panel_stride;
+  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token);
+  F32x16 sums[kPanels][kTokens];
+  for (auto& panel_sums : sums) {
+    for (F32x16& sum : panel_sums) sum = zero();
+  }
+  for (size_t tile = 0; tile < tile_count; ++tile) {
+    typename Tile::Scales scales[kPanels];
+    for (size_t p = 0; p < kPanels; ++p) scales[p] = Tile::read_scales(tiles + p * panel_stride);
+    for (size_t step = 0; step < Tile::kSteps; ++step) {
+#pragma GCC unroll 2
+      for (size_t p = 0; p < kPanels; ++p) {
+        each_block<Tile>(tiles + p * panel_stride, scales[p], step,
+                         [&] [[gnu::always_inline]] (const Block& block, size_t i) {
+                           multiply_block<Tile, kTokens>(block, rows, tile * kTileBlocks + i,
+                                                         sums[p]);
+                         });
+      }
+    }
+    tiles += Tile::kTileBytes;
+  }
+  for (size_t p = 0; p < kPanels; ++p) {
+    for (size_t t = 0; t < kTokens; ++t) {
+      store_rows(arguments, panel + p, token + t, sums[p][t]);
+    }
+  }
+}
+
+// All panels for kTokens tokens.
+template <typename Tile, size_t kTokens>
+inline void multiply_few(const MatmulArguments& arguments, const Q8Row& layout) {
+  constexpr size_t kPanels = kPanelTile * kTokens <= kTokenTile ? kPanelTile : 1;
+  size_t panel = arguments.panel_begin;
+  for (; panel + kPanels <= arguments.panel_end; panel += kPanels) {
+    multiply_panels<Tile, kPanels, kTokens>(arguments, layout, panel, 0);
+  }
+  for (; panel < arguments.panel_end; ++panel) {
+    multiply_panels<Tile, 1, kTokens>(arguments, layout, panel, 0);
+  }
+}
+
+// multiply_few for a number of tokens known only at run time, at most kTokens.
+template <typename Tile, size_t kTokens>
+inline void multiply_up_to(const MatmulArguments& arguments, const Q8Row& layout) {
+  if constexpr (kTokens > 0) {
+    if (arguments.token_count == kTokens) return multiply_few<Tile, kTokens>(arguments, layout);
+    multiply_up_to<Tile, kTokens - 1>(arguments, layout);
+  }
+}
+
+// Part of a panel, unpacked: `count` blocks from block `first` of its rows on.
+struct Strip {
+  Block blocks[kStripBlocks];
+  size_t first;
+  size_t count;
+};
+
+// sums[t] += strip, for kTokens tokens from `token` on.
+template <typename Tile, size_t kTokens>
+inline void multiply_strip(const MatmulArguments& arguments, const Q8Row& layout,
+                           const Strip& strip, size_t token, F32x16* sums) {
+  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token);
+  F32x16 local[kTokens];
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) local[t] = sums[t];
+  for (size_t i = 0; i < strip.count; ++i) {
+    multiply_block<Tile, kTokens>(strip.blocks[i], rows, strip.first + i, local);
+  }
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) sums[t] = local[t];
+}
+
+// multiply_strip for a number of tokens known only at run time, at most kTokens.
+template <typename Tile, size_t kTokens>
+inline void multiply_strip_up_to(const MatmulArguments& arguments, const Q8Row& layout,
+                                 const Strip& strip, size_t token, size_t count, F32x16* sums) {
+  if constexpr (kTokens > 0) {
+    if (count == kTokens) {
+      return multiply_strip<Tile, kTokens>(arguments, layout, strip, token, sums);
+    }
+    multiply_strip_up_to<Tile, kTokens - 1>(arguments, layout, strip, token, count, sums);
+  }
+}
+
+// One panel for `count` tokens from `token` on, at most kChunkTokens.
+template <typename Tile>
+inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout, size_t panel,
+                           size_t token, size_t count) {
+  constexpr size_t kTileBlocks = Tile::kSteps * Tile::kStepBlocks;
+  constexpr size_t kStripTiles = kStripBlocks / kTileBlocks;
+  const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
+  const std::byte* tiles = arguments.matrix.panels + panel * tile_count * Tile::kTileBytes;
+  F32x16 sums[kChunkTokens];
+  for (size_t t = 0; t < count; ++t) sums[t] = zero();
+  Strip strip;
+  for (size_t tile = 0; tile < tile_count; tile += kStripTiles) {
+    const size_t end = tile + kStripTiles < tile_count ? tile + kStripTiles : tile_count;
+    strip.first = tile * kTileBlocks;
+    strip.count = (end - tile) * kTileBlocks;
+    for (size_t i = tile; i < end; ++i) {
+      const std::byte* packed = tiles + i * Tile::kTileBytes;
+      const typename Tile::Scales scales = Tile::read_scales(packed);
+      Block* blocks = strip.blocks + (i - tile) * kTileBlocks;
+      for (size_t step = 0; step < Tile::kSteps; ++step) {
+        each_block<Tile>(packed, scales, step,
+                         [&] [[gnu::always_inline]] (const Block& block, size_t index) {
+                           blocks[index] = block;
+                         });
+      }
+    }
+    size_t done = 0;
+    for (; done + kTokenTile <= count; done += kTokenTile) {
+      multiply_strip<Tile, kTokenTile>(arguments, layout, strip, token + done, sums + done);
+    }
+    multiply_strip_up_to<Tile, kTokenTile - 1>(arguments, layout, strip, token + done, count - done,
+                                               sums + done);
+  }
+  for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
+}
+
+template <typename Tile>
+void matmul_quantized(const MatmulArguments& arguments) {
+  const Q8Row layout = q8_row(arguments.matrix.columns);
+  if (arguments.token_count <= kTokenTile) {
+    return multiply_up_to<Tile, kTokenTile>(arguments, layout);
+  }
+  for (size_t token = 0; token < arguments.token_count; token += kChunkTokens) {
+    const size_t left = arguments.token_count - token;
+    const size_t count = left < kChunkTokens ? left : kChunkTokens;
+    for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) {
+      multiply_chunk<Tile>(arguments, layout, panel, token, count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#include "engine/kernels/kernel_table.h"
+
+#include <string>
+
+#include "engine/kernels/cpu/rows.h"
+
+namespace lockstep {
+
+namespace {
+
+// What a row needs of the machine beyond x86-64-v2 and does not find, separated by commas; empty if
+// it finds all. The builtin asks both the processor and whether the system saves the registers.
+std::string missing_features(const KernelTable& table) {
+  const bool avx512 = &table == &avx512_kernel_table();
+  const bool avx2 = avx512 || &table == &avx2_kernel_table();
+  std::string missing;
+  const auto need = [&](bool needed, bool present, std::string_view name) {
+    if (!needed || present) return;
+    if (!missing.empty()) missing += ", ";
+    missing += name;
+  };
+  need(avx2, __builtin_cpu_supports("avx2"), "avx2");
+  need(avx2, __builtin_cpu_supports("fma"), "fma");
+  need(avx2, __builtin_cpu_supports("f16c"), "f16c");
+  need(avx2, __builtin_cpu_supports("bmi2"), "bmi2");
+  need(avx512, __builtin_cpu_supports("avx512f"), "avx512f");
+  need(avx512, __builtin_cpu_supports("avx512bw"), "avx512bw");
+  need(avx512, __builtin_cpu_supports("avx512dq"), "avx512dq");
+  need(avx512, __builtin_cpu_supports("avx512vl"), "avx512vl");
+  need(avx512, __builtin_cpu_supports("avx512vnni"), "avx512_vnni");
+  return missing;
+}
+
+// "scalar, avx2, ...": all rows, or only those that this machine supports.
+std::string table_names(bool only_supported) {
+  std::string names;
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (only_supported && !machine_supports(*table)) continue;
+    if (!names.empty()) names += ", ";
+    names += table->name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const KernelTable* const> all_kernel_tables() {
+  static const std::array<const KernelTable*, 3> tables = {
+      &scalar_kernel_table(), &avx2_kernel_table(), &avx512_kernel_table()};
+  return tables;
+}
+
+bool machine_supports(const KernelTable& table) {
+  return missing_features(table).empty();
+}
+
+Result<const KernelTable*> choose_kernel_table(std::string_view name) {
+  const std::span<const KernelTable* const> tables = all_kernel_tables();
+  if (name.empty()) {
+    const KernelTable* best = tables.front();
+    for (const KernelTable* table : tables) {
+      if (machine_supports(*table)) best = table;
+    }
+    return best;
+  }
+  for (const KernelTable* table : tables) {
+    if (table->name != name) continue;
+    const std::string missing = missing_features(*table);
+    if (missing.empty()) return table;
+    return invalid_input("instruction set '{}' needs {}, which this machine lacks; it supports: {}",
+                         name, missing, table_names(true));
+  }
+  return invalid_input("unknown instruction set '{}'; known are: {}", name, table_names(false));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,331 @@
+// The engine through its one door: requests, text, stops, log-probabilities, company, and an end.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/text/text_stream.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kModel =
+    std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/llama-gqa-f16.gguf";
+
+// Collects a request's news on the engine's thread; the test waits for its end.
+class Answer {
+ public:
+  std::function<void(Output&&)> callback() {
+    return [this](Output&& output) {
+      const std::lock_guard lock(mutex_);
+      EXPECT_FALSE(finish_.has_value()) << "news after the end";
+      text_ += output.text;
+      for (auto& token : output.prompt) prompt_.push_back(std::move(token));
+      for (auto& token : output.tokens) tokens_.push_back(std::move(token));
+      generated_ = output.generated_tokens;
+      finish_ = output.finish;
+      changed_.notify_all();
+    };
+  }
+
+  FinishReason wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return finish_.has_value(); });
+    return *finish_;
+  }
+  void wait_for_text() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !tokens_.empty() || finish_.has_value(); });
+  }
+
+  // After wait().
+  const std::string& text() const { return text_; }
+  const std::vector<OutputToken>& tokens() const { return tokens_; }
+  const std::vector<OutputToken>& prompt() const { return prompt_; }
+  uint32_t generated() const { return generated_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+  std::vector<OutputToken> tokens_;
+  std::vector<OutputToken> prompt_;
+  uint32_t generated_ = 0;
+  std::optional<FinishReason> finish_;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() {
+    options_.model = kModel;
+    options_.worker_count = 2;
+    options_.sequence_count = 4;
+    options_.context_tokens = 192;
+    options_.batch_tokens = 48;
+  }
+
+  Engine& engine() {
+    if (!engine_) {
+      auto opened = Engine::open(options_);
+      if (!opened) throw std::runtime_error(opened.error().message);
+      engine_ = std::move(*opened);
+      if (auto loaded = engine_->load(); !loaded) throw std::runtime_error(loaded.error().message);
+    }
+    return *engine_;
+  }
+
+  Request request(const std::string& prompt, uint32_t max_tokens, uint64_t seed = 7) {
+    Request request;
+    request.prompt = engine().tokenizer().encode(prompt, {});
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    request.sampling.seed = seed;
+    return request;
+  }
+
+  void submit(Request request, Answer& answer) {
+    request.on_output = answer.callback();
+    const auto id = engine().submit(std::move(request));
+    ASSERT_TRUE(id.has_value()) << id.error().message;
+    last_id_ = *id;
+  }
+
+  std::string answer_to(Request request) {
+    Answer answer;
+    submit(std::move(request), answer);
+    answer.wait();
+    return answer.text();
+  }
+
+  EngineOptions options_;
+  std::unique_ptr<Engine> engine_;
+  RequestId last_id_ = 0;
+};
+
+TEST_F(EngineTest, the_same_seed_gives_the_same_text_alone_and_in_company) {
+  const std::string alone = answer_to(request("the hen and the thing", 60));
+  EXPECT_FALSE(alone.empty());
+  EXPECT_EQ(answer_to(request("the hen and the thing", 60)), alone);
+  EXPECT_NE(answer_to(request("the hen and the thing", 60, 8)), alone);
+
+  std::vector<std::unique_ptr<Answer>> answers;
+  for (uint64_t index = 0; index < 12; ++index) {
+    answers.push_back(std::make_unique<Answer>());
+    const bool same = index % 3 == 0;
+    submit(same ? request("the hen and the thing", 60)
+                : request(std::string(10 + 9 * index, 'x'), 20, index),
+           *answers.back());
+  }
+  for (size_t index = 0; index < answers.size(); ++index) {
+    EXPECT_EQ(answers[index]->wait(), FinishReason::kLength);
+    EXPECT_TRUE(index % 3 != 0 || answers[index]->text() == alone) << index;
+  }
+}
+
+TEST_F(EngineTest, a_stop_string_ends_the_text_before_it_across_tokens) {
+  Answer whole;
+  submit(request("once", 60), whole);
+  whole.wait();
+  // Two neighbouring plain characters of the text: they lie in two tokens, as all tokens but two
+  // are single bytes.
+  size_t at = 5;
+  while (at + 2 < whole.text().size() && (whole.text()[at] < 0 || whole.text()[at + 1] < 0 ||
+                                          whole.text().find(whole.text().substr(at, 2)) != at)) {
+    ++at;
+  }
+  ASSERT_LT(at + 2, whole.text().size()) << "the text holds no pair that occurs once";
+  Request stopped = request("once", 60);
+  stopped.stop = {"never in there at all", whole.text().substr(at, 2)};
+  stopped.logprobs = 0;
+  Answer answer;
+  submit(std::move(stopped), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kStop);
+  EXPECT_EQ(answer.text(), whole.text().substr(0, at));
+  EXPECT_LT(answer.tokens().size(), answer.generated());
+}
+
+TEST_F(EngineTest, tokens_carry_their_logprobs_and_alternatives) {
+  Request asked = request("a b c", 8);
+  asked.logprobs = 3;
+  asked.prompt_logprobs = 2;
+  asked.sampling.temperature = 0;
+  const std::vector<TokenId> prompt = asked.prompt;
+  Answer answer;
+  submit(std::move(asked), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kLength);
+  ASSERT_EQ(answer.tokens().size(), 8U);
+  for (const OutputToken& token : answer.tokens()) {
+    ASSERT_EQ(token.top.size(), 3U);
+    EXPECT_EQ(token.top[0].token, token.token);
+    EXPECT_EQ(token.top[0].logprob, token.logprob);
+    EXPECT_GE(token.top[0].logprob, token.top[1].logprob);
+    EXPECT_LT(token.logprob, 0);
+  }
+  ASSERT_EQ(answer.prompt().size(), prompt.size());
+  EXPECT_TRUE(std::isnan(answer.prompt()[0].logprob));
+  for (size_t index = 1; index < prompt.size(); ++index) {
+    EXPECT_EQ(answer.prompt()[index].token, prompt[index]);
+    EXPECT_LT(answer.prompt()[index].logprob, 0);
+    EXPECT_EQ(answer.prompt()[index].top.size(), 2U);
+  }
+}
+
+TEST_F(EngineTest, prompt_logprobs_are_the_same_in_any_chunks) {
+  const auto prompt_logprobs = [&](uint32_t batch_tokens) {
+    options_.batch_tokens = batch_tokens;
+    engine_.reset();
+    Request asked = request(std::string(100, 'q') + "the end", 0);
+    asked.prompt_logprobs = 0;
+    Answer answer;
+    submit(std::move(asked), answer);
+    EXPECT_EQ(answer.wait(), FinishReason::kLength);
+    EXPECT_EQ(answer.generated(), 0U);
+    std::vector<float> logprobs;
+    for (const OutputToken& token : answer.prompt()) logprobs.push_back(token.logprob);
+    logprobs.erase(logprobs.begin());
+    return logprobs;
+  };
+  const auto small = prompt_logprobs(16);
+  EXPECT_EQ(small.size(), 105U);
+  EXPECT_EQ(small, prompt_logprobs(128));
+}
+
+TEST_F(EngineTest, the_text_of_the_tokens_is_the_text) {
+  Request asked = request("bytes", 100);
+  asked.logprobs = 0;
+  asked.sampling.temperature = 1.5F;
+  Answer answer;
+  submit(std::move(asked), answer);
+  answer.wait();
+  EXPECT_EQ(answer.tokens().size(), 100U);
+  std::vector<TokenId> ids;
+  for (const OutputToken& token : answer.tokens()) ids.push_back(token.token);
+  TextStream stream(engine().tokenizer(), true, false);
+  std::string text;
+  for (const TokenId id : ids) text += stream.push(id);
+  EXPECT_EQ(answer.text(), text + stream.finish());
+}
+
+TEST_F(EngineTest, end_tokens_are_not_sampled_below_min_tokens) {
+  // The vocabulary's end token is made by far the most likely one.
+  Request asked = request("x", 40);
+  asked.ignore_eos = false;
+  asked.min_tokens = 12;
+  asked.sampling.logit_bias = {{engine().tokenizer().end_tokens()[0], 100.0F}};
+  Answer answer;
+  submit(std::move(asked), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kStop);
+  EXPECT_EQ(answer.generated(), 13U);
+}
+
+TEST_F(EngineTest, what_can_never_fit_is_refused_with_the_numbers) {
+  const auto refused = engine().submit(request(std::string(150, 'x'), 43));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
+  for (const char* number : {"192", "193", "150", "43"}) {
+    EXPECT_NE(refused.error().message.find(number), std::string::npos) << refused.error().message;
+  }
+  EXPECT_EQ(answer_to(request(std::string(150, 'x'), 42)).empty(), false);
+  Request foreign = request("x", 4);
+  foreign.prompt = {5, 100000};
+  const auto unknown = engine().submit(std::move(foreign));
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_NE(unknown.error().message.find("100000"), std::string::npos);
+}
+
+TEST_F(EngineTest, a_cancelled_request_ends_and_its_pages_are_free) {
+  Answer running;
+  submit(request("long", 180), running);
+  const RequestId running_id = last_id_;
+  running.wait_for_text();
+  std::vector<std::unique_ptr<Answer>> queued;
+  for (int index = 0; index < 6; ++index) {
+    queued.push_back(std::make_unique<Answer>());
+    submit(request("queued", 170), *queued.back());
+    engine().cancel(last_id_);
+  }
+  engine().cancel(running_id);
+  engine().cancel(999'999);
+  for (auto& answer : queued) {
+    const FinishReason reason = answer->wait();
+    EXPECT_TRUE(reason == FinishReason::kCancelled || reason == FinishReason::kLength);
+  }
+  running.wait();
+  EXPECT_FALSE(answer_to(request("after", 10)).empty());
+  const EngineStatistics statistics = engine().statistics();
+  EXPECT_EQ(statistics.finished_stop + statistics.finished_length + statistics.finished_cancelled +
+                statistics.finished_error,
+            8U);
+}
+
+TEST_F(EngineTest, a_drained_engine_takes_no_more_and_has_ended_everything) {
+  Answer answer;
+  submit(request("the end is near", 170), answer);
+  engine().drain(0);
+  const FinishReason reason = answer.wait();
+  EXPECT_TRUE(reason == FinishReason::kCancelled || reason == FinishReason::kLength);
+  const auto refused = engine().submit(request("too late", 4));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kUnavailable);
+  EXPECT_EQ(engine().statistics().kv_pages_free, engine().statistics().kv_pages);
+}
+
+TEST_F(EngineTest, a_full_queue_refuses) {
+  options_.waiting_requests = 2;
+  options_.sequence_count = 1;
+  std::vector<std::unique_ptr<Answer>> answers;
+  size_t refused = 0;
+  for (int index = 0; index < 20; ++index) {
+    answers.push_back(std::make_unique<Answer>());
+    Request asked = request("queue", 100);
+    asked.on_output = answers.back()->callback();
+    const auto id = engine().submit(std::move(asked));
+    if (id) continue;
+    EXPECT_EQ(id.error().kind, ErrorKind::kUnavailable);
+    answers.pop_back();
+    ++refused;
+  }
+  EXPECT_GT(refused, 0U);
+  for (auto& answer : answers) EXPECT_EQ(answer->wait(), FinishReason::kLength);
+}
+
+TEST_F(EngineTest, requests_before_the_load_are_refused_as_unavailable) {
+  auto opened = Engine::open(options_);
+  ASSERT_TRUE(opened.has_value());
+  Request early;
+  early.prompt = {1};
+  const auto refused = (*opened)->submit(std::move(early));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kUnavailable);
+  EXPECT_FALSE((*opened)->statistics().load.ready);
+}
+
+TEST_F(EngineTest, an_unknown_instruction_set_or_kv_format_is_named) {
+  options_.instruction_set = "avx9000";
+  auto opened = Engine::open(options_);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_NE(opened.error().message.find("avx9000"), std::string::npos);
+  options_.instruction_set = "";
+  options_.kv_format = "f13";
+  opened = Engine::open(options_);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_NE(opened.error().message.find("f13"), std::string::npos);
+}
+
+TEST_F(EngineTest, a_measurement_that_does_not_fit_says_what_to_raise) {
+  const auto measured = engine().measure({.prompt_tokens = 64, .generated_tokens = 4});
+  ASSERT_TRUE(measured.has_value()) << measured.error().message;
+  EXPECT_GT(measured->prompt_seconds, 0);
+  EXPECT_GT(measured->generate_seconds, 0);
+  const auto refused = engine().measure({.prompt_tokens = 100'000});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("--context"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

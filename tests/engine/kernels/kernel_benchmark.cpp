@@ -1,0 +1,119 @@
+// Speed of the matrix products: every row of the kernel table that this machine supports x every
+// format x 1, 8 and 256 tokens; weights that fit into the second-level cache ("cached") and weights
+// that do not fit into any ("memory"). One thread. GB/s are of weights, as the file stores them.
+//   build/release/lockstep_kernel_benchmark --benchmark_filter='avx512/Q4_0'
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "engine/kernels/kernel_table.h"
+#include "tests/engine/kernels/random_weights.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr size_t kColumns = 4096;
+constexpr size_t kCachedBytes = size_t{512} << 10U;
+constexpr size_t kMemoryBytes = size_t{256} << 20U;
+
+// One panel of random rows, repeated: all that speed depends on.
+struct Weights {
+  Weights(Format format, size_t bytes)
+      : panel_count(bytes / panel_bytes(format, kColumns)),
+        panels(panel_count * panel_bytes(format, kColumns)) {
+    RandomEngine random(1);
+    const RandomMatrix one(format, kPanelRows, kColumns, random);
+    const size_t size = panel_bytes(format, kColumns);
+    for (size_t panel = 0; panel < panel_count; ++panel) {
+      __builtin_memcpy(panels.data() + panel * size, one.packed().panels, size);
+    }
+  }
+
+  size_t panel_count;
+  AlignedBuffer panels;
+};
+
+void matmul(benchmark::State& state, const KernelTable& table, Format format, size_t bytes,
+            size_t token_count) {
+  const Weights weights(format, bytes);
+  const size_t rows = weights.panel_count * kPanelRows;
+  RandomEngine random(2);
+  const Activations activations(table, format, random_values(token_count * kColumns, random),
+                                token_count, kColumns);
+  AlignedBuffer output(token_count * rows * sizeof(float));
+  const MatmulArguments arguments = {
+      .matrix = {.format = format,
+                 .rows = rows,
+                 .columns = kColumns,
+                 .panels = weights.panels.data()},
+      .panel_end = weights.panel_count,
+      .input = activations.row(0),
+      .input_stride_bytes = activations.stride_bytes(),
+      .token_count = token_count,
+      .output = output.floats(),
+      .output_stride = rows,
+  };
+  for (auto unused : state) {
+    static_cast<void>(unused);
+    table.matmul[static_cast<size_t>(format)](arguments);
+    benchmark::ClobberMemory();
+  }
+  const auto passes = static_cast<double>(state.iterations());
+  const auto weight_bytes =
+      static_cast<double>(weights.panel_count * panel_bytes(format, kColumns));
+  const auto operations = 2.0 * static_cast<double>(rows * kColumns * token_count);
+  state.counters["GB/s"] =
+      benchmark::Counter(passes * weight_bytes / 1e9, benchmark::Counter::kIsRate);
+  state.counters["Gop/s"] =
+      benchmark::Counter(passes * operations / 1e9, benchmark::Counter::kIsRate);
+}
+
+void quantize(benchmark::State& state, const KernelTable& table) {
+  RandomEngine random(3);
+  const std::vector<float> values = random_values(kColumns, random);
+  AlignedBuffer row(activation_row_bytes(ActivationForm::kQ8, kColumns));
+  for (auto unused : state) {
+    static_cast<void>(unused);
+    table.quantize(values.data(), kColumns, 0, kColumns, row.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["elements/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(kColumns),
+                         benchmark::Counter::kIsRate);
+}
+
+void register_all() {
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (!machine_supports(*table)) continue;
+    benchmark::RegisterBenchmark(fmt::format("quantize/{}", table->name).c_str(), quantize, *table);
+    for (const FormatTraits& format : all_formats()) {
+      for (const size_t token_count : {1U, 8U, 256U}) {
+        const auto add = [&](std::string_view place, size_t bytes) {
+          const std::string name =
+              fmt::format("matmul/{}/{}/{}/{}", table->name, format.name, place, token_count);
+          benchmark::RegisterBenchmark(name.c_str(), matmul, *table, format.format, bytes,
+                                       token_count);
+        };
+        add("cached", kCachedBytes);
+        if (token_count <= 8) add("memory", kMemoryBytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

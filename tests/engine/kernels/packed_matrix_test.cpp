@@ -1,0 +1,83 @@
+#include "engine/kernels/packed_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/engine/kernels/random_weights.h"
+
+namespace lockstep {
+
+namespace {
+
+size_t some_columns(Format format) {
+  return 3 * traits(format).block_elements;
+}
+
+TEST(PackedMatrix, unpacking_gives_the_bits_of_dequantizing_the_file) {
+  RandomEngine random(11);
+  for (const FormatTraits& format : all_formats()) {
+    for (size_t rows = 1; rows <= 37; ++rows) {
+      const size_t columns = some_columns(format.format);
+      const RandomMatrix matrix(format.format, rows, columns, random);
+      for (size_t row = 0; row < rows; ++row) {
+        std::vector<float> values(columns);
+        unpack_row(matrix.packed(), row, values.data());
+        ASSERT_EQ(
+            0, std::memcmp(values.data(), matrix.dequantized(row).data(), columns * sizeof(float)))
+            << format.name << " row " << row << " of " << rows;
+      }
+    }
+  }
+}
+
+TEST(PackedMatrix, a_panel_has_exactly_the_files_bytes) {
+  for (const FormatTraits& format : all_formats()) {
+    const size_t columns = some_columns(format.format);
+    EXPECT_EQ(panel_bytes(format.format, columns), 16 * row_bytes(format.format, columns))
+        << format.name;
+  }
+}
+
+TEST(PackedMatrix, rows_beyond_the_last_are_zero) {
+  RandomEngine random(12);
+  for (const FormatTraits& format : all_formats()) {
+    const size_t columns = some_columns(format.format);
+    const std::vector<std::byte> rows = random_rows(format.format, 5, columns, random);
+    std::vector<std::byte> panel(panel_bytes(format.format, columns), std::byte{0xFF});
+    pack_panel(format.format, columns, rows.data(), 5, panel.data());
+    // As a view of 16 rows, the padding reads as rows of a file that is all zero.
+    const PackedMatrix view = {
+        .format = format.format, .rows = 16, .columns = columns, .panels = panel.data()};
+    const std::vector<std::byte> zero_row(row_bytes(format.format, columns));
+    std::vector<float> expected(columns);
+    format.dequantize(zero_row.data(), columns, expected.data());
+    for (size_t row = 5; row < 16; ++row) {
+      std::vector<float> values(columns);
+      unpack_row(view, row, values.data());
+      EXPECT_EQ(values, expected) << format.name << " row " << row;
+    }
+  }
+}
+
+// The places that the kernels and packed_matrix.cpp's comment agree on, told apart by their bytes.
+TEST(PackedMatrix, a_lane_of_four_bytes_is_four_columns_of_a_row) {
+  std::vector<std::byte> rows(2 * row_bytes(Format::kQ8_0, 32));
+  for (size_t row = 0; row < 2; ++row) {
+    for (size_t k = 0; k < 32; ++k) {
+      rows[row * 34 + 2 + k] = static_cast<std::byte>(100 * row + k);
+    }
+  }
+  std::vector<std::byte> panel(panel_bytes(Format::kQ8_0, 32));
+  pack_panel(Format::kQ8_0, 32, rows.data(), 2, panel.data());
+  for (size_t row = 0; row < 2; ++row) {
+    for (size_t k = 0; k < 32; ++k) {
+      EXPECT_EQ(panel[k / 4 * 64 + row * 4 + k % 4], static_cast<std::byte>(100 * row + k));
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+// Any text through every kind of tokenizer: tokens in range, the text comes back, streams agree.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/text/text_stream.h"
+#include "engine/text/tokenizer.h"
+#include "engine/text/utf8.h"
+#include "tests/engine/text/small_vocabularies.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::unique_ptr<Tokenizer>> make_tokenizers() {
+  std::vector<TokenizerData> vocabularies = {small_sentence_piece()};
+  for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm", "default"}) {
+    vocabularies.push_back(small_byte_pair(pre));
+  }
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  for (TokenizerData& data : vocabularies) {
+    add_token(data, "<tool>", TokenType::kUserDefined);
+    auto made = Tokenizer::make(std::move(data));
+    CHECK(made.has_value(), "{}", made.error().message);
+    tokenizers.push_back(std::move(*made));
+  }
+  return tokenizers;
+}
+
+// A SentencePiece vocabulary writes a space and U+2581 alike.
+std::string with_spaces(std::string_view text) {
+  std::string result;
+  for (size_t position = 0; position < text.size();) {
+    const bool mark = text.substr(position).starts_with("\xE2\x96\x81");
+    result.push_back(mark ? ' ' : text[position]);
+    position += mark ? 3 : 1;
+  }
+  return result;
+}
+
+void check_round_trip(const Tokenizer& tokenizer, std::string_view text) {
+  const auto tokens = tokenizer.encode(text, {.add_special = false});
+  for (const TokenId token : tokens) {
+    CHECK(token >= 0 && static_cast<size_t>(token) < tokenizer.vocabulary_size(), "{}", token);
+    CHECK(!tokenizer.ends_generation(token), "text became the end token {}", token);
+  }
+  const std::string expected =
+      tokenizer.strips_leading_space() ? with_spaces(text) : std::string(text);
+  const std::string decoded = tokenizer.decode(tokens, false);
+  CHECK(decoded == expected, "'{}' came back as '{}'", text, decoded);
+  TextStream stream(tokenizer, true, true);
+  std::string streamed;
+  for (const TokenId token : tokens) streamed += stream.push(token);
+  streamed += stream.finish();
+  CHECK(streamed == replace_invalid_utf8(decoded), "'{}' was streamed as '{}'", text, streamed);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto tokenizers = lockstep::make_tokenizers();
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  for (const auto& tokenizer : tokenizers) {
+    lockstep::check_round_trip(*tokenizer, text);
+    tokenizer->encode(text, {.add_special = true, .parse_special = true});
+  }
+  return 0;
+}

@@ -1,0 +1,143 @@
+// Clients that are slower than the limits allow are cut and delay nobody. No clock is asserted: a
+// good client's request completes while the slow ones are still being waited for.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+#include "tests/server/http/test_server.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using Clients = std::vector<std::unique_ptr<RawClient>>;
+
+constexpr size_t kSlowClients = 100;
+constexpr int kSmallReceiveBuffer = 4096;
+
+Clients connect_many(const TestServer& server, size_t count, const std::string& sent) {
+  Clients clients;
+  for (size_t index = 0; index < count; ++index) {
+    clients.push_back(std::make_unique<RawClient>(server.port(), kSmallReceiveBuffer));
+    clients.back()->send(sent);
+  }
+  return clients;
+}
+
+TEST(SlowClients, heads_and_bodies_that_drip_hold_no_thread) {
+  HttpLimits limits;
+  limits.threads = 2;
+  TestServer server(limits);
+  const std::string head = request_text("GET", "/hello");
+  const std::string post = request_text("POST", "/size", "", std::string(100, 'b'));
+  Clients heads = connect_many(server, kSlowClients, "");
+  Clients bodies = connect_many(server, kSlowClients, post.substr(0, post.size() - 100));
+  for (size_t byte = 0; byte + 1 < head.size(); ++byte) {
+    for (const auto& client : heads) ASSERT_TRUE(client->send(head.substr(byte, 1)));
+    for (const auto& client : bodies) ASSERT_TRUE(client->send("b"));
+    EXPECT_EQ(server.get("/hello")->status, 200);
+  }
+  // None of the slow ones was served or cut meanwhile: they all end well.
+  EXPECT_EQ(server.handled, static_cast<int>(head.size()) - 1);
+  for (const auto& client : heads) {
+    client->send("\n");
+    EXPECT_EQ(client->receive()->status, 200);
+  }
+  for (const auto& client : bodies) {
+    client->send(std::string(100 - (head.size() - 1), 'b'));
+    EXPECT_EQ(client->receive()->body, "100");
+  }
+}
+
+TEST(SlowClients, a_head_that_takes_too_long_is_408_however_it_drips) {
+  HttpLimits limits;
+  limits.head_deadline = 100ms;
+  TestServer server(limits);
+  RawClient stalls(server.port());
+  stalls.send("GET /he");
+  EXPECT_EQ(stalls.receive()->status, 408);
+  EXPECT_TRUE(stalls.is_ended());
+
+  RawClient drips(server.port());
+  drips.send("GET /hello HTTP/1.1\r\nX: ");
+  while (server.records().size() < 2) {  // the deadline is absolute
+    drips.send("x");
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(drips.receive()->status, 408);
+  EXPECT_EQ(server.handled, 0);
+}
+
+TEST(SlowClients, a_body_that_takes_too_long_is_408) {
+  HttpLimits limits;
+  limits.body_deadline = 100ms;
+  TestServer server(limits);
+  Clients clients =
+      connect_many(server, 10, request_text("POST", "/size", "Content-Length: 5\r\n"));
+  for (const auto& client : clients) {
+    client->send("b");
+    EXPECT_EQ(client->receive()->status, 408);
+    EXPECT_TRUE(client->is_ended());
+  }
+}
+
+TEST(SlowClients, a_connection_without_a_request_is_closed_after_the_idle_deadline) {
+  HttpLimits limits;
+  limits.idle_deadline = 100ms;
+  TestServer server(limits);
+  RawClient silent(server.port());
+  EXPECT_TRUE(silent.is_ended());
+  RawClient kept(server.port());
+  kept.send(request_text("GET", "/hello"));
+  EXPECT_EQ(kept.receive()->status, 200);
+  EXPECT_TRUE(kept.is_ended());
+  EXPECT_EQ(server.records().size(), 1U);  // silence is no request
+}
+
+TEST(SlowClients, a_stream_that_nobody_reads_is_cut_and_write_says_so) {
+  HttpLimits limits;
+  limits.write_deadline = 200ms;
+  TestServer server(limits);
+  RawClient client(server.port(), kSmallReceiveBuffer);
+  client.send(request_text("GET", "/endless"));
+  EXPECT_TRUE(server.write_failed.wait());
+  EXPECT_TRUE(server.was_gone_in_handler);
+}
+
+TEST(SlowClients, streams_that_nobody_reads_do_not_delay_others) {
+  HttpLimits limits;
+  limits.threads = 4;
+  TestServer server(limits);  // the write deadline is far off
+  Clients stalled = connect_many(server, 3, request_text("GET", "/endless"));
+  for (int count = 0; count < 50; ++count) EXPECT_EQ(server.get("/hello")->status, 200);
+  EXPECT_EQ(server.get("/health")->status, 200);
+}
+
+TEST(SlowClients, a_whole_answer_that_nobody_takes_is_cut) {
+  HttpLimits limits;
+  limits.write_deadline = 200ms;
+  TestServer server(limits);
+  RawClient client(server.port(), kSmallReceiveBuffer);
+  // More than the kernel holds between both ends.
+  client.send(request_text("POST", "/echo", "", std::string(4'000'000, 'b')));
+  while (server.records().empty()) std::this_thread::sleep_for(1ms);
+  while (server.server().open_connections() > 0) std::this_thread::sleep_for(1ms);
+  const auto response = client.receive();
+  EXPECT_TRUE(!response || !response->is_whole);
+}
+
+TEST(SlowClients, a_stream_that_is_read_late_but_steadily_comes_whole) {
+  TestServer server;
+  RawClient client(server.port(), kSmallReceiveBuffer);
+  client.send(request_text("GET", "/endless"));
+  EXPECT_TRUE(client.receive_bytes(20'000'000));  // far more than may be owed at once
+  client.close();
+  EXPECT_TRUE(server.write_failed.wait());
+}
+
+}  // namespace
+}  // namespace lockstep
