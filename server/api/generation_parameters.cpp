@@ -146,12 +146,9 @@ ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t
 std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameters, uint64_t prompt,
                                            uint32_t default_max_tokens,
                                            const RequestLimits& limits) {
-  if (prompt > limits.context_tokens) return std::nullopt;
+  if (prompt >= limits.context_tokens) return std::nullopt;
   const auto left = static_cast<uint32_t>(limits.context_tokens - prompt);
-  if (!parameters.max_tokens) {
-    if (left == 0) return std::nullopt;
-    return std::min(left, default_max_tokens);
-  }
+  if (!parameters.max_tokens) return std::min(left, default_max_tokens);
   if (*parameters.max_tokens > left) return std::nullopt;
   return parameters.max_tokens;
 }

@@ -4,16 +4,12 @@ import concurrent.futures
 import re
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
 import requests
 
-from conftest import (
-    DATA, PATIENCE_SECONDS, PROGRAM, clean_environment, parse_events, run_program, wait_until,
-)
-from openai_schema import SPECIFICATION, check_error
+from conftest import PATIENCE_SECONDS, parse_events, run_program, wait_until
+from openai_schema import check_error
 
 STORY = {"model": "m", "prompt": "Once upon a time", "temperature": 1, "seed": 3,
          "ignore_eos": True}

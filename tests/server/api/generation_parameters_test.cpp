@@ -80,8 +80,8 @@ TEST(GenerationParameters, what_fits_exactly_is_taken_and_one_more_is_refused_wi
                              HasSubstr("55 in the prompt"), HasSubstr("10 to generate")));
   EXPECT_FALSE(make({}, {prompt_of(64)}));  // room for no token at all
   parameters.max_tokens = 0;
-  EXPECT_TRUE(make(parameters, {prompt_of(64)}));
-  EXPECT_FALSE(make(parameters, {prompt_of(65)}));
+  EXPECT_TRUE(make(parameters, {prompt_of(63)}));
+  EXPECT_FALSE(make(parameters, {prompt_of(64)}));
 }
 
 TEST(GenerationParameters, more_choices_than_the_engine_ever_holds_are_refused) {
