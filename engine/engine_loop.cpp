@@ -30,7 +30,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits, size_t
                        const Tokenizer& tokenizer, size_t vocabulary_size, EngineCounters& counters)
     : executor_(executor),
       scheduler_(limits),
-      waiting_most_(waiting_most),
+      open_most_(limits.sequence_count + waiting_most),
       tokenizer_(tokenizer),
       vocabulary_size_(vocabulary_size),
       counters_(counters) {
@@ -65,12 +65,11 @@ Result<RequestId> EngineLoop::submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return unavailable("shutting down: no more requests are taken");
-    if (queued_count_ >= waiting_most_) {
-      return unavailable("{} requests are waiting, no more are taken; try again later",
-                         queued_count_);
+    if (open_count_ >= open_most_) {
+      return unavailable("{} requests are running and waiting, no more are taken; try again later",
+                         open_count_);
     }
     ++open_count_;
-    ++queued_count_;
     inbox_.submitted.push_back(std::move(generation));
   }
   wake_.notify_one();
@@ -178,8 +177,6 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
     batch_.page_tables.push_back(scheduler_.pages(chunk.sequence));
     if (chunk.first) {
       counters_.queue_seconds.observe(seconds_since(generation.submitted_at));
-      const std::lock_guard lock(mutex_);
-      --queued_count_;
     }
     const size_t prompt_left =
         generation.prompt_count() - std::min(generation.prompt_count(), chunk.begin);
@@ -239,13 +236,11 @@ void EngineLoop::advance(Generation& generation, std::span<const float> logits) 
 
 void EngineLoop::retire(Generation& generation) {
   CHECK(generation.finished().has_value(), "request {} is retired unfinished", generation.id());
-  const bool was_queued = scheduler_.pages(generation.sequence).empty();
   scheduler_.finish(generation.sequence);
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
   const std::lock_guard lock(mutex_);
-  if (was_queued) --queued_count_;
   --open_count_;
   changed_.notify_all();
 }

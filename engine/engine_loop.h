@@ -62,7 +62,7 @@ class EngineLoop {
 
   Executor& executor_;
   Scheduler scheduler_;
-  const size_t waiting_most_;
+  const size_t open_most_;  // that run or wait
   const Tokenizer& tokenizer_;
   const size_t vocabulary_size_;
   EngineCounters& counters_;
@@ -75,7 +75,6 @@ class EngineLoop {
   std::condition_variable changed_;  // open_count_ or the inbox's task has changed
   Inbox inbox_;                      // guarded by mutex_
   size_t open_count_ = 0;            // guarded by mutex_: submitted and not ended
-  size_t queued_count_ = 0;          // guarded by mutex_: of them, not running yet
   bool draining_ = false;            // guarded by mutex_
   std::atomic<RequestId> next_id_ = 1;
   std::thread thread_;  // last: it uses all of the above

@@ -278,20 +278,30 @@ TEST_F(EngineTest, a_drained_engine_takes_no_more_and_has_ended_everything) {
 TEST_F(EngineTest, a_full_queue_refuses) {
   options_.waiting_requests = 2;
   options_.sequence_count = 1;
+  // The first answer holds the engine's thread, so nothing ends while the others come.
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  Answer first;
+  Request holding = request("hold", 2);
+  holding.on_output = [&, pass = first.callback()](Output&& output) {
+    const std::lock_guard wait(gate);
+    pass(std::move(output));
+  };
+  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
   std::vector<std::unique_ptr<Answer>> answers;
-  size_t refused = 0;
-  for (int index = 0; index < 20; ++index) {
+  for (int index = 0; index < 2; ++index) {
     answers.push_back(std::make_unique<Answer>());
-    Request asked = request("queue", 100);
-    asked.on_output = answers.back()->callback();
-    const auto id = engine().submit(std::move(asked));
-    if (id) continue;
-    EXPECT_EQ(id.error().kind, ErrorKind::kUnavailable);
-    answers.pop_back();
-    ++refused;
+    submit(request("queue", 4), *answers.back());
   }
-  EXPECT_GT(refused, 0U);
+  const auto refused = engine().submit(request("one too many", 4));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kUnavailable);
+  EXPECT_NE(refused.error().message.find("3 requests"), std::string::npos)
+      << refused.error().message;
+  closed.unlock();
+  EXPECT_EQ(first.wait(), FinishReason::kLength);
   for (auto& answer : answers) EXPECT_EQ(answer->wait(), FinishReason::kLength);
+  EXPECT_FALSE(answer_to(request("room again", 4)).empty());
 }
 
 TEST_F(EngineTest, requests_before_the_load_are_refused_as_unavailable) {
