@@ -32,7 +32,11 @@ std::unique_ptr<Tokenizer> make_tokenizer(bool with_bos = true) {
   data.scores.assign(data.tokens.size(), 0);
   data.unknown = 0;
   data.eos = 2;
-  if (with_bos) data.bos = kBos;
+  if (with_bos) {
+    data.bos = kBos;
+  } else {
+    data.tokens[kBos] = "<other>";  // the family's own name would make it the beginning token
+  }
   data.add_bos = with_bos;
   auto tokenizer = Tokenizer::make(std::move(data));
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
