@@ -18,6 +18,7 @@ build_packages=(
 )
 
 test_packages=(
+  clang-format-14        # the tree is checked to be formatted
   clang-19               # second compiler, and libFuzzer
   curl
   libbenchmark-dev
