@@ -11,6 +11,7 @@
 #include "engine/engine_counters.h"
 #include "engine/engine_loop.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/machine/control_group.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/topology.h"
 #include "engine/measurement.h"
@@ -45,6 +46,14 @@ struct ContextSize {
   size_t tokens = 0;  // of one sequence at most
   size_t pages = 0;
 };
+
+// One worker per core, but no more than the control groups give time for: workers that are held
+// back in the middle of a step hold back all others.
+size_t automatic_workers(size_t cores) {
+  const auto quota = read_control_group_limits().cpus;
+  if (!quota || *quota >= static_cast<double>(cores)) return cores;
+  return std::max<size_t>(1, static_cast<size_t>(*quota));
+}
 
 // How many pages there will be and how long a sequence may get.
 Result<ContextSize> size_context(const EngineOptions& options, const Model& model,
@@ -100,6 +109,7 @@ struct Engine::Parts {
   std::atomic<int64_t> load_started_ns = 0;  // steady clock; 0: not yet
   std::atomic<int64_t> load_ended_ns = 0;
   std::atomic<bool> ready = false;
+  std::atomic<bool> draining = false;
   std::atomic<uint64_t> weight_bytes = 0;
   std::atomic<uint64_t> kv_bytes = 0;
   std::atomic<uint64_t> scratch_bytes = 0;
@@ -158,17 +168,19 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   if (!kernels) return std::unexpected(kernels.error());
   auto file = GgufFile::open(options.model);
   if (!file) return std::unexpected(file.error());
+  // Some messages name the file themselves.
   auto with_file = [&](const Error& error) {
-    return std::unexpected(Error{error.kind, options.model.string() + ": " + error.message});
+    const std::string prefix = options.model.string() + ": ";
+    const bool named = error.message.starts_with(prefix);
+    return std::unexpected(Error{error.kind, (named ? "" : prefix) + error.message});
   };
   auto model = build_model(*file);
   if (!model) return with_file(model.error());
   auto parts = std::make_unique<Parts>(options, std::move(*file), std::move(*model));
   parts->kernels = *kernels;
   if (auto read = parts->read_texts(); !read) return with_file(read.error());
-  parts->info = describe_model(parts->file, parts->model, options.model);
+  parts->info = describe_model(parts->file, parts->model, options.model, options.kv_format);
   parts->info.instruction_set = (*kernels)->name;
-  parts->info.kv_format = options.kv_format;
   if (auto sized = parts->size(); !sized) return std::unexpected(sized.error());
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
@@ -178,8 +190,8 @@ Engine::~Engine() = default;
 
 Result<void> Engine::Parts::load() {
   std::vector<int> cpus = one_cpu_per_core(read_topology());
-  const size_t wanted = options.worker_count == 0 ? cpus.size() : options.worker_count;
   const size_t cores = cpus.size();
+  const size_t wanted = options.worker_count == 0 ? automatic_workers(cores) : options.worker_count;
   // More workers than cores: they share, so nobody is pinned.
   if (wanted > cores) cpus.assign(wanted, -1);
   cpus.resize(wanted);
@@ -239,11 +251,13 @@ EngineStatistics Engine::statistics() const {
 }
 
 Result<RequestId> Engine::submit(Request request) {
+  if (parts_->draining) return unavailable("shutting down: no more requests are taken");
   if (!parts_->ready) return unavailable("the model is being loaded");
   const size_t context = parts_->info.context_tokens;
   if (request.prompt.empty()) return invalid_input("the prompt has no tokens");
   const size_t prompt = request.prompt.size();
-  if (prompt + request.max_tokens > context || prompt >= context) {
+  const size_t least = request.max_tokens == 0 ? prompt : prompt + request.max_tokens;
+  if (least > context) {
     return invalid_input(
         "a sequence has at most {} tokens; {} were requested ({} of the prompt and {} to generate)",
         context, prompt + request.max_tokens, prompt, request.max_tokens);
@@ -262,6 +276,7 @@ void Engine::cancel(RequestId id) {
 }
 
 void Engine::drain(double seconds) {
+  parts_->draining = true;
   if (parts_->ready) parts_->loop->drain(seconds);
 }
 
@@ -286,9 +301,8 @@ Result<std::string> Engine::render_chat(nlohmann::ordered_json variables) const 
 
 Result<Measurement> Engine::measure(const MeasurementCase& measurement) {
   if (!parts_->ready) return unavailable("the model is being loaded");
-  if (!parts_->loop->idle()) return unavailable("requests are running; measure an idle engine");
-  Result<Measurement> result = Measurement{};
-  parts_->loop->run_alone(
+  Result<Measurement> result = unavailable("requests are running; measure an idle engine");
+  parts_->loop->run_if_idle(
       [&] { result = run_measurement(*parts_->executor, parts_->rank->plan(), measurement); });
   return result;
 }

@@ -69,8 +69,8 @@ Result<RequestId> EngineLoop::submit(Request request) {
       return unavailable("{} requests are running and waiting, no more are taken; try again later",
                          open_count_);
     }
-    ++open_count_;
     inbox_.submitted.push_back(std::move(generation));
+    ++open_count_;
   }
   wake_.notify_one();
   return id;
@@ -94,17 +94,12 @@ void EngineLoop::drain(double seconds) {
   changed_.wait(lock, ended);
 }
 
-void EngineLoop::run_alone(const std::function<void()>& task) {
+void EngineLoop::run_if_idle(const std::function<void()>& task) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return inbox_.task == nullptr; });
   inbox_.task = &task;
   wake_.notify_one();
   changed_.wait(lock, [&] { return inbox_.task != &task; });
-}
-
-bool EngineLoop::idle() const {
-  const std::lock_guard lock(mutex_);
-  return open_count_ == 0;
 }
 
 void EngineLoop::work() {
@@ -121,7 +116,7 @@ void EngineLoop::work() {
     }
     accept(inbox);
     if (inbox.task != nullptr) {
-      (*inbox.task)();
+      if (scheduler_.idle()) (*inbox.task)();
       const std::lock_guard lock(mutex_);
       inbox_.task = nullptr;
       changed_.notify_all();
@@ -149,8 +144,18 @@ void EngineLoop::accept(Inbox& inbox) {
 void EngineLoop::cancel_now(RequestId id) {
   const auto found = generations_.find(id);
   if (found == generations_.end()) return;
-  found->second->finish(FinishReason::kCancelled);
-  retire(*found->second);
+  end(*found->second, FinishReason::kCancelled, "");
+}
+
+// Ends a request from outside its own course. Whoever hears of it may throw; it has ended all the
+// same.
+void EngineLoop::end(Generation& generation, FinishReason reason, const std::string& error) {
+  try {
+    generation.finish(reason, error);
+  } catch (const std::exception& thrown) {
+    spdlog::error("request {} could not be told of its end: {}", generation.id(), thrown.what());
+  }
+  retire(generation);
 }
 
 void EngineLoop::step() {
@@ -193,31 +198,38 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
   }
 }
 
-// The logits' rows stand in the order in which fill_batch() asked for them.
+// The logits' rows stand in the order in which fill_batch() asked for them. What one request throws
+// (no memory for its text, say) ends that request; the others go on.
 void EngineLoop::postprocess(const Schedule& schedule) {
   size_t row = 0;
   for (const Chunk& chunk : schedule.chunks) {
     Generation& generation = *by_sequence_.at(chunk.sequence);
+    const size_t first_row = row;
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
-      if (!wants_logits(generation, chunk, index)) continue;
-      const std::span<const float> logits = executor_.logits(row++);
-      if (generation.wants_prompt_logits()) generation.add_prompt_logits(index, logits);
-      // The chunk's last token: the generation may be gone after this.
-      if (samples_at(chunk, index)) advance(generation, logits);
+      row += wants_logits(generation, chunk, index) ? 1 : 0;
+    }
+    try {
+      use_logits(generation, chunk, first_row);
+    } catch (const std::exception& error) {
+      spdlog::error("request {} ended by an internal error: {}", generation.id(), error.what());
+      end(generation, FinishReason::kError, "internal error");
     }
   }
 }
 
-void EngineLoop::advance(Generation& generation, std::span<const float> logits) {
-  bool ended = true;
-  const size_t before = generation.generated_count();
-  try {
-    ended = generation.advance(logits);
-  } catch (const std::exception& error) {
-    // Out of memory for this request's text, say: it ends, the others go on.
-    spdlog::error("request {} ended by an internal error: {}", generation.id(), error.what());
-    generation.finish(FinishReason::kError, "internal error");
+void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t row) {
+  for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
+    if (!wants_logits(generation, chunk, index)) continue;
+    const std::span<const float> logits = executor_.logits(row++);
+    if (generation.wants_prompt_logits()) generation.add_prompt_logits(index, logits);
+    // The chunk's last token: the generation may be gone after this.
+    if (samples_at(chunk, index)) advance(generation, logits);
   }
+}
+
+void EngineLoop::advance(Generation& generation, std::span<const float> logits) {
+  const size_t before = generation.generated_count();
+  const bool ended = generation.advance(logits);
   if (generation.generated_count() > before) {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     if (generation.last_token_at) {
@@ -235,7 +247,6 @@ void EngineLoop::advance(Generation& generation, std::span<const float> logits) 
 }
 
 void EngineLoop::retire(Generation& generation) {
-  CHECK(generation.finished().has_value(), "request {} is retired unfinished", generation.id());
   scheduler_.finish(generation.sequence);
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());

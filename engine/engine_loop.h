@@ -32,9 +32,9 @@ class EngineLoop {
   void cancel(RequestId id);
   void drain(double seconds);
 
-  // Runs `task` on the engine's thread, between passes, and returns when it is done.
-  void run_alone(const std::function<void()>& task);
-  bool idle() const;
+  // Runs `task` on the engine's thread, between passes, if no request is running or waiting then;
+  // returns when that is decided and done. The task must not throw.
+  void run_if_idle(const std::function<void()>& task);
 
  private:
   // What other threads have asked for since the last step. Guarded by mutex_.
@@ -53,9 +53,11 @@ class EngineLoop {
   void work();
   void accept(Inbox& inbox);
   void cancel_now(RequestId id);
+  void end(Generation& generation, FinishReason reason, const std::string& error);
   void step();
   void fill_batch(const Schedule& schedule);
   void postprocess(const Schedule& schedule);
+  void use_logits(Generation& generation, const Chunk& chunk, size_t row);
   void advance(Generation& generation, std::span<const float> logits);
   void retire(Generation& generation);
   void publish_gauges();

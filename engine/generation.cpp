@@ -99,10 +99,12 @@ void Generation::finish(FinishReason reason, std::string error) {
 }
 
 void Generation::end(FinishReason reason, std::string error, bool at_stop_string) {
+  if (finished_) return;
+  finished_ = reason;
   if (!at_stop_string) {
     // The last, unfinished character can still complete a stop string.
     at_stop_string = add_text(stream_.finish());
-    if (at_stop_string && reason == FinishReason::kLength) reason = FinishReason::kStop;
+    if (at_stop_string && reason == FinishReason::kLength) finished_ = FinishReason::kStop;
   }
   if (at_stop_string) {
     // What begins within the stop string is no part of the answer.
@@ -112,9 +114,8 @@ void Generation::end(FinishReason reason, std::string error, bool at_stop_string
   }
   released_bytes_ = streamed_bytes_;
   if (prompt_tokens_.size() < prompt_count_) prompt_tokens_.clear();
-  finished_ = reason;
   Output output;
-  output.finish = reason;
+  output.finish = finished_;
   output.error = std::move(error);
   send(std::move(output));
   request_.on_output = nullptr;

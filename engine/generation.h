@@ -38,11 +38,10 @@ class Generation {
   // certain. True if the request has ended with that.
   bool advance(std::span<const float> logits);
 
-  // Ends the request: the last Output.
+  // Ends the request: the last Output. Nothing happens if it has ended already.
   void finish(FinishReason reason, std::string error = "");
-  std::optional<FinishReason> finished() const { return finished_; }
 
-  // The engine's: when it came, when it left the queue, when the last token came.
+  // The engine's: when it came, when the last token came, what the scheduler calls it.
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;

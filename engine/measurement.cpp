@@ -89,6 +89,7 @@ Result<Measurement> run_measurement(Executor& executor, const Plan& plan,
                         measurement.generated_tokens;
   const size_t pages_each = (tokens + kPageTokens - 1) / kPageTokens;
   if (measurement.sequences == 0 || measurement.sequences > plan.logit_rows ||
+      measurement.sequences > plan.batch_tokens ||
       pages_each * measurement.sequences > plan.kv.page_count) {
     return invalid_input(
         "{} sequences of {} tokens need {} KV pages of {} tokens; there are {}: raise --context or "

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <system_error>
+#include <string>
+
+#include "engine/text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,20 @@ class Fingerprint {
   uint64_t hash_ = 0xCBF29CE484222325U;
 };
 
+// Valid UTF-8 without control characters, of a length that a log line and a metric's label can
+// bear.
+std::string fit_for_display(std::string text) {
+  constexpr size_t kMostBytes = 128;
+  if (text.size() > kMostBytes) {
+    text.resize(complete_utf8_length(std::string_view(text).substr(0, kMostBytes)));
+  }
+  text = replace_invalid_utf8(text);
+  std::erase_if(text, [](char character) {
+    return static_cast<unsigned char>(character) < 0x20 || character == 0x7F;
+  });
+  return text;
+}
+
 std::string_view most_common_format(const GgufFile& file) {
   std::array<uint64_t, kFormatCount> bytes = {};
   for (const GgufTensor& tensor : file.tensors()) {
@@ -45,24 +60,25 @@ std::string_view most_common_format(const GgufFile& file) {
 }  // namespace
 
 ModelInfo describe_model(const GgufFile& file, const Model& model,
-                         const std::filesystem::path& path) {
+                         const std::filesystem::path& path, std::string_view kv_format) {
   ModelInfo info;
   const auto name = file.text("general.name");
-  info.name = name && name->has_value() && !(*name)->empty() ? **name : path.stem().string();
+  info.name = fit_for_display(name ? name->value_or("") : "");
+  if (info.name.empty()) info.name = fit_for_display(path.stem().string());
   info.architecture = model.architecture;
   info.format = most_common_format(file);
   info.file_bytes = file.size_bytes();
   info.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
   info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
   info.arithmetic = kArithmetic;
-  std::error_code ignored;  // the file was just read; a time of 0 does no harm
-  const auto changed = std::filesystem::last_write_time(path, ignored);
-  info.file_seconds = std::chrono::duration_cast<std::chrono::seconds>(
-                          std::chrono::file_clock::to_sys(changed).time_since_epoch())
-                          .count();
+  info.kv_format = kv_format;
   Fingerprint fingerprint;
-  fingerprint.add(file.size_bytes());
-  fingerprint.add(static_cast<uint64_t>(info.file_seconds));
+  fingerprint.add(kv_format);
+  for (const FileReader& part : file.readers()) {
+    info.file_seconds = std::max(info.file_seconds, part.changed_ns() / 1'000'000'000);
+    fingerprint.add(part.size_bytes());
+    fingerprint.add(static_cast<uint64_t>(part.changed_ns()));
+  }
   for (const GgufTensor& tensor : file.tensors()) {
     info.parameter_count += tensor.rows() * tensor.columns();
     fingerprint.add(tensor.name);

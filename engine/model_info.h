@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 
 #include "engine/engine.h"
 #include "engine/model/architecture.h"
@@ -9,8 +10,9 @@
 
 namespace lockstep {
 
-// Everything that follows from the file and the graph; how it is served is filled in by the engine.
+// Everything that follows from the file, the graph and the cache's format; the rest of how it is
+// served is filled in by the engine. `path` gives the name where the file has none.
 ModelInfo describe_model(const GgufFile& file, const Model& model,
-                         const std::filesystem::path& path);
+                         const std::filesystem::path& path, std::string_view kv_format);
 
 }  // namespace lockstep

@@ -2,9 +2,9 @@
 // not hold. For bugs only; stays on in release builds. Never for what a file or a client said.
 #pragma once
 
-#include <string>
-
 #include <fmt/format.h>
+
+#include <string>
 
 namespace lockstep {
 
@@ -13,9 +13,9 @@ namespace lockstep {
 
 }  // namespace lockstep
 
-#define CHECK(condition, ...)                                                                \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]] {                                                         \
-      ::lockstep::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));  \
-    }                                                                                        \
+#define CHECK(condition, ...)                                                               \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]] {                                                        \
+      ::lockstep::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                       \
   } while (false)

@@ -12,8 +12,8 @@
 namespace lockstep {
 
 struct HistogramSnapshot {
-  std::vector<double> upper_bounds;      // ascending; the last bucket, +infinity, is not listed
-  std::vector<uint64_t> bucket_counts;   // one more than upper_bounds; not cumulative
+  std::vector<double> upper_bounds;     // ascending; the last bucket, +infinity, is not listed
+  std::vector<uint64_t> bucket_counts;  // one more than upper_bounds; not cumulative
   uint64_t count = 0;
   double sum = 0;
 };

@@ -2,11 +2,11 @@
 // its message names the value that was wrong and what to do about it. Bugs go to CHECK instead.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <expected>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace lockstep {
 

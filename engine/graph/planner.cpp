@@ -32,6 +32,7 @@ class Planner {
       : graph_(graph),
         options_(options),
         arenas_(arenas),
+        consumers_(graph.value_count()),
         uses_(graph.value_count()),
         needs_q8_(graph.value_count()),
         rows_(graph.value_count(), Rows::kTokens),
@@ -73,7 +74,8 @@ class Planner {
   const PlanOptions& options_;
   const ArenaAddresses& arenas_;
   ScratchAllocator allocator_;
-  std::vector<size_t> uses_;          // by value: nodes that read it
+  std::vector<std::vector<size_t>> consumers_;  // by value: the nodes that read it, ascending
+  std::vector<size_t> uses_;                    // by value: how many there are, the engine included
   std::vector<bool> needs_q8_;        // by value: a product with quantized weights reads it
   std::vector<Rows> rows_;            // by value
   std::vector<HeadTreatment> heads_;  // by value
@@ -86,8 +88,10 @@ class Planner {
 };
 
 void Planner::count_uses() {
-  for (const Node& node : graph_.nodes()) {
+  for (size_t index = 0; index < graph_.nodes().size(); ++index) {
+    const Node& node = graph_.nodes()[index];
     for (const ValueId input : node.inputs) {
+      consumers_[input].push_back(index);
       ++uses_[input];
       if (node.operation == Operation::kMatmul &&
           activation_form(graph_.weights()[node.weight].format) == ActivationForm::kQ8) {
@@ -221,13 +225,8 @@ void Planner::emit_norm(const Node& node) {
 }
 
 std::optional<size_t> Planner::only_consumer(ValueId value) const {
-  if (uses_[value] != 1) return std::nullopt;
-  for (size_t index = 0; index < graph_.nodes().size(); ++index) {
-    for (const ValueId input : graph_.nodes()[index].inputs) {
-      if (input == value) return index;
-    }
-  }
-  return std::nullopt;
+  if (uses_[value] != 1 || consumers_[value].empty()) return std::nullopt;
+  return consumers_[value].front();
 }
 
 // The product itself, or with the addition that is its only use: into the other operand's rows.
@@ -263,9 +262,9 @@ void Planner::emit_matmuls(size_t node_index) {
   step.rows = rows_[input];
   step.input = product_input(buffer_of(input));
   size_t count = 0;
-  for (size_t index = node_index; index < graph_.nodes().size(); ++index) {
+  for (const size_t index : consumers_[input]) {
     const Node& node = graph_.nodes()[index];
-    if (node.operation != Operation::kMatmul || node.inputs[0] != input) continue;
+    if (node.operation != Operation::kMatmul) continue;
     step.parts.push_back(matmul_part(node));
     emitted_[index] = true;
     ++count;

@@ -50,6 +50,8 @@ Q8Row q8_row(size_t columns);
 size_t activation_row_bytes(ActivationForm form, size_t columns);
 
 // Floats from one row to the next in a buffer of plain f32 activations: a multiple of 16.
-constexpr size_t activation_stride(size_t columns) { return round_up<size_t>(columns, 16); }
+constexpr size_t activation_stride(size_t columns) {
+  return round_up<size_t>(columns, 16);
+}
 
 }  // namespace lockstep

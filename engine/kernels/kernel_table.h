@@ -47,9 +47,13 @@ struct MatmulArguments {
 enum class KvFormat : uint8_t { kF32, kF16, kBf16 };
 inline constexpr size_t kPageTokens = 64;
 
-constexpr size_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
+constexpr size_t kv_element_bytes(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : 2;
+}
 // Elements of one page's keys of one KV head: [head_dimension][kPageTokens] (token fastest).
-constexpr size_t key_block_elements(size_t head_dimension) { return head_dimension * kPageTokens; }
+constexpr size_t key_block_elements(size_t head_dimension) {
+  return head_dimension * kPageTokens;
+}
 // ... and of its values: [kPageTokens][head_dimension rounded up to 16].
 constexpr size_t value_block_elements(size_t head_dimension) {
   return kPageTokens * round_up<size_t>(head_dimension, 16);
@@ -61,17 +65,17 @@ constexpr size_t value_block_elements(size_t head_dimension) {
 // added token after token. What lies beyond `context` in the last page is never read into a result.
 struct AttentionArguments {
   KvFormat format = KvFormat::kF16;
-  size_t head_dimension = 0;       // any; at most kMaxHeadDimension
-  const std::byte* keys = nullptr;    // the block of page 0 of this layer and KV head
+  size_t head_dimension = 0;        // any; at most kMaxHeadDimension
+  const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head
   const std::byte* values = nullptr;
-  size_t page_stride_bytes = 0;       // from a page's block to the next page's, keys and values alike
-  const uint32_t* pages = nullptr;    // page numbers of the sequence, in order
-  size_t context = 0;                 // keys seen: the token's position + 1
-  const float* queries = nullptr;     // query_count rows of head_dimension floats; any alignment
-  size_t query_stride = 0;            // floats
-  size_t query_count = 0;             // at most kMaxQueryGroup
+  size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
+  const uint32_t* pages = nullptr;  // page numbers of the sequence, in order
+  size_t context = 0;               // keys seen: the token's position + 1
+  const float* queries = nullptr;   // query_count rows of head_dimension floats; any alignment
+  size_t query_stride = 0;          // floats
+  size_t query_count = 0;           // at most kMaxQueryGroup
   float scale = 0;
-  float* output = nullptr;            // as queries; any alignment
+  float* output = nullptr;  // as queries; any alignment
   size_t output_stride = 0;
 };
 inline constexpr size_t kMaxHeadDimension = 512;

@@ -11,24 +11,40 @@
 
 namespace lockstep {
 
+// A regular file that is not empty, open from here on and closed with this object: what is read is
+// of one file, whatever happens to its name.
 class FileReader {
  public:
+  // kInvalidInput for a path that is not a file with something in it, kMachineRefused for one that
+  // may not or cannot be read. Never waits for a FIFO's other end.
   static Result<FileReader> open(const std::filesystem::path& path);
 
   FileReader(FileReader&& other) noexcept;
   FileReader& operator=(FileReader&& other) noexcept;
   ~FileReader();
 
-  // Fills `bytes` from `offset` on. May be called from several threads. Fails with kInvalidInput
-  // when the file ends before, with kMachineRefused for an error of the system; both name the file
-  // and the offset.
+  const std::filesystem::path& path() const { return path_; }
+  uint64_t size_bytes() const { return size_bytes_; }
+  int64_t changed_ns() const { return changed_ns_; }  // since 1970, when it was opened
+
+  // Fills `bytes` from `offset` on. May be called from several threads. Fails with kMachineRefused,
+  // also when the file ends before: it was longer when it was opened. Names the file and the
+  // offset.
   Result<void> read(uint64_t offset, std::span<std::byte> bytes) const;
 
+  // Fails with kMachineRefused if the file was written to since it was opened.
+  Result<void> check_unchanged() const;
+
  private:
-  FileReader(std::filesystem::path path, int descriptor);
+  FileReader(std::filesystem::path path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+
+  Result<void> examine();
 
   std::filesystem::path path_;
   int descriptor_ = -1;
+  uint64_t size_bytes_ = 0;
+  int64_t changed_ns_ = 0;  // modification time when it was opened
 };
 
 }  // namespace lockstep

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "engine/base/checked_math.h"
+#include "engine/machine/control_group.h"
 
 namespace lockstep {
 namespace {
@@ -21,17 +21,6 @@ constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 // Left over for everything else; below it the kernel starts to kill.
 constexpr uint64_t kReserveBytes = 64U << 20U;
-
-uint64_t read_limit(const char* path) {
-  std::ifstream file(path);
-  std::string word;
-  if (!(file >> word) || word == "max") return kUnlimited;
-  try {
-    return std::stoull(word);
-  } catch (const std::exception&) {
-    return kUnlimited;
-  }
-}
 
 uint64_t memory_info_bytes(std::string_view key) {
   std::ifstream file("/proc/meminfo");
@@ -47,13 +36,8 @@ uint64_t memory_info_bytes(std::string_view key) {
 }  // namespace
 
 uint64_t available_memory_bytes() {
-  uint64_t available = memory_info_bytes("MemAvailable:");
-  const uint64_t limit = read_limit("/sys/fs/cgroup/memory.max");
-  if (limit != kUnlimited) {
-    const uint64_t used = read_limit("/sys/fs/cgroup/memory.current");
-    available = std::min(available, used == kUnlimited || used > limit ? 0 : limit - used);
-  }
-  return available;
+  const uint64_t available = memory_info_bytes("MemAvailable:");
+  return std::min(available, read_control_group_limits().memory_left_bytes.value_or(kUnlimited));
 }
 
 Result<NodeMemory> NodeMemory::allocate(size_t bytes, std::string_view what) {

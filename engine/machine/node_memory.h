@@ -32,7 +32,7 @@ class NodeMemory {
 };
 
 // What this process can still take: the least of the system's available memory and what its control
-// group leaves.
+// groups leave.
 uint64_t available_memory_bytes();
 
 }  // namespace lockstep

@@ -16,13 +16,23 @@ constexpr uint32_t kSpins = 1000;
 
 // Looking again makes no sense where another worker needs this processor to make progress.
 uint32_t spins_for(std::span<const int> cpus) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sched_getaffinity(0, sizeof allowed, &allowed);
   const std::set<int> distinct(cpus.begin(), cpus.end());
-  const bool oversubscribed = cpus.size() > static_cast<size_t>(CPU_COUNT(&allowed)) ||
+  const bool oversubscribed = cpus.size() > std::thread::hardware_concurrency() ||
                               (distinct.size() < cpus.size() && !distinct.contains(-1));
   return oversubscribed ? 0 : kSpins;
+}
+
+// Machines have more processors than a plain cpu_set_t can name. Returns an error number, or 0.
+int pin(pthread_t thread, int cpu) {
+  const int count = cpu + 1;
+  cpu_set_t* set = CPU_ALLOC(count);
+  if (set == nullptr) return ENOMEM;
+  const size_t bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, set);
+  CPU_SET_S(static_cast<size_t>(cpu), bytes, set);
+  const int failed = pthread_setaffinity_np(thread, bytes, set);
+  CPU_FREE(set);
+  return failed;
 }
 
 }  // namespace
@@ -30,6 +40,7 @@ uint32_t spins_for(std::span<const int> cpus) {
 Workers::Workers(size_t count, uint32_t spins) : spins_(spins), barrier_(count, spins) {}
 
 Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus) {
+  if (cpus.empty()) return machine_refused("there is no processor that this process may use");
   std::unique_ptr<Workers> workers(new Workers(cpus.size(), spins_for(cpus)));
   for (size_t worker = 0; worker < cpus.size(); ++worker) {
     try {
@@ -41,11 +52,7 @@ Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus) {
           worker, cpus.size(), error.what());
     }
     if (cpus[worker] < 0) continue;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(static_cast<size_t>(cpus[worker]), &set);
-    const int failed =
-        pthread_setaffinity_np(workers->threads_.back().native_handle(), sizeof set, &set);
+    const int failed = pin(workers->threads_.back().native_handle(), cpus[worker]);
     if (failed != 0) {
       return machine_refused("cannot pin worker {} to processor {}: {}", worker, cpus[worker],
                              std::strerror(failed));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/model/architectures/rows.h"
+#include "engine/model/in_quotes.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +28,7 @@ Result<void> check_all_used(const GgufFile& file, const Graph& graph) {
     return invalid_input(
         "tensor {} has no place in this architecture as it is known here: the file needs a newer "
         "version, or is not what general.architecture says",
-        tensor.name);
+        in_quotes(tensor.name));
   }
   return {};
 }
@@ -56,7 +57,8 @@ Result<Model> build_model(const GgufFile& file) {
     }
     known += (known.empty() ? "" : ", ") + std::string(architecture.name);
   }
-  return invalid_input("architecture \"{}\" is not known here; known are: {}", **name, known);
+  return invalid_input("architecture {} is not known here; known are: {}", in_quotes(**name),
+                       known);
 }
 
 }  // namespace lockstep

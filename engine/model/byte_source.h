@@ -3,14 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/base/result.h"
+#include "engine/machine/file_reader.h"
 
 namespace lockstep {
 
@@ -35,21 +34,18 @@ class ByteSource {
   uint64_t size_bytes_ = 0;
 };
 
-// A regular file, open for reading from here on and closed with this object.
+// A file; the reader is borrowed.
 class FileSource : public ByteSource {
  public:
-  // kInvalidInput for a path that is not a file with something in it, kMachineRefused for one that
-  // may not or cannot be read. Never waits for a FIFO's other end.
-  static Result<std::unique_ptr<FileSource>> open(const std::filesystem::path& path);
-  ~FileSource() override;
+  explicit FileSource(const FileReader& reader)
+      : ByteSource(reader.path().string(), reader.size_bytes()), reader_(reader) {}
 
-  Result<void> read(uint64_t offset, std::span<std::byte> bytes) const override;
+  Result<void> read(uint64_t offset, std::span<std::byte> bytes) const override {
+    return reader_.read(offset, bytes);
+  }
 
  private:
-  FileSource(std::string name, uint64_t size_bytes, int descriptor)
-      : ByteSource(std::move(name), size_bytes), descriptor_(descriptor) {}
-
-  int descriptor_ = -1;
+  const FileReader& reader_;
 };
 
 // Bytes that the caller keeps alive.

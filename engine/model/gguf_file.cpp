@@ -1,5 +1,6 @@
 #include "engine/model/gguf_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -98,9 +99,7 @@ uint64_t GgufTensor::rows() const {
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
   GgufFile file;
-  const auto source = FileSource::open(path);
-  if (!source) return std::unexpected(source.error());
-  Result<void> done = file.add_part(**source, path);
+  Result<void> done = file.add_file(path);
   if (done) done = file.add_remaining_parts(path);
   if (!done) return std::unexpected(done.error());
   return file;
@@ -111,6 +110,13 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string_v
   const Result<void> done = file.add_part(MemorySource(name, bytes), name);
   if (!done) return std::unexpected(done.error());
   return file;
+}
+
+Result<void> GgufFile::add_file(const std::filesystem::path& path) {
+  auto reader = FileReader::open(path);
+  if (!reader) return std::unexpected(reader.error());
+  readers_.push_back(std::move(*reader));
+  return add_part(FileSource(readers_.back()), path);
 }
 
 Result<void> GgufFile::add_part(const ByteSource& source, const std::filesystem::path& path) {
@@ -145,9 +151,10 @@ Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
   for (const auto* value : {&count, &number, &tensor_count}) {
     if (!*value) return std::unexpected(value->error());
   }
-  const uint64_t part_count = count->value_or(1);
+  // A set that was merged again has the count 0.
+  const uint64_t part_count = std::max<uint64_t>(count->value_or(1), 1);
   const uint64_t part_number = number->value_or(0);
-  if (part_count == 0 || part_count > kPartsMax || part_number >= part_count) {
+  if (part_count > kPartsMax || part_number >= part_count) {
     return invalid_input(
         "{}: metadata \"split.no\" {} and \"split.count\" {} do not name a part of a split set",
         first.string(), part_number, part_count);
@@ -168,10 +175,7 @@ Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
     }
     for (uint64_t part = 2; part <= part_count; ++part) {
       const std::filesystem::path path = part_path(*prefix, part, part_count);
-      const auto source = FileSource::open(path);
-      if (!source) return std::unexpected(source.error());
-      Result<void> added = add_part(**source, path);
-      if (!added) return added;
+      if (Result<void> added = add_file(path); !added) return added;
     }
   }
   if (*tensor_count && **tensor_count != tensors_.size()) {

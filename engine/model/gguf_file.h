@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/machine/file_reader.h"
 #include "engine/tensor/format.h"
 
 namespace lockstep {
@@ -49,6 +50,8 @@ class GgufFile {
 
   uint32_t version() const { return version_; }
   const std::vector<std::filesystem::path>& parts() const { return parts_; }
+  // The parts' files, open as long as this object; none after parse().
+  const std::vector<FileReader>& readers() const { return readers_; }
   uint64_t size_bytes() const { return size_bytes_; }  // of all parts
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
@@ -69,12 +72,14 @@ class GgufFile {
 
  private:
   // Joins one more part's header to what is there; its place among the parts is the next.
+  Result<void> add_file(const std::filesystem::path& path);
   Result<void> add_part(const ByteSource& source, const std::filesystem::path& path);
   Result<void> add_remaining_parts(const std::filesystem::path& first);
 
   uint32_t version_ = 0;
   uint64_t size_bytes_ = 0;
   std::vector<std::filesystem::path> parts_;
+  std::vector<FileReader> readers_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string, size_t, std::less<>> tensor_index_;
   std::map<std::string, GgufValue, std::less<>> metadata_;

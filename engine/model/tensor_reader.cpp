@@ -1,6 +1,6 @@
 #include "engine/model/tensor_reader.h"
 
-#include "engine/machine/file_reader.h"
+#include "engine/base/check.h"
 
 namespace lockstep {
 
@@ -11,13 +11,11 @@ Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& t
     return invalid_input("tensor {} has {} elements; at most {} were expected", tensor.name, count,
                          kMostElements);
   }
-  if (tensor.part >= file.parts().size()) {
-    return invalid_input("tensor {} is in part {}, which is no file", tensor.name, tensor.part);
-  }
-  auto reader = FileReader::open(file.parts()[tensor.part]);
-  if (!reader) return std::unexpected(reader.error());
+  CHECK(tensor.part < file.readers().size(), "tensor {} is in part {} of {} files", tensor.name,
+        tensor.part, file.readers().size());
   std::vector<std::byte> bytes(tensor.size_bytes);
-  if (auto read = reader->read(tensor.offset, bytes); !read) return std::unexpected(read.error());
+  const auto read = file.readers()[tensor.part].read(tensor.offset, bytes);
+  if (!read) return std::unexpected(read.error());
   std::vector<float> values(count);
   traits(tensor.format).dequantize(bytes.data(), count, values.data());
   return values;

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Reads and dequantizes a whole tensor. Fails with kInvalidInput for one of more than a million
-// elements, and where the file cannot be read.
+// Reads and dequantizes a whole tensor of an open file. Fails with kInvalidInput for one of more
+// than a million elements, with kMachineRefused where the file cannot be read.
 Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor);
 
 }  // namespace lockstep

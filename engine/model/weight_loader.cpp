@@ -41,10 +41,10 @@ std::vector<Stretch> cut_into_stretches(const GgufFile& file, const Graph& graph
 
 class Loader {
  public:
-  Loader(const Graph& graph, std::vector<FileReader> readers, std::vector<Stretch> stretches,
+  Loader(const Graph& graph, const std::vector<FileReader>& readers, std::vector<Stretch> stretches,
          std::atomic<uint64_t>& bytes_done)
       : graph_(graph),
-        readers_(std::move(readers)),
+        readers_(readers),
         stretches_(std::move(stretches)),
         bytes_done_(bytes_done) {}
 
@@ -100,7 +100,7 @@ class Loader {
   }
 
   const Graph& graph_;
-  std::vector<FileReader> readers_;  // by part
+  const std::vector<FileReader>& readers_;  // by part
   std::vector<Stretch> stretches_;
   std::atomic<uint64_t>& bytes_done_;
   std::atomic<size_t> next_ = 0;
@@ -122,15 +122,12 @@ uint64_t bytes_to_load(const GgufFile& file, const Graph& graph, const Plan& pla
 
 Result<void> load_weights(const GgufFile& file, const Graph& graph, const Plan& plan,
                           Workers& workers, std::atomic<uint64_t>& bytes_done) {
-  std::vector<FileReader> readers;
-  for (const auto& part : file.parts()) {
-    auto reader = FileReader::open(part);
-    if (!reader) return std::unexpected(reader.error());
-    readers.push_back(std::move(*reader));
-  }
-  Loader loader(graph, std::move(readers), cut_into_stretches(file, graph, plan), bytes_done);
+  Loader loader(graph, file.readers(), cut_into_stretches(file, graph, plan), bytes_done);
   workers.run([&](size_t) { loader.work(); });
   if (loader.error()) return std::unexpected(*loader.error());
+  for (const FileReader& reader : file.readers()) {
+    if (auto unchanged = reader.check_unchanged(); !unchanged) return unchanged;
+  }
   return {};
 }
 

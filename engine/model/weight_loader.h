@@ -16,7 +16,8 @@ namespace lockstep {
 uint64_t bytes_to_load(const GgufFile& file, const Graph& graph, const Plan& plan);
 
 // Fills the plan's weight slices. `bytes_done` grows while it runs. Fails with the first error met:
-// the file's name, the offset and the reason; what was loaded is then of no use.
+// the file's name, the offset and the reason; also when a file was written to meanwhile. What was
+// loaded is then of no use.
 Result<void> load_weights(const GgufFile& file, const Graph& graph, const Plan& plan,
                           Workers& workers, std::atomic<uint64_t>& bytes_done);
 

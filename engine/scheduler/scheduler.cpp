@@ -58,6 +58,22 @@ void Scheduler::add_chunk(SequenceId id, Sequence& sequence, size_t count) {
                               .sample = sequence.computed + count == sequence.known});
 }
 
+// Rows of logits that the next `count` tokens of a prompt ask for.
+size_t Scheduler::rows_of(const Sequence& sequence, size_t count) {
+  if (sequence.all_logits) return count;
+  return sequence.computed + count == sequence.known ? 1 : 0;
+}
+
+// How many tokens of a prompt fit into what is left of a pass. Without a row for its last token a
+// prompt stops short of it; one that wants all its logits leaves half of the rows to others.
+size_t Scheduler::prompt_chunk(const Sequence& sequence, size_t tokens_left,
+                               size_t rows_left) const {
+  const size_t count = std::min(sequence.known - sequence.computed, tokens_left);
+  if (!sequence.all_logits) return rows_of(sequence, count) <= rows_left ? count : count - 1;
+  const size_t share = (limits_.logit_rows + 1) / 2;
+  return std::min({count, rows_left, share});
+}
+
 const Schedule& Scheduler::next_batch() {
   CHECK(!pass_open_, "the last pass has not been computed");
   admit();
@@ -78,12 +94,12 @@ const Schedule& Scheduler::next_batch() {
   for (const SequenceId id : running_) {
     Sequence& sequence = sequences_.at(id);
     if (sequence.generates()) continue;
-    size_t count = std::min(sequence.known - sequence.computed, tokens_left);
-    if (sequence.all_logits) count = std::min(count, rows_left);
-    if (count == 0 || rows_left == 0) break;
+    const size_t count = prompt_chunk(sequence, tokens_left, rows_left);
+    if (count == 0) continue;
+    const size_t rows = rows_of(sequence, count);
     add_chunk(id, sequence, count);
     tokens_left -= count;
-    rows_left -= sequence.all_logits ? count : 1;
+    rows_left -= rows;
   }
   pass_open_ = !schedule_.chunks.empty();
   return schedule_;

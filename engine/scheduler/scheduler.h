@@ -52,7 +52,7 @@ class Scheduler {
 
   // Queues a sequence: `prompt_tokens` (at least 1) are known, `most_tokens` (at least as many) can
   // ever be computed; pages_for(most_tokens) must not exceed the pool. `all_logits`: the logits of
-  // every prompt token are wanted, so its chunks are at most logit_rows long.
+  // every prompt token are wanted, so its chunks are at most half of logit_rows long.
   SequenceId add(size_t prompt_tokens, size_t most_tokens, bool all_logits);
 
   // The next pass; empty when nothing can run. Until computed() is called with it, no other.
@@ -85,6 +85,8 @@ class Scheduler {
   };
 
   void admit();
+  static size_t rows_of(const Sequence& sequence, size_t count);
+  size_t prompt_chunk(const Sequence& sequence, size_t tokens_left, size_t rows_left) const;
   void add_chunk(SequenceId id, Sequence& sequence, size_t count);
 
   SchedulerLimits limits_;

@@ -1,24 +1,24 @@
 // A model's chat template: Jinja2 as the transformers library runs it (sandboxed, with trim_blocks
-// and lstrip_blocks), rendered by an interpreter of ours under budgets. It reads no file, reaches no
-// attribute of the program and calls nothing but the filters, tests and methods listed in its table.
+// and lstrip_blocks), rendered by an interpreter of ours under budgets. It reads no file, reaches
+// no attribute of the program and calls nothing but the filters, tests and methods listed in its
+// table.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 #include "engine/base/result.h"
 
 namespace lockstep {
 
 struct TemplateLimits {
-  uint32_t depth = 64;                // nesting of expressions, blocks, macros and values
-  uint64_t steps = 2'000'000;         // evaluated nodes
-  uint64_t output_bytes = 4U << 20U;  // rendered text
-  uint64_t memory_bytes = 64U << 20U; // strings and lists alive in a rendering
+  uint32_t depth = 64;                 // nesting of expressions, blocks, macros and values
+  uint64_t steps = 2'000'000;          // evaluated nodes
+  uint64_t output_bytes = 4U << 20U;   // rendered text
+  uint64_t memory_bytes = 64U << 20U;  // strings and lists alive in a rendering
 };
 
 class ChatTemplate {

@@ -30,7 +30,7 @@ enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
 };
 
 // What a GGUF file says of its tokenizer, under the keys tokenizer.ggml.*. Untrusted: make()
-// checks it. The text layer knows no files; the model layer fills this in.
+// checks it. gguf_tokenizer_data.h reads it from a file.
 struct TokenizerData {
   std::string model;                // "llama" or "gpt2"
   std::string pre;                  // name of the pre-tokenizer; empty if the file has none

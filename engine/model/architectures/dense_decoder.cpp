@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
+#include "engine/model/in_quotes.h"
 #include "engine/model/tensor_reader.h"
 
 namespace lockstep {
@@ -109,8 +110,8 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture) 
   if (auto result = keys.result(); !result) return std::unexpected(result.error());
 
   if (!scaling.empty() && scaling != "none" && scaling != "linear") {
-    return invalid_input("{}.rope.scaling.type is \"{}\"; known are none and linear", architecture,
-                         scaling);
+    return invalid_input("{}.rope.scaling.type is {}; known are none and linear", architecture,
+                         in_quotes(scaling));
   }
   if (scaling == "none") shape.rotary_factor = 1;
   if (shape.heads % shape.kv_heads != 0 || shape.heads / shape.kv_heads > kMaxQueryGroup) {

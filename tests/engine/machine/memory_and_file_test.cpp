@@ -46,8 +46,13 @@ TEST(FileReader, reads_whole_stretches_and_names_where_a_file_was_cut) {
   EXPECT_EQ(bytes[3], std::byte{'6'});
   const auto beyond = reader->read(8, bytes);
   ASSERT_FALSE(beyond.has_value());
-  EXPECT_EQ(beyond.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_EQ(beyond.error().kind, ErrorKind::kMachineRefused);
   EXPECT_NE(beyond.error().message.find("byte 10"), std::string::npos) << beyond.error().message;
+  EXPECT_TRUE(reader->check_unchanged().has_value());
+  std::ofstream(path, std::ios::app) << "more";
+  const auto unchanged = reader->check_unchanged();
+  ASSERT_FALSE(unchanged.has_value());
+  EXPECT_NE(unchanged.error().message.find(path.string()), std::string::npos);
   std::filesystem::remove(path);
 }
 

@@ -80,10 +80,14 @@ TEST(Scheduler, a_sequence_waits_for_pages_and_nobody_overtakes_it) {
   EXPECT_EQ(schedule.chunks[1].sequence, small);
 }
 
-TEST(Scheduler, wanted_prompt_logits_bound_the_chunk) {
+TEST(Scheduler, wanted_prompt_logits_bound_the_chunk_and_leave_room_for_others) {
   Scheduler scheduler(small_limits());
   scheduler.add(12, 12, true);
-  EXPECT_EQ(scheduler.next_batch().chunks[0].count, 5U);
+  scheduler.add(9, 9, false);
+  const Schedule& schedule = scheduler.next_batch();
+  ASSERT_EQ(schedule.chunks.size(), 2U);
+  EXPECT_EQ(schedule.chunks[0].count, 3U);
+  EXPECT_EQ(schedule.chunks[1].count, 9U);
 }
 
 // One random life of the scheduler; every rule is checked after every pass.
@@ -165,7 +169,7 @@ class Simulation {
                 chunk.begin + chunk.count);
       life.computed += chunk.count;
       tokens += chunk.count;
-      rows += life.all_logits && chunk.begin < life.prompt ? chunk.count : 1;
+      rows += life.all_logits && chunk.begin < life.prompt ? chunk.count : chunk.sample ? 1 : 0;
     }
     EXPECT_LE(tokens, limits_.batch_tokens);
     EXPECT_LE(rows, limits_.logit_rows);
