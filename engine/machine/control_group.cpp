@@ -1,10 +1,13 @@
 #include "engine/machine/control_group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -26,10 +29,11 @@ std::optional<std::string> group_path(const path& root, const std::string& contr
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool wanted = controller.empty()
-                            ? controllers == ",,"
-                            : controllers.find("," + controller + ",") != std::string::npos;
+    const std::string controllers =
+        fmt::format(",{},", std::string_view(line).substr(first + 1, second - first - 1));
+    const bool wanted =
+        controller.empty() ? controllers == ",,"
+                           : controllers.find(fmt::format(",{},", controller)) != std::string::npos;
     if (wanted) return line.substr(second + 1);
   }
   return std::nullopt;
