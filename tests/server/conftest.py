@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"))
 PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
 # Nothing here waits so long unless something hangs.
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 def clean_environment(**more):
@@ -189,11 +189,12 @@ def chat_daemon():
 
 @pytest.fixture
 def start(model_path):
-    """Starts daemons of a test's own; ends what is left of them."""
+    """Starts daemons of a test's own; ends what is left of them. One worker each: the model is tiny,
+    and other tests want the machine as well."""
     running = []
 
     def start_one(*options, model=model_path, **more):
-        running.append(Daemon(model, *options, **more))
+        running.append(Daemon(model, "--workers", "1", *options, **more))
         return running[-1]
 
     yield start_one

@@ -34,7 +34,7 @@ def open_stream(daemon, **fields):
 
 
 def test_sigterm_lets_running_requests_finish(start):
-    daemon = start("--served-model-name", "m", "--drain-seconds", "100").wait_until_ready()
+    daemon = start("--served-model-name", "m", "--drain-seconds", "80000").wait_until_ready()
     _, first, rest = open_stream(daemon)
     daemon.process.send_signal(signal.SIGTERM)
     events = parse_events(first + b"".join(rest))
@@ -73,8 +73,8 @@ def test_an_idle_daemon_ends_with_0(start, number):
 
 
 def test_no_connection_is_accepted_while_draining(start):
-    daemon = start("--served-model-name", "m", "--drain-seconds", "100").wait_until_ready()
-    _, first, rest = open_stream(daemon, n=8)
+    daemon = start("--served-model-name", "m", "--drain-seconds", "80000").wait_until_ready()
+    _, first, rest = open_stream(daemon, max_tokens=100)
     daemon.process.send_signal(signal.SIGTERM)
     daemon.wait_for_line("stopping: running requests")
 
