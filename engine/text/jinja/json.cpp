@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/merge_sort.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
 #include "engine/text/utf8.h"
@@ -187,7 +188,7 @@ class JsonWriter {
     std::vector<const DictData::Entry*> entries;
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::ranges::stable_sort(entries, [&](const auto* left, const auto* right) {
+      merge_sort(entries, [&](const auto* left, const auto* right) {
         return less(heap_, left->first, right->first);
       });
     }

@@ -30,11 +30,11 @@ Value format_time(Heap& heap, const Clock& clock, const Arguments& arguments) {
   }
   const std::string& pattern = arguments.positional[0].text();
   const LocalTime now = clock();
-  std::string text;
+  TextBuilder text(heap);
   for (size_t index = 0; index < pattern.size(); ++index) {
     heap.step();
     if (pattern[index] != '%' || index + 1 == pattern.size()) {
-      text += pattern[index];
+      text.append(1, pattern[index]);
       continue;
     }
     size_t end = index + 2;  // flags, a width and a modifier may stand before the letter
@@ -43,17 +43,18 @@ Value format_time(Heap& heap, const Clock& clock, const Arguments& arguments) {
     const std::string directive = pattern.substr(index, end - index);
     index = end - 1;
     if (directive == "%f") {
-      text += fmt::format("{:06}", now.microseconds);
+      text.append(fmt::format("{:06}", now.microseconds));
     } else if (directive != "%z" && directive != "%Z") {
       std::array<char, 256> buffer;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-      text.append(buffer.data(),
-                  std::strftime(buffer.data(), buffer.size(), directive.c_str(), &now.calendar));
+      const size_t written =
+          std::strftime(buffer.data(), buffer.size(), directive.c_str(), &now.calendar);
+      text.append({buffer.data(), written});
 #pragma GCC diagnostic pop
     }
   }
-  return make_string(heap, std::move(text));
+  return make_string(heap, text.finish());
 }
 
 // The outermost variables: what the caller gives stands before what the interpreter brings. Only

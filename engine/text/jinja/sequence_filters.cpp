@@ -3,6 +3,7 @@
 #include "engine/text/jinja/attribute_path.h"
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/iterate.h"
+#include "engine/text/jinja/merge_sort.h"
 #include "engine/text/jinja/natives.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
@@ -103,7 +104,7 @@ void sort_keyed(Heap& heap, std::vector<Keyed>& rows, bool reverse) {
     }
     return false;
   };
-  std::ranges::stable_sort(rows, [&](const Keyed& left, const Keyed& right) {
+  merge_sort(rows, [&](const Keyed& left, const Keyed& right) {
     return reverse ? before(right, left) : before(left, right);
   });
 }
