@@ -2,6 +2,8 @@
 
 namespace lockstep {
 
-int exit_code(const Error& error) { return error.kind == ErrorKind::kInvalidInput ? 2 : 1; }
+int exit_code(const Error& error) {
+  return error.kind == ErrorKind::kInvalidInput ? 2 : 1;
+}
 
 }  // namespace lockstep

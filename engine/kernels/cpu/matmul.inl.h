@@ -26,6 +26,12 @@ namespace {
 constexpr size_t kStripBlocks = 16;
 // As many tokens keep their sums on the stack from strip to strip.
 constexpr size_t kChunkTokens = 128;
+static_assert(kChunkTokens % kTokenTile == 0);
+
+// How far ahead of a kernel's loads memory is asked for. 4 KiB measured best on Zen 4 (against 1, 2
+// and 8): with 8 tokens Q4_0 then streams at 9.3 instead of 6.2 GB/s, Q6_K at 9.3 instead of 4.2.
+constexpr size_t kPrefetchBytes = 4096;
+constexpr size_t kLineBytes = 64;
 
 inline float read_float(const std::byte* p) {
   float value = 0;
@@ -39,19 +45,22 @@ inline int32_t read_int(const std::byte* p) {
   return value;
 }
 
-// kTokens rows of activations.
+// kTokens rows of activations. Kernels exist for 1, 2, 4 ... tokens: a number between is padded
+// with copies whose results are dropped, which costs little beside reading the weights.
 template <size_t kTokens>
 struct Rows {
   const std::byte* row[kTokens];
   Q8Row layout;
 };
 
+// The rows of `count` tokens from `token` on; the places beyond `count` repeat the last one.
 template <size_t kTokens>
-inline Rows<kTokens> rows_from(const MatmulArguments& arguments, const Q8Row& layout,
-                               size_t token) {
+inline Rows<kTokens> rows_from(const MatmulArguments& arguments, const Q8Row& layout, size_t token,
+                               size_t count) {
   Rows<kTokens> rows;
   for (size_t t = 0; t < kTokens; ++t) {
-    rows.row[t] = arguments.input + (token + t) * arguments.input_stride_bytes;
+    const size_t index = token + (t < count ? t : count - 1);
+    rows.row[t] = arguments.input + index * arguments.input_stride_bytes;
   }
   rows.layout = layout;
   return rows;
@@ -148,15 +157,28 @@ inline void store_rows(const MatmulArguments& arguments, size_t panel, size_t to
   store_first(output, sum, count);
 }
 
-// kPanels panels side by side for kTokens tokens, each block multiplied as it is unpacked.
+// Asks for the bytes `distance` beyond a tile: block `index`'s share of them, so that requests are
+// spread over the tile's time. A prefetch beyond the matrix is harmless.
+template <typename Tile>
+[[gnu::always_inline]] inline void prefetch_share(const std::byte* tile, size_t distance,
+                                                  size_t index) {
+  constexpr size_t kShare = Tile::kTileBytes / (Tile::kSteps * Tile::kStepBlocks);
+  const std::byte* ahead = tile + distance + index * kShare;
+#pragma GCC unroll 16
+  for (size_t line = 0; line < kShare; line += kLineBytes) __builtin_prefetch(ahead + line);
+}
+
+// kPanels panels side by side for all tokens, at most kTokens, each block multiplied as it is
+// unpacked.
 template <typename Tile, size_t kPanels, size_t kTokens>
-inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layout, size_t panel,
-                            size_t token) {
+inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layout, size_t panel) {
   constexpr size_t kTileBlocks = Tile::kSteps * Tile::kStepBlocks;
+  // One token with little to unpack leaves the processor's own prefetching enough time.
+  constexpr bool kPrefetch = kTokens > 1 || kTileBlocks > 1;
   const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
   const size_t panel_stride = tile_count * Tile::kTileBytes;
   const std::byte* tiles = arguments.matrix.panels + panel * panel_stride;
-  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token);
+  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, 0, arguments.token_count);
   F32x16 sums[kPanels][kTokens];
   for (auto& panel_sums : sums) {
     for (F32x16& sum : panel_sums) sum = zero();
@@ -169,6 +191,9 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
       for (size_t p = 0; p < kPanels; ++p) {
         each_block<Tile>(tiles + p * panel_stride, scales[p], step,
                          [&] [[gnu::always_inline]] (const Block& block, size_t i) {
+                           if constexpr (kPrefetch) {
+                             prefetch_share<Tile>(tiles + p * panel_stride, kPrefetchBytes, i);
+                           }
                            multiply_block<Tile, kTokens>(block, rows, tile * kTileBlocks + i,
                                                          sums[p]);
                          });
@@ -178,30 +203,26 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
   }
   for (size_t p = 0; p < kPanels; ++p) {
     for (size_t t = 0; t < kTokens; ++t) {
-      store_rows(arguments, panel + p, token + t, sums[p][t]);
+      if (t < arguments.token_count) store_rows(arguments, panel + p, t, sums[p][t]);
     }
   }
 }
 
-// All panels for kTokens tokens.
+// All panels for all tokens, at most kTokens.
 template <typename Tile, size_t kTokens>
 inline void multiply_few(const MatmulArguments& arguments, const Q8Row& layout) {
+  if constexpr (kTokens > 1) {
+    if (arguments.token_count <= kTokens / 2) {
+      return multiply_few<Tile, kTokens / 2>(arguments, layout);
+    }
+  }
   constexpr size_t kPanels = kPanelTile * kTokens <= kTokenTile ? kPanelTile : 1;
   size_t panel = arguments.panel_begin;
   for (; panel + kPanels <= arguments.panel_end; panel += kPanels) {
-    multiply_panels<Tile, kPanels, kTokens>(arguments, layout, panel, 0);
+    multiply_panels<Tile, kPanels, kTokens>(arguments, layout, panel);
   }
   for (; panel < arguments.panel_end; ++panel) {
-    multiply_panels<Tile, 1, kTokens>(arguments, layout, panel, 0);
-  }
-}
-
-// multiply_few for a number of tokens known only at run time, at most kTokens.
-template <typename Tile, size_t kTokens>
-inline void multiply_up_to(const MatmulArguments& arguments, const Q8Row& layout) {
-  if constexpr (kTokens > 0) {
-    if (arguments.token_count == kTokens) return multiply_few<Tile, kTokens>(arguments, layout);
-    multiply_up_to<Tile, kTokens - 1>(arguments, layout);
+    multiply_panels<Tile, 1, kTokens>(arguments, layout, panel);
   }
 }
 
@@ -212,11 +233,16 @@ struct Strip {
   size_t count;
 };
 
-// sums[t] += strip, for kTokens tokens from `token` on.
+// sums[t] += strip, for `count` tokens from `token` on, at most kTokens. There are kTokens sums.
 template <typename Tile, size_t kTokens>
 inline void multiply_strip(const MatmulArguments& arguments, const Q8Row& layout,
-                           const Strip& strip, size_t token, F32x16* sums) {
-  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token);
+                           const Strip& strip, size_t token, size_t count, F32x16* sums) {
+  if constexpr (kTokens > 1) {
+    if (count <= kTokens / 2) {
+      return multiply_strip<Tile, kTokens / 2>(arguments, layout, strip, token, count, sums);
+    }
+  }
+  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token, count);
   F32x16 local[kTokens];
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) local[t] = sums[t];
@@ -225,18 +251,6 @@ inline void multiply_strip(const MatmulArguments& arguments, const Q8Row& layout
   }
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) sums[t] = local[t];
-}
-
-// multiply_strip for a number of tokens known only at run time, at most kTokens.
-template <typename Tile, size_t kTokens>
-inline void multiply_strip_up_to(const MatmulArguments& arguments, const Q8Row& layout,
-                                 const Strip& strip, size_t token, size_t count, F32x16* sums) {
-  if constexpr (kTokens > 0) {
-    if (count == kTokens) {
-      return multiply_strip<Tile, kTokens>(arguments, layout, strip, token, sums);
-    }
-    multiply_strip_up_to<Tile, kTokens - 1>(arguments, layout, strip, token, count, sums);
-  }
 }
 
 // One panel for `count` tokens from `token` on, at most kChunkTokens.
@@ -248,7 +262,7 @@ inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout
   const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
   const std::byte* tiles = arguments.matrix.panels + panel * tile_count * Tile::kTileBytes;
   F32x16 sums[kChunkTokens];
-  for (size_t t = 0; t < count; ++t) sums[t] = zero();
+  for (F32x16& sum : sums) sum = zero();
   Strip strip;
   for (size_t tile = 0; tile < tile_count; tile += kStripTiles) {
     const size_t end = tile + kStripTiles < tile_count ? tile + kStripTiles : tile_count;
@@ -261,16 +275,15 @@ inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout
       for (size_t step = 0; step < Tile::kSteps; ++step) {
         each_block<Tile>(packed, scales, step,
                          [&] [[gnu::always_inline]] (const Block& block, size_t index) {
+                           prefetch_share<Tile>(packed, kStripTiles * Tile::kTileBytes, index);
                            blocks[index] = block;
                          });
       }
     }
-    size_t done = 0;
-    for (; done + kTokenTile <= count; done += kTokenTile) {
-      multiply_strip<Tile, kTokenTile>(arguments, layout, strip, token + done, sums + done);
+    for (size_t done = 0; done < count; done += kTokenTile) {
+      multiply_strip<Tile, kTokenTile>(arguments, layout, strip, token + done, count - done,
+                                       sums + done);
     }
-    multiply_strip_up_to<Tile, kTokenTile - 1>(arguments, layout, strip, token + done, count - done,
-                                               sums + done);
   }
   for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
 }
@@ -279,7 +292,7 @@ template <typename Tile>
 void matmul_quantized(const MatmulArguments& arguments) {
   const Q8Row layout = q8_row(arguments.matrix.columns);
   if (arguments.token_count <= kTokenTile) {
-    return multiply_up_to<Tile, kTokenTile>(arguments, layout);
+    return multiply_few<Tile, kTokenTile>(arguments, layout);
   }
   for (size_t token = 0; token < arguments.token_count; token += kChunkTokens) {
     const size_t left = arguments.token_count - token;
