@@ -6,8 +6,7 @@ namespace lockstep {
 
 CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, std::optional<uint32_t> logprobs,
                                    size_t choices, std::vector<std::string> prompts, bool echo)
-    : tokenizer_(tokenizer),
-      logprobs_(logprobs),
+    : logprobs_(logprobs),
       choices_(choices),
       prompts_(std::move(prompts)),
       echo_(echo),

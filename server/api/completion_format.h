@@ -28,7 +28,6 @@ class CompletionFormat : public AnswerFormat {
     LegacyLogprobs logprobs;
   };
 
-  const Tokenizer& tokenizer_;
   std::optional<uint32_t> logprobs_;
   size_t choices_;
   std::vector<std::string> prompts_;
