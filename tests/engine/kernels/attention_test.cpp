@@ -263,5 +263,19 @@ TEST(Attention, shows_a_nan_of_a_query_to_that_query_alone) {
   }
 }
 
+TEST(Attention, shows_a_nan_of_a_key) {
+  for (const KernelTable* table : supported_tables()) {
+    for (const KvFormat format : kAllKvFormats) {
+      for (const size_t token : Sizes{0, 70, 199}) {
+        PagedSequence sequence(format, 64, 200, 1900);
+        sequence.set_key(token, 5, std::numeric_limits<float>::quiet_NaN());
+        for (const float value : attend(*table, sequence, random_floats(64, 2000), 1)) {
+          EXPECT_TRUE(std::isnan(value)) << table->name << " " << format_name(format);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

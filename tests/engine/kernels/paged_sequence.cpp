@@ -105,6 +105,11 @@ double PagedSequence::value(size_t token, size_t dimension) const {
   return values_[token * head_dimension_ + dimension];
 }
 
+void PagedSequence::set_key(size_t token, size_t dimension, float value) {
+  keys_[token * head_dimension_ + dimension] = stored_value(format_, value);
+  write_pages();
+}
+
 void PagedSequence::permute_pages(uint32_t seed) {
   std::iota(pages_.begin(), pages_.end(), 0U);
   std::shuffle(pages_.begin(), pages_.end(), std::mt19937(seed));

@@ -46,6 +46,8 @@ class PagedSequence {
   double key(size_t token, size_t dimension) const;
   double value(size_t token, size_t dimension) const;
 
+  void set_key(size_t token, size_t dimension, float value);
+
   // Replaces the order of the pages in memory.
   void permute_pages(uint32_t seed);
 
