@@ -361,6 +361,47 @@ TEST_P(QuantizedMatmul, is_exact_where_nothing_needs_rounding) {
   }
 }
 
+// The largest sums that the integers of a block can reach: weights all at one end of their range,
+// activations all at theirs. An overflow or a saturation would be off by far more than rounding.
+TEST_P(QuantizedMatmul, no_weights_and_activations_are_too_large_for_the_integer_sums) {
+  const size_t columns = traits(format()).block_elements;
+  for (const unsigned fill : {0xFFU, 0x00U, 0x7FU, 0x80U, 0x81U}) {
+    std::vector<std::byte> rows(kPanelRows * row_bytes(format(), columns),
+                                static_cast<std::byte>(fill));
+    set_halves(format(), 0.125F, rows);
+    const RandomMatrix matrix(format(), kPanelRows, columns, std::move(rows));
+    const std::vector<float> weights = matrix.dequantized(0);
+    // All at one end, all at the other, and a token of each sign in turn.
+    std::vector<float> values(3 * columns);
+    for (size_t k = 0; k < columns; ++k) {
+      values[k] = 127.0F;
+      values[columns + k] = -127.0F;
+      values[2 * columns + k] = k % 2 == 0 ? 127.0F : -127.0F;
+    }
+    const Activations activations(table(), format(), values, 3, columns);
+    AlignedBuffer output = untouched_output();
+    run(table(), {.matrix = matrix.packed(),
+                  .panel_end = 1,
+                  .input = activations.row(0),
+                  .input_stride_bytes = activations.stride_bytes(),
+                  .token_count = 3,
+                  .output = output.floats(),
+                  .output_stride = activation_stride(kRows)});
+    for (size_t token = 0; token < 3; ++token) {
+      double sum = 0;
+      for (size_t k = 0; k < columns; ++k) {
+        sum += static_cast<double>(weights[k]) * static_cast<double>(values[token * columns + k]);
+      }
+      // 21 roundings at most (see above) of terms of at most 2^17, 256 of them.
+      const double bound = 21 * std::ldexp(256.0, 17 - 24);
+      for (size_t row = 0; row < kPanelRows; ++row) {
+        ASSERT_NEAR(static_cast<double>(at(output, token, row)), sum, bound)
+            << "all bytes " << fill << ", token " << token << ", row " << row;
+      }
+    }
+  }
+}
+
 std::vector<Format> formats(bool quantized_only) {
   std::vector<Format> formats;
   for (const FormatTraits& format : all_formats()) {
