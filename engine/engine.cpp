@@ -202,8 +202,9 @@ Result<void> Engine::Parts::load() {
   weight_bytes = plan.weight_bytes;
   scratch_bytes = plan.scratch_bytes;
   kv_bytes = plan.kv.size_bytes();
-  bytes_total = bytes_to_load(file, model.graph, plan);
-  if (auto loaded = load_weights(file, model.graph, plan, rank->workers(), bytes_done); !loaded) {
+  const LoadTarget target{plan, rank->workers()};
+  bytes_total = bytes_to_load(file, model.graph, {&target, 1});
+  if (auto loaded = load_weights(file, model.graph, {&target, 1}, bytes_done); !loaded) {
     return loaded;
   }
   executor = std::make_unique<Executor>(*rank, *kernels);

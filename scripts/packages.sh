@@ -8,8 +8,10 @@ build_packages=(
   cmake
   libcli11-dev           # command line
   libfmt-dev             # text formatting (std::format is not in GCC 12)
+  libnuma-dev            # which memory a page lies in, and where it shall
   libpcre2-dev           # pre-tokenizer patterns
   libspdlog-dev          # log
+  liburing-dev           # direct reads of model files
   ninja-build
   nlohmann-json3-dev
   pkg-config

@@ -10,7 +10,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # Bottom up. A folder includes only from itself and from those before it.
-LAYERS = ["base", "machine", "tensor", "kernels", "graph", "model", "text", "runtime", "scheduler"]
+LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "graph", "model", "text", "runtime",
+          "scheduler"]
 SERVER_LAYERS = ["http", "json", "metrics", "api", "commands"]
 
 MOST_COLUMNS = 100

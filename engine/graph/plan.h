@@ -143,12 +143,16 @@ struct ActivateStep {
 using Step = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
                           PrepareHeadsStep, AttendStep, QuantizeStep, ActivateStep>;
 
-// Rows [row_begin, row_end) of a weight, held by this rank at `address`: packed panels for a
-// matrix, f32 for a vector.
+// Rows [row_begin, row_end) and of them columns [column_begin, column_end) of a weight, held by
+// this rank at `address`: packed panels for a matrix, f32 for a vector (row 0 to 1). Nothing is
+// held where either is empty. Columns begin and end at multiples of the format's block, or at the
+// end.
 struct WeightSlice {
   WeightId weight = kNone;
   size_t row_begin = 0;
   size_t row_end = 0;
+  size_t column_begin = 0;
+  size_t column_end = 0;
   std::byte* address = nullptr;
   size_t size_bytes = 0;
 };

@@ -112,6 +112,8 @@ void Planner::place_weights() {
     plan_.weights.push_back({.weight = id,
                              .row_begin = 0,
                              .row_end = weight.rows,
+                             .column_begin = 0,
+                             .column_end = weight.columns,
                              .address = reinterpret_cast<std::byte*>(arenas_.weights + offset),
                              .size_bytes = bytes});
     offset += round_up<size_t>(bytes, 64);

@@ -40,15 +40,15 @@ uint64_t available_memory_bytes() {
   return std::min(available, read_control_group_limits().memory_left_bytes.value_or(kUnlimited));
 }
 
-Result<NodeMemory> NodeMemory::allocate(size_t bytes, std::string_view what) {
+Result<NodeMemory> NodeMemory::allocate(const MemoryRequest& request) {
   NodeMemory memory;
-  if (bytes == 0) return memory;
-  const size_t size = round_up(bytes, kHugePageBytes);
+  if (request.bytes == 0) return memory;
+  const size_t size = round_up(request.bytes, kHugePageBytes);
   const auto refused = [&](std::string_view reason) {
     return machine_refused(
         "cannot take {} MiB of memory for {}: {}; {} MiB are available. Use a smaller model, "
         "--context or --sequences, or free memory",
-        size >> 20U, what, reason, available_memory_bytes() >> 20U);
+        size >> 20U, request.what, reason, available_memory_bytes() >> 20U);
   };
   // Overcommit lets a mapping succeed that would be killed when touched: ask first.
   if (size > available_memory_bytes() || available_memory_bytes() - size < kReserveBytes) {
@@ -75,11 +75,13 @@ Result<NodeMemory> NodeMemory::allocate(size_t bytes, std::string_view what) {
 
 NodeMemory::NodeMemory(NodeMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      page_kind_(other.page_kind_) {}
 
 NodeMemory& NodeMemory::operator=(NodeMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(page_kind_, other.page_kind_);
   return *this;
 }
 

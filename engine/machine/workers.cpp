@@ -39,9 +39,9 @@ int pin(pthread_t thread, int cpu) {
 
 Workers::Workers(size_t count, uint32_t spins) : spins_(spins), barrier_(count, spins) {}
 
-Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus) {
+Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool crowded) {
   if (cpus.empty()) return machine_refused("there is no processor that this process may use");
-  std::unique_ptr<Workers> workers(new Workers(cpus.size(), spins_for(cpus)));
+  std::unique_ptr<Workers> workers(new Workers(cpus.size(), crowded ? 0 : spins_for(cpus)));
   for (size_t worker = 0; worker < cpus.size(); ++worker) {
     try {
       workers->threads_.emplace_back([pool = workers.get(), worker] { pool->work(worker); });
@@ -67,9 +67,12 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Workers::run(const std::function<void(size_t)>& job) {
+void Workers::begin(const std::function<void(size_t)>& job) {
   job_ = &job;
   started_.set(++jobs_);
+}
+
+void Workers::finish() {
   done_.wait_for(jobs_, 0);
 }
 

@@ -20,7 +20,9 @@ class Workers {
  public:
   // One thread per entry of `cpus`, pinned to that processor; -1 leaves it unpinned. A processor
   // may occur more than once. Fails with kMachineRefused when a thread cannot be made or pinned.
-  static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus);
+  // `crowded`: other pools need the same processors, so that looking again and again would hold
+  // them up.
+  static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus, bool crowded = false);
 
   ~Workers();
   Workers(const Workers&) = delete;
@@ -30,7 +32,18 @@ class Workers {
 
   // Runs job(worker) on every worker and returns when all are done. One caller at a time. The job
   // must not throw.
-  void run(const std::function<void(size_t worker)>& job);
+  void run(const std::function<void(size_t worker)>& job) {
+    begin(job);
+    finish();
+  }
+
+  // run() in two calls, so that one caller can have several pools work at once. `job` must live
+  // until finish() has returned.
+  void begin(const std::function<void(size_t worker)>& job);
+  void finish();
+
+  // How often a waiting worker looks before it sleeps.
+  uint32_t spins() const { return spins_; }
 
   // For the job: where its workers meet.
   Barrier& barrier() { return barrier_; }
@@ -41,9 +54,9 @@ class Workers {
 
   uint32_t spins_;
   Barrier barrier_;
-  SignalLine started_;  // number of jobs begun; set by run(), waited for by the workers
+  SignalLine started_;  // number of jobs begun; set by begin(), waited for by the workers
   SignalLine done_;     // number of jobs ended; set by worker 0
-  uint32_t jobs_ = 0;   // run()'s count
+  uint32_t jobs_ = 0;   // begin()'s count
   const std::function<void(size_t)>* job_ = nullptr;  // null: end; published by started_
   std::vector<std::thread> threads_;
 };

@@ -111,20 +111,23 @@ class Loader {
 
 }  // namespace
 
-uint64_t bytes_to_load(const GgufFile& file, const Graph& graph, const Plan& plan) {
+uint64_t bytes_to_load(const GgufFile& file, const Graph& graph,
+                       std::span<const LoadTarget> ranks) {
   uint64_t bytes = 0;
-  for (const Stretch& stretch : cut_into_stretches(file, graph, plan)) {
+  for (const Stretch& stretch : cut_into_stretches(file, graph, ranks.front().plan)) {
     const Weight& weight = graph.weights()[stretch.slice->weight];
     bytes += (stretch.row_end - stretch.row_begin) * row_bytes(weight.format, weight.columns);
   }
   return bytes;
 }
 
-Result<void> load_weights(const GgufFile& file, const Graph& graph, const Plan& plan,
-                          Workers& workers, std::atomic<uint64_t>& bytes_done) {
-  Loader loader(graph, file.readers(), cut_into_stretches(file, graph, plan), bytes_done);
-  workers.run([&](size_t) { loader.work(); });
-  if (loader.error()) return std::unexpected(*loader.error());
+Result<void> load_weights(const GgufFile& file, const Graph& graph,
+                          std::span<const LoadTarget> ranks, std::atomic<uint64_t>& bytes_done) {
+  for (const LoadTarget& rank : ranks) {
+    Loader loader(graph, file.readers(), cut_into_stretches(file, graph, rank.plan), bytes_done);
+    rank.workers.run([&](size_t) { loader.work(); });
+    if (loader.error()) return std::unexpected(*loader.error());
+  }
   for (const FileReader& reader : file.readers()) {
     if (auto unchanged = reader.check_unchanged(); !unchanged) return unchanged;
   }

@@ -9,7 +9,7 @@ Result<std::unique_ptr<Rank>> Rank::make(const Graph& graph, const PlanOptions& 
   std::unique_ptr<Rank> rank(new Rank());
   const Plan sizes = make_plan(graph, options);
   const auto take = [](NodeMemory& arena, size_t bytes, std::string_view what) -> Result<void> {
-    auto memory = NodeMemory::allocate(bytes, what);
+    auto memory = NodeMemory::allocate({.bytes = bytes, .what = what});
     if (!memory) return std::unexpected(memory.error());
     arena = std::move(*memory);
     return {};

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 TEST(NodeMemory, is_zeroed_aligned_and_moves_its_ownership) {
-  auto memory = NodeMemory::allocate(5'000'000, "a test");
+  auto memory = NodeMemory::allocate({.bytes = 5'000'000, .what = "a test"});
   ASSERT_TRUE(memory.has_value()) << memory.error().message;
   EXPECT_GE(memory->size_bytes(), 5'000'000U);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->data()) % (2U << 20U), 0U);
@@ -27,7 +27,7 @@ TEST(NodeMemory, is_zeroed_aligned_and_moves_its_ownership) {
 }
 
 TEST(NodeMemory, more_than_there_is_gets_refused_with_the_numbers) {
-  const auto memory = NodeMemory::allocate(size_t{1} << 50U, "the weights");
+  const auto memory = NodeMemory::allocate({.bytes = size_t{1} << 50U, .what = "the weights"});
   ASSERT_FALSE(memory.has_value());
   EXPECT_EQ(memory.error().kind, ErrorKind::kMachineRefused);
   EXPECT_NE(memory.error().message.find("1073741824 MiB"), std::string::npos)

@@ -27,7 +27,8 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const std::vector<int> cpus(options.workers, -1);
   rank_ = value_or_throw(Rank::make(model_->graph, plan_options, cpus));
   std::atomic<uint64_t> bytes_done = 0;
-  value_or_throw(load_weights(file, model_->graph, rank_->plan(), rank_->workers(), bytes_done));
+  const LoadTarget target{rank_->plan(), rank_->workers()};
+  value_or_throw(load_weights(file, model_->graph, {&target, 1}, bytes_done));
   const KernelTable* kernels =
       options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
   executor_ = std::make_unique<Executor>(*rank_, *kernels);

@@ -1,0 +1,34 @@
+// Which ranks a machine gets: the node of each, the processors its workers run on, and the share of
+// the work it takes.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/machine/topology.h"
+
+namespace lockstep {
+
+struct RankPlace {
+  int node = -1;          // its memory; -1: the machine does not say
+  std::vector<int> cpus;  // one per worker; -1: the worker is not pinned
+  double share = 1;       // of the work, against the other ranks'
+};
+
+struct RankRequest {
+  size_t rank_count = 0;       // 0: one per node that has processors and memory
+  std::vector<double> shares;  // one per rank; none: as many as the rank has workers
+  size_t worker_count = 0;     // of each rank; 0: one per physical core
+  // Physical cores that no worker runs on; none: 1 on a machine of 8 cores or more, else 0.
+  std::optional<size_t> reserved_cores;
+  std::optional<double> cpu_limit;  // processors' worth of time that the control groups leave
+};
+
+// More ranks than nodes: nodes are divided, and shared where they have too few cores. Fewer: a rank
+// takes several nodes' processors and its memory lies on the first. Fails with kInvalidInput for a
+// request that contradicts itself, with kMachineRefused when there is no processor.
+Result<std::vector<RankPlace>> place_ranks(const Topology& topology, const RankRequest& request);
+
+}  // namespace lockstep
