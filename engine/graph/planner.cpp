@@ -72,19 +72,19 @@ class Planner {
   void emit_step(StepWork work, Meet meet = Meet::kRank);
 
   void emit(size_t node_index);
-  void emit_embed(const Node& node);
-  void emit_norm(const Node& node);
+  void emit_embed(const GraphNode& node);
+  void emit_norm(const GraphNode& node);
   void emit_matmuls(size_t node_index);
-  void add_part(const Node& node, MatmulStep& step, Meet& meet,
+  void add_part(const GraphNode& node, MatmulStep& step, Meet& meet,
                 std::vector<AllReduceStep>& reductions);
-  void add_to_residual(const Node& node, const Node& sum, MatmulPart& part, Meet& meet,
+  void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part, Meet& meet,
                        std::vector<AllReduceStep>& reductions);
-  void place_logits(const Node& node, MatmulPart& part);
-  void emit_attention(const Node& node);
-  PrepareHeadsStep prepare_heads(const Node& node);
+  void place_logits(const GraphNode& node, MatmulPart& part);
+  void emit_attention(const GraphNode& node);
+  PrepareHeadsStep prepare_heads(const GraphNode& node);
   void make_gathered_forms(ValueId value, Range own);
-  void emit_attend(const Node& node);
-  void emit_silu_multiply(const Node& node);
+  void emit_attend(const GraphNode& node);
+  void emit_silu_multiply(const GraphNode& node);
   void emit_rotary_table();
   std::optional<size_t> only_consumer(ValueId value) const;
 
@@ -111,7 +111,7 @@ class Planner {
 
 void Planner::count_uses() {
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {
-    const Node& node = graph_.nodes()[index];
+    const GraphNode& node = graph_.nodes()[index];
     for (const ValueId input : node.inputs) {
       consumers_[input].push_back(index);
       ++uses_[input];
@@ -211,7 +211,7 @@ void Planner::emit_rotary_table() {
       RotaryTableStep{&graph_.rotary_parameters().frequencies, at<float>(table), rotary_stride_});
 }
 
-void Planner::emit_embed(const Node& node) {
+void Planner::emit_embed(const GraphNode& node) {
   const Buffer& buffer =
       make_buffer(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
   emit_step(EmbedStep{.table = matrix(node.weight),
@@ -222,7 +222,7 @@ void Planner::emit_embed(const Node& node) {
             Meet::kAllRanks);
 }
 
-void Planner::emit_norm(const Node& node) {
+void Planner::emit_norm(const GraphNode& node) {
   const ValueId input = node.inputs[0];
   const size_t columns = graph_.columns(node.output);
   rows_[node.output] = rows_[input];
@@ -244,8 +244,8 @@ std::optional<size_t> Planner::only_consumer(ValueId value) const {
 }
 
 // The product and the addition that is its only use: into the other operand's rows.
-void Planner::add_to_residual(const Node& node, const Node& sum, MatmulPart& part, Meet& meet,
-                              std::vector<AllReduceStep>& reductions) {
+void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part,
+                              Meet& meet, std::vector<AllReduceStep>& reductions) {
   const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
   CHECK(buffer_[residual] != kNone && buffer_of(residual).references == 1,
         "the residual of value {} is still in use", node.output);
@@ -275,7 +275,7 @@ void Planner::add_to_residual(const Node& node, const Node& sum, MatmulPart& par
 }
 
 // Every rank writes its part of the logits where they are wanted: to rank 0.
-void Planner::place_logits(const Node& node, MatmulPart& part) {
+void Planner::place_logits(const GraphNode& node, MatmulPart& part) {
   plan_.vocabulary_size = graph_.columns(node.output);
   plan_.logits_stride = activation_stride(plan_.vocabulary_size);
   plan_.logits = reinterpret_cast<float*>(root_.logits);
@@ -286,7 +286,7 @@ void Planner::place_logits(const Node& node, MatmulPart& part) {
   part.output_stride = plan_.logits_stride;
 }
 
-void Planner::add_part(const Node& node, MatmulStep& step, Meet& meet,
+void Planner::add_part(const GraphNode& node, MatmulStep& step, Meet& meet,
                        std::vector<AllReduceStep>& reductions) {
   MatmulPart part;
   part.matrix = matrix(node.weight);
@@ -319,7 +319,7 @@ void Planner::emit_matmuls(size_t node_index) {
   std::vector<AllReduceStep> reductions;
   std::vector<ValueId> partials;
   for (const size_t index : consumers_[input]) {
-    const Node& node = graph_.nodes()[index];
+    const GraphNode& node = graph_.nodes()[index];
     if (node.operation != Operation::kMatmul) continue;
     add_part(node, step, meet, reductions);
     if (split_.values[node.output].kind == SplitKind::kPartial) partials.push_back(node.output);
@@ -331,7 +331,7 @@ void Planner::emit_matmuls(size_t node_index) {
   for (const AllReduceStep& reduction : reductions) emit_step(reduction, Meet::kAllRanks);
 }
 
-PrepareHeadsStep Planner::prepare_heads(const Node& node) {
+PrepareHeadsStep Planner::prepare_heads(const GraphNode& node) {
   const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
   const Buffer& queries = buffer_of(q);
   const Buffer& keys = buffer_of(k);
@@ -369,7 +369,7 @@ void Planner::make_gathered_forms(ValueId value, Range own) {
   add_q8(value, gathered ? Arena::kExchange : Arena::kScratch, gathered ? all.size() : own.size());
 }
 
-void Planner::emit_attend(const Node& node) {
+void Planner::emit_attend(const GraphNode& node) {
   const Buffer queries = buffer_of(node.inputs[0]);
   const Buffer keys = buffer_of(node.inputs[1]);
   const size_t dimension = node.head_dimension;
@@ -404,13 +404,13 @@ void Planner::emit_attend(const Node& node) {
             meet);
 }
 
-void Planner::emit_attention(const Node& node) {
+void Planner::emit_attention(const GraphNode& node) {
   emit_step(prepare_heads(node));
   emit_attend(node);
   for (const ValueId input : node.inputs) consume(input);
 }
 
-void Planner::emit_silu_multiply(const Node& node) {
+void Planner::emit_silu_multiply(const GraphNode& node) {
   const auto [gate, up] = std::array{node.inputs[0], node.inputs[1]};
   const Range own = own_columns(node.output);
   const bool gathered = split_.values[node.output].gathered;
@@ -436,7 +436,7 @@ void Planner::emit_silu_multiply(const Node& node) {
 }
 
 void Planner::emit(size_t node_index) {
-  const Node& node = graph_.nodes()[node_index];
+  const GraphNode& node = graph_.nodes()[node_index];
   switch (node.operation) {
     case Operation::kEmbed:
       return emit_embed(node);

@@ -53,17 +53,17 @@ class Splitter {
   };
 
   void find_consumers();
-  const Node* consumer(ValueId value) const;
-  Role role_of(const Node& product) const;
+  const GraphNode* consumer(ValueId value) const;
+  Role role_of(const GraphNode& product) const;
   // The quantization blocks in which products consume the value; 1 where they take f32.
   size_t input_block(ValueId value) const;
 
-  void split_product(const Node& node);
-  void split_by_rows(const Node& node, std::vector<Range> ranges, bool gathered);
-  void split_by_columns(const Node& node);
-  Heads cut_heads(const Node& attention) const;
-  const Node& attention_of(const Node& product) const;
-  void split_node(const Node& node);
+  void split_product(const GraphNode& node);
+  void split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered);
+  void split_by_columns(const GraphNode& node);
+  Heads cut_heads(const GraphNode& attention) const;
+  const GraphNode& attention_of(const GraphNode& product) const;
+  void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
   Result<void> check_columns() const;
@@ -81,17 +81,17 @@ void Splitter::find_consumers() {
   }
 }
 
-const Node* Splitter::consumer(ValueId value) const {
+const GraphNode* Splitter::consumer(ValueId value) const {
   if (consumers_[value].empty()) return nullptr;
   return &graph_.nodes()[consumers_[value].front()];
 }
 
 // Follows what happens to a product's output up to where it ends in something else.
-Splitter::Role Splitter::role_of(const Node& product) const {
+Splitter::Role Splitter::role_of(const GraphNode& product) const {
   ValueId value = product.output;
   while (true) {
     if (value == graph_.logits()) return Role::kLogits;
-    const Node* next = consumer(value);
+    const GraphNode* next = consumer(value);
     CHECK(next != nullptr, "value {} is computed and never used", value);
     switch (next->operation) {
       case Operation::kHeadNorm:
@@ -108,8 +108,8 @@ Splitter::Role Splitter::role_of(const Node& product) const {
   }
 }
 
-const Node& Splitter::attention_of(const Node& product) const {
-  const Node* next = consumer(product.output);
+const GraphNode& Splitter::attention_of(const GraphNode& product) const {
+  const GraphNode* next = consumer(product.output);
   while (next->operation != Operation::kAttention) next = consumer(next->output);
   return *next;
 }
@@ -117,7 +117,7 @@ const Node& Splitter::attention_of(const Node& product) const {
 size_t Splitter::input_block(ValueId value) const {
   size_t block = 1;
   for (const size_t index : consumers_[value]) {
-    const Node& node = graph_.nodes()[index];
+    const GraphNode& node = graph_.nodes()[index];
     if (node.operation != Operation::kMatmul) continue;
     const Format format = graph_.weights()[node.weight].format;
     if (split_.strategy == Strategy::kReduce) {
@@ -128,7 +128,7 @@ size_t Splitter::input_block(ValueId value) const {
   return block;
 }
 
-Splitter::Heads Splitter::cut_heads(const Node& attention) const {
+Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   const size_t group = attention.head_count / attention.kv_head_count;
   const size_t block = input_block(attention.output);
   // The fewest heads whose outputs are whole blocks.
@@ -148,13 +148,13 @@ ValueSplit Splitter::sliced(std::vector<Range> columns, bool gathered) const {
   return {SplitKind::kSliced, std::move(columns), gathered};
 }
 
-void Splitter::split_by_rows(const Node& node, std::vector<Range> ranges, bool gathered) {
+void Splitter::split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered) {
   if (node.bias != kNone) split_.weights[node.bias] = {SplitKind::kSliced, true, ranges};
   split_.weights[node.weight] = {SplitKind::kSliced, false, ranges};
   split_.values[node.output] = sliced(std::move(ranges), gathered);
 }
 
-void Splitter::split_by_columns(const Node& node) {
+void Splitter::split_by_columns(const GraphNode& node) {
   const std::vector<Range>& ranges = split_.values[node.inputs[0]].columns;
   split_.weights[node.weight] = {SplitKind::kSliced, true, ranges};
   if (node.bias != kNone) {
@@ -165,18 +165,18 @@ void Splitter::split_by_columns(const Node& node) {
   split_.values[node.output] = {SplitKind::kPartial, {}, false};
 }
 
-void Splitter::split_product(const Node& node) {
+void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
   if (input.kind == SplitKind::kSliced && !input.gathered) return split_by_columns(node);
   const size_t rows = graph_.weights()[node.weight].rows;
   switch (role_of(node)) {
     case Role::kQueries: {
-      const Node& attention = attention_of(node);
+      const GraphNode& attention = attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).queries, attention.head_dimension),
                            false);
     }
     case Role::kKeys: {
-      const Node& attention = attention_of(node);
+      const GraphNode& attention = attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
     }
     case Role::kActivation: {
@@ -191,7 +191,7 @@ void Splitter::split_product(const Node& node) {
   }
 }
 
-void Splitter::split_node(const Node& node) {
+void Splitter::split_node(const GraphNode& node) {
   const bool gather = split_.strategy == Strategy::kGather;
   switch (node.operation) {
     case Operation::kEmbed: {
@@ -256,7 +256,7 @@ Result<void> Splitter::check_ranks() const {
 
 Result<Split> Splitter::make() {
   find_consumers();
-  for (const Node& node : graph_.nodes()) split_node(node);
+  for (const GraphNode& node : graph_.nodes()) split_node(node);
   if (auto checked = check_columns(); !checked) return std::unexpected(checked.error());
   if (auto checked = check_ranks(); !checked) return std::unexpected(checked.error());
   return std::move(split_);

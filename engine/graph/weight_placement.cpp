@@ -49,7 +49,7 @@ KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat 
   kv.format = format;
   kv.page_count = page_count;
   kv.base = reinterpret_cast<std::byte*>(base);
-  for (const Node& node : graph.nodes()) {
+  for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     const size_t heads = split.values[node.inputs[1]].columns[rank].size() / node.head_dimension;
     CHECK(kv.layer_count == 0 || kv.head_count == heads,

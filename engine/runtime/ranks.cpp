@@ -23,16 +23,32 @@ bool is_crowded(std::span<const RankPlace> places) {
   return shared || worker_count > std::thread::hardware_concurrency();
 }
 
+}  // namespace
+
+Result<void> Ranks::start(std::span<const RankPlace> places) {
+  const bool crowded = places.size() > 1 && is_crowded(places);
+  for (const RankPlace& place : places) {
+    auto started = Rank::start(place, crowded);
+    if (!started) return std::unexpected(started.error());
+    ranks_.push_back(std::move(*started));
+  }
+  if (places.size() == 1) return {};
+  links_ = std::make_unique<RankLinks>(places.size(), ranks_.front()->workers().spins());
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    ranks_[rank]->workers().barrier().join(*links_, rank);
+  }
+  return {};
+}
+
 // Every rank at the same time: clearing a node's memory is the work of that node.
-Result<void> allocate_all(std::span<const std::unique_ptr<Rank>> ranks,
-                          std::span<const Plan> sizes) {
-  std::vector<Result<void>> results(ranks.size());
+Result<void> Ranks::allocate(std::span<const Plan> sizes) {
+  std::vector<Result<void>> results(ranks_.size());
   {
     std::vector<std::jthread> threads;
-    for (size_t rank = 1; rank < ranks.size(); ++rank) {
-      threads.emplace_back([&, rank] { results[rank] = ranks[rank]->allocate(sizes[rank]); });
+    for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+      threads.emplace_back([&, rank] { results[rank] = ranks_[rank]->allocate(sizes[rank]); });
     }
-    results[0] = ranks[0]->allocate(sizes[0]);
+    results[0] = ranks_[0]->allocate(sizes[0]);
   }
   for (Result<void>& result : results) {
     if (!result) return std::move(result);
@@ -40,37 +56,34 @@ Result<void> allocate_all(std::span<const std::unique_ptr<Rank>> ranks,
   return {};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& split,
                                            const PlanOptions& options,
                                            std::span<const RankPlace> places) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
   std::unique_ptr<Ranks> made(new Ranks());
-  const bool crowded = places.size() > 1 && is_crowded(places);
+  if (auto started = made->start(places); !started) return std::unexpected(started.error());
   std::vector<Plan> sizes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    auto started = Rank::start(places[rank], crowded);
-    if (!started) return std::unexpected(started.error());
-    made->ranks_.push_back(std::move(*started));
     sizes.push_back(make_plan(graph, split, rank, options));
   }
-  if (auto taken = allocate_all(made->ranks_, sizes); !taken) {
-    return std::unexpected(taken.error());
-  }
+  if (auto taken = made->allocate(sizes); !taken) return std::unexpected(taken.error());
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
   for (size_t rank = 0; rank < places.size(); ++rank) {
     made->ranks_[rank]->set_plan(make_plan(graph, split, rank, options, arenas));
   }
-  if (places.size() > 1) {
-    made->links_ =
-        std::make_unique<RankLinks>(places.size(), made->ranks_.front()->workers().spins());
-    for (size_t rank = 0; rank < places.size(); ++rank) {
-      made->ranks_[rank]->workers().barrier().join(*made->links_, rank);
-    }
-  }
+  return made;
+}
+
+Result<std::unique_ptr<Ranks>> Ranks::make_bare(std::span<const RankPlace> places,
+                                                size_t exchange_bytes) {
+  std::unique_ptr<Ranks> made(new Ranks());
+  if (auto started = made->start(places); !started) return std::unexpected(started.error());
+  Plan size;
+  size.exchange_bytes = exchange_bytes;
+  const std::vector<Plan> sizes(places.size(), size);
+  if (auto taken = made->allocate(sizes); !taken) return std::unexpected(taken.error());
   return made;
 }
 

@@ -20,6 +20,10 @@ class Ranks {
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places);
 
+  // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
+  static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,
+                                                  size_t exchange_bytes);
+
   size_t count() const { return ranks_.size(); }
   Rank& operator[](size_t rank) { return *ranks_[rank]; }
   const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
@@ -27,6 +31,9 @@ class Ranks {
 
  private:
   Ranks() = default;
+
+  Result<void> start(std::span<const RankPlace> places);
+  Result<void> allocate(std::span<const Plan> sizes);
 
   std::unique_ptr<RankLinks> links_;  // none for one rank
   std::vector<std::unique_ptr<Rank>> ranks_;
