@@ -205,7 +205,7 @@ Result<void> Engine::Parts::load() {
   const LoadTarget target{plan, rank->workers()};
   bytes_total = bytes_to_load(file, model.graph, {&target, 1});
   if (auto loaded = load_weights(file, model.graph, {&target, 1}, bytes_done); !loaded) {
-    return loaded;
+    return std::unexpected(loaded.error());
   }
   executor = std::make_unique<Executor>(*rank, *kernels);
   SchedulerLimits limits;
