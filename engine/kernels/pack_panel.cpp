@@ -125,16 +125,34 @@ void pack_four_bytes(const std::byte* rows, size_t stride, size_t units, size_t 
   }
 }
 
+__m128i gather_two_bytes(const std::byte* rows, size_t stride) {
+  __m128i unit = _mm_setzero_si128();
+  const auto value = [&](size_t row) {
+    int16_t bytes = 0;
+    std::memcpy(&bytes, rows + row * stride, sizeof bytes);
+    return bytes;
+  };
+  unit = _mm_insert_epi16(unit, value(0), 0);
+  unit = _mm_insert_epi16(unit, value(1), 1);
+  unit = _mm_insert_epi16(unit, value(2), 2);
+  unit = _mm_insert_epi16(unit, value(3), 3);
+  unit = _mm_insert_epi16(unit, value(4), 4);
+  unit = _mm_insert_epi16(unit, value(5), 5);
+  unit = _mm_insert_epi16(unit, value(6), 6);
+  return _mm_insert_epi16(unit, value(7), 7);
+}
+
 void pack_two_bytes(const std::byte* rows, size_t stride, size_t units, std::byte* tile) {
   for (size_t line = 0; line < units; line += kLineUnits2) {
     const size_t end = std::min(units, line + kLineUnits2);
     for (size_t row = 0; row < kPanelRows; row += 8) {
+      const std::byte* eight = rows + row * stride;
       size_t unit = line;
       for (; unit + 8 <= end; unit += 8) {
-        transpose_8_by_8(rows + row * stride + unit * 2, stride, tile + unit * 32 + row * 2);
+        transpose_8_by_8(eight + unit * 2, stride, tile + unit * 32 + row * 2);
       }
-      for (size_t one = row; unit < end && one < row + 8; ++one) {
-        scatter_units<2>(rows + one * stride + unit * 2, end - unit, tile + unit * 32 + one * 2);
+      for (; unit < end; ++unit) {
+        store_bytes(tile + unit * 32 + row * 2, gather_two_bytes(eight + unit * 2, stride));
       }
     }
   }

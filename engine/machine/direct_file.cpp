@@ -40,6 +40,9 @@ DirectFile::DirectFile(const FileReader& reader, bool direct, DiskCalls& calls)
     : reader_(reader), calls_(calls) {
   // Where reads go through the page cache, they are to bring in what was asked for and no more.
   ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_RANDOM);
+  for (uint64_t quarter = 1; quarter < 4; ++quarter) {
+    stays_cached_ |= was_cached(reader_.size_bytes() / 4 * quarter, 1);
+  }
   if (!direct) return;
   direct_ = open_same_file();
   is_direct_ = direct_ >= 0;
@@ -119,10 +122,7 @@ bool DirectFile::was_cached(uint64_t offset, size_t bytes) {
   std::byte byte{};
   const iovec place = {&byte, 1};
   const auto middle = static_cast<off_t>(offset + bytes / 2);
-  const bool cached = ::preadv2(reader_.descriptor(), &place, 1, middle, RWF_NOWAIT) == 1;
-  asked_.store(true, std::memory_order_relaxed);
-  if (cached) cached_.store(true, std::memory_order_relaxed);
-  return cached;
+  return ::preadv2(reader_.descriptor(), &place, 1, middle, RWF_NOWAIT) == 1;
 }
 
 void DirectFile::drop(const BlockRange& range) {
@@ -131,9 +131,7 @@ void DirectFile::drop(const BlockRange& range) {
 }
 
 void DirectFile::drop_rest() {
-  const bool asked = asked_.load(std::memory_order_relaxed);
-  if (!asked || cached_.load(std::memory_order_relaxed)) return;
-  ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+  if (!stays_cached_) ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 }  // namespace lockstep

@@ -55,7 +55,8 @@ class DirectFile {
   bool was_cached(uint64_t offset, size_t bytes);
   // Takes a stretch that was not cached out of the page cache again.
   void drop(const BlockRange& range);
-  // At the end: all of the file, if no stretch that was asked for was cached.
+  // At the end: takes all of the file out, the headers that were read before the load among it, if
+  // a few pages far from each other were not there when this was made.
   void drop_rest();
 
  private:
@@ -68,8 +69,7 @@ class DirectFile {
   int direct_ = -1;
   size_t block_bytes_ = 4096;
   std::atomic<bool> is_direct_ = false;
-  std::atomic<bool> asked_ = false;   // was_cached() has been asked
-  std::atomic<bool> cached_ = false;  // and has once said yes
+  bool stays_cached_ = false;  // somebody else had it in the page cache
 };
 
 // The error of a read that failed: `error` is the positive number.
