@@ -137,7 +137,8 @@ Result<void> Engine::Parts::load() {
     targets.push_back({target.plan(), target.workers(), target.place().node});
   }
   bytes_total = bytes_to_load(file, model.graph, targets);
-  auto loaded = load_weights(file, model.graph, targets, bytes_done);
+  const auto loaded =
+      load_weights(file, model.graph, targets, bytes_done, {.direct = options.direct_io});
   if (!loaded) return std::unexpected(loaded.error());
   rank_statistics = std::make_unique<RankReport>(*ranks);
   executor = std::make_unique<Executor>(*ranks, *kernels);
