@@ -31,6 +31,7 @@ std::vector<Stretch> cut_into_stretches(const GgufFile& file, const Graph& graph
     const GgufTensor* tensor = file.find_tensor(weight.name);
     CHECK(tensor != nullptr, "the graph has a weight {} that the file lacks", weight.name);
     const size_t row_size = row_bytes(weight.format, weight.columns);
+    if (slice.size_bytes == 0) continue;
     const size_t rows = std::max<size_t>(1, kStretchBytes / (row_size * kPanelRows)) * kPanelRows;
     for (size_t row = slice.row_begin; row < slice.row_end; row += rows) {
       stretches.push_back({&slice, tensor, row, std::min(row + rows, slice.row_end)});
@@ -80,9 +81,11 @@ class Loader {
     if (weight.is_matrix) {
       pack(stretch, weight, row_size, rows);
     } else {
-      traits(weight.format)
-          .dequantize(rows.data(), weight.columns,
-                      reinterpret_cast<float*>(stretch.slice->address));
+      std::vector<float> values(weight.columns);
+      traits(weight.format).dequantize(rows.data(), weight.columns, values.data());
+      std::copy(values.begin() + static_cast<std::ptrdiff_t>(stretch.slice->column_begin),
+                values.begin() + static_cast<std::ptrdiff_t>(stretch.slice->column_end),
+                reinterpret_cast<float*>(stretch.slice->address));
     }
     bytes_done_.fetch_add(rows.size(), std::memory_order_relaxed);
     return {};
@@ -90,12 +93,20 @@ class Loader {
 
   void pack(const Stretch& stretch, const Weight& weight, size_t row_size,
             const std::vector<std::byte>& rows) {
-    const size_t panel_size = panel_bytes(weight.format, weight.columns);
+    const WeightSlice& slice = *stretch.slice;
+    const size_t columns = slice.column_end - slice.column_begin;
+    const size_t skipped = row_bytes(weight.format, slice.column_begin);
+    const size_t held = row_bytes(weight.format, columns);
+    std::vector<std::byte> held_rows(kPanelRows * held);
     for (size_t row = stretch.row_begin; row < stretch.row_end; row += kPanelRows) {
       const size_t count = std::min(kPanelRows, stretch.row_end - row);
-      const size_t panel = (row - stretch.slice->row_begin) / kPanelRows;
-      pack_panel(weight.format, weight.columns, rows.data() + (row - stretch.row_begin) * row_size,
-                 count, stretch.slice->address + panel * panel_size);
+      for (size_t r = 0; r < count; ++r) {
+        std::copy_n(rows.data() + (row - stretch.row_begin + r) * row_size + skipped, held,
+                    held_rows.data() + r * held);
+      }
+      const size_t panel = (row - slice.row_begin) / kPanelRows;
+      pack_panel(weight.format, columns, held_rows.data(), count,
+                 slice.address + panel * panel_bytes(weight.format, columns));
     }
   }
 
