@@ -274,18 +274,15 @@ void run(const AllReduceStep& step, const Pass& pass) {
   const size_t rows = row_count(step.rows, pass);
   if (rows == 0) return;
   const ExchangeTime time(pass);
-  all_reduce({.partial = step.partial,
-              .partial_stride = step.partial_stride,
-              .output = step.output,
-              .output_stride = step.output_stride,
-              .row_count = rows,
-              .column_count = step.columns,
-              .contributors = step.contributors},
-             pass.plan.peers, pass.barrier, pass.worker, pass.worker_count);
-  if (pass.worker == 0) {
-    pass.counters.exchange_bytes.add(rows * step.columns * sizeof(float) *
-                                     (pass.plan.peers.distances.size() - 1));
-  }
+  pass.counters.exchange_bytes.add(
+      all_reduce({.partial = step.partial,
+                  .partial_stride = step.partial_stride,
+                  .output = step.output,
+                  .output_stride = step.output_stride,
+                  .row_count = rows,
+                  .column_count = step.columns,
+                  .contributors = step.contributors},
+                 pass.plan.peers, pass.barrier, pass.worker, pass.worker_count));
 }
 
 }  // namespace
