@@ -6,7 +6,7 @@ namespace lockstep {
 
 Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded) {
   std::unique_ptr<Rank> rank(new Rank(place));
-  auto workers = Workers::start(place.cpus, crowded);
+  auto workers = Workers::start(place.cpus, crowded, place.node);
   if (!workers) return std::unexpected(workers.error());
   rank->workers_ = std::move(*workers);
   return rank;

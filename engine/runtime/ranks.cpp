@@ -33,7 +33,9 @@ Result<void> Ranks::start(std::span<const RankPlace> places) {
     ranks_.push_back(std::move(*started));
   }
   if (places.size() == 1) return {};
-  links_ = std::make_unique<RankLinks>(places.size(), ranks_.front()->workers().spins());
+  std::vector<int> nodes;
+  for (const RankPlace& place : places) nodes.push_back(place.node);
+  links_ = std::make_unique<RankLinks>(places.size(), ranks_.front()->workers().spins(), nodes);
   for (size_t rank = 0; rank < places.size(); ++rank) {
     ranks_[rank]->workers().barrier().join(*links_, rank);
   }
