@@ -18,8 +18,8 @@ namespace lockstep {
 namespace {
 
 // A read that was not to be had at once gets this many tries, this far apart: a second in all.
-constexpr int kTriesMax = 100;
-constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr int kTriesMax = 1000;
+constexpr auto kPause = std::chrono::milliseconds(1);
 
 bool is_same_file(int a, int b) {
   struct stat of_a {};

@@ -1,5 +1,6 @@
 #include "engine/machine/workers.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <string>
 #include <system_error>
 
 namespace lockstep {
@@ -58,6 +60,9 @@ Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool 
           "TasksMax) or lower --workers",
           worker, cpus.size(), error.what());
     }
+    // As ps and top show it; at most 15 bytes.
+    const std::string name = fmt::format("worker-{}", worker);
+    pthread_setname_np(workers->threads_.back().native_handle(), name.c_str());
     if (cpus[worker] < 0) continue;
     const int failed = pin(workers->threads_.back().native_handle(), cpus[worker]);
     if (failed != 0) {
