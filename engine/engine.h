@@ -18,6 +18,7 @@
 
 #include "engine/base/histogram.h"
 #include "engine/base/result.h"
+#include "engine/machine_measurement.h"
 #include "engine/machine_plan.h"
 #include "engine/text/sampler.h"
 #include "engine/text/tokenizer.h"
@@ -226,6 +227,12 @@ class Engine {
 // from its measured bandwidth. Reads only the model's headers; takes a few seconds. A model that
 // does not fit is no error here: the plan says so.
 Result<MachinePlan> plan_machine(const EngineOptions& options);
+
+// Bandwidth and latency between nodes, barriers, exchanges between ranks, and a file's read rate,
+// for `lockstepd bench-machine`. Blocks for some seconds per pair of nodes; nothing else should
+// run. Fails with kInvalidInput for a file that is none, with kMachineRefused where memory or
+// threads are refused.
+Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& options);
 
 // The metadata and tensors of a model file, for `lockstepd inspect`. Long arrays are cut to their
 // first elements and their length.

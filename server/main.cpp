@@ -16,7 +16,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"serve", lockstep::run_serve},     {"generate", lockstep::run_generate},
-    {"bench", lockstep::run_bench},     {"plan", lockstep::run_plan},
+    {"bench", lockstep::run_bench},
+    {"bench-machine", lockstep::run_bench_machine},     {"plan", lockstep::run_plan},
     {"inspect", lockstep::run_inspect},
 };
 
