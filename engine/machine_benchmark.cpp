@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/machine/bandwidth.h"
 #include "engine/machine/file_speed.h"
+#include "engine/machine/memory_speed.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/machine/workers.h"
@@ -113,11 +113,14 @@ Result<void> measure_barriers(const std::vector<MeasuredNode>& nodes, MachineMea
 // A rank per node; on one node two that share it.
 Result<std::vector<RankPlace>> place_measured_ranks(const Topology& topology,
                                                     MachineMeasurement& result) {
-  auto places = place_ranks(topology, {.reserved_cores = 0});
+  RankRequest request;
+  request.reserved_cores = 0;
+  auto places = place_ranks(topology, request);
   if (!places || places->size() > 1) return places;
   if (one_cpu_per_core(topology).size() < 2) return std::vector<RankPlace>{};
   result.made_up_ranks = true;
-  return place_ranks(topology, {.rank_count = 2, .reserved_cores = 0});
+  request.rank_count = 2;
+  return place_ranks(topology, request);
 }
 
 Result<void> measure_exchanges(const Topology& topology, MachineMeasurement& result) {

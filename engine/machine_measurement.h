@@ -1,4 +1,5 @@
-// What a machine can do, measured: what `lockstepd bench-machine` prints. Part of the engine's door.
+// What a machine can do, measured: what `lockstepd bench-machine` prints. Part of the engine's
+// door.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +55,8 @@ struct MachineMeasurement {
   std::vector<Node> nodes;
   std::vector<Path> paths;
   std::vector<BarrierRound> barriers;
-  uint32_t rank_count = 0;      // that the collectives ran over; 0: one core, there are none
-  bool made_up_ranks = false;   // the ranks share a node
+  uint32_t rank_count = 0;     // that the collectives ran over; 0: one core, there are none
+  bool made_up_ranks = false;  // the ranks share a node
   std::vector<Collective> collectives;
   std::vector<FileRead> files;  // at most one
 };

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "engine/engine.h"
@@ -93,25 +92,6 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   for (const auto& [what, bytes] : extra) plan.replicas.push_back({what, bytes});
 }
 
-// All ranks at the same time, as they will run.
-Result<std::vector<double>> measure_bandwidths(std::span<const RankPlace> places) {
-  std::vector<Result<double>> measured(places.size(), 0.0);
-  {
-    std::vector<std::jthread> threads;
-    for (size_t rank = 0; rank < places.size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        measured[rank] = measure_read_bandwidth(places[rank].cpus, places[rank].node);
-      });
-    }
-  }
-  std::vector<double> bandwidths;
-  for (const auto& each : measured) {
-    if (!each) return std::unexpected(each.error());
-    bandwidths.push_back(*each);
-  }
-  return bandwidths;
-}
-
 void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
                     std::span<const double> bandwidths, MachinePlan& plan) {
   const MachineSettings settings = read_machine_settings();
@@ -175,10 +155,10 @@ Result<void> estimate_one_rank(const Model& model, EngineOptions options, const 
   if (!layout) return std::unexpected(layout.error());
   const RankPlace& place = layout->places.front();
   if (layout->sizes.front().total_bytes() > takeable_bytes(topology, place.node)) return {};
-  const auto bandwidth = measure_read_bandwidth(place.cpus, place.node);
-  if (!bandwidth) return std::unexpected(bandwidth.error());
+  const auto bandwidths = measure_read_bandwidths(layout->places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
   const auto bytes = static_cast<double>(bytes_per_token(model, *layout).front());
-  plan.one_rank_tokens_per_second = *bandwidth / bytes;
+  plan.one_rank_tokens_per_second = bandwidths->front() / bytes;
   return {};
 }
 
@@ -195,6 +175,12 @@ std::string compare(const MachinePlan& plan) {
       "alone "
       "reads all of them in {:.2f} ms",
       slowest_rank_seconds(plan) * 1e3, plan.exchanges_per_token, exchange * 1e3, 1e3 / alone);
+  const bool one_node = std::ranges::all_of(
+      plan.ranks, [&](const MachinePlan::Rank& rank) { return rank.node == plan.ranks[0].node; });
+  if (one_node) {
+    return fmt::format("made-up ranks share one node's memory and gain nothing over one rank: {}",
+                       costs);
+  }
   if (ours > alone) {
     return fmt::format("{} ranks are {:.2f} times as fast as one: {}", count, ours / alone, costs);
   }
@@ -272,7 +258,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options) {
   }
   plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
   if (plan.fits) check_fit(*layout, topology, plan);
-  const auto bandwidths = measure_bandwidths(layout->places);
+  const auto bandwidths = measure_read_bandwidths(layout->places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   describe_ranks(*model, *layout, topology, *bandwidths, plan);
   find_replicas(*model, *layout, plan);

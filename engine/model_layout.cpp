@@ -44,11 +44,9 @@ Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const T
                                        .reserved_cores = options.reserved_cores,
                                        .cpu_limit = read_control_group_limits().cpus});
   if (!places || !options.measure_shares || places->size() == 1) return places;
-  for (RankPlace& place : *places) {
-    const auto bandwidth = measure_read_bandwidth(place.cpus, place.node);
-    if (!bandwidth) return std::unexpected(bandwidth.error());
-    place.share = *bandwidth;
-  }
+  const auto bandwidths = measure_read_bandwidths(*places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = (*bandwidths)[rank];
   return places;
 }
 

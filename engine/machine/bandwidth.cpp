@@ -1,16 +1,12 @@
 #include "engine/machine/bandwidth.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <functional>
-#include <random>
-#include <utility>
-#include <vector>
+#include <memory>
 
+#include "engine/machine/memory_pass.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/workers.h"
 
@@ -19,177 +15,79 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kBytesPerThread = 64U << 20U;
+constexpr size_t kBytesPerWorker = 64U << 20U;
 constexpr size_t kMostBytes = 1U << 30U;
-constexpr int kRounds = 4;
 constexpr size_t kLine = 64;
+constexpr int kRounds = 4;
+// Of one round: long against the moment by which workers start apart.
+constexpr int kPasses = 4;
 
-struct alignas(kLine) Line {
-  uint64_t next = 0;
-  uint64_t unused[7] = {};
-};
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// The sum of what lies there, so that nothing can be left out.
-int64_t read_all(const std::byte* begin, size_t bytes) {
-  const auto* from = reinterpret_cast<const __m128i*>(begin);
-  __m128i sums[4] = {};
-  for (size_t i = 0; i + 4 <= bytes / sizeof(__m128i); i += 4) {
-    for (size_t lane = 0; lane < 4; ++lane) {
-      sums[lane] = _mm_add_epi64(sums[lane], _mm_load_si128(from + i + lane));
-    }
-  }
-  const __m128i sum =
-      _mm_add_epi64(_mm_add_epi64(sums[0], sums[1]), _mm_add_epi64(sums[2], sums[3]));
-  return _mm_cvtsi128_si64(sum);
-}
-
-void write_all(std::byte* begin, size_t bytes, int64_t value) {
-  auto* to = reinterpret_cast<__m128i*>(begin);
-  const __m128i values = _mm_set1_epi64x(value);
-  for (size_t i = 0; i + 4 <= bytes / sizeof(__m128i); i += 4) {
-    for (size_t lane = 0; lane < 4; ++lane) _mm_stream_si128(to + i + lane, values);
-  }
-  _mm_sfence();
-}
-
-void copy_all(const std::byte* begin, size_t bytes, std::byte* end) {
-  const auto* from = reinterpret_cast<const __m128i*>(begin);
-  auto* to = reinterpret_cast<__m128i*>(end);
-  for (size_t i = 0; i + 4 <= bytes / sizeof(__m128i); i += 4) {
-    for (size_t lane = 0; lane < 4; ++lane) {
-      _mm_stream_si128(to + i + lane, _mm_load_si128(from + i + lane));
-    }
-  }
-  _mm_sfence();
-}
-
-// Bytes per second of passes over `bytes`: the median of as many as fit into the time, after one
-// that warms up.
-double median_rate(size_t bytes, double seconds, const std::function<void()>& pass) {
-  pass();
-  std::vector<double> rates;
-  const Clock::time_point start = Clock::now();
-  do {
-    const Clock::time_point begin = Clock::now();
-    pass();
-    rates.push_back(static_cast<double>(bytes) / seconds_since(begin));
-  } while (seconds_since(start) < seconds);
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-  std::nth_element(rates.begin(), middle, rates.end());
-  return *middle;
-}
-
-class Arena {
+// The workers of one place and the memory they read.
+class Reader {
  public:
-  Arena(Workers& workers, NodeMemory& memory, double seconds)
-      : workers_(workers), memory_(memory), seconds_(seconds) {}
-
-  // By the first `thread_count` of the workers; each has a part of its own.
-  Bandwidth measure(size_t thread_count) {
-    const size_t each = memory_.size_bytes() / workers_.count() / (2 * kLine) * (2 * kLine);
-    const size_t bytes = each * thread_count;
-    const auto pass = [&](auto work) {
-      return [this, each, thread_count, work] {
-        workers_.run([&](size_t worker) {
-          if (worker < thread_count) work(memory_.data() + worker * each);
-        });
-      };
-    };
-    Bandwidth result;
-    result.read = median_rate(bytes, seconds_, pass([this, each](std::byte* part) {
-                                sink_.fetch_xor(read_all(part, each), std::memory_order_relaxed);
-                              }));
-    result.write = median_rate(
-        bytes, seconds_, pass([each](std::byte* part) { write_all(part, each, 1); }));
-    result.copy = median_rate(bytes / 2, seconds_, pass([each](std::byte* part) {
-                                copy_all(part, each / 2, part + each / 2);
-                              }));
-    return result;
+  static Result<std::unique_ptr<Reader>> make(const RankPlace& place) {
+    std::unique_ptr<Reader> reader(new Reader());
+    auto workers = Workers::start(place.cpus);
+    if (!workers) return std::unexpected(workers.error());
+    reader->workers_ = std::move(*workers);
+    const size_t count = place.cpus.size();
+    auto memory = NodeMemory::allocate({.bytes = std::min(kMostBytes, kBytesPerWorker * count),
+                                        .what = "a measurement of its bandwidth",
+                                        .node = place.node,
+                                        .workers = reader->workers_.get()});
+    if (!memory) return std::unexpected(memory.error());
+    reader->memory_ = std::move(*memory);
+    reader->bytes_each_ = reader->memory_.size_bytes() / count / kLine * kLine;
+    reader->seconds_.resize(count);
+    return reader;
   }
 
-  // Seconds per step of a walk over all lines in one random cycle (Sattolo's algorithm), so that
-  // neither caches nor prefetchers help.
-  double measure_latency() {
-    auto* lines = reinterpret_cast<Line*>(memory_.data());
-    const size_t count = memory_.size_bytes() / sizeof(Line);
-    double result = 0;
-    workers_.run([&](size_t worker) {
-      if (worker != 0) return;
-      for (size_t line = 0; line < count; ++line) lines[line].next = line;
-      std::minstd_rand random(1);
-      for (size_t line = count - 1; line > 0; --line) {
-        std::swap(lines[line].next, lines[draw(random, line)].next);
-      }
-      const Clock::time_point start = Clock::now();
-      uint64_t line = 0;
-      size_t steps = 0;
-      do {
-        constexpr size_t kSteps = 10000;
-        for (size_t step = 0; step < kSteps; ++step) line = lines[line].next;
-        steps += kSteps;
-      } while (seconds_since(start) < seconds_);
-      result = seconds_since(start) / static_cast<double>(steps);
-      sink_.fetch_xor(static_cast<int64_t>(line), std::memory_order_relaxed);
-    });
-    return result;
+  void begin() { workers_->begin(job_); }
+
+  // Bytes per second of the round, by its slowest worker.
+  double finish() {
+    workers_->finish();
+    const auto bytes = static_cast<double>(bytes_each_ * workers_->count() * kPasses);
+    return bytes / *std::ranges::max_element(seconds_);
   }
 
  private:
-  // From 0 to bound - 1.
-  static size_t draw(std::minstd_rand& random, size_t bound) {
-    const uint64_t wide = (static_cast<uint64_t>(random()) << 31U) ^ random();
-    return static_cast<size_t>(wide % bound);
+  Reader() = default;
+
+  void read(size_t worker) {
+    const Clock::time_point start = Clock::now();
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int64_t sum = read_all(memory_.data() + worker * bytes_each_, bytes_each_);
+      sink_.fetch_xor(sum, std::memory_order_relaxed);
+    }
+    seconds_[worker] = std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  Workers& workers_;
-  NodeMemory& memory_;
-  double seconds_;
+  NodeMemory memory_;
+  size_t bytes_each_ = 0;
+  std::vector<double> seconds_;  // by worker
   std::atomic<int64_t> sink_ = 0;
+  std::function<void(size_t)> job_ = [this](size_t worker) { read(worker); };
+  std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace
 
-Result<double> measure_read_bandwidth(std::span<const int> cpus, int node) {
-  auto workers = Workers::start(cpus);
-  if (!workers) return std::unexpected(workers.error());
-  const size_t bytes = std::min(kMostBytes, kBytesPerThread * cpus.size());
-  const auto memory = NodeMemory::allocate({.bytes = bytes,
-                                            .what = "a measurement of its bandwidth",
-                                            .node = node,
-                                            .workers = workers->get()});
-  if (!memory) return std::unexpected(memory.error());
-  const size_t each = bytes / cpus.size() / kLine * kLine;
-  std::atomic<int64_t> sink = 0;
-  double best = 0;
+Result<std::vector<double>> measure_read_bandwidths(std::span<const RankPlace> places) {
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (const RankPlace& place : places) {
+    auto reader = Reader::make(place);
+    if (!reader) return std::unexpected(reader.error());
+    readers.push_back(std::move(*reader));
+  }
+  std::vector<double> best(places.size());
   for (int round = 0; round < kRounds; ++round) {
-    const Clock::time_point start = Clock::now();
-    (*workers)->run([&](size_t worker) {
-      sink.fetch_xor(read_all(memory->data() + worker * each, each), std::memory_order_relaxed);
-    });
-    best = std::max(best, static_cast<double>(each * cpus.size()) / seconds_since(start));
+    for (const auto& reader : readers) reader->begin();
+    for (size_t rank = 0; rank < readers.size(); ++rank) {
+      best[rank] = std::max(best[rank], readers[rank]->finish());
+    }
   }
   return best;
-}
-
-Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement) {
-  auto workers = Workers::start(measurement.cpus);
-  if (!workers) return std::unexpected(workers.error());
-  auto memory = NodeMemory::allocate({.bytes = measurement.bytes,
-                                      .what = "a measurement of its speed",
-                                      .node = measurement.node,
-                                      .workers = workers->get()});
-  if (!memory) return std::unexpected(memory.error());
-  Arena arena(**workers, *memory, measurement.seconds);
-  MemorySpeed speed;
-  speed.pages = page_kind_name(memory->page_kind());
-  speed.all_cores = arena.measure(measurement.cpus.size());
-  speed.one_core = measurement.cpus.size() == 1 ? speed.all_cores : arena.measure(1);
-  speed.latency_seconds = arena.measure_latency();
-  return speed;
 }
 
 }  // namespace lockstep

@@ -1,43 +1,17 @@
-// How fast processors reach a node's memory: what bounds the speed of generation.
+// How fast ranks read their memory: what bounds the speed of generation.
 #pragma once
 
-#include <cstddef>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "engine/base/result.h"
+#include "engine/machine/rank_places.h"
 
 namespace lockstep {
 
-// Bytes per second that one thread per entry of `cpus` (-1: not pinned) reads together from memory
-// on `node` (-1: wherever it is first touched). The best of a few rounds over 64 MiB per thread, at
-// most 1 GiB: beyond the caches. Takes some tenths of a second. Fails with kMachineRefused.
-Result<double> measure_read_bandwidth(std::span<const int> cpus, int node);
-
-// Bytes per second; the median of several passes over the memory. Writes and copies go past the
-// caches, as those of a core that does not need the bytes again.
-struct Bandwidth {
-  double read = 0;
-  double write = 0;
-  double copy = 0;  // bytes copied: each is read and written
-};
-
-// How threads on some processors and the memory of a node are measured.
-struct MemoryMeasurement {
-  std::span<const int> cpus;
-  int node = -1;
-  size_t bytes = 0;    // looked at, all threads together; should be several times the caches
-  double seconds = 0;  // spent on each figure, and at least one pass
-};
-
-struct MemorySpeed {
-  Bandwidth all_cores;
-  Bandwidth one_core;        // the first of them alone
-  double latency_seconds = 0;  // of one read that nothing foresaw, by the first of them
-  std::string pages;         // of the memory: "hugetlb 2 MiB"
-};
-
-// Fails with kMachineRefused when there are no such threads or there is no such memory.
-Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement);
+// Bytes per second that the workers of each place read from memory on its node, all places at the
+// same time, as they will run. The best of a few rounds over 64 MiB per worker, at most 1 GiB per
+// place: beyond the caches. Takes some tenths of a second. Fails with kMachineRefused.
+Result<std::vector<double>> measure_read_bandwidths(std::span<const RankPlace> places);
 
 }  // namespace lockstep

@@ -91,16 +91,16 @@ Result<void> DirectFile::fill(const BlockRange& range, std::byte* buffer, size_t
   bool direct = is_direct();
   int tries = 0;
   while (done < range.needed) {
-    // A direct read that was cut within a block begins again at that block.
+    // A direct read that was cut within a block begins again at that block. What it does not bring
+    // is not there any more: the buffer is the kernel's until it ends.
+    const size_t had = done;
     const size_t from = direct ? done / block_bytes_ * block_bytes_ : done;
     const std::span<std::byte> rest(buffer + from, (direct ? range.length : range.needed) - from);
     const uint64_t offset = range.offset + from;
     const int64_t result = calls_.ended(
         offset, rest, calls_.pread(direct ? direct_ : reader_.descriptor(), rest, offset));
-    if (result > 0 && from + static_cast<size_t>(result) > done) {
-      done = from + static_cast<size_t>(result);
-      continue;
-    }
+    done = from + static_cast<size_t>(std::max<int64_t>(result, 0));
+    if (done > had) continue;
     if ((result == -EINTR || result == -EAGAIN) && ++tries < kTriesMax) {
       if (result == -EAGAIN) std::this_thread::sleep_for(kPause);
     } else if (direct && (result == -EINVAL || result == -EOPNOTSUPP)) {

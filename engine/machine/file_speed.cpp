@@ -58,9 +58,9 @@ class Reading {
   uint64_t size_bytes_;
   ReadQueue& queue_;
   double seconds_;
-  uint64_t offset_ = 0;    // of the next stretch
-  uint64_t bytes_ = 0;     // read
-  size_t under_way_ = 0;   // started and not yet taken
+  uint64_t offset_ = 0;   // of the next stretch
+  uint64_t bytes_ = 0;    // read
+  size_t under_way_ = 0;  // started and not yet taken
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
@@ -73,8 +73,8 @@ Result<FileSpeed> measure_file_read(const std::filesystem::path& path, double se
   std::vector<std::unique_ptr<DirectFile>> files;
   files.push_back(std::make_unique<DirectFile>(*reader, true, calls));
   const size_t buffer_bytes = kReadBytes + 2 * files.front()->block_bytes();
-  auto queue = ReadQueue::make(
-      files, {.buffer_count = kReadsInFlight, .buffer_bytes = buffer_bytes}, calls);
+  auto queue =
+      ReadQueue::make(files, {.buffer_count = kReadsInFlight, .buffer_bytes = buffer_bytes}, calls);
   if (!queue) return std::unexpected(queue.error());
   Reading reading(*files.front(), **queue, seconds);
   if (auto done = reading.run(); !done) return std::unexpected(done.error());

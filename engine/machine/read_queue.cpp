@@ -99,9 +99,12 @@ void ReadQueue::prepare(size_t buffer) {
   Read& read = reads_[buffer];
   const DirectFile& file = *files_[read.file];
   read.direct = file.is_direct();
-  // A direct read that was cut within a block begins again at that block.
+  // A direct read that was cut within a block begins again at that block. What it does not bring is
+  // not there any more: the buffer is the kernel's until it ends.
   const size_t block = file.block_bytes();
+  read.had = read.done;
   read.begun_at = read.direct ? read.done / block * block : read.done;
+  read.done = read.begun_at;
   const std::span<std::byte> part = part_in_flight(read, buffer);
   io_uring_sqe* entry = io_uring_get_sqe(ring_.get());
   CHECK(entry != nullptr, "the ring has fewer entries than there are {} buffers", reads_.size());
@@ -167,12 +170,11 @@ void ReadQueue::collect(const Completion& completion) {
   --in_flight_;
   Read& read = reads_[completion.buffer];
   const int64_t result = completion.result;
-  const size_t end = read.begun_at + static_cast<size_t>(std::max<int64_t>(result, 0));
+  read.done = read.begun_at + static_cast<size_t>(std::max<int64_t>(result, 0));
   if (result < 0 && !is_passing(result) && !is_not_supported(result)) {
     read.error = static_cast<int>(-result);
-  } else if (end > read.done) {
-    read.done = end;
-    if (read.done < read.range.needed && !has_given_up_) return prepare(completion.buffer);
+  } else if (read.done > read.had && read.done < read.range.needed && !has_given_up_) {
+    return prepare(completion.buffer);
   }
   ended_.push_back(completion.buffer);  // what is missing still, take() reads
 }

@@ -81,7 +81,8 @@ class ReadQueue {
   struct Read {
     size_t file = 0;
     BlockRange range;
-    size_t begun_at = 0;  // where the part that is in flight begins in the buffer
+    size_t had = 0;       // bytes that were there before the part that is in flight
+    size_t begun_at = 0;  // where that part begins in the buffer
     size_t done = 0;      // bytes of the range that are there
     bool direct = false;  // how the part in flight is read
     int error = 0;        // why it failed; 0: it did not

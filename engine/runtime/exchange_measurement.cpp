@@ -140,8 +140,7 @@ double ExchangeMeasurement::measure(ExchangeKind kind, size_t bytes) {
       peers.distances.push_back(static_cast<std::ptrdiff_t>(ranks[other].arenas().exchange -
                                                             ranks[rank].arenas().exchange));
     }
-    const Exchanger exchanger{ranks[rank], peers,        all,           kind,
-                              bytes,       most_bytes_, exchange_count};
+    const Exchanger exchanger{ranks[rank], peers, all, kind, bytes, most_bytes_, exchange_count};
     jobs.emplace_back([exchanger](size_t worker) { exchanger.work(worker); });
   }
   run(ranks, jobs);

@@ -102,6 +102,7 @@ LoadCase::LoadCase(const std::filesystem::path& folder, const LoadShape& shape) 
   const std::vector<int> cpus(shape.workers, -1);
   for (size_t rank = 0; rank < shape.ranks; ++rank) {
     workers_.push_back(Workers::start(cpus, true).value());
+    targets_.push_back({plans_[rank], *workers_.back()});
   }
 }
 
@@ -209,22 +210,14 @@ std::vector<const Plan*> LoadCase::plans() const {
   return plans;
 }
 
-std::vector<LoadTarget> LoadCase::targets() {
-  std::vector<LoadTarget> targets;
-  for (size_t rank = 0; rank < plans_.size(); ++rank) {
-    targets.push_back({plans_[rank], *workers_[rank]});
-  }
-  return targets;
-}
-
 Result<LoadReport> LoadCase::load(const LoadOptions& options) {
   std::fill_n(arena_, arena_bytes_, kUnfilled);
   bytes_done_ = 0;
-  return load_weights(*file_, graph_, targets(), bytes_done_, options);
+  return load_weights(*file_, graph_, targets_, bytes_done_, options);
 }
 
 uint64_t LoadCase::bytes_to_load() {
-  return lockstep::bytes_to_load(*file_, graph_, targets());
+  return lockstep::bytes_to_load(*file_, graph_, targets_);
 }
 
 std::vector<std::byte> LoadCase::loaded() const {

@@ -64,7 +64,6 @@ class LoadCase {
   void write_files(const std::filesystem::path& folder, const LoadShape& shape);
   void make_plans(const LoadShape& shape);
   void fill_expected();
-  std::vector<LoadTarget> targets();
 
   std::filesystem::path path_;
   std::vector<std::vector<std::byte>> tensors_;  // as in the file, by weight
@@ -76,6 +75,7 @@ class LoadCase {
   std::byte* arena_ = nullptr;  // within storage_, 64-byte aligned
   std::vector<std::byte> expected_;
   std::vector<std::unique_ptr<Workers>> workers_;
+  std::vector<LoadTarget> targets_;
   std::atomic<uint64_t> bytes_done_ = 0;
 };
 

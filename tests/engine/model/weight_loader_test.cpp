@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "engine/model/load_extents.h"
@@ -83,7 +84,8 @@ TEST(WeightLoader, each_byte_is_read_once) {
       options.calls = &calls;
       ASSERT_NO_FATAL_FAILURE(expect_loads(load_case, options));
       auto seen = calls.seen();
-      std::ranges::sort(seen, {}, &FaultyCalls::Seen::offset);
+      std::ranges::sort(seen, {},
+                        [](const auto& read) { return std::pair(read.offset, read.end); });
       constexpr uint64_t kBlockBytes = 4096;
       uint64_t end = 0;
       uint64_t bytes = 0;
