@@ -15,9 +15,8 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"serve", lockstep::run_serve},
-    {"generate", lockstep::run_generate},
-    {"bench", lockstep::run_bench},
+    {"serve", lockstep::run_serve},     {"generate", lockstep::run_generate},
+    {"bench", lockstep::run_bench},     {"plan", lockstep::run_plan},
     {"inspect", lockstep::run_inspect},
 };
 

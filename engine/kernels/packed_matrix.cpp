@@ -28,46 +28,58 @@
 #include <span>
 
 #include "engine/base/check.h"
+#include "engine/kernels/panel_layout.h"
 
 namespace lockstep {
 
 namespace {
 
-enum class Unit : uint8_t { kTwoBytes, kFourBytes, kBitPlane };
+constexpr PanelPart kF32Parts[] = {{0, 4, PanelUnit::kFourBytes}};
+constexpr PanelPart kHalfParts[] = {{0, 2, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ8_0Parts[] = {{2, 34, PanelUnit::kFourBytes}, {0, 2, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ4_0Parts[] = {{2, 18, PanelUnit::kFourBytes}, {0, 2, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ4_1Parts[] = {{4, 20, PanelUnit::kFourBytes}, {0, 4, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ5_0Parts[] = {
+    {6, 22, PanelUnit::kFourBytes}, {2, 6, PanelUnit::kBitPlane}, {0, 2, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ5_1Parts[] = {
+    {8, 24, PanelUnit::kFourBytes}, {4, 8, PanelUnit::kBitPlane}, {0, 4, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ4_KParts[] = {
+    {16, 144, PanelUnit::kFourBytes}, {4, 16, PanelUnit::kFourBytes}, {0, 4, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ5_KParts[] = {{48, 176, PanelUnit::kFourBytes},
+                                    {16, 48, PanelUnit::kFourBytes},
+                                    {4, 16, PanelUnit::kFourBytes},
+                                    {0, 4, PanelUnit::kTwoBytes}};
+constexpr PanelPart kQ6_KParts[] = {{0, 128, PanelUnit::kFourBytes},
+                                    {128, 192, PanelUnit::kFourBytes},
+                                    {192, 208, PanelUnit::kFourBytes},
+                                    {208, 210, PanelUnit::kTwoBytes}};
 
-constexpr size_t unit_bytes(Unit unit) {
-  return unit == Unit::kTwoBytes ? 2 : 4;
+// Bit 8b+g to bit 4g+b.
+uint32_t gather_bits(uint32_t plane) {
+  uint32_t file = 0;
+  for (uint32_t bit = 0; bit < 32; ++bit) {
+    file |= ((plane >> (8 * (bit % 4) + bit / 4)) & 1U) << bit;
+  }
+  return file;
 }
 
-// A part of a block: where it begins and ends in the file's block, in bytes.
-struct Part {
-  size_t begin;
-  size_t end;
-  Unit unit;
-};
+void unpack_part(const PanelPart& part, const std::byte* tile, std::byte* block) {
+  const size_t bytes = unit_bytes(part.unit);
+  for (size_t offset = part.begin; offset < part.end; offset += bytes) {
+    std::memcpy(block + offset, tile + (offset - part.begin) * kPanelRows, bytes);
+  }
+  if (part.unit == PanelUnit::kBitPlane) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, block + part.begin, sizeof bits);
+    bits = gather_bits(bits);
+    std::memcpy(block + part.begin, &bits, sizeof bits);
+  }
+}
 
-constexpr Part kF32Parts[] = {{0, 4, Unit::kFourBytes}};
-constexpr Part kHalfParts[] = {{0, 2, Unit::kTwoBytes}};
-constexpr Part kQ8_0Parts[] = {{2, 34, Unit::kFourBytes}, {0, 2, Unit::kTwoBytes}};
-constexpr Part kQ4_0Parts[] = {{2, 18, Unit::kFourBytes}, {0, 2, Unit::kTwoBytes}};
-constexpr Part kQ4_1Parts[] = {{4, 20, Unit::kFourBytes}, {0, 4, Unit::kTwoBytes}};
-constexpr Part kQ5_0Parts[] = {
-    {6, 22, Unit::kFourBytes}, {2, 6, Unit::kBitPlane}, {0, 2, Unit::kTwoBytes}};
-constexpr Part kQ5_1Parts[] = {
-    {8, 24, Unit::kFourBytes}, {4, 8, Unit::kBitPlane}, {0, 4, Unit::kTwoBytes}};
-constexpr Part kQ4_KParts[] = {
-    {16, 144, Unit::kFourBytes}, {4, 16, Unit::kFourBytes}, {0, 4, Unit::kTwoBytes}};
-constexpr Part kQ5_KParts[] = {{48, 176, Unit::kFourBytes},
-                               {16, 48, Unit::kFourBytes},
-                               {4, 16, Unit::kFourBytes},
-                               {0, 4, Unit::kTwoBytes}};
-constexpr Part kQ6_KParts[] = {{0, 128, Unit::kFourBytes},
-                               {128, 192, Unit::kFourBytes},
-                               {192, 208, Unit::kFourBytes},
-                               {208, 210, Unit::kTwoBytes}};
+}  // namespace
 
 // The parts of a format's block in the order in which the tile holds them.
-std::span<const Part> parts_of(Format format) {
+std::span<const PanelPart> parts_of(Format format) {
   switch (format) {
     case Format::kF32:
       return kF32Parts;
@@ -95,87 +107,8 @@ std::span<const Part> parts_of(Format format) {
   return {};
 }
 
-// Bit 4g+b to bit 8b+g.
-uint32_t spread_bits(uint32_t file) {
-  uint32_t plane = 0;
-  for (uint32_t bit = 0; bit < 32; ++bit) {
-    plane |= ((file >> bit) & 1U) << (8 * (bit % 4) + bit / 4);
-  }
-  return plane;
-}
-
-// Bit 8b+g to bit 4g+b.
-uint32_t gather_bits(uint32_t plane) {
-  uint32_t file = 0;
-  for (uint32_t bit = 0; bit < 32; ++bit) {
-    file |= ((plane >> (8 * (bit % 4) + bit / 4)) & 1U) << bit;
-  }
-  return file;
-}
-
-// Copies one row's units of one part into the tile: kBytes at a time, kPanelRows units apart.
-template <size_t kBytes>
-void scatter_units(const std::byte* block, size_t count, std::byte* tile) {
-  for (size_t unit = 0; unit < count; ++unit) {
-    std::memcpy(tile + unit * kBytes * kPanelRows, block + unit * kBytes, kBytes);
-  }
-}
-
-// `tile` points at this row's first unit of the part.
-void pack_part(const Part& part, const std::byte* block, std::byte* tile) {
-  const size_t bytes = part.end - part.begin;
-  switch (part.unit) {
-    case Unit::kTwoBytes:
-      return scatter_units<2>(block + part.begin, bytes / 2, tile);
-    case Unit::kFourBytes:
-      return scatter_units<4>(block + part.begin, bytes / 4, tile);
-    case Unit::kBitPlane:
-      break;
-  }
-  uint32_t bits = 0;
-  std::memcpy(&bits, block + part.begin, sizeof bits);
-  bits = spread_bits(bits);
-  std::memcpy(tile, &bits, sizeof bits);
-}
-
-void unpack_part(const Part& part, const std::byte* tile, std::byte* block) {
-  const size_t bytes = unit_bytes(part.unit);
-  for (size_t offset = part.begin; offset < part.end; offset += bytes) {
-    std::memcpy(block + offset, tile + (offset - part.begin) * kPanelRows, bytes);
-  }
-  if (part.unit == Unit::kBitPlane) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, block + part.begin, sizeof bits);
-    bits = gather_bits(bits);
-    std::memcpy(block + part.begin, &bits, sizeof bits);
-  }
-}
-
-}  // namespace
-
 size_t panel_bytes(Format format, size_t columns) {
   return kPanelRows * row_bytes(format, columns);
-}
-
-void pack_panel(Format format, size_t columns, const std::byte* rows, size_t row_count,
-                std::byte* panel) {
-  CHECK(row_count >= 1 && row_count <= kPanelRows, "a panel of {} rows", row_count);
-  const FormatTraits& format_traits = traits(format);
-  const size_t block_bytes = format_traits.block_bytes;
-  const size_t block_count = columns / format_traits.block_elements;
-  const size_t stride = row_bytes(format, columns);
-  const std::span<const Part> parts = parts_of(format);
-  if (row_count < kPanelRows) std::memset(panel, 0, panel_bytes(format, columns));
-  for (size_t block = 0; block < block_count; ++block) {
-    std::byte* target = panel + block * block_bytes * kPanelRows;
-    for (const Part& part : parts) {
-      for (size_t row = 0; row < row_count; ++row) {
-        pack_part(part, rows + row * stride + block * block_bytes,
-                  target + row * unit_bytes(part.unit));
-      }
-      target += (part.end - part.begin) * kPanelRows;
-    }
-  }
 }
 
 void unpack_row(const PackedMatrix& matrix, size_t row, float* values) {
@@ -189,7 +122,7 @@ void unpack_row(const PackedMatrix& matrix, size_t row, float* values) {
   CHECK(block_bytes <= kBlockBytesMax, "a block of {} bytes", block_bytes);
   std::byte block[kBlockBytesMax];
   for (size_t column = 0; column < matrix.columns; column += format_traits.block_elements) {
-    for (const Part& part : parts_of(matrix.format)) {
+    for (const PanelPart& part : parts_of(matrix.format)) {
       unpack_part(part, tile + lane * unit_bytes(part.unit), block);
       tile += (part.end - part.begin) * kPanelRows;
     }

@@ -35,6 +35,15 @@ size_t panel_bytes(Format format, size_t columns);
 void pack_panel(Format format, size_t columns, const std::byte* rows, size_t row_count,
                 std::byte* panel);
 
+// The same for a slice of columns and a part of a panel: `row_count` rows that begin `stride_bytes`
+// apart at `rows` become the panel's rows from `lane` on; its other rows stay as they are, so that
+// several threads may each write some.
+void pack_lanes(Format format, size_t columns, const std::byte* rows, size_t stride_bytes,
+                size_t lane, size_t row_count, std::byte* panel);
+
+// Zeroes a panel's rows from `lane` on, which may be all or none of them.
+void clear_lanes(Format format, size_t columns, size_t lane, std::byte* panel);
+
 // Writes row `row` of the matrix as `columns` floats: the same values, bit for bit, as dequantizing
 // the row as the file stores it. For embedding rows and for tests.
 void unpack_row(const PackedMatrix& matrix, size_t row, float* values);

@@ -61,6 +61,8 @@ Result<void> FileReader::examine() {
   if (status.st_size == 0) return invalid_input("{}: the file is empty", path_.string());
   size_bytes_ = static_cast<uint64_t>(status.st_size);
   changed_ns_ = modification_ns(status);
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
   return {};
 }
 
@@ -68,13 +70,17 @@ FileReader::FileReader(FileReader&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       size_bytes_(other.size_bytes_),
-      changed_ns_(other.changed_ns_) {}
+      changed_ns_(other.changed_ns_),
+      device_(other.device_),
+      inode_(other.inode_) {}
 
 FileReader& FileReader::operator=(FileReader&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(size_bytes_, other.size_bytes_);
   std::swap(changed_ns_, other.changed_ns_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
   return *this;
 }
 
@@ -111,6 +117,15 @@ Result<void> FileReader::check_unchanged() const {
     return machine_refused(
         "{}: was written to while it was read; start again when the file is complete",
         path_.string());
+  }
+  if (::stat(path_.c_str(), &status) != 0) {
+    return machine_refused(
+        "{}: was removed or renamed while it was read ({}); start again when it is in place",
+        path_.string(), std::strerror(errno));
+  }
+  if (status.st_dev != device_ || status.st_ino != inode_) {
+    return machine_refused("{}: was replaced by another file while it was read; start again",
+                           path_.string());
   }
   return {};
 }

@@ -26,13 +26,15 @@ class FileReader {
   const std::filesystem::path& path() const { return path_; }
   uint64_t size_bytes() const { return size_bytes_; }
   int64_t changed_ns() const { return changed_ns_; }  // since 1970, when it was opened
+  int descriptor() const { return descriptor_; }      // open for reading; stays this object's
 
   // Fills `bytes` from `offset` on. May be called from several threads. Fails with kMachineRefused,
   // also when the file ends before: it was longer when it was opened. Names the file and the
   // offset.
   Result<void> read(uint64_t offset, std::span<std::byte> bytes) const;
 
-  // Fails with kMachineRefused if the file was written to since it was opened.
+  // Fails with kMachineRefused if the file was written to since it was opened, or if its path names
+  // another file by now, or none.
   Result<void> check_unchanged() const;
 
  private:
@@ -45,6 +47,8 @@ class FileReader {
   int descriptor_ = -1;
   uint64_t size_bytes_ = 0;
   int64_t changed_ns_ = 0;  // modification time when it was opened
+  uint64_t device_ = 0;     // with inode_: which file it is
+  uint64_t inode_ = 0;
 };
 
 }  // namespace lockstep

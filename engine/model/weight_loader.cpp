@@ -1,137 +1,193 @@
 #include "engine/model/weight_loader.h"
 
 #include <algorithm>
-#include <mutex>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <new>
-#include <optional>
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/machine/file_reader.h"
+#include "engine/base/checked_math.h"
+#include "engine/base/log.h"
+#include "engine/machine/direct_file.h"
+#include "engine/machine/read_queue.h"
+#include "engine/model/load_extents.h"
+#include "engine/model/rank_loader.h"
 
 namespace lockstep {
 namespace {
 
-// What one worker reads at a time: large enough for the disk, small enough to share evenly.
-constexpr size_t kStretchBytes = 2U << 20U;
+// All ranks' buffers together. 16 reads of 4 MiB keep the fastest disks busy; many ranks share
+// them, so theirs may be smaller.
+constexpr size_t kBuffersBytes = 128U << 20U;
+constexpr size_t kBufferBytesMax = 4U << 20U;
+constexpr size_t kBufferBytesMin = 1U << 20U;
+constexpr size_t kBuffersMax = 16;  // of a rank
+constexpr size_t kBuffersMin = 2;   // one is read while the other is packed
 
-// Rows [row_begin, row_end) of one weight, whole panels.
-struct Stretch {
-  const WeightSlice* slice = nullptr;
-  const GgufTensor* tensor = nullptr;
-  size_t row_begin = 0;
-  size_t row_end = 0;
-};
+// Panels that are wider than this are read in parts: a buffer holds at least one row.
+constexpr size_t kPanelBytesMax = 32U << 20U;
 
-std::vector<Stretch> cut_into_stretches(const GgufFile& file, const Graph& graph,
-                                        const Plan& plan) {
-  std::vector<Stretch> stretches;
-  for (const WeightSlice& slice : plan.weights) {
-    const Weight& weight = graph.weights()[slice.weight];
-    const GgufTensor* tensor = file.find_tensor(weight.name);
-    CHECK(tensor != nullptr, "the graph has a weight {} that the file lacks", weight.name);
-    const size_t row_size = row_bytes(weight.format, weight.columns);
-    const size_t rows = std::max<size_t>(1, kStretchBytes / (row_size * kPanelRows)) * kPanelRows;
-    for (size_t row = slice.row_begin; row < slice.row_end; row += rows) {
-      stretches.push_back({&slice, tensor, row, std::min(row + rows, slice.row_end)});
-    }
-  }
-  return stretches;
+using Files = std::vector<std::unique_ptr<DirectFile>>;
+
+std::vector<const Plan*> plans_of(std::span<const LoadTarget> ranks) {
+  std::vector<const Plan*> plans;
+  for (const LoadTarget& rank : ranks) plans.push_back(&rank.plan);
+  return plans;
 }
 
-class Loader {
- public:
-  Loader(const Graph& graph, const std::vector<FileReader>& readers, std::vector<Stretch> stretches,
-         std::atomic<uint64_t>& bytes_done)
-      : graph_(graph),
-        readers_(readers),
-        stretches_(std::move(stretches)),
-        bytes_done_(bytes_done) {}
-
-  // Takes stretches until none is left or one has failed. Run by every worker.
-  void work() {
-    std::vector<std::byte> rows;
-    while (!failed_.load(std::memory_order_relaxed)) {
-      const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
-      if (index >= stretches_.size()) return;
-      try {
-        if (auto loaded = load(stretches_[index], rows); !loaded) fail(loaded.error());
-      } catch (const std::bad_alloc&) {
-        fail({ErrorKind::kMachineRefused, "no memory left for reading weights"});
-      }
-    }
+// The largest stretch that has to fit into a buffer as a whole.
+size_t least_extent_bytes(const Graph& graph) {
+  size_t least = 0;
+  for (const Weight& weight : graph.weights()) {
+    const size_t unit = load_unit_bytes(weight);
+    const size_t panel = unit * std::min(weight.rows, kPanelRows);
+    least = std::max(least, panel <= kPanelBytesMax ? panel : unit);
   }
+  return least;
+}
 
-  const std::optional<Error>& error() const { return error_; }
+class Load {
+ public:
+  Load(const GgufFile& file, const Graph& graph, std::span<const LoadTarget> ranks,
+       std::atomic<uint64_t>& bytes_done, const LoadOptions& options)
+      : file_(file),
+        graph_(graph),
+        ranks_(ranks),
+        options_(options),
+        calls_(options.calls != nullptr ? *options.calls : real_disk_calls()),
+        state_(bytes_done) {}
+
+  Result<LoadReport> run() {
+    if (auto unchanged = check_unchanged(); !unchanged) return std::unexpected(unchanged.error());
+    if (auto prepared = prepare(); !prepared) return std::unexpected(prepared.error());
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    if (state_.error()) return std::unexpected(*state_.error());
+    if (auto unchanged = check_unchanged(); !unchanged) return std::unexpected(unchanged.error());
+    for (const auto& part : files_) part->drop_rest();
+    return report(std::chrono::steady_clock::now() - start);
+  }
 
  private:
-  void fail(const Error& error) {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = error;
-    failed_.store(true, std::memory_order_relaxed);
-  }
-
-  Result<void> load(const Stretch& stretch, std::vector<std::byte>& rows) {
-    const Weight& weight = graph_.weights()[stretch.slice->weight];
-    const size_t row_size = row_bytes(weight.format, weight.columns);
-    rows.resize((stretch.row_end - stretch.row_begin) * row_size);
-    const uint64_t offset = stretch.tensor->offset + stretch.row_begin * row_size;
-    if (auto read = readers_[stretch.tensor->part].read(offset, rows); !read) return read;
-    if (weight.is_matrix) {
-      pack(stretch, weight, row_size, rows);
-    } else {
-      traits(weight.format)
-          .dequantize(rows.data(), weight.columns,
-                      reinterpret_cast<float*>(stretch.slice->address));
+  Result<void> check_unchanged() const {
+    for (const FileReader& reader : file_.readers()) {
+      if (auto unchanged = reader.check_unchanged(); !unchanged) return unchanged;
     }
-    bytes_done_.fetch_add(rows.size(), std::memory_order_relaxed);
     return {};
   }
 
-  void pack(const Stretch& stretch, const Weight& weight, size_t row_size,
-            const std::vector<std::byte>& rows) {
-    const size_t panel_size = panel_bytes(weight.format, weight.columns);
-    for (size_t row = stretch.row_begin; row < stretch.row_end; row += kPanelRows) {
-      const size_t count = std::min(kPanelRows, stretch.row_end - row);
-      const size_t panel = (row - stretch.slice->row_begin) / kPanelRows;
-      pack_panel(weight.format, weight.columns, rows.data() + (row - stretch.row_begin) * row_size,
-                 count, stretch.slice->address + panel * panel_size);
+  // Opens the files, cuts the extents and makes the queues.
+  Result<void> prepare() {
+    size_t block = 1;
+    for (const FileReader& reader : file_.readers()) {
+      files_.push_back(std::make_unique<DirectFile>(reader, options_.direct, calls_));
+      block = std::max(block, files_.back()->block_bytes());
     }
+    const size_t per_rank = kBuffersBytes / ranks_.size();
+    const size_t wanted = options_.buffer_bytes != 0 ? options_.buffer_bytes
+                                                     : std::clamp(per_rank / kBuffersMax,
+                                                                  kBufferBytesMin, kBufferBytesMax);
+    // Beside its stretch a buffer holds what is left of the first and the last block.
+    const size_t ends = 2 * block;
+    const size_t least = round_up(least_extent_bytes(graph_) + ends, block);
+    size_t buffer_bytes = std::max(round_up(wanted, block), least);
+    extents_ = cut_extents(file_, graph_, plans_of(ranks_), buffer_bytes - ends);
+    buffer_bytes = round_up(largest_extent() + ends, block);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const size_t extents = extents_.by_rank[rank].size();
+      const size_t count = std::clamp(per_rank / buffer_bytes, kBuffersMin, kBuffersMax);
+      auto queue = ReadQueue::make(files_,
+                                   {.buffer_count = std::max<size_t>(1, std::min(count, extents)),
+                                    .buffer_bytes = buffer_bytes,
+                                    .io_uring = options_.io_uring,
+                                    .node = ranks_[rank].node,
+                                    .workers = &ranks_[rank].workers},
+                                   calls_);
+      if (!queue) return std::unexpected(queue.error());
+      loaders_.push_back(std::make_unique<RankLoader>(graph_, files_, extents_.by_rank[rank],
+                                                      std::move(*queue), state_));
+    }
+    return {};
   }
 
+  size_t largest_extent() const {
+    size_t largest = 0;
+    for (const auto& extents : extents_.by_rank) {
+      for (const LoadExtent& extent : extents) largest = std::max(largest, extent.bytes);
+    }
+    return largest;
+  }
+
+  // All ranks at the same time. Once the first has begun, nothing here may throw.
+  void work() {
+    std::vector<std::function<void(size_t)>> jobs;
+    for (const auto& loader : loaders_) {
+      jobs.emplace_back([&loader = *loader](size_t) { loader.work(); });
+    }
+    for (size_t rank = 0; rank < jobs.size(); ++rank) ranks_[rank].workers.begin(jobs[rank]);
+    for (const LoadTarget& rank : ranks_) rank.workers.finish();
+  }
+
+  LoadReport report(std::chrono::duration<double> elapsed) const {
+    LoadReport report = {.bytes = extents_.bytes,
+                         .seconds = elapsed.count(),
+                         .io_uring = true,
+                         .direct = true,
+                         .registered = true,
+                         .dropped_bytes = state_.dropped_bytes()};
+    for (const auto& loader : loaders_) {
+      report.io_uring &= loader->queue().has_ring();
+      report.registered &= loader->queue().has_registered_buffers();
+      report.buffer_bytes += loader->queue().size_bytes();
+    }
+    for (const auto& part : files_) report.direct &= part->is_direct();
+    return report;
+  }
+
+  const GgufFile& file_;
   const Graph& graph_;
-  const std::vector<FileReader>& readers_;  // by part
-  std::vector<Stretch> stretches_;
-  std::atomic<uint64_t>& bytes_done_;
-  std::atomic<size_t> next_ = 0;
-  std::atomic<bool> failed_ = false;
-  std::mutex mutex_;
-  std::optional<Error> error_;  // the first; guarded by mutex_ while work() runs
+  std::span<const LoadTarget> ranks_;
+  const LoadOptions& options_;
+  DiskCalls& calls_;
+  LoadState state_;
+  Files files_;
+  LoadExtents extents_;
+  std::vector<std::unique_ptr<RankLoader>> loaders_;  // by rank
 };
+
+void log_report(const GgufFile& file, const LoadReport& report) {
+  spdlog::info("read {} MiB of weights in {:.2f} s, {:.0f} MB/s, with {}, {}", report.bytes >> 20U,
+               report.seconds, static_cast<double>(report.bytes) / 1e6 / report.seconds,
+               report.io_uring ? "io_uring" : "pread",
+               report.direct ? "past the page cache" : "through the page cache");
+  if (!report.direct) {
+    spdlog::info(
+        "{}: its file system has no direct reads (O_DIRECT): {} MiB of it were read into the page "
+        "cache and dropped again",
+        file.parts().front().string(), report.dropped_bytes >> 20U);
+  }
+}
 
 }  // namespace
 
 uint64_t bytes_to_load(const GgufFile& file, const Graph& graph,
                        std::span<const LoadTarget> ranks) {
-  uint64_t bytes = 0;
-  for (const Stretch& stretch : cut_into_stretches(file, graph, ranks.front().plan)) {
-    const Weight& weight = graph.weights()[stretch.slice->weight];
-    bytes += (stretch.row_end - stretch.row_begin) * row_bytes(weight.format, weight.columns);
-  }
-  return bytes;
+  return cut_extents(file, graph, plans_of(ranks), kBufferBytesMax).bytes;
 }
 
-Result<void> load_weights(const GgufFile& file, const Graph& graph,
-                          std::span<const LoadTarget> ranks, std::atomic<uint64_t>& bytes_done) {
-  for (const LoadTarget& rank : ranks) {
-    Loader loader(graph, file.readers(), cut_into_stretches(file, graph, rank.plan), bytes_done);
-    rank.workers.run([&](size_t) { loader.work(); });
-    if (loader.error()) return std::unexpected(*loader.error());
+Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
+                                std::span<const LoadTarget> ranks,
+                                std::atomic<uint64_t>& bytes_done, const LoadOptions& options) {
+  CHECK(!ranks.empty(), "a load for no rank");
+  try {
+    auto report = Load(file, graph, ranks, bytes_done, options).run();
+    if (report) log_report(file, *report);
+    return report;
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(Error{ErrorKind::kMachineRefused, "no memory left"});
   }
-  for (const FileReader& reader : file.readers()) {
-    if (auto unchanged = reader.check_unchanged(); !unchanged) return unchanged;
-  }
-  return {};
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/plan.h"
+#include "engine/machine/disk_calls.h"
 #include "engine/machine/workers.h"
 #include "engine/model/gguf_file.h"
 
@@ -21,13 +22,33 @@ struct LoadTarget {
   int node = -1;  // where its buffers shall lie; -1: anywhere
 };
 
-// Bytes of the file that the plans' weights take, each counted once: the end of the progress.
+struct LoadOptions {
+  bool direct = true;          // past the page cache, where the file system can
+  bool io_uring = true;        // where the kernel has it; else pread()
+  size_t buffer_bytes = 0;     // of one read; 0: chosen. Wider rows get what they need
+  DiskCalls* calls = nullptr;  // none: the kernel
+};
+
+// How a load went.
+struct LoadReport {
+  uint64_t bytes = 0;          // of the files, each counted once
+  double seconds = 0;          // of reading and packing
+  bool io_uring = false;       // all ranks had a ring
+  bool direct = false;         // no file was read through the page cache
+  bool registered = false;     // the buffers, with every ring
+  size_t buffer_bytes = 0;     // of all ranks together
+  uint64_t dropped_bytes = 0;  // from the page cache, which the load had brought in
+};
+
+// Bytes of the file that the plans' weights take, each counted once: the end of the progress. Of a
+// row of which a rank holds some columns, all.
 uint64_t bytes_to_load(const GgufFile& file, const Graph& graph, std::span<const LoadTarget> ranks);
 
-// Fills the weight slices of all ranks' plans. `bytes_done` grows while it runs. Fails with the
-// first error met: the file's name, the offset and the reason; also when a file was written to
-// meanwhile. What was loaded is then of no use.
-Result<void> load_weights(const GgufFile& file, const Graph& graph,
-                          std::span<const LoadTarget> ranks, std::atomic<uint64_t>& bytes_done);
+// Fills the weight slices of all ranks' plans, all ranks at the same time. `bytes_done` grows while
+// it runs. Fails with the first error met: the file's name, the offset and the reason; also when a
+// file was written to or replaced meanwhile. What was loaded is then of no use.
+Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
+                                std::span<const LoadTarget> ranks,
+                                std::atomic<uint64_t>& bytes_done, const LoadOptions& options = {});
 
 }  // namespace lockstep

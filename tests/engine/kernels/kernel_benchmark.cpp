@@ -1,6 +1,7 @@
 // Speed of the matrix products: every row of the kernel table that this machine supports x every
 // format x 1, 8 and 256 tokens; weights that fit into the second-level cache ("cached") and weights
-// that do not fit into any ("memory"). One thread. GB/s are of weights, as the file stores them.
+// that do not fit into any ("memory"); and of packing every format. One thread. GB/s are of
+// weights, as the file stores them.
 //   build/release/lockstep_kernel_benchmark --benchmark_filter='avx512/Q4_0'
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -72,6 +73,30 @@ void matmul(benchmark::State& state, const KernelTable& table, Format format, si
       benchmark::Counter(passes * operations / 1e9, benchmark::Counter::kIsRate);
 }
 
+// Rows of a file into panels, as the load does it: both larger than any cache.
+void pack(benchmark::State& state, Format format) {
+  const size_t size = panel_bytes(format, kColumns);
+  const size_t count = kMemoryBytes / size;
+  AlignedBuffer rows(count * size);
+  AlignedBuffer panels(count * size);
+  RandomEngine random(4);
+  const std::vector<std::byte> some = random_rows(format, kPanelRows, kColumns, random);
+  for (size_t panel = 0; panel < count; ++panel) {
+    __builtin_memcpy(rows.data() + panel * size, some.data(), size);
+  }
+  for (auto unused : state) {
+    static_cast<void>(unused);
+    for (size_t panel = 0; panel < count; ++panel) {
+      pack_panel(format, kColumns, rows.data() + panel * size, kPanelRows,
+                 panels.data() + panel * size);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(count * size) / 1e9,
+      benchmark::Counter::kIsRate);
+}
+
 void quantize(benchmark::State& state, const KernelTable& table) {
   RandomEngine random(3);
   const std::vector<float> values = random_values(kColumns, random);
@@ -87,6 +112,9 @@ void quantize(benchmark::State& state, const KernelTable& table) {
 }
 
 void register_all() {
+  for (const FormatTraits& format : all_formats()) {
+    benchmark::RegisterBenchmark(fmt::format("pack/{}", format.name).c_str(), pack, format.format);
+  }
   for (const KernelTable* table : all_kernel_tables()) {
     if (!machine_supports(*table)) continue;
     benchmark::RegisterBenchmark(fmt::format("quantize/{}", table->name).c_str(), quantize, *table);

@@ -61,6 +61,54 @@ TEST(PackedMatrix, rows_beyond_the_last_are_zero) {
   }
 }
 
+// Whole panels are packed by vectors, parts of them unit by unit: the one is the other's reference.
+TEST(PackedMatrix, a_panel_has_the_same_bytes_however_its_rows_are_cut) {
+  RandomEngine random(13);
+  for (const FormatTraits& format : all_formats()) {
+    for (const size_t blocks : {1U, 2U, 3U, 5U, 8U, 19U, 36U, 67U}) {
+      const size_t columns = blocks * format.block_elements;
+      const size_t row_size = row_bytes(format.format, columns);
+      const std::vector<std::byte> rows = random_rows(format.format, kPanelRows, columns, random);
+      for (size_t count = 1; count <= kPanelRows; ++count) {
+        std::vector<std::byte> whole(panel_bytes(format.format, columns), std::byte{0xFF});
+        std::vector<std::byte> row_by_row(whole.size(), std::byte{0xFF});
+        pack_panel(format.format, columns, rows.data(), count, whole.data());
+        for (size_t row = 0; row < count; ++row) {
+          pack_lanes(format.format, columns, rows.data() + row * row_size, row_size, row, 1,
+                     row_by_row.data());
+        }
+        clear_lanes(format.format, columns, count, row_by_row.data());
+        ASSERT_EQ(whole, row_by_row) << format.name << ", " << count << " rows of " << columns;
+      }
+    }
+  }
+}
+
+TEST(PackedMatrix, a_slice_of_columns_is_packed_as_if_there_were_no_others) {
+  RandomEngine random(14);
+  for (const FormatTraits& format : all_formats()) {
+    const size_t block = format.block_elements;
+    const size_t columns = 9 * block;
+    const size_t stride = row_bytes(format.format, columns);
+    const std::vector<std::byte> rows = random_rows(format.format, kPanelRows, columns, random);
+    for (size_t begin = 0; begin < 9; ++begin) {
+      const size_t width = (9 - begin) * block;
+      const size_t width_bytes = row_bytes(format.format, width);
+      std::vector<std::byte> narrow;
+      for (size_t row = 0; row < kPanelRows; ++row) {
+        const auto first = rows.begin() + static_cast<ptrdiff_t>((row + 1) * stride - width_bytes);
+        narrow.insert(narrow.end(), first, first + static_cast<ptrdiff_t>(width_bytes));
+      }
+      std::vector<std::byte> expected(panel_bytes(format.format, width));
+      std::vector<std::byte> panel(expected.size());
+      pack_panel(format.format, width, narrow.data(), kPanelRows, expected.data());
+      pack_lanes(format.format, width, rows.data() + begin * format.block_bytes, stride, 0,
+                 kPanelRows, panel.data());
+      ASSERT_EQ(panel, expected) << format.name << " from block " << begin;
+    }
+  }
+}
+
 // The places that the kernels and packed_matrix.cpp's comment agree on, told apart by their bytes.
 TEST(PackedMatrix, a_lane_of_four_bytes_is_four_columns_of_a_row) {
   std::vector<std::byte> rows(2 * row_bytes(Format::kQ8_0, 32));

@@ -1,0 +1,137 @@
+#include "engine/machine/direct_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "engine/base/checked_math.h"
+
+namespace lockstep {
+namespace {
+
+// A read that was not to be had at once gets this many tries, this far apart: a second in all.
+constexpr int kTriesMax = 1000;
+constexpr auto kPause = std::chrono::milliseconds(1);
+
+bool is_same_file(int a, int b) {
+  struct stat of_a {};
+  struct stat of_b {};
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
+}
+
+}  // namespace
+
+std::unexpected<Error> read_refused(const FileReader& reader, uint64_t offset, size_t bytes,
+                                    int error) {
+  return machine_refused("{}: reading {} bytes at byte {} failed: {}", reader.path().string(),
+                         bytes, offset, std::strerror(error));
+}
+
+DirectFile::DirectFile(const FileReader& reader, bool direct, DiskCalls& calls)
+    : reader_(reader), calls_(calls) {
+  // Where reads go through the page cache, they are to bring in what was asked for and no more.
+  ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_RANDOM);
+  for (uint64_t quarter = 1; quarter < 4; ++quarter) {
+    stays_cached_ |= was_cached(reader_.size_bytes() / 4 * quarter, 1);
+  }
+  if (!direct) return;
+  direct_ = open_same_file();
+  is_direct_ = direct_ >= 0;
+  if (is_direct_) learn_block_bytes();
+}
+
+DirectFile::~DirectFile() {
+  if (direct_ >= 0) ::close(direct_);
+}
+
+// By the descriptor, which names this very file; by the path where there is no /proc.
+int DirectFile::open_same_file() {
+  const std::string names[] = {"/proc/self/fd/" + std::to_string(reader_.descriptor()),
+                               reader_.path().string()};
+  for (const std::string& name : names) {
+    const int descriptor = calls_.open_direct(name.c_str());
+    if (descriptor < 0) continue;
+    if (is_same_file(descriptor, reader_.descriptor())) return descriptor;
+    ::close(descriptor);
+  }
+  return -1;
+}
+
+void DirectFile::learn_block_bytes() {
+  struct statx status {};
+  if (::statx(direct_, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) != 0) return;
+  if ((status.stx_mask & STATX_DIOALIGN) == 0) return;
+  const size_t wanted = std::max(status.stx_dio_offset_align, status.stx_dio_mem_align);
+  if (status.stx_dio_offset_align == 0 || !std::has_single_bit(wanted)) {
+    is_direct_ = false;
+    return;
+  }
+  block_bytes_ = std::max(block_bytes_, wanted);
+}
+
+BlockRange DirectFile::blocks_around(uint64_t offset, size_t bytes) const {
+  BlockRange range;
+  range.offset = offset / block_bytes_ * block_bytes_;
+  range.lead = offset - range.offset;
+  range.needed = range.lead + bytes;
+  range.length = round_up(range.needed, block_bytes_);
+  return range;
+}
+
+Result<void> DirectFile::fill(const BlockRange& range, std::byte* buffer, size_t done) {
+  bool direct = is_direct();
+  int tries = 0;
+  while (done < range.needed) {
+    // A direct read that was cut within a block begins again at that block.
+    const size_t from = direct ? done / block_bytes_ * block_bytes_ : done;
+    const std::span<std::byte> rest(buffer + from, (direct ? range.length : range.needed) - from);
+    const uint64_t offset = range.offset + from;
+    const int64_t result = calls_.ended(
+        offset, rest, calls_.pread(direct ? direct_ : reader_.descriptor(), rest, offset));
+    if (result > 0 && from + static_cast<size_t>(result) > done) {
+      done = from + static_cast<size_t>(result);
+      continue;
+    }
+    if ((result == -EINTR || result == -EAGAIN) && ++tries < kTriesMax) {
+      if (result == -EAGAIN) std::this_thread::sleep_for(kPause);
+    } else if (direct && (result == -EINVAL || result == -EOPNOTSUPP)) {
+      give_up_direct();
+      direct = false;
+    } else if (result < 0) {
+      return read_refused(reader_, offset, rest.size(), static_cast<int>(-result));
+    } else if (direct) {
+      direct = false;  // less than what was there: the page cache's answer counts
+    } else {
+      return machine_refused("{}: ended at byte {} though it had {} bytes when it was opened",
+                             reader_.path().string(), offset, reader_.size_bytes());
+    }
+  }
+  return {};
+}
+
+bool DirectFile::was_cached(uint64_t offset, size_t bytes) {
+  std::byte byte{};
+  const iovec place = {&byte, 1};
+  const auto middle = static_cast<off_t>(offset + bytes / 2);
+  return ::preadv2(reader_.descriptor(), &place, 1, middle, RWF_NOWAIT) == 1;
+}
+
+void DirectFile::drop(const BlockRange& range) {
+  ::posix_fadvise(reader_.descriptor(), static_cast<off_t>(range.offset),
+                  static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
+}
+
+void DirectFile::drop_rest() {
+  if (!stays_cached_) ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "engine/model/rank_loader.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "engine/kernels/packed_matrix.h"
+
+namespace lockstep {
+namespace {
+
+// Rows [extent.begin, extent.end) of the file, all of which are the slice's, into its panels.
+void pack_rows(const Weight& weight, const WeightSlice& slice, const LoadExtent& extent,
+               const std::byte* rows) {
+  const FormatTraits& format = traits(weight.format);
+  const size_t columns = slice.column_end - slice.column_begin;
+  const size_t stride = row_bytes(weight.format, weight.columns);
+  const size_t panel_size = panel_bytes(weight.format, columns);
+  rows += slice.column_begin / format.block_elements * format.block_bytes;
+  for (size_t row = extent.begin; row < extent.end;) {
+    const size_t place = row - slice.row_begin;
+    const size_t lane = place % kPanelRows;
+    const size_t count = std::min(kPanelRows - lane, extent.end - row);
+    std::byte* panel = slice.address + place / kPanelRows * panel_size;
+    pack_lanes(weight.format, columns, rows + (row - extent.begin) * stride, stride, lane, count,
+               panel);
+    row += count;
+    if (row == slice.row_end) clear_lanes(weight.format, columns, lane + count, panel);
+  }
+}
+
+// The same for blocks of a vector.
+void dequantize_blocks(const Weight& weight, const WeightSlice& slice, const LoadExtent& extent,
+                       const std::byte* blocks) {
+  const FormatTraits& format = traits(weight.format);
+  const size_t first = extent.begin * format.block_elements - slice.column_begin;
+  format.dequantize(blocks, (extent.end - extent.begin) * format.block_elements,
+                    reinterpret_cast<float*>(slice.address) + first);
+}
+
+}  // namespace
+
+void LoadState::fail(Error error) {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(error);
+  has_failed_.store(true, std::memory_order_relaxed);
+}
+
+void LoadState::fail_for_memory() {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(no_memory_);
+  has_failed_.store(true, std::memory_order_relaxed);
+}
+
+RankLoader::RankLoader(const Graph& graph, std::span<const std::unique_ptr<DirectFile>> files,
+                       std::span<const LoadExtent> extents, std::unique_ptr<ReadQueue> queue,
+                       LoadState& state)
+    : graph_(graph),
+      files_(files),
+      extents_(extents),
+      queue_(std::move(queue)),
+      state_(state),
+      extent_of_(queue_->buffer_count()),
+      was_cached_(queue_->buffer_count()) {
+  for (size_t buffer = 0; buffer < queue_->buffer_count(); ++buffer) free_.push_back(buffer);
+}
+
+// Nothing in here allocates but load(), which catches: the worker that waits for all must not be
+// torn out of it.
+void RankLoader::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    start_reads();
+    if (const auto buffer = queue_->next_ended()) {
+      lock.unlock();
+      load(*buffer);
+      lock.lock();
+      free_.push_back(*buffer);
+      continue;
+    }
+    const bool all_started = state_.has_failed() || next_extent_ == extents_.size();
+    if (all_started && queue_->in_flight() == 0) break;
+    if (queue_->in_flight() > 0 && !is_waiting_) {
+      wait_for_read(lock);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+  changed_.notify_all();
+}
+
+// Into every free buffer, as long as there is something to read.
+void RankLoader::start_reads() {
+  while (!free_.empty() && next_extent_ < extents_.size() && !state_.has_failed()) {
+    const size_t buffer = free_.back();
+    free_.pop_back();
+    const LoadExtent& extent = extents_[next_extent_];
+    extent_of_[buffer] = next_extent_++;
+    DirectFile& file = *files_[extent.part];
+    was_cached_[buffer] = !file.is_direct() && file.was_cached(extent.offset, extent.bytes) ? 1 : 0;
+    queue_->start(buffer, extent.part, extent.offset, extent.bytes);
+  }
+  queue_->submit();
+}
+
+// Sleeps in the kernel until a read has ended. Another worker takes over waiting if there is more
+// in flight: this one goes on to pack.
+void RankLoader::wait_for_read(std::unique_lock<std::mutex>& lock) {
+  is_waiting_ = true;
+  lock.unlock();
+  const ReadQueue::Completion completion = queue_->wait();
+  lock.lock();
+  is_waiting_ = false;
+  queue_->collect(completion);
+  changed_.notify_one();
+}
+
+void RankLoader::load(size_t buffer) {
+  if (state_.has_failed()) return;
+  const LoadExtent& extent = extents_[extent_of_[buffer]];
+  try {
+    const auto bytes = queue_->take(buffer);
+    if (!bytes) return state_.fail(bytes.error());
+    DirectFile& file = *files_[extent.part];
+    if (!file.is_direct() && was_cached_[buffer] == 0) {
+      file.drop(queue_->range(buffer));
+      state_.add_dropped(extent.bytes);
+    }
+    const Weight& weight = graph_.weights()[extent.weight];
+    for (const WeightSlice* slice : extent.owners) {
+      if (weight.is_matrix) {
+        pack_rows(weight, *slice, extent, bytes->data());
+      } else {
+        dequantize_blocks(weight, *slice, extent, bytes->data());
+      }
+    }
+    state_.add_done(extent.bytes);
+  } catch (const std::bad_alloc&) {
+    state_.fail_for_memory();
+  }
+}
+
+}  // namespace lockstep

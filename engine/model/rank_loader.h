@@ -1,0 +1,78 @@
+// One rank's part of a load: its workers keep its queue's reads in flight and pack what has ended.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/machine/read_queue.h"
+#include "engine/model/load_extents.h"
+
+namespace lockstep {
+
+// What the ranks of a load have in common.
+class LoadState {
+ public:
+  explicit LoadState(std::atomic<uint64_t>& bytes_done) : bytes_done_(bytes_done) {}
+
+  bool has_failed() const { return has_failed_.load(std::memory_order_relaxed); }
+  // The first error wins.
+  void fail(Error error);
+  void fail_for_memory();
+  void add_done(uint64_t bytes) { bytes_done_.fetch_add(bytes, std::memory_order_relaxed); }
+  void add_dropped(uint64_t bytes) { dropped_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  // When all workers are done.
+  const std::optional<Error>& error() const { return error_; }
+  uint64_t dropped_bytes() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t>& bytes_done_;
+  std::atomic<uint64_t> dropped_ = 0;
+  std::atomic<bool> has_failed_ = false;
+  std::mutex mutex_;
+  std::optional<Error> error_;  // guarded by mutex_ while workers run
+  // Made before there is none.
+  Error no_memory_ = {ErrorKind::kMachineRefused, "no memory left for reading weights; free some"};
+};
+
+class RankLoader {
+ public:
+  // All of it must outlive this; `files` by part of the model.
+  RankLoader(const Graph& graph, std::span<const std::unique_ptr<DirectFile>> files,
+             std::span<const LoadExtent> extents, std::unique_ptr<ReadQueue> queue,
+             LoadState& state);
+
+  // Run by every worker of the rank at the same time. Returns when there is nothing left to do for
+  // the caller, or the load has failed; then nothing is in flight any more, once all have returned.
+  void work();
+
+  const ReadQueue& queue() const { return *queue_; }
+
+ private:
+  void start_reads();
+  void load(size_t buffer);
+  void wait_for_read(std::unique_lock<std::mutex>& lock);
+
+  const Graph& graph_;
+  std::span<const std::unique_ptr<DirectFile>> files_;
+  std::span<const LoadExtent> extents_;
+  std::unique_ptr<ReadQueue> queue_;
+  LoadState& state_;
+
+  std::mutex mutex_;  // guards what follows, and the queue but for its wait() and take()
+  std::condition_variable changed_;
+  size_t next_extent_ = 0;
+  bool is_waiting_ = false;          // a worker is in the queue's wait()
+  std::vector<size_t> free_;         // buffers
+  std::vector<size_t> extent_of_;    // by buffer
+  std::vector<uint8_t> was_cached_;  // by buffer: its stretch stays in the page cache
+};
+
+}  // namespace lockstep
