@@ -224,9 +224,9 @@ class Engine {
 };
 
 // How the model would lie on this machine, what is wrong with the machine, and the speed to expect
-// from its measured bandwidth. Reads only the model's headers; takes a few seconds. A model that
-// does not fit is no error here: the plan says so.
-Result<MachinePlan> plan_machine(const EngineOptions& options);
+// from its bandwidth, if that is to be measured (some seconds, and only right on an idle machine).
+// Of the model only the headers are read. One that does not fit is no error: the plan says so.
+Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure);
 
 // Bandwidth and latency between nodes, barriers, exchanges between ranks, and a file's read rate,
 // for `lockstepd bench-machine`. Blocks for some seconds per pair of nodes; nothing else should

@@ -38,7 +38,7 @@ struct MachinePlan {
     std::string pages;             // to be had: "2 MiB of the pool", "transparent", "4 KiB"
     uint64_t available_bytes = 0;  // on its node, shared with the other ranks there
     uint64_t read_bytes = 0;       // of weights per generated token
-    double bytes_per_second = 0;   // measured: its workers reading its memory
+    double bytes_per_second = 0;  // 0: not measured.    // measured: its workers reading its memory
     double seconds_per_token = 0;  // read_bytes / bytes_per_second
   };
   // What more than one rank holds.

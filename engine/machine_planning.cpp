@@ -93,7 +93,7 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
 }
 
 void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
-                    std::span<const double> bandwidths, MachinePlan& plan) {
+                    MachinePlan& plan) {
   const MachineSettings settings = read_machine_settings();
   const std::vector<uint64_t> read = bytes_per_token(model, layout);
   double all_shares = 0;
@@ -110,9 +110,7 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
          .scratch_bytes = sizes.scratch_bytes,
          .pages = expected_pages(topology, settings, place.node, sizes.weight_bytes),
          .available_bytes = takeable_bytes(topology, place.node),
-         .read_bytes = read[rank],
-         .bytes_per_second = bandwidths[rank],
-         .seconds_per_token = static_cast<double>(read[rank]) / bandwidths[rank]});
+         .read_bytes = read[rank]});
   }
 }
 
@@ -191,6 +189,13 @@ std::string compare(const MachinePlan& plan) {
 Result<void> estimate_speed(const Model& model, const EngineOptions& options,
                             const Topology& topology, const ModelLayout& layout,
                             MachinePlan& plan) {
+  const auto bandwidths = measure_read_bandwidths(layout.places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  for (size_t index = 0; index < plan.ranks.size(); ++index) {
+    MachinePlan::Rank& rank = plan.ranks[index];
+    rank.bytes_per_second = (*bandwidths)[index];
+    rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;
+  }
   const double read = slowest_rank_seconds(plan);
   if (plan.ranks.size() == 1) {
     plan.tokens_per_second = plan.one_rank_tokens_per_second = 1 / read;
@@ -233,7 +238,7 @@ void describe_faults(const ModelLayout& layout, const Topology& topology, Machin
 
 }  // namespace
 
-Result<MachinePlan> plan_machine(const EngineOptions& options) {
+Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   const auto kernels = choose_kernel_table(options.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
   const auto file = GgufFile::open(options.model);
@@ -258,11 +263,13 @@ Result<MachinePlan> plan_machine(const EngineOptions& options) {
   }
   plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
   if (plan.fits) check_fit(*layout, topology, plan);
-  const auto bandwidths = measure_read_bandwidths(layout->places);
-  if (!bandwidths) return std::unexpected(bandwidths.error());
-  describe_ranks(*model, *layout, topology, *bandwidths, plan);
+  describe_ranks(*model, *layout, topology, plan);
   find_replicas(*model, *layout, plan);
   describe_faults(*layout, topology, plan);
+  if (!measure) {
+    plan.verdict = "not measured";
+    return plan;
+  }
   if (auto estimated = estimate_speed(*model, options, topology, *layout, plan); !estimated) {
     return std::unexpected(estimated.error());
   }

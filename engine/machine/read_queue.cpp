@@ -158,18 +158,16 @@ ReadQueue::Completion ReadQueue::wait() {
     failed = io_uring_wait_cqe(ring_.get(), &entry);
   } while (failed == -EINTR || failed == -EAGAIN);
   CHECK(failed == 0, "waiting for reads in flight failed: {}", std::strerror(-failed));
-  const auto buffer = static_cast<size_t>(entry->user_data);
-  int64_t result = entry->res;
+  const Completion completion = {static_cast<size_t>(entry->user_data), entry->res};
   io_uring_cqe_seen(ring_.get(), entry);
-  const Read& read = reads_[buffer];
-  result = calls_.ended(read.range.offset + read.begun_at, part_in_flight(read, buffer), result);
-  return {buffer, result};
+  return completion;
 }
 
 void ReadQueue::collect(const Completion& completion) {
   --in_flight_;
   Read& read = reads_[completion.buffer];
-  const int64_t result = completion.result;
+  const int64_t result = calls_.ended(read.range.offset + read.begun_at,
+                                      part_in_flight(read, completion.buffer), completion.result);
   read.done = read.begun_at + static_cast<size_t>(std::max<int64_t>(result, 0));
   if (result < 0 && !is_passing(result) && !is_not_supported(result)) {
     read.error = static_cast<int>(-result);

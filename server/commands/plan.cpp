@@ -175,7 +175,10 @@ int run_plan(const std::vector<std::string>& arguments) {
                    "and the speed to expect. Loads nothing.",
                    kPlan);
   bool json = false;
+  bool measure = true;
   line.app().add_flag("--json", json, "As JSON");
+  line.app().add_flag("!--no-measure", measure,
+                      "Leave out the speed, which takes seconds and an idle machine to measure");
   line.app().footer("Exit codes: 0; 1 where the model does not fit; 2 for what was given.");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
@@ -185,7 +188,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   }
   start_log(options);
   if (const auto given = check_model_given(options); !given) return report(given.error());
-  const auto plan = plan_machine(options.engine);
+  const auto plan = plan_machine(options.engine, measure);
   if (!plan) return report(plan.error());
   if (json) {
     print_json(*plan);
@@ -193,7 +196,7 @@ int run_plan(const std::vector<std::string>& arguments) {
     print_machine(*plan);
     print_faults(*plan);
     print_ranks(*plan);
-    print_speed(*plan);
+    if (measure) print_speed(*plan);
   }
   return plan->fits ? 0 : 1;
 }

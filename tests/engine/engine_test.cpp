@@ -176,7 +176,7 @@ TEST_F(EngineTest, contradicting_ranks_and_shares_are_refused) {
 TEST_F(EngineTest, the_plan_tells_what_the_engine_then_does) {
   options_.rank_count = 2;
   options_.worker_count = 1;
-  const auto plan = plan_machine(options_);
+  const auto plan = plan_machine(options_, /*measure=*/true);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   EXPECT_TRUE(plan->fits) << plan->misfit;
   ASSERT_EQ(plan->ranks.size(), 2U);

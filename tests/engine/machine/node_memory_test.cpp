@@ -1,17 +1,27 @@
 #include "engine/machine/node_memory.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <memory>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/machine/page_placement.h"
+#include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/machine/workers.h"
 
@@ -121,6 +131,103 @@ TEST(NodeMemory, every_node_gives_memory_of_its_own_and_nodes_without_memory_say
       EXPECT_EQ(placement->wrong_bytes, 0U) << "node " << node.id;
       EXPECT_EQ(placement->absent_bytes, 0U) << "node " << node.id;
       EXPECT_EQ(placement->bytes_on_node.at(node.id), memory->size_bytes());
+    }
+  }
+}
+
+TEST(NodeMemory, bound_memory_lies_on_its_node_whoever_touches_it) {
+  const Topology topology = read_topology();
+  for (const Node& from : topology.nodes) {
+    const auto workers = workers_on(topology, from.id);
+    for (const Node& to : topology.nodes) {
+      if (!to.has_usable_memory()) continue;
+      const auto memory = NodeMemory::allocate(
+          {.bytes = 6 * kMiB, .what = "weights", .node = to.id, .workers = workers.get()});
+      ASSERT_TRUE(memory.has_value()) << memory.error().message;
+      if (!memory->is_bound()) GTEST_SKIP() << "this process may not bind memory";
+      const auto placement = examine_placement(all_of(*memory), to.id);
+      if (!placement) GTEST_SKIP() << placement.error().message;
+      EXPECT_EQ(placement->wrong_bytes, 0U) << from.id << " touches " << to.id;
+      if (from.id == to.id) continue;
+      // The same memory, were it meant for the node that touched it.
+      EXPECT_EQ(examine_placement(all_of(*memory), from.id)->wrong_bytes, memory->size_bytes());
+    }
+  }
+}
+
+TEST(NodeMemory, every_rank_of_this_machine_gets_memory_of_its_node) {
+  const Topology topology = read_topology();
+  for (const size_t rank_count : {0U, 1U, 3U}) {
+    RankRequest request;
+    request.rank_count = rank_count;
+    const auto places = place_ranks(topology, request);
+    ASSERT_TRUE(places.has_value()) << places.error().message;
+    for (const RankPlace& place : *places) {
+      auto workers = Workers::start(place.cpus);
+      ASSERT_TRUE(workers.has_value()) << workers.error().message;
+      const auto memory = NodeMemory::allocate({.bytes = 20 * kMiB,
+                                                .what = "weights",
+                                                .node = place.node,
+                                                .shared = true,
+                                                .workers = workers->get()});
+      ASSERT_TRUE(memory.has_value()) << memory.error().message;
+      const auto placement = examine_placement(all_of(*memory), place.node);
+      if (!placement) GTEST_SKIP() << placement.error().message;
+      EXPECT_EQ(placement->wrong_bytes, 0U) << "rank on node " << place.node;
+      EXPECT_EQ(placement->absent_bytes, 0U) << "rank on node " << place.node;
+    }
+  }
+}
+
+// From here on mbind and move_pages are refused to the calling thread and its children, as
+// containers do.
+bool forbid_memory_calls() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_mbind, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_move_pages, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{.len = std::size(filter), .filter = filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(NodeMemory, where_a_filter_refuses_mbind_memory_lies_where_the_ranks_workers_run) {
+  const auto places = place_ranks(read_topology(), {});
+  ASSERT_TRUE(places.has_value()) << places.error().message;
+  for (const RankPlace& place : *places) {
+    bool filtered = false;
+    Result<NodeMemory> memory = NodeMemory();
+    bool may_ask = true;
+    // A thread of its own, since the filter cannot be taken off again; its workers inherit it.
+    std::thread container([&] {
+      filtered = forbid_memory_calls();
+      if (!filtered) return;
+      auto workers = Workers::start(place.cpus);
+      if (!workers) return;
+      memory = NodeMemory::allocate(
+          {.bytes = 70 * kMiB, .what = "weights", .node = place.node, .workers = workers->get()});
+      may_ask = memory && examine_placement(all_of(*memory), place.node).has_value();
+    });
+    container.join();
+    if (!filtered) GTEST_SKIP() << "this process may not set a seccomp filter";
+    ASSERT_TRUE(memory.has_value()) << memory.error().message;
+    ASSERT_GE(memory->size_bytes(), 70 * kMiB);
+    EXPECT_FALSE(memory->is_bound());
+    EXPECT_FALSE(may_ask);
+    const auto placement = examine_placement(all_of(*memory), place.node);
+    if (!placement) GTEST_SKIP() << placement.error().message;
+    EXPECT_EQ(placement->absent_bytes, 0U);
+    // Workers that are pinned to the node touch its own memory.
+    const Topology topology = read_topology();
+    const bool at_home = std::ranges::all_of(place.cpus, [&](int id) {
+      const auto cpu = std::ranges::find(topology.cpus, id, &Cpu::id);
+      return cpu != topology.cpus.end() && cpu->node == place.node;
+    });
+    if (at_home) {
+      EXPECT_EQ(placement->wrong_bytes, 0U) << "rank on node " << place.node;
     }
   }
 }

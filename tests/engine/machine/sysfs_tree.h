@@ -40,7 +40,7 @@ struct MachineFiles {
 class SysfsTree {
  public:
   explicit SysfsTree(const std::string& name = "machine")
-      : root_(::testing::TempDir() + "lockstep-" + name + "-" + std::to_string(getpid())) {
+      : root_(folder() / ("lockstep-" + name + "-" + std::to_string(getpid()))) {
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ / "sys");
   }
@@ -70,6 +70,11 @@ class SysfsTree {
   }
 
  private:
+  // In memory where that can be: hundreds of small files are slow on a disk that others use.
+  static std::filesystem::path folder() {
+    return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ::testing::TempDir();
+  }
+
   void write_cpu(int id, const CpuFiles& cpu) const {
     const std::string folder = "sys/devices/system/cpu/cpu" + std::to_string(id) + "/topology/";
     write(folder + "physical_package_id", std::to_string(cpu.package));

@@ -191,7 +191,7 @@ void LoadCase::fill_expected() {
       if (!weight.is_matrix) {
         std::vector<float> values(columns);
         if (columns > 0) format.dequantize(source, columns, values.data());
-        std::memcpy(target, values.data(), slice.size_bytes);
+        if (columns > 0) std::memcpy(target, values.data(), slice.size_bytes);
         continue;
       }
       std::memset(target, 0, slice.size_bytes);

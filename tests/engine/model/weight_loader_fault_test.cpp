@@ -55,6 +55,23 @@ class WeightLoaderFaults : public testing::Test {
   }
 };
 
+TEST(WeightLoaderErraticReads, short_and_repeated_ones_give_the_same_bytes_for_a_thousand_seeds) {
+  const LoadFolder folder;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    LoadCase load_case(
+        folder.path(),
+        {.seed = seed, .ranks = 1 + seed % 3, .workers = 1 + seed / 3 % 2, .tensors = 8});
+    FaultyCalls calls;
+    calls.make_erratic(seed);
+    const auto report = load_case.load({.direct = seed % 4 < 2,
+                                        .io_uring = seed % 2 == 0,
+                                        .buffer_bytes = kSmallBuffers,
+                                        .calls = &calls});
+    ASSERT_TRUE(report.has_value()) << "seed " << seed << ": " << report.error().message;
+    ASSERT_TRUE(load_case.loaded() == load_case.expected()) << "seed " << seed;
+  }
+}
+
 TEST_F(WeightLoaderFaults, an_io_error_of_any_read_fails_with_file_offset_and_reason) {
   for (const bool io_uring : {true, false}) {
     size_t reads = 1;

@@ -134,23 +134,6 @@ TEST(WeightLoader, replicated_weights_are_read_by_all_ranks_alike) {
   }
 }
 
-TEST(WeightLoader, short_reads_and_passing_errors_give_the_same_bytes_for_a_thousand_seeds) {
-  const LoadFolder folder;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    LoadCase load_case(
-        folder.path(),
-        {.seed = seed, .ranks = 1 + seed % 3, .workers = 1 + seed / 3 % 2, .tensors = 8});
-    FaultyCalls calls;
-    calls.make_erratic(seed);
-    const LoadOptions options = {.direct = seed % 4 < 2,
-                                 .io_uring = seed % 2 == 0,
-                                 .buffer_bytes = size_t{12} << 10U,
-                                 .calls = &calls};
-    ASSERT_NO_FATAL_FAILURE(expect_loads(load_case, options));
-  }
-}
-
 TEST(WeightLoader, a_tensor_of_one_wide_row_is_loaded) {
   const LoadFolder folder;
   LoadCase load_case(folder.path(), {.seed = 8, .ranks = 2});
