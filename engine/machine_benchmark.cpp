@@ -19,8 +19,9 @@ namespace {
 constexpr size_t kLeastTensorBytes = 1U << 10U;
 constexpr size_t kMostTensorBytes = 16U << 20U;
 
-// What is left alone of a node's free memory.
+// A quarter of what is free on a node is taken at most; but less than this says nothing.
 constexpr uint64_t kFreeFraction = 4;
+constexpr uint64_t kLeastMemoryBytes = 64U << 20U;
 
 struct MeasuredNode {
   const Node& node;
@@ -41,12 +42,11 @@ std::vector<MeasuredNode> list_nodes(const Topology& topology) {
 
 Result<MachineMeasurement::Path> measure_path(const MeasuredNode& from, const Node& to,
                                               const MachineMeasurementOptions& options) {
-  auto speed = measure_memory({
-      .cpus = from.cpus,
-      .node = to.id,
-      .bytes = static_cast<size_t>(std::min(options.memory_bytes, to.free_bytes / kFreeFraction)),
-      .seconds = options.seconds,
-  });
+  const uint64_t most = std::max(kLeastMemoryBytes, to.free_bytes / kFreeFraction);
+  auto speed = measure_memory({.cpus = from.cpus,
+                               .node = to.id,
+                               .bytes = std::min(options.memory_bytes, most),
+                               .seconds = options.seconds});
   if (!speed) return std::unexpected(speed.error());
   return MachineMeasurement::Path{.from_node = from.node.id,
                                   .to_node = to.id,

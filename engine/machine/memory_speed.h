@@ -21,7 +21,8 @@ struct Bandwidth {
 struct MemoryMeasurement {
   std::span<const int> cpus;
   int node = -1;
-  size_t bytes = 0;    // looked at, all threads together; should be several times the caches
+  size_t bytes = 0;    // looked at, all threads together: 1 MiB each at least, and several times
+                       // the caches to be of use
   double seconds = 0;  // spent on each figure, and at least one pass
 };
 

@@ -31,7 +31,7 @@ def test_help_names_every_option_and_every_variable():
         assert "LOCKSTEP_" + name.upper().replace("-", "_") in result.stdout, name
     for flag in ("--config", "--check-config", "--print-config", "--version", "--help"):
         assert flag in result.stdout
-    for command in ("generate", "bench", "inspect"):
+    for command in ("generate", "bench", "bench-machine", "plan", "inspect"):
         assert command in result.stdout
         assert run_program(command, "--help").returncode == 0
 
@@ -96,6 +96,9 @@ def test_the_instruction_set_may_come_from_the_environment():
         (["bench", "--prompt", "0", "--generate", "0"], "nothing to measure"),
         (["bench", "--sequences", "0"], "--sequences"),
         (["inspect"], "--model"),
+        (["bench-machine", "--size-mib", "1"], "--size-mib"),
+        (["bench-machine", "--seconds", "-1"], "--seconds"),
+        (["bench-machine", "--file", "/nowhere/f"], "/nowhere/f"),
         (["serve"], "--model"),
         (["--config", "/nowhere.json"], "/nowhere.json"),
     ],
@@ -229,6 +232,40 @@ def test_plan_without_a_model_is_exit_2():
     result = run_program("plan")
     assert result.returncode == 2
     assert "no model was given" in result.stderr
+
+
+def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file(tmp_path):
+    path = tmp_path / "some"
+    path.write_bytes(bytes(3_000_001))
+    result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0", "--file", path,
+                         "--json")
+    assert result.returncode == 0, result.stderr
+    body = json.loads(result.stdout)
+    nodes = body["nodes"]
+    assert [(entry["from_node"], entry["to_node"]) for entry in body["paths"]] == [
+        (a["id"], b["id"]) for a in nodes if a["processors"] for b in nodes if b["has_memory"]]
+    for entry in body["paths"]:
+        for name, value in entry.items():
+            if name.endswith(("_per_second", "_seconds")):
+                assert value > 0, name
+    if body["rank_count"] > 0:
+        assert body["rank_count"] >= 2
+        sizes = {name: [entry["bytes"] for entry in body["collectives"] if entry["name"] == name]
+                 for name in ("all_gather", "all_reduce")}
+        assert sizes["all_gather"] == sizes["all_reduce"]
+        assert sizes["all_gather"][0] == 1024 and sizes["all_gather"][-1] == 16 << 20
+        assert body["barriers"][-1]["node"] is None
+    for entry in body["barriers"] + body["collectives"]:
+        assert entry["seconds"] > 0
+    (read,) = body["files"]
+    assert read["bytes"] == 3_000_001 and read["bytes_per_second"] > 0
+
+
+def test_bench_machine_prints_tables():
+    result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0")
+    assert result.returncode == 0, result.stderr
+    for part in ("GB/s", "latency", "barrier"):
+        assert part in result.stdout, part
 
 
 def test_generate_gives_the_same_text_on_any_ranks(model_path):

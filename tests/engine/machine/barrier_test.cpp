@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <thread>
@@ -11,12 +12,11 @@
 namespace lockstep {
 namespace {
 
-// Half of the rounds in the thread sanitizer, which sees an order that is missing without luck.
-#ifdef __SANITIZE_THREAD__
-constexpr uint32_t kRounds = 4000;
-#else
-constexpr uint32_t kRounds = 8000;
-#endif
+// Of each case. LOCKSTEP_TEST_ROUNDS=500000 makes about ten million of all cases together.
+uint32_t rounds_per_case() {
+  const char* wanted = std::getenv("LOCKSTEP_TEST_ROUNDS");
+  return wanted != nullptr ? static_cast<uint32_t>(std::atoi(wanted)) : 10000;
+}
 
 struct alignas(kLineBytes) Padded {
   uint64_t value = 0;
@@ -98,22 +98,24 @@ void expect_order(const Machine& machine, uint32_t rounds) {
 }
 
 TEST(Barrier, nobody_leaves_before_all_have_arrived) {
-  for (const size_t workers : {1U, 2U, 3U, 4U, 7U, 16U}) expect_order({1, workers, 200}, kRounds);
+  for (const size_t workers : {1U, 2U, 3U, 4U, 7U, 16U})
+    expect_order({1, workers, 200}, rounds_per_case());
 }
 
 TEST(Barrier, nobody_leaves_before_all_have_arrived_where_workers_outnumber_processors) {
-  for (const size_t workers : {1U, 2U, 3U, 4U, 7U, 16U}) expect_order({1, workers, 0}, kRounds);
+  for (const size_t workers : {1U, 2U, 3U, 4U, 7U, 16U})
+    expect_order({1, workers, 0}, rounds_per_case());
 }
 
 TEST(Barrier, workers_that_sleep_at_once_are_woken) {
-  for (const size_t workers : {2U, 3U, 5U}) expect_order({1, workers, 1}, kRounds);
+  for (const size_t workers : {2U, 3U, 5U}) expect_order({1, workers, 1}, rounds_per_case());
 }
 
 TEST(Barrier, rounds_of_one_rank_and_of_all_ranks_may_take_turns) {
   for (const uint32_t spins : {0U, 1U, 200U}) {
     for (const size_t ranks : {2U, 3U, 5U}) {
       for (const size_t workers : {1U, 2U, 3U}) {
-        expect_order({ranks, workers, spins}, kRounds / 8);
+        expect_order({ranks, workers, spins}, rounds_per_case() / 8);
       }
     }
   }
