@@ -79,14 +79,17 @@ class Planner {
                 std::vector<AllReduceStep>& reductions);
   void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part, Meet& meet,
                        std::vector<AllReduceStep>& reductions);
+  void place_bf16_sums(ValueId value, AllReduceStep& sum);
   void place_logits(const GraphNode& node, MatmulPart& part);
-  void emit_attention(const GraphNode& node);
   PrepareHeadsStep prepare_heads(const GraphNode& node);
   void make_gathered_forms(ValueId value, Range own);
   void emit_attend(const GraphNode& node);
   void emit_silu_multiply(const GraphNode& node);
   void emit_rotary_table();
-  std::optional<size_t> only_consumer(ValueId value) const;
+  std::optional<size_t> only_consumer(ValueId value) const {
+    if (uses_[value] != 1 || consumers_[value].empty()) return std::nullopt;
+    return consumers_[value].front();
+  }
 
   const Graph& graph_;
   const Split& split_;
@@ -103,7 +106,8 @@ class Planner {
   std::vector<HeadTreatment> heads_;            // by value
   std::vector<size_t> buffer_;                  // by value: index into buffers_
   std::vector<Buffer> buffers_;
-  std::vector<bool> emitted_;  // by node
+  std::vector<Stretch> bf16_areas_;  // of the sums of the product at hand
+  std::vector<bool> emitted_;        // by node
   const float* rotary_table_ = nullptr;
   size_t rotary_stride_ = 0;
   Plan plan_;
@@ -238,9 +242,14 @@ void Planner::emit_norm(const GraphNode& node) {
   consume(input);
 }
 
-std::optional<size_t> Planner::only_consumer(ValueId value) const {
-  if (uses_[value] != 1 || consumers_[value].empty()) return std::nullopt;
-  return consumers_[value].front();
+// Taken for the sum alone: the meeting of all ranks after it frees them.
+void Planner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
+  for (uint16_t** area : {&sum.bf16_partial, &sum.bf16_sum}) {
+    const Stretch stretch =
+        activations_.allocate_f32(Arena::kExchange, (sum.columns + 1) / 2, row_count(value));
+    *area = at<uint16_t>(stretch);
+    bf16_areas_.push_back(stretch);
+  }
 }
 
 // The product and the addition that is its only use: into the other operand's rows.
@@ -266,6 +275,7 @@ void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, Matmu
                           .output = at<float>(sums),
                           .output_stride = floats(sums),
                           .columns = columns});
+    if (options_.bf16_sums) place_bf16_sums(node.output, reductions.back());
     return;
   }
   part.output = at<float>(sums, own_columns(node.output).begin);
@@ -328,6 +338,8 @@ void Planner::emit_matmuls(size_t node_index) {
   }
   emit_step(std::move(step), meet);
   for (const ValueId partial : partials) consume(partial);
+  for (const Stretch& area : bf16_areas_) activations_.release(area);
+  bf16_areas_.clear();
   for (const AllReduceStep& reduction : reductions) emit_step(reduction, Meet::kAllRanks);
 }
 
@@ -404,12 +416,6 @@ void Planner::emit_attend(const GraphNode& node) {
             meet);
 }
 
-void Planner::emit_attention(const GraphNode& node) {
-  emit_step(prepare_heads(node));
-  emit_attend(node);
-  for (const ValueId input : node.inputs) consume(input);
-}
-
 void Planner::emit_silu_multiply(const GraphNode& node) {
   const auto [gate, up] = std::array{node.inputs[0], node.inputs[1]};
   const Range own = own_columns(node.output);
@@ -445,7 +451,10 @@ void Planner::emit(size_t node_index) {
     case Operation::kMatmul:
       return emit_matmuls(node_index);
     case Operation::kAttention:
-      return emit_attention(node);
+      emit_step(prepare_heads(node));
+      emit_attend(node);
+      for (const ValueId input : node.inputs) consume(input);
+      return;
     case Operation::kSiluMultiply:
       return emit_silu_multiply(node);
     case Operation::kHeadNorm:
