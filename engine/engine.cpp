@@ -11,8 +11,6 @@
 #include "engine/engine_counters.h"
 #include "engine/engine_loop.h"
 #include "engine/kernels/kernel_table.h"
-#include "engine/machine/control_group.h"
-#include "engine/machine/node_memory.h"
 #include "engine/machine/topology.h"
 #include "engine/measurement.h"
 #include "engine/model/architecture.h"
@@ -20,69 +18,14 @@
 #include "engine/model/model_description.h"
 #include "engine/model/weight_loader.h"
 #include "engine/model_info.h"
+#include "engine/model_layout.h"
+#include "engine/rank_report.h"
 #include "engine/runtime/executor.h"
-#include "engine/runtime/rank.h"
+#include "engine/runtime/ranks.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/gguf_tokenizer_data.h"
 
 namespace lockstep {
-namespace {
-
-// Rows of logits of one pass: enough for every sequence, and for prompts whose logits are all
-// wanted to advance at a fair rate; a row is a whole vocabulary wide.
-constexpr size_t kLeastLogitRows = 32;
-
-// The share of the memory left beside the weights that an automatic context may take.
-constexpr uint64_t kKvShareDivisor = 2;
-
-Result<KvFormat> parse_kv_format(const std::string& name) {
-  if (name == "f32") return KvFormat::kF32;
-  if (name == "f16") return KvFormat::kF16;
-  if (name == "bf16") return KvFormat::kBf16;
-  return invalid_input("KV format \"{}\" is not known; known are f16, bf16 and f32", name);
-}
-
-struct ContextSize {
-  size_t tokens = 0;  // of one sequence at most
-  size_t pages = 0;
-};
-
-// One worker per core, but no more than the control groups give time for: workers that are held
-// back in the middle of a step hold back all others.
-size_t automatic_workers(size_t cores) {
-  const auto quota = read_control_group_limits().cpus;
-  if (!quota || *quota >= static_cast<double>(cores)) return cores;
-  return std::max<size_t>(1, static_cast<size_t>(*quota));
-}
-
-// How many pages there will be and how long a sequence may get.
-Result<ContextSize> size_context(const EngineOptions& options, const Model& model,
-                                 const Plan& one_page) {
-  const size_t page_bytes = one_page.kv.page_bytes();
-  const auto pages_for = [](size_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; };
-  if (options.context_tokens != 0) {
-    if (options.context_tokens > model.trained_context_tokens) {
-      spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
-                   options.context_tokens, model.trained_context_tokens);
-    }
-    return ContextSize{options.context_tokens,
-                       pages_for(options.context_tokens) * options.sequence_count};
-  }
-  const uint64_t taken = one_page.weight_bytes + one_page.scratch_bytes;
-  const uint64_t available = available_memory_bytes();
-  const uint64_t left = available > taken ? available - taken : 0;
-  const size_t wanted = pages_for(model.trained_context_tokens) * options.sequence_count;
-  const size_t pages = std::min<size_t>(wanted, left / kKvShareDivisor / page_bytes);
-  if (pages == 0) {
-    return machine_refused(
-        "the weights take {} MiB of the {} MiB of memory that are available; nothing is left for a "
-        "context. Use a smaller model or free memory",
-        taken >> 20U, available >> 20U);
-  }
-  return ContextSize{std::min(model.trained_context_tokens, pages * kPageTokens), pages};
-}
-
-}  // namespace
 
 // In order of construction: later members use earlier ones.
 struct Engine::Parts {
@@ -90,7 +33,7 @@ struct Engine::Parts {
       : options(std::move(given)), file(std::move(model_file)), model(std::move(built)) {}
 
   Result<void> read_texts();
-  Result<void> size();
+  Result<void> lay_out();
   Result<void> load();
 
   EngineOptions options;
@@ -98,7 +41,8 @@ struct Engine::Parts {
   Model model;
   const KernelTable* kernels = nullptr;
   ModelInfo info;
-  PlanOptions plan_options;
+  Topology topology;
+  ModelLayout layout;
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string chat_template_error;  // why there is none
@@ -110,11 +54,9 @@ struct Engine::Parts {
   std::atomic<int64_t> load_ended_ns = 0;
   std::atomic<bool> ready = false;
   std::atomic<bool> draining = false;
-  std::atomic<uint64_t> weight_bytes = 0;
-  std::atomic<uint64_t> kv_bytes = 0;
-  std::atomic<uint64_t> scratch_bytes = 0;
 
-  std::unique_ptr<Rank> rank;
+  std::unique_ptr<Ranks> ranks;
+  std::unique_ptr<RankReport> rank_statistics;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<EngineLoop> loop;
 };
@@ -145,21 +87,18 @@ Result<void> Engine::Parts::read_texts() {
   return {};
 }
 
-Result<void> Engine::Parts::size() {
-  const auto kv_format = parse_kv_format(options.kv_format);
-  if (!kv_format) return std::unexpected(kv_format.error());
-  if (options.sequence_count == 0 || options.sequence_count > options.batch_tokens) {
-    return invalid_input("sequences is {}; it must be from 1 to the {} tokens of a batch",
-                         options.sequence_count, options.batch_tokens);
+Result<void> Engine::Parts::lay_out() {
+  topology = read_topology();
+  auto split = split_model(model, options, topology);
+  if (!split) return std::unexpected(split.error());
+  layout = std::move(*split);
+  if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
+  info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
+  info.rank_count = static_cast<uint32_t>(layout.places.size());
+  for (const RankPlace& place : layout.places) {
+    info.worker_count += static_cast<uint32_t>(place.cpus.size());
   }
-  plan_options.batch_tokens = options.batch_tokens;
-  plan_options.logit_rows = std::max<size_t>(kLeastLogitRows, options.sequence_count);
-  plan_options.kv_format = *kv_format;
-  plan_options.kv_pages = 1;
-  const auto context = size_context(options, model, make_plan(model.graph, plan_options));
-  if (!context) return std::unexpected(context.error());
-  plan_options.kv_pages = context->pages;
-  info.context_tokens = static_cast<uint32_t>(context->tokens);
+  info.strategy = strategy_name(layout.split.strategy);
   return {};
 }
 
@@ -181,7 +120,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   if (auto read = parts->read_texts(); !read) return with_file(read.error());
   parts->info = describe_model(parts->file, parts->model, options.model, options.kv_format);
   parts->info.instruction_set = (*kernels)->name;
-  if (auto sized = parts->size(); !sized) return std::unexpected(sized.error());
+  if (auto laid_out = parts->lay_out(); !laid_out) return std::unexpected(laid_out.error());
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
 
@@ -189,31 +128,26 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::load() {
-  std::vector<int> cpus = one_cpu_per_core(read_topology());
-  const size_t cores = cpus.size();
-  const size_t wanted = options.worker_count == 0 ? automatic_workers(cores) : options.worker_count;
-  // More workers than cores: they share, so nobody is pinned.
-  if (wanted > cores) cpus.assign(wanted, -1);
-  cpus.resize(wanted);
-  auto made = Rank::make(model.graph, plan_options, cpus);
+  auto made = Ranks::make(model.graph, layout.split, layout.plan_options, layout.places);
   if (!made) return std::unexpected(made.error());
-  rank = std::move(*made);
-  const Plan& plan = rank->plan();
-  weight_bytes = plan.weight_bytes;
-  scratch_bytes = plan.scratch_bytes;
-  kv_bytes = plan.kv.size_bytes();
-  const LoadTarget target{plan, rank->workers()};
-  bytes_total = bytes_to_load(file, model.graph, {&target, 1});
-  if (auto loaded = load_weights(file, model.graph, {&target, 1}, bytes_done); !loaded) {
-    return std::unexpected(loaded.error());
+  ranks = std::move(*made);
+  std::vector<LoadTarget> targets;
+  for (size_t rank = 0; rank < ranks->count(); ++rank) {
+    Rank& target = (*ranks)[rank];
+    targets.push_back({target.plan(), target.workers(), target.place().node});
   }
-  executor = std::make_unique<Executor>(*rank, *kernels);
+  bytes_total = bytes_to_load(file, model.graph, targets);
+  const auto loaded =
+      load_weights(file, model.graph, targets, bytes_done, {.direct = options.direct_io});
+  if (!loaded) return std::unexpected(loaded.error());
+  rank_statistics = std::make_unique<RankReport>(*ranks);
+  executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits;
   limits.page_tokens = kPageTokens;
-  limits.page_count = plan_options.kv_pages;
+  limits.page_count = layout.plan_options.kv_pages;
   limits.sequence_count = options.sequence_count;
   limits.batch_tokens = options.batch_tokens;
-  limits.logit_rows = plan_options.logit_rows;
+  limits.logit_rows = layout.plan_options.logit_rows;
   loop = std::make_unique<EngineLoop>(*executor, limits, options.waiting_requests, *tokenizer,
                                       model.vocabulary_size, counters);
   return {};
@@ -245,9 +179,13 @@ EngineStatistics Engine::statistics() const {
         end != 0 ? end : std::chrono::steady_clock::now().time_since_epoch().count();
     statistics.load.seconds = static_cast<double>(until - start) * 1e-9;
   }
-  statistics.weight_bytes = parts_->weight_bytes;
-  statistics.kv_bytes = parts_->kv_bytes;
-  statistics.scratch_bytes = parts_->scratch_bytes;
+  if (!parts_->ready) return statistics;
+  statistics.ranks = parts_->rank_statistics->statistics();
+  for (const RankStatistics& rank : statistics.ranks) {
+    statistics.weight_bytes += rank.weight_bytes;
+    statistics.kv_bytes += rank.kv_bytes;
+    statistics.scratch_bytes += rank.scratch_bytes;
+  }
   return statistics;
 }
 
@@ -303,8 +241,9 @@ Result<std::string> Engine::render_chat(nlohmann::ordered_json variables) const 
 Result<Measurement> Engine::measure(const MeasurementCase& measurement) {
   if (!parts_->ready) return unavailable("the model is being loaded");
   Result<Measurement> result = unavailable("requests are running; measure an idle engine");
-  parts_->loop->run_if_idle(
-      [&] { result = run_measurement(*parts_->executor, parts_->rank->plan(), measurement); });
+  parts_->loop->run_if_idle([&] {
+    result = run_measurement(*parts_->executor, parts_->ranks->root_plan(), measurement);
+  });
   return result;
 }
 

@@ -18,6 +18,8 @@
 
 #include "engine/base/histogram.h"
 #include "engine/base/result.h"
+#include "engine/machine_measurement.h"
+#include "engine/machine_plan.h"
 #include "engine/text/sampler.h"
 #include "engine/text/tokenizer.h"
 
@@ -25,7 +27,13 @@ namespace lockstep {
 
 struct EngineOptions {
   std::filesystem::path model;
-  uint32_t worker_count = 0;    // 0: one per physical core this process may use
+  uint32_t rank_count = 0;        // 0: one per NUMA node that has processors and memory
+  std::vector<double> shares;     // of the work, one per rank; none: as many as it has workers
+  bool measure_shares = false;    // instead: by the memory bandwidth that each rank reaches
+  std::string strategy = "auto";  // how products are split: "auto", "gather" or "reduce"
+  uint32_t worker_count = 0;      // of each rank; 0: one per physical core of its own
+  std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up
+  bool direct_io = true;                   // read the file past the page cache where possible
   uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
   uint32_t sequence_count = 8;  // sequences in the running batch at most
   uint32_t batch_tokens = 512;  // tokens of one pass at most
@@ -48,7 +56,10 @@ struct ModelInfo {
   std::string instruction_set;  // "avx512"
   std::string arithmetic;       // the profile: "exact"
   std::string kv_format;        // "f16"
-  std::string fingerprint;      // changes when answers may change: version, profile, model
+  uint32_t rank_count = 1;
+  uint32_t worker_count = 0;  // of all ranks
+  std::string strategy;       // "gather"
+  std::string fingerprint;    // changes when answers may change: version, profile, model
 };
 
 enum class FinishReason {
@@ -102,6 +113,32 @@ struct LoadProgress {
   uint64_t bytes_total = 0;
   double seconds = 0;  // since load() began; stands still when it has ended
   bool ready = false;
+
+  double bytes_per_second() const {
+    return seconds > 0 ? static_cast<double>(bytes_done) / seconds : 0;
+  }
+};
+
+// Bytes of an arena, or of several, by what their pages are.
+struct PageBytes {
+  uint64_t huge_1gib = 0;  // of the hugetlb pools
+  uint64_t huge_2mib = 0;
+  uint64_t transparent = 0;
+  uint64_t small = 0;
+};
+
+// One rank's memory, and what its workers have spent on the other ranks.
+struct RankStatistics {
+  int node = -1;  // -1: its memory is bound to none
+  uint32_t worker_count = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  uint64_t wrong_node_bytes = 0;  // of the weights, found elsewhere than on `node` after the load
+  PageBytes pages;                // of all arenas
+  uint64_t exchange_bytes = 0;    // sent to other ranks, or read from them
+  double exchange_seconds = 0;    // mean over the rank's workers
+  double wait_seconds = 0;        // at barriers; mean over the rank's workers
 };
 
 // A snapshot of counters and gauges; taken without a lock that a step needs.
@@ -120,6 +157,7 @@ struct EngineStatistics {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
+  std::vector<RankStatistics> ranks;  // none before the memory is taken
   uint64_t steps = 0;
   HistogramSnapshot time_to_first_token_seconds;
   HistogramSnapshot inter_token_seconds;
@@ -184,6 +222,17 @@ class Engine {
   explicit Engine(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };
+
+// How the model would lie on this machine, what is wrong with the machine, and the speed to expect
+// from its bandwidth, if that is to be measured (some seconds, and only right on an idle machine).
+// Of the model only the headers are read. One that does not fit is no error: the plan says so.
+Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure);
+
+// Bandwidth and latency between nodes, barriers, exchanges between ranks, and a file's read rate,
+// for `lockstepd bench-machine`. Blocks for some seconds per pair of nodes; nothing else should
+// run. Fails with kInvalidInput for a file that is none, with kMachineRefused where memory or
+// threads are refused.
+Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& options);
 
 // The metadata and tensors of a model file, for `lockstepd inspect`. Long arrays are cut to their
 // first elements and their length.

@@ -29,4 +29,5 @@ test_packages=(
   libgtest-dev
   python3
   python3-venv
+  strace                 # that workers make no system call
 )

@@ -9,10 +9,33 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned kAll = kServe | kGenerate | kBench;
+constexpr unsigned kAll = kServe | kGenerate | kBench | kPlan;
+constexpr unsigned kLoading = kServe | kGenerate | kBench;
 
 uint32_t count_or_automatic(const Json& value) {
   return value.is_string() ? 0 : value.get<uint32_t>();
+}
+
+// "3:1.5" as numbers; none if it is not such a list.
+std::optional<std::vector<double>> parse_shares(std::string_view text) {
+  std::vector<double> shares;
+  while (true) {
+    const size_t end = std::min(text.find(':'), text.size());
+    double share = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + end, share);
+    if (error != std::errc() || rest != text.data() + end || !(share > 0) || share > 1e6) {
+      return std::nullopt;
+    }
+    shares.push_back(share);
+    if (end == text.size()) return shares;
+    text.remove_prefix(end + 1);
+  }
+}
+
+void set_shares(const Json& value, Options& options) {
+  const auto& text = value.get_ref<const std::string&>();
+  options.engine.measure_shares = text == "auto";
+  options.engine.shares = parse_shares(text).value_or(std::vector<double>());
 }
 
 std::chrono::milliseconds seconds_of(const Json& value) {
@@ -42,12 +65,32 @@ const std::vector<OptionRow>& rows() {
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
        [](const Json& v, Options& o) { o.engine.context_tokens = count_or_automatic(v); }},
-      {"sequences", kServe, kInteger, 8, 1, 1024, {},
+      {"sequences", kServe | kPlan, kInteger, 8, 1, 1024, {},
        "Sequences in the running batch at most",
        [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
+      {"ranks", kAll, kIntegerOrAuto, "auto", 1, 64, {},
+       "Places that compute, each with its slice of every weight in its own memory; auto: one "
+       "per NUMA node that has processors and memory",
+       [](const Json& v, Options& o) { o.engine.rank_count = count_or_automatic(v); }},
+      {"shares", kAll, kShares, "even", 0, 0, {},
+       "How the ranks share the work: even (by their workers), auto (by the memory bandwidth "
+       "that each reaches, measured at start), or numbers like 3:1, one per rank",
+       set_shares},
+      {"strategy", kAll, kChoice, "auto", 0, 0, {"auto", "gather", "reduce"},
+       "How products are split over ranks: gather (by output rows; the same bits for any "
+       "ranks), reduce (partial sums, half the exchanges), auto: gather",
+       [](const Json& v, Options& o) { o.engine.strategy = v.get<std::string>(); }},
       {"workers", kAll, kIntegerOrAuto, "auto", 1, 1024, {},
-       "Threads that compute; auto: one per physical core that the process may use",
+       "Threads of each rank that compute; auto: one per physical core of its own",
        [](const Json& v, Options& o) { o.engine.worker_count = count_or_automatic(v); }},
+      {"reserve-cpus", kAll, kIntegerOrAuto, "auto", 0, 1024, {},
+       "Physical cores without a worker, for HTTP and the system; auto: 1 from 8 cores up",
+       [](const Json& v, Options& o) {
+         if (!v.is_string()) o.engine.reserved_cores = v.get<uint32_t>();
+       }},
+      {"direct-io", kLoading, kBoolean, true, 0, 0, {},
+       "Whether the model file is read past the page cache, where its file system can",
+       [](const Json& v, Options& o) { o.engine.direct_io = v.get<bool>(); }},
       {"batch-tokens", kAll, kInteger, 512, 1, 65536, {},
        "Tokens of one pass at most; longer prompts are cut into several",
        [](const Json& v, Options& o) { o.engine.batch_tokens = v.get<uint32_t>(); }},
@@ -165,6 +208,10 @@ bool is_allowed(const OptionRow& row, const Json& value) {
       return value.is_string() &&
              std::ranges::find(row.choices, value.get_ref<const std::string&>()) !=
                  row.choices.end();
+    case OptionType::kShares:
+      if (!value.is_string()) return false;
+      return value == "even" || value == "auto" ||
+             parse_shares(value.get_ref<const std::string&>()).has_value();
   }
   return false;
 }
@@ -186,6 +233,7 @@ Json typed_value(const OptionRow& row, std::string_view text) {
       break;
     case OptionType::kText:
     case OptionType::kChoice:
+    case OptionType::kShares:
       break;
   }
   return std::string(text);
@@ -227,6 +275,8 @@ std::string describe_range(const OptionRow& row) {
       return "true or false";
     case OptionType::kChoice:
       return fmt::format("one of {}", fmt::join(row.choices, ", "));
+    case OptionType::kShares:
+      return "even, auto, or numbers above 0 with colons between, one per rank: 3:1";
   }
   return "";
 }

@@ -33,10 +33,11 @@ enum class OptionType {
   kNumber,
   kBoolean,
   kChoice,  // one of `choices`
+  kShares,  // "even", "auto", or numbers above 0 with colons between: "3:1"
 };
 
 // The commands that take an option on their command line, as a set of bits.
-enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4 };
+enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4, kPlan = 8 };
 
 struct OptionRow {
   std::string_view name;  // --name, the key "name" of the file, LOCKSTEP_NAME

@@ -1,9 +1,10 @@
 // How ranks of one process exchange: through copies of a buffer in each rank's exchange arena.
 // Called by workers during a pass: no allocation, lock or system call. Nothing here waits, but for
-// all_reduce(): the caller's barrier over all ranks makes what was written visible.
+// all_reduce() with bf16: the caller's barrier over all ranks makes what was written visible.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "engine/collectives/peers.h"
@@ -18,9 +19,10 @@ size_t push_rows(const Peers& peers, const void* own, size_t stride_bytes, size_
                  size_t row_bytes);
 
 // all_reduce: output[row][column] += sum over the contributors, in order of rank, of their
-// partial[row][column]; the same bits on every rank. `partial` and `output` lie in exchange arenas.
-// All partials are complete and visible; `output` is equal on all ranks before, and after the next
-// barrier over all ranks. A partial may be written again after the second such barrier.
+// partial[row][column]. The sum begins with the first contributor's value and is added once; the
+// same bits on every rank, however many workers and whichever algorithm. `partial` and `output` lie
+// in exchange arenas. All partials are complete and visible; `output` is equal on all ranks before,
+// and after the next barrier over all ranks. A partial may be written again after that barrier.
 struct AllReduce {
   const float* partial = nullptr;
   size_t partial_stride = 0;  // floats
@@ -29,10 +31,25 @@ struct AllReduce {
   size_t row_count = 0;
   size_t column_count = 0;
   std::span<const size_t> contributors;  // ranks, ascending
+
+  // In an exchange arena, row_count * column_count each; null: everything travels as f32. With
+  // them, half the bytes travel: every partial is rounded to bf16 (nearest even), the sum of those
+  // is formed in f32, is rounded to bf16 again, and that is added. Still the same bits on every
+  // rank. Both may be used for the next sum right after the next barrier over all ranks.
+  uint16_t* bf16_partial = nullptr;
+  uint16_t* bf16_sum = nullptr;
 };
 
-// Called by every worker of every rank; may meet at the barrier over all ranks in between.
-void all_reduce(const AllReduce& sum, const Peers& peers, Barrier& barrier, size_t worker,
-                size_t worker_count);
+enum class AllReduceAlgorithm : uint8_t {
+  kBySize,
+  kOneShot,           // every rank reads all partials and adds them all
+  kScatterAndGather,  // every rank adds its slice and pushes the result to the others
+};
+
+// Called by every worker of every rank with the same algorithm. Returns the bytes that this worker
+// has read from other ranks or sent to them. With bf16 it meets at the barrier over all ranks twice
+// in between, else never.
+size_t all_reduce(const AllReduce& sum, const Peers& peers, Barrier& barrier, size_t worker,
+                  size_t worker_count, AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySize);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ WeightId Graph::add_vector(std::string name, Format format, size_t columns) {
   return weights_.size() - 1;
 }
 
-ValueId Graph::append(Node node, size_t columns) {
+ValueId Graph::append(GraphNode node, size_t columns) {
   for (const ValueId input : node.inputs) {
     CHECK(input < columns_.size(), "value {} is used before it is computed", input);
   }

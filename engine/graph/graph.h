@@ -39,7 +39,7 @@ enum class Operation : uint8_t {
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
-struct Node {
+struct GraphNode {
   Operation operation = Operation::kEmbed;
   std::vector<ValueId> inputs = {};
   ValueId output = kNone;
@@ -79,17 +79,17 @@ class Graph {
   void set_logits(ValueId logits) { logits_ = logits; }
 
   const std::vector<Weight>& weights() const { return weights_; }
-  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<GraphNode>& nodes() const { return nodes_; }
   const Rotary& rotary_parameters() const { return rotary_; }
   size_t columns(ValueId value) const { return columns_[value]; }
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
 
  private:
-  ValueId append(Node node, size_t columns);
+  ValueId append(GraphNode node, size_t columns);
 
   std::vector<Weight> weights_;
-  std::vector<Node> nodes_;
+  std::vector<GraphNode> nodes_;
   std::vector<size_t> columns_;  // by value
   Rotary rotary_;
   ValueId logits_ = kNone;

@@ -1,7 +1,11 @@
 // One rank's share of a graph: a flat list of steps in which every address is fixed. All workers of
-// the rank walk it; after each step they meet at the barrier. What varies from pass to pass
-// (tokens, positions, pages, which rows want logits) is not in here: the steps' runner reads it
-// from a Batch.
+// the rank walk it; after each step they meet at the barrier, those of all ranks where one has
+// written what another reads. All ranks' plans have the same steps in the same order. What varies
+// from pass to pass (tokens, positions, pages, which rows want logits) is not in here: the steps'
+// runner reads it from a Batch.
+//
+// A step that bears `gather` pushes what it has computed into every other rank's copy of the same
+// buffer; such buffers lie in the exchange arenas, at the same offset on every rank.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/collectives/peers.h"
 #include "engine/graph/graph.h"
 #include "engine/kernels/kernel_table.h"
 
@@ -20,14 +25,23 @@ enum class Rows : uint8_t {
   kLogits,  // those whose logits are asked for, in the batch's order
 };
 
-// An activation in the forms in which products consume it: always f32, and kQ8 where a product with
-// quantized weights reads it.
+// An activation in the forms in which products consume it: f32, kQ8 (with quantized weights), or
+// both.
 struct ProductInput {
-  float* f32 = nullptr;
+  float* f32 = nullptr;     // none: nobody reads it
   size_t f32_stride = 0;    // floats
   std::byte* q8 = nullptr;  // none: nobody reads it
   size_t q8_stride = 0;     // bytes
   size_t columns = 0;
+};
+
+// Where some columns of an activation go in form kQ8: into rows of `columns`, from `first_column`
+// on. Whole blocks, but for the end of the row.
+struct Q8Output {
+  std::byte* rows = nullptr;  // none: nobody reads it
+  size_t stride = 0;          // bytes
+  size_t columns = 0;
+  size_t first_column = 0;
 };
 
 // A rank's part of the KV cache: for each layer and each of the rank's KV heads one run of pages,
@@ -64,10 +78,13 @@ struct RotaryTableStep {
   size_t stride = 0;
 };
 
+// Of the vocabulary's rows this rank holds those from `row_begin` on; tokens of others are theirs.
 struct EmbedStep {
   PackedMatrix table;
+  size_t row_begin = 0;
   float* output = nullptr;
   size_t output_stride = 0;
+  bool gather = false;
 };
 
 // Over kLogits rows the input row is the one of the token, the output row the logit's own.
@@ -87,6 +104,7 @@ struct MatmulPart {
   float* output = nullptr;
   size_t output_stride = 0;
   bool accumulate = false;  // the residual is added to
+  bool gather = false;
 };
 struct MatmulStep {
   Rows rows = Rows::kTokens;
@@ -115,33 +133,68 @@ struct PrepareHeadsStep {
   size_t rotary_dimensions = 0;
 };
 
+// The rank's query heads, in groups that share a KV head. The first group may be without its first
+// `group_offset` heads, the last without its last: other ranks have them, and the KV head as well.
 struct AttendStep {
   size_t layer = 0;
   const float* queries = nullptr;
   size_t query_stride = 0;
   size_t head_count = 0;
   size_t kv_head_count = 0;
+  size_t group = 0;  // query heads of one KV head
+  size_t group_offset = 0;
   size_t head_dimension = 0;
   float scale = 0;
   float* output = nullptr;
   size_t output_stride = 0;
+  bool gather = false;
 };
 
-// f32 to kQ8, in place of the input's own ProductInput.
+// f32 to kQ8.
 struct QuantizeStep {
-  Rows rows = Rows::kTokens;
-  ProductInput activation;
+  const float* input = nullptr;
+  size_t input_stride = 0;
+  size_t columns = 0;  // of the input
+  Q8Output output;
+  bool gather = false;
 };
 
-// gate = silu(gate) * up, and kQ8 of it where it is read.
+// output = silu(gate) * up, and kQ8 of it where it is read. `output` may be `gate`.
 struct ActivateStep {
-  ProductInput gate;
+  const float* gate = nullptr;
+  size_t gate_stride = 0;
   const float* up = nullptr;
   size_t up_stride = 0;
+  size_t columns = 0;
+  float* output = nullptr;
+  size_t output_stride = 0;
+  bool gather_f32 = false;
+  Q8Output q8;
+  bool gather_q8 = false;
 };
 
-using Step = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
-                          PrepareHeadsStep, AttendStep, QuantizeStep, ActivateStep>;
+// output += the sum of the contributors' partial results, in order of rank.
+struct AllReduceStep {
+  std::vector<size_t> contributors;  // ranks
+  Rows rows = Rows::kTokens;
+  const float* partial = nullptr;
+  size_t partial_stride = 0;
+  float* output = nullptr;
+  size_t output_stride = 0;
+  size_t columns = 0;
+};
+
+using StepWork =
+    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, PrepareHeadsStep,
+                 AttendStep, QuantizeStep, ActivateStep, AllReduceStep>;
+
+// Who meets after a step.
+enum class Meet : uint8_t { kRank, kAllRanks };
+
+struct Step {
+  StepWork work;
+  Meet meet = Meet::kRank;
+};
 
 // Rows [row_begin, row_end) and of them columns [column_begin, column_end) of a weight, held by
 // this rank at `address`: packed panels for a matrix, f32 for a vector (row 0 to 1). Nothing is
@@ -161,13 +214,16 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<WeightSlice> weights;  // by WeightId
   KvLayout kv;
-  float* logits = nullptr;  // [logit row][vocabulary]
+  Peers peers;
+  float* logits = nullptr;  // [logit row][vocabulary], on rank 0
   size_t logits_stride = 0;
   size_t vocabulary_size = 0;
   size_t batch_tokens = 0;
   size_t logit_rows = 0;
-  size_t weight_bytes = 0;  // of the three arenas
+  size_t weight_bytes = 0;  // of the arenas; the cache's is kv.size_bytes()
   size_t scratch_bytes = 0;
+  size_t exchange_bytes = 0;
+  size_t logits_bytes = 0;  // 0 but on rank 0
 };
 
 }  // namespace lockstep

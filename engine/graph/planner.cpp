@@ -1,23 +1,15 @@
 #include "engine/graph/planner.h"
 
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/graph/scratch_allocator.h"
+#include "engine/graph/activation_buffers.h"
+#include "engine/graph/weight_placement.h"
 
 namespace lockstep {
 namespace {
-
-// Where the rows of a value lie in the scratch arena. Values that are computed in place share one.
-struct Buffer {
-  size_t offset = 0;
-  size_t stride = 0;  // floats
-  size_t columns = 0;
-  std::optional<size_t> q8_offset;
-  size_t q8_stride = 0;
-  size_t references = 0;  // uses still to come; at 0 the stretch is free again
-};
 
 // What happens to a head before attention sees it.
 struct HeadTreatment {
@@ -28,58 +20,88 @@ struct HeadTreatment {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const PlanOptions& options, const ArenaAddresses& arenas)
+  Planner(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
+          std::span<const ArenaAddresses> arenas)
       : graph_(graph),
+        split_(split),
+        rank_(rank),
         options_(options),
-        arenas_(arenas),
+        own_(arenas.empty() ? ArenaAddresses{} : arenas[rank]),
+        root_(arenas.empty() ? ArenaAddresses{} : arenas[0]),
         consumers_(graph.value_count()),
         uses_(graph.value_count()),
+        needs_f32_(graph.value_count()),
         needs_q8_(graph.value_count()),
         rows_(graph.value_count(), Rows::kTokens),
         heads_(graph.value_count()),
         buffer_(graph.value_count(), kNone),
-        emitted_(graph.nodes().size()) {}
+        emitted_(graph.nodes().size()) {
+    plan_.peers.rank = rank;
+    for (size_t other = 0; other < split.rank_count; ++other) {
+      plan_.peers.distances.push_back(
+          arenas.empty() ? 0 : static_cast<std::ptrdiff_t>(arenas[other].exchange - own_.exchange));
+    }
+  }
 
   Plan make();
 
  private:
   template <typename T>
-  T* scratch(size_t offset) const {
-    return reinterpret_cast<T*>(arenas_.scratch + offset);
+  T* at(const Stretch& stretch, size_t column = 0) const {
+    const uintptr_t base = stretch.arena == Arena::kScratch ? own_.scratch : own_.exchange;
+    return reinterpret_cast<T*>(base + stretch.offset + column * sizeof(T));
   }
+  static size_t floats(const Stretch& stretch) { return stretch.stride_bytes / sizeof(float); }
 
   void count_uses();
-  void place_weights();
-  void place_kv();
   PackedMatrix matrix(WeightId weight) const;
   const float* vector(WeightId weight) const;
 
-  Buffer& make_buffer(ValueId value);
+  size_t row_count(ValueId value) const {
+    return rows_[value] == Rows::kTokens ? options_.batch_tokens : options_.logit_rows;
+  }
+  // Columns of the value that this rank computes.
+  Range own_columns(ValueId value) const;
+  Buffer& make_buffer(ValueId value, Arena arena, Range held);
+  void add_q8(ValueId value, Arena arena, size_t columns);
   void share_buffer(ValueId value, ValueId with);
   void consume(ValueId value);
   Buffer& buffer_of(ValueId value) { return buffers_[buffer_[value]]; }
-  ProductInput product_input(const Buffer& buffer) const;
+  ProductInput product_input(ValueId value);
+  Q8Output q8_output(ValueId value, Range columns);
+  void emit_step(StepWork work, Meet meet = Meet::kRank);
 
   void emit(size_t node_index);
-  void emit_embed(const Node& node);
-  void emit_norm(const Node& node);
+  void emit_embed(const GraphNode& node);
+  void emit_norm(const GraphNode& node);
   void emit_matmuls(size_t node_index);
-  MatmulPart matmul_part(const Node& node);
-  void emit_attention(const Node& node);
-  void emit_silu_multiply(const Node& node);
+  void add_part(const GraphNode& node, MatmulStep& step, Meet& meet,
+                std::vector<AllReduceStep>& reductions);
+  void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part, Meet& meet,
+                       std::vector<AllReduceStep>& reductions);
+  void place_logits(const GraphNode& node, MatmulPart& part);
+  void emit_attention(const GraphNode& node);
+  PrepareHeadsStep prepare_heads(const GraphNode& node);
+  void make_gathered_forms(ValueId value, Range own);
+  void emit_attend(const GraphNode& node);
+  void emit_silu_multiply(const GraphNode& node);
   void emit_rotary_table();
   std::optional<size_t> only_consumer(ValueId value) const;
 
   const Graph& graph_;
+  const Split& split_;
+  const size_t rank_;
   const PlanOptions& options_;
-  const ArenaAddresses& arenas_;
-  ScratchAllocator allocator_;
+  const ArenaAddresses own_;
+  const ArenaAddresses root_;  // rank 0's, for the logits
+  ActivationBuffers activations_;
   std::vector<std::vector<size_t>> consumers_;  // by value: the nodes that read it, ascending
   std::vector<size_t> uses_;                    // by value: how many there are, the engine included
-  std::vector<bool> needs_q8_;        // by value: a product with quantized weights reads it
-  std::vector<Rows> rows_;            // by value
-  std::vector<HeadTreatment> heads_;  // by value
-  std::vector<size_t> buffer_;        // by value: index into buffers_
+  std::vector<bool> needs_f32_;                 // by value: a product with float weights reads it
+  std::vector<bool> needs_q8_;                  // by value: a product with quantized weights does
+  std::vector<Rows> rows_;                      // by value
+  std::vector<HeadTreatment> heads_;            // by value
+  std::vector<size_t> buffer_;                  // by value: index into buffers_
   std::vector<Buffer> buffers_;
   std::vector<bool> emitted_;  // by node
   const float* rotary_table_ = nullptr;
@@ -89,140 +111,130 @@ class Planner {
 
 void Planner::count_uses() {
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {
-    const Node& node = graph_.nodes()[index];
+    const GraphNode& node = graph_.nodes()[index];
     for (const ValueId input : node.inputs) {
       consumers_[input].push_back(index);
       ++uses_[input];
-      if (node.operation == Operation::kMatmul &&
-          activation_form(graph_.weights()[node.weight].format) == ActivationForm::kQ8) {
-        needs_q8_[input] = true;
-      }
+      if (node.operation != Operation::kMatmul) continue;
+      const ActivationForm form = activation_form(graph_.weights()[node.weight].format);
+      (form == ActivationForm::kQ8 ? needs_q8_ : needs_f32_)[input] = true;
     }
   }
   ++uses_[graph_.logits()];  // the engine's
 }
 
-void Planner::place_weights() {
-  size_t offset = 0;
-  for (WeightId id = 0; id < graph_.weights().size(); ++id) {
-    const Weight& weight = graph_.weights()[id];
-    const size_t panels = (weight.rows + kPanelRows - 1) / kPanelRows;
-    const size_t bytes = weight.is_matrix ? panels * panel_bytes(weight.format, weight.columns)
-                                          : weight.columns * sizeof(float);
-    plan_.weights.push_back({.weight = id,
-                             .row_begin = 0,
-                             .row_end = weight.rows,
-                             .column_begin = 0,
-                             .column_end = weight.columns,
-                             .address = reinterpret_cast<std::byte*>(arenas_.weights + offset),
-                             .size_bytes = bytes});
-    offset += round_up<size_t>(bytes, 64);
-  }
-  plan_.weight_bytes = offset;
-}
-
-void Planner::place_kv() {
-  plan_.kv.format = options_.kv_format;
-  plan_.kv.page_count = options_.kv_pages;
-  plan_.kv.base = reinterpret_cast<std::byte*>(arenas_.kv);
-  for (const Node& node : graph_.nodes()) {
-    if (node.operation != Operation::kAttention) continue;
-    ++plan_.kv.layer_count;
-    plan_.kv.head_count = node.kv_head_count;
-    plan_.kv.head_dimension = node.head_dimension;
-  }
-}
-
 PackedMatrix Planner::matrix(WeightId weight) const {
-  const Weight& info = graph_.weights()[weight];
   const WeightSlice& slice = plan_.weights[weight];
-  return {info.format, slice.row_end - slice.row_begin, info.columns, slice.address};
+  return {graph_.weights()[weight].format, slice.row_end - slice.row_begin,
+          slice.column_end - slice.column_begin, slice.address};
 }
 
 const float* Planner::vector(WeightId weight) const {
-  if (weight == kNone) return nullptr;
+  if (weight == kNone || plan_.weights[weight].size_bytes == 0) return nullptr;
   return reinterpret_cast<const float*>(plan_.weights[weight].address);
 }
 
-Buffer& Planner::make_buffer(ValueId value) {
+Range Planner::own_columns(ValueId value) const {
+  const ValueSplit& split = split_.values[value];
+  if (split.kind != SplitKind::kSliced) return {0, graph_.columns(value)};
+  return split.columns[rank_];
+}
+
+Buffer& Planner::make_buffer(ValueId value, Arena arena, Range held) {
   Buffer buffer;
-  const size_t row_count =
-      rows_[value] == Rows::kTokens ? options_.batch_tokens : options_.logit_rows;
-  buffer.columns = graph_.columns(value);
-  buffer.stride = activation_stride(buffer.columns);
-  buffer.offset = allocator_.allocate(row_count * buffer.stride * sizeof(float));
+  buffer.f32 = activations_.allocate_f32(arena, held.size(), row_count(value));
+  buffer.held = held;
   buffer.references = uses_[value];
-  if (needs_q8_[value]) {
-    buffer.q8_stride = activation_row_bytes(ActivationForm::kQ8, buffer.columns);
-    buffer.q8_offset = allocator_.allocate(row_count * buffer.q8_stride);
-  }
   buffer_[value] = buffers_.size();
   buffers_.push_back(buffer);
   return buffers_.back();
+}
+
+void Planner::add_q8(ValueId value, Arena arena, size_t columns) {
+  Buffer& buffer = buffer_of(value);
+  buffer.q8 = activations_.allocate_q8(arena, columns, row_count(value));
+  buffer.q8_columns = columns;
 }
 
 // `value` is computed in place over `with`.
 void Planner::share_buffer(ValueId value, ValueId with) {
   buffer_[value] = buffer_[with];
   rows_[value] = rows_[with];
-  Buffer& buffer = buffer_of(value);
-  buffer.references += uses_[value];
-  if (needs_q8_[value] && !buffer.q8_offset) {
-    const size_t row_count =
-        rows_[value] == Rows::kTokens ? options_.batch_tokens : options_.logit_rows;
-    buffer.q8_stride = activation_row_bytes(ActivationForm::kQ8, buffer.columns);
-    buffer.q8_offset = allocator_.allocate(row_count * buffer.q8_stride);
-  }
+  buffer_of(value).references += uses_[value];
   consume(with);
 }
 
 void Planner::consume(ValueId value) {
   Buffer& buffer = buffer_of(value);
   CHECK(buffer.references > 0, "value {} is used more often than it was counted", value);
-  if (--buffer.references > 0) return;
-  allocator_.release(buffer.offset);
-  if (buffer.q8_offset) allocator_.release(*buffer.q8_offset);
+  if (--buffer.references == 0) activations_.release(buffer);
 }
 
-ProductInput Planner::product_input(const Buffer& buffer) const {
+// What products read: of a value that is gathered only what has been exchanged.
+ProductInput Planner::product_input(ValueId value) {
+  const Buffer& buffer = buffer_of(value);
+  const bool whole = !split_.values[value].gathered || buffer.f32.arena == Arena::kExchange;
   ProductInput input;
-  input.f32 = scratch<float>(buffer.offset);
-  input.f32_stride = buffer.stride;
-  input.columns = buffer.columns;
-  if (buffer.q8_offset) {
-    input.q8 = scratch<std::byte>(*buffer.q8_offset);
-    input.q8_stride = buffer.q8_stride;
+  input.columns = buffer.q8 ? buffer.q8_columns : buffer.held.size();
+  if (whole) {
+    input.f32 = at<float>(buffer.f32);
+    input.f32_stride = floats(buffer.f32);
+  }
+  if (buffer.q8) {
+    input.q8 = at<std::byte>(*buffer.q8);
+    input.q8_stride = buffer.q8->stride_bytes;
   }
   return input;
+}
+
+Q8Output Planner::q8_output(ValueId value, Range columns) {
+  const Buffer& buffer = buffer_of(value);
+  if (!buffer.q8) return {};
+  const bool whole = buffer.q8_columns == columns.size();
+  return {at<std::byte>(*buffer.q8), buffer.q8->stride_bytes, buffer.q8_columns,
+          whole ? 0 : columns.begin};
+}
+
+void Planner::emit_step(StepWork work, Meet meet) {
+  plan_.steps.push_back({std::move(work), meet});
+  if (meet == Meet::kAllRanks) activations_.all_ranks_met();
 }
 
 void Planner::emit_rotary_table() {
   const size_t pairs = graph_.rotary_parameters().frequencies.size();
   if (pairs == 0) return;
-  rotary_stride_ = activation_stride(2 * pairs);
-  const size_t offset = allocator_.allocate(options_.batch_tokens * rotary_stride_ * sizeof(float));
-  rotary_table_ = scratch<float>(offset);
-  plan_.steps.emplace_back(RotaryTableStep{&graph_.rotary_parameters().frequencies,
-                                           scratch<float>(offset), rotary_stride_});
+  const Stretch table =
+      activations_.allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
+  rotary_stride_ = floats(table);
+  rotary_table_ = at<float>(table);
+  emit_step(
+      RotaryTableStep{&graph_.rotary_parameters().frequencies, at<float>(table), rotary_stride_});
 }
 
-void Planner::emit_embed(const Node& node) {
-  const Buffer& buffer = make_buffer(node.output);
-  plan_.steps.emplace_back(
-      EmbedStep{matrix(node.weight), scratch<float>(buffer.offset), buffer.stride});
+void Planner::emit_embed(const GraphNode& node) {
+  const Buffer& buffer =
+      make_buffer(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
+  emit_step(EmbedStep{.table = matrix(node.weight),
+                      .row_begin = plan_.weights[node.weight].row_begin,
+                      .output = at<float>(buffer.f32),
+                      .output_stride = floats(buffer.f32),
+                      .gather = true},
+            Meet::kAllRanks);
 }
 
-void Planner::emit_norm(const Node& node) {
+void Planner::emit_norm(const GraphNode& node) {
   const ValueId input = node.inputs[0];
+  const size_t columns = graph_.columns(node.output);
   rows_[node.output] = rows_[input];
-  const Buffer output = make_buffer(node.output);
+  make_buffer(node.output, Arena::kScratch, {0, columns});
+  if (needs_q8_[node.output]) add_q8(node.output, Arena::kScratch, columns);
   const Buffer& from = buffer_of(input);
-  plan_.steps.emplace_back(NormStep{.rows = rows_[input],
-                                    .input = scratch<float>(from.offset),
-                                    .input_stride = from.stride,
-                                    .weight = vector(node.weight),
-                                    .epsilon = node.epsilon,
-                                    .output = product_input(output)});
+  emit_step(NormStep{.rows = rows_[input],
+                     .input = at<float>(from.f32),
+                     .input_stride = floats(from.f32),
+                     .weight = vector(node.weight),
+                     .epsilon = node.epsilon,
+                     .output = product_input(node.output)});
   consume(input);
 }
 
@@ -231,30 +243,70 @@ std::optional<size_t> Planner::only_consumer(ValueId value) const {
   return consumers_[value].front();
 }
 
-// The product itself, or with the addition that is its only use: into the other operand's rows.
-MatmulPart Planner::matmul_part(const Node& node) {
+// The product and the addition that is its only use: into the other operand's rows.
+void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part,
+                              Meet& meet, std::vector<AllReduceStep>& reductions) {
+  const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
+  CHECK(buffer_[residual] != kNone && buffer_of(residual).references == 1,
+        "the residual of value {} is still in use", node.output);
+  share_buffer(sum.output, residual);
+  const Stretch sums = buffer_of(sum.output).f32;
+  meet = Meet::kAllRanks;
+  if (split_.values[node.output].kind == SplitKind::kPartial) {
+    const size_t columns = graph_.columns(node.output);
+    const Buffer& partial = make_buffer(node.output, Arena::kExchange, {0, columns});
+    part.output = at<float>(partial.f32);
+    part.output_stride = floats(partial.f32);
+    std::vector<size_t> all(split_.rank_count);
+    std::iota(all.begin(), all.end(), size_t{0});
+    reductions.push_back({.contributors = std::move(all),
+                          .rows = rows_[node.output],
+                          .partial = part.output,
+                          .partial_stride = part.output_stride,
+                          .output = at<float>(sums),
+                          .output_stride = floats(sums),
+                          .columns = columns});
+    return;
+  }
+  part.output = at<float>(sums, own_columns(node.output).begin);
+  part.output_stride = floats(sums);
+  part.accumulate = true;
+  part.gather = true;
+}
+
+// Every rank writes its part of the logits where they are wanted: to rank 0.
+void Planner::place_logits(const GraphNode& node, MatmulPart& part) {
+  plan_.vocabulary_size = graph_.columns(node.output);
+  plan_.logits_stride = activation_stride(plan_.vocabulary_size);
+  plan_.logits = reinterpret_cast<float*>(root_.logits);
+  const size_t rows = row_count(node.output);
+  if (rank_ == 0) plan_.logits_bytes = rows * plan_.logits_stride * sizeof(float);
+  part.output =
+      reinterpret_cast<float*>(root_.logits + own_columns(node.output).begin * sizeof(float));
+  part.output_stride = plan_.logits_stride;
+}
+
+void Planner::add_part(const GraphNode& node, MatmulStep& step, Meet& meet,
+                       std::vector<AllReduceStep>& reductions) {
   MatmulPart part;
   part.matrix = matrix(node.weight);
   part.bias = vector(node.bias);
   rows_[node.output] = rows_[node.inputs[0]];
-  const auto consumer = only_consumer(node.output);
-  if (consumer && graph_.nodes()[*consumer].operation == Operation::kAdd) {
-    const Node& sum = graph_.nodes()[*consumer];
-    const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
-    CHECK(buffer_[residual] != kNone && buffer_of(residual).references == 1,
-          "the residual of value {} is still in use", node.output);
-    share_buffer(sum.output, residual);
-    const Buffer& buffer = buffer_of(sum.output);
-    part.output = scratch<float>(buffer.offset);
-    part.output_stride = buffer.stride;
-    part.accumulate = true;
-    emitted_[*consumer] = true;
-    return part;
+  const auto next = only_consumer(node.output);
+  if (next && graph_.nodes()[*next].operation == Operation::kAdd) {
+    add_to_residual(node, graph_.nodes()[*next], part, meet, reductions);
+    emitted_[*next] = true;
+  } else if (node.output == graph_.logits()) {
+    place_logits(node, part);
+    meet = Meet::kAllRanks;
+  } else {
+    CHECK(!split_.values[node.output].gathered, "value {} is used neither by heads nor in a sum",
+          node.output);
+    const Buffer& buffer = make_buffer(node.output, Arena::kScratch, own_columns(node.output));
+    part.output = at<float>(buffer.f32);
+    part.output_stride = floats(buffer.f32);
   }
-  const Buffer& buffer = make_buffer(node.output);
-  part.output = scratch<float>(buffer.offset);
-  part.output_stride = buffer.stride;
-  return part;
+  if (part.matrix.rows > 0) step.parts.push_back(part);
 }
 
 // All products of the same input become one step.
@@ -262,69 +314,129 @@ void Planner::emit_matmuls(size_t node_index) {
   const ValueId input = graph_.nodes()[node_index].inputs[0];
   MatmulStep step;
   step.rows = rows_[input];
-  step.input = product_input(buffer_of(input));
-  size_t count = 0;
+  step.input = product_input(input);
+  Meet meet = Meet::kRank;
+  std::vector<AllReduceStep> reductions;
+  std::vector<ValueId> partials;
   for (const size_t index : consumers_[input]) {
-    const Node& node = graph_.nodes()[index];
+    const GraphNode& node = graph_.nodes()[index];
     if (node.operation != Operation::kMatmul) continue;
-    step.parts.push_back(matmul_part(node));
+    add_part(node, step, meet, reductions);
+    if (split_.values[node.output].kind == SplitKind::kPartial) partials.push_back(node.output);
     emitted_[index] = true;
-    ++count;
+    consume(input);
   }
-  for (; count > 0; --count) consume(input);
-  plan_.steps.emplace_back(std::move(step));
+  emit_step(std::move(step), meet);
+  for (const ValueId partial : partials) consume(partial);
+  for (const AllReduceStep& reduction : reductions) emit_step(reduction, Meet::kAllRanks);
 }
 
-void Planner::emit_attention(const Node& node) {
+PrepareHeadsStep Planner::prepare_heads(const GraphNode& node) {
   const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
-  const Buffer output = make_buffer(node.output);
   const Buffer& queries = buffer_of(q);
   const Buffer& keys = buffer_of(k);
-  PrepareHeadsStep prepare{.layer = node.layer,
-                           .queries = scratch<float>(queries.offset),
-                           .keys = scratch<float>(keys.offset),
-                           .values = scratch<float>(buffer_of(v).offset),
-                           .query_stride = queries.stride,
-                           .kv_stride = keys.stride,
-                           .head_count = node.head_count,
-                           .kv_head_count = node.kv_head_count,
-                           .head_dimension = node.head_dimension,
-                           .query_norm = vector(heads_[q].norm),
-                           .key_norm = vector(heads_[k].norm),
-                           .epsilon = heads_[q].epsilon,
-                           .pairs = graph_.rotary_parameters().pairs};
+  PrepareHeadsStep step{.layer = node.layer,
+                        .queries = at<float>(queries.f32),
+                        .keys = at<float>(keys.f32),
+                        .values = at<float>(buffer_of(v).f32),
+                        .query_stride = floats(queries.f32),
+                        .kv_stride = floats(keys.f32),
+                        .head_count = queries.held.size() / node.head_dimension,
+                        .kv_head_count = keys.held.size() / node.head_dimension,
+                        .head_dimension = node.head_dimension,
+                        .query_norm = vector(heads_[q].norm),
+                        .key_norm = vector(heads_[k].norm),
+                        .epsilon = heads_[q].epsilon,
+                        .pairs = graph_.rotary_parameters().pairs};
   CHECK(heads_[q].rotary == heads_[k].rotary, "only one of queries and keys has rotary positions");
   if (heads_[q].rotary) {
-    prepare.rotary_table = rotary_table_;
-    prepare.rotary_stride = rotary_stride_;
-    prepare.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
+    step.rotary_table = rotary_table_;
+    step.rotary_stride = rotary_stride_;
+    step.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
   }
-  plan_.steps.emplace_back(prepare);
-  plan_.steps.emplace_back(AttendStep{.layer = node.layer,
-                                      .queries = scratch<float>(queries.offset),
-                                      .query_stride = queries.stride,
-                                      .head_count = node.head_count,
-                                      .kv_head_count = node.kv_head_count,
-                                      .head_dimension = node.head_dimension,
-                                      .scale = node.scale,
-                                      .output = scratch<float>(output.offset),
-                                      .output_stride = output.stride});
-  if (output.q8_offset) {
-    plan_.steps.emplace_back(QuantizeStep{Rows::kTokens, product_input(output)});
+  return step;
+}
+
+// The form f32 in the exchange arena where others read it, kQ8 where quantized products do.
+void Planner::make_gathered_forms(ValueId value, Range own) {
+  const bool gathered = split_.values[value].gathered;
+  const Range all = {0, graph_.columns(value)};
+  if (buffer_[value] == kNone) {
+    const bool exchanged = gathered && needs_f32_[value];
+    make_buffer(value, exchanged ? Arena::kExchange : Arena::kScratch, exchanged ? all : own);
   }
+  if (!needs_q8_[value]) return;
+  add_q8(value, gathered ? Arena::kExchange : Arena::kScratch, gathered ? all.size() : own.size());
+}
+
+void Planner::emit_attend(const GraphNode& node) {
+  const Buffer queries = buffer_of(node.inputs[0]);
+  const Buffer keys = buffer_of(node.inputs[1]);
+  const size_t dimension = node.head_dimension;
+  const size_t group = node.head_count / node.kv_head_count;
+  const Range own = own_columns(node.output);
+  make_gathered_forms(node.output, own);
+  const Stretch output = buffer_of(node.output).f32;
+  const bool gathered = split_.values[node.output].gathered;
+  const bool gather_f32 = output.arena == Arena::kExchange;
+  const bool quantized = needs_q8_[node.output];
+  const Meet meet = gathered ? Meet::kAllRanks : Meet::kRank;
+  float* own_output = at<float>(output, gather_f32 ? own.begin : 0);
+  emit_step(AttendStep{.layer = node.layer,
+                       .queries = at<float>(queries.f32),
+                       .query_stride = floats(queries.f32),
+                       .head_count = own.size() / dimension,
+                       .kv_head_count = keys.held.size() / dimension,
+                       .group = group,
+                       .group_offset = own.begin / dimension - keys.held.begin / dimension * group,
+                       .head_dimension = dimension,
+                       .scale = node.scale,
+                       .output = own_output,
+                       .output_stride = floats(output),
+                       .gather = gather_f32},
+            quantized ? Meet::kRank : meet);
+  if (!quantized) return;
+  emit_step(QuantizeStep{.input = own_output,
+                         .input_stride = floats(output),
+                         .columns = own.size(),
+                         .output = q8_output(node.output, own),
+                         .gather = gathered},
+            meet);
+}
+
+void Planner::emit_attention(const GraphNode& node) {
+  emit_step(prepare_heads(node));
+  emit_attend(node);
   for (const ValueId input : node.inputs) consume(input);
 }
 
-void Planner::emit_silu_multiply(const Node& node) {
-  share_buffer(node.output, node.inputs[0]);
-  const Buffer& up = buffer_of(node.inputs[1]);
-  plan_.steps.emplace_back(
-      ActivateStep{product_input(buffer_of(node.output)), scratch<float>(up.offset), up.stride});
-  consume(node.inputs[1]);
+void Planner::emit_silu_multiply(const GraphNode& node) {
+  const auto [gate, up] = std::array{node.inputs[0], node.inputs[1]};
+  const Range own = own_columns(node.output);
+  const bool gathered = split_.values[node.output].gathered;
+  const bool in_place = !(gathered && needs_f32_[node.output]);
+  const Stretch gates = buffer_of(gate).f32;
+  const Stretch ups = buffer_of(up).f32;
+  if (in_place) share_buffer(node.output, gate);
+  make_gathered_forms(node.output, own);
+  const Stretch output = buffer_of(node.output).f32;
+  emit_step(ActivateStep{.gate = at<float>(gates),
+                         .gate_stride = floats(gates),
+                         .up = at<float>(ups),
+                         .up_stride = floats(ups),
+                         .columns = own.size(),
+                         .output = at<float>(output, in_place ? 0 : own.begin),
+                         .output_stride = floats(output),
+                         .gather_f32 = !in_place,
+                         .q8 = q8_output(node.output, own),
+                         .gather_q8 = gathered && needs_q8_[node.output]},
+            gathered ? Meet::kAllRanks : Meet::kRank);
+  if (!in_place) consume(gate);
+  consume(up);
 }
 
 void Planner::emit(size_t node_index) {
-  const Node& node = graph_.nodes()[node_index];
+  const GraphNode& node = graph_.nodes()[node_index];
   switch (node.operation) {
     case Operation::kEmbed:
       return emit_embed(node);
@@ -359,25 +471,25 @@ Plan Planner::make() {
   plan_.batch_tokens = options_.batch_tokens;
   plan_.logit_rows = options_.logit_rows;
   count_uses();
-  place_weights();
-  place_kv();
-  plan_.steps.emplace_back(ClearPagesStep{});
+  plan_.weights = place_weights(graph_, split_, rank_, own_.weights);
+  plan_.weight_bytes = weight_arena_bytes(plan_.weights);
+  plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages, own_.kv);
+  emit_step(ClearPagesStep{});
   emit_rotary_table();
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {
     if (!emitted_[index]) emit(index);
   }
-  const Buffer& logits = buffer_of(graph_.logits());
-  plan_.logits = scratch<float>(logits.offset);
-  plan_.logits_stride = logits.stride;
-  plan_.vocabulary_size = graph_.columns(graph_.logits());
-  plan_.scratch_bytes = allocator_.size_bytes();
+  plan_.scratch_bytes = activations_.scratch_bytes();
+  plan_.exchange_bytes = activations_.exchange_bytes();
   return std::move(plan_);
 }
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, const PlanOptions& options, const ArenaAddresses& arenas) {
-  return Planner(graph, options, arenas).make();
+Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
+               std::span<const ArenaAddresses> arenas) {
+  CHECK(rank < split.rank_count, "rank {} of {}", rank, split.rank_count);
+  return Planner(graph, split, rank, options, arenas).make();
 }
 
 }  // namespace lockstep

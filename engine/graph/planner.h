@@ -1,11 +1,13 @@
-// Turns a graph into a rank's plan.
+// Turns a graph and its split into a rank's plan.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
+#include "engine/graph/split.h"
 
 namespace lockstep {
 
@@ -16,16 +18,19 @@ struct PlanOptions {
   size_t kv_pages = 0;
 };
 
-// Where the rank's arenas lie. All 0: nothing is taken yet; the plan is then good for its sizes
-// only.
+// Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.
 struct ArenaAddresses {
   uintptr_t weights = 0;
-  uintptr_t scratch = 0;
+  uintptr_t scratch = 0;   // activations of this rank alone
+  uintptr_t exchange = 0;  // activations of which every rank has a copy
   uintptr_t kv = 0;
+  uintptr_t logits = 0;  // on rank 0
 };
 
-// The same graph and options give the same plan but for the addresses. The graph must outlive the
-// plan. CHECKs that the graph is one that the steps can express.
-Plan make_plan(const Graph& graph, const PlanOptions& options, const ArenaAddresses& arenas = {});
+// The plan of one rank. `arenas`: of all ranks, or none for the sizes. The same graph, split and
+// options give the same plan but for the addresses. The graph must outlive the plan. CHECKs that
+// the graph is one that the steps can express.
+Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
+               std::span<const ArenaAddresses> arenas = {});
 
 }  // namespace lockstep

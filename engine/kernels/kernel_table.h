@@ -87,8 +87,8 @@ struct KernelTable {
   // One per Format, by its number.
   std::array<void (*)(const MatmulArguments&), kFormatCount> matmul;
 
-  // Elements [begin, begin + count) of the row of `columns` that starts at `values`, into their
-  // places of a kQ8 row. All three are multiples of 32.
+  // Elements [begin, begin + count) of a row of `columns`, into their places of a kQ8 row. `values`
+  // points at the first of them. All three numbers are multiples of 32.
   void (*quantize)(const float* values, size_t columns, size_t begin, size_t count, std::byte* row);
 
   // out[i] = x[i] * (1 / sqrt(sum(x^2) / count + epsilon)) * weight[i]. The sum: per chunk of 32

@@ -1,34 +1,69 @@
 #include "engine/machine/barrier.h"
 
 namespace lockstep {
+namespace {
 
-Barrier::Barrier(size_t worker_count, uint32_t spins)
-    : spins_(spins), arrived_(worker_count), rounds_(worker_count) {}
+// Up to here each worker looks at all the others' lines.
+constexpr size_t kDirectWorkersMax = 2;
+
+// Enough for every thread of a processor that four threads share to have its turn.
+constexpr uint32_t kYields = 16;
+
+Patience patience(uint32_t spins) {
+  return spins == 0 ? Patience{.spins = 0, .yields = kYields} : Patience{.spins = spins};
+}
+
+// Adds one to the arrivals of a round; true for the last, after which the count is that of the next
+// round. Ordered: what was written before any arrival is seen by the last one.
+bool count_arrival(std::atomic<uint32_t>& count, size_t total) {
+  if (count.fetch_add(1, std::memory_order_acq_rel) + 1 != total) return false;
+  count.store(0, std::memory_order_relaxed);  // published by the release that follows
+  return true;
+}
+
+}  // namespace
+
+Barrier::Barrier(size_t worker_count, uint32_t spins, int node)
+    : spins_(spins), arrived_(worker_count, node), rounds_(worker_count), released_(1, node) {}
 
 void Barrier::arrive(size_t worker) {
-  const uint32_t round = ++rounds_[worker].number;
-  if (worker != 0) arrived_[worker].set(round);
+  Round& round = rounds_[worker];
+  ++round.number;
+  if (crowded()) {
+    round.arrived_last = count_arrival(arrived_count_, rounds_.size());
+  } else if (rounds_.size() > 1 && (worker != 0 || rounds_.size() <= kDirectWorkersMax)) {
+    arrived_[worker].set(round.number);
+  }
 }
 
 void Barrier::wait(size_t worker) {
-  gather(worker, nullptr);
+  if (!crowded() && rounds_.size() <= kDirectWorkersMax) {
+    wait_for_workers(worker);
+  } else {
+    release(worker, nullptr);
+  }
 }
 
 void Barrier::wait_for_all_ranks(size_t worker) {
-  gather(worker, links_);
+  release(worker, links_);
 }
 
-void Barrier::gather(size_t worker, RankLinks* links) {
-  const uint32_t round = rounds_[worker].number;
-  if (worker != 0) {
-    released_.wait_for(round, spins_);
+void Barrier::wait_for_workers(size_t worker) {
+  for (size_t other = 0; other < rounds_.size(); ++other) {
+    if (other != worker) arrived_[other].wait_for(rounds_[worker].number, spins_);
+  }
+}
+
+// One worker knows that all have arrived and releases the others.
+void Barrier::release(size_t worker, RankLinks* links) {
+  const Round& round = rounds_[worker];
+  if (crowded() ? !round.arrived_last : worker != 0) {
+    released_[0].wait_for(round.number, patience(spins_));
     return;
   }
-  for (size_t other = 1; other < arrived_.size(); ++other) {
-    arrived_[other].wait_for(round, spins_);
-  }
+  if (!crowded()) wait_for_workers(worker);
   if (links != nullptr) links->meet(rank_);
-  if (arrived_.size() > 1) released_.set(round);
+  if (rounds_.size() > 1) released_[0].set(round.number);
 }
 
 void Barrier::join(RankLinks& links, size_t rank) {
@@ -36,19 +71,34 @@ void Barrier::join(RankLinks& links, size_t rank) {
   rank_ = rank;
 }
 
-RankLinks::RankLinks(size_t rank_count, uint32_t spins)
-    : rank_count_(rank_count),
-      spins_(spins),
-      arrived_(rank_count * rank_count),
-      rounds_(rank_count) {}
+RankLinks::RankLinks(size_t rank_count, uint32_t spins, std::span<const int> nodes)
+    : spins_(spins), rounds_(rank_count) {
+  for (size_t rank = 0; rank < rank_count; ++rank) {
+    const int node = rank < nodes.size() ? nodes[rank] : -1;
+    arrived_.push_back(std::make_unique<SignalLines>(rank_count, node));
+  }
+}
 
 void RankLinks::meet(size_t rank) {
   const uint32_t round = ++rounds_[rank].number;
-  for (size_t to = 0; to < rank_count_; ++to) {
-    if (to != rank) arrived_[to * rank_count_ + rank].set(round);
+  if (spins_ == 0) {
+    meet_crowded(round);
+    return;
   }
-  for (size_t from = 0; from < rank_count_; ++from) {
-    if (from != rank) arrived_[rank * rank_count_ + from].wait_for(round, spins_);
+  const size_t rank_count = rounds_.size();
+  for (size_t to = 0; to < rank_count; ++to) {
+    if (to != rank) (*arrived_[to])[rank].set(round);
+  }
+  for (size_t from = 0; from < rank_count; ++from) {
+    if (from != rank) (*arrived_[rank])[from].wait_for(round, spins_);
+  }
+}
+
+void RankLinks::meet_crowded(uint32_t round) {
+  if (count_arrival(arrived_count_, rounds_.size())) {
+    released_.set(round);
+  } else {
+    released_.wait_for(round, patience(spins_));
   }
 }
 

@@ -4,13 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/result.h"
 
 namespace lockstep {
 
+class MemoryCalls;
 class Workers;
 
 // What an arena's pages are, largest first; allocate() tries them in this order.
@@ -21,19 +23,25 @@ enum class PageKind : uint8_t {
   kSmall,        // 4 KiB
 };
 
+// As messages and metrics name it: "hugetlb 1 GiB", "hugetlb 2 MiB", "transparent 2 MiB", "4 KiB".
+std::string_view page_kind_name(PageKind kind);
+
 struct MemoryRequest {
   size_t bytes = 0;
   std::string_view what;       // names it in messages: "weights"
   int node = -1;               // it is bound to this node; -1: wherever it is first touched
   bool shared = false;         // in a memfd, where the kernel has them: another process can map it
   Workers* workers = nullptr;  // touch it in parallel; none: the calling thread does
+  MemoryCalls* calls = nullptr;  // the system's if null; must outlive the arena
 };
 
-// An arena; the owner of its mapping. Zeroed.
+// An arena; the owner of its mapping. Zeroed. Where the mapping is not of a huge-page pool, what
+// lies before and after it is a page that nobody may touch. Not part of core dumps.
 class NodeMemory {
  public:
   // At least `bytes` of zeroed memory, 2 MiB aligned, populated. Fails with kMachineRefused, naming
-  // the size, what is available and the remedy.
+  // the size, what is available and the remedy. Where the kernel or a container does not let memory
+  // be bound, it lies where the workers that touch it run, and a warning says what to change.
   static Result<NodeMemory> allocate(const MemoryRequest& request);
 
   NodeMemory() = default;
@@ -43,16 +51,37 @@ class NodeMemory {
 
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
+
+  // What the pages are, not what was hoped for: transparent only if at least half of the bytes are
+  // in huge pages.
   PageKind page_kind() const { return page_kind_; }
+  int node() const { return node_; }              // as requested
+  bool is_bound() const { return bound_; }        // the kernel takes its pages from node() only
+  int descriptor() const { return descriptor_; }  // of its memfd; -1: anonymous memory
 
  private:
+  class Maker;
+
+  // What munmap is given: the guard pages included.
+  void* mapping_ = nullptr;
+  size_t mapping_bytes_ = 0;
   std::byte* data_ = nullptr;
   size_t size_bytes_ = 0;
   PageKind page_kind_ = PageKind::kSmall;
+  int node_ = -1;
+  bool bound_ = false;
+  int descriptor_ = -1;
+  MemoryCalls* calls_ = nullptr;
 };
 
 // What this process can still take: the least of the system's available memory and what its control
-// groups leave.
-uint64_t available_memory_bytes();
+// groups leave. Pages of the huge-page pools are not counted. `root` is / or a copy of its shape.
+uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
+
+// The same for memory bound to one node: it cannot spill over to others. 0 for no such node.
+uint64_t available_memory_bytes_on_node(int node, const std::filesystem::path& root = "/");
+
+// Bytes free in a node's huge-page pools, of all sizes.
+uint64_t free_huge_page_bytes_on_node(int node, const std::filesystem::path& root = "/");
 
 }  // namespace lockstep

@@ -2,45 +2,65 @@
 
 #include <immintrin.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bit>
 #include <climits>
 
 namespace lockstep {
 namespace {
 
-void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr,
-          nullptr, 0);
+static_assert(std::endian::native == std::endian::little);
+
+// The half that holds the number: a change of the sleepers' count is nothing to wake up for.
+uint32_t* number_address(std::atomic<uint64_t>& state) {
+  return reinterpret_cast<uint32_t*>(&state) + 1;
 }
 
-void futex_wake_all(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
-          nullptr, 0);
+void futex_wait(std::atomic<uint64_t>& state, uint32_t expected) {
+  syscall(SYS_futex, number_address(state), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint64_t>& state) {
+  syscall(SYS_futex, number_address(state), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace
 
 void SignalLine::set(uint32_t value) {
-  // An exchange is a full fence: a waiter that this load does not see sleeping will see the value.
-  value_.exchange(value, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(value_);
+  const uint64_t before =
+      state_.exchange(static_cast<uint64_t>(value) << 32U, std::memory_order_release);
+  if (static_cast<uint32_t>(before) != 0) futex_wake_all(state_);
 }
 
-void SignalLine::wait_for(uint32_t value, uint32_t spins) {
-  for (uint32_t spin = 0; spin < spins; ++spin) {
-    if (reached(value)) return;
-    _mm_pause();
-  }
+void SignalLine::wait_for(uint32_t value, Patience patience) {
   if (reached(value)) return;
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (true) {
-    const uint32_t seen = value_.load(std::memory_order_seq_cst);
-    if (static_cast<int32_t>(seen - value) >= 0) break;
-    futex_wait(value_, seen);
+  for (uint32_t spin = 0; spin < patience.spins; ++spin) {
+    _mm_pause();
+    if (reached(value)) return;
   }
-  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  for (uint32_t yield = 0; yield < patience.yields; ++yield) {
+    sched_yield();
+    if (reached(value)) return;
+  }
+  sleep_until(value);
+}
+
+void SignalLine::sleep_until(uint32_t value) {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (!reached(state, value)) {
+    if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_relaxed,
+                                      std::memory_order_acquire)) {
+      continue;
+    }
+    const uint32_t seen = number(state);
+    do {
+      futex_wait(state_, seen);
+      state = state_.load(std::memory_order_acquire);
+    } while (number(state) == seen);
+  }
 }
 
 }  // namespace lockstep

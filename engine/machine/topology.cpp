@@ -1,24 +1,219 @@
 #include "engine/machine/topology.h"
 
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "engine/machine/number_list.h"
+
 namespace lockstep {
 namespace {
 
-std::optional<int> read_number(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  int number = 0;
+using std::filesystem::path;
+
+// The firmware's own words for "here" and "elsewhere", used where the kernel has no table.
+constexpr int kLocalDistance = 10;
+constexpr int kRemoteDistance = 20;
+
+template <typename T>
+std::optional<T> read_number(const path& file_path) {
+  std::ifstream file(file_path);
+  T number{};
   if (file >> number) return number;
   return std::nullopt;
 }
 
+// The bytes of each line of a meminfo file, a node's ("Node 0 MemFree:  123 kB") or the machine's.
+std::map<std::string, uint64_t, std::less<>> read_memory_info(const path& file_path) {
+  std::map<std::string, uint64_t, std::less<>> info;
+  std::ifstream file(file_path);
+  std::string word;
+  std::string key;
+  while (file >> word) {
+    uint64_t number = 0;
+    if (word.ends_with(':')) {
+      word.pop_back();
+      key = word;
+      if (file >> number) info[key] = number * 1024;
+    }
+  }
+  return info;
+}
+
+void read_memory(const path& meminfo, Node& node) {
+  const auto info = read_memory_info(meminfo);
+  const auto bytes = [&](std::string_view key) {
+    const auto found = info.find(key);
+    return found == info.end() ? 0 : found->second;
+  };
+  node.memory_bytes = bytes("MemTotal");
+  // File pages make room for others. Pages of a tmpfs, which do not, are not on these lists; of the
+  // kernel's own reclaimable memory about half is in use.
+  node.free_bytes = bytes("MemFree") + bytes("Active(file)") + bytes("Inactive(file)") +
+                    bytes("SReclaimable") / 2;
+  node.free_bytes = std::min(node.free_bytes, node.memory_bytes);
+}
+
+// `folder` holds one folder per page size: hugepages-2048kB.
+std::vector<HugePagePool> read_pools(const path& folder) {
+  constexpr std::string_view kPrefix = "hugepages-";
+  std::vector<HugePagePool> pools;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kPrefix)) continue;
+    HugePagePool pool;
+    const char* const end = name.data() + name.size();
+    if (std::from_chars(name.data() + kPrefix.size(), end, pool.page_bytes).ec != std::errc()) {
+      continue;
+    }
+    pool.page_bytes *= 1024;
+    pool.total_pages = read_number<uint64_t>(entry.path() / "nr_hugepages").value_or(0);
+    pool.free_pages = read_number<uint64_t>(entry.path() / "free_hugepages").value_or(0);
+    pools.push_back(pool);
+  }
+  std::ranges::sort(pools, {}, &HugePagePool::page_bytes);
+  return pools;
+}
+
+std::vector<int> read_node_ids(const path& folder) {
+  if (auto online = read_number_list(folder / "online"); online && !online->empty()) {
+    std::ranges::sort(*online);
+    return *online;
+  }
+  std::vector<int> ids;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("node")) continue;
+    const auto id = parse_number_list(std::string_view(name).substr(4));
+    if (id && id->size() == 1) ids.push_back(id->front());
+  }
+  std::ranges::sort(ids);
+  return ids;
+}
+
+// A table that is missing, or not of this many nodes, is made up.
+std::vector<int> read_distances(const path& file_path, size_t self, size_t count) {
+  std::vector<int> distances;
+  std::ifstream file(file_path);
+  for (int distance = 0; file >> distance;) distances.push_back(distance);
+  if (distances.size() == count) return distances;
+  distances.assign(count, kRemoteDistance);
+  distances[self] = kLocalDistance;
+  return distances;
+}
+
+// None: no list, so every processor that may be used is online.
+std::optional<std::set<int>> online_cpus(const path& sysfs) {
+  const auto list = read_number_list(sysfs / "devices/system/cpu/online");
+  if (!list) return std::nullopt;
+  return std::set<int>(list->begin(), list->end());
+}
+
+Cpu read_cpu(const path& sysfs, int id) {
+  const path folder = sysfs / "devices/system/cpu" / ("cpu" + std::to_string(id)) / "topology";
+  Cpu cpu;
+  cpu.id = id;
+  cpu.package = read_number<int>(folder / "physical_package_id").value_or(0);
+  // Core numbers may repeat in a package of several dies; the list of siblings says it exactly.
+  auto siblings = read_number_list(folder / "core_cpus_list");
+  if (!siblings) siblings = read_number_list(folder / "thread_siblings_list");
+  if (siblings && std::ranges::find(*siblings, id) != siblings->end()) {
+    cpu.core = std::ranges::min(*siblings);
+  } else {
+    // Below any core number the kernel gives, and different for every processor.
+    cpu.core = read_number<int>(folder / "core_id").value_or(-1 - id);
+  }
+  return cpu;
+}
+
+// Fills in the nodes and returns the node of every processor that is on one.
+std::map<int, int> read_nodes(const path& sysfs, const std::optional<std::set<int>>& online,
+                              Topology& topology) {
+  std::map<int, int> node_of;
+  const path folder = sysfs / "devices/system/node";
+  const std::vector<int> ids = read_node_ids(folder);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const path below = folder / ("node" + std::to_string(ids[i]));
+    Node node;
+    node.id = ids[i];
+    read_memory(below / "meminfo", node);
+    node.pools = read_pools(below / "hugepages");
+    node.distances = read_distances(below / "distance", i, ids.size());
+    for (const int cpu : read_number_list(below / "cpulist").value_or(std::vector<int>())) {
+      if (online && !online->contains(cpu)) continue;
+      node_of[cpu] = node.id;
+      ++node.cpu_count;
+    }
+    topology.nodes.push_back(std::move(node));
+  }
+  return node_of;
+}
+
+Node whole_machine(const path& sysfs, size_t cpu_count) {
+  Node node;
+  read_memory(sysfs.parent_path() / "proc/meminfo", node);
+  node.pools = read_pools(sysfs / "kernel/mm/hugepages");
+  node.distances = {kLocalDistance};
+  node.cpu_count = cpu_count;
+  if (node.memory_bytes == 0) {
+    const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    node.memory_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page_bytes;
+    node.free_bytes = static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * page_bytes;
+  }
+  return node;
+}
+
+// Nodes whose memory this process may take; none: no limit is known.
+std::optional<std::vector<int>> allowed_memory_nodes_of_process() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view kKey = "Mems_allowed_list:";
+    if (line.starts_with(kKey)) return parse_number_list(line.substr(kKey.size()));
+  }
+  return std::nullopt;
+}
+
+Topology read(const path& sysfs, const std::vector<int>& allowed,
+              const std::optional<std::vector<int>>& allowed_memory_nodes) {
+  Topology topology;
+  const auto online = online_cpus(sysfs);
+  const auto node_of = read_nodes(sysfs, online, topology);
+  for (const int id : std::set<int>(allowed.begin(), allowed.end())) {
+    if (online && !online->contains(id)) continue;
+    topology.cpus.push_back(read_cpu(sysfs, id));
+  }
+  if (topology.nodes.empty()) {
+    const size_t count = online ? online->size() : topology.cpus.size();
+    topology.nodes.push_back(whole_machine(sysfs, count));
+  } else if (allowed_memory_nodes) {
+    for (Node& node : topology.nodes) {
+      node.memory_allowed =
+          std::ranges::find(*allowed_memory_nodes, node.id) != allowed_memory_nodes->end();
+    }
+  }
+  for (Cpu& cpu : topology.cpus) {
+    const auto found = node_of.find(cpu.id);
+    cpu.node = found != node_of.end() ? found->second : topology.nodes.front().id;
+  }
+  return topology;
+}
+
 }  // namespace
+
+const Node* Topology::find_node(int id) const {
+  const auto found = std::ranges::find(nodes, id, &Node::id);
+  return found == nodes.end() ? nullptr : &*found;
+}
 
 Topology read_topology(const std::filesystem::path& sysfs) {
   // Machines with more than 1024 processors need a larger set than cpu_set_t.
@@ -33,21 +228,16 @@ Topology read_topology(const std::filesystem::path& sysfs) {
     }
   }
   CPU_FREE(set);
-  return read_topology(sysfs, allowed);
+  return read(sysfs, allowed, allowed_memory_nodes_of_process());
 }
 
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed) {
-  Topology topology;
-  for (const int id : allowed) {
-    const auto folder = sysfs / "devices/system/cpu" / ("cpu" + std::to_string(id)) / "topology";
-    Cpu cpu;
-    cpu.id = id;
-    cpu.package = read_number(folder / "physical_package_id").value_or(0);
-    // Below any core number the kernel gives, and different for every processor.
-    cpu.core = read_number(folder / "core_id").value_or(-1 - id);
-    topology.cpus.push_back(cpu);
-  }
-  return topology;
+  return read(sysfs, allowed, std::nullopt);
+}
+
+Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed_cpus,
+                       const std::vector<int>& allowed_memory_nodes) {
+  return read(sysfs, allowed_cpus, allowed_memory_nodes);
 }
 
 std::vector<int> one_cpu_per_core(const Topology& topology) {

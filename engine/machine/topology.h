@@ -1,6 +1,8 @@
-// What the machine is made of, as a value: tests make one up.
+// What the machine is made of and what of it this process may use, as a value: tests make one up.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -10,19 +12,48 @@ namespace lockstep {
 struct Cpu {
   int id = 0;       // the number the kernel knows it by
   int package = 0;  // socket
-  int core = 0;     // physical core within the package; siblings share it
+  int core = 0;     // physical core; siblings share package and core, and nobody else does
+  int node = 0;     // Node::id
+};
+
+// Pages of one size that are set aside on a node (hugetlb).
+struct HugePagePool {
+  uint64_t page_bytes = 0;
+  uint64_t total_pages = 0;
+  uint64_t free_pages = 0;
+};
+
+struct Node {
+  int id = 0;                       // the number the kernel knows it by; numbers may be missing
+  uint64_t memory_bytes = 0;        // 0: a node without memory
+  uint64_t free_bytes = 0;          // with what the kernel gives back when asked; without the pools
+  bool memory_allowed = true;       // this process may take its memory (cpuset.mems)
+  size_t cpu_count = 0;             // online, those that this process may not use included
+  std::vector<int> distances;       // to each of Topology::nodes; 10 to itself
+  std::vector<HugePagePool> pools;  // by page size, smallest first
+
+  bool has_usable_memory() const { return memory_bytes > 0 && memory_allowed; }
 };
 
 struct Topology {
-  std::vector<Cpu> cpus;  // those this process may use, by id
+  std::vector<Cpu> cpus;    // online ones that this process may use, by id
+  std::vector<Node> nodes;  // online ones, by id; at least one
+
+  // Null when there is no such node.
+  const Node* find_node(int id) const;
+  // Of a node's place in `nodes` to another's.
+  int distance(size_t from, size_t to) const { return nodes[from].distances[to]; }
 };
 
-// Reads the processors this process may run on. `sysfs` is /sys, or a copy of its shape. A
-// processor of which the tree says nothing counts as a core of its own.
+// Reads what this process may use. `sysfs` is /sys, or a copy of its shape (proc/meminfo may lie
+// beside it, as /proc does). A processor of which the tree says nothing counts as a core of its
+// own; a machine that says nothing of nodes is one node 0 that has everything.
 Topology read_topology(const std::filesystem::path& sysfs = "/sys");
 
-// The same for a given set of processors.
+// The same for a given set of processors, and of nodes whose memory may be taken.
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed);
+Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed_cpus,
+                       const std::vector<int>& allowed_memory_nodes);
 
 // One processor of every physical core, in order of id: where workers are pinned.
 std::vector<int> one_cpu_per_core(const Topology& topology);

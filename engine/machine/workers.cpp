@@ -1,25 +1,33 @@
 #include "engine/machine/workers.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <string>
 #include <system_error>
 
 namespace lockstep {
 namespace {
 
-// About 20 microseconds: longer than a phase's imbalance, shorter than waking a thread costs.
-constexpr uint32_t kSpins = 1000;
+// A pause takes 10 to 50 nanoseconds. In a job the others are at work and will come: half a
+// millisecond or more is longer than the workers' imbalance in a phase, even where the system takes
+// a processor away for a moment, so that a pass has no sleeps.
+constexpr uint32_t kBarrierSpins = 20000;
+
+// Between jobs nobody knows when the next one comes: a moment, as long as waking a thread costs.
+constexpr uint32_t kStartSpins = 1000;
 
 // Looking again makes no sense where another worker needs this processor to make progress.
 uint32_t spins_for(std::span<const int> cpus) {
   const std::set<int> distinct(cpus.begin(), cpus.end());
   const bool oversubscribed = cpus.size() > std::thread::hardware_concurrency() ||
                               (distinct.size() < cpus.size() && !distinct.contains(-1));
-  return oversubscribed ? 0 : kSpins;
+  return oversubscribed ? 0 : kBarrierSpins;
 }
 
 // Machines have more processors than a plain cpu_set_t can name. Returns an error number, or 0.
@@ -37,11 +45,12 @@ int pin(pthread_t thread, int cpu) {
 
 }  // namespace
 
-Workers::Workers(size_t count, uint32_t spins) : spins_(spins), barrier_(count, spins) {}
+Workers::Workers(size_t count, uint32_t spins, int node)
+    : spins_(spins), barrier_(count, spins, node), signals_(2, node) {}
 
-Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool crowded) {
+Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool crowded, int node) {
   if (cpus.empty()) return machine_refused("there is no processor that this process may use");
-  std::unique_ptr<Workers> workers(new Workers(cpus.size(), crowded ? 0 : spins_for(cpus)));
+  std::unique_ptr<Workers> workers(new Workers(cpus.size(), crowded ? 0 : spins_for(cpus), node));
   for (size_t worker = 0; worker < cpus.size(); ++worker) {
     try {
       workers->threads_.emplace_back([pool = workers.get(), worker] { pool->work(worker); });
@@ -51,6 +60,9 @@ Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool 
           "TasksMax) or lower --workers",
           worker, cpus.size(), error.what());
     }
+    // As ps and top show it; at most 15 bytes.
+    const std::string name = fmt::format("worker-{}", worker);
+    pthread_setname_np(workers->threads_.back().native_handle(), name.c_str());
     if (cpus[worker] < 0) continue;
     const int failed = pin(workers->threads_.back().native_handle(), cpus[worker]);
     if (failed != 0) {
@@ -63,26 +75,27 @@ Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool 
 
 Workers::~Workers() {
   job_ = nullptr;
-  started_.set(++jobs_);
+  started().set(++jobs_);
   for (std::thread& thread : threads_) thread.join();
 }
 
 void Workers::begin(const std::function<void(size_t)>& job) {
   job_ = &job;
-  started_.set(++jobs_);
+  started().set(++jobs_);
 }
 
 void Workers::finish() {
-  done_.wait_for(jobs_, 0);
+  done().wait_for(jobs_, 0);
 }
 
 void Workers::work(size_t worker) {
+  const uint32_t start_spins = std::min(spins_, kStartSpins);
   for (uint32_t next = 1;; ++next) {
-    started_.wait_for(next, spins_);
+    started().wait_for(next, start_spins);
     if (job_ == nullptr) return;
     (*job_)(worker);
     barrier_.arrive_and_wait(worker);
-    if (worker == 0) done_.set(next);
+    if (worker == 0) done().set(next);
   }
 }
 

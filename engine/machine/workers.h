@@ -21,8 +21,9 @@ class Workers {
   // One thread per entry of `cpus`, pinned to that processor; -1 leaves it unpinned. A processor
   // may occur more than once. Fails with kMachineRefused when a thread cannot be made or pinned.
   // `crowded`: other pools need the same processors, so that looking again and again would hold
-  // them up.
-  static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus, bool crowded = false);
+  // them up. `node`: where the lines lie that they look at; -1: anywhere.
+  static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus, bool crowded = false,
+                                                int node = -1);
 
   ~Workers();
   Workers(const Workers&) = delete;
@@ -42,22 +43,23 @@ class Workers {
   void begin(const std::function<void(size_t worker)>& job);
   void finish();
 
-  // How often a waiting worker looks before it sleeps.
+  // How often a worker looks for the others before it sleeps; 0: it does not, the pool is crowded.
   uint32_t spins() const { return spins_; }
 
   // For the job: where its workers meet.
   Barrier& barrier() { return barrier_; }
 
  private:
-  Workers(size_t count, uint32_t spins);
+  Workers(size_t count, uint32_t spins, int node);
   void work(size_t worker);
+  SignalLine& started() { return signals_[0]; }  // number of jobs begun; the workers wait for it
+  SignalLine& done() { return signals_[1]; }     // number of jobs ended; set by worker 0
 
   uint32_t spins_;
   Barrier barrier_;
-  SignalLine started_;  // number of jobs begun; set by begin(), waited for by the workers
-  SignalLine done_;     // number of jobs ended; set by worker 0
-  uint32_t jobs_ = 0;   // begin()'s count
-  const std::function<void(size_t)>* job_ = nullptr;  // null: end; published by started_
+  SignalLines signals_;
+  uint32_t jobs_ = 0;                                 // begin()'s count
+  const std::function<void(size_t)>* job_ = nullptr;  // null: end; published by started()
   std::vector<std::thread> threads_;
 };
 

@@ -1,19 +1,21 @@
-// Runs passes: every worker of the rank walks the plan's steps and meets the others after each.
+// Runs passes: every worker of every rank walks its rank's plan and meets the others after each
+// step.
 #pragma once
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/runtime/batch.h"
-#include "engine/runtime/rank.h"
+#include "engine/runtime/ranks.h"
 
 namespace lockstep {
 
 class Executor {
  public:
   // Both must outlive this.
-  Executor(Rank& rank, const KernelTable& kernels);
+  Executor(Ranks& ranks, const KernelTable& kernels);
 
   // Computes the batch: keys and values of all its tokens are in the cache afterwards, the logits
   // of its logit tokens in logits(). One caller at a time; blocks. CHECKs that the batch fits the
@@ -24,12 +26,12 @@ class Executor {
   std::span<const float> logits(size_t row) const;
 
  private:
-  void walk(size_t worker);
+  void walk(Rank& rank, size_t worker) const;
 
-  Rank& rank_;
+  Ranks& ranks_;
   const KernelTable& kernels_;
   const Batch* batch_ = nullptr;
-  std::function<void(size_t)> job_;  // made once, so that a pass allocates nothing
+  std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
 };
 
 }  // namespace lockstep

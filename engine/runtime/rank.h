@@ -2,32 +2,48 @@
 #pragma once
 
 #include <memory>
-#include <span>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/graph/planner.h"
 #include "engine/machine/node_memory.h"
+#include "engine/machine/rank_places.h"
 #include "engine/machine/workers.h"
+#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
 
 class Rank {
  public:
-  // Takes the memory that the plan needs and starts one worker per entry of `cpus`. The graph must
-  // outlive the rank. The weights are not loaded yet.
-  static Result<std::unique_ptr<Rank>> make(const Graph& graph, const PlanOptions& options,
-                                            std::span<const int> cpus);
+  // Starts one worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same
+  // processors.
+  static Result<std::unique_ptr<Rank>> start(const RankPlace& place, bool crowded);
 
+  // Takes the memory that the plan needs, on the rank's node, touched by its workers.
+  Result<void> allocate(const Plan& sizes);
+  ArenaAddresses arenas() const;
+
+  void set_plan(Plan plan) { plan_ = std::move(plan); }
   const Plan& plan() const { return plan_; }
+  const RankPlace& place() const { return place_; }
   Workers& workers() { return *workers_; }
+  WorkerCounters& counters(size_t worker) { return counters_[worker]; }
+
+  const NodeMemory& weights() const { return weights_; }
+  // Weights, scratch, exchange, KV cache and logits.
+  std::vector<const NodeMemory*> all_memory() const;
 
  private:
-  Rank() = default;
+  explicit Rank(const RankPlace& place) : place_(place), counters_(place.cpus.size()) {}
 
+  RankPlace place_;
+  std::vector<WorkerCounters> counters_;  // by worker
   NodeMemory weights_;
   NodeMemory scratch_;
+  NodeMemory exchange_;
   NodeMemory kv_;
-  Plan plan_;  // addresses lie in the arenas
+  NodeMemory logits_;  // empty but on rank 0
+  Plan plan_;          // addresses lie in the arenas
   std::unique_ptr<Workers> workers_;
 };
 

@@ -4,13 +4,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/base/range.h"
+#include "engine/collectives/shared_memory.h"
+#include "engine/machine/tick_clock.h"
+
 namespace lockstep {
 namespace {
-
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
 
 // A contiguous, even share of `total` units.
 Range share(size_t total, const Pass& pass) {
@@ -21,11 +20,49 @@ size_t row_count(Rows rows, const Pass& pass) {
   return rows == Rows::kTokens ? pass.batch.tokens.size() : pass.batch.logit_tokens.size();
 }
 
-void quantize_row(const ProductInput& activation, size_t row, Range columns, const Pass& pass) {
-  if (activation.q8 == nullptr || columns.begin == columns.end) return;
-  pass.kernels.quantize(activation.f32 + row * activation.f32_stride, activation.columns,
-                        columns.begin, columns.end - columns.begin,
-                        activation.q8 + row * activation.q8_stride);
+// Counts the time from its making to its end as spent in exchange.
+class ExchangeTime {
+ public:
+  explicit ExchangeTime(const Pass& pass) : counters_(pass.counters) {}
+  ExchangeTime(const ExchangeTime&) = delete;
+  ExchangeTime& operator=(const ExchangeTime&) = delete;
+  ~ExchangeTime() { counters_.exchange_ticks.add(ticks_now() - start_); }
+
+ private:
+  WorkerCounters& counters_;
+  uint64_t start_ = ticks_now();
+};
+
+bool has_peers(const Pass& pass) {
+  return pass.plan.peers.distances.size() > 1;
+}
+
+// Pushes what this worker has just computed into the other ranks' copies.
+void push(const Pass& pass, const void* own, size_t stride_bytes, size_t rows, size_t bytes) {
+  if (!has_peers(pass) || rows == 0 || bytes == 0) return;
+  const ExchangeTime time(pass);
+  pass.counters.exchange_bytes.add(push_rows(pass.plan.peers, own, stride_bytes, rows, bytes));
+}
+
+void push_floats(const Pass& pass, const float* own, size_t stride, size_t rows, size_t columns) {
+  push(pass, own, stride * sizeof(float), rows, columns * sizeof(float));
+}
+
+// Columns of one row to kQ8. `values` points at the first of them.
+void quantize_row(const Pass& pass, const float* values, const Q8Output& output, size_t row,
+                  Range columns, bool gather) {
+  if (output.rows == nullptr || columns.empty()) return;
+  std::byte* q8 = output.rows + row * output.stride;
+  const size_t first = output.first_column + columns.begin;
+  pass.kernels.quantize(values, output.columns, first, columns.size(), q8);
+  if (!gather || !has_peers(pass)) return;
+  push(pass, q8 + first, 0, 1, columns.size());
+  const Q8Row layout = q8_row(output.columns);
+  const size_t offset = first / kQ8BlockElements * sizeof(float);
+  const size_t bytes = columns.size() / kQ8BlockElements * sizeof(float);
+  for (const size_t part : {layout.scales, layout.sums, layout.first_sums, layout.scaled_sums}) {
+    push(pass, q8 + part + offset, 0, 1, bytes);
+  }
 }
 
 // Calls work(row, columns) for this worker's share of rows x columns, cut at multiples of the
@@ -71,18 +108,53 @@ void run(const RotaryTableStep& step, const Pass& pass) {
 void run(const EmbedStep& step, const Pass& pass) {
   const Range mine = share(pass.batch.tokens.size(), pass);
   for (size_t token = mine.begin; token < mine.end; ++token) {
-    unpack_row(step.table, static_cast<size_t>(pass.batch.tokens[token].token),
-               step.output + token * step.output_stride);
+    const auto row = static_cast<size_t>(pass.batch.tokens[token].token);
+    if (row < step.row_begin || row >= step.row_begin + step.table.rows) continue;
+    float* output = step.output + token * step.output_stride;
+    unpack_row(step.table, row - step.row_begin, output);
+    if (step.gather) push_floats(pass, output, 0, 1, step.table.columns);
   }
 }
 
 void run(const NormStep& step, const Pass& pass) {
   const Range mine = share(row_count(step.rows, pass), pass);
+  const ProductInput& output = step.output;
+  const Q8Output q8 = {output.q8, output.q8_stride, output.columns, 0};
   for (size_t row = mine.begin; row < mine.end; ++row) {
     const size_t from = step.rows == Rows::kTokens ? row : pass.batch.logit_tokens[row];
-    pass.kernels.rms_norm(step.input + from * step.input_stride, step.weight, step.output.columns,
-                          step.epsilon, step.output.f32 + row * step.output.f32_stride);
-    quantize_row(step.output, row, {0, step.output.columns}, pass);
+    float* values = output.f32 + row * output.f32_stride;
+    pass.kernels.rms_norm(step.input + from * step.input_stride, step.weight, output.columns,
+                          step.epsilon, values);
+    quantize_row(pass, values, q8, row, {0, output.columns}, false);
+  }
+}
+
+// Panels [range) of a part for all rows. What others read is pushed stretch by stretch, so that of
+// long prompts the pushes overlap the other workers' products.
+void multiply(const MatmulStep& step, const MatmulPart& part, Range panels, size_t rows,
+              const Pass& pass) {
+  constexpr size_t kPanelsPushed = 16;
+  const bool quantized = activation_form(part.matrix.format) == ActivationForm::kQ8;
+  const bool gather = part.gather && has_peers(pass);
+  const size_t most = gather ? kPanelsPushed : panels.size();
+  for (size_t begin = panels.begin; begin < panels.end; begin += most) {
+    const size_t end = std::min(panels.end, begin + most);
+    pass.kernels.matmul[static_cast<size_t>(part.matrix.format)](
+        {.matrix = part.matrix,
+         .panel_begin = begin,
+         .panel_end = end,
+         .input = quantized ? step.input.q8 : reinterpret_cast<const std::byte*>(step.input.f32),
+         .input_stride_bytes =
+             quantized ? step.input.q8_stride : step.input.f32_stride * sizeof(float),
+         .token_count = rows,
+         .output = part.output,
+         .output_stride = part.output_stride,
+         .bias = part.bias,
+         .accumulate = part.accumulate});
+    if (!gather) continue;
+    const size_t first = begin * kPanelRows;
+    const size_t columns = std::min(end * kPanelRows, part.matrix.rows) - first;
+    push_floats(pass, part.output + first, part.output_stride, rows, columns);
   }
 }
 
@@ -106,19 +178,7 @@ void run(const MatmulStep& step, const Pass& pass) {
     const Range range{panel_at(mine.begin), panel_at(mine.end)};
     part_begin += panels * size;
     if (range.begin >= range.end) continue;
-    const bool quantized = activation_form(part.matrix.format) == ActivationForm::kQ8;
-    pass.kernels.matmul[static_cast<size_t>(part.matrix.format)](
-        {.matrix = part.matrix,
-         .panel_begin = range.begin,
-         .panel_end = range.end,
-         .input = quantized ? step.input.q8 : reinterpret_cast<const std::byte*>(step.input.f32),
-         .input_stride_bytes =
-             quantized ? step.input.q8_stride : step.input.f32_stride * sizeof(float),
-         .token_count = rows,
-         .output = part.output,
-         .output_stride = part.output_stride,
-         .bias = part.bias,
-         .accumulate = part.accumulate});
+    multiply(step, part, range, rows, pass);
   }
 }
 
@@ -164,14 +224,17 @@ void run(const PrepareHeadsStep& step, const Pass& pass) {
 // Units are dealt out in turn: later tokens of a prompt see more keys.
 void run(const AttendStep& step, const Pass& pass) {
   const KvLayout& kv = pass.plan.kv;
-  const size_t group = step.head_count / step.kv_head_count;
   const size_t units = pass.batch.tokens.size() * step.kv_head_count;
   for (size_t unit = pass.worker; unit < units; unit += pass.worker_count) {
     const size_t token = unit / step.kv_head_count;
     const size_t head = unit % step.kv_head_count;
     const BatchToken& where = pass.batch.tokens[token];
     const std::byte* keys = kv.keys(step.layer, head);
-    const size_t first_query = head * group * step.head_dimension;
+    const size_t group_begin = head * step.group;
+    const Range queries = {group_begin - std::min(group_begin, step.group_offset),
+                           std::min(step.head_count, group_begin + step.group - step.group_offset)};
+    const size_t first = queries.begin * step.head_dimension;
+    float* output = step.output + token * step.output_stride + first;
     pass.kernels.attend({.format = kv.format,
                          .head_dimension = step.head_dimension,
                          .keys = keys,
@@ -179,34 +242,52 @@ void run(const AttendStep& step, const Pass& pass) {
                          .page_stride_bytes = kv.page_stride_bytes(),
                          .pages = pass.batch.page_tables[where.sequence].data(),
                          .context = where.position + 1U,
-                         .queries = step.queries + token * step.query_stride + first_query,
+                         .queries = step.queries + token * step.query_stride + first,
                          .query_stride = step.head_dimension,
-                         .query_count = group,
+                         .query_count = queries.size(),
                          .scale = step.scale,
-                         .output = step.output + token * step.output_stride + first_query,
+                         .output = output,
                          .output_stride = step.head_dimension});
+    if (step.gather) push_floats(pass, output, 0, 1, queries.size() * step.head_dimension);
   }
 }
 
 void run(const QuantizeStep& step, const Pass& pass) {
-  for_each_stretch(
-      row_count(step.rows, pass), step.activation.columns, pass,
-      [&](size_t row, Range columns) { quantize_row(step.activation, row, columns, pass); });
+  for_each_stretch(pass.batch.tokens.size(), step.columns, pass, [&](size_t row, Range columns) {
+    quantize_row(pass, step.input + row * step.input_stride + columns.begin, step.output, row,
+                 columns, step.gather);
+  });
 }
 
 void run(const ActivateStep& step, const Pass& pass) {
-  for_each_stretch(
-      pass.batch.tokens.size(), step.gate.columns, pass, [&](size_t row, Range columns) {
-        float* gate = step.gate.f32 + row * step.gate.f32_stride + columns.begin;
-        pass.kernels.silu_multiply(gate, step.up + row * step.up_stride + columns.begin,
-                                   columns.end - columns.begin, gate);
-        quantize_row(step.gate, row, columns, pass);
-      });
+  for_each_stretch(pass.batch.tokens.size(), step.columns, pass, [&](size_t row, Range columns) {
+    float* output = step.output + row * step.output_stride + columns.begin;
+    pass.kernels.silu_multiply(step.gate + row * step.gate_stride + columns.begin,
+                               step.up + row * step.up_stride + columns.begin, columns.size(),
+                               output);
+    if (step.gather_f32) push_floats(pass, output, 0, 1, columns.size());
+    quantize_row(pass, output, step.q8, row, columns, step.gather_q8);
+  });
+}
+
+void run(const AllReduceStep& step, const Pass& pass) {
+  const size_t rows = row_count(step.rows, pass);
+  if (rows == 0) return;
+  const ExchangeTime time(pass);
+  pass.counters.exchange_bytes.add(
+      all_reduce({.partial = step.partial,
+                  .partial_stride = step.partial_stride,
+                  .output = step.output,
+                  .output_stride = step.output_stride,
+                  .row_count = rows,
+                  .column_count = step.columns,
+                  .contributors = step.contributors},
+                 pass.plan.peers, pass.barrier, pass.worker, pass.worker_count));
 }
 
 }  // namespace
 
-void run_step(const Step& step, const Pass& pass) {
+void run_step(const StepWork& step, const Pass& pass) {
   std::visit([&](const auto& kind) { run(kind, pass); }, step);
 }
 

@@ -6,7 +6,9 @@
 
 #include "engine/graph/plan.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/machine/barrier.h"
 #include "engine/runtime/batch.h"
+#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
 
@@ -15,11 +17,13 @@ struct Pass {
   const Plan& plan;
   const KernelTable& kernels;
   const Batch& batch;
+  Barrier& barrier;  // the rank's; for exchanges in several phases
+  WorkerCounters& counters;
   size_t worker = 0;
   size_t worker_count = 1;
 };
 
 // No allocation, lock or system call.
-void run_step(const Step& step, const Pass& pass);
+void run_step(const StepWork& step, const Pass& pass);
 
 }  // namespace lockstep

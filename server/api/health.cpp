@@ -18,7 +18,8 @@ void get_ready(ServedModel& model, const HttpRequest&, HttpResponse& response) {
   Json body = {{"status", unready->code.value_or("")},
                {"bytes_done", progress.bytes_done},
                {"bytes_total", progress.bytes_total},
-               {"seconds", progress.seconds}};
+               {"seconds", progress.seconds},
+               {"bytes_per_second", progress.bytes_per_second()}};
   body.update(error_object(*unready));
   if (unready->retry_after_seconds) {
     response.set_header("Retry-After", std::to_string(*unready->retry_after_seconds));

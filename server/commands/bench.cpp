@@ -115,10 +115,6 @@ Json to_json(const BenchResult& result) {
           {"sequences", result.measured.sequences}};
 }
 
-std::string workers_text(const EngineOptions& options) {
-  return options.worker_count == 0 ? "auto" : std::to_string(options.worker_count);
-}
-
 void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
                 const EngineOptions& options, const BenchOptions& bench) {
   Json body = {{"results", Json::array()},
@@ -132,7 +128,9 @@ void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
                {"isa", info.instruction_set},
                {"arithmetic", info.arithmetic},
                {"kv_format", info.kv_format},
-               {"workers", workers_text(options)},
+               {"ranks", info.rank_count},
+               {"workers", info.worker_count},
+               {"strategy", info.strategy},
                {"batch_tokens", options.batch_tokens},
                {"repeat", bench.repeat}};
   for (const BenchResult& result : results) body["results"].push_back(to_json(result));
@@ -147,7 +145,7 @@ void print_heading() {
                    "", "", "", "", "", "");
 }
 
-void print_row(const BenchResult& result, const ModelInfo& info, const EngineOptions& options) {
+void print_row(const BenchResult& result, const ModelInfo& info) {
   const std::string size =
       fmt::format("{:.2f} MiB", static_cast<double>(info.file_bytes) / 1048576);
   const std::string parameters =
@@ -155,7 +153,7 @@ void print_row(const BenchResult& result, const ModelInfo& info, const EngineOpt
   const std::string model = fmt::format("{} {}", info.architecture, info.format);
   const std::string speed = fmt::format("{:.2f} ± {:.2f}", result.mean, result.deviation);
   std::cout << fmt::format("| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} |\n",
-                           model, size, parameters, info.instruction_set, workers_text(options),
+                           model, size, parameters, info.instruction_set, info.worker_count,
                            result.test, speed)
             << std::flush;
 }
@@ -168,7 +166,7 @@ Result<void> bench(Engine& engine, const std::vector<MeasurementCase>& cases,
   for (const MeasurementCase& measured : cases) {
     auto result = measure(engine, measured, bench_options.repeat);
     if (!result) return std::unexpected(result.error());
-    if (!bench_options.json) print_row(*result, engine.model(), options);
+    if (!bench_options.json) print_row(*result, engine.model());
     results.push_back(std::move(*result));
   }
   if (bench_options.json) print_json(results, engine.model(), options, bench_options);

@@ -28,6 +28,8 @@ std::string type_name(const OptionRow& row) {
       return "true|false";
     case OptionType::kChoice:
       return fmt::format("{}", fmt::join(row.choices, "|"));
+    case OptionType::kShares:
+      return "even|auto|N:N...";
   }
   return "";
 }
@@ -98,12 +100,15 @@ void start_log(const Options& options) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+Result<void> check_model_given(const Options& options) {
+  if (!options.engine.model.empty()) return {};
+  return invalid_input(
+      "no model was given: pass --model FILE, set LOCKSTEP_MODEL, or put \"model\" into the "
+      "configuration file");
+}
+
 Result<std::unique_ptr<Engine>> open_engine(const Options& options) {
-  if (options.engine.model.empty()) {
-    return invalid_input(
-        "no model was given: pass --model FILE, set LOCKSTEP_MODEL, or put \"model\" into the "
-        "configuration file");
-  }
+  if (auto given = check_model_given(options); !given) return std::unexpected(given.error());
   return Engine::open(options.engine);
 }
 

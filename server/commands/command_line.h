@@ -40,6 +40,9 @@ int report(const Error& error);
 // Log lines go to standard error from here on.
 void start_log(const Options& options);
 
+// kInvalidInput with the remedy if these options name no model.
+Result<void> check_model_given(const Options& options);
+
 // Opens the model of these options; kInvalidInput with the remedy if none is given.
 Result<std::unique_ptr<Engine>> open_engine(const Options& options);
 

@@ -1,8 +1,10 @@
 // lockstepd serve: loads the model and answers HTTP until SIGTERM or SIGINT.
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -43,6 +45,8 @@ void log_start(const ModelInfo& info, const Options& options) {
   spdlog::info("lockstepd {}: model {} ({}, {}, {:.1f} MiB, {} parameters)", kVersion, info.name,
                info.architecture, info.format, static_cast<double>(info.file_bytes) / 1048576,
                info.parameter_count);
+  spdlog::info("{} ranks with {} workers in all, strategy {}", info.rank_count, info.worker_count,
+               info.strategy);
   spdlog::info(
       "isa {}, arithmetic {}, kv format {}, context {} tokens, {} sequences, fingerprint {}",
       info.instruction_set, info.arithmetic, info.kv_format, info.context_tokens,
@@ -82,7 +86,10 @@ class Daemon {
   }
 
   Result<void> load() {
-    if (auto loaded = engine_->load(); !loaded) return loaded;
+    {
+      const std::jthread progress([this](const std::stop_token& stop) { log_progress(stop); });
+      if (auto loaded = engine_->load(); !loaded) return loaded;
+    }
     model_.set_state(ServingState::kReady);
     spdlog::info("ready after {:.2f} s", engine_->statistics().load.seconds);
     return {};
@@ -101,6 +108,19 @@ class Daemon {
   static std::vector<std::string> names(const Engine& engine, const Options& options) {
     if (!options.served_model_names.empty()) return options.served_model_names;
     return {engine.model().name};
+  }
+
+  // A line every few seconds, for whoever waits for a large model.
+  void log_progress(const std::stop_token& stop) const {
+    constexpr std::chrono::seconds kInterval{5};
+    std::mutex mutex;
+    std::condition_variable_any ended;
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) {
+      const LoadProgress progress = engine_->statistics().load;
+      spdlog::info("loading: {} of {} MiB, {:.0f} MiB/s", progress.bytes_done >> 20U,
+                   progress.bytes_total >> 20U, progress.bytes_per_second() / (1U << 20U));
+    }
   }
 
   // Answers are complete now, but perhaps not yet with their clients; each connection closes when
@@ -161,7 +181,8 @@ int run_serve(const std::vector<std::string>& arguments) {
   line.app().add_flag("--print-config", print,
                       "Print the effective options and where each came from, as JSON, and end");
   line.app().footer(
-      "Other commands: lockstepd generate, lockstepd bench, lockstepd inspect; each has --help.\n"
+      "Other commands: lockstepd generate, lockstepd bench, lockstepd bench-machine, "
+      "lockstepd plan, lockstepd inspect; each has --help.\n"
       "Exit codes: 0; 1 for what the machine refuses; 2 for what was given.");
   const auto values = line.parse(arguments);
   if (!values) return values.error();

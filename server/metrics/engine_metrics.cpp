@@ -80,6 +80,59 @@ void add_memory(const EngineStatistics& statistics, const MetricLabels& model, F
                                    labelled(statistics.scratch_bytes, "kind", "scratch")}));
 }
 
+// Per rank; its node is a label of one constant series, so that the others keep their identity when
+// ranks move.
+void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  std::vector<Sample> info;
+  std::vector<Sample> memory;
+  std::vector<Sample> wrong;
+  std::vector<Sample> pages;
+  std::vector<Sample> exchanged;
+  std::vector<Sample> exchange;
+  std::vector<Sample> waits;
+  for (size_t index = 0; index < statistics.ranks.size(); ++index) {
+    const RankStatistics& rank = statistics.ranks[index];
+    const MetricLabels labels = {model[0], {"rank", std::to_string(index)}};
+    const auto labelled = [&](double value, const char* label, const char* name) {
+      return Sample{value, {labels[0], labels[1], {label, name}}};
+    };
+    info.push_back({1,
+                    {labels[0],
+                     labels[1],
+                     {"node", std::to_string(rank.node)},
+                     {"workers", std::to_string(rank.worker_count)}}});
+    memory.push_back(labelled(real(rank.weight_bytes), "kind", "weights"));
+    memory.push_back(labelled(real(rank.kv_bytes), "kind", "kv"));
+    memory.push_back(labelled(real(rank.scratch_bytes), "kind", "scratch"));
+    wrong.push_back({real(rank.wrong_node_bytes), labels});
+    pages.push_back(labelled(real(rank.pages.huge_1gib), "page", "huge_1gib"));
+    pages.push_back(labelled(real(rank.pages.huge_2mib), "page", "huge_2mib"));
+    pages.push_back(labelled(real(rank.pages.transparent), "page", "transparent"));
+    pages.push_back(labelled(real(rank.pages.small), "page", "small"));
+    exchanged.push_back({real(rank.exchange_bytes), labels});
+    exchange.push_back({rank.exchange_seconds, labels});
+    waits.push_back({rank.wait_seconds, labels});
+  }
+  families.push_back(gauge_family(
+      "lockstep_rank_info", "The ranks, as labels of a constant 1; node -1: bound to none.", info));
+  families.push_back(gauge_family("lockstep_rank_memory_bytes",
+                                  "Memory that a rank holds, by what it is for.", memory));
+  families.push_back(gauge_family("lockstep_rank_wrong_node_bytes",
+                                  "Weights of a rank that lay on another node after the load.",
+                                  wrong));
+  families.push_back(
+      gauge_family("lockstep_rank_page_bytes", "Memory of a rank, by what its pages are.", pages));
+  families.push_back(counter_family("lockstep_rank_collective_bytes_total",
+                                    "Bytes that a rank sent to other ranks or read from them.",
+                                    exchanged));
+  families.push_back(counter_family("lockstep_rank_collective_seconds_total",
+                                    "Time spent in exchange, mean over the rank's workers.",
+                                    exchange));
+  families.push_back(counter_family("lockstep_rank_barrier_wait_seconds_total",
+                                    "Time spent at barriers, mean over the rank's workers.",
+                                    waits));
+}
+
 }  // namespace
 
 Families engine_families(const EngineStatistics& statistics, const ModelInfo& info,
@@ -98,6 +151,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
                                      {"isa", info.instruction_set},
                                      {"arithmetic", info.arithmetic},
                                      {"kv_format", info.kv_format},
+                                     {"strategy", info.strategy},
                                      {"fingerprint", info.fingerprint}}}}));
   families.push_back(gauge_family("lockstep_model_load_progress_ratio",
                                   "Share of the model that is loaded, from 0 to 1.",
@@ -105,10 +159,14 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
   families.push_back(gauge_family("lockstep_model_load_seconds",
                                   "Time that loading the model took, so far or in all.",
                                   {{statistics.load.seconds, model}}));
+  families.push_back(gauge_family("lockstep_model_load_bytes",
+                                  "Bytes of the model file that are loaded.",
+                                  {{real(statistics.load.bytes_done), model}}));
   add_requests(statistics, model, families);
   add_times(statistics, model, families);
   add_steps(statistics, model, families);
   add_memory(statistics, model, families);
+  add_ranks(statistics, model, families);
   return families;
 }
 

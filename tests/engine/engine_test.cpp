@@ -127,6 +127,77 @@ TEST_F(EngineTest, the_same_seed_gives_the_same_text_alone_and_in_company) {
   }
 }
 
+// Whole answers, sampled, alone and in company, whatever the work is split over.
+TEST_F(EngineTest, any_ranks_shares_and_workers_give_the_same_answers) {
+  struct Placing {
+    uint32_t ranks;
+    std::vector<double> shares;
+    uint32_t workers;
+  };
+  const std::vector<Placing> placings = {{1, {}, 2},        {2, {}, 1}, {2, {3, 1}, 2},
+                                         {3, {5, 2, 1}, 1}, {4, {}, 1}, {7, {}, 2}};
+  std::vector<std::string> first;
+  for (const Placing& placing : placings) {
+    SCOPED_TRACE(std::to_string(placing.ranks) + " ranks");
+    options_.rank_count = placing.ranks;
+    options_.shares = placing.shares;
+    options_.worker_count = placing.workers;
+    engine_.reset();
+    EXPECT_EQ(engine().model().rank_count, placing.ranks);
+    std::vector<std::string> texts = {answer_to(request("the hen and the thing", 30))};
+    std::vector<std::unique_ptr<Answer>> answers;
+    for (uint64_t index = 0; index < 4; ++index) {
+      answers.push_back(std::make_unique<Answer>());
+      submit(request(std::string(5 + 30 * index, 'a'), 20, index), *answers.back());
+    }
+    for (const auto& answer : answers) {
+      answer->wait();
+      texts.push_back(answer->text());
+    }
+    if (first.empty()) first = texts;
+    EXPECT_EQ(texts, first);
+    const EngineStatistics statistics = engine().statistics();
+    ASSERT_EQ(statistics.ranks.size(), placing.ranks);
+    for (const RankStatistics& rank : statistics.ranks) {
+      EXPECT_EQ(rank.wrong_node_bytes, 0U);
+      EXPECT_EQ(rank.exchange_bytes > 0, placing.ranks > 1);
+    }
+  }
+}
+
+TEST_F(EngineTest, contradicting_ranks_and_shares_are_refused) {
+  options_.rank_count = 2;
+  options_.shares = {1, 2, 3};
+  const auto engine = Engine::open(options_);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().kind, ErrorKind::kInvalidInput);
+}
+
+TEST_F(EngineTest, the_plan_tells_what_the_engine_then_does) {
+  options_.rank_count = 2;
+  options_.worker_count = 1;
+  const auto plan = plan_machine(options_, /*measure=*/true);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_TRUE(plan->fits) << plan->misfit;
+  ASSERT_EQ(plan->ranks.size(), 2U);
+  const EngineStatistics statistics = [&] {
+    engine();
+    return engine_->statistics();
+  }();
+  uint64_t held = 0;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(plan->ranks[rank].weight_bytes, statistics.ranks[rank].weight_bytes);
+    EXPECT_EQ(plan->ranks[rank].kv_bytes, statistics.ranks[rank].kv_bytes);
+    EXPECT_EQ(plan->ranks[rank].scratch_bytes, statistics.ranks[rank].scratch_bytes);
+    EXPECT_GT(plan->ranks[rank].bytes_per_second, 0);
+    held += plan->ranks[rank].weight_bytes;
+  }
+  for (const MachinePlan::Replica& replica : plan->replicas) held -= replica.extra_bytes;
+  // Slices begin at whole cache lines.
+  EXPECT_NEAR(static_cast<double>(held), static_cast<double>(plan->model_weight_bytes), 4096);
+  EXPECT_FALSE(plan->verdict.empty());
+}
+
 TEST_F(EngineTest, a_stop_string_ends_the_text_before_it_across_tokens) {
   Answer whole;
   submit(request("once", 60), whole);

@@ -31,7 +31,7 @@ def test_help_names_every_option_and_every_variable():
         assert "LOCKSTEP_" + name.upper().replace("-", "_") in result.stdout, name
     for flag in ("--config", "--check-config", "--print-config", "--version", "--help"):
         assert flag in result.stdout
-    for command in ("generate", "bench", "inspect"):
+    for command in ("generate", "bench", "bench-machine", "plan", "inspect"):
         assert command in result.stdout
         assert run_program(command, "--help").returncode == 0
 
@@ -83,6 +83,10 @@ def test_the_instruction_set_may_come_from_the_environment():
         (["--context", "many"], "--context"),
         (["--drain-seconds", "nan"], "--drain-seconds"),
         (["--metrics", "maybe"], "--metrics"),
+        (["--shares", "3:0"], "--shares"),
+        (["--shares", "1:"], "--shares"),
+        (["--ranks", "0"], "--ranks"),
+        (["--strategy", "scatter"], "--strategy"),
         (["--nonsense"], "nonsense"),
         (["nonsense"], "nonsense"),
         (["generate", "--port", "1", "--prompt", "a"], "port"),
@@ -92,6 +96,9 @@ def test_the_instruction_set_may_come_from_the_environment():
         (["bench", "--prompt", "0", "--generate", "0"], "nothing to measure"),
         (["bench", "--sequences", "0"], "--sequences"),
         (["inspect"], "--model"),
+        (["bench-machine", "--size-mib", "1"], "--size-mib"),
+        (["bench-machine", "--seconds", "-1"], "--seconds"),
+        (["bench-machine", "--file", "/nowhere/f"], "/nowhere/f"),
         (["serve"], "--model"),
         (["--config", "/nowhere.json"], "/nowhere.json"),
     ],
@@ -188,3 +195,93 @@ def test_inspect_shows_metadata_and_tensors(model_path):
     assert "token_embd.weight" in result.stdout
     body = json.loads(run_program("inspect", "--model", model_path, "--json").stdout)
     assert "token_embd.weight" in json.dumps(body)
+
+
+def plan(model_path, *options):
+    return run_program("plan", "--model", model_path, "--workers", "1", *options)
+
+
+def test_plan_shows_ranks_faults_and_speed(model_path):
+    result = plan(model_path, "--ranks", "2", "--shares", "3:1")
+    assert result.returncode == 0, result.stderr
+    for part in ("machine\n", "node ", "rank node workers", "75.0%", "25.0%", "it fits",
+                 "GB/s", "tokens/s", "held more than once: norms"):
+        assert part in result.stdout, part
+
+
+def test_plan_as_json_adds_up(model_path):
+    body = json.loads(plan(model_path, "--ranks", "2", "--json").stdout)
+    assert len(body["ranks"]) == 2 and body["fits"] and body["verdict"]
+    held = sum(rank["weight_bytes"] for rank in body["ranks"])
+    extra = sum(replica["extra_bytes"] for replica in body["replicas"])
+    assert held - extra == pytest.approx(body["model_weight_bytes"], abs=8192)
+    slowest = max(rank["seconds_per_token"] for rank in body["ranks"])
+    exchange = body["exchanges_per_token"] * body["seconds_per_exchange"]
+    assert body["tokens_per_second"] == pytest.approx(1 / (slowest + exchange))
+    for fault in body["faults"]:
+        assert fault["sentence"] and fault["command"]
+
+
+def test_plan_of_what_does_not_fit_says_so_and_is_exit_1(model_path):
+    result = plan(model_path, "--context", "16777216", "--sequences", "512")
+    assert result.returncode == 1, result.stdout
+    assert "IT DOES NOT FIT" in result.stdout
+
+
+def test_plan_without_a_model_is_exit_2():
+    result = run_program("plan")
+    assert result.returncode == 2
+    assert "no model was given" in result.stderr
+
+
+def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file(tmp_path):
+    path = tmp_path / "some"
+    path.write_bytes(bytes(3_000_001))
+    result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0", "--file", path,
+                         "--json")
+    assert result.returncode == 0, result.stderr
+    body = json.loads(result.stdout)
+    nodes = body["nodes"]
+    assert [(entry["from_node"], entry["to_node"]) for entry in body["paths"]] == [
+        (a["id"], b["id"]) for a in nodes if a["processors"] for b in nodes if b["has_memory"]]
+    for entry in body["paths"]:
+        for name, value in entry.items():
+            if name.endswith(("_per_second", "_seconds")):
+                assert value > 0, name
+    if body["rank_count"] > 0:
+        assert body["rank_count"] >= 2
+        sizes = {name: [entry["bytes"] for entry in body["collectives"] if entry["name"] == name]
+                 for name in ("all_gather", "all_reduce")}
+        assert sizes["all_gather"] == sizes["all_reduce"]
+        assert sizes["all_gather"][0] == 1024 and sizes["all_gather"][-1] == 16 << 20
+        assert body["barriers"][-1]["node"] is None
+    for entry in body["barriers"] + body["collectives"]:
+        assert entry["seconds"] > 0
+    (read,) = body["files"]
+    assert read["bytes"] == 3_000_001 and read["bytes_per_second"] > 0
+
+
+def test_bench_machine_prints_tables():
+    result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0")
+    assert result.returncode == 0, result.stderr
+    for part in ("GB/s", "latency", "barrier"):
+        assert part in result.stdout, part
+
+
+def test_generate_gives_the_same_text_on_any_ranks(model_path):
+    def text(*options):
+        result = run_program("generate", "--model", model_path, "--prompt", "Once", "--max-tokens",
+                             "40", "--seed", "5", *options)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    alone = text("--ranks", "1")
+    assert text("--ranks", "2") == alone
+    assert text("--ranks", "3", "--shares", "5:2:1", "--workers", "2") == alone
+
+
+def test_shares_must_be_one_per_rank(model_path):
+    result = run_program("generate", "--model", model_path, "--prompt", "x", "--ranks", "2",
+                         "--shares", "1:2:3")
+    assert result.returncode == 2
+    assert "shares" in result.stderr

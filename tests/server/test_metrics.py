@@ -11,7 +11,10 @@ NAMES = """
 lockstep_build_info lockstep_generation_tokens_total lockstep_http_connections
 lockstep_http_request_duration_seconds lockstep_http_requests_total
 lockstep_inter_token_latency_seconds lockstep_kv_cache_pages lockstep_memory_bytes
-lockstep_model_info lockstep_model_load_progress_ratio lockstep_model_load_seconds
+lockstep_model_info lockstep_model_load_bytes lockstep_model_load_progress_ratio
+lockstep_model_load_seconds lockstep_rank_barrier_wait_seconds_total
+lockstep_rank_collective_bytes_total lockstep_rank_collective_seconds_total lockstep_rank_info
+lockstep_rank_memory_bytes lockstep_rank_page_bytes lockstep_rank_wrong_node_bytes
 lockstep_prompt_tokens_total lockstep_request_queue_seconds lockstep_requests_running
 lockstep_requests_total lockstep_requests_waiting lockstep_step_duration_seconds
 lockstep_step_sequences lockstep_step_tokens lockstep_steps_total
@@ -108,3 +111,16 @@ def test_histograms_agree_with_themselves(daemon):
 def test_metrics_can_be_switched_off(start):
     quiet = start("--metrics", "false").wait_until_ready()
     assert requests.get(quiet.url + "/metrics", timeout=60).status_code == 404
+
+
+def test_every_rank_tells_its_memory_and_its_exchanges(start):
+    daemon = start("--ranks", "2", "--served-model-name", "stories").wait_until_ready()
+    complete(daemon)
+    for rank in ("0", "1"):
+        held = daemon.metric("lockstep_rank_memory_bytes", rank=rank)
+        assert daemon.metric("lockstep_rank_memory_bytes", rank=rank, kind="weights") > 0
+        assert daemon.metric("lockstep_rank_page_bytes", rank=rank) >= held
+        assert daemon.metric("lockstep_rank_wrong_node_bytes", rank=rank) == 0
+        assert daemon.metric("lockstep_rank_collective_bytes_total", rank=rank) > 0
+        assert daemon.metric("lockstep_rank_barrier_wait_seconds_total", rank=rank) > 0
+    assert daemon.metric("lockstep_memory_bytes") == daemon.metric("lockstep_rank_memory_bytes")

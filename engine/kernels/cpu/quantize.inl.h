@@ -16,8 +16,8 @@ inline void quantize(const float* values, size_t columns, size_t begin, size_t c
   const F32x16 least = broadcast(-127.0F);
   const F32x16 greatest = broadcast(127.0F);
   for (size_t column = begin; column < begin + count; column += kQ8BlockElements) {
-    const F32x16 first = load(values + column);
-    const F32x16 second = load(values + column + 16);
+    const F32x16 first = load(values + (column - begin));
+    const F32x16 second = load(values + (column - begin) + 16);
     const float largest = max_lanes(max(abs(first), abs(second)));
     // Below the normal numbers x / scale could leave [-127, 127]; zero is near enough there.
     const bool representable = !(largest / 127.0F < FLT_MIN);

@@ -44,15 +44,24 @@ Graph make_graph(Format format) {
 
 constexpr PlanOptions kOptions{.batch_tokens = 8, .logit_rows = 4, .kv_pages = 3};
 
+Split split_evenly(const Graph& graph, size_t rank_count, Strategy strategy = Strategy::kGather) {
+  const std::vector<double> shares(rank_count, 1.0);
+  return split_graph(graph, shares, strategy).value();
+}
+
+Plan plan_alone(const Graph& graph, const ArenaAddresses& arenas = {}) {
+  return make_plan(graph, split_evenly(graph, 1), 0, kOptions, {&arenas, 1});
+}
+
 template <typename T>
 size_t count_steps(const Plan& plan) {
   return static_cast<size_t>(std::ranges::count_if(
-      plan.steps, [](const Step& step) { return std::holds_alternative<T>(step); }));
+      plan.steps, [](const Step& step) { return std::holds_alternative<T>(step.work); }));
 }
 
 TEST(Planner, a_quantized_layer_takes_ten_steps) {
   const Graph graph = make_graph(Format::kQ8_0);
-  const Plan plan = make_plan(graph, kOptions);
+  const Plan plan = plan_alone(graph);
   // Clear, rotary table, embed, and norm and product for the logits; the layers between.
   EXPECT_EQ(plan.steps.size(), 5 + 2 * 10U);
   EXPECT_EQ(count_steps<MatmulStep>(plan), 2 * 4 + 1U);
@@ -61,12 +70,12 @@ TEST(Planner, a_quantized_layer_takes_ten_steps) {
 
 TEST(Planner, products_of_one_input_are_one_step_and_residuals_are_added_in_place) {
   const Graph graph = make_graph(Format::kF32);
-  const Plan plan = make_plan(graph, kOptions);
+  const Plan plan = plan_alone(graph);
   EXPECT_EQ(count_steps<QuantizeStep>(plan), 0U);
   std::vector<size_t> parts;
   std::set<float*> accumulated;
   for (const Step& step : plan.steps) {
-    const auto* matmul = std::get_if<MatmulStep>(&step);
+    const auto* matmul = std::get_if<MatmulStep>(&step.work);
     if (matmul == nullptr) continue;
     parts.push_back(matmul->parts.size());
     for (const MatmulPart& part : matmul->parts) {
@@ -75,12 +84,12 @@ TEST(Planner, products_of_one_input_are_one_step_and_residuals_are_added_in_plac
   }
   EXPECT_EQ(parts, (std::vector<size_t>{3, 1, 2, 1, 3, 1, 2, 1, 1}));
   EXPECT_EQ(accumulated.size(), 1U);
-  EXPECT_EQ(*accumulated.begin(), std::get<EmbedStep>(plan.steps[2]).output);
+  EXPECT_EQ(*accumulated.begin(), std::get<EmbedStep>(plan.steps[2].work).output);
 }
 
 TEST(Planner, a_tied_matrix_is_held_once_and_slices_do_not_overlap) {
   const Graph graph = make_graph(Format::kF16);
-  const Plan plan = make_plan(graph, kOptions, {.weights = 1U << 20U, .scratch = 1U << 21U});
+  const Plan plan = plan_alone(graph, {.weights = 1U << 20U, .scratch = 1U << 21U});
   EXPECT_EQ(plan.weights.size(), graph.weights().size());
   std::byte* end = reinterpret_cast<std::byte*>(uintptr_t{1} << 20U);
   for (const WeightSlice& slice : plan.weights) {
@@ -89,45 +98,120 @@ TEST(Planner, a_tied_matrix_is_held_once_and_slices_do_not_overlap) {
     end = slice.address + slice.size_bytes;
   }
   EXPECT_LE(reinterpret_cast<uintptr_t>(end), (1U << 20U) + plan.weight_bytes);
-  EXPECT_EQ(std::get<EmbedStep>(plan.steps[2]).table.panels,
-            std::get<MatmulStep>(plan.steps.back()).parts[0].matrix.panels);
+  EXPECT_EQ(std::get<EmbedStep>(plan.steps[2].work).table.panels,
+            std::get<MatmulStep>(plan.steps.back().work).parts[0].matrix.panels);
 }
 
 TEST(Planner, logits_are_computed_for_the_rows_that_are_asked_for) {
   const Graph graph = make_graph(Format::kQ8_0);
-  const Plan plan = make_plan(graph, kOptions);
-  EXPECT_EQ(std::get<MatmulStep>(plan.steps.back()).rows, Rows::kLogits);
-  EXPECT_EQ(std::get<NormStep>(plan.steps[plan.steps.size() - 2]).rows, Rows::kLogits);
+  const Plan plan = plan_alone(graph);
+  EXPECT_EQ(std::get<MatmulStep>(plan.steps.back().work).rows, Rows::kLogits);
+  EXPECT_EQ(std::get<NormStep>(plan.steps[plan.steps.size() - 2].work).rows, Rows::kLogits);
   EXPECT_EQ(plan.vocabulary_size, 100U);
 }
 
-// What a step writes must not be what it reads, or what a later step still needs.
+struct Extent {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+Extent extent(const void* base, size_t rows, size_t stride_bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(base);
+  return {begin, begin + rows * stride_bytes};
+}
+
+// What a product writes must not be what it reads, and must lie in the arenas.
 TEST(Planner, buffers_of_one_step_do_not_overlap) {
+  constexpr uintptr_t kScratch = 1U << 21U;
+  constexpr uintptr_t kExchange = 1U << 24U;
+  constexpr uintptr_t kLogits = 1U << 26U;
   const Graph graph = make_graph(Format::kQ8_0);
-  const Plan plan = make_plan(graph, kOptions, {.scratch = 1U << 21U});
-  for (const Step& step : plan.steps) {
-    const auto* matmul = std::get_if<MatmulStep>(&step);
-    if (matmul == nullptr) continue;
-    const auto input_begin = reinterpret_cast<uintptr_t>(matmul->input.q8);
-    const size_t rows = matmul->rows == Rows::kTokens ? 8 : 4;
-    const uintptr_t input_end = input_begin + rows * matmul->input.q8_stride;
-    for (const MatmulPart& part : matmul->parts) {
-      const auto begin = reinterpret_cast<uintptr_t>(part.output);
-      const uintptr_t end = begin + rows * part.output_stride * sizeof(float);
-      EXPECT_TRUE(end <= input_begin || begin >= input_end);
-      EXPECT_LE(end, (1U << 21U) + plan.scratch_bytes);
+  for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+    for (const size_t rank_count : {1U, 2U}) {
+      const Split split = split_evenly(graph, rank_count, strategy);
+      const std::vector<ArenaAddresses> arenas(
+          rank_count, {.scratch = kScratch, .exchange = kExchange, .logits = kLogits});
+      const Plan plan = make_plan(graph, split, 0, kOptions, arenas);
+      const Extent scratch = {kScratch, kScratch + plan.scratch_bytes};
+      const Extent exchange = {kExchange, kExchange + plan.exchange_bytes};
+      const Extent logits = {kLogits, kLogits + plan.logits_bytes};
+      for (const Step& step : plan.steps) {
+        const auto* matmul = std::get_if<MatmulStep>(&step.work);
+        if (matmul == nullptr) continue;
+        const size_t rows = matmul->rows == Rows::kTokens ? 8 : 4;
+        const Extent input = extent(matmul->input.q8, rows, matmul->input.q8_stride);
+        for (const MatmulPart& part : matmul->parts) {
+          Extent output = extent(part.output, rows, part.output_stride * sizeof(float));
+          output.end -= part.output_stride * sizeof(float) - part.matrix.rows * sizeof(float);
+          EXPECT_FALSE(output.overlaps(input));
+          const auto holds = [&](const Extent& arena) {
+            return output.begin >= arena.begin && output.end <= arena.end;
+          };
+          EXPECT_TRUE(holds(scratch) || holds(exchange) || holds(logits));
+        }
+      }
     }
   }
 }
 
 TEST(Planner, the_cache_holds_every_layer_and_head) {
   const Graph graph = make_graph(Format::kF32);
-  const Plan plan = make_plan(graph, kOptions);
+  const Plan plan = plan_alone(graph);
   EXPECT_EQ(plan.kv.layer_count, 2U);
   EXPECT_EQ(plan.kv.head_count, 2U);
   EXPECT_EQ(plan.kv.head_dimension, 16U);
   // 64 tokens x 16 dimensions x 2 bytes, keys and values, 2 layers, 2 heads, 3 pages.
   EXPECT_EQ(plan.kv.size_bytes(), 64 * 16 * 2 * 2 * 2 * 2 * 3U);
+}
+
+// Ranks walk in lockstep: the same steps, and the meetings of all ranks in the same places.
+TEST(Planner, all_ranks_have_the_same_steps_and_exchange_at_the_same_places) {
+  for (const Format format : {Format::kF32, Format::kQ8_0}) {
+    const Graph graph = make_graph(format);
+    for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+      const Split split = split_evenly(graph, 2, strategy);
+      const Plan first = make_plan(graph, split, 0, kOptions);
+      const Plan second = make_plan(graph, split, 1, kOptions);
+      EXPECT_EQ(first.exchange_bytes, second.exchange_bytes);
+      EXPECT_EQ(second.logits_bytes, 0U);
+      ASSERT_EQ(first.steps.size(), second.steps.size());
+      for (size_t step = 0; step < first.steps.size(); ++step) {
+        EXPECT_EQ(first.steps[step].work.index(), second.steps[step].work.index());
+        EXPECT_EQ(first.steps[step].meet, second.steps[step].meet);
+      }
+    }
+  }
+}
+
+size_t meetings_of_all_ranks(const Plan& plan) {
+  return static_cast<size_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
+}
+
+TEST(Planner, gather_exchanges_four_times_per_layer_and_reduce_twice) {
+  const Graph graph = make_graph(Format::kQ8_0);
+  const Plan gather = make_plan(graph, split_evenly(graph, 2), 0, kOptions);
+  // Two layers, the embedding and the logits.
+  EXPECT_EQ(meetings_of_all_ranks(gather), 2 * 4 + 2U);
+  EXPECT_EQ(count_steps<AllReduceStep>(gather), 0U);
+  const Plan reduce = make_plan(graph, split_evenly(graph, 2, Strategy::kReduce), 0, kOptions);
+  EXPECT_EQ(count_steps<AllReduceStep>(reduce), 2 * 2U);
+}
+
+// A buffer that other ranks write to must not be one that this rank still reads: between its last
+// reader and the next push into it lies a meeting of all ranks.
+TEST(Planner, partial_results_of_neighbouring_sums_lie_apart) {
+  const Graph graph = make_graph(Format::kF32);
+  const Plan plan = make_plan(graph, split_evenly(graph, 2, Strategy::kReduce), 0, kOptions);
+  const float* before = nullptr;
+  for (const Step& step : plan.steps) {
+    const auto* sum = std::get_if<AllReduceStep>(&step.work);
+    if (sum == nullptr) continue;
+    EXPECT_NE(sum->partial, sum->output);
+    before = sum->partial;
+  }
+  EXPECT_NE(before, nullptr);
 }
 
 }  // namespace

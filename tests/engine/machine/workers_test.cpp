@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
-#include <ctime>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -58,19 +62,40 @@ TEST(Workers, a_processor_that_is_not_there_is_an_error_that_names_it) {
   EXPECT_NE(workers.error().message.find("1023"), std::string::npos);
 }
 
-TEST(Workers, an_idle_pool_sleeps) {
-  const std::vector<int> cpus(2, -1);
-  auto workers = Workers::start(cpus);
-  ASSERT_TRUE(workers.has_value());
-  (*workers)->run([](size_t) {});
-  // The processor time of this process over a long pause: a spinning pool would use the pause
-  // twice.
-  timespec pause{.tv_sec = 0, .tv_nsec = 500'000'000};
-  const std::clock_t before = std::clock();
-  while (nanosleep(&pause, &pause) != 0) {
+// Of a thread of this process: "State" or "voluntary_ctxt_switches".
+std::string status_of(pid_t thread, const std::string& name) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) return line.substr(name.size() + 1);
   }
-  const double used = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
-  EXPECT_LT(used, 0.25);
+  return "";
+}
+
+TEST(Workers, an_idle_pool_sleeps_and_stays_asleep) {
+  for (const bool crowded : {false, true}) {
+    auto workers = Workers::start(std::vector<int>(2, -1), crowded);
+    ASSERT_TRUE(workers.has_value());
+    std::vector<pid_t> threads(2);
+    (*workers)->run([&](size_t worker) { threads[worker] = gettid(); });
+    // Nobody gives them a job: they fall asleep, sooner or later.
+    for (const pid_t thread : threads) {
+      while (!status_of(thread, "State").starts_with("\tS")) std::this_thread::yield();
+    }
+    // A thread that sleeps until it is woken enters and leaves the processor no more, however long
+    // one looks. It may still be between two attempts to sleep when it is first seen.
+    const auto switches = [&] {
+      std::string all;
+      for (const pid_t thread : threads) all += status_of(thread, "voluntary_ctxt_switches");
+      return all;
+    };
+    std::string before;
+    do {
+      before = switches();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    } while (switches() != before);
+    (*workers)->run([](size_t) {});
+    while (switches() == before) std::this_thread::yield();  // a job wakes them
+  }
 }
 
 }  // namespace

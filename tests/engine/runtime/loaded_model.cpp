@@ -24,14 +24,21 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
                                  .logit_rows = options.batch_tokens,
                                  .kv_format = options.kv_format,
                                  .kv_pages = options.kv_pages};
-  const std::vector<int> cpus(options.workers, -1);
-  rank_ = value_or_throw(Rank::make(model_->graph, plan_options, cpus));
+  const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
+  std::vector<RankPlace> places;
+  for (const double share : options.shares) {
+    places.push_back({.node = -1, .cpus = std::vector<int>(options.workers, -1), .share = share});
+  }
+  ranks_ = value_or_throw(Ranks::make(model_->graph, split, plan_options, places));
+  std::vector<LoadTarget> targets;
+  for (size_t rank = 0; rank < ranks_->count(); ++rank) {
+    targets.push_back({(*ranks_)[rank].plan(), (*ranks_)[rank].workers()});
+  }
   std::atomic<uint64_t> bytes_done = 0;
-  const LoadTarget target{rank_->plan(), rank_->workers()};
-  value_or_throw(load_weights(file, model_->graph, {&target, 1}, bytes_done));
+  value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
   const KernelTable* kernels =
       options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
-  executor_ = std::make_unique<Executor>(*rank_, *kernels);
+  executor_ = std::make_unique<Executor>(*ranks_, *kernels);
 }
 
 LoadedModel::Sequence LoadedModel::new_sequence(size_t tokens) {

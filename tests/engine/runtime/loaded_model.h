@@ -13,7 +13,9 @@ namespace lockstep {
 
 struct LoadedModelOptions {
   const KernelTable* kernels = nullptr;  // null: the best of this machine
-  size_t workers = 1;
+  size_t workers = 1;                    // of each rank
+  std::vector<double> shares = {1};      // one per rank
+  Strategy strategy = Strategy::kGather;
   KvFormat kv_format = KvFormat::kF32;
   size_t batch_tokens = 128;
   size_t kv_pages = 32;
@@ -42,12 +44,13 @@ class LoadedModel {
   // A whole sequence by itself, in chunks of at most `chunk` tokens.
   std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
 
-  const Plan& plan() const { return rank_->plan(); }
+  const Plan& plan() const { return ranks_->root_plan(); }
+  const Ranks& ranks() const { return *ranks_; }
   const Model& model() const { return *model_; }
 
  private:
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Rank> rank_;
+  std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<Executor> executor_;
   uint32_t next_page_ = 0;
 };

@@ -1,0 +1,58 @@
+// Places a plan's activations into the rank's scratch arena and into the exchange arenas. The
+// latter get the same layout on every rank, whatever the rank holds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/base/range.h"
+#include "engine/graph/scratch_allocator.h"
+
+namespace lockstep {
+
+enum class Arena : uint8_t { kScratch, kExchange };
+
+// `row_count` rows, stride_bytes apart.
+struct Stretch {
+  Arena arena = Arena::kScratch;
+  size_t offset = 0;
+  size_t stride_bytes = 0;
+};
+
+// A value in one or two forms. The f32 form holds the columns `held` of the value.
+struct Buffer {
+  Stretch f32;
+  Range held;
+  std::optional<Stretch> q8;
+  size_t q8_columns = 0;
+  size_t references = 0;  // uses still to come; at 0 the stretches are free again
+};
+
+class ActivationBuffers {
+ public:
+  Stretch allocate_f32(Arena arena, size_t columns, size_t row_count);
+  Stretch allocate_q8(Arena arena, size_t columns, size_t row_count);
+
+  void release(const Stretch& stretch);
+  void release(const Buffer& buffer);
+
+  // All ranks have met: what was released in the exchange arenas before is read by nobody any more,
+  // and may be written from other ranks again.
+  void all_ranks_met();
+
+  size_t scratch_bytes() const { return scratch_.size_bytes(); }
+  size_t exchange_bytes() const { return exchange_.size_bytes(); }
+
+ private:
+  ScratchAllocator& allocator(Arena arena) {
+    return arena == Arena::kScratch ? scratch_ : exchange_;
+  }
+
+  ScratchAllocator scratch_;
+  ScratchAllocator exchange_;
+  std::vector<size_t> released_;  // offsets in the exchange arena
+};
+
+}  // namespace lockstep

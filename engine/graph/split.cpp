@@ -1,0 +1,293 @@
+#include "engine/graph/split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "engine/base/check.h"
+#include "engine/kernels/activation.h"
+
+namespace lockstep {
+namespace {
+
+// Slices begin at a whole number of panels and of activation blocks: the first where a rank gets
+// many of them, the second where it gets few.
+constexpr size_t kRowsPreferred = 64;
+constexpr size_t kRowsLeast = 32;
+constexpr size_t kUnitsPerRank = 8;
+
+size_t row_unit(size_t total, size_t rank_count) {
+  return total >= kRowsPreferred * kUnitsPerRank * rank_count ? kRowsPreferred : kRowsLeast;
+}
+
+std::vector<Range> scaled(const std::vector<Range>& ranges, size_t factor) {
+  std::vector<Range> result;
+  for (const Range& range : ranges) result.push_back({range.begin * factor, range.end * factor});
+  return result;
+}
+
+bool any_empty(const std::vector<Range>& ranges) {
+  return std::ranges::any_of(ranges, &Range::empty);
+}
+
+class Splitter {
+ public:
+  Splitter(const Graph& graph, std::span<const double> shares, Strategy strategy)
+      : graph_(graph), shares_(shares), consumers_(graph.value_count()) {
+    split_.strategy = strategy;
+    split_.rank_count = shares.size();
+    split_.weights.resize(graph.weights().size());
+    split_.values.resize(graph.value_count());
+  }
+
+  Result<Split> make();
+
+ private:
+  // What the outputs of a product are for.
+  enum class Role : uint8_t { kQueries, kKeys, kActivation, kResidual, kLogits };
+
+  struct Heads {
+    std::vector<Range> queries;
+    std::vector<Range> kv;  // those that the queries attend to; ranks may share some
+  };
+
+  void find_consumers();
+  const GraphNode* consumer(ValueId value) const;
+  Role role_of(const GraphNode& product) const;
+  // The quantization blocks in which products consume the value; 1 where they take f32.
+  size_t input_block(ValueId value) const;
+
+  void split_product(const GraphNode& node);
+  void split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered);
+  void split_by_columns(const GraphNode& node);
+  Heads cut_heads(const GraphNode& attention) const;
+  const GraphNode& attention_of(const GraphNode& product) const;
+  void split_node(const GraphNode& node);
+  ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
+
+  Result<void> check_columns() const;
+  Result<void> check_ranks() const;
+
+  const Graph& graph_;
+  std::span<const double> shares_;
+  std::vector<std::vector<size_t>> consumers_;  // by value: nodes
+  Split split_;
+};
+
+void Splitter::find_consumers() {
+  for (size_t index = 0; index < graph_.nodes().size(); ++index) {
+    for (const ValueId input : graph_.nodes()[index].inputs) consumers_[input].push_back(index);
+  }
+}
+
+const GraphNode* Splitter::consumer(ValueId value) const {
+  if (consumers_[value].empty()) return nullptr;
+  return &graph_.nodes()[consumers_[value].front()];
+}
+
+// Follows what happens to a product's output up to where it ends in something else.
+Splitter::Role Splitter::role_of(const GraphNode& product) const {
+  ValueId value = product.output;
+  while (true) {
+    if (value == graph_.logits()) return Role::kLogits;
+    const GraphNode* next = consumer(value);
+    CHECK(next != nullptr, "value {} is computed and never used", value);
+    switch (next->operation) {
+      case Operation::kHeadNorm:
+      case Operation::kRotary:
+        value = next->output;
+        continue;
+      case Operation::kAttention:
+        return value == next->inputs[0] ? Role::kQueries : Role::kKeys;
+      case Operation::kSiluMultiply:
+        return Role::kActivation;
+      default:
+        return Role::kResidual;
+    }
+  }
+}
+
+const GraphNode& Splitter::attention_of(const GraphNode& product) const {
+  const GraphNode* next = consumer(product.output);
+  while (next->operation != Operation::kAttention) next = consumer(next->output);
+  return *next;
+}
+
+size_t Splitter::input_block(ValueId value) const {
+  size_t block = 1;
+  for (const size_t index : consumers_[value]) {
+    const GraphNode& node = graph_.nodes()[index];
+    if (node.operation != Operation::kMatmul) continue;
+    const Format format = graph_.weights()[node.weight].format;
+    if (split_.strategy == Strategy::kReduce) {
+      block = std::lcm(block, traits(format).block_elements);
+    }
+    if (activation_form(format) == ActivationForm::kQ8) block = std::lcm(block, kQ8BlockElements);
+  }
+  return block;
+}
+
+Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
+  const size_t group = attention.head_count / attention.kv_head_count;
+  const size_t block = input_block(attention.output);
+  // The fewest heads whose outputs are whole blocks.
+  const size_t least = block / std::gcd(block, attention.head_dimension);
+  Heads heads;
+  heads.queries = cut(attention.head_count, std::lcm(group, least), shares_);
+  if (any_empty(heads.queries)) heads.queries = cut(attention.head_count, least, shares_);
+  for (const Range& queries : heads.queries) {
+    heads.kv.push_back(queries.empty()
+                           ? Range{}
+                           : Range{queries.begin / group, (queries.end + group - 1) / group});
+  }
+  return heads;
+}
+
+ValueSplit Splitter::sliced(std::vector<Range> columns, bool gathered) const {
+  return {SplitKind::kSliced, std::move(columns), gathered};
+}
+
+void Splitter::split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered) {
+  if (node.bias != kNone) split_.weights[node.bias] = {SplitKind::kSliced, true, ranges};
+  split_.weights[node.weight] = {SplitKind::kSliced, false, ranges};
+  split_.values[node.output] = sliced(std::move(ranges), gathered);
+}
+
+void Splitter::split_by_columns(const GraphNode& node) {
+  const std::vector<Range>& ranges = split_.values[node.inputs[0]].columns;
+  split_.weights[node.weight] = {SplitKind::kSliced, true, ranges};
+  if (node.bias != kNone) {
+    std::vector<Range> first(split_.rank_count);
+    first[0] = {0, graph_.columns(node.output)};
+    split_.weights[node.bias] = {SplitKind::kSliced, true, std::move(first)};
+  }
+  split_.values[node.output] = {SplitKind::kPartial, {}, false};
+}
+
+void Splitter::split_product(const GraphNode& node) {
+  const ValueSplit& input = split_.values[node.inputs[0]];
+  if (input.kind == SplitKind::kSliced && !input.gathered) return split_by_columns(node);
+  const size_t rows = graph_.weights()[node.weight].rows;
+  switch (role_of(node)) {
+    case Role::kQueries: {
+      const GraphNode& attention = attention_of(node);
+      return split_by_rows(node, scaled(cut_heads(attention).queries, attention.head_dimension),
+                           false);
+    }
+    case Role::kKeys: {
+      const GraphNode& attention = attention_of(node);
+      return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
+    }
+    case Role::kActivation: {
+      const size_t block = input_block(consumer(node.output)->output);
+      return split_by_rows(
+          node, cut(rows, std::lcm(row_unit(rows, split_.rank_count), block), shares_), false);
+    }
+    case Role::kResidual:
+      return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), true);
+    case Role::kLogits:
+      return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), false);
+  }
+}
+
+void Splitter::split_node(const GraphNode& node) {
+  const bool gather = split_.strategy == Strategy::kGather;
+  switch (node.operation) {
+    case Operation::kEmbed: {
+      const size_t rows = graph_.weights()[node.weight].rows;
+      split_.weights[node.weight] = {SplitKind::kSliced, false,
+                                     cut(rows, row_unit(rows, split_.rank_count), shares_)};
+      return;  // each rank pushes the rows it holds: the value is mirrored
+    }
+    case Operation::kMatmul:
+      return split_product(node);
+    case Operation::kHeadNorm:
+    case Operation::kRotary:
+    case Operation::kSelectRows:
+      split_.values[node.output] = split_.values[node.inputs[0]];
+      return;
+    case Operation::kAttention:
+    case Operation::kSiluMultiply:
+      split_.values[node.output] = sliced(split_.values[node.inputs[0]].columns, gather);
+      return;
+    case Operation::kRmsNorm:
+    case Operation::kAdd:
+      return;  // mirrored
+  }
+}
+
+// A column slice must hold whole blocks, and every rank must have one to be summed.
+Result<void> Splitter::check_columns() const {
+  for (WeightId id = 0; id < split_.weights.size(); ++id) {
+    const WeightSplit& split = split_.weights[id];
+    const Weight& weight = graph_.weights()[id];
+    if (!weight.is_matrix || !split.by_columns) continue;
+    const auto empty = std::ranges::find_if(split.ranges, &Range::empty);
+    if (empty == split.ranges.end()) continue;
+    return invalid_input(
+        "tensor {}: its {} columns in blocks of {} ({}) leave nothing for rank {} of {}; use "
+        "--strategy gather, fewer --ranks or other --shares",
+        weight.name, weight.columns, traits(weight.format).block_elements,
+        traits(weight.format).name, empty - split.ranges.begin(), split_.rank_count);
+  }
+  return {};
+}
+
+// A rank that holds a part of no matrix only waits for the others.
+Result<void> Splitter::check_ranks() const {
+  for (size_t rank = 0; rank < split_.rank_count; ++rank) {
+    const Weight* largest = nullptr;
+    bool has_work = false;
+    for (WeightId id = 0; id < split_.weights.size(); ++id) {
+      const Weight& weight = graph_.weights()[id];
+      if (!weight.is_matrix) continue;
+      has_work = has_work || !split_.weights[id].ranges[rank].empty();
+      if (largest == nullptr || weight.rows > largest->rows) largest = &weight;
+    }
+    if (has_work || largest == nullptr) continue;
+    return invalid_input(
+        "rank {} of {} would hold nothing: its share of tensor {} ({} rows, cut at multiples of "
+        "{}) rounds to none; use fewer --ranks or a larger share for it in --shares",
+        rank, split_.rank_count, largest->name, largest->rows, kRowsLeast);
+  }
+  return {};
+}
+
+Result<Split> Splitter::make() {
+  find_consumers();
+  for (const GraphNode& node : graph_.nodes()) split_node(node);
+  if (auto checked = check_columns(); !checked) return std::unexpected(checked.error());
+  if (auto checked = check_ranks(); !checked) return std::unexpected(checked.error());
+  return std::move(split_);
+}
+
+}  // namespace
+
+std::string_view strategy_name(Strategy strategy) {
+  return strategy == Strategy::kGather ? "gather" : "reduce";
+}
+
+std::vector<Range> cut(size_t total, size_t unit, std::span<const double> shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  const size_t units = (total + unit - 1) / unit;
+  std::vector<Range> ranges;
+  double before = 0;
+  size_t begin = 0;
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    before += shares[rank];
+    const bool last = rank + 1 == shares.size();
+    const auto bound = static_cast<size_t>(std::llround(static_cast<double>(units) * before / sum));
+    const size_t end = last ? total : std::min(total, bound * unit);
+    ranges.push_back({begin, std::max(begin, end)});
+    begin = ranges.back().end;
+  }
+  return ranges;
+}
+
+Result<Split> split_graph(const Graph& graph, std::span<const double> shares, Strategy strategy) {
+  CHECK(!shares.empty(), "no ranks to split a graph over");
+  return Splitter(graph, shares, strategy).make();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// How a graph's tensors are laid over the ranks. Decided for all ranks at once, before any rank's
+// plan is made.
+//
+// gather: every matrix is cut by output rows; each rank computes its rows over the whole input, and
+//   what it has computed is pushed into every other rank's copy. No sum is ever cut: the results
+//   have the same bits for any number of ranks and any shares.
+// reduce: what reads a sliced input (the attention's and the feed-forward's second products) is cut
+//   by columns; the ranks' partial results are summed in order of rank. Two exchanges per layer.
+//
+// Attention is cut by query heads, at whole groups of a KV head where there are enough of them;
+// otherwise several ranks hold the same KV head. Embedding and output are cut by vocabulary rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/range.h"
+#include "engine/base/result.h"
+#include "engine/graph/graph.h"
+
+namespace lockstep {
+
+enum class Strategy : uint8_t { kGather, kReduce };
+
+std::string_view strategy_name(Strategy strategy);  // "gather", "reduce"
+
+enum class SplitKind : uint8_t {
+  kMirrored,  // every rank holds all of it
+  kSliced,    // each rank holds a range of rows (a weight) or of columns (a weight, a value)
+  kPartial,   // a value: the sum over the ranks is it
+};
+
+// `ranges` holds one range per rank, unless it is mirrored. The ranges of KV heads may overlap;
+// those of a bias that is added to a partial result are empty on all ranks but the first.
+struct WeightSplit {
+  SplitKind kind = SplitKind::kMirrored;
+  bool by_columns = false;  // kSliced: vectors always; matrices under `reduce`
+  std::vector<Range> ranges = {};
+};
+struct ValueSplit {
+  SplitKind kind = SplitKind::kMirrored;
+  std::vector<Range> columns = {};  // kSliced
+  // kSliced, and what reads it wants all of it: each rank pushes its columns to the others.
+  bool gathered = false;
+};
+
+struct Split {
+  Strategy strategy = Strategy::kGather;
+  size_t rank_count = 1;
+  std::vector<WeightSplit> weights;  // by WeightId
+  std::vector<ValueSplit> values;    // by ValueId
+};
+
+// `shares`: one per rank, in any unit. Fails with kInvalidInput, naming tensor, rank and remedy,
+// where a rank would be left without work or a tensor cannot be cut.
+Result<Split> split_graph(const Graph& graph, std::span<const double> shares, Strategy strategy);
+
+// Cuts [0, total) into one range per share, at multiples of `unit`.
+std::vector<Range> cut(size_t total, size_t unit, std::span<const double> shares);
+
+}  // namespace lockstep

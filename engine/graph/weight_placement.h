@@ -1,0 +1,25 @@
+// Where a rank's weights and its part of the KV cache lie in its arenas.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/split.h"
+
+namespace lockstep {
+
+// The rank's slice of every weight, one after the other from `base` on, each 64-byte aligned; what
+// the rank does not hold has no bytes. By WeightId.
+std::vector<WeightSlice> place_weights(const Graph& graph, const Split& split, size_t rank,
+                                       uintptr_t base);
+
+// Bytes of the arena that these slices lie in.
+size_t weight_arena_bytes(const std::vector<WeightSlice>& slices);
+
+// The cache of the KV heads that the rank attends to.
+KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat format,
+                  size_t page_count, uintptr_t base);
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#include "engine/machine/memory_speed.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/machine/memory_pass.h"
+#include "engine/machine/node_memory.h"
+#include "engine/machine/workers.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kLine = 64;
+
+struct alignas(kLine) Line {
+  uint64_t next = 0;
+  uint64_t unused[7] = {};
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Bytes per second of passes over `bytes`: the median of as many as fit into the time, after one
+// that warms up.
+double median_rate(size_t bytes, double seconds, const std::function<void()>& pass) {
+  pass();
+  std::vector<double> rates;
+  const Clock::time_point start = Clock::now();
+  do {
+    const Clock::time_point begin = Clock::now();
+    pass();
+    rates.push_back(static_cast<double>(bytes) / seconds_since(begin));
+  } while (seconds_since(start) < seconds);
+  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+  std::nth_element(rates.begin(), middle, rates.end());
+  return *middle;
+}
+
+class Arena {
+ public:
+  Arena(Workers& workers, NodeMemory& memory, double seconds)
+      : workers_(workers), memory_(memory), seconds_(seconds) {}
+
+  // By the first `thread_count` of the workers; each has a part of its own.
+  Bandwidth measure(size_t thread_count) {
+    const size_t each = memory_.size_bytes() / workers_.count() / (2 * kLine) * (2 * kLine);
+    const size_t bytes = each * thread_count;
+    const auto pass = [&](auto work) {
+      return [this, each, thread_count, work] {
+        workers_.run([&](size_t worker) {
+          if (worker < thread_count) work(memory_.data() + worker * each);
+        });
+      };
+    };
+    Bandwidth result;
+    result.read = median_rate(bytes, seconds_, pass([this, each](std::byte* part) {
+                                sink_.fetch_xor(read_all(part, each), std::memory_order_relaxed);
+                              }));
+    result.write =
+        median_rate(bytes, seconds_, pass([each](std::byte* part) { write_all(part, each, 1); }));
+    result.copy =
+        median_rate(bytes / 2, seconds_,
+                    pass([each](std::byte* part) { copy_all(part, each / 2, part + each / 2); }));
+    return result;
+  }
+
+  // Seconds per step of a walk over all lines in one random cycle (Sattolo's algorithm), so that
+  // neither caches nor prefetchers help.
+  double measure_latency() {
+    auto* lines = reinterpret_cast<Line*>(memory_.data());
+    const size_t count = memory_.size_bytes() / sizeof(Line);
+    double result = 0;
+    workers_.run([&](size_t worker) {
+      if (worker != 0) return;
+      for (size_t line = 0; line < count; ++line) lines[line].next = line;
+      std::minstd_rand random(1);
+      for (size_t line = count - 1; line > 0; --line) {
+        std::swap(lines[line].next, lines[draw(random, line)].next);
+      }
+      const Clock::time_point start = Clock::now();
+      uint64_t line = 0;
+      size_t steps = 0;
+      do {
+        constexpr size_t kSteps = 10000;
+        for (size_t step = 0; step < kSteps; ++step) line = lines[line].next;
+        steps += kSteps;
+      } while (seconds_since(start) < seconds_);
+      result = seconds_since(start) / static_cast<double>(steps);
+      sink_.fetch_xor(static_cast<int64_t>(line), std::memory_order_relaxed);
+    });
+    return result;
+  }
+
+ private:
+  // From 0 to bound - 1.
+  static size_t draw(std::minstd_rand& random, size_t bound) {
+    const uint64_t wide = (static_cast<uint64_t>(random()) << 31U) ^ random();
+    return static_cast<size_t>(wide % bound);
+  }
+
+  Workers& workers_;
+  NodeMemory& memory_;
+  double seconds_;
+  std::atomic<int64_t> sink_ = 0;
+};
+
+}  // namespace
+
+Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement) {
+  auto workers = Workers::start(measurement.cpus);
+  if (!workers) return std::unexpected(workers.error());
+  auto memory = NodeMemory::allocate({.bytes = measurement.bytes,
+                                      .what = "a measurement of its speed",
+                                      .node = measurement.node,
+                                      .workers = workers->get()});
+  if (!memory) return std::unexpected(memory.error());
+  Arena arena(**workers, *memory, measurement.seconds);
+  MemorySpeed speed;
+  speed.pages = page_kind_name(memory->page_kind());
+  speed.all_cores = arena.measure(measurement.cpus.size());
+  speed.one_core = measurement.cpus.size() == 1 ? speed.all_cores : arena.measure(1);
+  speed.latency_seconds = arena.measure_latency();
+  return speed;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// How fast processors reach a node's memory, in every way.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+// Bytes per second; the median of several passes over the memory. Writes and copies go past the
+// caches, as those of a core that does not need the bytes again.
+struct Bandwidth {
+  double read = 0;
+  double write = 0;
+  double copy = 0;  // bytes copied: each is read and written
+};
+
+// How threads on some processors and the memory of a node are measured.
+struct MemoryMeasurement {
+  std::span<const int> cpus;
+  int node = -1;
+  size_t bytes = 0;    // looked at, all threads together: 1 MiB each at least, and several times
+                       // the caches to be of use
+  double seconds = 0;  // spent on each figure, and at least one pass
+};
+
+struct MemorySpeed {
+  Bandwidth all_cores;
+  Bandwidth one_core;          // the first of them alone
+  double latency_seconds = 0;  // of one read that nothing foresaw, by the first of them
+  std::string pages;           // of the memory: "hugetlb 2 MiB"
+};
+
+// Fails with kMachineRefused when there are no such threads or there is no such memory.
+Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement);
+
+}  // namespace lockstep

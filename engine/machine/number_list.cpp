@@ -1,0 +1,71 @@
+#include "engine/machine/number_list.h"
+
+#include <charconv>
+#include <fstream>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+constexpr int kLargestNumber = 65535;
+
+// Takes a number from the front of `text`.
+std::optional<int> take_number(std::string_view& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || number > kLargestNumber) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> parse_number_list(std::string_view text) {
+  std::vector<int> numbers;
+  text = trimmed(text);
+  while (!text.empty()) {
+    const auto first = take_number(text);
+    if (!first) return std::nullopt;
+    auto last = first;
+    if (text.starts_with('-')) {
+      text.remove_prefix(1);
+      last = take_number(text);
+      if (!last || *last < *first) return std::nullopt;
+    }
+    for (int number = *first; number <= *last; ++number) numbers.push_back(number);
+    if (text.empty()) break;
+    if (!text.starts_with(',') || text.size() == 1) return std::nullopt;
+    text.remove_prefix(1);
+  }
+  return numbers;
+}
+
+std::optional<std::vector<int>> read_number_list(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::string line;
+  std::getline(file, line);
+  return parse_number_list(line);
+}
+
+std::string write_number_list(std::span<const int> numbers) {
+  std::string list;
+  for (size_t first = 0; first < numbers.size();) {
+    size_t end = first + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    if (!list.empty()) list += ',';
+    list += std::to_string(numbers[first]);
+    if (end - first > 1) list += '-' + std::to_string(numbers[end - 1]);
+    first = end;
+  }
+  return list;
+}
+
+}  // namespace lockstep

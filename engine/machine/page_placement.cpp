@@ -1,0 +1,179 @@
+#include "engine/machine/page_placement.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/machine/memory_calls.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSmallPageBytes = 4096;
+constexpr size_t kHugePageBytes = 2U << 20U;
+
+// A mapping of this process, as /proc/self/smaps has it.
+struct Mapping {
+  uintptr_t start = 0;
+  uintptr_t end = 0;
+  size_t page_bytes = kSmallPageBytes;
+  uint64_t transparent_bytes = 0;  // in transparent huge pages
+
+  bool is_hugetlb() const { return page_bytes > kSmallPageBytes; }
+};
+
+template <typename T>
+bool parse(std::string_view text, int base, T& number) {
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return result.ec == std::errc();
+}
+
+// "7f00-7f80 rw-p 00000000 00:00 0": the first line of a mapping.
+bool parse_first_line(std::string_view line, Mapping& mapping) {
+  const size_t dash = line.find('-');
+  if (dash == std::string_view::npos || dash > 2 * sizeof(uintptr_t)) return false;
+  return parse(line.substr(0, dash), 16, mapping.start) &&
+         parse(line.substr(dash + 1), 16, mapping.end);
+}
+
+// The value of "AnonHugePages:      2048 kB".
+std::optional<uint64_t> bytes_of(std::string_view line, std::string_view key) {
+  if (!line.starts_with(key)) return std::nullopt;
+  line.remove_prefix(key.size());
+  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+  uint64_t kibibytes = 0;
+  if (!parse(line, 10, kibibytes)) return std::nullopt;
+  return kibibytes * 1024;
+}
+
+// Those that `memory` lies in, in order of address. None where the file cannot be read.
+std::optional<std::vector<Mapping>> read_mappings(std::span<const std::byte> memory) {
+  std::ifstream file("/proc/self/smaps");
+  if (!file) return std::nullopt;
+  const auto start = reinterpret_cast<uintptr_t>(memory.data());
+  std::vector<Mapping> mappings;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    Mapping mapping;
+    if (parse_first_line(line, mapping)) {
+      if (mapping.start >= start + memory.size()) break;
+      inside = mapping.end > start;
+      if (inside) mappings.push_back(mapping);
+      continue;
+    }
+    if (!inside) continue;
+    Mapping& current = mappings.back();
+    if (const auto page = bytes_of(line, "KernelPageSize:")) current.page_bytes = *page;
+    for (const auto key : {"AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"}) {
+      current.transparent_bytes += bytes_of(line, key).value_or(0);
+    }
+  }
+  if (file.bad()) return std::nullopt;
+  return mappings;
+}
+
+// Asks for pages in batches: a call per page would cost far more than the answers.
+class PageQuery {
+ public:
+  PageQuery(MemoryCalls& calls, int node) : calls_(calls), node_(node) {}
+
+  // One page, of which `bytes` count. Returns 0 or an error number.
+  int add(uintptr_t page, size_t bytes) {
+    pages_.push_back(reinterpret_cast<void*>(page));
+    bytes_.push_back(bytes);
+    return pages_.size() == kBatch ? flush() : 0;
+  }
+
+  int flush() {
+    status_.assign(pages_.size(), -ENOENT);
+    if (!pages_.empty() && calls_.query_pages(pages_.data(), pages_.size(), status_.data()) < 0) {
+      return errno;
+    }
+    for (size_t i = 0; i < pages_.size(); ++i) {
+      if (status_[i] < 0) {
+        placement_.absent_bytes += bytes_[i];
+        continue;
+      }
+      placement_.bytes_on_node[status_[i]] += bytes_[i];
+      if (node_ >= 0 && status_[i] != node_) placement_.wrong_bytes += bytes_[i];
+    }
+    pages_.clear();
+    bytes_.clear();
+    return 0;
+  }
+
+  const Placement& placement() const { return placement_; }
+
+ private:
+  static constexpr size_t kBatch = 8192;
+
+  MemoryCalls& calls_;
+  int node_;
+  std::vector<void*> pages_;
+  std::vector<size_t> bytes_;
+  std::vector<int> status_;
+  Placement placement_;
+};
+
+// How far apart the pages of [start, end) are that have to be asked for: a mapping that is huge
+// throughout needs one question per huge page.
+size_t step_bytes(const std::vector<Mapping>& mappings, uintptr_t at) {
+  for (const Mapping& mapping : mappings) {
+    if (at < mapping.start || at >= mapping.end) continue;
+    if (mapping.is_hugetlb()) return mapping.page_bytes;
+    const bool all_huge = mapping.transparent_bytes == mapping.end - mapping.start;
+    return all_huge ? kHugePageBytes : kSmallPageBytes;
+  }
+  return kSmallPageBytes;
+}
+
+}  // namespace
+
+Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
+                                    MemoryCalls* calls) {
+  PageQuery query(calls != nullptr ? *calls : MemoryCalls::system(), node);
+  const auto mappings = read_mappings(memory).value_or(std::vector<Mapping>());
+  const auto start = reinterpret_cast<uintptr_t>(memory.data());
+  const uintptr_t end = start + memory.size();
+  int failed = 0;
+  uintptr_t at = start;
+  // Mappings are long and few, so the step is looked up once per stretch of 2 MiB.
+  while (at < end && failed == 0) {
+    const size_t step = step_bytes(mappings, at);
+    const size_t stretch = std::max(step, kHugePageBytes);
+    const uintptr_t stretch_end = std::min(end, (at / stretch + 1) * stretch);
+    while (at < stretch_end && failed == 0) {
+      const uintptr_t next = std::min(stretch_end, (at / step + 1) * step);
+      failed = query.add(at / step * step, next - at);
+      at = next;
+    }
+  }
+  if (failed == 0) failed = query.flush();
+  if (failed != 0) {
+    return machine_refused(
+        "cannot ask on which nodes {} MiB of memory lie: move_pages: {}; allow it in the "
+        "container's seccomp profile (Docker's own does not list it)",
+        memory.size() >> 20U, std::strerror(failed));
+  }
+  return query.placement();
+}
+
+std::optional<uint64_t> huge_bytes(std::span<const std::byte> memory) {
+  const auto mappings = read_mappings(memory);
+  if (!mappings) return std::nullopt;
+  const auto start = reinterpret_cast<uintptr_t>(memory.data());
+  uint64_t bytes = 0;
+  for (const Mapping& mapping : *mappings) {
+    const uint64_t inside = std::min<uintptr_t>(mapping.end, start + memory.size()) -
+                            std::max<uintptr_t>(mapping.start, start);
+    bytes += mapping.is_hugetlb() ? inside : std::min(inside, mapping.transparent_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace lockstep

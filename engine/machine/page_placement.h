@@ -1,0 +1,32 @@
+// Where pages lie and how large they are: what the kernel says, not what was asked for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+class MemoryCalls;
+
+struct Placement {
+  std::map<int, uint64_t> bytes_on_node;  // by the node's number
+  uint64_t wrong_bytes = 0;               // on another node than they should be
+  uint64_t absent_bytes = 0;              // not in memory: never touched, or swapped out
+};
+
+// Asks for every page of `memory`, which should lie on `node` (-1: anywhere). Fails with
+// kMachineRefused where the kernel does not say. `calls`: the system's if null.
+Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
+                                    MemoryCalls* calls = nullptr);
+
+// How many bytes of `memory` are in pages of 2 MiB or more, of the pools or transparent. Exact for
+// whole mappings such as an arena's; of a part of one, at most this many. None where the kernel
+// does not say.
+std::optional<uint64_t> huge_bytes(std::span<const std::byte> memory);
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// The first touch of memory, by those who are to use it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace lockstep {
+
+class MemoryCalls;
+class Workers;
+
+// Gives every page of fresh, zeroed `memory` a place, in slices that the workers take one after
+// another (without workers: on the calling thread). `page_bytes`: of its pages; the memory is whole
+// pages. Returns 0 or an error number; then some pages may have places and some not.
+int populate(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes, Workers* workers);
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// What a machine can do, measured: what `lockstepd bench-machine` prints. Part of the engine's
+// door.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct MachineMeasurementOptions {
+  uint64_t memory_bytes = 512U << 20U;  // looked at on each node; less where less is free
+  double seconds = 0.2;                 // for each figure, and at least one pass
+  std::filesystem::path file;           // read directly; none: no file is measured
+};
+
+struct MachineMeasurement {
+  struct Node {
+    int id = 0;
+    std::vector<int> cpus;  // one per physical core: where the threads ran
+    bool has_memory = false;
+  };
+  // From a node's processors to a node's memory. Bytes per second.
+  struct Path {
+    int from_node = 0;
+    int to_node = 0;
+    int distance = 0;  // as the machine says
+    double read = 0;   // all cores of the node together
+    double write = 0;
+    double copy = 0;  // bytes copied: each is read and written
+    double one_core_read = 0;
+    double one_core_write = 0;
+    double one_core_copy = 0;
+    double latency_seconds = 0;
+    std::string pages;  // of the memory
+  };
+  struct BarrierRound {
+    int node = -1;  // -1: all ranks
+    uint32_t worker_count = 0;
+    double seconds = 0;
+  };
+  struct Collective {
+    std::string name;    // "all_gather", "all_reduce"
+    uint64_t bytes = 0;  // of the whole tensor, as every rank has it after
+    double seconds = 0;  // the barrier included
+  };
+  struct FileRead {
+    std::string path;
+    uint64_t bytes = 0;  // that were read
+    double bytes_per_second = 0;
+    bool direct = false;  // past the page cache
+  };
+
+  std::vector<Node> nodes;
+  std::vector<Path> paths;
+  std::vector<BarrierRound> barriers;
+  uint32_t rank_count = 0;     // that the collectives ran over; 0: one core, there are none
+  bool made_up_ranks = false;  // the ranks share a node
+  std::vector<Collective> collectives;
+  std::vector<FileRead> files;  // at most one
+};
+
+}  // namespace lockstep

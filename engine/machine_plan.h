@@ -1,0 +1,72 @@
+// How a model would lie on this machine and how fast it would be, before anything is loaded: what
+// `lockstepd plan` prints. Part of the engine's door.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct MachinePlan {
+  struct HugePages {
+    uint64_t page_bytes = 0;
+    uint64_t total_pages = 0;
+    uint64_t free_pages = 0;
+  };
+  struct Node {
+    int id = 0;
+    uint32_t cpu_count = 0;   // that this process may use
+    uint32_t core_count = 0;  // physical
+    uint64_t memory_bytes = 0;
+    uint64_t free_bytes = 0;
+    bool memory_allowed = true;
+    std::vector<int> distances;  // to each of `nodes`
+    std::vector<HugePages> huge_pages;
+  };
+  struct Fault {
+    std::string sentence;  // what is wrong with the machine, and what it costs
+    std::string command;   // mends it
+  };
+  struct Rank {
+    int node = -1;          // -1: its memory is bound to none
+    std::vector<int> cpus;  // one per worker; -1: not pinned
+    double share = 0;       // of all, from 0 to 1
+    uint64_t weight_bytes = 0;
+    uint64_t kv_bytes = 0;
+    uint64_t scratch_bytes = 0;
+    std::string pages;             // to be had: "2 MiB of the pool", "transparent", "4 KiB"
+    uint64_t available_bytes = 0;  // on its node, shared with the other ranks there
+    uint64_t read_bytes = 0;       // of weights per generated token
+    double bytes_per_second = 0;  // 0: not measured.    // measured: its workers reading its memory
+    double seconds_per_token = 0;  // read_bytes / bytes_per_second
+  };
+  // What more than one rank holds.
+  struct Replica {
+    std::string what;
+    uint64_t extra_bytes = 0;  // over one copy, all ranks together
+  };
+
+  std::string model;
+  std::string architecture;
+  std::string format;
+  std::string strategy;
+  std::string instruction_set;
+  uint32_t context_tokens = 0;
+  uint32_t sequence_count = 0;
+  uint64_t model_weight_bytes = 0;  // packed, once
+  std::vector<Node> nodes;
+  std::vector<Fault> faults;  // the worst first
+  std::vector<Rank> ranks;
+  std::vector<Replica> replicas;
+  bool fits = true;
+  std::string misfit;  // where and by how much, when it does not fit
+
+  uint32_t exchanges_per_token = 0;       // meetings of all ranks
+  double seconds_per_exchange = 0;        // measured: a push of one token's activation, and meeting
+  double tokens_per_second = 0;           // one sequence, by the memory's bandwidth alone
+  double one_rank_tokens_per_second = 0;  // the same model on the first rank alone; 0: no room
+  std::string verdict;                    // which is faster, and why
+};
+
+}  // namespace lockstep

@@ -1,0 +1,279 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "engine/engine.h"
+#include "engine/graph/weight_placement.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/machine/bandwidth.h"
+#include "engine/machine/machine_settings.h"
+#include "engine/model/architecture.h"
+#include "engine/model/gguf_file.h"
+#include "engine/model_info.h"
+#include "engine/model_layout.h"
+#include "engine/runtime/exchange_measurement.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMiB = 1U << 20U;
+
+std::vector<MachinePlan::Node> describe_nodes(const Topology& topology) {
+  std::vector<MachinePlan::Node> nodes;
+  for (const Node& node : topology.nodes) {
+    MachinePlan::Node described{.id = node.id,
+                                .memory_bytes = node.memory_bytes,
+                                .free_bytes = node.free_bytes,
+                                .memory_allowed = node.memory_allowed,
+                                .distances = node.distances,
+                                .huge_pages = {}};
+    std::set<std::pair<int, int>> cores;
+    for (const Cpu& cpu : topology.cpus) {
+      if (cpu.node != node.id) continue;
+      ++described.cpu_count;
+      cores.emplace(cpu.package, cpu.core);
+    }
+    described.core_count = static_cast<uint32_t>(cores.size());
+    for (const HugePagePool& pool : node.pools) {
+      described.huge_pages.push_back({pool.page_bytes, pool.total_pages, pool.free_pages});
+    }
+    nodes.push_back(std::move(described));
+  }
+  return nodes;
+}
+
+// The pages that `bytes` on this node would get.
+std::string expected_pages(const Topology& topology, const MachineSettings& settings, int node,
+                           uint64_t bytes) {
+  std::string pages = gives_huge_pages(settings) ? "transparent" : "4 KiB";
+  const Node* found = node < 0 ? &topology.nodes.front() : topology.find_node(node);
+  if (found == nullptr) return pages;
+  for (const HugePagePool& pool : found->pools) {
+    if (pool.free_pages * pool.page_bytes < bytes || pool.page_bytes < 2 * kMiB) continue;
+    pages = fmt::format("{} MiB of the pool", pool.page_bytes / kMiB);
+  }
+  return pages;
+}
+
+// Of every rank's weights what one generated token reads: all of each matrix that is multiplied
+// with.
+std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& layout) {
+  std::set<WeightId> read;
+  for (const GraphNode& node : model.graph.nodes()) {
+    if (node.operation == Operation::kMatmul) read.insert(node.weight);
+  }
+  std::vector<uint64_t> bytes;
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const auto slices = place_weights(model.graph, layout.split, rank, 0);
+    uint64_t sum = 0;
+    for (const WeightId weight : read) sum += slices[weight].size_bytes;
+    bytes.push_back(sum);
+  }
+  return bytes;
+}
+
+// What several ranks hold, over one copy of it.
+void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& plan) {
+  const std::vector<double> alone = {1};
+  const auto whole = split_graph(model.graph, alone, Strategy::kGather);
+  if (!whole) return;
+  std::map<std::string, uint64_t> extra;
+  for (const WeightSlice& once : place_weights(model.graph, *whole, 0, 0)) {
+    plan.model_weight_bytes += once.size_bytes;
+    uint64_t held = 0;
+    for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+      held += place_weights(model.graph, layout.split, rank, 0)[once.weight].size_bytes;
+    }
+    if (held <= once.size_bytes) continue;
+    const bool is_matrix = model.graph.weights()[once.weight].is_matrix;
+    extra[is_matrix ? "KV heads that ranks share" : "norms and biases"] += held - once.size_bytes;
+  }
+  for (const auto& [what, bytes] : extra) plan.replicas.push_back({what, bytes});
+}
+
+void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
+                    MachinePlan& plan) {
+  const MachineSettings settings = read_machine_settings();
+  const std::vector<uint64_t> read = bytes_per_token(model, layout);
+  double all_shares = 0;
+  for (const RankPlace& place : layout.places) all_shares += place.share;
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const RankPlace& place = layout.places[rank];
+    const RankSizes& sizes = layout.sizes[rank];
+    plan.ranks.push_back(
+        {.node = place.node,
+         .cpus = place.cpus,
+         .share = place.share / all_shares,
+         .weight_bytes = sizes.weight_bytes,
+         .kv_bytes = sizes.kv_bytes,
+         .scratch_bytes = sizes.scratch_bytes,
+         .pages = expected_pages(topology, settings, place.node, sizes.weight_bytes),
+         .available_bytes = takeable_bytes(topology, place.node),
+         .read_bytes = read[rank]});
+  }
+}
+
+// Ranks of one node share what it has.
+void check_fit(const ModelLayout& layout, const Topology& topology, MachinePlan& plan) {
+  std::map<int, uint64_t> needed;
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    needed[layout.places[rank].node] += layout.sizes[rank].total_bytes();
+  }
+  for (const auto& [node, bytes] : needed) {
+    const uint64_t available = takeable_bytes(topology, node);
+    if (bytes <= available) continue;
+    plan.fits = false;
+    plan.misfit = fmt::format("{} would hold {} MiB and has {} MiB",
+                              node < 0 ? "this machine" : fmt::format("node {}", node),
+                              bytes / kMiB, available / kMiB);
+  }
+}
+
+uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
+  const Plan plan = make_plan(model.graph, layout.split, 0, layout.plan_options);
+  return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
+}
+
+double slowest_rank_seconds(const MachinePlan& plan) {
+  double seconds = 0;
+  for (const MachinePlan::Rank& rank : plan.ranks) {
+    seconds = std::max(seconds, rank.seconds_per_token);
+  }
+  return seconds;
+}
+
+// What --ranks 1 would do: all processors, and memory on the first node.
+Result<void> estimate_one_rank(const Model& model, EngineOptions options, const Topology& topology,
+                               MachinePlan& plan) {
+  options.rank_count = 1;
+  options.shares.clear();
+  options.measure_shares = false;
+  auto layout = split_model(model, options, topology);
+  if (!layout) return std::unexpected(layout.error());
+  const RankPlace& place = layout->places.front();
+  if (layout->sizes.front().total_bytes() > takeable_bytes(topology, place.node)) return {};
+  const auto bandwidths = measure_read_bandwidths(layout->places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  const auto bytes = static_cast<double>(bytes_per_token(model, *layout).front());
+  plan.one_rank_tokens_per_second = bandwidths->front() / bytes;
+  return {};
+}
+
+std::string compare(const MachinePlan& plan) {
+  const size_t count = plan.ranks.size();
+  const double ours = plan.tokens_per_second;
+  const double alone = plan.one_rank_tokens_per_second;
+  if (alone == 0) {
+    return fmt::format("one rank has no room for the model: {} ranks it is", count);
+  }
+  const double exchange = plan.exchanges_per_token * plan.seconds_per_exchange;
+  const std::string costs = fmt::format(
+      "the slowest rank reads its weights in {:.2f} ms, {} exchanges take {:.2f} ms; one rank "
+      "alone "
+      "reads all of them in {:.2f} ms",
+      slowest_rank_seconds(plan) * 1e3, plan.exchanges_per_token, exchange * 1e3, 1e3 / alone);
+  const bool one_node = std::ranges::all_of(
+      plan.ranks, [&](const MachinePlan::Rank& rank) { return rank.node == plan.ranks[0].node; });
+  if (one_node) {
+    return fmt::format("made-up ranks share one node's memory and gain nothing over one rank: {}",
+                       costs);
+  }
+  if (ours > alone) {
+    return fmt::format("{} ranks are {:.2f} times as fast as one: {}", count, ours / alone, costs);
+  }
+  return fmt::format("one rank is {:.2f} times as fast as {}: {}. Start with --ranks 1",
+                     alone / ours, count, costs);
+}
+
+Result<void> estimate_speed(const Model& model, const EngineOptions& options,
+                            const Topology& topology, const ModelLayout& layout,
+                            MachinePlan& plan) {
+  const auto bandwidths = measure_read_bandwidths(layout.places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  for (size_t index = 0; index < plan.ranks.size(); ++index) {
+    MachinePlan::Rank& rank = plan.ranks[index];
+    rank.bytes_per_second = (*bandwidths)[index];
+    rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;
+  }
+  const double read = slowest_rank_seconds(plan);
+  if (plan.ranks.size() == 1) {
+    plan.tokens_per_second = plan.one_rank_tokens_per_second = 1 / read;
+    plan.verdict = topology.nodes.size() == 1
+                       ? "one rank: this machine has one node"
+                       : "one rank, as asked for; --ranks auto would take every node";
+    return {};
+  }
+  plan.exchanges_per_token = count_exchanges(model, layout);
+  const size_t columns = model.graph.columns(model.graph.nodes().front().output);
+  const auto exchange = measure_exchange(layout.places, columns * sizeof(float));
+  if (!exchange) return std::unexpected(exchange.error());
+  plan.seconds_per_exchange = *exchange;
+  plan.tokens_per_second = 1 / (read + plan.exchanges_per_token * *exchange);
+  if (auto estimated = estimate_one_rank(model, options, topology, plan); !estimated) {
+    return estimated;
+  }
+  plan.verdict = compare(plan);
+  return {};
+}
+
+void describe_faults(const ModelLayout& layout, const Topology& topology, MachinePlan& plan) {
+  MachineWishes wishes;
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const int node = layout.places[rank].node;
+    wishes.mapped_bytes += layout.sizes[rank].total_bytes();
+    // Pools that someone has set aside are meant for this; without any, transparent pages will do.
+    const Node* found = topology.find_node(std::max(node, 0));
+    if (found == nullptr) continue;
+    const bool has_pool = std::ranges::any_of(
+        found->pools, [](const HugePagePool& pool) { return pool.total_pages > 0; });
+    if (has_pool) {
+      wishes.huge_pages.push_back({.node = found->id, .bytes = layout.sizes[rank].weight_bytes});
+    }
+  }
+  for (MachineFault& fault : find_machine_faults(topology, read_machine_settings(), wishes)) {
+    plan.faults.push_back({std::move(fault.sentence), std::move(fault.command)});
+  }
+}
+
+}  // namespace
+
+Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
+  const auto kernels = choose_kernel_table(options.instruction_set);
+  if (!kernels) return std::unexpected(kernels.error());
+  const auto file = GgufFile::open(options.model);
+  if (!file) return std::unexpected(file.error());
+  const auto model = build_model(*file);
+  if (!model) return std::unexpected(model.error());
+  const Topology topology = read_topology();
+  auto layout = split_model(*model, options, topology);
+  if (!layout) return std::unexpected(layout.error());
+  const ModelInfo info = describe_model(*file, *model, options.model, options.kv_format);
+  MachinePlan plan;
+  plan.model = info.name;
+  plan.architecture = info.architecture;
+  plan.format = info.format;
+  plan.strategy = strategy_name(layout->split.strategy);
+  plan.instruction_set = (*kernels)->name;
+  plan.sequence_count = options.sequence_count;
+  plan.nodes = describe_nodes(topology);
+  if (auto sized = size_context(*model, options, topology, *layout); !sized) {
+    plan.fits = false;
+    plan.misfit = sized.error().message;
+  }
+  plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
+  if (plan.fits) check_fit(*layout, topology, plan);
+  describe_ranks(*model, *layout, topology, plan);
+  find_replicas(*model, *layout, plan);
+  describe_faults(*layout, topology, plan);
+  if (!measure) {
+    plan.verdict = "not measured";
+    return plan;
+  }
+  if (auto estimated = estimate_speed(*model, options, topology, *layout, plan); !estimated) {
+    return std::unexpected(estimated.error());
+  }
+  return plan;
+}
+
+}  // namespace lockstep

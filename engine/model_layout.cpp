@@ -1,0 +1,174 @@
+#include "engine/model_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/machine/bandwidth.h"
+#include "engine/machine/control_group.h"
+#include "engine/machine/node_memory.h"
+
+namespace lockstep {
+namespace {
+
+// Rows of logits of one pass: enough for every sequence, and for prompts whose logits are all
+// wanted to advance at a fair rate; a row is a whole vocabulary wide.
+constexpr size_t kLeastLogitRows = 32;
+
+// The share of the memory left beside the weights that an automatic context may take.
+constexpr uint64_t kKvShareDivisor = 2;
+
+Result<KvFormat> parse_kv_format(const std::string& name) {
+  if (name == "f32") return KvFormat::kF32;
+  if (name == "f16") return KvFormat::kF16;
+  if (name == "bf16") return KvFormat::kBf16;
+  return invalid_input("KV format \"{}\" is not known; known are f16, bf16 and f32", name);
+}
+
+Result<Strategy> parse_strategy(const std::string& name) {
+  // Ranks of one process share its memory: pushing whole results is cheap, and keeps the bits.
+  if (name == "auto" || name == "gather") return Strategy::kGather;
+  if (name == "reduce") return Strategy::kReduce;
+  return invalid_input("strategy \"{}\" is not known; known are auto, gather and reduce", name);
+}
+
+size_t pages_for(size_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology) {
+  auto places = place_ranks(topology, {.rank_count = options.rank_count,
+                                       .shares = options.shares,
+                                       .worker_count = options.worker_count,
+                                       .reserved_cores = options.reserved_cores,
+                                       .cpu_limit = read_control_group_limits().cpus});
+  if (!places || !options.measure_shares || places->size() == 1) return places;
+  const auto bandwidths = measure_read_bandwidths(*places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = (*bandwidths)[rank];
+  return places;
+}
+
+// What the ranks of one node need together, for one page of cache and for the rest.
+struct NodeNeed {
+  uint64_t page_bytes = 0;
+  uint64_t fixed_bytes = 0;
+};
+
+std::map<int, NodeNeed> needs_by_node(const std::vector<RankPlace>& places,
+                                      const std::vector<RankSizes>& one_page) {
+  std::map<int, NodeNeed> needs;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    NodeNeed& need = needs[places[rank].node];
+    need.page_bytes += one_page[rank].kv_bytes;
+    need.fixed_bytes += one_page[rank].weight_bytes + one_page[rank].scratch_bytes;
+  }
+  return needs;
+}
+
+std::string node_text(int node) {
+  return node < 0 ? "this machine" : fmt::format("node {}", node);
+}
+
+// As many pages as fit on every node, and at most those wanted.
+Result<size_t> fitting_pages(const Topology& topology, const std::map<int, NodeNeed>& needs,
+                             size_t wanted) {
+  size_t pages = wanted;
+  for (const auto& [node, need] : needs) {
+    const uint64_t takeable = takeable_bytes(topology, node);
+    const uint64_t left = takeable > need.fixed_bytes ? takeable - need.fixed_bytes : 0;
+    if (need.page_bytes > 0) {
+      pages = std::min<size_t>(pages, left / kKvShareDivisor / need.page_bytes);
+    }
+    if (pages == 0 || left == 0) {
+      return machine_refused(
+          "on {} weights and activations take {} MiB of the {} MiB of memory that are available; "
+          "nothing is left for a context. Use a smaller model, more of --ranks or other --shares, "
+          "or free memory",
+          node_text(node), need.fixed_bytes >> 20U, takeable >> 20U);
+    }
+  }
+  return pages;
+}
+
+}  // namespace
+
+uint64_t takeable_bytes(const Topology& topology, int node) {
+  uint64_t pool_bytes = 0;
+  uint64_t free_bytes = 0;
+  for (const Node& each : topology.nodes) {
+    if (node >= 0 && each.id != node) continue;
+    free_bytes += each.free_bytes;
+    for (const HugePagePool& pool : each.pools) pool_bytes += pool.free_pages * pool.page_bytes;
+  }
+  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
+  const uint64_t available = available_memory_bytes();
+  return (whole_machine ? available : std::min(available, free_bytes)) + pool_bytes;
+}
+
+std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
+                                  size_t kv_pages) {
+  options.kv_pages = kv_pages;
+  std::vector<RankSizes> sizes;
+  for (size_t rank = 0; rank < split.rank_count; ++rank) {
+    const Plan plan = make_plan(model.graph, split, rank, options);
+    sizes.push_back(
+        {.weight_bytes = plan.weight_bytes,
+         .kv_bytes = plan.kv.size_bytes(),
+         .scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes});
+  }
+  return sizes;
+}
+
+Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
+                                const Topology& topology) {
+  const auto kv_format = parse_kv_format(options.kv_format);
+  if (!kv_format) return std::unexpected(kv_format.error());
+  const auto strategy = parse_strategy(options.strategy);
+  if (!strategy) return std::unexpected(strategy.error());
+  if (options.sequence_count == 0 || options.sequence_count > options.batch_tokens) {
+    return invalid_input("sequences is {}; it must be from 1 to the {} tokens of a batch",
+                         options.sequence_count, options.batch_tokens);
+  }
+  ModelLayout layout;
+  layout.plan_options = {.batch_tokens = options.batch_tokens,
+                         .logit_rows = std::max<size_t>(kLeastLogitRows, options.sequence_count),
+                         .kv_format = *kv_format};
+  auto places = find_places(options, topology);
+  if (!places) return std::unexpected(places.error());
+  layout.places = std::move(*places);
+  std::vector<double> shares;
+  for (const RankPlace& place : layout.places) shares.push_back(place.share);
+  auto split = split_graph(model.graph, shares, *strategy);
+  if (!split) return std::unexpected(split.error());
+  layout.split = std::move(*split);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0);
+  return layout;
+}
+
+Result<void> size_context(const Model& model, const EngineOptions& options,
+                          const Topology& topology, ModelLayout& layout) {
+  size_t pages = 0;
+  if (options.context_tokens != 0) {
+    if (options.context_tokens > model.trained_context_tokens) {
+      spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
+                   options.context_tokens, model.trained_context_tokens);
+    }
+    layout.context_tokens = options.context_tokens;
+    pages = pages_for(options.context_tokens) * options.sequence_count;
+  } else {
+    const auto one_page = rank_sizes(model, layout.split, layout.plan_options, 1);
+    const auto fitting =
+        fitting_pages(topology, needs_by_node(layout.places, one_page),
+                      pages_for(model.trained_context_tokens) * options.sequence_count);
+    if (!fitting) return std::unexpected(fitting.error());
+    pages = *fitting;
+    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+  }
+  layout.plan_options.kv_pages = pages;
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages);
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// How a model would lie on this machine: its ranks, their split, the sizes of everything. Decided
+// before anything is taken or loaded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/engine.h"
+#include "engine/graph/planner.h"
+#include "engine/graph/split.h"
+#include "engine/machine/rank_places.h"
+#include "engine/machine/topology.h"
+#include "engine/model/architecture.h"
+
+namespace lockstep {
+
+struct RankSizes {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;  // activations of all kinds, and the logits on rank 0
+
+  uint64_t total_bytes() const { return weight_bytes + kv_bytes + scratch_bytes; }
+};
+
+struct ModelLayout {
+  std::vector<RankPlace> places;
+  Split split;
+  PlanOptions plan_options;
+  size_t context_tokens = 0;     // of one sequence at most
+  std::vector<RankSizes> sizes;  // by rank
+};
+
+// What a rank on this node can take; of node -1: what the process can. Pages set aside in pools are
+// counted where they are the node's.
+uint64_t takeable_bytes(const Topology& topology, int node);
+
+// The ranks and the split; there is no cache yet. Fails with kInvalidInput for options that
+// contradict each other or the model.
+Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
+                                const Topology& topology);
+
+// How long a sequence may get and how many pages that takes. Fails with kMachineRefused when the
+// model does not fit, naming the node, what is needed and what there is.
+Result<void> size_context(const Model& model, const EngineOptions& options,
+                          const Topology& topology, ModelLayout& layout);
+
+// The sizes of every rank with a cache of `kv_pages`.
+std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
+                                  size_t kv_pages);
+
+}  // namespace lockstep

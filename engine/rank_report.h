@@ -1,0 +1,27 @@
+// What is told about the ranks: their memory, where it really lies, and what exchange costs them.
+#pragma once
+
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/machine/tick_clock.h"
+#include "engine/runtime/ranks.h"
+
+namespace lockstep {
+
+class RankReport {
+ public:
+  // Looks where the pages of all arenas lie; after the load. `ranks` must outlive this. Says in the
+  // log what is not as it should be.
+  explicit RankReport(Ranks& ranks);
+
+  // Any thread.
+  std::vector<RankStatistics> statistics() const;
+
+ private:
+  Ranks& ranks_;
+  std::vector<RankStatistics> placed_;  // what does not change any more
+  TickClock clock_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// All ranks of the machine, each with its plan of the same graph.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/graph/planner.h"
+#include "engine/machine/barrier.h"
+#include "engine/runtime/rank.h"
+
+namespace lockstep {
+
+class Ranks {
+ public:
+  // Starts the workers of every place, takes the memory and makes the plans. The graph must outlive
+  // the ranks; the split is for as many ranks as there are places. The weights are not loaded yet.
+  static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
+                                             const PlanOptions& options,
+                                             std::span<const RankPlace> places);
+
+  // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
+  static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,
+                                                  size_t exchange_bytes);
+
+  size_t count() const { return ranks_.size(); }
+  Rank& operator[](size_t rank) { return *ranks_[rank]; }
+  const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
+  const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
+
+ private:
+  Ranks() = default;
+
+  Result<void> start(std::span<const RankPlace> places);
+  Result<void> allocate(std::span<const Plan> sizes);
+
+  std::unique_ptr<RankLinks> links_;  // none for one rank
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+}  // namespace lockstep

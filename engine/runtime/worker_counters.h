@@ -1,0 +1,29 @@
+// What a worker counts while it walks: written by it alone, read by scrapes, never locked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/machine/signal_line.h"
+
+namespace lockstep {
+
+// One writer: no atomic addition is needed.
+class WorkerCounter {
+ public:
+  void add(uint64_t amount) {
+    value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+  }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_ = 0;
+};
+
+struct alignas(kLineBytes) WorkerCounters {
+  WorkerCounter exchange_ticks;  // spent in pushing to other ranks and in summing theirs
+  WorkerCounter exchange_bytes;  // written to or read from other ranks
+  WorkerCounter wait_ticks;      // spent at barriers
+};
+
+}  // namespace lockstep

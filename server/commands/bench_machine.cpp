@@ -1,0 +1,168 @@
+// lockstepd bench-machine: what this machine's memory, barriers, exchanges and disk can do,
+// measured. No model is needed.
+#include <iostream>
+
+#include "server/commands/command_line.h"
+#include "server/commands/commands.h"
+#include "server/json/json_text.h"
+#include "server/version.h"
+
+namespace lockstep {
+namespace {
+
+double gigabytes(double bytes) {
+  return bytes / 1e9;
+}
+
+// 1024 as "1 KiB".
+std::string size_text(uint64_t bytes) {
+  if (bytes >= (1U << 20U)) return fmt::format("{} MiB", bytes >> 20U);
+  if (bytes >= (1U << 10U)) return fmt::format("{} KiB", bytes >> 10U);
+  return fmt::format("{} B", bytes);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-6) return fmt::format("{:.0f} ns", seconds * 1e9);
+  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6)
+                        : fmt::format("{:.2f} ms", seconds * 1e3);
+}
+
+void print_paths(const MachineMeasurement& measured) {
+  std::cout << "memory, GB/s: a node's cores and a node's memory (copy: bytes copied)\n"
+            << fmt::format(
+                   "  {:>5} {:>6} {:>8} {:>5} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8}  {}\n",
+                   "cores", "memory", "distance", "cores", "read", "write", "copy", "one: read",
+                   "write", "copy", "latency", "pages");
+  for (const MachineMeasurement::Path& path : measured.paths) {
+    size_t cores = 0;
+    for (const MachineMeasurement::Node& node : measured.nodes) {
+      if (node.id == path.from_node) cores = node.cpus.size();
+    }
+    std::cout << fmt::format(
+        "  {:>5} {:>6} {:>8} {:>5} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8}  "
+        "{}\n",
+        path.from_node, path.to_node, path.distance, cores, gigabytes(path.read),
+        gigabytes(path.write), gigabytes(path.copy), gigabytes(path.one_core_read),
+        gigabytes(path.one_core_write), gigabytes(path.one_core_copy),
+        time_text(path.latency_seconds), path.pages);
+  }
+}
+
+void print_barriers(const MachineMeasurement& measured) {
+  std::cout << "\nbarrier, one round\n";
+  for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
+    const std::string where = round.node < 0 ? fmt::format("all {} ranks", measured.rank_count)
+                                             : fmt::format("node {}", round.node);
+    std::cout << fmt::format("  {:<12} {:>4} workers {:>10}\n", where, round.worker_count,
+                             time_text(round.seconds));
+  }
+}
+
+void print_collectives(const MachineMeasurement& measured) {
+  if (measured.rank_count == 0) {
+    std::cout << "\nno exchanges: with one core there is one rank\n";
+    return;
+  }
+  std::cout << fmt::format("\nexchanges between {} ranks{}, barrier included\n",
+                           measured.rank_count,
+                           measured.made_up_ranks ? " made up on one node" : ", one per node");
+  for (const MachineMeasurement::Collective& collective : measured.collectives) {
+    std::cout << fmt::format("  {:<12} {:>8} {:>10} {:>8.1f} GB/s\n", collective.name,
+                             size_text(collective.bytes), time_text(collective.seconds),
+                             gigabytes(static_cast<double>(collective.bytes) / collective.seconds));
+  }
+}
+
+void print_tables(const MachineMeasurement& measured) {
+  print_paths(measured);
+  print_barriers(measured);
+  print_collectives(measured);
+  for (const MachineMeasurement::FileRead& file : measured.files) {
+    std::cout << fmt::format("\nfile {}: {} read {} at {:.2f} GB/s\n", file.path,
+                             size_text(file.bytes),
+                             file.direct ? "past the page cache" : "through the page cache",
+                             gigabytes(file.bytes_per_second));
+  }
+}
+
+Json to_json(const MachineMeasurement::Path& path) {
+  return {{"from_node", path.from_node},
+          {"to_node", path.to_node},
+          {"distance", path.distance},
+          {"read_bytes_per_second", path.read},
+          {"write_bytes_per_second", path.write},
+          {"copy_bytes_per_second", path.copy},
+          {"one_core_read_bytes_per_second", path.one_core_read},
+          {"one_core_write_bytes_per_second", path.one_core_write},
+          {"one_core_copy_bytes_per_second", path.one_core_copy},
+          {"latency_seconds", path.latency_seconds},
+          {"pages", path.pages}};
+}
+
+void print_json(const MachineMeasurement& measured) {
+  Json body = {{"version", kVersion},
+               {"nodes", Json::array()},
+               {"paths", Json::array()},
+               {"barriers", Json::array()},
+               {"rank_count", measured.rank_count},
+               {"made_up_ranks", measured.made_up_ranks},
+               {"collectives", Json::array()},
+               {"files", Json::array()}};
+  for (const MachineMeasurement::Node& node : measured.nodes) {
+    body["nodes"].push_back(
+        {{"id", node.id}, {"processors", node.cpus}, {"has_memory", node.has_memory}});
+  }
+  for (const MachineMeasurement::Path& path : measured.paths) {
+    body["paths"].push_back(to_json(path));
+  }
+  for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
+    body["barriers"].push_back({{"node", round.node < 0 ? Json(nullptr) : Json(round.node)},
+                                {"workers", round.worker_count},
+                                {"seconds", round.seconds}});
+  }
+  for (const MachineMeasurement::Collective& collective : measured.collectives) {
+    body["collectives"].push_back(
+        {{"name", collective.name}, {"bytes", collective.bytes}, {"seconds", collective.seconds}});
+  }
+  for (const MachineMeasurement::FileRead& file : measured.files) {
+    body["files"].push_back({{"path", file.path},
+                             {"bytes", file.bytes},
+                             {"bytes_per_second", file.bytes_per_second},
+                             {"direct", file.direct}});
+  }
+  std::cout << body.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace
+
+int run_bench_machine(const std::vector<std::string>& arguments) {
+  CommandLine line("bench-machine",
+                   "Measures this machine: memory between all nodes, barriers, exchanges between "
+                   "ranks, and a file's read rate. Takes some seconds per pair of nodes.",
+                   0);
+  constexpr uint32_t kMostMib = 1U << 20U;
+  MachineMeasurementOptions options;
+  uint32_t size_mib = static_cast<uint32_t>(options.memory_bytes >> 20U);
+  bool json = false;
+  CLI::App& app = line.app();
+  app.add_option("--size-mib", size_mib,
+                 "Memory to look at on each node, at most a quarter of what is free [512]")
+      ->check(CLI::Range(64U, kMostMib));
+  app.add_option("--seconds", options.seconds, "Time for each figure [0.2]")
+      ->check(CLI::Range(0.0, 60.0));
+  app.add_option("--file", options.file, "Read this file too, past the page cache")
+      ->type_name("PATH");
+  app.add_flag("--json", json, "As JSON");
+  const auto values = line.parse(arguments);
+  if (!values) return values.error();
+  Options log_options;
+  log_options.log_level = "warn";
+  start_log(log_options);
+  options.memory_bytes = static_cast<uint64_t>(size_mib) << 20U;
+  const auto measured = measure_machine(options);
+  if (!measured) return report(measured.error());
+  json ? print_json(*measured) : print_tables(*measured);
+  return 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+// lockstepd plan: before anything is loaded, how the model would lie on this machine, what is wrong
+// with the machine and how to mend it, and the speed to expect, with the arithmetic.
+#include <iostream>
+
+#include "server/commands/command_line.h"
+#include "server/commands/commands.h"
+#include "server/json/json_text.h"
+
+namespace lockstep {
+namespace {
+
+double mib(uint64_t bytes) {
+  return static_cast<double>(bytes) / (1U << 20U);
+}
+
+double gigabytes(double bytes) {
+  return bytes / 1e9;
+}
+
+// Processors as the kernel lists them: "0-3,8".
+std::string cpu_list(const std::vector<int>& cpus) {
+  std::string text;
+  for (size_t begin = 0; begin < cpus.size();) {
+    if (cpus[begin] < 0) return "not pinned";
+    size_t end = begin + 1;
+    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
+    if (!text.empty()) text += ",";
+    text += end - begin == 1 ? fmt::format("{}", cpus[begin])
+                             : fmt::format("{}-{}", cpus[begin], cpus[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+void print_machine(const MachinePlan& plan) {
+  std::cout << "machine\n";
+  for (const MachinePlan::Node& node : plan.nodes) {
+    std::cout << fmt::format(
+        "  node {}: {} cores, {} processors, {:.0f} MiB of memory, {:.0f} free{}", node.id,
+        node.core_count, node.cpu_count, mib(node.memory_bytes), mib(node.free_bytes),
+        node.memory_allowed ? "" : " (not for us)");
+    for (const MachinePlan::HugePages& pool : node.huge_pages) {
+      if (pool.total_pages == 0) continue;
+      std::cout << fmt::format(", {} of {} pages of {:.0f} MiB free", pool.free_pages,
+                               pool.total_pages, mib(pool.page_bytes));
+    }
+    std::cout << fmt::format("; distances {}\n", fmt::join(node.distances, " "));
+  }
+}
+
+void print_faults(const MachinePlan& plan) {
+  if (plan.faults.empty()) {
+    std::cout << "\nnothing is wrong with the machine's settings\n";
+    return;
+  }
+  std::cout << "\nwrong with the machine, the worst first\n";
+  for (const MachinePlan::Fault& fault : plan.faults) {
+    std::cout << fmt::format("  {}\n    {}\n", fault.sentence, fault.command);
+  }
+}
+
+void print_ranks(const MachinePlan& plan) {
+  std::cout << fmt::format(
+      "\n{} ({}, {}), kernels {}, strategy {}, context {} tokens, {} sequences\n", plan.model,
+      plan.architecture, plan.format, plan.instruction_set, plan.strategy, plan.context_tokens,
+      plan.sequence_count);
+  std::cout << fmt::format("  {:>4} {:>4} {:>7} {:>6} {:>11} {:>11} {:>11} {:>11}  {:<18} {}\n",
+                           "rank", "node", "workers", "share", "weights MiB", "KV MiB",
+                           "scratch MiB", "avail. MiB", "pages", "processors");
+  for (size_t index = 0; index < plan.ranks.size(); ++index) {
+    const MachinePlan::Rank& rank = plan.ranks[index];
+    std::cout << fmt::format(
+        "  {:>4} {:>4} {:>7} {:>5.1f}% {:>11.1f} {:>11.1f} {:>11.1f} {:>11.0f}  {:<18} {}\n", index,
+        rank.node < 0 ? "any" : std::to_string(rank.node), rank.cpus.size(), rank.share * 100,
+        mib(rank.weight_bytes), mib(rank.kv_bytes), mib(rank.scratch_bytes),
+        mib(rank.available_bytes), rank.pages, cpu_list(rank.cpus));
+  }
+  std::cout << fmt::format("  the model's weights once: {:.1f} MiB", mib(plan.model_weight_bytes));
+  for (const MachinePlan::Replica& replica : plan.replicas) {
+    std::cout << fmt::format("; held more than once: {}, {:.2f} MiB", replica.what,
+                             mib(replica.extra_bytes));
+  }
+  std::cout << (plan.fits ? "\n  it fits\n"
+                          : fmt::format("\n  IT DOES NOT FIT: {}\n", plan.misfit));
+}
+
+void print_speed(const MachinePlan& plan) {
+  std::cout << "\nspeed to expect when generating, one sequence, as far as memory sets it\n";
+  double slowest = 0;
+  for (size_t index = 0; index < plan.ranks.size(); ++index) {
+    const MachinePlan::Rank& rank = plan.ranks[index];
+    slowest = std::max(slowest, rank.seconds_per_token);
+    std::cout << fmt::format("  rank {}: {:.3f} GB of weights / {:.1f} GB/s = {:.3f} ms\n", index,
+                             gigabytes(static_cast<double>(rank.read_bytes)),
+                             gigabytes(rank.bytes_per_second), rank.seconds_per_token * 1e3);
+  }
+  if (plan.ranks.size() > 1) {
+    std::cout << fmt::format("  exchange: {} x {:.2f} us = {:.3f} ms\n", plan.exchanges_per_token,
+                             plan.seconds_per_exchange * 1e6,
+                             plan.exchanges_per_token * plan.seconds_per_exchange * 1e3);
+  }
+  std::cout << fmt::format(
+      "  1 / ({:.3f} ms + {:.3f} ms) = at most {:.1f} tokens/s\n", slowest * 1e3,
+      plan.exchanges_per_token * plan.seconds_per_exchange * 1e3, plan.tokens_per_second);
+  std::cout << "  " << plan.verdict << '\n';
+}
+
+Json to_json(const MachinePlan::Node& node) {
+  Json pools = Json::array();
+  for (const MachinePlan::HugePages& pool : node.huge_pages) {
+    pools.push_back({{"page_bytes", pool.page_bytes},
+                     {"total_pages", pool.total_pages},
+                     {"free_pages", pool.free_pages}});
+  }
+  return {{"id", node.id},
+          {"cores", node.core_count},
+          {"processors", node.cpu_count},
+          {"memory_bytes", node.memory_bytes},
+          {"free_bytes", node.free_bytes},
+          {"memory_allowed", node.memory_allowed},
+          {"distances", node.distances},
+          {"huge_pages", pools}};
+}
+
+Json to_json(const MachinePlan::Rank& rank) {
+  return {{"node", rank.node},
+          {"processors", rank.cpus},
+          {"share", rank.share},
+          {"weight_bytes", rank.weight_bytes},
+          {"kv_bytes", rank.kv_bytes},
+          {"scratch_bytes", rank.scratch_bytes},
+          {"pages", rank.pages},
+          {"available_bytes", rank.available_bytes},
+          {"read_bytes_per_token", rank.read_bytes},
+          {"bytes_per_second", rank.bytes_per_second},
+          {"seconds_per_token", rank.seconds_per_token}};
+}
+
+void print_json(const MachinePlan& plan) {
+  Json body = {{"model", plan.model},
+               {"architecture", plan.architecture},
+               {"format", plan.format},
+               {"isa", plan.instruction_set},
+               {"strategy", plan.strategy},
+               {"context_tokens", plan.context_tokens},
+               {"sequences", plan.sequence_count},
+               {"model_weight_bytes", plan.model_weight_bytes},
+               {"nodes", Json::array()},
+               {"faults", Json::array()},
+               {"ranks", Json::array()},
+               {"replicas", Json::array()},
+               {"fits", plan.fits},
+               {"misfit", plan.misfit},
+               {"exchanges_per_token", plan.exchanges_per_token},
+               {"seconds_per_exchange", plan.seconds_per_exchange},
+               {"tokens_per_second", plan.tokens_per_second},
+               {"one_rank_tokens_per_second", plan.one_rank_tokens_per_second},
+               {"verdict", plan.verdict}};
+  for (const MachinePlan::Node& node : plan.nodes) body["nodes"].push_back(to_json(node));
+  for (const MachinePlan::Rank& rank : plan.ranks) body["ranks"].push_back(to_json(rank));
+  for (const MachinePlan::Fault& fault : plan.faults) {
+    body["faults"].push_back({{"sentence", fault.sentence}, {"command", fault.command}});
+  }
+  for (const MachinePlan::Replica& replica : plan.replicas) {
+    body["replicas"].push_back({{"what", replica.what}, {"extra_bytes", replica.extra_bytes}});
+  }
+  std::cout << body.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace
+
+int run_plan(const std::vector<std::string>& arguments) {
+  CommandLine line("plan",
+                   "Shows how the model would lie on this machine, what is wrong with the machine, "
+                   "and the speed to expect. Loads nothing.",
+                   kPlan);
+  bool json = false;
+  bool measure = true;
+  line.app().add_flag("--json", json, "As JSON");
+  line.app().add_flag("!--no-measure", measure,
+                      "Leave out the speed, which takes seconds and an idle machine to measure");
+  line.app().footer("Exit codes: 0; 1 where the model does not fit; 2 for what was given.");
+  const auto values = line.parse(arguments);
+  if (!values) return values.error();
+  Options options = to_options(*values);
+  if (values->find("log-level")->second.source == OptionSource::kDefault) {
+    options.log_level = "warn";
+  }
+  start_log(options);
+  if (const auto given = check_model_given(options); !given) return report(given.error());
+  const auto plan = plan_machine(options.engine, measure);
+  if (!plan) return report(plan.error());
+  if (json) {
+    print_json(*plan);
+  } else {
+    print_machine(*plan);
+    print_faults(*plan);
+    print_ranks(*plan);
+    if (measure) print_speed(*plan);
+  }
+  return plan->fits ? 0 : 1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,188 @@
+// Invariant: how the work is split over ranks changes no bit of the logits (gather), or only by the
+// rounding of sums of a fixed order (reduce).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/random_model.h"
+
+namespace lockstep {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
+
+const std::vector<std::vector<double>> kSplits = {
+    {1}, {1, 1}, {3, 1}, {1, 1, 1}, {5, 2, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}};
+
+std::string text_of(const std::vector<double>& shares) {
+  return fmt::format("shares {}", fmt::join(shares, ":"));
+}
+
+std::vector<TokenId> some_tokens(size_t count, size_t start) {
+  std::vector<TokenId> tokens;
+  for (size_t index = 0; index < count; ++index) {
+    tokens.push_back(static_cast<TokenId>((start + index * 37) % 128));
+  }
+  return tokens;
+}
+
+void expect_same_bits(const Rows& a, const Rows& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t row = 0; row < a.size(); ++row) {
+    ASSERT_EQ(std::memcmp(a[row].data(), b[row].data(), a[row].size() * sizeof(float)), 0)
+        << "row " << row;
+  }
+}
+
+// What a model gives for one sequence alone, as a prompt and token by token, and for the same
+// sequence among others.
+struct Answers {
+  Rows prompt;
+  Rows generated;
+  Rows among_others;
+};
+
+Answers compute(LoadedModel& model) {
+  const auto tokens = some_tokens(70, 2);
+  const auto others = some_tokens(33, 4);
+  Answers answers;
+  answers.prompt = model.compute_alone(tokens, 128);
+  answers.generated = model.compute_alone(std::span(tokens).first(12), 1);
+  auto before = model.new_sequence(33);
+  auto mine = model.new_sequence(70);
+  auto after = model.new_sequence(5);
+  const std::vector<LoadedModel::Piece> pieces = {
+      {before, others}, {mine, tokens}, {after, std::span(others).first(5)}};
+  const Rows all = model.compute(pieces);
+  answers.among_others.assign(all.begin() + 33, all.begin() + 103);
+  return answers;
+}
+
+class Models {
+ public:
+  Models() {
+    for (const Format format : {Format::kF32, Format::kQ8_0, Format::kQ4_K}) add(format, format);
+    add(Format::kQ8_0, Format::kF16);  // products of one input that want different forms of it
+    add(Format::kF16, Format::kQ6_K);
+    for (const char* name : {"llama-gqa-f16", "llama-mqa-tied-f32", "llama-bias-f32",
+                             "llama-mha-f32", "qwen3-gqa-f32", "qwen2-mha-f16"}) {
+      paths_.push_back(kFolder + name + ".gguf");
+    }
+  }
+  const std::vector<std::string>& paths() const { return paths_; }
+  const std::string& random(size_t index) const { return paths_[index]; }
+
+ private:
+  void add(Format format, Format others) {
+    made_.push_back(std::make_unique<RandomModel>(format, others, /*seed=*/23));
+    paths_.push_back(made_.back()->path());
+  }
+  std::vector<std::unique_ptr<RandomModel>> made_;
+  std::vector<std::string> paths_;
+};
+
+TEST(Ranks, any_number_and_shares_give_the_same_bits) {
+  const Models models;
+  for (const std::string& path : models.paths()) {
+    SCOPED_TRACE(path);
+    Answers first;
+    for (const std::vector<double>& shares : kSplits) {
+      for (const size_t workers : {1U, 2U, 4U}) {
+        SCOPED_TRACE(text_of(shares) + ", " + std::to_string(workers) + " workers each");
+        LoadedModel model(path, {.workers = workers, .shares = shares});
+        const Answers answers = compute(model);
+        if (first.prompt.empty()) first = answers;
+        expect_same_bits(first.prompt, answers.prompt);
+        expect_same_bits(first.generated, answers.generated);
+        expect_same_bits(first.among_others, answers.among_others);
+        expect_same_bits(answers.prompt, answers.among_others);
+      }
+    }
+  }
+}
+
+double spread(const Rows& rows) {
+  double most = 0;
+  for (const auto& row : rows) {
+    const auto [least, greatest] = std::ranges::minmax(row);
+    most = std::max(most, static_cast<double>(greatest) - static_cast<double>(least));
+  }
+  return most;
+}
+
+double largest_difference(const Rows& a, const Rows& b) {
+  double most = 0;
+  for (size_t row = 0; row < a.size(); ++row) {
+    for (size_t column = 0; column < a[row].size(); ++column) {
+      most = std::max(most, std::abs(static_cast<double>(a[row][column]) -
+                                     static_cast<double>(b[row][column])));
+    }
+  }
+  return most;
+}
+
+// Float weights: a sum of n terms of any order is off by at most n * 2^-24 of the sum of their
+// magnitudes; over the few layers of these models that stays below 2^-24 * 512 columns * 8 products
+// of the logits' spread. Quantized: an activation next to a rounding boundary moves by one step of
+// 1/127 of its block's largest; 1 % of the spread holds that for two layers.
+double reduce_bound(const std::string& path, double logits_spread) {
+  const bool quantized = path.find("f32") == std::string::npos &&
+                         path.find("f16") == std::string::npos &&
+                         path.find("F32-F32") == std::string::npos;
+  return logits_spread * (quantized ? 1e-2 : std::ldexp(512.0 * 8, -24));
+}
+
+TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_one_rank) {
+  const Models models;
+  for (const std::string& path : models.paths()) {
+    SCOPED_TRACE(path);
+    LoadedModel whole(path, {});
+    const Answers expected = compute(whole);
+    for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {3, 1}}) {
+      SCOPED_TRACE(text_of(shares));
+      const LoadedModelOptions options{
+          .workers = 2, .shares = shares, .strategy = Strategy::kReduce};
+      std::unique_ptr<LoadedModel> model;
+      try {
+        model = std::make_unique<LoadedModel>(path, options);
+      } catch (const std::runtime_error& error) {
+        EXPECT_NE(std::string(error.what()).find("--strategy gather"), std::string::npos)
+            << error.what();
+        continue;
+      }
+      const Answers once = compute(*model);
+      LoadedModel again_model(path, options);
+      const Answers again = compute(again_model);
+      expect_same_bits(once.prompt, again.prompt);
+      expect_same_bits(once.generated, again.generated);
+      expect_same_bits(once.prompt, once.among_others);
+      EXPECT_LE(largest_difference(expected.prompt, once.prompt),
+                reduce_bound(path, spread(expected.prompt)));
+    }
+  }
+}
+
+TEST(Ranks, weights_are_held_once_but_for_norms_and_shared_heads) {
+  const RandomModel file(Format::kQ8_0, Format::kQ8_0, /*seed=*/5);
+  const LoadedModel whole(file.path(), {});
+  const LoadedModel four(file.path(), {.shares = {1, 1}});
+  size_t held = 0;
+  size_t mirrored = 0;
+  for (size_t rank = 0; rank < 2; ++rank) held += four.ranks()[rank].plan().weight_bytes;
+  for (const Weight& weight : four.model().graph.weights()) {
+    if (!weight.is_matrix) mirrored += weight.columns * sizeof(float);
+  }
+  EXPECT_EQ(held, whole.plan().weight_bytes + mirrored);
+}
+
+}  // namespace
+}  // namespace lockstep
