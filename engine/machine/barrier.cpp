@@ -6,8 +6,9 @@ namespace {
 // Up to here each worker looks at all the others' lines.
 constexpr size_t kDirectWorkersMax = 2;
 
-// Enough for every thread of a processor that four threads share to have its turn.
-constexpr uint32_t kYields = 16;
+// As many as let the threads of a processor that four share have their turns; with more, a
+// processor that another program keeps busy takes a scheduling slice for each.
+constexpr uint32_t kYields = 4;
 
 Patience patience(uint32_t spins) {
   return spins == 0 ? Patience{.spins = 0, .yields = kYields} : Patience{.spins = spins};
