@@ -368,11 +368,11 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::fill(const Candidat
 // A kernel that finds no free stretch of 2 MiB gives small pages without a word.
 void NodeMemory::Maker::find_page_kind(const Candidate& candidate, NodeMemory& memory) const {
   if (memory.page_kind_ != PageKind::kTransparent) return;
-  const auto huge = huge_bytes({memory.data_, memory.size_bytes_});
-  if (!huge || *huge == memory.size_bytes_) return;
+  const auto sizes = read_page_sizes({memory.data_, memory.size_bytes_});
+  if (!sizes || sizes->huge_bytes == sizes->resident_bytes) return;
   spdlog::info("{}: {} of {} MiB are in transparent huge pages, the rest in pages of 4 KiB",
-               request_.what, *huge >> 20U, candidate.bytes >> 20U);
-  if (*huge < memory.size_bytes_ / 2) memory.page_kind_ = PageKind::kSmall;
+               request_.what, sizes->huge_bytes >> 20U, candidate.bytes >> 20U);
+  if (sizes->huge_bytes < sizes->resident_bytes / 2) memory.page_kind_ = PageKind::kSmall;
 }
 
 std::string_view page_kind_name(PageKind kind) {

@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <expected>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,7 @@ struct Mapping {
   uintptr_t start = 0;
   uintptr_t end = 0;
   size_t page_bytes = kSmallPageBytes;
+  uint64_t resident_bytes = 0;     // pages of the pools are not counted
   uint64_t transparent_bytes = 0;  // in transparent huge pages
 
   bool is_hugetlb() const { return page_bytes > kSmallPageBytes; }
@@ -69,6 +72,7 @@ std::optional<std::vector<Mapping>> read_mappings(std::span<const std::byte> mem
     if (!inside) continue;
     Mapping& current = mappings.back();
     if (const auto page = bytes_of(line, "KernelPageSize:")) current.page_bytes = *page;
+    if (const auto resident = bytes_of(line, "Rss:")) current.resident_bytes = *resident;
     for (const auto key : {"AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"}) {
       current.transparent_bytes += bytes_of(line, key).value_or(0);
     }
@@ -132,12 +136,64 @@ size_t step_bytes(const std::vector<Mapping>& mappings, uintptr_t at) {
   return kSmallPageBytes;
 }
 
-}  // namespace
+// Whether `memory` is these mappings, from the first byte of the first to the last of the last.
+bool is_whole(const std::vector<Mapping>& mappings, std::span<const std::byte> memory) {
+  const auto start = reinterpret_cast<uintptr_t>(memory.data());
+  uintptr_t at = start;
+  for (const Mapping& mapping : mappings) {
+    if (mapping.start != at) return false;
+    at = mapping.end;
+  }
+  return at == start + memory.size();
+}
 
-Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
-                                    MemoryCalls* calls) {
-  PageQuery query(calls != nullptr ? *calls : MemoryCalls::system(), node);
-  const auto mappings = read_mappings(memory).value_or(std::vector<Mapping>());
+// "7f00 bind:1 anon=512 dirty=512 N0=12 N1=500 kernelpagesize_kB=4": adds the pages of one mapping.
+void add_pages_of_nodes(std::istringstream& words, Placement& placement) {
+  std::map<int, uint64_t> pages;
+  uint64_t page_bytes = kSmallPageBytes;
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    uint64_t number = 0;
+    if (equals == std::string::npos) continue;
+    if (!parse(std::string_view(word).substr(equals + 1), 10, number)) continue;
+    int node = 0;
+    if (word.starts_with("kernelpagesize_kB=")) {
+      page_bytes = number * 1024;
+    } else if (word[0] == 'N' && parse(std::string_view(word).substr(1), 10, node)) {
+      pages[node] += number;
+    }
+  }
+  for (const auto& [node, count] : pages) placement.bytes_on_node[node] += count * page_bytes;
+}
+
+// From /proc/self/numa_maps, which needs no permission but knows only whole mappings. None where
+// `memory` is no such, or there is no such file.
+std::optional<Placement> placement_of_mappings(const std::vector<Mapping>& mappings,
+                                               std::span<const std::byte> memory, int node) {
+  std::ifstream file("/proc/self/numa_maps");
+  if (!file || mappings.empty() || !is_whole(mappings, memory)) return std::nullopt;
+  Placement placement;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    uintptr_t start = 0;
+    if (!(words >> std::hex >> start)) continue;
+    if (std::ranges::find(mappings, start, &Mapping::start) == mappings.end()) continue;
+    add_pages_of_nodes(words, placement);
+  }
+  uint64_t present = 0;
+  for (const auto& [on, bytes] : placement.bytes_on_node) {
+    present += bytes;
+    if (node >= 0 && on != node) placement.wrong_bytes += bytes;
+  }
+  placement.absent_bytes = memory.size() - std::min<uint64_t>(present, memory.size());
+  return placement;
+}
+
+// Asks for page after page. An error number where that is refused.
+std::expected<Placement, int> placement_of_pages(MemoryCalls& calls,
+                                                 const std::vector<Mapping>& mappings,
+                                                 std::span<const std::byte> memory, int node) {
+  PageQuery query(calls, node);
   const auto start = reinterpret_cast<uintptr_t>(memory.data());
   const uintptr_t end = start + memory.size();
   int failed = 0;
@@ -154,26 +210,50 @@ Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
     }
   }
   if (failed == 0) failed = query.flush();
-  if (failed != 0) {
-    return machine_refused(
-        "cannot ask on which nodes {} MiB of memory lie: move_pages: {}; allow it in the "
-        "container's seccomp profile (Docker's own does not list it)",
-        memory.size() >> 20U, std::strerror(failed));
-  }
+  if (failed != 0) return std::unexpected(failed);
   return query.placement();
 }
 
-std::optional<uint64_t> huge_bytes(std::span<const std::byte> memory) {
+}  // namespace
+
+Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
+                                    MemoryCalls* calls) {
+  const auto mappings = read_mappings(memory).value_or(std::vector<Mapping>());
+  const auto of_pages =
+      placement_of_pages(calls != nullptr ? *calls : MemoryCalls::system(), mappings, memory, node);
+  if (of_pages && of_pages->absent_bytes == 0) return *of_pages;
+  // Refused, or some are missing: kernels 6.1 to 6.4 deny pages that kernel.numa_balancing has
+  // unmapped for a moment, to see who uses them.
+  const auto of_mappings = placement_of_mappings(mappings, memory, node);
+  if (of_mappings && (!of_pages || of_mappings->absent_bytes < of_pages->absent_bytes)) {
+    return *of_mappings;
+  }
+  if (of_pages) return *of_pages;
+  return machine_refused(
+      "cannot ask on which nodes {} MiB of memory lie: move_pages: {}; allow it in the container's "
+      "seccomp profile (Docker's own does not list it)",
+      memory.size() >> 20U, std::strerror(of_pages.error()));
+}
+
+std::optional<PageSizes> read_page_sizes(std::span<const std::byte> memory) {
   const auto mappings = read_mappings(memory);
   if (!mappings) return std::nullopt;
   const auto start = reinterpret_cast<uintptr_t>(memory.data());
-  uint64_t bytes = 0;
+  PageSizes sizes;
   for (const Mapping& mapping : *mappings) {
     const uint64_t inside = std::min<uintptr_t>(mapping.end, start + memory.size()) -
                             std::max<uintptr_t>(mapping.start, start);
-    bytes += mapping.is_hugetlb() ? inside : std::min(inside, mapping.transparent_bytes);
+    const bool pool = mapping.is_hugetlb();
+    sizes.resident_bytes += pool ? inside : std::min(inside, mapping.resident_bytes);
+    sizes.huge_bytes += pool ? inside : std::min(inside, mapping.transparent_bytes);
   }
-  return bytes;
+  return sizes;
+}
+
+std::optional<uint64_t> huge_bytes(std::span<const std::byte> memory) {
+  const auto sizes = read_page_sizes(memory);
+  if (!sizes) return std::nullopt;
+  return sizes->huge_bytes;
 }
 
 }  // namespace lockstep

@@ -19,14 +19,23 @@ struct Placement {
   uint64_t absent_bytes = 0;              // not in memory: never touched, or swapped out
 };
 
-// Asks for every page of `memory`, which should lie on `node` (-1: anywhere). Fails with
-// kMachineRefused where the kernel does not say. `calls`: the system's if null.
+// Asks for every page of `memory`, which should lie on `node` (-1: anywhere). Exact for any memory
+// where move_pages may be asked; where it may not (a container), for whole mappings such as an
+// arena's. Fails with kMachineRefused where the kernel does not say. `calls`: the system's if null.
 Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
                                     MemoryCalls* calls = nullptr);
 
-// How many bytes of `memory` are in pages of 2 MiB or more, of the pools or transparent. Exact for
-// whole mappings such as an arena's; of a part of one, at most this many. None where the kernel
-// does not say.
+struct PageSizes {
+  uint64_t resident_bytes = 0;  // in memory, in pages of any size
+  uint64_t huge_bytes = 0;      // in pages of 2 MiB or more, of the pools or transparent
+};
+
+// Exact for whole mappings such as an arena's; of a part of one, at most these. None where the
+// kernel does not say. While kernel.numa_balancing looks who uses memory that is not bound, some
+// kernels (6.1 to 6.4) leave pages out.
+std::optional<PageSizes> read_page_sizes(std::span<const std::byte> memory);
+
+// Its huge_bytes alone.
 std::optional<uint64_t> huge_bytes(std::span<const std::byte> memory);
 
 }  // namespace lockstep

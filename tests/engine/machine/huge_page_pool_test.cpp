@@ -54,7 +54,7 @@ TEST_F(NodeMemoryOfPool, a_pool_that_is_large_enough_is_used) {
       EXPECT_EQ(memory->page_kind(), PageKind::kHuge2MiB);
       EXPECT_EQ(memory->size_bytes(), 32 * kMiB);
       EXPECT_EQ(memory->descriptor() >= 0, shared);
-      EXPECT_EQ(huge_bytes(all_of(*memory)), 32 * kMiB);
+      EXPECT_EQ(read_page_sizes(all_of(*memory))->huge_bytes, 32 * kMiB);
       EXPECT_EQ(pool_.free_pages(), before - 16);
       EXPECT_TRUE(std::ranges::all_of(all_of(*memory),
                                       [](std::byte byte) { return byte == std::byte{0}; }));
@@ -70,6 +70,8 @@ TEST_F(NodeMemoryOfPool, a_pool_that_is_large_enough_is_used) {
 
 TEST_F(NodeMemoryOfPool, a_pool_of_half_the_size_is_left_alone) {
   const uint64_t before = pool_.free_pages();
+  // Twice the pool is taken in other pages.
+  if (before > 4 * kPages) GTEST_SKIP() << "this machine's pool of " << before << " is too large";
   const auto memory = take(node_, 2 * before * 2 * kMiB, false);
   ASSERT_TRUE(memory.has_value()) << memory.error().message;
   EXPECT_NE(memory->page_kind(), PageKind::kHuge2MiB);

@@ -2,10 +2,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
 
+#include "engine/base/log.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/page_placement.h"
 #include "engine/machine/workers.h"
@@ -24,11 +26,15 @@ class NodeMemoryFaults : public ::testing::Test {
   // Two nodes; node 0 has 256 free pages of 2 MiB in its pool, node 1 has 128. Transparent huge
   // pages for all memory that asks for them.
   NodeMemoryFaults() {
+    // Each fallback says a word, here a hundred of them.
+    spdlog::set_level(spdlog::level::err);
     tree_.write(two_socket_machine());
     tree_.write("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 6000000 kB");
     tree_.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never");
     set_shared_huge_pages("always within_size [advise] never deny force");
   }
+
+  ~NodeMemoryFaults() override { spdlog::set_level(level_); }
 
   void set_shared_huge_pages(const std::string& choice) {
     tree_.write("sys/kernel/mm/transparent_hugepage/shmem_enabled", choice);
@@ -48,6 +54,7 @@ class NodeMemoryFaults : public ::testing::Test {
         {.bytes = bytes, .what = "weights", .node = 1, .shared = shared, .calls = &calls});
   }
 
+  spdlog::level::level_enum level_ = spdlog::get_level();
   SysfsTree tree_{"node-memory"};
 };
 
@@ -271,6 +278,27 @@ TEST_F(NodeMemoryFaults, placement_that_may_not_be_asked_for_is_an_error_that_sa
   ASSERT_FALSE(placement.has_value());
   EXPECT_EQ(placement.error().kind, ErrorKind::kMachineRefused);
   EXPECT_THAT(placement.error().message, HasSubstr("move_pages"));
+}
+
+TEST_F(NodeMemoryFaults, placement_of_an_arena_is_known_without_asking_for_pages) {
+  if (access("/proc/self/numa_maps", R_OK) != 0) GTEST_SKIP() << "this kernel has no numa_maps";
+  RefusingCalls calls(tree_.root());
+  calls.refuse({"query_pages", EPERM, 0, true});
+  empty_pools();
+  for (const bool shared : {false, true}) {
+    const auto memory = take(calls, shared);
+    ASSERT_TRUE(memory.has_value()) << memory.error().message;
+    const std::span<const std::byte> bytes(memory->data(), memory->size_bytes());
+    const auto asked = examine_placement(bytes, 0);
+    const auto known = examine_placement(bytes, 0, &calls);
+    ASSERT_TRUE(known.has_value()) << known.error().message;
+    EXPECT_EQ(known->absent_bytes, 0U);
+    if (!asked) continue;
+    EXPECT_EQ(known->bytes_on_node, asked->bytes_on_node);
+    EXPECT_EQ(known->wrong_bytes, asked->wrong_bytes);
+    // Of a part it is not known.
+    EXPECT_FALSE(examine_placement(bytes.subspan(4096), 0, &calls).has_value());
+  }
 }
 
 }  // namespace
