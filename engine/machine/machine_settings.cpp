@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "engine/machine/folder_names.h"
 #include "engine/machine/number_list.h"
 
 namespace lockstep {
@@ -80,10 +81,9 @@ std::optional<uint64_t> read_commit_left(const path& root) {
 
 std::vector<std::string> read_governors(const path& root) {
   std::set<std::string> names;
-  std::error_code error;
   const path folder = root / "sys/devices/system/cpu/cpufreq";
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    std::string name = first_line(entry.path() / "scaling_governor");
+  for (const std::string& policy : folder_names(folder)) {
+    std::string name = first_line(folder / policy / "scaling_governor");
     if (!name.empty()) names.insert(std::move(name));
   }
   return {names.begin(), names.end()};

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/machine/folder_names.h"
 #include "engine/machine/number_list.h"
 
 namespace lockstep {
@@ -66,9 +67,7 @@ void read_memory(const path& meminfo, Node& node) {
 std::vector<HugePagePool> read_pools(const path& folder) {
   constexpr std::string_view kPrefix = "hugepages-";
   std::vector<HugePagePool> pools;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : folder_names(folder)) {
     if (!name.starts_with(kPrefix)) continue;
     HugePagePool pool;
     const char* const end = name.data() + name.size();
@@ -76,8 +75,8 @@ std::vector<HugePagePool> read_pools(const path& folder) {
       continue;
     }
     pool.page_bytes *= 1024;
-    pool.total_pages = read_number<uint64_t>(entry.path() / "nr_hugepages").value_or(0);
-    pool.free_pages = read_number<uint64_t>(entry.path() / "free_hugepages").value_or(0);
+    pool.total_pages = read_number<uint64_t>(folder / name / "nr_hugepages").value_or(0);
+    pool.free_pages = read_number<uint64_t>(folder / name / "free_hugepages").value_or(0);
     pools.push_back(pool);
   }
   std::ranges::sort(pools, {}, &HugePagePool::page_bytes);
@@ -90,9 +89,7 @@ std::vector<int> read_node_ids(const path& folder) {
     return *online;
   }
   std::vector<int> ids;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : folder_names(folder)) {
     if (!name.starts_with("node")) continue;
     const auto id = parse_number_list(std::string_view(name).substr(4));
     if (id && id->size() == 1) ids.push_back(id->front());
