@@ -31,7 +31,8 @@ struct EngineOptions {
   std::vector<double> shares;     // of the work, one per rank; none: as many as it has workers
   bool measure_shares = false;    // instead: by the memory bandwidth that each rank reaches
   std::string strategy = "auto";  // how products are split: "auto", "gather" or "reduce"
-  uint32_t worker_count = 0;      // of each rank; 0: one per physical core of its own
+  std::string exchange_format = "f32";     // of partial sums under "reduce": "f32" or "bf16"
+  uint32_t worker_count = 0;               // of each rank; 0: one per physical core of its own
   std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up
   bool direct_io = true;                   // read the file past the page cache where possible
   uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic

@@ -127,6 +127,10 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   if (!kv_format) return std::unexpected(kv_format.error());
   const auto strategy = parse_strategy(options.strategy);
   if (!strategy) return std::unexpected(strategy.error());
+  if (options.exchange_format != "f32" && options.exchange_format != "bf16") {
+    return invalid_input("exchange format \"{}\" is not known; known are f32 and bf16",
+                         options.exchange_format);
+  }
   if (options.sequence_count == 0 || options.sequence_count > options.batch_tokens) {
     return invalid_input("sequences is {}; it must be from 1 to the {} tokens of a batch",
                          options.sequence_count, options.batch_tokens);
@@ -134,7 +138,8 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   ModelLayout layout;
   layout.plan_options = {.batch_tokens = options.batch_tokens,
                          .logit_rows = std::max<size_t>(kLeastLogitRows, options.sequence_count),
-                         .kv_format = *kv_format};
+                         .kv_format = *kv_format,
+                         .bf16_sums = options.exchange_format == "bf16"};
   auto places = find_places(options, topology);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);

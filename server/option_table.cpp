@@ -80,6 +80,9 @@ const std::vector<OptionRow>& rows() {
        "How products are split over ranks: gather (by output rows; the same bits for any "
        "ranks), reduce (partial sums, half the exchanges), auto: gather",
        [](const Json& v, Options& o) { o.engine.strategy = v.get<std::string>(); }},
+      {"exchange-format", kAll, kChoice, "f32", 0, 0, {"f32", "bf16"},
+       "Number format in which the partial sums of strategy reduce travel; bf16 halves the bytes",
+       [](const Json& v, Options& o) { o.engine.exchange_format = v.get<std::string>(); }},
       {"workers", kAll, kIntegerOrAuto, "auto", 1, 1024, {},
        "Threads of each rank that compute; auto: one per physical core of its own",
        [](const Json& v, Options& o) { o.engine.worker_count = count_or_automatic(v); }},

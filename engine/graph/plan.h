@@ -182,6 +182,9 @@ struct AllReduceStep {
   float* output = nullptr;
   size_t output_stride = 0;
   size_t columns = 0;
+  // In the exchange arena, where sums travel as bf16; none: they travel as f32.
+  uint16_t* bf16_partial = nullptr;
+  uint16_t* bf16_sum = nullptr;
 };
 
 using StepWork =

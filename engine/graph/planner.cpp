@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/graph/activation_buffers.h"
+#include "engine/graph/value_uses.h"
 #include "engine/graph/weight_placement.h"
 
 namespace lockstep {
@@ -28,10 +29,7 @@ class Planner {
         options_(options),
         own_(arenas.empty() ? ArenaAddresses{} : arenas[rank]),
         root_(arenas.empty() ? ArenaAddresses{} : arenas[0]),
-        consumers_(graph.value_count()),
-        uses_(graph.value_count()),
-        needs_f32_(graph.value_count()),
-        needs_q8_(graph.value_count()),
+        uses_(find_uses(graph)),
         rows_(graph.value_count(), Rows::kTokens),
         heads_(graph.value_count()),
         buffer_(graph.value_count(), kNone),
@@ -53,7 +51,6 @@ class Planner {
   }
   static size_t floats(const Stretch& stretch) { return stretch.stride_bytes / sizeof(float); }
 
-  void count_uses();
   PackedMatrix matrix(WeightId weight) const;
   const float* vector(WeightId weight) const;
 
@@ -79,14 +76,17 @@ class Planner {
                 std::vector<AllReduceStep>& reductions);
   void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part, Meet& meet,
                        std::vector<AllReduceStep>& reductions);
+  void place_bf16_sums(ValueId value, AllReduceStep& sum);
   void place_logits(const GraphNode& node, MatmulPart& part);
-  void emit_attention(const GraphNode& node);
   PrepareHeadsStep prepare_heads(const GraphNode& node);
   void make_gathered_forms(ValueId value, Range own);
   void emit_attend(const GraphNode& node);
   void emit_silu_multiply(const GraphNode& node);
   void emit_rotary_table();
-  std::optional<size_t> only_consumer(ValueId value) const;
+  std::optional<size_t> only_consumer(ValueId value) const {
+    if (uses_[value].count != 1 || uses_[value].consumers.empty()) return std::nullopt;
+    return uses_[value].consumers.front();
+  }
 
   const Graph& graph_;
   const Split& split_;
@@ -95,33 +95,17 @@ class Planner {
   const ArenaAddresses own_;
   const ArenaAddresses root_;  // rank 0's, for the logits
   ActivationBuffers activations_;
-  std::vector<std::vector<size_t>> consumers_;  // by value: the nodes that read it, ascending
-  std::vector<size_t> uses_;                    // by value: how many there are, the engine included
-  std::vector<bool> needs_f32_;                 // by value: a product with float weights reads it
-  std::vector<bool> needs_q8_;                  // by value: a product with quantized weights does
-  std::vector<Rows> rows_;                      // by value
-  std::vector<HeadTreatment> heads_;            // by value
-  std::vector<size_t> buffer_;                  // by value: index into buffers_
+  std::vector<ValueUses> uses_;       // by value
+  std::vector<Rows> rows_;            // by value
+  std::vector<HeadTreatment> heads_;  // by value
+  std::vector<size_t> buffer_;        // by value: index into buffers_
   std::vector<Buffer> buffers_;
-  std::vector<bool> emitted_;  // by node
+  std::vector<Stretch> bf16_areas_;  // of the sums of the product at hand
+  std::vector<bool> emitted_;        // by node
   const float* rotary_table_ = nullptr;
   size_t rotary_stride_ = 0;
   Plan plan_;
 };
-
-void Planner::count_uses() {
-  for (size_t index = 0; index < graph_.nodes().size(); ++index) {
-    const GraphNode& node = graph_.nodes()[index];
-    for (const ValueId input : node.inputs) {
-      consumers_[input].push_back(index);
-      ++uses_[input];
-      if (node.operation != Operation::kMatmul) continue;
-      const ActivationForm form = activation_form(graph_.weights()[node.weight].format);
-      (form == ActivationForm::kQ8 ? needs_q8_ : needs_f32_)[input] = true;
-    }
-  }
-  ++uses_[graph_.logits()];  // the engine's
-}
 
 PackedMatrix Planner::matrix(WeightId weight) const {
   const WeightSlice& slice = plan_.weights[weight];
@@ -144,7 +128,7 @@ Buffer& Planner::make_buffer(ValueId value, Arena arena, Range held) {
   Buffer buffer;
   buffer.f32 = activations_.allocate_f32(arena, held.size(), row_count(value));
   buffer.held = held;
-  buffer.references = uses_[value];
+  buffer.references = uses_[value].count;
   buffer_[value] = buffers_.size();
   buffers_.push_back(buffer);
   return buffers_.back();
@@ -160,7 +144,7 @@ void Planner::add_q8(ValueId value, Arena arena, size_t columns) {
 void Planner::share_buffer(ValueId value, ValueId with) {
   buffer_[value] = buffer_[with];
   rows_[value] = rows_[with];
-  buffer_of(value).references += uses_[value];
+  buffer_of(value).references += uses_[value].count;
   consume(with);
 }
 
@@ -227,7 +211,7 @@ void Planner::emit_norm(const GraphNode& node) {
   const size_t columns = graph_.columns(node.output);
   rows_[node.output] = rows_[input];
   make_buffer(node.output, Arena::kScratch, {0, columns});
-  if (needs_q8_[node.output]) add_q8(node.output, Arena::kScratch, columns);
+  if (uses_[node.output].needs_q8) add_q8(node.output, Arena::kScratch, columns);
   const Buffer& from = buffer_of(input);
   emit_step(NormStep{.rows = rows_[input],
                      .input = at<float>(from.f32),
@@ -238,9 +222,14 @@ void Planner::emit_norm(const GraphNode& node) {
   consume(input);
 }
 
-std::optional<size_t> Planner::only_consumer(ValueId value) const {
-  if (uses_[value] != 1 || consumers_[value].empty()) return std::nullopt;
-  return consumers_[value].front();
+// Taken for the sum alone: the meeting of all ranks after it frees them.
+void Planner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
+  for (uint16_t** area : {&sum.bf16_partial, &sum.bf16_sum}) {
+    const Stretch stretch =
+        activations_.allocate_f32(Arena::kExchange, (sum.columns + 1) / 2, row_count(value));
+    *area = at<uint16_t>(stretch);
+    bf16_areas_.push_back(stretch);
+  }
 }
 
 // The product and the addition that is its only use: into the other operand's rows.
@@ -266,6 +255,7 @@ void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, Matmu
                           .output = at<float>(sums),
                           .output_stride = floats(sums),
                           .columns = columns});
+    if (options_.bf16_sums) place_bf16_sums(node.output, reductions.back());
     return;
   }
   part.output = at<float>(sums, own_columns(node.output).begin);
@@ -318,7 +308,7 @@ void Planner::emit_matmuls(size_t node_index) {
   Meet meet = Meet::kRank;
   std::vector<AllReduceStep> reductions;
   std::vector<ValueId> partials;
-  for (const size_t index : consumers_[input]) {
+  for (const size_t index : uses_[input].consumers) {
     const GraphNode& node = graph_.nodes()[index];
     if (node.operation != Operation::kMatmul) continue;
     add_part(node, step, meet, reductions);
@@ -328,6 +318,8 @@ void Planner::emit_matmuls(size_t node_index) {
   }
   emit_step(std::move(step), meet);
   for (const ValueId partial : partials) consume(partial);
+  for (const Stretch& area : bf16_areas_) activations_.release(area);
+  bf16_areas_.clear();
   for (const AllReduceStep& reduction : reductions) emit_step(reduction, Meet::kAllRanks);
 }
 
@@ -362,10 +354,10 @@ void Planner::make_gathered_forms(ValueId value, Range own) {
   const bool gathered = split_.values[value].gathered;
   const Range all = {0, graph_.columns(value)};
   if (buffer_[value] == kNone) {
-    const bool exchanged = gathered && needs_f32_[value];
+    const bool exchanged = gathered && uses_[value].needs_f32;
     make_buffer(value, exchanged ? Arena::kExchange : Arena::kScratch, exchanged ? all : own);
   }
-  if (!needs_q8_[value]) return;
+  if (!uses_[value].needs_q8) return;
   add_q8(value, gathered ? Arena::kExchange : Arena::kScratch, gathered ? all.size() : own.size());
 }
 
@@ -379,7 +371,7 @@ void Planner::emit_attend(const GraphNode& node) {
   const Stretch output = buffer_of(node.output).f32;
   const bool gathered = split_.values[node.output].gathered;
   const bool gather_f32 = output.arena == Arena::kExchange;
-  const bool quantized = needs_q8_[node.output];
+  const bool quantized = uses_[node.output].needs_q8;
   const Meet meet = gathered ? Meet::kAllRanks : Meet::kRank;
   float* own_output = at<float>(output, gather_f32 ? own.begin : 0);
   emit_step(AttendStep{.layer = node.layer,
@@ -404,17 +396,11 @@ void Planner::emit_attend(const GraphNode& node) {
             meet);
 }
 
-void Planner::emit_attention(const GraphNode& node) {
-  emit_step(prepare_heads(node));
-  emit_attend(node);
-  for (const ValueId input : node.inputs) consume(input);
-}
-
 void Planner::emit_silu_multiply(const GraphNode& node) {
   const auto [gate, up] = std::array{node.inputs[0], node.inputs[1]};
   const Range own = own_columns(node.output);
   const bool gathered = split_.values[node.output].gathered;
-  const bool in_place = !(gathered && needs_f32_[node.output]);
+  const bool in_place = !(gathered && uses_[node.output].needs_f32);
   const Stretch gates = buffer_of(gate).f32;
   const Stretch ups = buffer_of(up).f32;
   if (in_place) share_buffer(node.output, gate);
@@ -429,7 +415,7 @@ void Planner::emit_silu_multiply(const GraphNode& node) {
                          .output_stride = floats(output),
                          .gather_f32 = !in_place,
                          .q8 = q8_output(node.output, own),
-                         .gather_q8 = gathered && needs_q8_[node.output]},
+                         .gather_q8 = gathered && uses_[node.output].needs_q8},
             gathered ? Meet::kAllRanks : Meet::kRank);
   if (!in_place) consume(gate);
   consume(up);
@@ -445,7 +431,10 @@ void Planner::emit(size_t node_index) {
     case Operation::kMatmul:
       return emit_matmuls(node_index);
     case Operation::kAttention:
-      return emit_attention(node);
+      emit_step(prepare_heads(node));
+      emit_attend(node);
+      for (const ValueId input : node.inputs) consume(input);
+      return;
     case Operation::kSiluMultiply:
       return emit_silu_multiply(node);
     case Operation::kHeadNorm:
@@ -467,10 +456,8 @@ void Planner::emit(size_t node_index) {
 }
 
 Plan Planner::make() {
-  CHECK(graph_.logits() != kNone, "the graph has no logits");
   plan_.batch_tokens = options_.batch_tokens;
   plan_.logit_rows = options_.logit_rows;
-  count_uses();
   plan_.weights = place_weights(graph_, split_, rank_, own_.weights);
   plan_.weight_bytes = weight_arena_bytes(plan_.weights);
   plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages, own_.kv);
@@ -488,6 +475,7 @@ Plan Planner::make() {
 
 Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
                std::span<const ArenaAddresses> arenas) {
+  CHECK(graph.logits() != kNone, "the graph has no logits");
   CHECK(rank < split.rank_count, "rank {} of {}", rank, split.rank_count);
   return Planner(graph, split, rank, options, arenas).make();
 }

@@ -16,6 +16,7 @@ struct PlanOptions {
   size_t logit_rows = 64;     // rows whose logits one pass may give
   KvFormat kv_format = KvFormat::kF16;
   size_t kv_pages = 0;
+  bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
 };
 
 // Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.

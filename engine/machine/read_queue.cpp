@@ -59,7 +59,8 @@ ReadQueue::~ReadQueue() {
 
 void ReadQueue::make_ring() {
   auto ring = std::make_unique<io_uring>();
-  if (calls_.make_ring(static_cast<unsigned>(reads_.size()), *ring) < 0) return;
+  ring_error_ = -std::min(0, calls_.make_ring(static_cast<unsigned>(reads_.size()), *ring));
+  if (ring_error_ != 0) return;
   ring_.reset(ring.release());
   // Registered, the pages of a buffer are pinned once instead of at every read, and a file's count
   // of users is not touched. Either may be refused (the limit on locked memory); reads go without.

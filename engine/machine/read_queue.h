@@ -48,6 +48,7 @@ class ReadQueue {
   size_t buffer_count() const { return reads_.size(); }
   size_t size_bytes() const { return memory_.size_bytes(); }
   bool has_ring() const { return ring_ != nullptr; }
+  int ring_error() const { return ring_error_; }  // why there is none; 0: there is, or none asked
   bool has_registered_buffers() const { return has_registered_buffers_; }
 
   // Begins to fill a free buffer with a stretch of a file; submit() hands it to the kernel. The
@@ -107,6 +108,7 @@ class ReadQueue {
   std::vector<size_t> pending_;  // prepared, not yet with the kernel; in this order
   std::vector<size_t> ended_;
   size_t in_flight_ = 0;
+  int ring_error_ = 0;
   bool has_registered_files_ = false;
   bool has_registered_buffers_ = false;
   bool has_given_up_ = false;                  // the ring: nothing more is submitted

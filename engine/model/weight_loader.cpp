@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
@@ -139,6 +140,7 @@ class Load {
                          .dropped_bytes = state_.dropped_bytes()};
     for (const auto& loader : loaders_) {
       report.io_uring &= loader->queue().has_ring();
+      if (report.ring_error == 0) report.ring_error = loader->queue().ring_error();
       report.registered &= loader->queue().has_registered_buffers();
       report.buffer_bytes += loader->queue().size_bytes();
     }
@@ -162,6 +164,13 @@ void log_report(const GgufFile& file, const LoadReport& report) {
                report.seconds, static_cast<double>(report.bytes) / 1e6 / report.seconds,
                report.io_uring ? "io_uring" : "pread",
                report.direct ? "past the page cache" : "through the page cache");
+  if (report.ring_error != 0) {
+    spdlog::info(
+        "io_uring was refused: {}. The load is faster with it: allow io_uring_setup, _enter and "
+        "_register in the container's or service's filter of system calls, and see that "
+        "kernel.io_uring_disabled is 0",
+        std::strerror(report.ring_error));
+  }
   if (!report.direct) {
     spdlog::info(
         "{}: its file system has no direct reads (O_DIRECT): {} MiB of it were read into the page "

@@ -34,6 +34,7 @@ struct LoadReport {
   uint64_t bytes = 0;          // of the files, each counted once
   double seconds = 0;          // of reading and packing
   bool io_uring = false;       // all ranks had a ring
+  int ring_error = 0;          // why one had none, where one was wanted
   bool direct = false;         // no file was read through the page cache
   bool registered = false;     // the buffers, with every ring
   size_t buffer_bytes = 0;     // of all ranks together

@@ -274,15 +274,17 @@ void run(const AllReduceStep& step, const Pass& pass) {
   const size_t rows = row_count(step.rows, pass);
   if (rows == 0) return;
   const ExchangeTime time(pass);
-  pass.counters.exchange_bytes.add(
-      all_reduce({.partial = step.partial,
-                  .partial_stride = step.partial_stride,
-                  .output = step.output,
-                  .output_stride = step.output_stride,
-                  .row_count = rows,
-                  .column_count = step.columns,
-                  .contributors = step.contributors},
-                 pass.plan.peers, pass.barrier, pass.worker, pass.worker_count));
+  pass.counters.exchange_bytes.add(all_reduce({.partial = step.partial,
+                                               .partial_stride = step.partial_stride,
+                                               .output = step.output,
+                                               .output_stride = step.output_stride,
+                                               .row_count = rows,
+                                               .column_count = step.columns,
+                                               .contributors = step.contributors,
+                                               .bf16_partial = step.bf16_partial,
+                                               .bf16_sum = step.bf16_sum},
+                                              pass.plan.peers, pass.barrier, pass.worker,
+                                              pass.worker_count));
 }
 
 }  // namespace

@@ -96,7 +96,9 @@ TEST_F(WeightLoaderFaults, without_io_uring_it_loads_by_pread) {
   for (const int error : {EPERM, ENOSYS, ENOMEM, EMFILE}) {
     FaultyCalls calls;
     calls.ring_error = error;
-    EXPECT_FALSE(expect_loads(options_with(calls)).io_uring);
+    const LoadReport report = expect_loads(options_with(calls));
+    EXPECT_FALSE(report.io_uring);
+    EXPECT_EQ(report.ring_error, error);
   }
 }
 

@@ -23,7 +23,8 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const PlanOptions plan_options{.batch_tokens = options.batch_tokens,
                                  .logit_rows = options.batch_tokens,
                                  .kv_format = options.kv_format,
-                                 .kv_pages = options.kv_pages};
+                                 .kv_pages = options.kv_pages,
+                                 .bf16_sums = options.bf16_sums};
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;
   for (const double share : options.shares) {

@@ -16,6 +16,7 @@ struct LoadedModelOptions {
   size_t workers = 1;                    // of each rank
   std::vector<double> shares = {1};      // one per rank
   Strategy strategy = Strategy::kGather;
+  bool bf16_sums = false;
   KvFormat kv_format = KvFormat::kF32;
   size_t batch_tokens = 128;
   size_t kv_pages = 32;

@@ -171,6 +171,25 @@ TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_one_rank) {
   }
 }
 
+// bf16 keeps 8 bits: each of the two roundings of a sum is off by at most 2^-9 of it. There are two
+// sums per layer; what a layer adds to the residual is at most about its size, so that the logits
+// move by a few times 2 layers * 2 sums * 2 * 2^-9 of their spread.
+TEST(Ranks, sums_in_bf16_are_the_same_in_every_run_and_near_to_one_rank) {
+  const RandomModel file(Format::kF32, Format::kF32, /*seed=*/23);
+  LoadedModel whole(file.path(), {});
+  const Answers expected = compute(whole);
+  const LoadedModelOptions options{
+      .workers = 2, .shares = {1, 1, 1}, .strategy = Strategy::kReduce, .bf16_sums = true};
+  LoadedModel model(file.path(), options);
+  const Answers once = compute(model);
+  LoadedModel again(file.path(), options);
+  expect_same_bits(once.prompt, compute(again).prompt);
+  expect_same_bits(once.prompt, once.among_others);
+  const double difference = largest_difference(expected.prompt, once.prompt);
+  EXPECT_LE(difference, spread(expected.prompt) * 4 * 2 * 2 * 2 * std::ldexp(1.0, -9));
+  EXPECT_GT(difference, spread(expected.prompt) * 1e-5) << "nothing was rounded to bf16";
+}
+
 TEST(Ranks, weights_are_held_once_but_for_norms_and_shared_heads) {
   const RandomModel file(Format::kQ8_0, Format::kQ8_0, /*seed=*/5);
   const LoadedModel whole(file.path(), {});
