@@ -78,19 +78,21 @@ Result<void> measure_paths(const Topology& topology, const std::vector<MeasuredN
 // Seconds per round: the median of several times so many rounds.
 Result<double> measure_barrier(std::span<const int> cpus, int node) {
   constexpr size_t kTimes = 9;
-  constexpr size_t kRounds = 2000;
   auto workers = Workers::start(cpus, false, node);
   if (!workers) return std::unexpected(workers.error());
-  std::vector<double> times;
-  for (size_t time = 0; time < kTimes; ++time) {
+  const auto seconds_of = [&](size_t rounds) {
     const auto start = std::chrono::steady_clock::now();
     (*workers)->run([&](size_t worker) {
-      for (size_t round = 0; round < kRounds; ++round) {
+      for (size_t round = 0; round < rounds; ++round) {
         (*workers)->barrier().arrive_and_wait(worker);
       }
     });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    times.push_back(seconds.count() / kRounds);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const size_t rounds = repeats_for(seconds_of(kFewRepeats));
+  std::vector<double> times;
+  for (size_t time = 0; time < kTimes; ++time) {
+    times.push_back(seconds_of(rounds) / static_cast<double>(rounds));
   }
   std::ranges::nth_element(times, times.begin() + kTimes / 2);
   return times[kTimes / 2];

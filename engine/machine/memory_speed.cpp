@@ -29,16 +29,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Bytes per second of passes over `bytes`: the median of as many as fit into the time, after one
-// that warms up.
-double median_rate(size_t bytes, double seconds, const std::function<void()>& pass) {
+// Of what `pass` does `count` times, per second: the median of as many passes as fit into the time,
+// after one that warms up.
+double median_rate(size_t count, double seconds, const std::function<void()>& pass) {
   pass();
   std::vector<double> rates;
   const Clock::time_point start = Clock::now();
   do {
     const Clock::time_point begin = Clock::now();
     pass();
-    rates.push_back(static_cast<double>(bytes) / seconds_since(begin));
+    rates.push_back(static_cast<double>(count) / seconds_since(begin));
   } while (seconds_since(start) < seconds);
   const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
   std::nth_element(rates.begin(), middle, rates.end());
@@ -86,15 +86,12 @@ class Arena {
       for (size_t line = count - 1; line > 0; --line) {
         std::swap(lines[line].next, lines[draw(random, line)].next);
       }
-      const Clock::time_point start = Clock::now();
+      constexpr size_t kSteps = 10000;
       uint64_t line = 0;
-      size_t steps = 0;
-      do {
-        constexpr size_t kSteps = 10000;
+      const auto walk = [&] {
         for (size_t step = 0; step < kSteps; ++step) line = lines[line].next;
-        steps += kSteps;
-      } while (seconds_since(start) < seconds_);
-      result = seconds_since(start) / static_cast<double>(steps);
+      };
+      result = 1 / median_rate(kSteps, seconds_, walk);
       sink_.fetch_xor(static_cast<int64_t>(line), std::memory_order_relaxed);
     });
     return result;

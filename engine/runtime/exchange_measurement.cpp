@@ -16,10 +16,8 @@ namespace {
 constexpr size_t kRounds = 9;
 constexpr size_t kLine = 64;
 
-// What a round moves in all, about; and between how few and how many exchanges that is.
-constexpr size_t kRoundBytes = 4U << 20U;
-constexpr size_t kFewest = 4;
-constexpr size_t kMost = 500;
+constexpr double kRoundSeconds = 0.005;
+constexpr double kMostRepeats = 2000;
 
 struct Range {
   size_t begin = 0;
@@ -41,7 +39,7 @@ struct Exchanger {
   ExchangeKind kind;
   size_t bytes;
   size_t buffer_bytes;
-  size_t exchange_count;
+  const size_t& exchange_count;  // outlives this; the same for all ranks
 
   std::byte* at(size_t offset) const {
     return reinterpret_cast<std::byte*>(rank.arenas().exchange) + offset;
@@ -118,6 +116,11 @@ double run(Ranks& ranks, const std::vector<std::function<void(size_t)>>& jobs) {
 
 }  // namespace
 
+size_t repeats_for(double seconds) {
+  const double repeats = kRoundSeconds * kFewRepeats / std::max(seconds, 1e-9);
+  return static_cast<size_t>(std::clamp(repeats, double{kFewRepeats}, kMostRepeats));
+}
+
 Result<ExchangeMeasurement> ExchangeMeasurement::make(std::span<const RankPlace> places,
                                                       size_t most_bytes) {
   const size_t buffer_bytes = round_up<size_t>(std::max<size_t>(most_bytes, 1), 4096);
@@ -129,10 +132,9 @@ Result<ExchangeMeasurement> ExchangeMeasurement::make(std::span<const RankPlace>
 double ExchangeMeasurement::measure(ExchangeKind kind, size_t bytes) {
   Ranks& ranks = *ranks_;
   bytes = std::min(most_bytes_, round_up(std::max<size_t>(bytes, 1), kLine));
-  const size_t exchange_count =
-      kind == ExchangeKind::kBarrier ? kMost : std::clamp(kRoundBytes / bytes, kFewest, kMost);
   std::vector<size_t> all;
   for (size_t rank = 0; rank < ranks.count(); ++rank) all.push_back(rank);
+  size_t exchange_count = kFewRepeats;
   std::vector<std::function<void(size_t)>> jobs;
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     Peers peers{rank, {}};
@@ -143,7 +145,8 @@ double ExchangeMeasurement::measure(ExchangeKind kind, size_t bytes) {
     const Exchanger exchanger{ranks[rank], peers, all, kind, bytes, most_bytes_, exchange_count};
     jobs.emplace_back([exchanger](size_t worker) { exchanger.work(worker); });
   }
-  run(ranks, jobs);
+  run(ranks, jobs);  // warms up
+  exchange_count = repeats_for(run(ranks, jobs));
   std::vector<double> rounds;
   for (size_t round = 0; round < kRounds; ++round) rounds.push_back(run(ranks, jobs));
   std::ranges::nth_element(rounds, rounds.begin() + kRounds / 2);

@@ -12,6 +12,12 @@
 
 namespace lockstep {
 
+// How often to do, in one measurement, what took `seconds` for kFewRepeats times: so often that the
+// measurement is long against the clock and what begins and ends it, and short for a person, also
+// where the system shares the processors.
+inline constexpr size_t kFewRepeats = 4;
+size_t repeats_for(double seconds);
+
 enum class ExchangeKind : uint8_t { kBarrier, kAllGather, kAllReduce };
 
 // Ranks that exchange, without a model.

@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-// Of each case. LOCKSTEP_TEST_ROUNDS=500000 makes about ten million of all cases together.
+// Of each case. With LOCKSTEP_TEST_ROUNDS=500000 two workers meet ten million times
+// in the case of many rounds.
 uint32_t rounds_per_case() {
   const char* wanted = std::getenv("LOCKSTEP_TEST_ROUNDS");
   return wanted != nullptr ? static_cast<uint32_t>(std::atoi(wanted)) : 10000;
@@ -105,6 +106,10 @@ TEST(Barrier, nobody_leaves_before_all_have_arrived) {
 TEST(Barrier, nobody_leaves_before_all_have_arrived_where_workers_outnumber_processors) {
   for (const size_t workers : {1U, 2U, 3U, 4U, 7U, 16U})
     expect_order({1, workers, 0}, rounds_per_case());
+}
+
+TEST(Barrier, two_workers_that_spin_keep_their_order_over_many_rounds) {
+  expect_order({1, 2, 20000}, 10 * rounds_per_case());
 }
 
 TEST(Barrier, workers_that_sleep_at_once_are_woken) {
