@@ -1,6 +1,6 @@
 #include "engine/runtime/ranks.h"
 
-#include <optional>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -42,15 +42,21 @@ Result<void> Ranks::start(std::span<const RankPlace> places) {
   return {};
 }
 
-// Every rank at the same time: clearing a node's memory is the work of that node.
+// Every node at the same time: clearing its memory is the work of its own processors. The ranks of
+// one node follow one another, so that each sees what the ones before have left.
 Result<void> Ranks::allocate(std::span<const Plan> sizes) {
   std::vector<Result<void>> results(ranks_.size());
+  std::map<int, std::vector<size_t>> on_node;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    on_node[ranks_[rank]->place().node].push_back(rank);
+  }
   {
     std::vector<std::jthread> threads;
-    for (size_t rank = 1; rank < ranks_.size(); ++rank) {
-      threads.emplace_back([&, rank] { results[rank] = ranks_[rank]->allocate(sizes[rank]); });
+    for (const auto& [node, ranks] : on_node) {
+      threads.emplace_back([&] {
+        for (const size_t rank : ranks) results[rank] = ranks_[rank]->allocate(sizes[rank]);
+      });
     }
-    results[0] = ranks_[0]->allocate(sizes[0]);
   }
   for (Result<void>& result : results) {
     if (!result) return std::move(result);
