@@ -222,8 +222,8 @@ Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
   const auto of_pages =
       placement_of_pages(calls != nullptr ? *calls : MemoryCalls::system(), mappings, memory, node);
   if (of_pages && of_pages->absent_bytes == 0) return *of_pages;
-  // Refused, or some are missing: kernels 6.1 to 6.4 deny pages that kernel.numa_balancing has
-  // unmapped for a moment, to see who uses them.
+  // Refused, or some are missing: a kernel 6.1 was seen to leave out pages of unbound memory for a
+  // moment, probably those that kernel.numa_balancing had unmapped to see who uses them.
   const auto of_mappings = placement_of_mappings(mappings, memory, node);
   if (of_mappings && (!of_pages || of_mappings->absent_bytes < of_pages->absent_bytes)) {
     return *of_mappings;

@@ -31,8 +31,8 @@ struct PageSizes {
 };
 
 // Exact for whole mappings such as an arena's; of a part of one, at most these. None where the
-// kernel does not say. While kernel.numa_balancing looks who uses memory that is not bound, some
-// kernels (6.1 to 6.4) leave pages out.
+// kernel does not say. Of memory that is not bound a kernel 6.1 was seen to leave pages out for a
+// moment, probably while kernel.numa_balancing looked who uses them.
 std::optional<PageSizes> read_page_sizes(std::span<const std::byte> memory);
 
 // Its huge_bytes alone.
