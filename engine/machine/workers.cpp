@@ -19,6 +19,9 @@ namespace {
 // a processor away for a moment, so that a pass has no sleeps.
 constexpr uint32_t kBarrierSpins = 20000;
 
+// Threads that are not pinned may share a processor until the system moves one of them.
+constexpr uint32_t kUnpinnedSpins = 2000;
+
 // Between jobs nobody knows when the next one comes: a moment, as long as waking a thread costs.
 constexpr uint32_t kStartSpins = 1000;
 
@@ -27,7 +30,8 @@ uint32_t spins_for(std::span<const int> cpus) {
   const std::set<int> distinct(cpus.begin(), cpus.end());
   const bool oversubscribed = cpus.size() > std::thread::hardware_concurrency() ||
                               (distinct.size() < cpus.size() && !distinct.contains(-1));
-  return oversubscribed ? 0 : kBarrierSpins;
+  if (oversubscribed) return 0;
+  return distinct.contains(-1) ? kUnpinnedSpins : kBarrierSpins;
 }
 
 // Machines have more processors than a plain cpu_set_t can name. Returns an error number, or 0.
