@@ -226,8 +226,9 @@ Result<void> Splitter::check_columns() const {
     const auto empty = std::ranges::find_if(split.ranges, &Range::empty);
     if (empty == split.ranges.end()) continue;
     return invalid_input(
-        "tensor {}: its {} columns in blocks of {} ({}) leave nothing for rank {} of {}; use "
-        "--strategy gather, fewer --ranks or other --shares",
+        "tensor {}: its {} columns, cut at whole blocks of {} ({}) and behind attention at whole "
+        "heads, leave nothing for rank {} of {}; use --strategy gather, fewer --ranks or other "
+        "--shares",
         weight.name, weight.columns, traits(weight.format).block_elements,
         traits(weight.format).name, empty - split.ranges.begin(), split_.rank_count);
   }
