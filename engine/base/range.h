@@ -1,3 +1,4 @@
+// A stretch of indices, and how it is shared.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,15 @@ struct Range {
   size_t begin = 0;
   size_t end = 0;
 
-  size_t size() const { return end - begin; }
-  bool empty() const { return begin == end; }
+  constexpr size_t size() const { return end - begin; }
+  constexpr bool empty() const { return begin == end; }
   friend bool operator==(const Range&, const Range&) = default;
 };
+
+// The share of one of `count` takers, contiguous and even.
+constexpr Range share(Range total, size_t taker, size_t count) {
+  return {total.begin + total.size() * taker / count,
+          total.begin + total.size() * (taker + 1) / count};
+}
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace lockstep {
@@ -11,5 +12,11 @@ struct Peers {
   size_t rank = 0;                        // this one
   std::vector<std::ptrdiff_t> distances;  // by rank, bytes from this rank's arena to that one's
 };
+
+// What lies `distance` bytes from `own`, in another arena.
+template <typename T>
+T* at_distance(T* own, std::ptrdiff_t distance) {
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(own) + static_cast<uintptr_t>(distance));
+}
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "engine/base/range.h"
+
 namespace lockstep {
 namespace {
 
@@ -12,21 +14,6 @@ constexpr size_t kUnitFloats = 16;
 
 // How many floats are summed before they are added to the output: the sums stay in the first cache.
 constexpr size_t kBlockFloats = 512;
-
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-Range share(Range total, size_t index, size_t count) {
-  const size_t size = total.end - total.begin;
-  return {total.begin + size * index / count, total.begin + size * (index + 1) / count};
-}
-
-template <typename T>
-T* at_distance(T* own, std::ptrdiff_t distance) {
-  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(own) + static_cast<uintptr_t>(distance));
-}
 
 // Rows and columns as one sequence of units.
 class Units {

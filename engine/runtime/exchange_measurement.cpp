@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/checked_math.h"
+#include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
 #include "engine/runtime/rank.h"
 
@@ -19,16 +20,10 @@ constexpr size_t kLine = 64;
 constexpr double kRoundSeconds = 0.005;
 constexpr double kMostRepeats = 2000;
 
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
 // Whole cache lines.
-Range share(Range total, size_t index, size_t count) {
-  const size_t lines = (total.end - total.begin) / kLine;
-  return {total.begin + lines * index / count * kLine,
-          total.begin + lines * (index + 1) / count * kLine};
+Range share_lines(Range total, size_t index, size_t count) {
+  const Range lines = share({0, total.size() / kLine}, index, count);
+  return {total.begin + lines.begin * kLine, total.begin + lines.end * kLine};
 }
 
 // One rank's view. Its arena: two buffers that take turns, then the sum.
@@ -51,8 +46,8 @@ struct Exchanger {
   }
 
   void gather(size_t worker, std::byte* buffer) const {
-    const Range slice = share({0, bytes}, peers.rank, peers.distances.size());
-    const Range mine = share(slice, worker, rank.workers().count());
+    const Range slice = share_lines({0, bytes}, peers.rank, peers.distances.size());
+    const Range mine = share_lines(slice, worker, rank.workers().count());
     change(buffer, mine);
     push_rows(peers, buffer + mine.begin, 0, 1, mine.end - mine.begin);
     meet(worker);
@@ -62,7 +57,7 @@ struct Exchanger {
   // Two meetings, as in a pass: before it the partial results are complete.
   void reduce(size_t worker, std::byte* buffer) const {
     const size_t floats = bytes / sizeof(float);
-    change(buffer, share({0, bytes}, worker, rank.workers().count()));
+    change(buffer, share_lines({0, bytes}, worker, rank.workers().count()));
     meet(worker);
     all_reduce({.partial = reinterpret_cast<const float*>(buffer),
                 .partial_stride = floats,

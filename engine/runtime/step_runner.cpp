@@ -13,7 +13,7 @@ namespace {
 
 // A contiguous, even share of `total` units.
 Range share(size_t total, const Pass& pass) {
-  return {total * pass.worker / pass.worker_count, total * (pass.worker + 1) / pass.worker_count};
+  return share(Range{0, total}, pass.worker, pass.worker_count);
 }
 
 size_t row_count(Rows rows, const Pass& pass) {

@@ -193,10 +193,7 @@ int run_bench(const std::vector<std::string>& arguments) {
   app.add_flag("--json", bench_options.json, "As JSON");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
-  Options options = to_options(*values);
-  if (values->find("log-level")->second.source == OptionSource::kDefault) {
-    options.log_level = "warn";
-  }
+  Options options = to_quiet_options(*values);
   start_log(options);
   const auto cases = plan_cases(bench_options);
   if (!cases) return report(cases.error());

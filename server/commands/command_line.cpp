@@ -100,6 +100,14 @@ void start_log(const Options& options) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+Options to_quiet_options(const OptionValues& values) {
+  Options options = to_options(values);
+  if (values.find("log-level")->second.source == OptionSource::kDefault) {
+    options.log_level = "warn";
+  }
+  return options;
+}
+
 Result<void> check_model_given(const Options& options) {
   if (!options.engine.model.empty()) return {};
   return invalid_input(

@@ -37,6 +37,10 @@ class CommandLine {
 // "lockstepd: message" on standard error; returns the exit code of the error.
 int report(const Error& error);
 
+// The options of a command whose output is what counts: unless a log level was given, only warnings
+// are logged.
+Options to_quiet_options(const OptionValues& values);
+
 // Log lines go to standard error from here on.
 void start_log(const Options& options);
 

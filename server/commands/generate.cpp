@@ -118,10 +118,7 @@ int run_generate(const std::vector<std::string>& arguments) {
   add_options(line.app(), generate_options);
   const auto values = line.parse(arguments);
   if (!values) return values.error();
-  Options options = to_options(*values);
-  if (values->find("log-level")->second.source == OptionSource::kDefault) {
-    options.log_level = "warn";
-  }
+  Options options = to_quiet_options(*values);
   options.engine.sequence_count = 1;
   start_log(options);
   block_signals();

@@ -182,10 +182,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   line.app().footer("Exit codes: 0; 1 where the model does not fit; 2 for what was given.");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
-  Options options = to_options(*values);
-  if (values->find("log-level")->second.source == OptionSource::kDefault) {
-    options.log_level = "warn";
-  }
+  Options options = to_quiet_options(*values);
   start_log(options);
   if (const auto given = check_model_given(options); !given) return report(given.error());
   const auto plan = plan_machine(options.engine, measure);

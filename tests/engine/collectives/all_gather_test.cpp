@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
 #include "tests/engine/collectives/made_up_ranks.h"
 
@@ -18,16 +19,6 @@ struct Rows {
 
 std::byte expected(size_t round, size_t row, size_t byte) {
   return static_cast<std::byte>((round * 31 + row * 7 + byte) % 251);
-}
-
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-Range share(Range total, size_t index, size_t count) {
-  const size_t size = total.end - total.begin;
-  return {total.begin + size * index / count, total.begin + size * (index + 1) / count};
 }
 
 // Two buffers in turn, one barrier per round: while some still read one, others fill the other.

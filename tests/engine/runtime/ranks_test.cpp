@@ -5,18 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
 
 namespace lockstep {
 namespace {
-
-using Rows = std::vector<std::vector<float>>;
 
 const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
 
@@ -25,22 +22,6 @@ const std::vector<std::vector<double>> kSplits = {
 
 std::string text_of(const std::vector<double>& shares) {
   return fmt::format("shares {}", fmt::join(shares, ":"));
-}
-
-std::vector<TokenId> some_tokens(size_t count, size_t start) {
-  std::vector<TokenId> tokens;
-  for (size_t index = 0; index < count; ++index) {
-    tokens.push_back(static_cast<TokenId>((start + index * 37) % 128));
-  }
-  return tokens;
-}
-
-void expect_same_bits(const Rows& a, const Rows& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t row = 0; row < a.size(); ++row) {
-    ASSERT_EQ(std::memcmp(a[row].data(), b[row].data(), a[row].size() * sizeof(float)), 0)
-        << "row " << row;
-  }
 }
 
 // What a model gives for one sequence alone, as a prompt and token by token, and for the same

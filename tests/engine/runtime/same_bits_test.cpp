@@ -2,36 +2,17 @@
 // workers, the chunks its prompt came in, and its neighbours in the batch.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
 
 namespace lockstep {
 namespace {
 
 const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
-
-using Rows = std::vector<std::vector<float>>;
-
-std::vector<TokenId> some_tokens(size_t count, size_t start) {
-  std::vector<TokenId> tokens;
-  for (size_t index = 0; index < count; ++index) {
-    tokens.push_back(static_cast<TokenId>((start + index * 37) % 128));
-  }
-  return tokens;
-}
-
-void expect_same_bits(const Rows& a, const Rows& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t row = 0; row < a.size(); ++row) {
-    ASSERT_EQ(std::memcmp(a[row].data(), b[row].data(), a[row].size() * sizeof(float)), 0)
-        << "row " << row;
-  }
-}
 
 // Every format, two mixtures, and files of each architecture.
 class Models {
