@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-using Rows = std::vector<std::vector<float>>;  // [token][vocabulary]
+using LogitRows = std::vector<std::vector<float>>;  // [token][vocabulary]
 
 inline std::vector<TokenId> some_tokens(size_t count, size_t start) {
   std::vector<TokenId> tokens;
@@ -20,7 +20,7 @@ inline std::vector<TokenId> some_tokens(size_t count, size_t start) {
   return tokens;
 }
 
-inline void expect_same_bits(const Rows& a, const Rows& b) {
+inline void expect_same_bits(const LogitRows& a, const LogitRows& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t row = 0; row < a.size(); ++row) {
     ASSERT_EQ(std::memcmp(a[row].data(), b[row].data(), a[row].size() * sizeof(float)), 0)

@@ -27,9 +27,9 @@ std::string text_of(const std::vector<double>& shares) {
 // What a model gives for one sequence alone, as a prompt and token by token, and for the same
 // sequence among others.
 struct Answers {
-  Rows prompt;
-  Rows generated;
-  Rows among_others;
+  LogitRows prompt;
+  LogitRows generated;
+  LogitRows among_others;
 };
 
 Answers compute(LoadedModel& model) {
@@ -43,7 +43,7 @@ Answers compute(LoadedModel& model) {
   auto after = model.new_sequence(5);
   const std::vector<LoadedModel::Piece> pieces = {
       {before, others}, {mine, tokens}, {after, std::span(others).first(5)}};
-  const Rows all = model.compute(pieces);
+  const LogitRows all = model.compute(pieces);
   answers.among_others.assign(all.begin() + 33, all.begin() + 103);
   return answers;
 }
@@ -91,7 +91,7 @@ TEST(Ranks, any_number_and_shares_give_the_same_bits) {
   }
 }
 
-double spread(const Rows& rows) {
+double spread(const LogitRows& rows) {
   double most = 0;
   for (const auto& row : rows) {
     const auto [least, greatest] = std::ranges::minmax(row);
@@ -100,7 +100,7 @@ double spread(const Rows& rows) {
   return most;
 }
 
-double largest_difference(const Rows& a, const Rows& b) {
+double largest_difference(const LogitRows& a, const LogitRows& b) {
   double most = 0;
   for (size_t row = 0; row < a.size(); ++row) {
     for (size_t column = 0; column < a[row].size(); ++column) {

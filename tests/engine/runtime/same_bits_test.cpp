@@ -43,12 +43,12 @@ TEST(SameBits, on_every_instruction_set_and_for_any_number_of_workers) {
   const auto tokens = some_tokens(90, 1);
   for (const std::string& model : models.paths()) {
     SCOPED_TRACE(model);
-    Rows first;
+    LogitRows first;
     for (const KernelTable* table : supported_kernel_tables()) {
       for (const size_t workers : {1U, 2U, 3U, 5U}) {
         SCOPED_TRACE(std::string(table->name) + ", " + std::to_string(workers) + " workers");
         LoadedModel loaded(model, {.kernels = table, .workers = workers});
-        const Rows rows = loaded.compute_alone(tokens, 128);
+        const LogitRows rows = loaded.compute_alone(tokens, 128);
         if (first.empty()) first = rows;
         expect_same_bits(first, rows);
       }
@@ -63,7 +63,7 @@ TEST(SameBits, in_any_chunks) {
     for (const std::string& model : models.paths()) {
       SCOPED_TRACE(model);
       LoadedModel loaded(model, {.workers = 2, .kv_format = format});
-      const Rows whole = loaded.compute_alone(tokens, 128);
+      const LogitRows whole = loaded.compute_alone(tokens, 128);
       for (const size_t chunk : {1U, 7U, 32U, 64U, 65U}) {
         SCOPED_TRACE("chunks of " + std::to_string(chunk));
         expect_same_bits(whole, loaded.compute_alone(tokens, chunk));
@@ -78,15 +78,15 @@ TEST(SameBits, among_neighbours) {
   for (const std::string& model : models.paths()) {
     SCOPED_TRACE(model);
     LoadedModel loaded(model, {.workers = 2});
-    const Rows alone = loaded.compute_alone(tokens, 128);
+    const LogitRows alone = loaded.compute_alone(tokens, 128);
     auto before = loaded.new_sequence(70);
     auto mine = loaded.new_sequence(40);
     auto after = loaded.new_sequence(70);
     const auto others = some_tokens(33, 4);
     const std::vector<LoadedModel::Piece> pieces = {
         {before, others}, {mine, tokens}, {after, std::span(others).first(5)}};
-    const Rows among = loaded.compute(pieces);
-    expect_same_bits(alone, Rows(among.begin() + 33, among.begin() + 73));
+    const LogitRows among = loaded.compute(pieces);
+    expect_same_bits(alone, LogitRows(among.begin() + 33, among.begin() + 73));
   }
 }
 
