@@ -42,19 +42,33 @@ Result<void> Ranks::start(std::span<const RankPlace> places) {
   return {};
 }
 
-// Every node at the same time: clearing its memory is the work of its own processors. The ranks of
-// one node follow one another, so that each sees what the ones before have left.
+// The ranks of one node follow one another, so that each sees what the ones before have left.
+Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes) {
+  for (const size_t rank : ranks) {
+    if (auto taken = ranks_[rank]->allocate_working(sizes[rank]); !taken) return taken;
+  }
+  size_t promised = 0;
+  for (const size_t rank : ranks) {
+    auto taken = ranks_[rank]->allocate_weights(sizes[rank], promised);
+    if (!taken) return taken;
+    promised += sizes[rank].weight_bytes;
+  }
+  return {};
+}
+
+// Every node at the same time: clearing its memory is the work of its own processors.
 Result<void> Ranks::allocate(std::span<const Plan> sizes) {
-  std::vector<Result<void>> results(ranks_.size());
   std::map<int, std::vector<size_t>> on_node;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     on_node[ranks_[rank]->place().node].push_back(rank);
   }
+  std::vector<Result<void>> results(on_node.size());
   {
     std::vector<std::jthread> threads;
+    size_t index = 0;
     for (const auto& [node, ranks] : on_node) {
-      threads.emplace_back([&] {
-        for (const size_t rank : ranks) results[rank] = ranks_[rank]->allocate(sizes[rank]);
+      threads.emplace_back([this, &result = results[index++], &on_this = ranks, sizes] {
+        result = allocate_on_node(on_this, sizes);
       });
     }
   }

@@ -34,6 +34,7 @@ class Ranks {
 
   Result<void> start(std::span<const RankPlace> places);
   Result<void> allocate(std::span<const Plan> sizes);
+  Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes);
 
   std::unique_ptr<RankLinks> links_;  // none for one rank
   std::vector<std::unique_ptr<Rank>> ranks_;
