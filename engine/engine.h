@@ -135,11 +135,12 @@ struct RankStatistics {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
-  uint64_t wrong_node_bytes = 0;  // of the weights, found elsewhere than on `node` after the load
-  PageBytes pages;                // of all arenas
-  uint64_t exchange_bytes = 0;    // sent to other ranks, or read from them
-  double exchange_seconds = 0;    // mean over the rank's workers
-  double wait_seconds = 0;        // at barriers; mean over the rank's workers
+  // Of the weights, found elsewhere than on `node` after the load; none: the kernel does not say.
+  std::optional<uint64_t> wrong_node_bytes;
+  PageBytes pages;              // of all arenas
+  uint64_t exchange_bytes = 0;  // sent to other ranks, or read from them
+  double exchange_seconds = 0;  // mean over the rank's workers
+  double wait_seconds = 0;      // at barriers; mean over the rank's workers
 };
 
 // A snapshot of counters and gauges; taken without a lock that a step needs.

@@ -82,12 +82,19 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   for (const WeightSlice& once : place_weights(model.graph, *whole, 0, 0)) {
     plan.model_weight_bytes += once.size_bytes;
     uint64_t held = 0;
+    uint64_t elements = 0;
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-      held += place_weights(model.graph, layout.split, rank, 0)[once.weight].size_bytes;
+      const WeightSlice slice = place_weights(model.graph, layout.split, rank, 0)[once.weight];
+      held += slice.size_bytes;
+      elements += (slice.row_end - slice.row_begin) * (slice.column_end - slice.column_begin);
     }
     if (held <= once.size_bytes) continue;
-    const bool is_matrix = model.graph.weights()[once.weight].is_matrix;
-    extra[is_matrix ? "KV heads that ranks share" : "norms and biases"] += held - once.size_bytes;
+    const Weight& weight = model.graph.weights()[once.weight];
+    const bool shared = elements > weight.rows * weight.columns;
+    const char* what = !weight.is_matrix ? "norms and biases"
+                       : shared          ? "KV heads that ranks share"
+                                         : "rows of zeros that fill panels";
+    extra[what] += held - once.size_bytes;
   }
   for (const auto& [what, bytes] : extra) plan.replicas.push_back({what, bytes});
 }
@@ -107,27 +114,22 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
          .share = place.share / all_shares,
          .weight_bytes = sizes.weight_bytes,
          .kv_bytes = sizes.kv_bytes,
-         .scratch_bytes = sizes.scratch_bytes,
+         .scratch_bytes = sizes.activation_bytes(),
          .pages = expected_pages(topology, settings, place.node, sizes.weight_bytes),
          .available_bytes = takeable_bytes(topology, place.node),
          .read_bytes = read[rank]});
   }
 }
 
-// Ranks of one node share what it has.
 void check_fit(const ModelLayout& layout, const Topology& topology, MachinePlan& plan) {
-  std::map<int, uint64_t> needed;
-  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    needed[layout.places[rank].node] += layout.sizes[rank].total_bytes();
-  }
-  for (const auto& [node, bytes] : needed) {
-    const uint64_t available = takeable_bytes(topology, node);
-    if (bytes <= available) continue;
-    plan.fits = false;
-    plan.misfit = fmt::format("{} would hold {} MiB and has {} MiB",
-                              node < 0 ? "this machine" : fmt::format("node {}", node),
-                              bytes / kMiB, available / kMiB);
-  }
+  const auto misfit = first_misfit(layout, topology);
+  if (!misfit) return;
+  const int node = layout.places[*misfit].node;
+  plan.fits = false;
+  plan.misfit = fmt::format("rank {} would hold {} MiB; {} has {} MiB, which ranks may share",
+                            *misfit, layout.sizes[*misfit].total_bytes() / kMiB,
+                            node < 0 ? "this machine" : fmt::format("node {}", node),
+                            takeable_bytes(topology, node) / kMiB);
 }
 
 uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
@@ -145,14 +147,15 @@ double slowest_rank_seconds(const MachinePlan& plan) {
 
 // What --ranks 1 would do: all processors, and memory on the first node.
 Result<void> estimate_one_rank(const Model& model, EngineOptions options, const Topology& topology,
-                               MachinePlan& plan) {
+                               size_t kv_pages, MachinePlan& plan) {
   options.rank_count = 1;
+  options.worker_count = 0;
   options.shares.clear();
   options.measure_shares = false;
   auto layout = split_model(model, options, topology);
   if (!layout) return std::unexpected(layout.error());
-  const RankPlace& place = layout->places.front();
-  if (layout->sizes.front().total_bytes() > takeable_bytes(topology, place.node)) return {};
+  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages);
+  if (first_misfit(*layout, topology)) return {};
   const auto bandwidths = measure_read_bandwidths(layout->places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   const auto bytes = static_cast<double>(bytes_per_token(model, *layout).front());
@@ -210,7 +213,9 @@ Result<void> estimate_speed(const Model& model, const EngineOptions& options,
   if (!exchange) return std::unexpected(exchange.error());
   plan.seconds_per_exchange = *exchange;
   plan.tokens_per_second = 1 / (read + plan.exchanges_per_token * *exchange);
-  if (auto estimated = estimate_one_rank(model, options, topology, plan); !estimated) {
+  if (auto estimated =
+          estimate_one_rank(model, options, topology, layout.plan_options.kv_pages, plan);
+      !estimated) {
     return estimated;
   }
   plan.verdict = compare(plan);

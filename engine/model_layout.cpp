@@ -7,6 +7,7 @@
 #include "engine/base/log.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
+#include "engine/machine/memory_room.h"
 #include "engine/machine/node_memory.h"
 
 namespace lockstep {
@@ -50,46 +51,58 @@ Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const T
   return places;
 }
 
-// What the ranks of one node need together, for one page of cache and for the rest.
-struct NodeNeed {
-  uint64_t page_bytes = 0;
-  uint64_t fixed_bytes = 0;
-};
-
-std::map<int, NodeNeed> needs_by_node(const std::vector<RankPlace>& places,
-                                      const std::vector<RankSizes>& one_page) {
-  std::map<int, NodeNeed> needs;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    NodeNeed& need = needs[places[rank].node];
-    need.page_bytes += one_page[rank].kv_bytes;
-    need.fixed_bytes += one_page[rank].weight_bytes + one_page[rank].scratch_bytes;
-  }
-  return needs;
-}
-
 std::string node_text(int node) {
   return node < 0 ? "this machine" : fmt::format("node {}", node);
 }
 
-// As many pages as fit on every node, and at most those wanted.
-Result<size_t> fitting_pages(const Topology& topology, const std::map<int, NodeNeed>& needs,
-                             size_t wanted) {
-  size_t pages = wanted;
-  for (const auto& [node, need] : needs) {
-    const uint64_t takeable = takeable_bytes(topology, node);
-    const uint64_t left = takeable > need.fixed_bytes ? takeable - need.fixed_bytes : 0;
-    if (need.page_bytes > 0) {
-      pages = std::min<size_t>(pages, left / kKvShareDivisor / need.page_bytes);
-    }
-    if (pages == 0 || left == 0) {
-      return machine_refused(
-          "on {} weights and activations take {} MiB of the {} MiB of memory that are available; "
-          "nothing is left for a context. Use a smaller model, more of --ranks or other --shares, "
-          "or free memory",
-          node_text(node), need.fixed_bytes >> 20U, takeable >> 20U);
+// Takes room for all arenas in the order in which they are taken in earnest. The rank for which
+// there was none, if any.
+std::optional<size_t> take_all(const std::vector<RankPlace>& places,
+                               const std::vector<RankSizes>& sizes, MemoryRoom& room) {
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    if (!room.take(places[rank].node, sizes[rank].weight_bytes)) return rank;
+  }
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const RankSizes& own = sizes[rank];
+    for (const uint64_t bytes :
+         {own.scratch_bytes, own.exchange_bytes, own.kv_bytes, own.logits_bytes}) {
+      if (!room.take(places[rank].node, bytes)) return rank;
     }
   }
-  return pages;
+  return std::nullopt;
+}
+
+// As many pages as fit beside weights and activations, with a share of what is left to others; at
+// most those wanted.
+Result<size_t> fitting_pages(const ModelLayout& layout, const Topology& topology,
+                             const std::vector<RankSizes>& one_page, size_t wanted) {
+  MemoryRoom room(topology, available_memory_bytes());
+  const auto misfit = take_all(layout.places, layout.sizes, room);
+  std::map<int, uint64_t> page_bytes;  // by node
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    page_bytes[layout.places[rank].node] += one_page[rank].kv_bytes;
+    page_bytes[-1] += one_page[rank].kv_bytes;  // what all nodes take together
+  }
+  size_t pages = wanted;
+  for (const auto& [node, bytes] : page_bytes) {
+    if (bytes == 0) continue;
+    // Each rank's cache begins a page of the pool.
+    const uint64_t rounding = layout.places.size() * (2U << 20U);
+    const uint64_t pool = room.pool_bytes(node);
+    const uint64_t left =
+        std::max(room.free_bytes(node) / kKvShareDivisor, pool - std::min(pool, rounding));
+    pages = std::min<size_t>(pages, left / bytes);
+  }
+  if (!misfit && pages > 0) return pages;
+  const size_t rank = misfit.value_or(0);
+  const RankSizes& sizes = layout.sizes[rank];
+  return machine_refused(
+      "rank {} needs {} MiB for weights and {} MiB for activations on {}, where {} MiB are "
+      "available; {}. Use a smaller model, more of --ranks or other --shares, or free memory",
+      rank, sizes.weight_bytes >> 20U, sizes.activation_bytes() >> 20U,
+      node_text(layout.places[rank].node),
+      takeable_bytes(topology, layout.places[rank].node) >> 20U,
+      misfit ? "they do not fit" : "nothing is left for a context");
 }
 
 }  // namespace
@@ -113,10 +126,11 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
   std::vector<RankSizes> sizes;
   for (size_t rank = 0; rank < split.rank_count; ++rank) {
     const Plan plan = make_plan(model.graph, split, rank, options);
-    sizes.push_back(
-        {.weight_bytes = plan.weight_bytes,
-         .kv_bytes = plan.kv.size_bytes(),
-         .scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes});
+    sizes.push_back({.weight_bytes = plan.weight_bytes,
+                     .kv_bytes = plan.kv.size_bytes(),
+                     .scratch_bytes = plan.scratch_bytes,
+                     .exchange_bytes = plan.exchange_bytes,
+                     .logits_bytes = plan.logits_bytes});
   }
   return sizes;
 }
@@ -152,6 +166,11 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   return layout;
 }
 
+std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {
+  MemoryRoom room(topology, available_memory_bytes());
+  return take_all(layout.places, layout.sizes, room);
+}
+
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout) {
   size_t pages = 0;
@@ -165,7 +184,7 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   } else {
     const auto one_page = rank_sizes(model, layout.split, layout.plan_options, 1);
     const auto fitting =
-        fitting_pages(topology, needs_by_node(layout.places, one_page),
+        fitting_pages(layout, topology, one_page,
                       pages_for(model.trained_context_tokens) * options.sequence_count);
     if (!fitting) return std::unexpected(fitting.error());
     pages = *fitting;

@@ -19,9 +19,12 @@ namespace lockstep {
 struct RankSizes {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t scratch_bytes = 0;  // activations of all kinds, and the logits on rank 0
+  uint64_t scratch_bytes = 0;
+  uint64_t exchange_bytes = 0;
+  uint64_t logits_bytes = 0;  // 0 but on rank 0
 
-  uint64_t total_bytes() const { return weight_bytes + kv_bytes + scratch_bytes; }
+  uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
+  uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }
 };
 
 struct ModelLayout {
@@ -40,6 +43,9 @@ uint64_t takeable_bytes(const Topology& topology, int node);
 // contradict each other or the model.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const Topology& topology);
+
+// The first rank whose arenas do not find room; none: all of them fit.
+std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology);
 
 // How long a sequence may get and how many pages that takes. Fails with kMachineRefused when the
 // model does not fit, naming the node, what is needed and what there is.

@@ -36,7 +36,10 @@ RankStatistics examine(size_t index, const Rank& rank) {
   statistics.kv_bytes = plan.kv.size_bytes();
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
-  if (statistics.node < 0 || plan.weight_bytes == 0) return statistics;
+  if (statistics.node < 0 || plan.weight_bytes == 0) {
+    statistics.wrong_node_bytes = 0;
+    return statistics;
+  }
   const NodeMemory& weights = rank.weights();
   const auto placement = examine_placement({weights.data(), weights.size_bytes()}, statistics.node);
   if (!placement) {
@@ -57,11 +60,11 @@ void log_rank(size_t index, const RankStatistics& rank) {
       index, rank.node, rank.worker_count, rank.weight_bytes >> kMiB, rank.kv_bytes >> kMiB,
       rank.scratch_bytes >> kMiB, pages.huge_1gib >> kMiB, pages.huge_2mib >> kMiB,
       pages.transparent >> kMiB, pages.small >> kMiB);
-  if (rank.wrong_node_bytes == 0) return;
+  if (rank.wrong_node_bytes.value_or(0) == 0) return;
   spdlog::warn(
       "{} MiB of the weights of rank {} lie on another node than {}: every token reads them from "
       "there. Free memory on node {} or give the rank a smaller share with --shares",
-      (rank.wrong_node_bytes + (1U << kMiB) - 1) >> kMiB, index, rank.node, rank.node);
+      (*rank.wrong_node_bytes + (1U << kMiB) - 1) >> kMiB, index, rank.node, rank.node);
 }
 
 }  // namespace

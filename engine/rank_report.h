@@ -11,8 +11,8 @@ namespace lockstep {
 
 class RankReport {
  public:
-  // Looks where the pages of all arenas lie; after the load. `ranks` must outlive this. Says in the
-  // log what is not as it should be.
+  // Looks where the pages of the weights lie, and how large those of all arenas are; after the
+  // load. `ranks` must outlive this. Says in the log what is not as it should be.
   explicit RankReport(Ranks& ranks);
 
   // Any thread.

@@ -105,6 +105,7 @@ struct MatmulPart {
   size_t output_stride = 0;
   bool accumulate = false;  // the residual is added to
   bool gather = false;
+  bool remote = false;  // the output lies on another rank
 };
 struct MatmulStep {
   Rows rows = Rows::kTokens;

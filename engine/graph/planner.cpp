@@ -274,6 +274,7 @@ void Planner::place_logits(const GraphNode& node, MatmulPart& part) {
   part.output =
       reinterpret_cast<float*>(root_.logits + own_columns(node.output).begin * sizeof(float));
   part.output_stride = plan_.logits_stride;
+  part.remote = rank_ != 0;
 }
 
 void Planner::add_part(const GraphNode& node, MatmulStep& step, Meet& meet,

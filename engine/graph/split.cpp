@@ -66,6 +66,7 @@ class Splitter {
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
+  Result<void> check_vectors() const;
   Result<void> check_columns() const;
   Result<void> check_ranks() const;
 
@@ -217,6 +218,26 @@ void Splitter::split_node(const GraphNode& node) {
   }
 }
 
+// A bias is cut with the rows of its matrix; one in blocks may not be cut there.
+Result<void> Splitter::check_vectors() const {
+  for (WeightId id = 0; id < split_.weights.size(); ++id) {
+    const WeightSplit& split = split_.weights[id];
+    const Weight& weight = graph_.weights()[id];
+    if (weight.is_matrix || split.kind != SplitKind::kSliced) continue;
+    const size_t block = traits(weight.format).block_elements;
+    for (size_t rank = 0; rank < split.ranges.size(); ++rank) {
+      const Range& range = split.ranges[rank];
+      const bool ends = range.end % block == 0 || range.end == weight.columns;
+      if (range.empty() || (range.begin % block == 0 && ends)) continue;
+      return invalid_input(
+          "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use "
+          "--ranks 1, other --shares, or a file whose biases are F32",
+          weight.name, block, traits(weight.format).name, range.begin, range.end, rank);
+    }
+  }
+  return {};
+}
+
 // A column slice must hold whole blocks, and every rank must have one to be summed.
 Result<void> Splitter::check_columns() const {
   for (WeightId id = 0; id < split_.weights.size(); ++id) {
@@ -258,6 +279,7 @@ Result<void> Splitter::check_ranks() const {
 Result<Split> Splitter::make() {
   find_consumers();
   for (const GraphNode& node : graph_.nodes()) split_node(node);
+  if (auto checked = check_vectors(); !checked) return std::unexpected(checked.error());
   if (auto checked = check_columns(); !checked) return std::unexpected(checked.error());
   if (auto checked = check_ranks(); !checked) return std::unexpected(checked.error());
   return std::move(split_);

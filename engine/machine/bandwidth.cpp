@@ -27,7 +27,7 @@ class Reader {
  public:
   static Result<std::unique_ptr<Reader>> make(const RankPlace& place) {
     std::unique_ptr<Reader> reader(new Reader());
-    auto workers = Workers::start(place.cpus);
+    auto workers = Workers::start(place.cpus, false, place.node, place.processors);
     if (!workers) return std::unexpected(workers.error());
     reader->workers_ = std::move(*workers);
     const size_t count = place.cpus.size();

@@ -61,6 +61,8 @@ class NodeMemory {
   // in huge pages.
   PageKind page_kind() const { return page_kind_; }
 
+  // Whether its pages are still to get their places, by touch().
+  bool is_touched_later() const { return touch_later_; }
   // Gives every page of a part of the arena its place, before it is written to, if that has been
   // left for later. The same part may be touched again; several threads may call this. Fails with
   // kMachineRefused when there is no memory left.

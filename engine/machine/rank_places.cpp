@@ -150,6 +150,7 @@ void divide(const Topology& topology, const Home& home, size_t ranks,
   for (size_t rank = 0; rank < ranks; ++rank) {
     RankPlace place;
     place.node = node;
+    place.processors.assign(home.cores.begin(), home.cores.end());
     if (ranks > count) {
       place.cpus = {-1};
     } else {
@@ -157,6 +158,7 @@ void divide(const Topology& topology, const Home& home, size_t ranks,
         return home.cores.begin() + static_cast<std::ptrdiff_t>(count * part / ranks);
       };
       place.cpus.assign(at(rank), at(rank + 1));
+      place.processors = place.cpus;
     }
     places.push_back(std::move(place));
   }

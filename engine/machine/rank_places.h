@@ -12,9 +12,10 @@
 namespace lockstep {
 
 struct RankPlace {
-  int node = -1;          // its memory; -1: the machine does not say
-  std::vector<int> cpus;  // one per worker; -1: the worker is not pinned
-  double share = 1;       // of the work, against the other ranks'
+  int node = -1;                     // its memory; -1: the machine does not say
+  std::vector<int> cpus;             // one per worker; -1: the worker is not pinned to one
+  std::vector<int> processors = {};  // that workers may run on which are not pinned; none: any
+  double share = 1;                  // of the work, against the other ranks'
 };
 
 struct RankRequest {

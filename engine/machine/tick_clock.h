@@ -12,19 +12,27 @@ inline uint64_t ticks_now() {
   return __rdtsc();
 }
 
-// Turns ticks into seconds, by what both clocks have advanced since it was made.
+// Turns ticks into seconds, by one rate that it measures when it is made (some milliseconds): what
+// grows in ticks grows in seconds.
 class TickClock {
  public:
-  double seconds(uint64_t ticks) const {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    const uint64_t passed_ticks = ticks_now() - start_ticks_;
-    if (passed_ticks == 0) return 0;
-    return static_cast<double>(ticks) * passed.count() / static_cast<double>(passed_ticks);
+  TickClock() {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kMeasured{5};
+    const Clock::time_point start = Clock::now();
+    const uint64_t start_ticks = ticks_now();
+    Clock::duration passed{};
+    do {
+      passed = Clock::now() - start;
+    } while (passed < kMeasured);
+    seconds_per_tick_ = std::chrono::duration<double>(passed).count() /
+                        static_cast<double>(ticks_now() - start_ticks);
   }
 
+  double seconds(uint64_t ticks) const { return static_cast<double>(ticks) * seconds_per_tick_; }
+
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  uint64_t start_ticks_ = ticks_now();
+  double seconds_per_tick_ = 0;
 };
 
 }  // namespace lockstep

@@ -35,13 +35,13 @@ uint32_t spins_for(std::span<const int> cpus) {
 }
 
 // Machines have more processors than a plain cpu_set_t can name. Returns an error number, or 0.
-int pin(pthread_t thread, int cpu) {
-  const int count = cpu + 1;
+int pin(pthread_t thread, std::span<const int> cpus) {
+  const int count = *std::ranges::max_element(cpus) + 1;
   cpu_set_t* set = CPU_ALLOC(count);
   if (set == nullptr) return ENOMEM;
   const size_t bytes = CPU_ALLOC_SIZE(count);
   CPU_ZERO_S(bytes, set);
-  CPU_SET_S(static_cast<size_t>(cpu), bytes, set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), bytes, set);
   const int failed = pthread_setaffinity_np(thread, bytes, set);
   CPU_FREE(set);
   return failed;
@@ -52,7 +52,8 @@ int pin(pthread_t thread, int cpu) {
 Workers::Workers(size_t count, uint32_t spins, int node)
     : spins_(spins), barrier_(count, spins, node), signals_(2, node) {}
 
-Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool crowded, int node) {
+Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool crowded, int node,
+                                                std::span<const int> processors) {
   if (cpus.empty()) return machine_refused("there is no processor that this process may use");
   std::unique_ptr<Workers> workers(new Workers(cpus.size(), crowded ? 0 : spins_for(cpus), node));
   for (size_t worker = 0; worker < cpus.size(); ++worker) {
@@ -67,11 +68,12 @@ Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool 
     // As ps and top show it; at most 15 bytes.
     const std::string name = fmt::format("worker-{}", worker);
     pthread_setname_np(workers->threads_.back().native_handle(), name.c_str());
-    if (cpus[worker] < 0) continue;
-    const int failed = pin(workers->threads_.back().native_handle(), cpus[worker]);
+    const auto where = cpus[worker] < 0 ? processors : cpus.subspan(worker, 1);
+    if (where.empty()) continue;
+    const int failed = pin(workers->threads_.back().native_handle(), where);
     if (failed != 0) {
-      return machine_refused("cannot pin worker {} to processor {}: {}", worker, cpus[worker],
-                             std::strerror(failed));
+      return machine_refused("cannot pin worker {} to processor {}: {}", worker,
+                             fmt::join(where, ","), std::strerror(failed));
     }
   }
   return workers;

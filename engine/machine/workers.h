@@ -22,8 +22,10 @@ class Workers {
   // may occur more than once. Fails with kMachineRefused when a thread cannot be made or pinned.
   // `crowded`: other pools need the same processors, so that looking again and again would hold
   // them up. `node`: where the lines lie that they look at; -1: anywhere.
+  // `processors`: where threads that are not pinned to one may run; none: anywhere.
   static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus, bool crowded = false,
-                                                int node = -1);
+                                                int node = -1,
+                                                std::span<const int> processors = {});
 
   ~Workers();
   Workers(const Workers&) = delete;

@@ -6,13 +6,13 @@ namespace lockstep {
 
 Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded) {
   std::unique_ptr<Rank> rank(new Rank(place));
-  auto workers = Workers::start(place.cpus, crowded, place.node);
+  auto workers = Workers::start(place.cpus, crowded, place.node, place.processors);
   if (!workers) return std::unexpected(workers.error());
   rank->workers_ = std::move(*workers);
   return rank;
 }
 
-Result<void> Rank::allocate_working(const Plan& sizes) {
+Result<void> Rank::allocate_working(const Plan& sizes, size_t promised_bytes) {
   struct Wish {
     NodeMemory& arena;
     size_t bytes;
@@ -25,8 +25,11 @@ Result<void> Rank::allocate_working(const Plan& sizes) {
       {logits_, sizes.logits_bytes, "logits"},
   };
   for (const Wish& wish : wishes) {
-    auto memory = NodeMemory::allocate(
-        {.bytes = wish.bytes, .what = wish.what, .node = place_.node, .workers = workers_.get()});
+    auto memory = NodeMemory::allocate({.bytes = wish.bytes,
+                                        .what = wish.what,
+                                        .node = place_.node,
+                                        .workers = workers_.get(),
+                                        .promised_bytes = promised_bytes});
     if (!memory) return std::unexpected(memory.error());
     wish.arena = std::move(*memory);
   }

@@ -1,7 +1,9 @@
 #include "engine/runtime/ranks.h"
 
 #include <map>
+#include <new>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -42,16 +44,17 @@ Result<void> Ranks::start(std::span<const RankPlace> places) {
   return {};
 }
 
-// The ranks of one node follow one another, so that each sees what the ones before have left.
+// The ranks of one node follow one another, so that each sees what the ones before have left. The
+// weights first: pages of the pools do most for them.
 Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes) {
-  for (const size_t rank : ranks) {
-    if (auto taken = ranks_[rank]->allocate_working(sizes[rank]); !taken) return taken;
-  }
   size_t promised = 0;
   for (const size_t rank : ranks) {
     auto taken = ranks_[rank]->allocate_weights(sizes[rank], promised);
     if (!taken) return taken;
-    promised += sizes[rank].weight_bytes;
+    if (ranks_[rank]->weights().is_touched_later()) promised += sizes[rank].weight_bytes;
+  }
+  for (const size_t rank : ranks) {
+    if (auto taken = ranks_[rank]->allocate_working(sizes[rank], promised); !taken) return taken;
   }
   return {};
 }
@@ -63,14 +66,29 @@ Result<void> Ranks::allocate(std::span<const Plan> sizes) {
     on_node[ranks_[rank]->place().node].push_back(rank);
   }
   std::vector<Result<void>> results(on_node.size());
-  {
+  const auto take = [this, sizes](Result<void>& result, std::span<const size_t> ranks) {
+    try {
+      result = allocate_on_node(ranks, sizes);
+    } catch (const std::bad_alloc&) {
+      result = std::unexpected(Error{ErrorKind::kMachineRefused, "no memory left"});
+    }
+  };
+  try {
     std::vector<std::jthread> threads;
     size_t index = 0;
     for (const auto& [node, ranks] : on_node) {
-      threads.emplace_back([this, &result = results[index++], &on_this = ranks, sizes] {
-        result = allocate_on_node(on_this, sizes);
-      });
+      Result<void>& result = results[index++];
+      if (index == on_node.size()) {
+        take(result, ranks);
+      } else {
+        threads.emplace_back([&take, &result, &on_this = ranks] { take(result, on_this); });
+      }
     }
+  } catch (const std::system_error& error) {
+    return machine_refused(
+        "cannot start a thread to take memory on a node: {}; raise the limit on threads (ulimit "
+        "-u, TasksMax)",
+        error.what());
   }
   for (Result<void>& result : results) {
     if (!result) return std::move(result);

@@ -137,6 +137,11 @@ void multiply(const MatmulStep& step, const MatmulPart& part, Range panels, size
   const bool quantized = activation_form(part.matrix.format) == ActivationForm::kQ8;
   const bool gather = part.gather && has_peers(pass);
   const size_t most = gather ? kPanelsPushed : panels.size();
+  if (part.remote) {
+    const size_t columns =
+        std::min(panels.end * kPanelRows, part.matrix.rows) - panels.begin * kPanelRows;
+    pass.counters.exchange_bytes.add(rows * columns * sizeof(float));
+  }
   for (size_t begin = panels.begin; begin < panels.end; begin += most) {
     const size_t end = std::min(panels.end, begin + most);
     pass.kernels.matmul[static_cast<size_t>(part.matrix.format)](

@@ -104,7 +104,7 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
     memory.push_back(labelled(real(rank.weight_bytes), "kind", "weights"));
     memory.push_back(labelled(real(rank.kv_bytes), "kind", "kv"));
     memory.push_back(labelled(real(rank.scratch_bytes), "kind", "scratch"));
-    wrong.push_back({real(rank.wrong_node_bytes), labels});
+    if (rank.wrong_node_bytes) wrong.push_back({real(*rank.wrong_node_bytes), labels});
     pages.push_back(labelled(real(rank.pages.huge_1gib), "page", "huge_1gib"));
     pages.push_back(labelled(real(rank.pages.huge_2mib), "page", "huge_2mib"));
     pages.push_back(labelled(real(rank.pages.transparent), "page", "transparent"));

@@ -159,7 +159,7 @@ TEST_F(EngineTest, any_ranks_shares_and_workers_give_the_same_answers) {
     const EngineStatistics statistics = engine().statistics();
     ASSERT_EQ(statistics.ranks.size(), placing.ranks);
     for (const RankStatistics& rank : statistics.ranks) {
-      EXPECT_EQ(rank.wrong_node_bytes, 0U);
+      EXPECT_EQ(rank.wrong_node_bytes.value_or(0), 0U);
       EXPECT_EQ(rank.exchange_bytes > 0, placing.ranks > 1);
     }
   }

@@ -31,6 +31,8 @@ def strace():
 
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_workers_make_no_system_call_but_futex(start, strace, tmp_path, ranks):
+    if len(os.sched_getaffinity(0)) < int(ranks):
+        pytest.skip("workers that share a processor yield it to one another")
     daemon = start("--ranks", ranks, "--served-model-name", "stories").wait_until_ready()
     threads = worker_threads(daemon)
     assert len(threads) == int(ranks)
@@ -52,4 +54,4 @@ def test_workers_make_no_system_call_but_futex(start, strace, tmp_path, ranks):
     tracer.wait()
     wait_until(trace.exists)
     calls = set(re.findall(r"^(?:\d+ +)?(?:<\.\.\. )?(\w+)", trace.read_text(), re.M))
-    assert calls <= {"futex"}, calls
+    assert calls == {"futex"}, calls

@@ -18,6 +18,7 @@ struct DecoderShape {
   size_t head_dimension = 64;
   size_t feed_forward = 1024;
   size_t vocabulary = 1000;
+  Format bias_format = Format::kF32;
 };
 
 struct Decoder {
@@ -41,7 +42,7 @@ Decoder make_decoder(const DecoderShape& shape) {
   d.k = matrix("k", kv_columns, shape.columns);
   d.v = matrix("v", kv_columns, shape.columns);
   d.o = matrix("o", shape.columns, query_columns);
-  d.q_bias = graph.add_vector("q_bias", Format::kF32, query_columns);
+  d.q_bias = graph.add_vector("q_bias", shape.bias_format, query_columns);
   d.o_bias = graph.add_vector("o_bias", Format::kF32, shape.columns);
   d.gate = matrix("gate", shape.feed_forward, shape.columns);
   d.up = matrix("up", shape.feed_forward, shape.columns);
@@ -136,6 +137,22 @@ TEST(Split, what_reduce_cannot_cut_is_refused_with_tensor_rank_and_remedy) {
   ASSERT_FALSE(split.has_value());
   EXPECT_EQ(split.error().kind, ErrorKind::kInvalidInput);
   for (const char* part : {"tensor ", "blocks of 256 (Q4_K)", "rank ", "--strategy gather"}) {
+    EXPECT_NE(split.error().message.find(part), std::string::npos) << split.error().message;
+  }
+}
+
+TEST(Split, a_bias_in_blocks_is_cut_at_whole_blocks_or_refused) {
+  const std::vector<double> shares = {1, 1};
+  const Decoder fine = make_decoder({.bias_format = Format::kQ8_0});
+  EXPECT_TRUE(split_graph(fine.graph, shares, Strategy::kGather).has_value());
+  const Decoder odd = make_decoder({.format = Format::kF32,
+                                    .heads = 2,
+                                    .kv_heads = 2,
+                                    .head_dimension = 16,
+                                    .bias_format = Format::kQ8_0});
+  const auto split = split_graph(odd.graph, shares, Strategy::kGather);
+  ASSERT_FALSE(split.has_value());
+  for (const char* part : {"tensor q_bias", "blocks of 32 (Q8_0)", "rank 0", "--ranks 1"}) {
     EXPECT_NE(split.error().message.find(part), std::string::npos) << split.error().message;
   }
 }

@@ -128,6 +128,7 @@ TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_one_rank) {
     SCOPED_TRACE(path);
     LoadedModel whole(path, {});
     const Answers expected = compute(whole);
+    size_t computed = 0;
     for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {3, 1}}) {
       SCOPED_TRACE(text_of(shares));
       const LoadedModelOptions options{
@@ -140,6 +141,7 @@ TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_one_rank) {
             << error.what();
         continue;
       }
+      ++computed;
       const Answers once = compute(*model);
       LoadedModel again_model(path, options);
       const Answers again = compute(again_model);
@@ -149,6 +151,9 @@ TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_one_rank) {
       EXPECT_LE(largest_difference(expected.prompt, once.prompt),
                 reduce_bound(path, spread(expected.prompt)));
     }
+    // Its attention has one block of 256 columns: that cannot be cut.
+    const bool is_one_block = path.find("Q4_K") != std::string::npos;
+    EXPECT_EQ(computed > 0, !is_one_block);
   }
 }
 
