@@ -134,7 +134,7 @@ Result<void> Engine::Parts::load() {
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks->count(); ++rank) {
     Rank& target = (*ranks)[rank];
-    targets.push_back({target.plan(), target.workers(), target.place().node, &target.weights()});
+    targets.push_back({target.plan(), target.workers(), target.place().node});
   }
   bytes_total = bytes_to_load(file, model.graph, targets);
   const auto loaded =

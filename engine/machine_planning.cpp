@@ -121,17 +121,6 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
   }
 }
 
-void check_fit(const ModelLayout& layout, const Topology& topology, MachinePlan& plan) {
-  const auto misfit = first_misfit(layout, topology);
-  if (!misfit) return;
-  const int node = layout.places[*misfit].node;
-  plan.fits = false;
-  plan.misfit = fmt::format("rank {} would hold {} MiB; {} has {} MiB, which ranks may share",
-                            *misfit, layout.sizes[*misfit].total_bytes() / kMiB,
-                            node < 0 ? "this machine" : fmt::format("node {}", node),
-                            takeable_bytes(topology, node) / kMiB);
-}
-
 uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
   const Plan plan = make_plan(model.graph, layout.split, 0, layout.plan_options);
   return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
@@ -267,7 +256,6 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
     plan.misfit = sized.error().message;
   }
   plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
-  if (plan.fits) check_fit(*layout, topology, plan);
   describe_ranks(*model, *layout, topology, plan);
   find_replicas(*model, *layout, plan);
   describe_faults(*layout, topology, plan);

@@ -55,17 +55,14 @@ std::string node_text(int node) {
   return node < 0 ? "this machine" : fmt::format("node {}", node);
 }
 
-// Takes room for all arenas in the order in which they are taken in earnest. The rank for which
+// Takes room for all arenas, in the order in which a rank takes them in earnest. The rank for which
 // there was none, if any.
 std::optional<size_t> take_all(const std::vector<RankPlace>& places,
                                const std::vector<RankSizes>& sizes, MemoryRoom& room) {
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    if (!room.take(places[rank].node, sizes[rank].weight_bytes)) return rank;
-  }
-  for (size_t rank = 0; rank < places.size(); ++rank) {
     const RankSizes& own = sizes[rank];
-    for (const uint64_t bytes :
-         {own.scratch_bytes, own.exchange_bytes, own.kv_bytes, own.logits_bytes}) {
+    for (const uint64_t bytes : {own.weight_bytes, own.scratch_bytes, own.exchange_bytes,
+                                 own.kv_bytes, own.logits_bytes}) {
       if (!room.take(places[rank].node, bytes)) return rank;
     }
   }
@@ -192,7 +189,15 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   }
   layout.plan_options.kv_pages = pages;
   layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages);
-  return {};
+  const auto misfit = first_misfit(layout, topology);
+  if (!misfit) return {};
+  const RankSizes& sizes = layout.sizes[*misfit];
+  const int node = layout.places[*misfit].node;
+  return machine_refused(
+      "rank {} needs {} MiB for weights, {} MiB for the KV cache and {} MiB for activations on {}, "
+      "where ranks share {} MiB. Use a smaller model, --context or --sequences, or free memory",
+      *misfit, sizes.weight_bytes >> 20U, sizes.kv_bytes >> 20U, sizes.activation_bytes() >> 20U,
+      node_text(node), takeable_bytes(topology, node) >> 20U);
 }
 
 }  // namespace lockstep

@@ -348,7 +348,6 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::check_room(size_t b
     const Node* const node = topology_.find_node(request_.node);
     if (node != nullptr) reserve = std::max(reserve, node->memory_bytes / kReserveDivisor);
   }
-  available -= std::min<uint64_t>(available, request_.promised_bytes);
   if (bytes <= available && available - bytes >= reserve) return std::nullopt;
   return Failure{"", refused(bytes, "not enough is available", available)};
 }
@@ -359,9 +358,6 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::fill(const Candidat
       calls_.advise(memory.data_, memory.size_bytes_, MADV_HUGEPAGE) != 0) {
     memory.page_kind_ = PageKind::kSmall;  // a kernel without them
   }
-  const bool placed = request_.node < 0 || memory.bound_ || topology_.nodes.size() == 1;
-  memory.touch_later_ = request_.touch_later && placed && !is_hugetlb(candidate.kind);
-  if (memory.touch_later_) return std::nullopt;
   const int error = populate(calls_, {memory.data_, memory.size_bytes_},
                              page_bytes_of(candidate.kind), request_.workers);
   if (error == 0) return std::nullopt;
@@ -371,7 +367,7 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::fill(const Candidat
 
 // A kernel that finds no free stretch of 2 MiB gives small pages without a word.
 void NodeMemory::Maker::find_page_kind(const Candidate& candidate, NodeMemory& memory) const {
-  if (memory.page_kind_ != PageKind::kTransparent || memory.touch_later_) return;
+  if (memory.page_kind_ != PageKind::kTransparent) return;
   const auto sizes = read_page_sizes({memory.data_, memory.size_bytes_});
   if (!sizes || sizes->huge_bytes == sizes->resident_bytes) return;
   spdlog::info("{}: {} of {} MiB are in transparent huge pages, the rest in pages of 4 KiB",
@@ -417,19 +413,6 @@ Result<NodeMemory> NodeMemory::allocate(const MemoryRequest& request) {
   return Maker(request).make();
 }
 
-Result<void> NodeMemory::touch(std::span<std::byte> part) const {
-  if (!touch_later_ || part.empty()) return {};
-  const auto base = reinterpret_cast<uintptr_t>(data_);
-  const auto begin = reinterpret_cast<uintptr_t>(part.data()) - base;
-  // Whole huge pages, so that one is never begun as small ones.
-  const size_t first = begin / kHugePageBytes * kHugePageBytes;
-  const size_t last = std::min(size_bytes_, round_up(begin + part.size(), kHugePageBytes));
-  const int error = populate_part(*calls_, {data_ + first, last - first});
-  if (error == 0) return {};
-  return machine_refused("cannot take {} MiB of memory while it is filled: {}; free memory",
-                         (last - first) >> 20U, std::strerror(error));
-}
-
 NodeMemory::NodeMemory(NodeMemory&& other) noexcept {
   *this = std::move(other);
 }
@@ -442,7 +425,6 @@ NodeMemory& NodeMemory::operator=(NodeMemory&& other) noexcept {
   std::swap(page_kind_, other.page_kind_);
   std::swap(node_, other.node_);
   std::swap(bound_, other.bound_);
-  std::swap(touch_later_, other.touch_later_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(calls_, other.calls_);
   return *this;

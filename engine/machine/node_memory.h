@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -34,10 +33,6 @@ struct MemoryRequest {
   bool shared = false;         // in a memfd, where the kernel has them: another process can map it
   Workers* workers = nullptr;  // touch it in parallel; none: the calling thread does
   MemoryCalls* calls = nullptr;  // the system's if null; must outlive the arena
-  // Touched by touch(), part by part, by whoever fills it; but at once where its pages are of a
-  // pool, or lie where they are touched because they could not be bound.
-  bool touch_later = false;
-  size_t promised_bytes = 0;  // of the same memory: taken by others that touch it later
 };
 
 // An arena; the owner of its mapping. Zeroed. Where the mapping is not of a huge-page pool, what
@@ -60,13 +55,6 @@ class NodeMemory {
   // What the pages are, not what was hoped for: transparent only if at least half of the bytes are
   // in huge pages.
   PageKind page_kind() const { return page_kind_; }
-
-  // Whether its pages are still to get their places, by touch().
-  bool is_touched_later() const { return touch_later_; }
-  // Gives every page of a part of the arena its place, before it is written to, if that has been
-  // left for later. The same part may be touched again; several threads may call this. Fails with
-  // kMachineRefused when there is no memory left.
-  Result<void> touch(std::span<std::byte> part) const;
   int node() const { return node_; }              // as requested
   bool is_bound() const { return bound_; }        // the kernel takes its pages from node() only
   int descriptor() const { return descriptor_; }  // of its memfd; -1: anonymous memory
@@ -82,7 +70,6 @@ class NodeMemory {
   PageKind page_kind_ = PageKind::kSmall;
   int node_ = -1;
   bool bound_ = false;
-  bool touch_later_ = false;
   int descriptor_ = -1;
   MemoryCalls* calls_ = nullptr;
 };

@@ -20,24 +20,14 @@ constexpr size_t kSmallPageBytes = 4096;
 // always says so cannot hold up the start for ever.
 constexpr int kTries = 1000;
 
-// 0, or why the kernel does not.
-int ask_kernel(MemoryCalls& calls, std::byte* data, size_t bytes) {
+int populate_slice(MemoryCalls& calls, std::byte* data, size_t bytes) {
   int error = 0;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     if (calls.populate(data, bytes) == 0) return 0;
     error = errno;
     if (error != EINTR && error != EAGAIN) break;
   }
-  return error;
-}
-
-bool is_unknown(int error) {
-  return error == EINVAL || error == ENOSYS;
-}
-
-int populate_slice(MemoryCalls& calls, std::byte* data, size_t bytes) {
-  const int error = ask_kernel(calls, data, bytes);
-  if (error == 0 || !is_unknown(error)) return error;
+  if (error != EINVAL && error != ENOSYS) return error;
   // A kernel before 5.14. Never reached for pages of a pool, which could not be refused here.
   for (size_t offset = 0; offset < bytes; offset += kSmallPageBytes) {
     *const_cast<volatile std::byte*>(data + offset) = std::byte{0};
@@ -46,11 +36,6 @@ int populate_slice(MemoryCalls& calls, std::byte* data, size_t bytes) {
 }
 
 }  // namespace
-
-int populate_part(MemoryCalls& calls, std::span<std::byte> part) {
-  const int error = ask_kernel(calls, part.data(), part.size());
-  return is_unknown(error) ? 0 : error;
-}
 
 int populate(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes, Workers* workers) {
   const size_t slice_bytes = std::max(kSliceBytes, page_bytes);

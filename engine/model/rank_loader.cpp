@@ -9,21 +9,6 @@
 namespace lockstep {
 namespace {
 
-// The panels, or the elements of a vector, that an extent goes to.
-std::span<std::byte> target_of(const Weight& weight, const WeightSlice& slice,
-                               const LoadExtent& extent) {
-  if (!weight.is_matrix) {
-    const size_t elements = traits(weight.format).block_elements;
-    const size_t first = extent.begin * elements - slice.column_begin;
-    const size_t count = (extent.end - extent.begin) * elements;
-    return {slice.address + first * sizeof(float), count * sizeof(float)};
-  }
-  const size_t size = panel_bytes(weight.format, slice.column_end - slice.column_begin);
-  const size_t first = (extent.begin - slice.row_begin) / kPanelRows;
-  const size_t end = (extent.end - slice.row_begin + kPanelRows - 1) / kPanelRows;
-  return {slice.address + first * size, (end - first) * size};
-}
-
 // Rows [extent.begin, extent.end) of the file, all of which are the slice's, into its panels.
 void pack_rows(const Weight& weight, const WeightSlice& slice, const LoadExtent& extent,
                const std::byte* rows) {
@@ -68,13 +53,11 @@ void LoadState::fail_for_memory() {
 }
 
 RankLoader::RankLoader(const Graph& graph, std::span<const std::unique_ptr<DirectFile>> files,
-                       std::span<const LoadExtent> extents,
-                       std::span<const NodeMemory* const> arenas, std::unique_ptr<ReadQueue> queue,
+                       std::span<const LoadExtent> extents, std::unique_ptr<ReadQueue> queue,
                        LoadState& state)
     : graph_(graph),
       files_(files),
       extents_(extents),
-      arenas_(arenas),
       queue_(std::move(queue)),
       state_(state),
       extent_of_(queue_->buffer_count()),
@@ -132,27 +115,6 @@ void RankLoader::wait_for_read(std::unique_lock<std::mutex>& lock) {
   changed_.notify_one();
 }
 
-Result<void> RankLoader::touch(std::span<std::byte> target) const {
-  for (const NodeMemory* arena : arenas_) {
-    const bool lies_there =
-        target.data() >= arena->data() && target.data() < arena->data() + arena->size_bytes();
-    if (lies_there) return arena->touch(target);
-  }
-  return {};
-}
-
-Result<void> RankLoader::pack(const LoadExtent& extent, const WeightSlice& slice,
-                              const std::byte* bytes) {
-  const Weight& weight = graph_.weights()[extent.weight];
-  if (auto touched = touch(target_of(weight, slice, extent)); !touched) return touched;
-  if (weight.is_matrix) {
-    pack_rows(weight, slice, extent, bytes);
-  } else {
-    dequantize_blocks(weight, slice, extent, bytes);
-  }
-  return {};
-}
-
 void RankLoader::load(size_t buffer) {
   if (state_.has_failed()) return;
   const LoadExtent& extent = extents_[extent_of_[buffer]];
@@ -164,9 +126,12 @@ void RankLoader::load(size_t buffer) {
       file.drop(queue_->range(buffer));
       state_.add_dropped(extent.bytes);
     }
+    const Weight& weight = graph_.weights()[extent.weight];
     for (const WeightSlice* slice : extent.owners) {
-      if (auto packed = pack(extent, *slice, bytes->data()); !packed) {
-        return state_.fail(packed.error());
+      if (weight.is_matrix) {
+        pack_rows(weight, *slice, extent, bytes->data());
+      } else {
+        dequantize_blocks(weight, *slice, extent, bytes->data());
       }
     }
     state_.add_done(extent.bytes);

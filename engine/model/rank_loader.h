@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/machine/node_memory.h"
 #include "engine/machine/read_queue.h"
 #include "engine/model/load_extents.h"
 
@@ -45,11 +44,10 @@ class LoadState {
 
 class RankLoader {
  public:
-  // All of it must outlive this; `files` by part of the model. `arenas`: what is written to in them
-  // is touched first.
+  // All of it must outlive this; `files` by part of the model.
   RankLoader(const Graph& graph, std::span<const std::unique_ptr<DirectFile>> files,
-             std::span<const LoadExtent> extents, std::span<const NodeMemory* const> arenas,
-             std::unique_ptr<ReadQueue> queue, LoadState& state);
+             std::span<const LoadExtent> extents, std::unique_ptr<ReadQueue> queue,
+             LoadState& state);
 
   // Run by every worker of the rank at the same time. Returns when there is nothing left to do for
   // the caller, or the load has failed; then nothing is in flight any more, once all have returned.
@@ -60,14 +58,11 @@ class RankLoader {
  private:
   void start_reads();
   void load(size_t buffer);
-  Result<void> touch(std::span<std::byte> target) const;
-  Result<void> pack(const LoadExtent& extent, const WeightSlice& slice, const std::byte* bytes);
   void wait_for_read(std::unique_lock<std::mutex>& lock);
 
   const Graph& graph_;
   std::span<const std::unique_ptr<DirectFile>> files_;
   std::span<const LoadExtent> extents_;
-  std::span<const NodeMemory* const> arenas_;
   std::unique_ptr<ReadQueue> queue_;
   LoadState& state_;
 

@@ -86,9 +86,6 @@ class Load {
       files_.push_back(std::make_unique<DirectFile>(reader, options_.direct, calls_));
       block = std::max(block, files_.back()->block_bytes());
     }
-    for (const LoadTarget& rank : ranks_) {
-      if (rank.arena != nullptr) arenas_.push_back(rank.arena);
-    }
     const size_t per_rank = kBuffersBytes / ranks_.size();
     const size_t wanted = options_.buffer_bytes != 0 ? options_.buffer_bytes
                                                      : std::clamp(per_rank / kBuffersMax,
@@ -111,7 +108,7 @@ class Load {
                                    calls_);
       if (!queue) return std::unexpected(queue.error());
       loaders_.push_back(std::make_unique<RankLoader>(graph_, files_, extents_.by_rank[rank],
-                                                      arenas_, std::move(*queue), state_));
+                                                      std::move(*queue), state_));
     }
     return {};
   }
@@ -159,7 +156,6 @@ class Load {
   LoadState state_;
   Files files_;
   LoadExtents extents_;
-  std::vector<const NodeMemory*> arenas_;             // that are touched as they fill
   std::vector<std::unique_ptr<RankLoader>> loaders_;  // by rank
 };
 

@@ -10,7 +10,6 @@
 #include "engine/base/result.h"
 #include "engine/graph/plan.h"
 #include "engine/machine/disk_calls.h"
-#include "engine/machine/node_memory.h"
 #include "engine/machine/workers.h"
 #include "engine/model/gguf_file.h"
 
@@ -20,8 +19,7 @@ namespace lockstep {
 struct LoadTarget {
   const Plan& plan;
   Workers& workers;
-  int node = -1;                      // where its buffers shall lie; -1: anywhere
-  const NodeMemory* arena = nullptr;  // its slices lie there; touched as it fills. None: touched
+  int node = -1;  // where its buffers shall lie; -1: anywhere
 };
 
 struct LoadOptions {

@@ -12,40 +12,29 @@ Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded) 
   return rank;
 }
 
-Result<void> Rank::allocate_working(const Plan& sizes, size_t promised_bytes) {
+Result<void> Rank::allocate(const Plan& sizes) {
   struct Wish {
     NodeMemory& arena;
     size_t bytes;
     std::string_view what;
+    bool shared;  // weights can be handed to another process
   };
   const Wish wishes[] = {
-      {scratch_, sizes.scratch_bytes, "activations"},
-      {exchange_, sizes.exchange_bytes, "activations that ranks exchange"},
-      {kv_, sizes.kv.size_bytes(), "the KV cache"},
-      {logits_, sizes.logits_bytes, "logits"},
+      {weights_, sizes.weight_bytes, "weights", true},
+      {scratch_, sizes.scratch_bytes, "activations", false},
+      {exchange_, sizes.exchange_bytes, "activations that ranks exchange", false},
+      {kv_, sizes.kv.size_bytes(), "the KV cache", false},
+      {logits_, sizes.logits_bytes, "logits", false},
   };
   for (const Wish& wish : wishes) {
     auto memory = NodeMemory::allocate({.bytes = wish.bytes,
                                         .what = wish.what,
                                         .node = place_.node,
-                                        .workers = workers_.get(),
-                                        .promised_bytes = promised_bytes});
+                                        .shared = wish.shared,
+                                        .workers = workers_.get()});
     if (!memory) return std::unexpected(memory.error());
     wish.arena = std::move(*memory);
   }
-  return {};
-}
-
-Result<void> Rank::allocate_weights(const Plan& sizes, size_t promised_bytes) {
-  auto memory = NodeMemory::allocate({.bytes = sizes.weight_bytes,
-                                      .what = "weights",
-                                      .node = place_.node,
-                                      .shared = true,
-                                      .workers = workers_.get(),
-                                      .touch_later = true,
-                                      .promised_bytes = promised_bytes});
-  if (!memory) return std::unexpected(memory.error());
-  weights_ = std::move(*memory);
   return {};
 }
 

@@ -19,11 +19,8 @@ class Rank {
   // processors.
   static Result<std::unique_ptr<Rank>> start(const RankPlace& place, bool crowded);
 
-  // Takes the memory that the plan needs, on the rank's node: for the weights, whose pages are
-  // touched as they are loaded, and for what passes work on, touched by the rank's workers.
-  // `promised_bytes` of the node's memory are weights' that are not touched yet.
-  Result<void> allocate_weights(const Plan& sizes, size_t promised_bytes);
-  Result<void> allocate_working(const Plan& sizes, size_t promised_bytes);
+  // Takes the memory that the plan needs, on the rank's node, touched by its workers.
+  Result<void> allocate(const Plan& sizes);
   ArenaAddresses arenas() const;
 
   void set_plan(Plan plan) { plan_ = std::move(plan); }

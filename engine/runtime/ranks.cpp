@@ -44,17 +44,10 @@ Result<void> Ranks::start(std::span<const RankPlace> places) {
   return {};
 }
 
-// The ranks of one node follow one another, so that each sees what the ones before have left. The
-// weights first: pages of the pools do most for them.
+// The ranks of one node follow one another, so that each sees what the ones before have left.
 Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes) {
-  size_t promised = 0;
   for (const size_t rank : ranks) {
-    auto taken = ranks_[rank]->allocate_weights(sizes[rank], promised);
-    if (!taken) return taken;
-    if (ranks_[rank]->weights().is_touched_later()) promised += sizes[rank].weight_bytes;
-  }
-  for (const size_t rank : ranks) {
-    if (auto taken = ranks_[rank]->allocate_working(sizes[rank], promised); !taken) return taken;
+    if (auto taken = ranks_[rank]->allocate(sizes[rank]); !taken) return taken;
   }
   return {};
 }

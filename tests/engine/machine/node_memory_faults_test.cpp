@@ -171,68 +171,6 @@ TEST_F(NodeMemoryFaults, kernels_that_cannot_populate_leave_the_pool_alone_and_t
   }
 }
 
-TEST_F(NodeMemoryFaults, what_is_touched_later_is_touched_part_by_part_and_says_when_memory_ends) {
-  empty_pools();
-  RefusingCalls calls(tree_.root());
-  const auto memory = NodeMemory::allocate(
-      {.bytes = 8 * kMiB, .what = "weights", .node = 1, .calls = &calls, .touch_later = true});
-  ASSERT_TRUE(memory.has_value()) << memory.error().message;
-  EXPECT_EQ(calls.count("populate"), 0);
-  const std::span<std::byte> all(memory->data(), memory->size_bytes());
-  ASSERT_TRUE(memory->touch(all.subspan(5, 100)).has_value());
-  EXPECT_EQ(calls.count("populate"), 1);
-  memory->data()[7] = std::byte{9};
-  ASSERT_TRUE(memory->touch(all.first(3 * kMiB)).has_value());
-  EXPECT_EQ(memory->data()[7], std::byte{9});
-  calls.refuse({"populate", ENOMEM, 2, true});
-  const auto refused = memory->touch(all.last(kMiB));
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().kind, ErrorKind::kMachineRefused);
-}
-
-// An old kernel's pages come when they are written to; what is there must not be written over.
-TEST_F(NodeMemoryFaults, kernels_that_cannot_populate_leave_what_was_written_alone) {
-  RefusingCalls calls(tree_.root());
-  calls.has_populate = false;
-  calls.refuse({"populate", EINVAL, 0, true});
-  const auto memory = NodeMemory::allocate(
-      {.bytes = 2 * kMiB, .what = "weights", .node = 1, .calls = &calls, .touch_later = true});
-  ASSERT_TRUE(memory.has_value()) << memory.error().message;
-  memory->data()[4096] = std::byte{9};
-  ASSERT_TRUE(memory->touch({memory->data(), memory->size_bytes()}).has_value());
-  EXPECT_EQ(memory->data()[4096], std::byte{9});
-}
-
-TEST_F(NodeMemoryFaults, pages_of_a_pool_and_unbound_memory_are_touched_at_once) {
-  RefusingCalls pool(tree_.root());
-  const MemoryRequest request{
-      .bytes = 8 * kMiB, .what = "weights", .node = 1, .calls = &pool, .touch_later = true};
-  ASSERT_TRUE(NodeMemory::allocate(request).has_value());
-  EXPECT_GT(pool.count("populate"), 0);
-  empty_pools();
-  RefusingCalls unbound(tree_.root());
-  unbound.refuse({"bind", EPERM, 0, true});
-  MemoryRequest elsewhere = request;
-  elsewhere.calls = &unbound;
-  ASSERT_TRUE(NodeMemory::allocate(elsewhere).has_value());
-  EXPECT_GT(unbound.count("populate"), 0);
-}
-
-TEST_F(NodeMemoryFaults, what_others_will_touch_later_counts_as_taken) {
-  empty_pools();
-  RefusingCalls calls(tree_.root());
-  const uint64_t available = available_memory_bytes_on_node(1, tree_.root());
-  const MemoryRequest request{.bytes = 8 * kMiB,
-                              .what = "weights",
-                              .node = 1,
-                              .calls = &calls,
-                              .touch_later = true,
-                              .promised_bytes = available};
-  const auto memory = NodeMemory::allocate(request);
-  ASSERT_FALSE(memory.has_value());
-  EXPECT_NE(memory.error().message.find("not enough is available"), std::string::npos);
-}
-
 TEST_F(NodeMemoryFaults, where_binding_is_refused_memory_is_had_all_the_same) {
   for (const int error : {EPERM, ENOSYS}) {
     RefusingCalls calls(tree_.root());

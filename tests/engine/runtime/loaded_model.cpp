@@ -33,8 +33,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   ranks_ = value_or_throw(Ranks::make(model_->graph, split, plan_options, places));
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {
-    Rank& target = (*ranks_)[rank];
-    targets.push_back({target.plan(), target.workers(), -1, &target.weights()});
+    targets.push_back({(*ranks_)[rank].plan(), (*ranks_)[rank].workers()});
   }
   std::atomic<uint64_t> bytes_done = 0;
   value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
