@@ -56,6 +56,16 @@ std::string expected_pages(const Topology& topology, const MachineSettings& sett
   return pages;
 }
 
+using Slices = std::vector<std::vector<WeightSlice>>;  // by rank, by WeightId
+
+Slices place_all_weights(const Model& model, const Split& split) {
+  Slices slices;
+  for (size_t rank = 0; rank < split.rank_count; ++rank) {
+    slices.push_back(place_weights(model.graph, split, rank, 0));
+  }
+  return slices;
+}
+
 // Of every rank's weights what one generated token reads: all of each matrix that is multiplied
 // with.
 std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& layout) {
@@ -64,8 +74,7 @@ std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& lay
     if (node.operation == Operation::kMatmul) read.insert(node.weight);
   }
   std::vector<uint64_t> bytes;
-  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const auto slices = place_weights(model.graph, layout.split, rank, 0);
+  for (const auto& slices : place_all_weights(model, layout.split)) {
     uint64_t sum = 0;
     for (const WeightId weight : read) sum += slices[weight].size_bytes;
     bytes.push_back(sum);
@@ -78,13 +87,14 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return;
+  const Slices slices = place_all_weights(model, layout.split);
   std::map<std::string, uint64_t> extra;
   for (const WeightSlice& once : place_weights(model.graph, *whole, 0, 0)) {
     plan.model_weight_bytes += once.size_bytes;
     uint64_t held = 0;
     uint64_t elements = 0;
-    for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-      const WeightSlice slice = place_weights(model.graph, layout.split, rank, 0)[once.weight];
+    for (const auto& of_rank : slices) {
+      const WeightSlice& slice = of_rank[once.weight];
       held += slice.size_bytes;
       elements += (slice.row_end - slice.row_begin) * (slice.column_end - slice.column_begin);
     }
@@ -100,8 +110,7 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
 }
 
 void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
-                    MachinePlan& plan) {
-  const MachineSettings settings = read_machine_settings();
+                    const MachineSettings& settings, MachinePlan& plan) {
   const std::vector<uint64_t> read = bytes_per_token(model, layout);
   double all_shares = 0;
   for (const RankPlace& place : layout.places) all_shares += place.share;
@@ -211,7 +220,8 @@ Result<void> estimate_speed(const Model& model, const EngineOptions& options,
   return {};
 }
 
-void describe_faults(const ModelLayout& layout, const Topology& topology, MachinePlan& plan) {
+void describe_faults(const ModelLayout& layout, const Topology& topology,
+                     const MachineSettings& settings, MachinePlan& plan) {
   MachineWishes wishes;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const int node = layout.places[rank].node;
@@ -225,7 +235,7 @@ void describe_faults(const ModelLayout& layout, const Topology& topology, Machin
       wishes.huge_pages.push_back({.node = found->id, .bytes = layout.sizes[rank].weight_bytes});
     }
   }
-  for (MachineFault& fault : find_machine_faults(topology, read_machine_settings(), wishes)) {
+  for (MachineFault& fault : find_machine_faults(topology, settings, wishes)) {
     plan.faults.push_back({std::move(fault.sentence), std::move(fault.command)});
   }
 }
@@ -256,9 +266,10 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
     plan.misfit = sized.error().message;
   }
   plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
-  describe_ranks(*model, *layout, topology, plan);
+  const MachineSettings settings = read_machine_settings();
+  describe_ranks(*model, *layout, topology, settings, plan);
   find_replicas(*model, *layout, plan);
-  describe_faults(*layout, topology, plan);
+  describe_faults(*layout, topology, settings, plan);
   if (!measure) {
     plan.verdict = "not measured";
     return plan;

@@ -132,7 +132,7 @@ std::string print_options(const OptionValues& values) {
     printed[std::string(row.name)] = {{"value", value.value},
                                       {"source", source_name(value.source)}};
   }
-  return printed.dump(2, ' ', false, Json::error_handler_t::replace);
+  return to_indented_text(printed);
 }
 
 std::vector<std::pair<std::string, std::string>> process_environment() {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/machine/folder_names.h"
+#include "engine/machine/memory_info.h"
 #include "engine/machine/number_list.h"
 
 namespace lockstep {
@@ -67,16 +68,11 @@ std::optional<uint64_t> read_memlock(const path& root) {
 }
 
 std::optional<uint64_t> read_commit_left(const path& root) {
-  std::ifstream file(root / "proc/meminfo");
-  std::optional<uint64_t> limit;
-  std::optional<uint64_t> committed;
-  for (std::string key; file >> key;) {
-    uint64_t kibibytes = 0;
-    if (key == "CommitLimit:" && file >> kibibytes) limit = kibibytes * 1024;
-    if (key == "Committed_AS:" && file >> kibibytes) committed = kibibytes * 1024;
-  }
-  if (!limit || !committed) return std::nullopt;
-  return *limit > *committed ? *limit - *committed : 0;
+  const auto info = read_memory_info(root / "proc/meminfo");
+  const auto limit = info.find("CommitLimit");
+  const auto committed = info.find("Committed_AS");
+  if (limit == info.end() || committed == info.end()) return std::nullopt;
+  return limit->second > committed->second ? limit->second - committed->second : 0;
 }
 
 std::vector<std::string> read_governors(const path& root) {
@@ -147,11 +143,16 @@ void find_short_pools(const Topology& topology, const MachineWishes& wishes, Fau
 
 }  // namespace
 
-MachineSettings read_machine_settings(const path& root) {
+MachineSettings read_huge_page_settings(const path& root) {
   MachineSettings settings;
-  settings.numa_balancing = read_number(root / "proc/sys/kernel/numa_balancing");
   settings.transparent_huge_pages = read_huge_page_choice(root, "enabled");
   settings.shared_huge_pages = read_huge_page_choice(root, "shmem_enabled");
+  return settings;
+}
+
+MachineSettings read_machine_settings(const path& root) {
+  MachineSettings settings = read_huge_page_settings(root);
+  settings.numa_balancing = read_number(root / "proc/sys/kernel/numa_balancing");
   settings.memlock_bytes = read_memlock(root);
   settings.governors = read_governors(root);
   settings.overcommit = read_number(root / "proc/sys/vm/overcommit_memory");

@@ -27,6 +27,10 @@ struct MachineSettings {
 // `root` is / or a copy of its shape.
 MachineSettings read_machine_settings(const std::filesystem::path& root = "/");
 
+// Its choices of huge pages alone: what is asked for every arena, without a look at every
+// processor.
+MachineSettings read_huge_page_settings(const std::filesystem::path& root = "/");
+
 // Whether the kernel is set to give transparent huge pages to memory that asks for them.
 bool gives_huge_pages(const MachineSettings& settings);         // anonymous memory
 bool gives_shared_huge_pages(const MachineSettings& settings);  // memfds

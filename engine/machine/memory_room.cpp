@@ -3,30 +3,18 @@
 #include <algorithm>
 
 #include "engine/base/checked_math.h"
+#include "engine/machine/arena_rules.h"
 
 namespace lockstep {
-namespace {
-
-constexpr uint64_t kMiB = 1U << 20U;
-constexpr uint64_t kHugePageBytes = 2 * kMiB;
-constexpr uint64_t kGigaPageBytes = 1024 * kMiB;
-
-// As NodeMemory leaves over on every node.
-uint64_t reserve_bytes(const Node& node) {
-  return std::max<uint64_t>(64 * kMiB, node.memory_bytes / 256);
-}
-
-}  // namespace
-
 MemoryRoom::MemoryRoom(const Topology& topology, uint64_t available_bytes)
-    : one_node_(topology.nodes.size() == 1),
-      available_(available_bytes - std::min(available_bytes, 64 * kMiB)) {
+    : available_(available_bytes - std::min(available_bytes, kReserveBytes)) {
   for (const Node& node : topology.nodes) {
     if (!node.has_usable_memory()) continue;
     Room& room = nodes_[node.id];
     // Of one node the kernel's own estimate is better than the node's figures.
-    room.free =
-        one_node_ ? available_ : node.free_bytes - std::min(node.free_bytes, reserve_bytes(node));
+    const uint64_t reserve = node_reserve_bytes(node.memory_bytes);
+    room.free = topology.nodes.size() == 1 ? available_
+                                           : node.free_bytes - std::min(node.free_bytes, reserve);
     for (const HugePagePool& pool : node.pools) {
       const uint64_t bytes = pool.free_pages * pool.page_bytes;
       if (pool.page_bytes == kHugePageBytes) room.pool_2mib += bytes;
@@ -38,7 +26,7 @@ MemoryRoom::MemoryRoom(const Topology& topology, uint64_t available_bytes)
 bool MemoryRoom::take_from(Room& room, uint64_t bytes) {
   const uint64_t size = round_up<uint64_t>(bytes, kHugePageBytes);
   const uint64_t giant = round_up<uint64_t>(bytes, kGigaPageBytes);
-  if (bytes >= kGigaPageBytes && giant - bytes < bytes / 16 && room.pool_1gib >= giant) {
+  if (deserves_giga_pages(bytes, giant) && room.pool_1gib >= giant) {
     room.pool_1gib -= giant;
     return true;
   }

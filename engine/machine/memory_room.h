@@ -33,7 +33,6 @@ class MemoryRoom {
   bool take_from(Room& room, uint64_t bytes);
 
   std::map<int, Room> nodes_;
-  bool one_node_ = false;
   uint64_t available_ = 0;
 };
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
@@ -15,9 +14,11 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/base/log.h"
+#include "engine/machine/arena_rules.h"
 #include "engine/machine/control_group.h"
 #include "engine/machine/machine_settings.h"
 #include "engine/machine/memory_calls.h"
+#include "engine/machine/memory_info.h"
 #include "engine/machine/page_placement.h"
 #include "engine/machine/populate.h"
 #include "engine/machine/topology.h"
@@ -29,32 +30,11 @@ namespace {
 using std::filesystem::path;
 
 constexpr size_t kSmallPageBytes = 4096;
-constexpr size_t kHugePageBytes = 2U << 20U;
-constexpr size_t kGigaPageBytes = 1U << 30U;
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
-
-// Rounding up to pages of 1 GiB may waste this part of an arena.
-constexpr size_t kWasteDivisor = 16;
-
-// Left over for everything else; below it the kernel starts to kill. On a large node its own
-// watermarks are larger, about a thousandth.
-constexpr uint64_t kReserveBytes = 64U << 20U;
-constexpr uint64_t kReserveDivisor = 256;
 
 // Flags that Debian 12's headers do not know.
 constexpr unsigned kMemfdNoExecute = 0x8;  // MFD_NOEXEC_SEAL, Linux 6.3
 constexpr unsigned kHugeShift = 26;        // MAP_HUGE_SHIFT and MFD_HUGE_SHIFT
-
-uint64_t memory_info_bytes(const path& root, std::string_view key) {
-  std::ifstream file(root / "proc/meminfo");
-  std::string word;
-  uint64_t kibibytes = 0;
-  while (file >> word) {
-    if (word == key && file >> kibibytes) return kibibytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return kUnlimited;
-}
 
 size_t page_bytes_of(PageKind kind) {
   switch (kind) {
@@ -111,7 +91,7 @@ class NodeMemory::Maker {
       : request_(request),
         calls_(request.calls != nullptr ? *request.calls : MemoryCalls::system()),
         topology_(read_topology(calls_.root() / "sys", {})),
-        settings_(read_machine_settings(calls_.root())) {}
+        settings_(read_huge_page_settings(calls_.root())) {}
 
   Result<NodeMemory> make();
 
@@ -192,8 +172,7 @@ std::optional<std::vector<NodeMemory::Maker::Candidate>> NodeMemory::Maker::cand
     }
     return can_populate && free >= bytes;
   };
-  const bool worth_giant =
-      request_.bytes >= kGigaPageBytes && *giant - request_.bytes < request_.bytes / kWasteDivisor;
+  const bool worth_giant = deserves_giga_pages(request_.bytes, *giant);
   if (worth_giant && pool_holds(kGigaPageBytes, *giant)) add(list, PageKind::kHuge1GiB, *giant);
   if (pool_holds(kHugePageBytes, *size)) add(list, PageKind::kHuge2MiB, *size);
   add(list, PageKind::kTransparent, *size);
@@ -346,7 +325,7 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::check_room(size_t b
   if (bound) {
     available = available_memory_bytes_on_node(request_.node, root);
     const Node* const node = topology_.find_node(request_.node);
-    if (node != nullptr) reserve = std::max(reserve, node->memory_bytes / kReserveDivisor);
+    if (node != nullptr) reserve = node_reserve_bytes(node->memory_bytes);
   }
   if (bytes <= available && available - bytes >= reserve) return std::nullopt;
   return Failure{"", refused(bytes, "not enough is available", available)};
@@ -390,8 +369,9 @@ std::string_view page_kind_name(PageKind kind) {
 }
 
 uint64_t available_memory_bytes(const path& root) {
-  const uint64_t available = memory_info_bytes(root, "MemAvailable:");
-  return std::min(available,
+  const auto info = read_memory_info(root / "proc/meminfo");
+  const auto available = info.find("MemAvailable");
+  return std::min(available == info.end() ? kUnlimited : available->second,
                   read_control_group_limits(root).memory_left_bytes.value_or(kUnlimited));
 }
 

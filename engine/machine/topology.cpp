@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/machine/folder_names.h"
+#include "engine/machine/memory_info.h"
 #include "engine/machine/number_list.h"
 
 namespace lockstep {
@@ -30,23 +31,6 @@ std::optional<T> read_number(const path& file_path) {
   T number{};
   if (file >> number) return number;
   return std::nullopt;
-}
-
-// The bytes of each line of a meminfo file, a node's ("Node 0 MemFree:  123 kB") or the machine's.
-std::map<std::string, uint64_t, std::less<>> read_memory_info(const path& file_path) {
-  std::map<std::string, uint64_t, std::less<>> info;
-  std::ifstream file(file_path);
-  std::string word;
-  std::string key;
-  while (file >> word) {
-    uint64_t number = 0;
-    if (word.ends_with(':')) {
-      word.pop_back();
-      key = word;
-      if (file >> number) info[key] = number * 1024;
-    }
-  }
-  return info;
 }
 
 void read_memory(const path& meminfo, Node& node) {

@@ -5,19 +5,13 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
+#include "engine/base/range.h"
 
 namespace lockstep {
 namespace {
 
-struct Units {
-  size_t begin = 0;
-  size_t end = 0;
-
-  size_t size() const { return end - begin; }
-};
-
 // Where a slice lies among the units of its weight.
-Units units_of(const Weight& weight, const WeightSlice& slice) {
+Range units_of(const Weight& weight, const WeightSlice& slice) {
   if (slice.column_begin >= slice.column_end) return {};
   if (weight.is_matrix) return {slice.row_begin, std::max(slice.row_begin, slice.row_end)};
   if (slice.row_begin >= slice.row_end) return {};
@@ -28,7 +22,7 @@ Units units_of(const Weight& weight, const WeightSlice& slice) {
 struct Owner {
   size_t rank = 0;
   const WeightSlice* slice = nullptr;
-  Units units;
+  Range units;
 };
 
 class Cutter {
@@ -41,7 +35,7 @@ class Cutter {
     owners_.resize(graph.weights().size());
     for (size_t rank = 0; rank < plans.size(); ++rank) {
       for (const WeightSlice& slice : plans[rank]->weights) {
-        const Units units = units_of(graph.weights()[slice.weight], slice);
+        const Range units = units_of(graph.weights()[slice.weight], slice);
         if (units.size() > 0) owners_[slice.weight].push_back({rank, &slice, units});
       }
     }
@@ -76,7 +70,7 @@ class Cutter {
     const auto repeated = std::ranges::unique(boundaries);
     boundaries.erase(repeated.begin(), repeated.end());
     for (size_t index = 0; index + 1 < boundaries.size(); ++index) {
-      const Units units = {boundaries[index], boundaries[index + 1]};
+      const Range units = {boundaries[index], boundaries[index + 1]};
       std::vector<Owner> here;
       for (const Owner& owner : owners) {
         if (owner.units.begin <= units.begin && units.end <= owner.units.end) here.push_back(owner);
@@ -86,7 +80,7 @@ class Cutter {
   }
 
   // Into parts of about equal size; where that can be, at the first owner's panels.
-  void cut_run(WeightId id, Units units, const std::vector<Owner>& owners) {
+  void cut_run(WeightId id, Range units, const std::vector<Owner>& owners) {
     const Weight& weight = graph_.weights()[id];
     const size_t unit_bytes = load_unit_bytes(weight);
     const size_t units_max = std::max<size_t>(1, extent_bytes_ / unit_bytes);
@@ -106,7 +100,7 @@ class Cutter {
     }
   }
 
-  void add(WeightId id, Units units, const std::vector<Owner>& owners) {
+  void add(WeightId id, Range units, const std::vector<Owner>& owners) {
     const Weight& weight = graph_.weights()[id];
     const GgufTensor* tensor = file_.find_tensor(weight.name);
     CHECK(tensor != nullptr, "the graph has a weight {} that the file lacks", weight.name);

@@ -134,7 +134,7 @@ void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
                {"batch_tokens", options.batch_tokens},
                {"repeat", bench.repeat}};
   for (const BenchResult& result : results) body["results"].push_back(to_json(result));
-  std::cout << body.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout << to_indented_text(body) << '\n';
 }
 
 void print_heading() {

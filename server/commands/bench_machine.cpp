@@ -130,7 +130,7 @@ void print_json(const MachineMeasurement& measured) {
                              {"bytes_per_second", file.bytes_per_second},
                              {"direct", file.direct}});
   }
-  std::cout << body.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout << to_indented_text(body) << '\n';
 }
 
 }  // namespace

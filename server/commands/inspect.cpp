@@ -78,7 +78,7 @@ int run_inspect(const std::vector<std::string>& arguments) {
   const auto description = describe_model_file(model);
   if (!description) return report(description.error());
   if (json) {
-    std::cout << description->dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    std::cout << to_indented_text(*description) << '\n';
   } else {
     print_description(*description);
   }

@@ -164,7 +164,7 @@ void print_json(const MachinePlan& plan) {
   for (const MachinePlan::Replica& replica : plan.replicas) {
     body["replicas"].push_back({{"what", replica.what}, {"extra_bytes", replica.extra_bytes}});
   }
-  std::cout << body.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout << to_indented_text(body) << '\n';
 }
 
 }  // namespace

@@ -117,6 +117,10 @@ std::string to_text(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string to_indented_text(const Json& value) {
+  return value.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string_view kind_name(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:

@@ -26,6 +26,8 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // The value in one line. Strings that are not valid UTF-8 come out with U+FFFD; never throws.
 std::string to_text(const Json& value);
+// The same in many lines, for people.
+std::string to_indented_text(const Json& value);
 
 // "a string", "an integer", "a number", "a boolean", "null", "an array", "an object": for messages.
 std::string_view kind_name(const Json& value);
