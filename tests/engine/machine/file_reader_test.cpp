@@ -1,6 +1,7 @@
 #include "engine/machine/file_reader.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace lockstep {
 namespace {
 
 TEST(FileReader, reads_whole_stretches_and_names_where_a_file_was_cut) {
-  const std::filesystem::path path = ::testing::TempDir() + "lockstep-file-reader";
+  const std::filesystem::path path =
+      ::testing::TempDir() + "lockstep-file-reader-" + std::to_string(getpid());
   std::ofstream(path) << "0123456789";
   const auto reader = FileReader::open(path);
   ASSERT_TRUE(reader.has_value());

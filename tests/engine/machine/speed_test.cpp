@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -46,7 +47,9 @@ class FileSpeedTest : public testing::Test {
 
   ~FileSpeedTest() override { std::filesystem::remove(path_); }
 
-  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / "file_speed_test.bin";
+  // Tests run side by side, each in a process of its own.
+  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) /
+                                ("lockstep-file-speed-" + std::to_string(getpid()));
 };
 
 TEST_F(FileSpeedTest, a_file_that_is_soon_read_is_read_whole) {
