@@ -46,6 +46,8 @@ size_t activation_row_bytes(ActivationForm form, size_t columns) {
   switch (form) {
     case ActivationForm::kF32:
       return aligned(columns * sizeof(float));
+    case ActivationForm::kBf16:
+      return aligned(columns * sizeof(uint16_t)) | kAlignment;
     case ActivationForm::kQ8:
       break;
   }

@@ -12,8 +12,11 @@
 //         float scaled_sum[columns / 32]         scale * float(negated_sum), rounded once
 //       each part starting at a multiple of 64 bytes. The sums undo the offset of weights that are
 //       multiplied as unsigned bytes, and stand for the minimums of the formats that have one.
+// kBf16: bf16 values of the columns, rounded to nearest even. From row to row it is an odd multiple
+// of
+//       64 bytes, so that rows side by side do not meet in one set of a cache.
 //
-// A row of either form takes activation_row_bytes(), a multiple of 64; what lies beyond the last
+// A row of any form takes activation_row_bytes(), a multiple of 64; what lies beyond the last
 // column is zero (buffers are zeroed once; kernels never write there).
 #pragma once
 
@@ -25,10 +28,10 @@
 
 namespace lockstep {
 
-enum class ActivationForm : uint8_t { kF32, kQ8 };
+enum class ActivationForm : uint8_t { kF32, kQ8, kBf16 };
 
-// The form that a product with weights of this format consumes: kF32 for F32, F16 and BF16
-// weights, kQ8 for the quantized formats.
+// The form that a product with weights of this format consumes outside the arithmetic kBf16: kF32
+// for F32, F16 and BF16 weights, kQ8 for the quantized formats.
 ActivationForm activation_form(Format weights);
 
 inline constexpr size_t kQ8BlockElements = 32;

@@ -20,7 +20,7 @@
 namespace lockstep {
 
 // y[t][r] = sum over k of W[r][k] * x[t][k] for the rows r of panels [panel_begin, panel_end).
-// Order of operations, per element:
+// Order of operations, per element, by the form of the activations:
 //   kF32 activations: acc = fma(W[r][k], x[t][k], acc), k ascending, from 0.
 //   kQ8 activations:  per block of 32 the integer sum of products is exact; then
 //     Q4_0 Q5_0 Q8_0: acc = fma(float(isum), d * scale, acc)
@@ -30,17 +30,26 @@ namespace lockstep {
 //     Q6_K:           for each half of 16: acc = fma(float(half's isum), (d * sc) * scale, acc)
 //   where each product in a term is one f32 multiplication; the activation's
 //   scale and scaled_sum are in activation.h.
-//   then  y = acc,  or acc + bias[r];  and with `accumulate`  y[t][r] + that.
+//   kBf16 activations: weights are rounded to bf16 (nearest even) from the very f32 values that
+//     unpack_row() gives; those of F16 are split into a bf16 and the bf16 of what is left, BF16's
+//     are as they are. Per 32 k, absent ones being 0:
+//       even = fma(w[k], x[k], even) for k = 0, 2 .. 30 from 0; odd alike for k = 1, 3 .. 31;
+//       acc = acc + (even + odd)
+//     with F16 twice: for the first parts, then for the second. Numbers below the normal ones are
+//     zero, as operands and as results. This is what the tile product of AMX computes.
+//   then  y = acc,  or acc * token_scales[t];  then that + bias[r];  and with `accumulate`  y[t][r]
+//   + that.
 struct MatmulArguments {
   PackedMatrix matrix;
   size_t panel_begin = 0;
   size_t panel_end = 0;
-  const std::byte* input = nullptr;  // token_count rows in activation_form(matrix.format)
+  const std::byte* input = nullptr;  // token_count rows
   size_t input_stride_bytes = 0;
   size_t token_count = 0;
   float* output = nullptr;  // y[t][r] is output[t * output_stride + r]
   size_t output_stride = 0;
-  const float* bias = nullptr;  // matrix.rows values, or none
+  const float* token_scales = nullptr;  // token_count values, or none
+  const float* bias = nullptr;          // matrix.rows values, or none
   bool accumulate = false;
 };
 
@@ -59,10 +68,14 @@ constexpr size_t value_block_elements(size_t head_dimension) {
   return kPageTokens * round_up<size_t>(head_dimension, 16);
 }
 
-// Attention of one token's query heads that share one KV head, over the first `context` tokens of
-// its sequence. Pages are taken in order; per page: scores of its (up to 64) tokens, each a fma
-// chain over the dimensions, times scale; running maximum and online softmax in f32; the values
-// added token after token. What lies beyond `context` in the last page is never read into a result.
+// Attention of consecutive tokens of one sequence, of their query heads that share one KV head. A
+// token sees the keys at its own position and before, at most `window` of them.
+//
+// One function of a token and its sequence, however it is called. Keys are taken in chunks of
+// kAttentionChunkTokens by their position, each by itself: page after page, scores of a page's (up
+// to 64) tokens, each a fma chain over the dimensions, times scale; running maximum and online
+// softmax in f32; the values added token after token. Then the chunks are merged in order. What
+// lies outside a token's keys is never read into a result.
 struct AttentionArguments {
   KvFormat format = KvFormat::kF16;
   size_t head_dimension = 0;        // any; at most kMaxHeadDimension
@@ -70,22 +83,46 @@ struct AttentionArguments {
   const std::byte* values = nullptr;
   size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
   const uint32_t* pages = nullptr;  // page numbers of the sequence, in order
-  size_t context = 0;               // keys seen: the token's position + 1
-  const float* queries = nullptr;   // query_count rows of head_dimension floats; any alignment
-  size_t query_stride = 0;          // floats
-  size_t query_count = 0;           // at most kMaxQueryGroup
+  size_t position = 0;              // of the first token; the next ones follow it
+  size_t token_count = 1;
+  size_t window = 0;               // 0: every key before
+  const float* queries = nullptr;  // [token][query][head_dimension]; any alignment
+  size_t query_stride = 0;         // floats from query to query
+  size_t query_token_stride = 0;   // floats from token to token
+  size_t query_count = 0;          // at most kMaxQueryGroup
   float scale = 0;
   float* output = nullptr;  // as queries; any alignment
   size_t output_stride = 0;
+  size_t output_token_stride = 0;
 };
 inline constexpr size_t kMaxHeadDimension = 512;
 inline constexpr size_t kMaxQueryGroup = 64;
+inline constexpr size_t kAttentionChunkTokens = 256;
+
+// The chunks that a token at `position` sees keys of.
+struct AttentionChunks {
+  size_t begin = 0;
+  size_t end = 0;
+};
+AttentionChunks attention_chunks(size_t position, size_t window);
+
+// What one chunk gives for one token: per query the maximum, the sum and the unnormalized output.
+// 64-byte aligned.
+size_t attention_partial_floats(size_t query_count, size_t head_dimension);
+
+using MatmulKernel = void (*)(const MatmulArguments&);
 
 struct KernelTable {
-  std::string_view name;  // "scalar", "avx2", "avx512"
+  std::string_view name;  // "scalar", "avx2", "avx512", "amx"
+  bool has_tiles;         // a matrix unit computes products with kBf16 activations
 
-  // One per Format, by its number.
-  std::array<void (*)(const MatmulArguments&), kFormatCount> matmul;
+  // One per Format, by its number: with activations of activation_form(format), ...
+  std::array<MatmulKernel, kFormatCount> matmul;
+  // ... and of form kBf16; none for F32.
+  std::array<MatmulKernel, kFormatCount> matmul_bf16;
+
+  // Elements to bf16, nearest even. Any alignment of `values`; `out` is that of bf16.
+  void (*to_bf16)(const float* values, size_t count, std::byte* out);
 
   // Elements [begin, begin + count) of a row of `columns`, into their places of a kQ8 row. `values`
   // points at the first of them. All three numbers are multiples of 32.
@@ -101,7 +138,16 @@ struct KernelTable {
   // every table). out may be gate. Any alignment.
   void (*silu_multiply)(const float* gate, const float* up, size_t count, float* out);
 
+  // The product x * weight before its norm is known, and what the norm is made of: out[i] = x[i] *
+  // weight[i], and per chunk of 32 elements (the last may be shorter) the sum of the x^2, as
+  // rms_norm forms it. Any alignment.
+  void (*weigh)(const float* x, const float* weight, size_t count, float* out, float* chunk_sums);
+
   void (*attend)(const AttentionArguments&);
+  // The same in parts, which any worker may compute: one chunk's partial result for one token
+  // (token_count 1), and the output from the partial results of all chunks, in order.
+  void (*attend_chunk)(const AttentionArguments&, size_t chunk, float* partial);
+  void (*merge_chunks)(const AttentionArguments&, const float* partials, size_t partial_stride);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(KvFormat format, size_t head_dimension, size_t slot, const float* key,
@@ -111,6 +157,11 @@ struct KernelTable {
 // All rows, slowest first.
 std::span<const KernelTable* const> all_kernel_tables();
 bool machine_supports(const KernelTable& table);
+
+inline MatmulKernel matmul_kernel(const KernelTable& table, Format format, ActivationForm form) {
+  const auto& kernels = form == ActivationForm::kBf16 ? table.matmul_bf16 : table.matmul;
+  return kernels[static_cast<size_t>(format)];
+}
 
 // The row called `name`, or the best that this machine supports if `name` is empty. Fails with
 // kInvalidInput for an unknown name and for one this machine lacks (naming what it lacks).

@@ -246,7 +246,7 @@ void run(const AttendStep& step, const Pass& pass) {
                          .values = keys + kv.keys_bytes(),
                          .page_stride_bytes = kv.page_stride_bytes(),
                          .pages = pass.batch.page_tables[where.sequence].data(),
-                         .context = where.position + 1U,
+                         .position = where.position,
                          .queries = step.queries + token * step.query_stride + first,
                          .query_stride = step.head_dimension,
                          .query_count = queries.size(),

@@ -194,10 +194,10 @@ inline void take_page(const AttentionArguments& arguments, const PageView& page,
 
 // Every page for `query_count` (at most kWalkQueries) queries.
 template <KvFormat kFormat>
-inline void walk_pages(const AttentionArguments& arguments, const float* queries,
+inline void walk_pages(const AttentionArguments& arguments, size_t context, const float* queries,
                        size_t query_count, AttentionWalk& walk) {
-  for (size_t begin = 0; begin < arguments.context; begin += kPageTokens) {
-    const size_t left = arguments.context - begin;
+  for (size_t begin = 0; begin < context; begin += kPageTokens) {
+    const size_t left = context - begin;
     const size_t offset = arguments.pages[begin / kPageTokens] * arguments.page_stride_bytes;
     const PageView page = {arguments.keys + offset, arguments.values + offset,
                            left < kPageTokens ? left : kPageTokens};
@@ -223,7 +223,7 @@ inline void write_output(const AttentionWalk& walk, size_t query, size_t dimensi
 }
 
 template <KvFormat kFormat>
-inline void attend_in_format(const AttentionArguments& arguments) {
+inline void attend_token(const AttentionArguments& arguments, size_t token) {
   const size_t padded = value_row_elements(arguments.head_dimension);
   AttentionWalk walk;
   for (size_t begin = 0; begin < arguments.query_count; begin += kWalkQueries) {
@@ -234,11 +234,22 @@ inline void attend_in_format(const AttentionArguments& arguments) {
       walk.sum[query] = 0.0F;
     }
     for (size_t i = 0; i < count * padded; i += 16) store(walk.output + i, zero());
-    walk_pages<kFormat>(arguments, arguments.queries + begin * arguments.query_stride, count, walk);
+    walk_pages<kFormat>(
+        arguments, arguments.position + token + 1,
+        arguments.queries + token * arguments.query_token_stride + begin * arguments.query_stride,
+        count, walk);
     for (size_t query = 0; query < count; ++query) {
       write_output(walk, query, arguments.head_dimension,
-                   arguments.output + (begin + query) * arguments.output_stride);
+                   arguments.output + token * arguments.output_token_stride +
+                       (begin + query) * arguments.output_stride);
     }
+  }
+}
+
+template <KvFormat kFormat>
+inline void attend_in_format(const AttentionArguments& arguments) {
+  for (size_t token = 0; token < arguments.token_count; ++token) {
+    attend_token<kFormat>(arguments, token);
   }
 }
 

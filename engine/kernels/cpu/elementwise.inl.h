@@ -44,6 +44,18 @@ inline void rms_norm(const float* x, const float* weight, size_t count, float ep
   }
 }
 
+inline void weigh(const float* x, const float* weight, size_t count, float* out,
+                  float* chunk_sums) {
+  for (size_t i = 0; i < count; i += 32) {
+    const size_t rest = count - i < 32 ? count - i : 32;
+    chunk_sums[i / 32] = chunk_square_sum(x + i, rest);
+    for (size_t j = i; j < i + rest; j += 16) {
+      const size_t lanes = i + rest - j < 16 ? i + rest - j : 16;
+      store_first(out + j, mul(load_first(x + j, lanes), load_first(weight + j, lanes)), lanes);
+    }
+  }
+}
+
 inline F32x16 silu(F32x16 x) {
   return div(x, add(broadcast(1.0F), exponential(sub(zero(), x))));
 }

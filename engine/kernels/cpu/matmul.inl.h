@@ -152,6 +152,7 @@ inline void store_rows(const MatmulArguments& arguments, size_t panel, size_t to
   const size_t left = arguments.matrix.rows - row;
   const size_t count = left < kPanelRows ? left : kPanelRows;
   float* output = arguments.output + token * arguments.output_stride + row;
+  if (arguments.token_scales != nullptr) sum = mul(sum, broadcast(arguments.token_scales[token]));
   if (arguments.bias != nullptr) sum = add(sum, load_first(arguments.bias + row, count));
   if (arguments.accumulate) sum = add(load_first(output, count), sum);
   store_first(output, sum, count);

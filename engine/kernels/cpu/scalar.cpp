@@ -4,39 +4,14 @@
 // The rest is written over lanes_scalar.h and must come after it.
 #include "engine/kernels/cpu/bytes_scalar.h"
 
-// These are written over both.
-#include "engine/kernels/cpu/attention.inl.h"
-#include "engine/kernels/cpu/elementwise.inl.h"
-#include "engine/kernels/cpu/matmul.inl.h"
-#include "engine/kernels/cpu/matmul_floats.inl.h"
-#include "engine/kernels/cpu/quantize.inl.h"
+// This is written over both.
 #include "engine/kernels/cpu/rows.h"
+#include "engine/kernels/cpu/table.inl.h"
 
 namespace lockstep {
 namespace {
 
-constexpr KernelTable kTable = {
-    .name = "scalar",
-    .matmul =
-        {
-            matmul_floats<F32Column>,
-            matmul_floats<F16Column>,
-            matmul_floats<Bf16Column>,
-            matmul_quantized<Q8_0Tile>,
-            matmul_quantized<Q4_0Tile>,
-            matmul_quantized<Q4_1Tile>,
-            matmul_quantized<Q5_0Tile>,
-            matmul_quantized<Q5_1Tile>,
-            matmul_quantized<Q4_KTile>,
-            matmul_quantized<Q5_KTile>,
-            matmul_quantized<Q6_KTile>,
-        },
-    .quantize = quantize,
-    .rms_norm = rms_norm,
-    .silu_multiply = silu_multiply,
-    .attend = attend,
-    .append_kv = append_kv,
-};
+constexpr KernelTable kTable = make_row("scalar");
 
 }  // namespace
 

@@ -80,7 +80,7 @@ AttentionArguments PagedSequence::arguments(const float* queries, size_t query_c
           .values = blocks_.get() + element_bytes(format_) * key_block_elements(head_dimension_),
           .page_stride_bytes = page_stride_bytes_,
           .pages = pages_.data(),
-          .context = context_,
+          .position = context_ - 1,
           .queries = queries,
           .query_stride = head_dimension_,
           .query_count = query_count,
