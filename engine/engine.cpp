@@ -89,9 +89,11 @@ Result<void> Engine::Parts::read_texts() {
 
 Result<void> Engine::Parts::lay_out() {
   topology = read_topology();
-  auto split = split_model(model, options, topology);
+  auto split = split_model(model, options, *kernels, topology);
   if (!split) return std::unexpected(split.error());
   layout = std::move(*split);
+  info = describe_model(file, model, options, layout.profile);
+  info.instruction_set = kernels->name;
   if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
@@ -118,8 +120,6 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   auto parts = std::make_unique<Parts>(options, std::move(*file), std::move(*model));
   parts->kernels = *kernels;
   if (auto read = parts->read_texts(); !read) return with_file(read.error());
-  parts->info = describe_model(parts->file, parts->model, options.model, options.kv_format);
-  parts->info.instruction_set = (*kernels)->name;
   if (auto laid_out = parts->lay_out(); !laid_out) return std::unexpected(laid_out.error());
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }

@@ -41,6 +41,7 @@ struct EngineOptions {
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
   std::string kv_format = "f16";     // "f16", "bf16" or "f32"
   std::string instruction_set;       // a row of the kernel table; empty: the best this machine has
+  std::string arithmetic = "auto";   // the profile: "exact", "fast", or "auto", the one for the row
 };
 
 // What the model file says, for listings and logs.
@@ -55,7 +56,7 @@ struct ModelInfo {
   uint32_t trained_context_tokens = 0;
   uint32_t context_tokens = 0;  // most tokens of one sequence as served
   std::string instruction_set;  // "avx512"
-  std::string arithmetic;       // the profile: "exact"
+  std::string arithmetic;       // the profile: "exact", "fast"
   std::string kv_format;        // "f16"
   uint32_t rank_count = 1;
   uint32_t worker_count = 0;  // of all ranks

@@ -195,6 +195,7 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
                                .position = static_cast<uint32_t>(index),
                                .sequence = slot});
     }
+    if (prompt_left == 0) batch_.generated_tokens = batch_.tokens.size();
   }
 }
 

@@ -150,7 +150,9 @@ Result<void> estimate_one_rank(const Model& model, EngineOptions options, const 
   options.worker_count = 0;
   options.shares.clear();
   options.measure_shares = false;
-  auto layout = split_model(model, options, topology);
+  const auto kernels = choose_kernel_table(options.instruction_set);
+  if (!kernels) return std::unexpected(kernels.error());
+  auto layout = split_model(model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
   layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages);
   if (first_misfit(*layout, topology)) return {};
@@ -250,9 +252,9 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   const auto model = build_model(*file);
   if (!model) return std::unexpected(model.error());
   const Topology topology = read_topology();
-  auto layout = split_model(*model, options, topology);
+  auto layout = split_model(*model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
-  const ModelInfo info = describe_model(*file, *model, options.model, options.kv_format);
+  const ModelInfo info = describe_model(*file, *model, options, layout->profile);
   MachinePlan plan;
   plan.model = info.name;
   plan.architecture = info.architecture;

@@ -46,6 +46,7 @@ class Measurer {
   // One pass: one token of every sequence.
   void add_generated() {
     for (size_t sequence = 0; sequence < lengths_.size(); ++sequence) add_token(sequence, true);
+    batch_.generated_tokens = batch_.tokens.size();
     run();
   }
 

@@ -11,10 +11,6 @@
 namespace lockstep {
 namespace {
 
-// The one profile there is: prompts and generation compute the same function of a token and its
-// sequence.
-constexpr std::string_view kArithmetic = "exact";
-
 // FNV-1a over what makes answers what they are.
 class Fingerprint {
  public:
@@ -59,21 +55,21 @@ std::string_view most_common_format(const GgufFile& file) {
 
 }  // namespace
 
-ModelInfo describe_model(const GgufFile& file, const Model& model,
-                         const std::filesystem::path& path, std::string_view kv_format) {
+ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
+                         Profile profile) {
   ModelInfo info;
   const auto name = file.text("general.name");
   info.name = fit_for_display(name ? name->value_or("") : "");
-  if (info.name.empty()) info.name = fit_for_display(path.stem().string());
+  if (info.name.empty()) info.name = fit_for_display(options.model.stem().string());
   info.architecture = model.architecture;
   info.format = most_common_format(file);
   info.file_bytes = file.size_bytes();
   info.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
   info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
-  info.arithmetic = kArithmetic;
-  info.kv_format = kv_format;
+  info.arithmetic = profile_name(profile);
+  info.kv_format = options.kv_format;
   Fingerprint fingerprint;
-  fingerprint.add(kv_format);
+  fingerprint.add(options.kv_format);
   for (const FileReader& part : file.readers()) {
     info.file_seconds = std::max(info.file_seconds, part.changed_ns() / 1'000'000'000);
     fingerprint.add(part.size_bytes());
@@ -86,7 +82,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model,
     fingerprint.add(static_cast<uint64_t>(tensor.format));
   }
   info.fingerprint =
-      fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, kArithmetic, fingerprint.folded());
+      fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());
   return info;
 }
 

@@ -1,10 +1,10 @@
 // What is told about a model in listings, logs and metrics.
 #pragma once
 
-#include <filesystem>
 #include <string_view>
 
 #include "engine/engine.h"
+#include "engine/kernels/profile.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 
@@ -12,7 +12,7 @@ namespace lockstep {
 
 // Everything that follows from the file, the graph and the cache's format; the rest of how it is
 // served is filled in by the engine. `path` gives the name where the file has none.
-ModelInfo describe_model(const GgufFile& file, const Model& model,
-                         const std::filesystem::path& path, std::string_view kv_format);
+ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
+                         Profile profile);
 
 }  // namespace lockstep

@@ -133,7 +133,9 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
 }
 
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
-                                const Topology& topology) {
+                                const KernelTable& kernels, const Topology& topology) {
+  const auto profile = choose_profile(options.arithmetic, kernels);
+  if (!profile) return std::unexpected(profile.error());
   const auto kv_format = parse_kv_format(options.kv_format);
   if (!kv_format) return std::unexpected(kv_format.error());
   const auto strategy = parse_strategy(options.strategy);
@@ -150,7 +152,9 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   layout.plan_options = {.batch_tokens = options.batch_tokens,
                          .logit_rows = std::max<size_t>(kLeastLogitRows, options.sequence_count),
                          .kv_format = *kv_format,
-                         .bf16_sums = options.exchange_format == "bf16"};
+                         .bf16_sums = options.exchange_format == "bf16",
+                         .forms = product_forms(*profile, kernels)};
+  layout.profile = *profile;
   auto places = find_places(options, topology);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);

@@ -31,6 +31,7 @@ struct ModelLayout {
   std::vector<RankPlace> places;
   Split split;
   PlanOptions plan_options;
+  Profile profile = Profile::kFast;
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank
 };
@@ -42,7 +43,7 @@ uint64_t takeable_bytes(const Topology& topology, int node);
 // The ranks and the split; there is no cache yet. Fails with kInvalidInput for options that
 // contradict each other or the model.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
-                                const Topology& topology);
+                                const KernelTable& kernels, const Topology& topology);
 
 // The first rank whose arenas do not find room; none: all of them fit.
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology);

@@ -106,6 +106,10 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) {
          o.engine.instruction_set = v == "auto" ? "" : v.get<std::string>();
        }},
+      {"arithmetic", kAll, kChoice, "auto", 0, 0, {"auto", "exact", "fast"},
+       "exact: prompts and generation compute one function, the same on every machine; fast: each "
+       "the fastest there is; auto: what the instruction set's table says",
+       [](const Json& v, Options& o) { o.engine.arithmetic = v.get<std::string>(); }},
       {"waiting-requests", kServe, kInteger, 1024, 0, 1000000, {},
        "Requests that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_requests = v.get<uint32_t>(); }},

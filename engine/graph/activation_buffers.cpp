@@ -1,16 +1,10 @@
 #include "engine/graph/activation_buffers.h"
 
-#include "engine/kernels/activation.h"
-
 namespace lockstep {
 
-Stretch ActivationBuffers::allocate_f32(Arena arena, size_t columns, size_t row_count) {
-  const size_t stride = activation_stride(columns) * sizeof(float);
-  return {arena, allocator(arena).allocate(row_count * stride), stride};
-}
-
-Stretch ActivationBuffers::allocate_q8(Arena arena, size_t columns, size_t row_count) {
-  const size_t stride = activation_row_bytes(ActivationForm::kQ8, columns);
+Stretch ActivationBuffers::allocate(ActivationForm form, Arena arena, size_t columns,
+                                    size_t row_count) {
+  const size_t stride = activation_row_bytes(form, columns);
   return {arena, allocator(arena).allocate(row_count * stride), stride};
 }
 
@@ -23,8 +17,11 @@ void ActivationBuffers::release(const Stretch& stretch) {
 }
 
 void ActivationBuffers::release(const Buffer& buffer) {
-  release(buffer.f32);
-  if (buffer.q8) release(*buffer.q8);
+  if (buffer.plain) release(*buffer.plain);
+  for (const auto& form : buffer.forms) {
+    if (form) release(*form);
+  }
+  if (buffer.chunk_sums) release(*buffer.chunk_sums);
 }
 
 void ActivationBuffers::all_ranks_met() {

@@ -2,13 +2,16 @@
 // latter get the same layout on every rank, whatever the rank holds.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "engine/base/range.h"
+#include "engine/graph/plan.h"
 #include "engine/graph/scratch_allocator.h"
+#include "engine/kernels/activation.h"
 
 namespace lockstep {
 
@@ -21,19 +24,24 @@ struct Stretch {
   size_t stride_bytes = 0;
 };
 
-// A value in one or two forms. The f32 form holds the columns `held` of the value.
+// Where a value lies: its own f32 columns `held`, or rows in the forms in which products consume
+// it, or both.
 struct Buffer {
-  Stretch f32;
+  std::optional<Stretch> plain;
   Range held;
-  std::optional<Stretch> q8;
-  size_t q8_columns = 0;
-  size_t references = 0;  // uses still to come; at 0 the stretches are free again
+  std::array<std::optional<Stretch>, kActivationFormCount> forms;  // by ActivationForm
+  size_t form_columns = 0;
+  std::optional<Stretch> chunk_sums;  // of a norm's residual
+  NormFactor norm;                    // of a norm's product; else none
+  size_t references = 0;              // uses still to come; at 0 the stretches are free again
 };
 
 class ActivationBuffers {
  public:
-  Stretch allocate_f32(Arena arena, size_t columns, size_t row_count);
-  Stretch allocate_q8(Arena arena, size_t columns, size_t row_count);
+  Stretch allocate(ActivationForm form, Arena arena, size_t columns, size_t row_count);
+  Stretch allocate_f32(Arena arena, size_t columns, size_t row_count) {
+    return allocate(ActivationForm::kF32, arena, columns, row_count);
+  }
 
   void release(const Stretch& stretch);
   void release(const Buffer& buffer);

@@ -62,13 +62,14 @@ ValueId Graph::rotary(ValueId x, size_t head_count) {
 }
 
 ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
-                         size_t kv_head_count, float scale) {
+                         size_t kv_head_count, float scale, size_t window) {
   return append({.operation = Operation::kAttention,
                  .inputs = {q, k, v},
                  .head_count = head_count,
                  .kv_head_count = kv_head_count,
                  .head_dimension = columns(k) / kv_head_count,
                  .layer = layer,
+                 .window = window,
                  .scale = scale},
                 columns(q));
 }

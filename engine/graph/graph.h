@@ -49,8 +49,9 @@ struct GraphNode {
   size_t head_count = 0;     // of the operand; query heads for kAttention
   size_t kv_head_count = 0;  // kAttention
   size_t head_dimension = 0;
-  size_t layer = 0;  // kAttention: whose cache
-  float scale = 0;   // kAttention: of the scores
+  size_t layer = 0;   // kAttention: whose cache
+  size_t window = 0;  // kAttention: most keys that a token sees, its own included; 0: all
+  float scale = 0;    // kAttention: of the scores
 };
 
 // The angle of pair i at position p is p * frequencies[i].
@@ -72,7 +73,7 @@ class Graph {
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
   ValueId rotary(ValueId x, size_t head_count);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
-                    size_t kv_head_count, float scale);
+                    size_t kv_head_count, float scale, size_t window = 0);
   ValueId silu_multiply(ValueId x, ValueId y);
   ValueId add(ValueId x, ValueId y);
   ValueId select_rows(ValueId x);

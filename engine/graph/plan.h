@@ -4,18 +4,32 @@
 // from pass to pass (tokens, positions, pages, which rows want logits) is not in here: the steps'
 // runner reads it from a Batch.
 //
+// A layer of the usual decoder is five steps:
+//   product    queries, keys and values of the normed residual
+//   attend     heads' norms and rotary positions, the cache, attention
+//   product    the attention's output, added to the residual; the next norm's product and sums
+//   product    gate and up of the normed residual, and the gate's activation
+//   product    down, added to the residual; the next norm's product and sums
+// A norm needs no step of its own: whoever has computed columns of the residual multiplies them
+// with the norm's weight, converts them to the forms in which they are consumed, and leaves the
+// sums of their squares; whoever reads them multiplies its results with the factor that these sums
+// give.
+//
 // A step that bears `gather` pushes what it has computed into every other rank's copy of the same
 // buffer; such buffers lie in the exchange arenas, at the same offset on every rank.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
 #include "engine/collectives/peers.h"
 #include "engine/graph/graph.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/kernels/profile.h"
 
 namespace lockstep {
 
@@ -25,23 +39,58 @@ enum class Rows : uint8_t {
   kLogits,  // those whose logits are asked for, in the batch's order
 };
 
-// An activation in the forms in which products consume it: f32, kQ8 (with quantized weights), or
-// both.
-struct ProductInput {
-  float* f32 = nullptr;     // none: nobody reads it
-  size_t f32_stride = 0;    // floats
-  std::byte* q8 = nullptr;  // none: nobody reads it
-  size_t q8_stride = 0;     // bytes
-  size_t columns = 0;
+// One form of an activation, for the tokens that are consumed in it.
+struct FormBuffer {
+  std::byte* rows = nullptr;
+  size_t stride_bytes = 0;
+  bool prompted = false;   // written and read for prompted tokens
+  bool generated = false;  // ... for generated tokens
+
+  bool is_read() const { return prompted || generated; }
 };
 
-// Where some columns of an activation go in form kQ8: into rows of `columns`, from `first_column`
-// on. Whole blocks, but for the end of the row.
-struct Q8Output {
-  std::byte* rows = nullptr;  // none: nobody reads it
-  size_t stride = 0;          // bytes
-  size_t columns = 0;
+// An activation in the forms in which products consume it.
+struct Forms {
+  size_t columns = 0;  // of a row
+  std::array<FormBuffer, kActivationFormCount> buffers;
+
+  FormBuffer& operator[](ActivationForm form) { return buffers[static_cast<size_t>(form)]; }
+  const FormBuffer& operator[](ActivationForm form) const {
+    return buffers[static_cast<size_t>(form)];
+  }
+};
+
+// Where some columns of an activation go: into rows of `forms`, from `first_column` on. Whole
+// blocks of 32, but for the end of the row.
+struct FormsOutput {
+  Forms forms;
   size_t first_column = 0;
+  bool gather = false;
+};
+
+inline constexpr size_t kChunkColumns = 32;
+
+// Sums of the squares of a residual's chunks of 32 columns, [token][chunk].
+struct ChunkSums {
+  float* sums = nullptr;
+  size_t stride = 0;  // floats
+};
+
+// What a product of a normed input is multiplied with, per token: 1 / sqrt(the sum of the chunks /
+// columns + epsilon).
+struct NormFactor {
+  ChunkSums chunks;  // none: the input is not normed
+  size_t columns = 0;
+  float epsilon = 0;
+};
+
+// The product of a residual with a norm's weight, and the sums of its squares. Over kLogits rows
+// the residual's row is the one of the token, the output's row the logit's own.
+struct NormOutput {
+  Rows rows = Rows::kTokens;
+  const float* weight = nullptr;  // of the residual's columns that are at hand
+  FormsOutput output;
+  ChunkSums chunks;
 };
 
 // A rank's part of the KV cache: for each layer and each of the rank's KV heads one run of pages,
@@ -87,44 +136,50 @@ struct EmbedStep {
   bool gather = false;
 };
 
-// Over kLogits rows the input row is the one of the token, the output row the logit's own.
+// A norm whose residual no product of this rank has just computed.
 struct NormStep {
-  Rows rows = Rows::kTokens;
-  const float* input = nullptr;
-  size_t input_stride = 0;
-  const float* weight = nullptr;
-  float epsilon = 0;
-  ProductInput output;
+  const float* residual = nullptr;
+  size_t residual_stride = 0;
+  size_t columns = 0;
+  NormOutput norm;
 };
 
-// Several products of one input: their panels are shared among the workers as one list.
 struct MatmulPart {
   PackedMatrix matrix;
+  ProductForms forms;
   const float* bias = nullptr;
   float* output = nullptr;
   size_t output_stride = 0;
   bool accumulate = false;  // the residual is added to
-  bool gather = false;
-  bool remote = false;  // the output lies on another rank
-};
-struct MatmulStep {
-  Rows rows = Rows::kTokens;
-  ProductInput input;
-  std::vector<MatmulPart> parts;
+  bool remote = false;      // the output lies on another rank
 };
 
-// Each head of the queries and keys: norm (if any), rotary positions (if any); then keys and values
-// go into the cache.
-struct PrepareHeadsStep {
-  size_t layer = 0;
-  float* queries = nullptr;
-  float* keys = nullptr;
+// After a part's rows have been added to the residual: the norms that read it.
+struct ResidualFinish {
+  std::vector<NormOutput> norms;
+};
+
+// After the rows of both parts: silu(the first's) * the second's.
+struct GateFinish {
+  FormsOutput output;
+};
+
+// Several products of one input. Their panels are shared among the workers as one list; with a
+// finish, whoever has computed rows finishes them.
+struct MatmulStep {
+  Rows rows = Rows::kTokens;
+  Forms input;
+  NormFactor norm;
+  std::vector<MatmulPart> parts;
+  std::variant<std::monostate, ResidualFinish, GateFinish> finish;
+};
+
+// What happens to each head of the queries and keys before attention sees it: norm (if any), rotary
+// positions (if any). Then keys and values go into the cache.
+struct PrepareHeads {
+  const float* keys = nullptr;
   const float* values = nullptr;
-  size_t query_stride = 0;
   size_t kv_stride = 0;
-  size_t head_count = 0;
-  size_t kv_head_count = 0;
-  size_t head_dimension = 0;
   const float* query_norm = nullptr;
   const float* key_norm = nullptr;
   float epsilon = 0;
@@ -134,10 +189,22 @@ struct PrepareHeadsStep {
   size_t rotary_dimensions = 0;
 };
 
+// Where chunks of long sequences leave their partial results, one row per block of queries and KV
+// head, and where those who have computed one count themselves, per token and KV head: the last one
+// merges them.
+inline constexpr size_t kSplitTokens = 64;  // of a pass with more, tokens are never split
+struct AttentionPartials {
+  float* rows = nullptr;
+  size_t stride = 0;       // floats
+  size_t block_count = 0;  // blocks that there is room for
+  uint32_t* arrived = nullptr;
+};
+
 // The rank's query heads, in groups that share a KV head. The first group may be without its first
 // `group_offset` heads, the last without its last: other ranks have them, and the KV head as well.
 struct AttendStep {
   size_t layer = 0;
+  PrepareHeads prepare;
   const float* queries = nullptr;
   size_t query_stride = 0;
   size_t head_count = 0;
@@ -145,33 +212,21 @@ struct AttendStep {
   size_t group = 0;  // query heads of one KV head
   size_t group_offset = 0;
   size_t head_dimension = 0;
+  size_t window = 0;  // most keys that a token sees; 0: all before it
   float scale = 0;
   float* output = nullptr;
   size_t output_stride = 0;
-  bool gather = false;
+  AttentionPartials partials;
+  // Where a group's outputs are whole blocks of the forms; none: a FormStep follows.
+  std::optional<FormsOutput> forms;
 };
 
-// f32 to kQ8.
-struct QuantizeStep {
+// f32 to the forms in which it is consumed.
+struct FormStep {
   const float* input = nullptr;
   size_t input_stride = 0;
   size_t columns = 0;  // of the input
-  Q8Output output;
-  bool gather = false;
-};
-
-// output = silu(gate) * up, and kQ8 of it where it is read. `output` may be `gate`.
-struct ActivateStep {
-  const float* gate = nullptr;
-  size_t gate_stride = 0;
-  const float* up = nullptr;
-  size_t up_stride = 0;
-  size_t columns = 0;
-  float* output = nullptr;
-  size_t output_stride = 0;
-  bool gather_f32 = false;
-  Q8Output q8;
-  bool gather_q8 = false;
+  FormsOutput output;
 };
 
 // output += the sum of the contributors' partial results, in order of rank.
@@ -188,9 +243,8 @@ struct AllReduceStep {
   uint16_t* bf16_sum = nullptr;
 };
 
-using StepWork =
-    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, PrepareHeadsStep,
-                 AttendStep, QuantizeStep, ActivateStep, AllReduceStep>;
+using StepWork = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
+                              AttendStep, FormStep, AllReduceStep>;
 
 // Who meets after a step.
 enum class Meet : uint8_t { kRank, kAllRanks };
@@ -224,7 +278,8 @@ struct Plan {
   size_t vocabulary_size = 0;
   size_t batch_tokens = 0;
   size_t logit_rows = 0;
-  size_t weight_bytes = 0;  // of the arenas; the cache's is kv.size_bytes()
+  size_t attention_blocks = 0;  // that AttentionPartials have room for
+  size_t weight_bytes = 0;      // of the arenas; the cache's is kv.size_bytes()
   size_t scratch_bytes = 0;
   size_t exchange_bytes = 0;
   size_t logits_bytes = 0;  // 0 but on rank 0

@@ -1,12 +1,13 @@
 #include "engine/graph/planner.h"
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/graph/activation_buffers.h"
-#include "engine/graph/value_uses.h"
+#include "engine/graph/value_buffers.h"
 #include "engine/graph/weight_placement.h"
 
 namespace lockstep {
@@ -29,10 +30,8 @@ class Planner {
         options_(options),
         own_(arenas.empty() ? ArenaAddresses{} : arenas[rank]),
         root_(arenas.empty() ? ArenaAddresses{} : arenas[0]),
-        uses_(find_uses(graph)),
-        rows_(graph.value_count(), Rows::kTokens),
+        values_(graph, split, options, own_),
         heads_(graph.value_count()),
-        buffer_(graph.value_count(), kNone),
         emitted_(graph.nodes().size()) {
     plan_.peers.rank = rank;
     for (size_t other = 0; other < split.rank_count; ++other) {
@@ -46,46 +45,38 @@ class Planner {
  private:
   template <typename T>
   T* at(const Stretch& stretch, size_t column = 0) const {
-    const uintptr_t base = stretch.arena == Arena::kScratch ? own_.scratch : own_.exchange;
-    return reinterpret_cast<T*>(base + stretch.offset + column * sizeof(T));
+    return values_.at<T>(stretch, column);
   }
-  static size_t floats(const Stretch& stretch) { return stretch.stride_bytes / sizeof(float); }
+  static size_t floats(const Stretch& stretch) { return ValueBuffers::floats(stretch); }
 
   PackedMatrix matrix(WeightId weight) const;
   const float* vector(WeightId weight) const;
 
-  size_t row_count(ValueId value) const {
-    return rows_[value] == Rows::kTokens ? options_.batch_tokens : options_.logit_rows;
-  }
   // Columns of the value that this rank computes.
   Range own_columns(ValueId value) const;
-  Buffer& make_buffer(ValueId value, Arena arena, Range held);
-  void add_q8(ValueId value, Arena arena, size_t columns);
-  void share_buffer(ValueId value, ValueId with);
-  void consume(ValueId value);
-  Buffer& buffer_of(ValueId value) { return buffers_[buffer_[value]]; }
-  ProductInput product_input(ValueId value);
-  Q8Output q8_output(ValueId value, Range columns);
   void emit_step(StepWork work, Meet meet = Meet::kRank);
 
   void emit(size_t node_index);
   void emit_embed(const GraphNode& node);
+  NormOutput make_norm(const GraphNode& node);
   void emit_norm(const GraphNode& node);
   void emit_matmuls(size_t node_index);
-  void add_part(const GraphNode& node, MatmulStep& step, Meet& meet,
-                std::vector<AllReduceStep>& reductions);
-  void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part, Meet& meet,
-                       std::vector<AllReduceStep>& reductions);
+  void add_part(const GraphNode& node, MatmulStep& step);
+  void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part,
+                       MatmulStep& step);
+  ResidualFinish fuse_norms(ValueId residual);
+  void add_reduction(ValueId product, const Stretch& sums, const Stretch& partial);
   void place_bf16_sums(ValueId value, AllReduceStep& sum);
   void place_logits(const GraphNode& node, MatmulPart& part);
-  PrepareHeadsStep prepare_heads(const GraphNode& node);
-  void make_gathered_forms(ValueId value, Range own);
+  bool fuse_gate(const MatmulStep& step, size_t node_index, GateFinish& finish);
+  PrepareHeads prepare_heads(const GraphNode& node);
   void emit_attend(const GraphNode& node);
-  void emit_silu_multiply(const GraphNode& node);
   void emit_rotary_table();
+  void place_partials();
   std::optional<size_t> only_consumer(ValueId value) const {
-    if (uses_[value].count != 1 || uses_[value].consumers.empty()) return std::nullopt;
-    return uses_[value].consumers.front();
+    const ValueUses& uses = values_.uses(value);
+    if (uses.count != 1 || uses.consumers.empty()) return std::nullopt;
+    return uses.consumers.front();
   }
 
   const Graph& graph_;
@@ -94,16 +85,17 @@ class Planner {
   const PlanOptions& options_;
   const ArenaAddresses own_;
   const ArenaAddresses root_;  // rank 0's, for the logits
-  ActivationBuffers activations_;
-  std::vector<ValueUses> uses_;       // by value
-  std::vector<Rows> rows_;            // by value
+  ValueBuffers values_;
   std::vector<HeadTreatment> heads_;  // by value
-  std::vector<size_t> buffer_;        // by value: index into buffers_
-  std::vector<Buffer> buffers_;
-  std::vector<Stretch> bf16_areas_;  // of the sums of the product at hand
-  std::vector<bool> emitted_;        // by node
+  std::vector<bool> emitted_;         // by node
   const float* rotary_table_ = nullptr;
   size_t rotary_stride_ = 0;
+  AttentionPartials partials_;
+  // Of the product step at hand.
+  Meet meet_ = Meet::kRank;
+  std::vector<AllReduceStep> reductions_;
+  std::vector<ValueId> partial_values_;
+  std::vector<Stretch> bf16_areas_;
   Plan plan_;
 };
 
@@ -124,71 +116,16 @@ Range Planner::own_columns(ValueId value) const {
   return split.columns[rank_];
 }
 
-Buffer& Planner::make_buffer(ValueId value, Arena arena, Range held) {
-  Buffer buffer;
-  buffer.f32 = activations_.allocate_f32(arena, held.size(), row_count(value));
-  buffer.held = held;
-  buffer.references = uses_[value].count;
-  buffer_[value] = buffers_.size();
-  buffers_.push_back(buffer);
-  return buffers_.back();
-}
-
-void Planner::add_q8(ValueId value, Arena arena, size_t columns) {
-  Buffer& buffer = buffer_of(value);
-  buffer.q8 = activations_.allocate_q8(arena, columns, row_count(value));
-  buffer.q8_columns = columns;
-}
-
-// `value` is computed in place over `with`.
-void Planner::share_buffer(ValueId value, ValueId with) {
-  buffer_[value] = buffer_[with];
-  rows_[value] = rows_[with];
-  buffer_of(value).references += uses_[value].count;
-  consume(with);
-}
-
-void Planner::consume(ValueId value) {
-  Buffer& buffer = buffer_of(value);
-  CHECK(buffer.references > 0, "value {} is used more often than it was counted", value);
-  if (--buffer.references == 0) activations_.release(buffer);
-}
-
-// What products read: of a value that is gathered only what has been exchanged.
-ProductInput Planner::product_input(ValueId value) {
-  const Buffer& buffer = buffer_of(value);
-  const bool whole = !split_.values[value].gathered || buffer.f32.arena == Arena::kExchange;
-  ProductInput input;
-  input.columns = buffer.q8 ? buffer.q8_columns : buffer.held.size();
-  if (whole) {
-    input.f32 = at<float>(buffer.f32);
-    input.f32_stride = floats(buffer.f32);
-  }
-  if (buffer.q8) {
-    input.q8 = at<std::byte>(*buffer.q8);
-    input.q8_stride = buffer.q8->stride_bytes;
-  }
-  return input;
-}
-
-Q8Output Planner::q8_output(ValueId value, Range columns) {
-  const Buffer& buffer = buffer_of(value);
-  if (!buffer.q8) return {};
-  const bool whole = buffer.q8_columns == columns.size();
-  return {at<std::byte>(*buffer.q8), buffer.q8->stride_bytes, buffer.q8_columns,
-          whole ? 0 : columns.begin};
-}
-
 void Planner::emit_step(StepWork work, Meet meet) {
   plan_.steps.push_back({std::move(work), meet});
-  if (meet == Meet::kAllRanks) activations_.all_ranks_met();
+  if (meet == Meet::kAllRanks) values_.activations().all_ranks_met();
 }
 
 void Planner::emit_rotary_table() {
   const size_t pairs = graph_.rotary_parameters().frequencies.size();
   if (pairs == 0) return;
   const Stretch table =
-      activations_.allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
+      values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
   rotary_stride_ = floats(table);
   rotary_table_ = at<float>(table);
   emit_step(
@@ -196,72 +133,104 @@ void Planner::emit_rotary_table() {
 }
 
 void Planner::emit_embed(const GraphNode& node) {
-  const Buffer& buffer =
-      make_buffer(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
+  const Stretch rows =
+      values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
   emit_step(EmbedStep{.table = matrix(node.weight),
                       .row_begin = plan_.weights[node.weight].row_begin,
-                      .output = at<float>(buffer.f32),
-                      .output_stride = floats(buffer.f32),
+                      .output = at<float>(rows),
+                      .output_stride = floats(rows),
                       .gather = true},
             Meet::kAllRanks);
 }
 
+// Places what a norm makes of its residual's own columns.
+NormOutput Planner::make_norm(const GraphNode& node) {
+  const ValueId residual = node.inputs[0];
+  const Range own = own_columns(residual);
+  values_.set_rows(node.output, values_.rows(residual));
+  NormOutput norm;
+  norm.rows = values_.rows(residual);
+  norm.weight = vector(node.weight) + own.begin;
+  norm.output = values_.place_forms(node.output, own);
+  norm.chunks = values_.place_chunk_sums(node.output, graph_.columns(residual), node.epsilon);
+  norm.chunks.sums += own.begin / kChunkColumns;
+  values_.consume(residual);
+  return norm;
+}
+
 void Planner::emit_norm(const GraphNode& node) {
-  const ValueId input = node.inputs[0];
-  const size_t columns = graph_.columns(node.output);
-  rows_[node.output] = rows_[input];
-  make_buffer(node.output, Arena::kScratch, {0, columns});
-  if (uses_[node.output].needs_q8) add_q8(node.output, Arena::kScratch, columns);
-  const Buffer& from = buffer_of(input);
-  emit_step(NormStep{.rows = rows_[input],
-                     .input = at<float>(from.f32),
-                     .input_stride = floats(from.f32),
-                     .weight = vector(node.weight),
-                     .epsilon = node.epsilon,
-                     .output = product_input(node.output)});
-  consume(input);
+  const Buffer residual = values_.of(node.inputs[0]);
+  const Range own = own_columns(node.inputs[0]);
+  emit_step(NormStep{.residual = at<float>(*residual.plain, own.begin - residual.held.begin),
+                     .residual_stride = floats(*residual.plain),
+                     .columns = own.size(),
+                     .norm = make_norm(node)});
+}
+
+// The norms that read a residual which a product has just added to: of all rows, or of those whose
+// logits are asked for.
+ResidualFinish Planner::fuse_norms(ValueId residual) {
+  ResidualFinish finish;
+  for (const size_t index : values_.uses(residual).consumers) {
+    const GraphNode& node = graph_.nodes()[index];
+    if (node.operation == Operation::kRmsNorm) {
+      finish.norms.push_back(make_norm(node));
+      emitted_[index] = true;
+    } else if (node.operation == Operation::kSelectRows) {
+      emit(index);
+      emitted_[index] = true;
+      for (NormOutput& norm : fuse_norms(node.output).norms) finish.norms.push_back(norm);
+    }
+  }
+  return finish;
 }
 
 // Taken for the sum alone: the meeting of all ranks after it frees them.
 void Planner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
   for (uint16_t** area : {&sum.bf16_partial, &sum.bf16_sum}) {
-    const Stretch stretch =
-        activations_.allocate_f32(Arena::kExchange, (sum.columns + 1) / 2, row_count(value));
+    const Stretch stretch = values_.activations().allocate_f32(
+        Arena::kExchange, (sum.columns + 1) / 2, values_.row_count(value));
     *area = at<uint16_t>(stretch);
     bf16_areas_.push_back(stretch);
   }
 }
 
+void Planner::add_reduction(ValueId product, const Stretch& sums, const Stretch& partial) {
+  std::vector<size_t> all(split_.rank_count);
+  std::iota(all.begin(), all.end(), size_t{0});
+  reductions_.push_back({.contributors = std::move(all),
+                         .rows = values_.rows(product),
+                         .partial = at<float>(partial),
+                         .partial_stride = floats(partial),
+                         .output = at<float>(sums),
+                         .output_stride = floats(sums),
+                         .columns = graph_.columns(product)});
+  if (options_.bf16_sums) place_bf16_sums(product, reductions_.back());
+}
+
 // The product and the addition that is its only use: into the other operand's rows.
 void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part,
-                              Meet& meet, std::vector<AllReduceStep>& reductions) {
+                              MatmulStep& step) {
   const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
-  CHECK(buffer_[residual] != kNone && buffer_of(residual).references == 1,
+  CHECK(values_.is_placed(residual) && values_.of(residual).references == 1,
         "the residual of value {} is still in use", node.output);
-  share_buffer(sum.output, residual);
-  const Stretch sums = buffer_of(sum.output).f32;
-  meet = Meet::kAllRanks;
+  values_.share(sum.output, residual);
+  const Buffer& buffer = values_.of(sum.output);
+  const Stretch sums = *buffer.plain;
+  meet_ = Meet::kAllRanks;
   if (split_.values[node.output].kind == SplitKind::kPartial) {
-    const size_t columns = graph_.columns(node.output);
-    const Buffer& partial = make_buffer(node.output, Arena::kExchange, {0, columns});
-    part.output = at<float>(partial.f32);
-    part.output_stride = floats(partial.f32);
-    std::vector<size_t> all(split_.rank_count);
-    std::iota(all.begin(), all.end(), size_t{0});
-    reductions.push_back({.contributors = std::move(all),
-                          .rows = rows_[node.output],
-                          .partial = part.output,
-                          .partial_stride = part.output_stride,
-                          .output = at<float>(sums),
-                          .output_stride = floats(sums),
-                          .columns = columns});
-    if (options_.bf16_sums) place_bf16_sums(node.output, reductions.back());
+    const Stretch partial =
+        values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
+    part.output = at<float>(partial);
+    part.output_stride = floats(partial);
+    partial_values_.push_back(node.output);
+    add_reduction(node.output, sums, partial);
     return;
   }
-  part.output = at<float>(sums, own_columns(node.output).begin);
+  part.output = at<float>(sums, own_columns(node.output).begin - buffer.held.begin);
   part.output_stride = floats(sums);
   part.accumulate = true;
-  part.gather = true;
+  step.finish = fuse_norms(sum.output);
 }
 
 // Every rank writes its part of the logits where they are wanted: to rank 0.
@@ -269,157 +238,164 @@ void Planner::place_logits(const GraphNode& node, MatmulPart& part) {
   plan_.vocabulary_size = graph_.columns(node.output);
   plan_.logits_stride = activation_stride(plan_.vocabulary_size);
   plan_.logits = reinterpret_cast<float*>(root_.logits);
-  const size_t rows = row_count(node.output);
+  const size_t rows = values_.row_count(node.output);
   if (rank_ == 0) plan_.logits_bytes = rows * plan_.logits_stride * sizeof(float);
   part.output =
       reinterpret_cast<float*>(root_.logits + own_columns(node.output).begin * sizeof(float));
   part.output_stride = plan_.logits_stride;
   part.remote = rank_ != 0;
+  meet_ = Meet::kAllRanks;
 }
 
-void Planner::add_part(const GraphNode& node, MatmulStep& step, Meet& meet,
-                       std::vector<AllReduceStep>& reductions) {
+void Planner::add_part(const GraphNode& node, MatmulStep& step) {
   MatmulPart part;
   part.matrix = matrix(node.weight);
+  part.forms = options_.forms[static_cast<size_t>(part.matrix.format)];
   part.bias = vector(node.bias);
-  rows_[node.output] = rows_[node.inputs[0]];
+  values_.set_rows(node.output, values_.rows(node.inputs[0]));
   const auto next = only_consumer(node.output);
   if (next && graph_.nodes()[*next].operation == Operation::kAdd) {
-    add_to_residual(node, graph_.nodes()[*next], part, meet, reductions);
+    add_to_residual(node, graph_.nodes()[*next], part, step);
     emitted_[*next] = true;
   } else if (node.output == graph_.logits()) {
     place_logits(node, part);
-    meet = Meet::kAllRanks;
   } else {
     CHECK(!split_.values[node.output].gathered, "value {} is used neither by heads nor in a sum",
           node.output);
-    const Buffer& buffer = make_buffer(node.output, Arena::kScratch, own_columns(node.output));
-    part.output = at<float>(buffer.f32);
-    part.output_stride = floats(buffer.f32);
+    const Stretch rows =
+        values_.place_plain(node.output, Arena::kScratch, own_columns(node.output));
+    part.output = at<float>(rows);
+    part.output_stride = floats(rows);
   }
   if (part.matrix.rows > 0) step.parts.push_back(part);
+}
+
+// Whether the product of node `node_index` and the next one of the same input are a gate and what
+// it gates; then their activation is placed.
+bool Planner::fuse_gate(const MatmulStep& step, size_t node_index, GateFinish& finish) {
+  const auto next = only_consumer(graph_.nodes()[node_index].output);
+  if (!next || graph_.nodes()[*next].operation != Operation::kSiluMultiply) return false;
+  const GraphNode& activation = graph_.nodes()[*next];
+  const auto [gate, up] = std::array{activation.inputs[0], activation.inputs[1]};
+  CHECK(values_.is_placed(gate) && values_.is_placed(up) && step.parts.size() <= 2 &&
+            own_columns(gate) == own_columns(up),
+        "value {} gates a product of another input", gate);
+  values_.set_rows(activation.output, values_.rows(gate));
+  finish.output = values_.place_forms(activation.output, own_columns(activation.output));
+  if (finish.output.gather) meet_ = Meet::kAllRanks;
+  values_.consume(gate);
+  values_.consume(up);
+  emitted_[*next] = true;
+  return true;
 }
 
 // All products of the same input become one step.
 void Planner::emit_matmuls(size_t node_index) {
   const ValueId input = graph_.nodes()[node_index].inputs[0];
   MatmulStep step;
-  step.rows = rows_[input];
-  step.input = product_input(input);
-  Meet meet = Meet::kRank;
-  std::vector<AllReduceStep> reductions;
-  std::vector<ValueId> partials;
-  for (const size_t index : uses_[input].consumers) {
-    const GraphNode& node = graph_.nodes()[index];
-    if (node.operation != Operation::kMatmul) continue;
-    add_part(node, step, meet, reductions);
-    if (split_.values[node.output].kind == SplitKind::kPartial) partials.push_back(node.output);
-    emitted_[index] = true;
-    consume(input);
+  step.rows = values_.rows(input);
+  step.input = values_.forms(input);
+  step.norm = values_.of(input).norm;
+  meet_ = Meet::kRank;
+  reductions_.clear();
+  partial_values_.clear();
+  std::vector<size_t> products;
+  for (const size_t index : values_.uses(input).consumers) {
+    if (graph_.nodes()[index].operation == Operation::kMatmul) products.push_back(index);
   }
-  emit_step(std::move(step), meet);
-  for (const ValueId partial : partials) consume(partial);
-  for (const Stretch& area : bf16_areas_) activations_.release(area);
+  for (const size_t index : products) {
+    add_part(graph_.nodes()[index], step);
+    emitted_[index] = true;
+  }
+  CHECK(std::holds_alternative<std::monostate>(step.finish) || products.size() == 1,
+        "value {} is read by a product with a residual and by another", input);
+  GateFinish gate;
+  if (fuse_gate(step, products.front(), gate)) step.finish = gate;
+  for (size_t count = 0; count < products.size(); ++count) values_.consume(input);
+  emit_step(std::move(step), meet_);
+  for (const ValueId partial : partial_values_) values_.consume(partial);
+  for (const Stretch& area : bf16_areas_) values_.activations().release(area);
   bf16_areas_.clear();
-  for (const AllReduceStep& reduction : reductions) emit_step(reduction, Meet::kAllRanks);
+  for (const AllReduceStep& reduction : reductions_) emit_step(reduction, Meet::kAllRanks);
 }
 
-PrepareHeadsStep Planner::prepare_heads(const GraphNode& node) {
+PrepareHeads Planner::prepare_heads(const GraphNode& node) {
   const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
-  const Buffer& queries = buffer_of(q);
-  const Buffer& keys = buffer_of(k);
-  PrepareHeadsStep step{.layer = node.layer,
-                        .queries = at<float>(queries.f32),
-                        .keys = at<float>(keys.f32),
-                        .values = at<float>(buffer_of(v).f32),
-                        .query_stride = floats(queries.f32),
-                        .kv_stride = floats(keys.f32),
-                        .head_count = queries.held.size() / node.head_dimension,
-                        .kv_head_count = keys.held.size() / node.head_dimension,
-                        .head_dimension = node.head_dimension,
-                        .query_norm = vector(heads_[q].norm),
-                        .key_norm = vector(heads_[k].norm),
-                        .epsilon = heads_[q].epsilon,
-                        .pairs = graph_.rotary_parameters().pairs};
+  const Stretch keys = *values_.of(k).plain;
+  PrepareHeads prepare{.keys = at<float>(keys),
+                       .values = at<float>(*values_.of(v).plain),
+                       .kv_stride = floats(keys),
+                       .query_norm = vector(heads_[q].norm),
+                       .key_norm = vector(heads_[k].norm),
+                       .epsilon = heads_[q].epsilon,
+                       .pairs = graph_.rotary_parameters().pairs};
   CHECK(heads_[q].rotary == heads_[k].rotary, "only one of queries and keys has rotary positions");
   if (heads_[q].rotary) {
-    step.rotary_table = rotary_table_;
-    step.rotary_stride = rotary_stride_;
-    step.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
+    prepare.rotary_table = rotary_table_;
+    prepare.rotary_stride = rotary_stride_;
+    prepare.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
   }
-  return step;
-}
-
-// The form f32 in the exchange arena where others read it, kQ8 where quantized products do.
-void Planner::make_gathered_forms(ValueId value, Range own) {
-  const bool gathered = split_.values[value].gathered;
-  const Range all = {0, graph_.columns(value)};
-  if (buffer_[value] == kNone) {
-    const bool exchanged = gathered && uses_[value].needs_f32;
-    make_buffer(value, exchanged ? Arena::kExchange : Arena::kScratch, exchanged ? all : own);
-  }
-  if (!uses_[value].needs_q8) return;
-  add_q8(value, gathered ? Arena::kExchange : Arena::kScratch, gathered ? all.size() : own.size());
+  return prepare;
 }
 
 void Planner::emit_attend(const GraphNode& node) {
-  const Buffer queries = buffer_of(node.inputs[0]);
-  const Buffer keys = buffer_of(node.inputs[1]);
+  const Buffer queries = values_.of(node.inputs[0]);
+  const Buffer keys = values_.of(node.inputs[1]);
   const size_t dimension = node.head_dimension;
   const size_t group = node.head_count / node.kv_head_count;
   const Range own = own_columns(node.output);
-  make_gathered_forms(node.output, own);
-  const Stretch output = buffer_of(node.output).f32;
-  const bool gathered = split_.values[node.output].gathered;
-  const bool gather_f32 = output.arena == Arena::kExchange;
-  const bool quantized = uses_[node.output].needs_q8;
-  const Meet meet = gathered ? Meet::kAllRanks : Meet::kRank;
-  float* own_output = at<float>(output, gather_f32 ? own.begin : 0);
-  emit_step(AttendStep{.layer = node.layer,
-                       .queries = at<float>(queries.f32),
-                       .query_stride = floats(queries.f32),
-                       .head_count = own.size() / dimension,
-                       .kv_head_count = keys.held.size() / dimension,
-                       .group = group,
-                       .group_offset = own.begin / dimension - keys.held.begin / dimension * group,
-                       .head_dimension = dimension,
-                       .scale = node.scale,
-                       .output = own_output,
-                       .output_stride = floats(output),
-                       .gather = gather_f32},
-            quantized ? Meet::kRank : meet);
-  if (!quantized) return;
-  emit_step(QuantizeStep{.input = own_output,
-                         .input_stride = floats(output),
-                         .columns = own.size(),
-                         .output = q8_output(node.output, own),
-                         .gather = gathered},
+  const Stretch output = values_.place_plain(node.output, Arena::kScratch, own);
+  const FormsOutput forms = values_.place_forms(node.output, own);
+  const bool in_blocks =
+      !forms.forms[ActivationForm::kQ8].is_read() || dimension * group % kQ8BlockElements == 0;
+  const Meet meet = forms.gather ? Meet::kAllRanks : Meet::kRank;
+  AttendStep step{
+      .layer = node.layer,
+      .prepare = prepare_heads(node),
+      .queries = at<float>(*queries.plain),
+      .query_stride = floats(*queries.plain),
+      .head_count = own.size() / dimension,
+      .kv_head_count = keys.held.size() / dimension,
+      .group = group,
+      .group_offset = own.begin / dimension - keys.held.begin / dimension * group,
+      .head_dimension = dimension,
+      .window = node.window,
+      .scale = node.scale,
+      .output = at<float>(output),
+      .output_stride = floats(output),
+      .partials = partials_,
+      .forms = in_blocks ? std::optional(forms) : std::nullopt,
+  };
+  for (const ValueId input : node.inputs) values_.consume(input);
+  emit_step(std::move(step), in_blocks ? meet : Meet::kRank);
+  if (in_blocks) return;
+  emit_step(FormStep{.input = at<float>(output),
+                     .input_stride = floats(output),
+                     .columns = own.size(),
+                     .output = forms},
             meet);
 }
 
-void Planner::emit_silu_multiply(const GraphNode& node) {
-  const auto [gate, up] = std::array{node.inputs[0], node.inputs[1]};
-  const Range own = own_columns(node.output);
-  const bool gathered = split_.values[node.output].gathered;
-  const bool in_place = !(gathered && uses_[node.output].needs_f32);
-  const Stretch gates = buffer_of(gate).f32;
-  const Stretch ups = buffer_of(up).f32;
-  if (in_place) share_buffer(node.output, gate);
-  make_gathered_forms(node.output, own);
-  const Stretch output = buffer_of(node.output).f32;
-  emit_step(ActivateStep{.gate = at<float>(gates),
-                         .gate_stride = floats(gates),
-                         .up = at<float>(ups),
-                         .up_stride = floats(ups),
-                         .columns = own.size(),
-                         .output = at<float>(output, in_place ? 0 : own.begin),
-                         .output_stride = floats(output),
-                         .gather_f32 = !in_place,
-                         .q8 = q8_output(node.output, own),
-                         .gather_q8 = gathered && uses_[node.output].needs_q8},
-            gathered ? Meet::kAllRanks : Meet::kRank);
-  if (!in_place) consume(gate);
-  consume(up);
+// One area for all layers: a layer's chunks are merged before the next layer's begin. There is room
+// for every chunk of all the cache's pages, and for a shared one per token.
+void Planner::place_partials() {
+  size_t group = 0;
+  for (const GraphNode& node : graph_.nodes()) {
+    if (node.operation != Operation::kAttention) continue;
+    group = std::max(group, node.head_count / node.kv_head_count);
+  }
+  const KvLayout& kv = plan_.kv;
+  if (group == 0 || kv.head_count == 0) return;
+  const size_t tokens = std::min(kSplitTokens, options_.batch_tokens);
+  const size_t chunk_pages = kAttentionChunkTokens / kPageTokens;
+  partials_.block_count = tokens + (options_.kv_pages + chunk_pages - 1) / chunk_pages;
+  partials_.stride = attention_partial_floats(group, kv.head_dimension);
+  const Stretch rows = values_.activations().allocate_f32(Arena::kScratch, partials_.stride,
+                                                          partials_.block_count * kv.head_count);
+  partials_.rows = at<float>(rows);
+  const Stretch arrived =
+      values_.activations().allocate_f32(Arena::kScratch, kv.head_count, tokens);
+  partials_.arrived = at<uint32_t>(arrived);
 }
 
 void Planner::emit(size_t node_index) {
@@ -432,24 +408,22 @@ void Planner::emit(size_t node_index) {
     case Operation::kMatmul:
       return emit_matmuls(node_index);
     case Operation::kAttention:
-      emit_step(prepare_heads(node));
-      emit_attend(node);
-      for (const ValueId input : node.inputs) consume(input);
-      return;
-    case Operation::kSiluMultiply:
-      return emit_silu_multiply(node);
+      return emit_attend(node);
     case Operation::kHeadNorm:
-      share_buffer(node.output, node.inputs[0]);
+      values_.share(node.output, node.inputs[0]);
       heads_[node.output] = {node.weight, node.epsilon, false};
       return;
     case Operation::kRotary:
-      share_buffer(node.output, node.inputs[0]);
+      values_.share(node.output, node.inputs[0]);
       heads_[node.output] = heads_[node.inputs[0]];
       heads_[node.output].rotary = true;
       return;
     case Operation::kSelectRows:
-      share_buffer(node.output, node.inputs[0]);
-      rows_[node.output] = Rows::kLogits;
+      values_.share(node.output, node.inputs[0]);
+      values_.set_rows(node.output, Rows::kLogits);
+      return;
+    case Operation::kSiluMultiply:
+      CHECK(false, "value {} is the gate of products that no step computes together", node.output);
       return;
     case Operation::kAdd:
       CHECK(false, "value {} is a sum that no product can be merged with", node.output);
@@ -462,13 +436,15 @@ Plan Planner::make() {
   plan_.weights = place_weights(graph_, split_, rank_, own_.weights);
   plan_.weight_bytes = weight_arena_bytes(plan_.weights);
   plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages, own_.kv);
+  place_partials();
+  plan_.attention_blocks = partials_.block_count;
   emit_step(ClearPagesStep{});
   emit_rotary_table();
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {
     if (!emitted_[index]) emit(index);
   }
-  plan_.scratch_bytes = activations_.scratch_bytes();
-  plan_.exchange_bytes = activations_.exchange_bytes();
+  plan_.scratch_bytes = values_.activations().scratch_bytes();
+  plan_.exchange_bytes = values_.activations().exchange_bytes();
   return std::move(plan_);
 }
 

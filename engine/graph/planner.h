@@ -17,6 +17,7 @@ struct PlanOptions {
   KvFormat kv_format = KvFormat::kF16;
   size_t kv_pages = 0;
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
+  ProductFormTable forms = own_product_forms();
 };
 
 // Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.

@@ -63,6 +63,7 @@ class Splitter {
   void split_by_columns(const GraphNode& node);
   Heads cut_heads(const GraphNode& attention) const;
   const GraphNode& attention_of(const GraphNode& product) const;
+  void split_sum(const GraphNode& node);
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
@@ -186,9 +187,18 @@ void Splitter::split_product(const GraphNode& node) {
           node, cut(rows, std::lcm(row_unit(rows, split_.rank_count), block), shares_), false);
     }
     case Role::kResidual:
-      return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), true);
+      return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), false);
     case Role::kLogits:
       return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), false);
+  }
+}
+
+// What a product adds to a residual is cut as its rows are; a sum of partial results, and what
+// comes from the embedding, is mirrored.
+void Splitter::split_sum(const GraphNode& node) {
+  for (const ValueId input : node.inputs) {
+    const ValueSplit& split = split_.values[input];
+    if (split.kind == SplitKind::kSliced) split_.values[node.output] = sliced(split.columns, false);
   }
 }
 
@@ -212,9 +222,15 @@ void Splitter::split_node(const GraphNode& node) {
     case Operation::kSiluMultiply:
       split_.values[node.output] = sliced(split_.values[node.inputs[0]].columns, gather);
       return;
-    case Operation::kRmsNorm:
     case Operation::kAdd:
-      return;  // mirrored
+      return split_sum(node);
+    case Operation::kRmsNorm: {
+      const ValueSplit& residual = split_.values[node.inputs[0]];
+      if (residual.kind == SplitKind::kSliced) {
+        split_.values[node.output] = sliced(residual.columns, true);
+      }
+      return;
+    }
   }
 }
 

@@ -2,8 +2,9 @@
 // plan is made.
 //
 // gather: every matrix is cut by output rows; each rank computes its rows over the whole input, and
-//   what it has computed is pushed into every other rank's copy. No sum is ever cut: the results
-//   have the same bits for any number of ranks and any shares.
+//   what it has computed is pushed into every other rank's copy, in the form in which it is
+//   consumed there. Residuals stay cut: a rank holds those of its rows. No sum is ever cut: the
+//   results have the same bits for any number of ranks and any shares.
 // reduce: what reads a sliced input (the attention's and the feed-forward's second products) is cut
 //   by columns; the ranks' partial results are summed in order of rank. Two exchanges per layer.
 //

@@ -1,10 +1,8 @@
 #include "engine/graph/value_uses.h"
 
-#include "engine/kernels/activation.h"
-
 namespace lockstep {
 
-std::vector<ValueUses> find_uses(const Graph& graph) {
+std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms) {
   std::vector<ValueUses> uses(graph.value_count());
   for (size_t index = 0; index < graph.nodes().size(); ++index) {
     const GraphNode& node = graph.nodes()[index];
@@ -12,8 +10,9 @@ std::vector<ValueUses> find_uses(const Graph& graph) {
       uses[input].consumers.push_back(index);
       ++uses[input].count;
       if (node.operation != Operation::kMatmul) continue;
-      const ActivationForm form = activation_form(graph.weights()[node.weight].format);
-      (form == ActivationForm::kQ8 ? uses[input].needs_q8 : uses[input].needs_f32) = true;
+      const ProductForms read = forms[static_cast<size_t>(graph.weights()[node.weight].format)];
+      uses[input].forms[static_cast<size_t>(read.prompted)].prompted = true;
+      uses[input].forms[static_cast<size_t>(read.generated)].generated = true;
     }
   }
   ++uses[graph.logits()].count;  // the engine's

@@ -29,6 +29,7 @@
 namespace lockstep {
 
 enum class ActivationForm : uint8_t { kF32, kQ8, kBf16 };
+inline constexpr size_t kActivationFormCount = 3;
 
 // The form that a product with weights of this format consumes outside the arithmetic kBf16: kF32
 // for F32, F16 and BF16 weights, kQ8 for the quantized formats.

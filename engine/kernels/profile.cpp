@@ -11,18 +11,26 @@ ProductForms forms_of(Format format, Profile profile, bool has_tiles) {
   return {has_tiles ? ActivationForm::kBf16 : own, own};
 }
 
+ProductFormTable forms_for(Profile profile, bool has_tiles) {
+  ProductFormTable forms;
+  for (size_t format = 0; format < kFormatCount; ++format) {
+    forms[format] = forms_of(static_cast<Format>(format), profile, has_tiles);
+  }
+  return forms;
+}
+
 }  // namespace
 
 std::string_view profile_name(Profile profile) {
   return profile == Profile::kExact ? "exact" : "fast";
 }
 
+ProductFormTable own_product_forms() {
+  return forms_for(Profile::kFast, false);
+}
+
 ProductFormTable product_forms(Profile profile, const KernelTable& table) {
-  ProductFormTable forms;
-  for (size_t format = 0; format < kFormatCount; ++format) {
-    forms[format] = forms_of(static_cast<Format>(format), profile, table.has_tiles);
-  }
-  return forms;
+  return forms_for(profile, table.has_tiles);
 }
 
 Result<Profile> choose_profile(std::string_view name, const KernelTable& table) {

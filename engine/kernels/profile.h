@@ -31,6 +31,8 @@ struct ProductForms {
 
 using ProductFormTable = std::array<ProductForms, kFormatCount>;  // by Format
 
+// Every format with activations of activation_form(): the profile fast without tiles.
+ProductFormTable own_product_forms();
 ProductFormTable product_forms(Profile profile, const KernelTable& table);
 
 // The profile called `name`, or the instruction set's own if `name` is "auto". Fails with

@@ -18,15 +18,19 @@ struct BatchToken {
 };
 
 struct Batch {
-  // Tokens of one sequence stand in order of position; a token sees those before it in its
+  // A sequence's tokens stand together, in order of position; a token sees those before it in its
   // sequence, whether they are in this batch or in the cache.
   std::vector<BatchToken> tokens;
+  // The first so many tokens were generated, the others prompted: the profile may give them
+  // different arithmetic.
+  size_t generated_tokens = 0;
   std::vector<std::span<const uint32_t>> page_tables;  // pages of each sequence, in order
   std::vector<uint32_t> logit_tokens;   // indices of the tokens whose logits are wanted, ascending
   std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
 
   void clear() {
     tokens.clear();
+    generated_tokens = 0;
     page_tables.clear();
     logit_tokens.clear();
     cleared_pages.clear();

@@ -1,12 +1,30 @@
 #include "engine/runtime/executor.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/machine/tick_clock.h"
 #include "engine/runtime/step_runner.h"
 
 namespace lockstep {
 
-Executor::Executor(Ranks& ranks, const KernelTable& kernels) : ranks_(ranks), kernels_(kernels) {
+namespace {
+
+// Every rank has room for as many, or for none, having no heads.
+size_t attention_blocks(Ranks& ranks) {
+  size_t blocks = 0;
+  for (size_t rank = 0; rank < ranks.count(); ++rank) {
+    blocks = std::max(blocks, ranks[rank].plan().attention_blocks);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Executor::Executor(Ranks& ranks, const KernelTable& kernels)
+    : ranks_(ranks),
+      kernels_(kernels),
+      layout_(ranks.root_plan().batch_tokens, attention_blocks(ranks)) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
   }
@@ -18,7 +36,10 @@ void Executor::run(const Batch& batch) {
         batch.tokens.size(), plan.batch_tokens);
   CHECK(batch.logit_tokens.size() <= plan.logit_rows, "{} rows of logits of at most {}",
         batch.logit_tokens.size(), plan.logit_rows);
+  CHECK(batch.generated_tokens <= batch.tokens.size(), "{} generated tokens of {}",
+        batch.generated_tokens, batch.tokens.size());
   batch_ = &batch;
+  layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().begin(jobs_[rank]);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().finish();
 }
@@ -27,10 +48,17 @@ void Executor::walk(Rank& rank, size_t worker) const {
   const Plan& plan = rank.plan();
   Barrier& barrier = rank.workers().barrier();
   WorkerCounters& counters = rank.counters(worker);
-  const Pass pass{plan, kernels_, *batch_, barrier, counters, worker, rank.workers().count()};
+  const Pass pass{plan,    kernels_, *batch_, layout_,
+                  barrier, counters, worker,  rank.workers().count()};
   const bool alone = ranks_.count() == 1;
-  for (const Step& step : plan.steps) {
-    run_step(step.work, pass);
+  const std::span<TaskCounter> tasks = rank.task_counters();
+  for (size_t index = 0; index < plan.steps.size(); ++index) {
+    const Step& step = plan.steps[index];
+    // Everyone has left the step before, and nobody comes to it again before the next pass.
+    if (worker == 0) {
+      tasks[(index + tasks.size() - 1) % tasks.size()].next.store(0, std::memory_order_relaxed);
+    }
+    run_step(step.work, pass, tasks[index]);
     const uint64_t arrived = ticks_now();
     barrier.arrive(worker);
     if (alone || step.meet == Meet::kRank) {

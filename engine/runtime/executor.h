@@ -8,6 +8,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/runtime/batch.h"
+#include "engine/runtime/pass_layout.h"
 #include "engine/runtime/ranks.h"
 
 namespace lockstep {
@@ -31,6 +32,7 @@ class Executor {
   Ranks& ranks_;
   const KernelTable& kernels_;
   const Batch* batch_ = nullptr;
+  PassLayout layout_;                              // of the batch
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -9,6 +10,7 @@
 #include "engine/machine/node_memory.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/workers.h"
+#include "engine/runtime/task_counter.h"
 #include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
@@ -23,10 +25,15 @@ class Rank {
   Result<void> allocate(const Plan& sizes);
   ArenaAddresses arenas() const;
 
-  void set_plan(Plan plan) { plan_ = std::move(plan); }
+  void set_plan(Plan plan) {
+    tasks_ = std::vector<TaskCounter>(plan.steps.size());
+    plan_ = std::move(plan);
+  }
   const Plan& plan() const { return plan_; }
   const RankPlace& place() const { return place_; }
   Workers& workers() { return *workers_; }
+  // One per step of the plan.
+  std::span<TaskCounter> task_counters() { return tasks_; }
   WorkerCounters& counters(size_t worker) { return counters_[worker]; }
 
   const NodeMemory& weights() const { return weights_; }
@@ -44,6 +51,7 @@ class Rank {
   NodeMemory kv_;
   NodeMemory logits_;  // empty but on rank 0
   Plan plan_;          // addresses lie in the arenas
+  std::vector<TaskCounter> tasks_;
   std::unique_ptr<Workers> workers_;
 };
 

@@ -2,28 +2,12 @@
 // element is computed whole by one worker, in the kernels' fixed order.
 #pragma once
 
-#include <cstddef>
-
 #include "engine/graph/plan.h"
-#include "engine/kernels/kernel_table.h"
-#include "engine/machine/barrier.h"
-#include "engine/runtime/batch.h"
-#include "engine/runtime/worker_counters.h"
+#include "engine/runtime/pass.h"
 
 namespace lockstep {
 
-// One worker's view of a pass.
-struct Pass {
-  const Plan& plan;
-  const KernelTable& kernels;
-  const Batch& batch;
-  Barrier& barrier;  // the rank's; for exchanges in several phases
-  WorkerCounters& counters;
-  size_t worker = 0;
-  size_t worker_count = 1;
-};
-
-// No allocation, lock or system call.
-void run_step(const StepWork& step, const Pass& pass);
+// No allocation, lock or system call. `tasks` starts at 0, shared by the workers of the rank.
+void run_step(const StepWork& step, const Pass& pass, TaskCounter& tasks);
 
 }  // namespace lockstep

@@ -44,7 +44,7 @@ Graph make_graph(Format format) {
   return graph;
 }
 
-constexpr PlanOptions kOptions{.batch_tokens = 8, .logit_rows = 4, .kv_pages = 3};
+const PlanOptions kOptions{.batch_tokens = 8, .logit_rows = 4, .kv_pages = 3};
 
 Split split_evenly(const Graph& graph, size_t rank_count, Strategy strategy = Strategy::kGather) {
   const std::vector<double> shares(rank_count, 1.0);
@@ -61,19 +61,39 @@ size_t count_steps(const Plan& plan) {
       plan.steps, [](const Step& step) { return std::holds_alternative<T>(step.work); }));
 }
 
-TEST(Planner, a_quantized_layer_takes_ten_steps) {
-  const Graph graph = make_graph(Format::kQ8_0);
-  const Plan plan = plan_alone(graph);
-  // Clear, rotary table, embed, and norm and product for the logits; the layers between.
-  EXPECT_EQ(plan.steps.size(), 5 + 2 * 10U);
-  EXPECT_EQ(count_steps<MatmulStep>(plan), 2 * 4 + 1U);
-  EXPECT_EQ(count_steps<QuantizeStep>(plan), 2U);
+TEST(Planner, a_layer_takes_five_steps) {
+  for (const Format format : {Format::kF32, Format::kF16, Format::kQ8_0}) {
+    const Graph graph = make_graph(format);
+    const Plan plan = plan_alone(graph);
+    // Clear, rotary table, embed, the first norm, and the product for the logits; the layers
+    // between.
+    EXPECT_EQ(plan.steps.size(), 5 + 2 * 5U);
+    EXPECT_EQ(count_steps<MatmulStep>(plan), 2 * 4 + 1U);
+    EXPECT_EQ(count_steps<AttendStep>(plan), 2U);
+    EXPECT_EQ(count_steps<FormStep>(plan), 0U);
+  }
+}
+
+TEST(Planner, heads_whose_outputs_are_no_whole_blocks_take_one_step_more) {
+  Graph graph;  // one query head of 16 per KV head: two of them fill a block of 32
+  const auto matrix = [&](const char* name, size_t rows, size_t columns) {
+    return graph.add_matrix(name, Format::kQ8_0, rows, columns);
+  };
+  const WeightId table = matrix("table", 64, 32);
+  const WeightId norm = graph.add_vector("norm", Format::kF32, 32);
+  ValueId x = graph.embed(table);
+  const ValueId h = graph.rms_norm(x, norm, 1e-5F);
+  const ValueId attended =
+      graph.attention(0, graph.matmul(h, matrix("q", 32, 32)), graph.matmul(h, matrix("k", 32, 32)),
+                      graph.matmul(h, matrix("v", 32, 32)), 2, 2, 1.0F);
+  x = graph.add(x, graph.matmul(attended, matrix("o", 32, 32)));
+  graph.set_logits(graph.matmul(graph.rms_norm(graph.select_rows(x), norm, 1e-5F), table));
+  EXPECT_EQ(count_steps<FormStep>(plan_alone(graph)), 1U);
 }
 
 TEST(Planner, products_of_one_input_are_one_step_and_residuals_are_added_in_place) {
   const Graph graph = make_graph(Format::kF32);
   const Plan plan = plan_alone(graph);
-  EXPECT_EQ(count_steps<QuantizeStep>(plan), 0U);
   std::vector<size_t> parts;
   std::set<float*> accumulated;
   for (const Step& step : plan.steps) {
@@ -108,7 +128,9 @@ TEST(Planner, logits_are_computed_for_the_rows_that_are_asked_for) {
   const Graph graph = make_graph(Format::kQ8_0);
   const Plan plan = plan_alone(graph);
   EXPECT_EQ(std::get<MatmulStep>(plan.steps.back().work).rows, Rows::kLogits);
-  EXPECT_EQ(std::get<NormStep>(plan.steps[plan.steps.size() - 2].work).rows, Rows::kLogits);
+  const auto& down = std::get<MatmulStep>(plan.steps[plan.steps.size() - 2].work);
+  ASSERT_EQ(std::get<ResidualFinish>(down.finish).norms.size(), 1U);
+  EXPECT_EQ(std::get<ResidualFinish>(down.finish).norms[0].rows, Rows::kLogits);
   EXPECT_EQ(plan.vocabulary_size, 100U);
 }
 
@@ -122,6 +144,33 @@ struct Extent {
 Extent extent(const void* base, size_t rows, size_t stride_bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(base);
   return {begin, begin + rows * stride_bytes};
+}
+
+void add_forms(std::vector<Extent>& extents, const Forms& forms) {
+  for (const FormBuffer& buffer : forms.buffers) {
+    if (buffer.is_read()) {
+      extents.push_back(extent(buffer.rows, kOptions.batch_tokens, buffer.stride_bytes));
+    }
+  }
+}
+
+void add_chunks(std::vector<Extent>& extents, const ChunkSums& chunks) {
+  if (chunks.sums == nullptr) return;
+  extents.push_back(extent(chunks.sums, kOptions.batch_tokens, chunks.stride * sizeof(float)));
+}
+
+// What follows a product writes: forms and sums.
+std::vector<Extent> written_forms(const MatmulStep& step) {
+  std::vector<Extent> extents;
+  if (const auto* gate = std::get_if<GateFinish>(&step.finish)) {
+    add_forms(extents, gate->output.forms);
+  } else if (const auto* residual = std::get_if<ResidualFinish>(&step.finish)) {
+    for (const NormOutput& norm : residual->norms) {
+      add_forms(extents, norm.output.forms);
+      add_chunks(extents, norm.chunks);
+    }
+  }
+  return extents;
 }
 
 // What a product writes must not be what it reads, and must lie in the arenas.
@@ -143,7 +192,9 @@ TEST(Planner, buffers_of_one_step_do_not_overlap) {
         const auto* matmul = std::get_if<MatmulStep>(&step.work);
         if (matmul == nullptr) continue;
         const size_t rows = matmul->rows == Rows::kTokens ? 8 : 4;
-        const Extent input = extent(matmul->input.q8, rows, matmul->input.q8_stride);
+        const FormBuffer& q8 = matmul->input[ActivationForm::kQ8];
+        const Extent input = extent(q8.rows, rows, q8.stride_bytes);
+        for (const Extent& form : written_forms(*matmul)) EXPECT_FALSE(form.overlaps(input));
         for (const MatmulPart& part : matmul->parts) {
           Extent output = extent(part.output, rows, part.output_stride * sizeof(float));
           output.end -= part.output_stride * sizeof(float) - part.matrix.rows * sizeof(float);
@@ -215,6 +266,12 @@ void add(std::vector<Extent>& extents, const void* base, size_t stride_bytes) {
   if (base != nullptr) extents.push_back(rows_of(base, stride_bytes));
 }
 
+bool is_gathered(const MatmulStep& step) {
+  if (const auto* gate = std::get_if<GateFinish>(&step.finish)) return gate->output.gather;
+  const auto* residual = std::get_if<ResidualFinish>(&step.finish);
+  return residual != nullptr && !residual->norms.empty() && residual->norms[0].output.gather;
+}
+
 // Whole rows: a push goes into other columns than this rank's, of the same rows.
 Traffic traffic_of(const Step& step) {
   Traffic traffic;
@@ -222,22 +279,16 @@ Traffic traffic_of(const Step& step) {
   if (const auto* embed = std::get_if<EmbedStep>(&step.work)) {
     add(traffic.pushes, embed->output, embed->output_stride * kFloat);
   } else if (const auto* norm = std::get_if<NormStep>(&step.work)) {
-    add(traffic.reads, norm->input, norm->input_stride * kFloat);
+    add(traffic.reads, norm->residual, norm->residual_stride * kFloat);
+    EXPECT_FALSE(norm->norm.output.gather);
   } else if (const auto* matmul = std::get_if<MatmulStep>(&step.work)) {
-    add(traffic.reads, matmul->input.f32, matmul->input.f32_stride * kFloat);
-    add(traffic.reads, matmul->input.q8, matmul->input.q8_stride);
-    for (const MatmulPart& part : matmul->parts) {
-      if (part.gather) add(traffic.pushes, part.output, part.output_stride * kFloat);
-    }
+    add_forms(traffic.reads, matmul->input);
+    add_chunks(traffic.reads, matmul->norm.chunks);
+    if (is_gathered(*matmul)) traffic.pushes = written_forms(*matmul);
   } else if (const auto* attend = std::get_if<AttendStep>(&step.work)) {
-    if (attend->gather) add(traffic.pushes, attend->output, attend->output_stride * kFloat);
-  } else if (const auto* quantize = std::get_if<QuantizeStep>(&step.work)) {
-    if (quantize->gather) add(traffic.pushes, quantize->output.rows, quantize->output.stride);
-  } else if (const auto* activate = std::get_if<ActivateStep>(&step.work)) {
-    if (activate->gather_f32) {
-      add(traffic.pushes, activate->output, activate->output_stride * kFloat);
-    }
-    if (activate->gather_q8) add(traffic.pushes, activate->q8.rows, activate->q8.stride);
+    if (attend->forms && attend->forms->gather) add_forms(traffic.pushes, attend->forms->forms);
+  } else if (const auto* form = std::get_if<FormStep>(&step.work)) {
+    if (form->output.gather) add_forms(traffic.pushes, form->output.forms);
   } else if (const auto* sum = std::get_if<AllReduceStep>(&step.work)) {
     add(traffic.reads, sum->partial, sum->partial_stride * kFloat);
     add(traffic.pushes, sum->output, sum->output_stride * kFloat);

@@ -20,11 +20,15 @@ T value_or_throw(Result<T> result) {
 LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& options) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
   model_ = std::make_unique<Model>(value_or_throw(build_model(file)));
+  const KernelTable* kernels =
+      options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
+  generated_ = options.generated;
   const PlanOptions plan_options{.batch_tokens = options.batch_tokens,
                                  .logit_rows = options.batch_tokens,
                                  .kv_format = options.kv_format,
                                  .kv_pages = options.kv_pages,
-                                 .bf16_sums = options.bf16_sums};
+                                 .bf16_sums = options.bf16_sums,
+                                 .forms = product_forms(options.profile, *kernels)};
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;
   for (const double share : options.shares) {
@@ -37,8 +41,6 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   }
   std::atomic<uint64_t> bytes_done = 0;
   value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
-  const KernelTable* kernels =
-      options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
   executor_ = std::make_unique<Executor>(*ranks_, *kernels);
 }
 
@@ -68,6 +70,7 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
                               .sequence = slot});
     }
   }
+  if (generated_) batch.generated_tokens = batch.tokens.size();
   executor_->run(batch);
   std::vector<std::vector<float>> rows;
   for (size_t row = 0; row < batch.tokens.size(); ++row) {

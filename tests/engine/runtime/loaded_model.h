@@ -18,6 +18,9 @@ struct LoadedModelOptions {
   Strategy strategy = Strategy::kGather;
   bool bf16_sums = false;
   KvFormat kv_format = KvFormat::kF32;
+  Profile profile = Profile::kFast;
+  // How many of a pass's first tokens count as generated: none, or all.
+  bool generated = false;
   size_t batch_tokens = 128;
   size_t kv_pages = 32;
 };
@@ -53,6 +56,7 @@ class LoadedModel {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<Executor> executor_;
+  bool generated_ = false;
   uint32_t next_page_ = 0;
 };
 

@@ -1,0 +1,82 @@
+#include "engine/graph/value_buffers.h"
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+
+ValueBuffers::ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options,
+                           const ArenaAddresses& addresses)
+    : graph_(graph),
+      split_(split),
+      options_(options),
+      addresses_(addresses),
+      uses_(find_uses(graph, options.forms)),
+      rows_(graph.value_count(), Rows::kTokens),
+      buffer_(graph.value_count(), kNone) {}
+
+Buffer& ValueBuffers::buffer_of(ValueId value) {
+  if (buffer_[value] == kNone) {
+    buffer_[value] = buffers_.size();
+    buffers_.emplace_back().references = uses_[value].count;
+  }
+  return buffers_[buffer_[value]];
+}
+
+Stretch ValueBuffers::place_plain(ValueId value, Arena arena, Range held) {
+  Buffer& buffer = buffer_of(value);
+  buffer.plain = activations_.allocate_f32(arena, held.size(), row_count(value));
+  buffer.held = held;
+  return *buffer.plain;
+}
+
+FormsOutput ValueBuffers::place_forms(ValueId value, Range own) {
+  const bool gathered = split_.values[value].gathered;
+  Buffer& buffer = buffer_of(value);
+  buffer.form_columns = gathered ? graph_.columns(value) : own.size();
+  for (size_t form = 0; form < kActivationFormCount; ++form) {
+    if (!uses_[value].forms[form].any()) continue;
+    buffer.forms[form] = activations_.allocate(static_cast<ActivationForm>(form),
+                                               gathered ? Arena::kExchange : Arena::kScratch,
+                                               buffer.form_columns, row_count(value));
+  }
+  return {forms(value), gathered ? own.begin : 0, gathered};
+}
+
+ChunkSums ValueBuffers::place_chunk_sums(ValueId value, size_t columns, float epsilon) {
+  const Arena arena = split_.values[value].gathered ? Arena::kExchange : Arena::kScratch;
+  Buffer& buffer = buffer_of(value);
+  buffer.chunk_sums = activations_.allocate_f32(
+      arena, (columns + kChunkColumns - 1) / kChunkColumns, row_count(value));
+  const ChunkSums chunks = {at<float>(*buffer.chunk_sums), floats(*buffer.chunk_sums)};
+  buffer.norm = {chunks, columns, epsilon};
+  return chunks;
+}
+
+void ValueBuffers::share(ValueId value, ValueId with) {
+  CHECK(is_placed(with), "value {} is computed over value {}, which has no place", value, with);
+  buffer_[value] = buffer_[with];
+  rows_[value] = rows_[with];
+  buffer_of(value).references += uses_[value].count;
+  consume(with);
+}
+
+void ValueBuffers::consume(ValueId value) {
+  Buffer& buffer = buffer_of(value);
+  CHECK(buffer.references > 0, "value {} is used more often than it was counted", value);
+  if (--buffer.references == 0) activations_.release(buffer);
+}
+
+Forms ValueBuffers::forms(ValueId value) {
+  const Buffer& buffer = buffer_of(value);
+  Forms forms;
+  forms.columns = buffer.form_columns;
+  for (size_t form = 0; form < kActivationFormCount; ++form) {
+    if (!buffer.forms[form]) continue;
+    const ValueUses::Form& read = uses_[value].forms[form];
+    forms.buffers[form] = {at<std::byte>(*buffer.forms[form]), buffer.forms[form]->stride_bytes,
+                           read.prompted, read.generated};
+  }
+  return forms;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// How the attention of a pass is cut into blocks: what all its layers and ranks share. Made once
+// per pass, before the workers begin.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/runtime/batch.h"
+
+namespace lockstep {
+
+// Queries of consecutive tokens of one sequence over all their keys, or, of a single token, over
+// one chunk of them.
+struct QueryBlock {
+  static constexpr uint32_t kAllChunks = UINT32_MAX;
+
+  uint32_t token = 0;  // the first, in the batch
+  uint32_t count = 1;
+  uint32_t chunk = kAllChunks;
+  uint32_t first_block = 0;  // of the token's chunks
+};
+
+class PassLayout {
+ public:
+  // Tokens whose queries walk over the keys together: a page is converted once for all of them.
+  static constexpr size_t kBlockTokens = 16;
+
+  // `batch_tokens`: of the largest batch. `split_blocks`: for how many blocks there is room where
+  // tokens are split into chunks.
+  PassLayout(size_t batch_tokens, size_t split_blocks);
+
+  // Allocates nothing.
+  void arrange(const Batch& batch);
+
+  // Longest first, where they differ.
+  std::span<const QueryBlock> blocks() const { return blocks_; }
+  // Every sequence has one token: no token sees a key that another of this pass brings.
+  bool one_token_each() const { return one_token_each_; }
+  size_t generated_logits() const { return generated_logits_; }
+
+ private:
+  void split_into_chunks(const Batch& batch);
+  void cut_into_blocks(const Batch& batch);
+
+  size_t split_blocks_;
+  std::vector<QueryBlock> blocks_;
+  bool one_token_each_ = false;
+  size_t generated_logits_ = 0;
+};
+
+}  // namespace lockstep
