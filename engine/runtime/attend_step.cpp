@@ -163,6 +163,7 @@ void append_all(const AttendStep& step, const Pass& pass) {
   const uint64_t arrived = ticks_now();
   pass.barrier.arrive_and_wait(pass.worker);
   pass.counters.wait_ticks.add(ticks_now() - arrived);
+  pass.counters.meetings.add(1);
 }
 
 }  // namespace

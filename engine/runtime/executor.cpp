@@ -67,6 +67,7 @@ void Executor::walk(Rank& rank, size_t worker) const {
       barrier.wait_for_all_ranks(worker);
     }
     counters.wait_ticks.add(ticks_now() - arrived);
+    counters.meetings.add(1);
   }
 }
 

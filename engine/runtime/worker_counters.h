@@ -24,6 +24,7 @@ struct alignas(kLineBytes) WorkerCounters {
   WorkerCounter exchange_ticks;  // spent in pushing to other ranks and in summing theirs
   WorkerCounter exchange_bytes;  // written to or read from other ranks
   WorkerCounter wait_ticks;      // spent at barriers
+  WorkerCounter meetings;        // how often it met the others
 };
 
 }  // namespace lockstep

@@ -49,7 +49,7 @@ class LoadedModel {
   std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
 
   const Plan& plan() const { return ranks_->root_plan(); }
-  const Ranks& ranks() const { return *ranks_; }
+  Ranks& ranks() const { return *ranks_; }
   const Model& model() const { return *model_; }
 
  private:
