@@ -1,0 +1,37 @@
+// How often the workers of a rank meet in a pass: a design figure.
+#include <gtest/gtest.h>
+
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_model.h"
+
+namespace lockstep {
+namespace {
+
+// Clearing pages, rotary angles, the embedding, its norm, and the logits.
+constexpr size_t kMeetingsBesideLayers = 5;
+
+size_t meetings_of(LoadedModel& model, std::span<const TokenId> tokens,
+                   LoadedModel::Sequence& sequence) {
+  WorkerCounters& counters = model.ranks()[0].counters(0);
+  const uint64_t before = counters.meetings.value();
+  model.compute(std::vector<LoadedModel::Piece>{{sequence, tokens}});
+  return counters.meetings.value() - before;
+}
+
+TEST(Meetings, are_five_per_layer_for_a_generated_token_and_one_more_for_a_prompt) {
+  for (const Format format : {Format::kF32, Format::kF16, Format::kQ8_0, Format::kQ4_K}) {
+    const RandomModel file(format, format, /*seed=*/3);
+    LoadedModel model(file.path(), {.workers = 2});
+    const size_t layers = model.plan().kv.layer_count;
+    auto sequence = model.new_sequence(40);
+    const auto tokens = some_tokens(33, 1);
+    EXPECT_EQ(meetings_of(model, tokens, sequence), 6 * layers + kMeetingsBesideLayers);
+    for (size_t token = 0; token < 4; ++token) {
+      EXPECT_EQ(meetings_of(model, std::span(tokens).subspan(token, 1), sequence),
+                5 * layers + kMeetingsBesideLayers);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
