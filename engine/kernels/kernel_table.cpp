@@ -54,6 +54,10 @@ bool machine_supports(const KernelTable& table) {
   return missing_features(table).empty();
 }
 
+size_t preferred_panel_streams() {
+  return __builtin_cpu_is("intel") ? 2 : 1;
+}
+
 Result<const KernelTable*> choose_kernel_table(std::string_view name) {
   const std::span<const KernelTable* const> tables = all_kernel_tables();
   if (name.empty()) {

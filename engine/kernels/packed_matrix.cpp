@@ -11,13 +11,17 @@
 //   Q4_1         as Q4_0, then d, m
 //   Q5_0         as Q4_0, then the plane of high bits, then d
 //   Q5_1         as Q5_0, then d, m
-//   Q4_K         32 x {nibbles: unit 8c+g is group g of sub-blocks 2c (low) and 2c+1 (high)},
-//                3 x {4 bytes of the packed 6-bit scales and minimums}, d, dmin
-//   Q5_K         as Q4_K with, before the scales, 8 x {high bits: bit s of unit g is for group g of
+//   Q4_K         3 x {4 bytes of the packed 6-bit scales and minimums}, d, dmin,
+//                32 x {nibbles: unit 8c+g is group g of sub-blocks 2c (low) and 2c+1 (high)}
+//   Q5_K         as Q4_K with, before the nibbles, 8 x {high bits: bit s of unit g is for group g
+//   of
 //                sub-block s}
-//   Q6_K         32 x {nibbles}, 16 x {pairs of high bits}, 4 x {4 scales of 16 elements}, d, with
-//                r = s % 4 of sub-block s: nibble r / 2 of unit 16 (s / 4) + 8 (r % 2) + g, and
-//                bits 2r, 2r+1 of unit 8 (s / 4) + g
+//   Q6_K         4 x {4 scales of 16 elements}, twice {8 x nibbles, 8 x pairs of high bits, 8 x
+//                nibbles}, d, with r = s % 4 of sub-block s, in half s / 4: nibble r / 2 of unit g
+//                of the (r % 2)th nibbles, and bits 2r, 2r+1 of unit g of the pairs
+//
+// Within a tile things lie in the order in which a product of one token comes to them, so that it
+// reads memory in one stream per panel: the processor's own prefetching follows nothing else.
 //
 // Only the plane of Q5_0 and Q5_1 is more than a rearrangement of bytes: bit 4g+b of the file's 32
 // bits goes to bit g of byte b, so that one shift and one mask give the high bits of a group.
@@ -44,15 +48,16 @@ constexpr PanelPart kQ5_0Parts[] = {
 constexpr PanelPart kQ5_1Parts[] = {
     {8, 24, PanelUnit::kFourBytes}, {4, 8, PanelUnit::kBitPlane}, {0, 4, PanelUnit::kTwoBytes}};
 constexpr PanelPart kQ4_KParts[] = {
-    {16, 144, PanelUnit::kFourBytes}, {4, 16, PanelUnit::kFourBytes}, {0, 4, PanelUnit::kTwoBytes}};
-constexpr PanelPart kQ5_KParts[] = {{48, 176, PanelUnit::kFourBytes},
+    {4, 16, PanelUnit::kFourBytes}, {0, 4, PanelUnit::kTwoBytes}, {16, 144, PanelUnit::kFourBytes}};
+constexpr PanelPart kQ5_KParts[] = {{4, 16, PanelUnit::kFourBytes},
+                                    {0, 4, PanelUnit::kTwoBytes},
                                     {16, 48, PanelUnit::kFourBytes},
-                                    {4, 16, PanelUnit::kFourBytes},
-                                    {0, 4, PanelUnit::kTwoBytes}};
-constexpr PanelPart kQ6_KParts[] = {{0, 128, PanelUnit::kFourBytes},
-                                    {128, 192, PanelUnit::kFourBytes},
-                                    {192, 208, PanelUnit::kFourBytes},
-                                    {208, 210, PanelUnit::kTwoBytes}};
+                                    {48, 176, PanelUnit::kFourBytes}};
+constexpr PanelPart kQ6_KParts[] = {
+    {192, 208, PanelUnit::kFourBytes}, {0, 32, PanelUnit::kFourBytes},
+    {128, 160, PanelUnit::kFourBytes}, {32, 64, PanelUnit::kFourBytes},
+    {64, 96, PanelUnit::kFourBytes},   {160, 192, PanelUnit::kFourBytes},
+    {96, 128, PanelUnit::kFourBytes},  {208, 210, PanelUnit::kTwoBytes}};
 
 // Bit 8b+g to bit 4g+b.
 uint32_t gather_bits(uint32_t plane) {

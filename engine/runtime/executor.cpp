@@ -48,8 +48,9 @@ void Executor::walk(Rank& rank, size_t worker) const {
   const Plan& plan = rank.plan();
   Barrier& barrier = rank.workers().barrier();
   WorkerCounters& counters = rank.counters(worker);
-  const Pass pass{plan,    kernels_, *batch_, layout_,
-                  barrier, counters, worker,  rank.workers().count()};
+  const Pass pass{plan,          kernels_, *batch_, layout_,
+                  barrier,       counters, worker,  rank.workers().count(),
+                  panel_streams_};
   const bool alone = ranks_.count() == 1;
   const std::span<TaskCounter> tasks = rank.task_counters();
   for (size_t index = 0; index < plan.steps.size(); ++index) {

@@ -32,7 +32,8 @@ class Executor {
   Ranks& ranks_;
   const KernelTable& kernels_;
   const Batch* batch_ = nullptr;
-  PassLayout layout_;                              // of the batch
+  PassLayout layout_;  // of the batch
+  size_t panel_streams_ = preferred_panel_streams();
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
 };
 

@@ -23,6 +23,7 @@ struct Pass {
   WorkerCounters& counters;
   size_t worker = 0;
   size_t worker_count = 1;
+  size_t panel_streams = 1;  // as in MatmulArguments
 };
 
 // Rows that a step runs over, and how many of them, the first ones, are of generated tokens.

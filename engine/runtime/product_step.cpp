@@ -98,7 +98,8 @@ void multiply(const MatmulStep& step, const MatmulPart& part, Range panels, Rang
                        .output_stride = part.output_stride,
                        .token_scales = factors,
                        .bias = part.bias,
-                       .accumulate = part.accumulate});
+                       .accumulate = part.accumulate,
+                       .panel_streams = pass.panel_streams});
 }
 
 void multiply(const MatmulStep& step, const MatmulPart& part, Range panels, Range rows,

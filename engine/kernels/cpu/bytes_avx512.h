@@ -14,8 +14,7 @@ namespace {
 // Tokens that one sweep over a block of weights serves: an integer and a float accumulator each,
 // and the eight vectors of weights, fit into 32 registers.
 constexpr size_t kTokenTile = 8;
-// Panels walked side by side for a single token: streams of memory, and sums that do not wait for
-// one another.
+// The most panels that are walked side by side for a single token.
 constexpr size_t kPanelTile = 2;
 // Products of floats: the most tokens and panels side by side, and the most sums.
 constexpr size_t kFloatTokens = 8;

@@ -174,8 +174,9 @@ template <typename Tile>
 template <typename Tile, size_t kPanels, size_t kTokens>
 inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layout, size_t panel) {
   constexpr size_t kTileBlocks = Tile::kSteps * Tile::kStepBlocks;
-  // One token with little to unpack leaves the processor's own prefetching enough time.
-  constexpr bool kPrefetch = kTokens > 1 || kTileBlocks > 1;
+  // One token leaves the processor's own prefetching enough time; of two streams only those with
+  // little to unpack. Asked for twice, lines wait in a queue that is short.
+  constexpr bool kPrefetch = kTokens > 1 || (kPanels > 1 && kTileBlocks > 1);
   const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
   const size_t panel_stride = tile_count * Tile::kTileBytes;
   const std::byte* tiles = arguments.matrix.panels + panel * panel_stride;
@@ -217,10 +218,13 @@ inline void multiply_few(const MatmulArguments& arguments, const Q8Row& layout) 
       return multiply_few<Tile, kTokens / 2>(arguments, layout);
     }
   }
-  constexpr size_t kPanels = kPanelTile * kTokens <= kTokenTile ? kPanelTile : 1;
   size_t panel = arguments.panel_begin;
-  for (; panel + kPanels <= arguments.panel_end; panel += kPanels) {
-    multiply_panels<Tile, kPanels, kTokens>(arguments, layout, panel);
+  if constexpr (kTokens == 1 && kPanelTile == 2) {
+    if (arguments.panel_streams == 2) {
+      for (; panel + 2 <= arguments.panel_end; panel += 2) {
+        multiply_panels<Tile, 2, 1>(arguments, layout, panel);
+      }
+    }
   }
   for (; panel < arguments.panel_end; ++panel) {
     multiply_panels<Tile, 1, kTokens>(arguments, layout, panel);

@@ -205,6 +205,9 @@ inline SuperBlockScales read_super_block_scales(const std::byte* p) {
   return result;
 }
 
+// Of the packed scales and minimums, d and dmin.
+constexpr size_t kSuperBlockScaleBytes = 4 * kGroupBytes;
+
 struct Q4_KTile {
   static constexpr size_t kTileBytes = 144 * 16;
   static constexpr size_t kSteps = 4;
@@ -215,12 +218,10 @@ struct Q4_KTile {
   static constexpr bool kHalves = false;
   using Scales = SuperBlockScales;
 
-  static Scales read_scales(const std::byte* tile) {
-    return read_super_block_scales(tile + 32 * kGroupBytes);
-  }
+  static Scales read_scales(const std::byte* tile) { return read_super_block_scales(tile); }
   template <size_t kBlock>
   static Block unpack(const std::byte* tile, const Scales& scales, size_t step) {
-    const std::byte* quants = tile + step * kGroups * kGroupBytes;
+    const std::byte* quants = tile + kSuperBlockScaleBytes + step * kGroups * kGroupBytes;
     Block block;
 #pragma GCC unroll 8
     for (size_t group = 0; group < kGroups; ++group) {
@@ -243,13 +244,11 @@ struct Q5_KTile {
   static constexpr bool kHalves = false;
   using Scales = SuperBlockScales;
 
-  static Scales read_scales(const std::byte* tile) {
-    return read_super_block_scales(tile + 40 * kGroupBytes);
-  }
+  static Scales read_scales(const std::byte* tile) { return read_super_block_scales(tile); }
   template <size_t kBlock>
   static Block unpack(const std::byte* tile, const Scales& scales, size_t step) {
-    const std::byte* quants = tile + step * kGroups * kGroupBytes;
-    const std::byte* bits = tile + 32 * kGroupBytes;
+    const std::byte* bits = tile + kSuperBlockScaleBytes;
+    const std::byte* quants = bits + (1 + step) * kGroups * kGroupBytes;
     Block block;
 #pragma GCC unroll 8
     for (size_t group = 0; group < kGroups; ++group) {
@@ -278,12 +277,11 @@ struct Q6_KTile {
   };
 
   static Scales read_scales(const std::byte* tile) {
-    const std::byte* p = tile + 48 * kGroupBytes;
-    const F32x16 d = load_scales(p + 4 * kGroupBytes);
+    const F32x16 d = load_scales(tile + 52 * kGroupBytes);
     Scales scales;
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
-      const Bytes bytes = load_bytes(p + i * kGroupBytes);
+      const Bytes bytes = load_bytes(tile + i * kGroupBytes);
       scales.half[4 * i] = mul(d, to_float(signed_byte<0>(bytes)));
       scales.half[4 * i + 1] = mul(d, to_float(signed_byte<1>(bytes)));
       scales.half[4 * i + 2] = mul(d, to_float(signed_byte<2>(bytes)));
@@ -294,8 +292,9 @@ struct Q6_KTile {
   template <size_t kBlock>
   static Block unpack(const std::byte* tile, const Scales& scales, size_t step) {
     constexpr uint32_t kPairs = 0x30303030U;
-    const std::byte* quants = tile + (16 * step + 8 * (kBlock % 2)) * kGroupBytes;
-    const std::byte* bits = tile + (32 + 8 * step) * kGroupBytes;
+    const std::byte* half = tile + (4 + 24 * step) * kGroupBytes;
+    const std::byte* quants = half + 16 * (kBlock % 2) * kGroupBytes;
+    const std::byte* bits = half + 8 * kGroupBytes;
     Block block;
 #pragma GCC unroll 8
     for (size_t group = 0; group < kGroups; ++group) {
