@@ -47,7 +47,7 @@ inline void multiply_columns(const MatmulArguments& arguments, size_t panel, siz
 #pragma GCC unroll 8
     for (size_t p = 0; p < kPanels; ++p) {
       const std::byte* place = weights + p * panel_stride + k * Column::kBytes;
-      if constexpr (kTokens > 1) __builtin_prefetch(place + kPrefetchBytes);
+      if constexpr (kTokens > 1) __builtin_prefetch(place + kPrefetchBytes, 0, kSecondCache);
       const F32x16 column = Column::read(place);
 #pragma GCC unroll 8
       for (size_t t = 0; t < kTokens; ++t) sums[p][t] = fma(column, inputs_k[t], sums[p][t]);
