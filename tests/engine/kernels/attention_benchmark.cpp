@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,33 +22,47 @@ constexpr size_t kQueries = 4;
 constexpr size_t kPromptTokens = 512;
 constexpr size_t kManyBytes = size_t{96} << 20U;
 
+size_t kv_bytes(KvFormat format, size_t head_dimension, size_t tokens) {
+  return tokens / kPageTokens *
+         (key_block_bytes(format, head_dimension) + value_block_bytes(format, head_dimension));
+}
+
 void count_operations(benchmark::State& state, size_t head_dimension, size_t keys_seen) {
   state.counters["FLOPS"] =
       benchmark::Counter(static_cast<double>(4 * kQueries * head_dimension * keys_seen),
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 
+// Keys and values that fill more than a cache; made again only for another format or dimension.
+const PagedSequence& many_pages(KvFormat format, size_t head_dimension) {
+  static std::unique_ptr<const PagedSequence> pages;
+  if (pages == nullptr || pages->format() != format || pages->head_dimension() != head_dimension) {
+    const size_t token_bytes = kv_bytes(format, head_dimension, kPageTokens) / kPageTokens;
+    pages = std::make_unique<PagedSequence>(format, head_dimension, kManyBytes / token_bytes, 1);
+  }
+  return *pages;
+}
+
 void generate(benchmark::State& state, const KernelTable& table, KvFormat format,
               size_t head_dimension, size_t context) {
-  const size_t kv_bytes = 2 * head_dimension * context * element_bytes(format);
-  const std::vector<PagedSequence> sequences = [&] {
-    std::vector<PagedSequence> made;
-    for (size_t bytes = 0; bytes < kManyBytes; bytes += kv_bytes) {
-      made.emplace_back(format, head_dimension, context, static_cast<uint32_t>(made.size()));
-    }
-    return made;
-  }();
+  const PagedSequence& pages = many_pages(format, head_dimension);
+  const size_t pages_each = context / kPageTokens;
   const std::vector<float> queries = random_floats(kQueries * head_dimension, 2);
   std::vector<float> output(queries.size());
-  size_t next = 0;
+  AttentionArguments arguments = pages.arguments(queries.data(), kQueries, output.data());
+  arguments.position = context - 1;
+  size_t first = 0;
   for (auto _ : state) {
-    table.attend(sequences[next].arguments(queries.data(), kQueries, output.data()));
+    arguments.pages = pages.pages().data() + first;
+    table.attend(arguments);
     benchmark::DoNotOptimize(output.data());
     benchmark::ClobberMemory();
-    next = (next + 1) % sequences.size();
+    first += pages_each;
+    if (first + pages_each > pages.page_count()) first = 0;
   }
   count_operations(state, head_dimension, context);
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(kv_bytes));
+  state.SetBytesProcessed(state.iterations() *
+                          static_cast<int64_t>(kv_bytes(format, head_dimension, context)));
 }
 
 void prompt(benchmark::State& state, const KernelTable& table, KvFormat format,

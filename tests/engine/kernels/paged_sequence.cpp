@@ -1,5 +1,7 @@
 #include "tests/engine/kernels/paged_sequence.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -12,7 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+// Large pages of memory where there are any, as a rank's arenas have.
+constexpr std::align_val_t kAlignment{size_t{2} << 20U};
 
 }  // namespace
 
@@ -68,6 +71,7 @@ PagedSequence::PagedSequence(KvFormat format, size_t head_dimension, size_t cont
       page_stride_bytes_(key_block_bytes(format, head_dimension) +
                          value_block_bytes(format, head_dimension)),
       blocks_(new (kAlignment) std::byte[page_stride_bytes_ * pages_.size()]) {
+  madvise(blocks_.get(), page_stride_bytes_ * pages_.size(), MADV_HUGEPAGE);
   for (float& key : keys_) key = stored_value(format, key);
   for (float& value : values_) value = stored_value(format, value);
   permute_pages(seed + 2);
