@@ -103,11 +103,9 @@ struct KvLayout {
   size_t page_count = 0;
   std::byte* base = nullptr;
 
-  size_t keys_bytes() const {
-    return round_up<size_t>(key_block_elements(head_dimension) * kv_element_bytes(format), 64);
-  }
+  size_t keys_bytes() const { return key_block_bytes(format, head_dimension); }
   size_t page_stride_bytes() const {
-    return keys_bytes() + value_block_elements(head_dimension) * kv_element_bytes(format);
+    return keys_bytes() + value_block_bytes(format, head_dimension);
   }
   // Of one page over all layers and heads.
   size_t page_bytes() const { return layer_count * head_count * page_stride_bytes(); }

@@ -15,6 +15,8 @@
 
 #include "engine/base/result.h"
 #include "engine/kernels/activation.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/kv_format.h"
 #include "engine/kernels/packed_matrix.h"
 
 namespace lockstep {
@@ -61,63 +63,6 @@ struct MatmulArguments {
 // follows one stream further (lockstep_kernel_benchmark). Intel's Granite Rapids was measured the
 // other way round: two 19 to 20, one 15.
 size_t preferred_panel_streams();
-
-enum class KvFormat : uint8_t { kF32, kF16, kBf16 };
-inline constexpr size_t kPageTokens = 64;
-
-constexpr size_t kv_element_bytes(KvFormat format) {
-  return format == KvFormat::kF32 ? 4 : 2;
-}
-// Elements of one page's keys of one KV head: [head_dimension][kPageTokens] (token fastest).
-constexpr size_t key_block_elements(size_t head_dimension) {
-  return head_dimension * kPageTokens;
-}
-// ... and of its values: [kPageTokens][head_dimension rounded up to 16].
-constexpr size_t value_block_elements(size_t head_dimension) {
-  return kPageTokens * round_up<size_t>(head_dimension, 16);
-}
-
-// Attention of consecutive tokens of one sequence, of their query heads that share one KV head. A
-// token sees the keys at its own position and before, at most `window` of them.
-//
-// One function of a token and its sequence, however it is called. Keys are taken in chunks of
-// kAttentionChunkTokens by their position, each by itself: page after page, scores of a page's (up
-// to 64) tokens, each a fma chain over the dimensions, times scale; running maximum and online
-// softmax in f32; the values added token after token. Then the chunks are merged in order. What
-// lies outside a token's keys is never read into a result.
-struct AttentionArguments {
-  KvFormat format = KvFormat::kF16;
-  size_t head_dimension = 0;        // any; at most kMaxHeadDimension
-  const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head
-  const std::byte* values = nullptr;
-  size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
-  const uint32_t* pages = nullptr;  // page numbers of the sequence, in order
-  size_t position = 0;              // of the first token; the next ones follow it
-  size_t token_count = 1;
-  size_t window = 0;               // 0: every key before
-  const float* queries = nullptr;  // [token][query][head_dimension]; any alignment
-  size_t query_stride = 0;         // floats from query to query
-  size_t query_token_stride = 0;   // floats from token to token
-  size_t query_count = 0;          // at most kMaxQueryGroup
-  float scale = 0;
-  float* output = nullptr;  // as queries; any alignment
-  size_t output_stride = 0;
-  size_t output_token_stride = 0;
-};
-inline constexpr size_t kMaxHeadDimension = 512;
-inline constexpr size_t kMaxQueryGroup = 64;
-inline constexpr size_t kAttentionChunkTokens = 256;
-
-// The chunks that a token at `position` sees keys of.
-struct AttentionChunks {
-  size_t begin = 0;
-  size_t end = 0;
-};
-AttentionChunks attention_chunks(size_t position, size_t window);
-
-// What one chunk gives for one token: per query the maximum, the sum and the unnormalized output.
-// 64-byte aligned.
-size_t attention_partial_floats(size_t query_count, size_t head_dimension);
 
 using MatmulKernel = void (*)(const MatmulArguments&);
 

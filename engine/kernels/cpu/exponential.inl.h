@@ -5,18 +5,16 @@
 namespace lockstep {
 namespace {
 
-// e^x, within 2 units in the last place for x in [-87.3365, 88.375]; e^0 is exactly 1. Below that
-// range it is 0 (the result would not be a normal number), above it infinity. NaN stays NaN.
+// e^x as below for x up to 88.375, or NaN.
 //
 // x = n ln 2 + r with |r| <= ln 2 / 2 (W. J. Cody, W. Waite, Software Manual for the Elementary
 // Functions, 1980: ln 2 as a sum of two floats), then 2^n times a polynomial. That is
 // 1 + r + r^2 q(r), where q has the least greatest relative error (Remez), 1.4e-8, among those
 // whose first coefficient is the float 0.5.
-inline F32x16 exponential(F32x16 x) {
+inline F32x16 bounded_exponential(F32x16 x) {
   const F32x16 least = broadcast(-87.3365402F);
-  const F32x16 greatest = broadcast(88.375F);
   // The order of the arguments lets a NaN through here, to r and the result, ...
-  const F32x16 bounded = min(greatest, max(least, x));
+  const F32x16 bounded = max(least, x);
   // ... and stops it there: the power must be a number.
   const F32x16 n = max(round(mul(bounded, broadcast(0x1.715476p+0F))), broadcast(-126.0F));
   const F32x16 r = fma(n, broadcast(0x1.05c610p-29F), fma(n, broadcast(-0x1.62e430p-1F), bounded));
@@ -27,7 +25,15 @@ inline F32x16 exponential(F32x16 x) {
   result = fma(result, r, broadcast(1.0F));
   result = fma(result, r, broadcast(1.0F));
   result = scale_by_power(result, n);
-  result = select_less(x, least, zero(), result);
+  return select_less(x, least, zero(), result);
+}
+
+// e^x, within 2 units in the last place for x in [-87.3365, 88.375]; e^0 is exactly 1. Below that
+// range it is 0 (the result would not be a normal number), above it infinity. NaN stays NaN.
+inline F32x16 exponential(F32x16 x) {
+  const F32x16 greatest = broadcast(88.375F);
+  // A NaN passes, as above.
+  const F32x16 result = bounded_exponential(min(greatest, x));
   return select_less(greatest, x, broadcast(__builtin_inff()), result);
 }
 

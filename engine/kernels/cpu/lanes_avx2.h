@@ -16,9 +16,9 @@ struct F32x16 {
   __m256 high;  // lanes 8 to 15
 };
 
-// The sums that a kernel may hold in vectors at once: half of the 16 registers, two for each; the
-// others are for what is added.
-inline constexpr size_t kAccumulators = 4;
+// See lanes_avx512.h. A vector is two of the 16 registers.
+inline constexpr size_t kAttentionTileRows = 6;
+inline constexpr size_t kAttentionTileSums = 6;
 
 inline F32x16 zero() {
   return {_mm256_setzero_ps(), _mm256_setzero_ps()};

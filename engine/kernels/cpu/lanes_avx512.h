@@ -15,9 +15,10 @@ struct F32x16 {
   __m512 v;
 };
 
-// The sums that a kernel may hold in vectors at once: half of the 32 registers; the others are for
-// what is added.
-inline constexpr size_t kAccumulators = 16;
+// A tile of attention: its most rows, and the most sums held in vectors at once. Of the 32
+// registers this leaves four for what is added and four for what it is multiplied by.
+inline constexpr size_t kAttentionTileRows = 6;
+inline constexpr size_t kAttentionTileSums = 24;
 
 inline F32x16 zero() {
   return {_mm512_setzero_ps()};
@@ -68,9 +69,7 @@ inline F32x16 round(F32x16 a) {
 }
 // a * 2^n for integral n in [-126, 127], both factors normal.
 inline F32x16 scale_by_power(F32x16 a, F32x16 n) {
-  const __m512i exponent =
-      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
-  return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(exponent))};
+  return {_mm512_scalef_ps(a.v, n.v)};
 }
 inline F32x16 load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};

@@ -17,9 +17,9 @@ struct F32x16 {
   float v[16];
 };
 
-// The sums that a kernel may hold in vectors at once; the others' number is that of their
-// registers.
-inline constexpr size_t kAccumulators = 4;
+// See lanes_avx512.h; here it is of no consequence.
+inline constexpr size_t kAttentionTileRows = 2;
+inline constexpr size_t kAttentionTileSums = 4;
 
 template <typename Function>
 inline F32x16 each_lane(Function function) {

@@ -1,6 +1,7 @@
 // A row of the kernel table, from the algorithms as one instruction set's file has compiled them.
 #pragma once
 
+#include "engine/kernels/cpu/append_kv.inl.h"
 #include "engine/kernels/cpu/attention.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
@@ -36,8 +37,8 @@ constexpr KernelTable make_row(std::string_view name) {
       .silu_multiply = silu_multiply,
       .weigh = weigh,
       .attend = attend,
-      .attend_chunk = nullptr,
-      .merge_chunks = nullptr,
+      .attend_chunk = attend_chunk,
+      .merge_chunks = merge_chunks,
       .append_kv = append_kv,
   };
 }

@@ -19,8 +19,8 @@ namespace {
 // One page's blocks of one KV head.
 struct Page {
   Page(KvFormat format, size_t head_dimension, uint8_t filler)
-      : keys(element_bytes(format) * key_block_elements(head_dimension), std::byte{filler}),
-        values(element_bytes(format) * value_block_elements(head_dimension), std::byte{filler}) {}
+      : keys(key_block_bytes(format, head_dimension), std::byte{filler}),
+        values(value_block_bytes(format, head_dimension), std::byte{filler}) {}
 
   std::vector<std::byte> keys;
   std::vector<std::byte> values;
@@ -77,7 +77,7 @@ std::vector<float> hard_floats(size_t count, uint32_t seed) {
 void expect_stored(KvFormat format, size_t head_dimension, size_t slot,
                    const std::vector<float>& key, const std::vector<float>& value, const Page& page,
                    uint8_t filler, const std::string& what) {
-  const size_t value_row = value_block_elements(head_dimension) / kPageTokens;
+  const size_t value_row = (head_dimension + 15) / 16 * 16;
   uint32_t untouched = 0;
   std::memset(&untouched, filler, element_bytes(format));
   for (size_t token = 0; token < kPageTokens; ++token) {

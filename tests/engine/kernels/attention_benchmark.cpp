@@ -1,10 +1,14 @@
-// How fast attend() is, per row of the kernel table, KV format, head dimension, number of queries
-// that share a KV head, and context. FLOPS counts two operations per multiplication with a key and
-// with a value; bytes_per_second the keys and values of the context.
+// How fast attend() is, per row of the kernel table, KV format and head dimension, with four
+// queries to a KV head. FLOPS counts two operations per multiplication with a key and with a value
+// that a token sees.
+//   generation/...: one token of each of several sequences in turn, which together fill more than a
+//     cache; bytes_per_second is that of their keys and values.
+//   prompt/...: 512 tokens after `depth` others, in one call.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,51 +18,96 @@
 namespace lockstep {
 namespace {
 
-void attend_benchmark(benchmark::State& state, const KernelTable& table, KvFormat format,
-                      size_t head_dimension, size_t query_count, size_t context) {
-  const PagedSequence sequence(format, head_dimension, context, 1);
-  const std::vector<float> queries = random_floats(query_count * head_dimension, 2);
+constexpr size_t kQueries = 4;
+constexpr size_t kPromptTokens = 512;
+constexpr size_t kManyBytes = size_t{96} << 20U;
+
+size_t kv_bytes(KvFormat format, size_t head_dimension, size_t tokens) {
+  return tokens / kPageTokens *
+         (key_block_bytes(format, head_dimension) + value_block_bytes(format, head_dimension));
+}
+
+void count_operations(benchmark::State& state, size_t head_dimension, size_t keys_seen) {
+  state.counters["FLOPS"] =
+      benchmark::Counter(static_cast<double>(4 * kQueries * head_dimension * keys_seen),
+                         benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// Keys and values that fill more than a cache; made again only for another format or dimension.
+const PagedSequence& many_pages(KvFormat format, size_t head_dimension) {
+  static std::unique_ptr<const PagedSequence> pages;
+  if (pages == nullptr || pages->format() != format || pages->head_dimension() != head_dimension) {
+    const size_t token_bytes = kv_bytes(format, head_dimension, kPageTokens) / kPageTokens;
+    pages = std::make_unique<PagedSequence>(format, head_dimension, kManyBytes / token_bytes, 1);
+  }
+  return *pages;
+}
+
+void generate(benchmark::State& state, const KernelTable& table, KvFormat format,
+              size_t head_dimension, size_t context) {
+  const PagedSequence& pages = many_pages(format, head_dimension);
+  const size_t pages_each = context / kPageTokens;
+  const std::vector<float> queries = random_floats(kQueries * head_dimension, 2);
   std::vector<float> output(queries.size());
-  const AttentionArguments arguments =
-      sequence.arguments(queries.data(), query_count, output.data());
+  AttentionArguments arguments = pages.arguments(queries.data(), kQueries, output.data());
+  arguments.position = context - 1;
+  size_t first = 0;
   for (auto _ : state) {
+    arguments.pages = pages.pages().data() + first;
     table.attend(arguments);
     benchmark::DoNotOptimize(output.data());
     benchmark::ClobberMemory();
+    first += pages_each;
+    if (first + pages_each > pages.page_count()) first = 0;
   }
-  const auto products = static_cast<double>(head_dimension * query_count * context);
-  state.counters["FLOPS"] =
-      benchmark::Counter(4 * products, benchmark::Counter::kIsIterationInvariantRate);
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(2 * head_dimension * context *
-                                                                    element_bytes(format)));
+  count_operations(state, head_dimension, context);
+  state.SetBytesProcessed(state.iterations() *
+                          static_cast<int64_t>(kv_bytes(format, head_dimension, context)));
 }
 
-void register_benchmarks() {
-  for (const KernelTable* table : all_kernel_tables()) {
-    if (!machine_supports(*table)) continue;
-    for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16, KvFormat::kF32}) {
-      for (const size_t head_dimension : Sizes{64, 128}) {
-        for (const size_t query_count : Sizes{1, 4, 8}) {
-          for (const size_t context : Sizes{200, 4096}) {
-            const std::string name = "attend/" + std::string(table->name) + "/" +
-                                     format_name(format) + "/d" + std::to_string(head_dimension) +
-                                     "/q" + std::to_string(query_count) + "/context" +
-                                     std::to_string(context);
-            benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-              attend_benchmark(state, *table, format, head_dimension, query_count, context);
-            });
-          }
-        }
-      }
-    }
+void prompt(benchmark::State& state, const KernelTable& table, KvFormat format,
+            size_t head_dimension, size_t depth) {
+  const PagedSequence sequence(format, head_dimension, depth + kPromptTokens, 1);
+  const std::vector<float> queries = random_floats(kPromptTokens * kQueries * head_dimension, 2);
+  std::vector<float> output(queries.size());
+  for (auto _ : state) {
+    table.attend(sequence.arguments(queries.data(), kQueries, output.data(), kPromptTokens));
+    benchmark::DoNotOptimize(output.data());
+    benchmark::ClobberMemory();
   }
+  count_operations(state, head_dimension,
+                   kPromptTokens * depth + kPromptTokens * (kPromptTokens + 1) / 2);
+}
+
+void register_benchmarks(const KernelTable& table, KvFormat format, size_t head_dimension) {
+  const std::string what =
+      std::string(table.name) + "/" + format_name(format) + "/d" + std::to_string(head_dimension);
+  const auto add = [&](const std::string& name, auto function, size_t argument) {
+    benchmark::RegisterBenchmark(
+        (name + std::to_string(argument)).c_str(),
+        [function, &table, format, head_dimension, argument](benchmark::State& state) {
+          function(state, table, format, head_dimension, argument);
+        });
+  };
+  for (const size_t context : Sizes{512, 8192}) {
+    add("generation/" + what + "/context", generate, context);
+  }
+  for (const size_t depth : Sizes{0, 8192}) add("prompt/" + what + "/depth", prompt, depth);
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argument_count, char** arguments) {
-  lockstep::register_benchmarks();
+  using namespace lockstep;
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (!machine_supports(*table) || table->name == "scalar") continue;
+    for (const KvFormat format : kAllKvFormats) {
+      for (const size_t head_dimension : Sizes{64, 128}) {
+        register_benchmarks(*table, format, head_dimension);
+      }
+    }
+  }
   benchmark::Initialize(&argument_count, arguments);
   if (benchmark::ReportUnrecognizedArguments(argument_count, arguments)) return 1;
   benchmark::RunSpecifiedBenchmarks();

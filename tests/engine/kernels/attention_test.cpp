@@ -1,37 +1,20 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
+#include "tests/engine/kernels/attention_reference.h"
 #include "tests/engine/kernels/paged_sequence.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kUnitRoundoff = 0x1p-24;
 constexpr size_t kHeadDimensions[] = {8, 48, 64, 80, 96, 100, 128, 256, kMaxHeadDimension};
-constexpr size_t kContexts[] = {1, 63, 64, 65, 200, 1000};
-
-std::vector<const KernelTable*> supported_tables() {
-  std::vector<const KernelTable*> tables;
-  for (const KernelTable* table : all_kernel_tables()) {
-    if (machine_supports(*table)) tables.push_back(table);
-  }
-  return tables;
-}
-
-std::vector<uint32_t> bits_of(const std::vector<float>& values) {
-  std::vector<uint32_t> bits;
-  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
-}
+constexpr size_t kContexts[] = {1, 63, 64, 65, 200, 255, 256, 257, 321, 512, 1000};
 
 std::vector<float> attend(const KernelTable& table, const PagedSequence& sequence,
                           const std::vector<float>& queries, size_t query_count) {
@@ -40,77 +23,19 @@ std::vector<float> attend(const KernelTable& table, const PagedSequence& sequenc
   return output;
 }
 
-// What one query gets, and how far each element of a result may be from it.
-struct Reference {
-  std::vector<double> output;
-  std::vector<double> bound;
-};
-
-// In float64, over the keys and values as they are stored.
-//
-// With u the unit roundoff: a score is a chain of head_dimension fma and a product, so it is off by
-// at most (head_dimension + 1) u scale sum |q k|. A probability is e to a difference (off by u
-// times its size) within 4 u, times a factor for each later page: within 4 u again, and u for the
-// product. The arguments of all factors add up to at most the range of the scores. The relative
-// error of a probability, p, holds for the sum of the probabilities too. Sums over tokens, pages
-// and lanes add u for each of their terms, the quotient one more.
-Reference reference(const PagedSequence& sequence, const float* query, size_t head_dimension,
-                    double scale) {
-  const size_t context = sequence.context();
-  std::vector<double> scores(context);
-  double score_error = 0.0;
-  for (size_t token = 0; token < context; ++token) {
-    double sizes = 0.0;
-    for (size_t i = 0; i < head_dimension; ++i) {
-      const double product = query[i] * sequence.key(token, i);
-      scores[token] += product * scale;
-      sizes += std::fabs(product) * scale;
-    }
-    score_error = std::max(score_error, static_cast<double>(head_dimension + 1) * sizes);
-  }
-  const auto [least, greatest] = std::minmax_element(scores.begin(), scores.end());
-  const double range = *greatest - *least;
-  const auto pages = static_cast<double>(sequence.page_count());
-  // The score of a token and that of the maximum are both off.
-  const double probability_error = 2 * score_error + range + 5 * pages + 4;
-  const double output_error = 2 * probability_error + static_cast<double>(context) + 8 + 3 * pages;
-
-  Reference result{std::vector<double>(head_dimension), std::vector<double>(head_dimension)};
-  double sum = 0.0;
-  for (size_t token = 0; token < context; ++token) {
-    const double probability = std::exp(scores[token] - *greatest);
-    sum += probability;
-    for (size_t i = 0; i < head_dimension; ++i) {
-      result.output[i] += probability * sequence.value(token, i);
-      result.bound[i] += probability * std::fabs(sequence.value(token, i));
-    }
-  }
-  for (size_t i = 0; i < head_dimension; ++i) {
-    result.output[i] /= sum;
-    // A tenth more for what is of second order, and the subnormal numbers.
-    result.bound[i] = result.bound[i] / sum * output_error * kUnitRoundoff * 1.1 + 0x1p-126;
-  }
-  return result;
-}
-
-std::string describe(const KernelTable& table, KvFormat format, size_t head_dimension,
-                     size_t context) {
-  return std::string(table.name) + " " + format_name(format) + ", head dimension " +
-         std::to_string(head_dimension) + ", context " + std::to_string(context);
-}
-
 TEST(Attention, is_near_float64_in_every_table) {
   for (const KvFormat format : kAllKvFormats) {
     for (const size_t head_dimension : kHeadDimensions) {
       for (const size_t context : kContexts) {
         const PagedSequence sequence(format, head_dimension, context, 100);
         const std::vector<float> query = random_floats(head_dimension, 200);
-        const Reference expected = reference(sequence, query.data(), head_dimension, 0.125);
+        const AttentionReference expected =
+            attention_reference(sequence, query.data(), 0.125, context - 1, 0);
         for (const KernelTable* table : supported_tables()) {
           const std::vector<float> output = attend(*table, sequence, query, 1);
           for (size_t i = 0; i < head_dimension; ++i) {
             ASSERT_NEAR(output[i], expected.output[i], expected.bound[i])
-                << describe(*table, format, head_dimension, context) << ", dimension " << i;
+                << describe(*table, sequence) << ", dimension " << i;
           }
         }
       }
@@ -127,7 +52,7 @@ TEST(Attention, has_the_same_bits_in_every_table) {
         const auto expected = bits_of(attend(*all_kernel_tables().front(), sequence, queries, 7));
         for (const KernelTable* table : supported_tables()) {
           ASSERT_EQ(bits_of(attend(*table, sequence, queries, 7)), expected)
-              << describe(*table, format, head_dimension, context);
+              << describe(*table, sequence);
         }
       }
     }
@@ -140,7 +65,8 @@ TEST(Attention, of_peaked_scores_is_near_float64_with_the_same_bits_in_every_tab
   const PagedSequence sequence(KvFormat::kF32, kHeadDimension, 1000, 500);
   std::vector<float> query = random_floats(kHeadDimension, 600);
   for (float& element : query) element *= 40.0F;
-  const Reference expected = reference(sequence, query.data(), kHeadDimension, 0.125);
+  const AttentionReference expected =
+      attention_reference(sequence, query.data(), 0.125, sequence.context() - 1, 0);
   const auto expected_bits = bits_of(attend(*all_kernel_tables().front(), sequence, query, 1));
   for (const KernelTable* table : supported_tables()) {
     const std::vector<float> output = attend(*table, sequence, query, 1);
@@ -187,9 +113,9 @@ TEST(Attention, does_not_see_what_lies_beyond_the_context) {
           };
           const auto expected = with_filler(0);
           EXPECT_EQ(with_filler(0xFF), expected)
-              << describe(*table, format, head_dimension, context);
+              << table->name << " " << format_name(format) << head_dimension << " " << context;
           EXPECT_EQ(with_filler(0x7B), expected)
-              << describe(*table, format, head_dimension, context);
+              << table->name << " " << format_name(format) << head_dimension << " " << context;
         }
       }
     }

@@ -22,6 +22,8 @@ TEST(KernelTable, every_row_has_every_operation) {
     EXPECT_NE(table->rms_norm, nullptr);
     EXPECT_NE(table->silu_multiply, nullptr);
     EXPECT_NE(table->attend, nullptr);
+    EXPECT_NE(table->attend_chunk, nullptr);
+    EXPECT_NE(table->merge_chunks, nullptr);
     EXPECT_NE(table->append_kv, nullptr);
   }
 }

@@ -1,7 +1,10 @@
 #include "tests/engine/kernels/paged_sequence.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <numeric>
 #include <random>
@@ -11,7 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+// Large pages of memory where there are any, as a rank's arenas have.
+constexpr std::align_val_t kAlignment{size_t{2} << 20U};
 
 }  // namespace
 
@@ -64,29 +68,33 @@ PagedSequence::PagedSequence(KvFormat format, size_t head_dimension, size_t cont
       keys_(random_floats(context * head_dimension, seed)),
       values_(random_floats(context * head_dimension, seed + 1)),
       pages_((context + kPageTokens - 1) / kPageTokens),
-      page_stride_bytes_(element_bytes(format) * (key_block_elements(head_dimension) +
-                                                  value_block_elements(head_dimension))),
+      page_stride_bytes_(key_block_bytes(format, head_dimension) +
+                         value_block_bytes(format, head_dimension)),
       blocks_(new (kAlignment) std::byte[page_stride_bytes_ * pages_.size()]) {
+  madvise(blocks_.get(), page_stride_bytes_ * pages_.size(), MADV_HUGEPAGE);
   for (float& key : keys_) key = stored_value(format, key);
   for (float& value : values_) value = stored_value(format, value);
   permute_pages(seed + 2);
 }
 
-AttentionArguments PagedSequence::arguments(const float* queries, size_t query_count,
-                                            float* output) const {
+AttentionArguments PagedSequence::arguments(const float* queries, size_t query_count, float* output,
+                                            size_t token_count) const {
   return {.format = format_,
           .head_dimension = head_dimension_,
           .keys = blocks_.get(),
-          .values = blocks_.get() + element_bytes(format_) * key_block_elements(head_dimension_),
+          .values = blocks_.get() + key_block_bytes(format_, head_dimension_),
           .page_stride_bytes = page_stride_bytes_,
           .pages = pages_.data(),
-          .position = context_ - 1,
+          .position = context_ - token_count,
+          .token_count = token_count,
           .queries = queries,
           .query_stride = head_dimension_,
+          .query_token_stride = query_count * head_dimension_,
           .query_count = query_count,
           .scale = 0.125F,
           .output = output,
-          .output_stride = head_dimension_};
+          .output_stride = head_dimension_,
+          .output_token_stride = query_count * head_dimension_};
 }
 
 const std::byte* PagedSequence::key_block(size_t page) const {
@@ -94,7 +102,7 @@ const std::byte* PagedSequence::key_block(size_t page) const {
 }
 
 const std::byte* PagedSequence::value_block(size_t page) const {
-  return key_block(page) + element_bytes(format_) * key_block_elements(head_dimension_);
+  return key_block(page) + key_block_bytes(format_, head_dimension_);
 }
 
 double PagedSequence::key(size_t token, size_t dimension) const {
@@ -110,6 +118,14 @@ void PagedSequence::set_key(size_t token, size_t dimension, float value) {
   write_pages();
 }
 
+void PagedSequence::spoil(size_t token_begin, size_t token_end) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (size_t i = token_begin * head_dimension_; i < token_end * head_dimension_; ++i) {
+    keys_[i] = values_[i] = nan;
+  }
+  write_pages();
+}
+
 void PagedSequence::permute_pages(uint32_t seed) {
   std::iota(pages_.begin(), pages_.end(), 0U);
   std::shuffle(pages_.begin(), pages_.end(), std::mt19937(seed));
@@ -118,10 +134,10 @@ void PagedSequence::permute_pages(uint32_t seed) {
 
 void PagedSequence::write_pages() {
   std::memset(blocks_.get(), filler_, page_stride_bytes_ * pages_.size());
-  const size_t value_row = value_block_elements(head_dimension_) / kPageTokens;
+  const size_t value_row = (head_dimension_ + 15) / 16 * 16;
   for (size_t token = 0; token < context_; ++token) {
     std::byte* keys = blocks_.get() + pages_[token / kPageTokens] * page_stride_bytes_;
-    std::byte* values = keys + element_bytes(format_) * key_block_elements(head_dimension_);
+    std::byte* values = keys + key_block_bytes(format_, head_dimension_);
     const size_t slot = token % kPageTokens;
     for (size_t i = 0; i < head_dimension_; ++i) {
       write_element(keys, i * kPageTokens + slot, keys_[token * head_dimension_ + i]);

@@ -34,9 +34,14 @@ class PagedSequence {
   PagedSequence(KvFormat format, size_t head_dimension, size_t context, uint32_t seed,
                 uint8_t filler = 0);
 
-  // Queries and outputs are rows of head_dimension floats, one after the other.
-  AttentionArguments arguments(const float* queries, size_t query_count, float* output) const;
+  // Of the context's last `token_count` tokens. Queries and outputs are rows of head_dimension
+  // floats, one after the other, token after token.
+  AttentionArguments arguments(const float* queries, size_t query_count, float* output,
+                               size_t token_count = 1) const;
 
+  KvFormat format() const { return format_; }
+  size_t head_dimension() const { return head_dimension_; }
+  const std::vector<uint32_t>& pages() const { return pages_; }
   size_t page_count() const { return pages_.size(); }
   size_t context() const { return context_; }
   const std::byte* key_block(size_t page) const;
@@ -47,6 +52,9 @@ class PagedSequence {
   double value(size_t token, size_t dimension) const;
 
   void set_key(size_t token, size_t dimension, float value);
+
+  // Makes every element of these tokens' keys and values NaN.
+  void spoil(size_t token_begin, size_t token_end);
 
   // Replaces the order of the pages in memory.
   void permute_pages(uint32_t seed);

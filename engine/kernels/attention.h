@@ -1,0 +1,62 @@
+// What attention is given, and the parts in which it can be computed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/kv_format.h"
+
+namespace lockstep {
+
+// Attention of consecutive tokens of one sequence, of their query heads that share one KV head. A
+// token sees the keys at its own position and before, at most `window` of them. Pages that no token
+// sees are not looked up; what lies outside a token's keys is never read into its result.
+//
+// One function of a token and its sequence, however it is called. Keys are taken in chunks of
+// kAttentionChunkTokens by their position, each by itself; per query:
+//   score[t] = (fma over the dimensions, ascending, from 0) * scale
+//   maximum  = the greatest score, or -FLT_MAX if that is greater
+//   p[t]     = exponential(score[t] - maximum), 0 outside the token's keys
+//   sum      : 64 chains, chain t mod 64 adds p[t], p[t + 64] ... from 0; of them vectors of 16:
+//              (first + second) + (third + fourth), then the lanes pairwise, 8, 4, 2, 1 apart
+//   output   = fma over the token's keys of p[t] * value[t], ascending, from 0
+// The chunks are merged in order into M = -FLT_MAX, L = 0, O = 0:
+//   M' = max(M, maximum); old = exponential(M - M'); new = exponential(maximum - M')
+//   L = fma(sum, new, L * old);  O = fma(output, new, O * old)
+// and the result is O / L. A score that is NaN makes it NaN.
+struct AttentionArguments {
+  KvFormat format = KvFormat::kF16;
+  size_t head_dimension = 0;        // any; at most kMaxHeadDimension
+  const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head
+  const std::byte* values = nullptr;
+  size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
+  const uint32_t* pages = nullptr;  // page numbers of the sequence, in order
+  size_t position = 0;              // of the first token; the next ones follow it
+  size_t token_count = 1;
+  size_t window = 0;               // 0: every key before
+  const float* queries = nullptr;  // [token][query][head_dimension]; any alignment
+  size_t query_stride = 0;         // floats from query to query
+  size_t query_token_stride = 0;   // floats from token to token
+  size_t query_count = 0;          // at most kMaxQueryGroup
+  float scale = 0;
+  float* output = nullptr;  // as queries; any alignment
+  size_t output_stride = 0;
+  size_t output_token_stride = 0;
+};
+
+inline constexpr size_t kMaxHeadDimension = 512;
+inline constexpr size_t kMaxQueryGroup = 64;
+inline constexpr size_t kAttentionChunkTokens = 256;
+
+// The chunks that a token at `position` sees keys of.
+struct AttentionChunks {
+  size_t begin = 0;
+  size_t end = 0;
+};
+AttentionChunks attention_chunks(size_t position, size_t window);
+
+// What one chunk gives for one token, its partial result: per query the maximum, the sum and the
+// output. A multiple of 64 bytes; 64-byte aligned.
+size_t attention_partial_floats(size_t query_count, size_t head_dimension);
+
+}  // namespace lockstep

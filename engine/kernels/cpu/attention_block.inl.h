@@ -1,0 +1,140 @@
+// The rows that attention is computed for together, and what each of them sees of a chunk of keys;
+// a row is one query of one token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/attention.h"
+#include "engine/kernels/cpu/attention_softmax.inl.h"
+#include "engine/kernels/cpu/attention_tiles.inl.h"
+
+namespace lockstep {
+namespace {
+
+inline constexpr size_t kBlockTiles = 16;
+inline constexpr size_t kBlockRows = (kBlockTiles * kAttentionTileRows + 15) / 16 * 16;
+// Outputs and queries of a block: with more dimensions than 128 it has fewer rows.
+inline constexpr size_t kBlockFloats = kBlockTiles * kAttentionTileRows * 128;
+inline constexpr size_t kStripVectors = tile_vectors(kAttentionTileRows);
+
+struct RowRange {
+  size_t begin;
+  size_t end;
+};
+
+// What a tile's rows see of a chunk: the tokens that any of them sees, and those that all see.
+struct TileView {
+  TokenRange any;
+  TokenRange all;
+};
+
+struct RowBlock {
+  size_t first;  // of the rows [token][query] of the arguments
+  size_t count;  // at most kBlockRows
+  size_t tile_count;
+  size_t tile_rows;             // of every tile, but the last may have fewer
+  TokenRange keys[kBlockRows];  // that each row sees, by position
+  // Of the chunk that is computed: what each row sees, and which rows see anything.
+  TokenRange views[kBlockRows];
+  RowRange seeing;
+  TileView tiles[kBlockTiles];
+  alignas(64) float queries[kBlockFloats];  // [tile][dimension][kAttentionTileRows]
+};
+
+// What a chunk gives: per row the maximum, the sum and `padded_dimension` floats of output.
+struct ChunkResult {
+  float* maximums;
+  float* sums;
+  float* output;
+};
+
+// Where a page's elements are unpacked to, and scores and then probabilities of the chunk.
+struct ChunkScratch {
+  alignas(64) float scores[kBlockRows * kAttentionChunkTokens];
+  alignas(64) float unpacked[kPageTokens * kMaxHeadDimension];
+};
+
+inline size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+inline size_t greater(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+inline TokenRange common(TokenRange a, TokenRange b) {
+  return {greater(a.begin, b.begin), smaller(a.end, b.end)};
+}
+inline bool empty(TokenRange range) {
+  return range.end <= range.begin;
+}
+
+inline void set_zero(size_t count, float* values) {
+  for (size_t i = 0; i < count; i += 16) store(values + i, zero());
+}
+
+inline size_t block_rows(size_t padded) {
+  const size_t tiles = kBlockFloats / padded / kAttentionTileRows;
+  return smaller(tiles, kBlockTiles) * kAttentionTileRows;
+}
+
+// The rows of the arguments from `first` on, as many as a block takes.
+inline void begin_block(const AttentionArguments& arguments, size_t first, RowBlock& block) {
+  const size_t left = arguments.token_count * arguments.query_count - first;
+  const size_t dimensions = arguments.head_dimension;
+  block.first = first;
+  block.count = smaller(left, block_rows(padded_dimension(dimensions)));
+  const size_t fewest = (block.count + kAttentionTileRows - 1) / kAttentionTileRows;
+  block.tile_rows = (block.count + fewest - 1) / fewest;
+  block.tile_count = (block.count + block.tile_rows - 1) / block.tile_rows;
+  for (size_t row = 0; row < block.count; ++row) {
+    const size_t token = (first + row) / arguments.query_count;
+    const size_t query = (first + row) % arguments.query_count;
+    const float* from =
+        arguments.queries + token * arguments.query_token_stride + query * arguments.query_stride;
+    float* to = block.queries + row / block.tile_rows * dimensions * kAttentionTileRows +
+                row % block.tile_rows;
+    for (size_t i = 0; i < dimensions; ++i) to[i * kAttentionTileRows] = from[i];
+    const size_t end = arguments.position + token + 1;
+    const size_t window = arguments.window;
+    block.keys[row] = {window == 0 || window > end ? 0 : end - window, end};
+  }
+}
+
+inline RowRange tile_row_range(const RowBlock& block, size_t tile) {
+  const size_t begin = tile * block.tile_rows;
+  return {begin, smaller(begin + block.tile_rows, block.count)};
+}
+
+// Looks at another chunk, of which at least one row sees something.
+inline void view_chunk(size_t chunk, RowBlock& block) {
+  const size_t first = chunk * kAttentionChunkTokens;
+  constexpr TokenRange whole_chunk = {0, kAttentionChunkTokens};
+  block.seeing = {block.count, 0};
+  for (size_t row = 0; row < block.count; ++row) {
+    const TokenRange keys = block.keys[row];
+    const TokenRange view = {greater(keys.begin, first) - first,
+                             keys.end - smaller(keys.end, first)};
+    block.views[row] = common(view, whole_chunk);
+    if (empty(block.views[row])) {
+      block.views[row] = {0, 0};
+      continue;
+    }
+    block.seeing = {smaller(block.seeing.begin, row), row + 1};
+  }
+  for (size_t tile = 0; tile < block.tile_count; ++tile) {
+    const RowRange rows = tile_row_range(block, tile);
+    TokenRange any = {0, 0};
+    TokenRange all = whole_chunk;
+    for (size_t row = rows.begin; row < rows.end; ++row) {
+      const TokenRange view = block.views[row];
+      all = common(all, view);
+      if (empty(view)) continue;
+      if (empty(any)) any = view;
+      any = {smaller(any.begin, view.begin), greater(any.end, view.end)};
+    }
+    block.tiles[tile] = {any, all};
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
