@@ -21,7 +21,8 @@ struct EvaluationOptions {
   // held in memory for each of them.
   bool generated = false;
   uint32_t side_by_side = 1;
-  std::function<void(uint32_t done, uint32_t all)> on_chunks;  // after some are done; may be empty
+  // After some chunks are done; none: nobody is told.
+  std::function<void(uint32_t done, uint32_t all)> on_chunks = {};
 };
 
 // A mean over the scored tokens and its standard error, as if they were independent.

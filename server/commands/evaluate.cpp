@@ -45,9 +45,12 @@ void add_options(CLI::App& app, EvaluateOptions& options) {
 }
 
 Result<std::string> read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.is_open() && !file.bad() && !std::filesystem::is_directory(path)) return text;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (file.is_open() && !file.bad()) return text;
+  }
   return invalid_input("--text: {} cannot be read; give a file of plain text", path.string());
 }
 
