@@ -44,6 +44,8 @@ struct BenchResult {
   double deviation = 0;
   double bytes = 0;  // read per second, over all repeats
   double operations = 0;
+  double bytes_per_token = 0;
+  double operations_per_token = 0;
 };
 
 std::string test_name(const MeasurementCase& measured) {
@@ -120,6 +122,9 @@ Result<BenchResult> measure(Engine& engine, const MeasurementCase& measured) {
     result.bytes += repeat.prompt.bytes + repeat.generate.bytes;
     result.operations += repeat.prompt.operations + repeat.generate.operations;
   }
+  const double all_tokens = tokens * static_cast<double>(result.samples.size());
+  result.bytes_per_token = result.bytes / all_tokens;
+  result.operations_per_token = result.operations / all_tokens;
   result.bytes /= seconds;
   result.operations /= seconds;
   summarize(result);
@@ -151,6 +156,8 @@ Json to_json(const BenchResult& result, const Limits& limits) {
           {"samples", result.samples},
           {"bytes_per_second", result.bytes},
           {"operations_per_second", result.operations},
+          {"bytes_per_token", result.bytes_per_token},
+          {"operations_per_token", result.operations_per_token},
           {"share_of_read_limit", share(result.bytes, limits.bytes)},
           {"share_of_operations_limit", share(result.operations, limits.operations)},
           {"prompt_tokens", result.measured.prompt_tokens},

@@ -195,20 +195,17 @@ def test_bench_reports_what_was_read_and_multiplied(model_path):
             result["bytes_per_second"] / limits["read_bytes_per_second"])
         assert result["share_of_operations_limit"] == pytest.approx(
             result["operations_per_second"] / limits["operations_per_second"])
-
-    def work(result, kind):
-        """Of one token, with what the repeats' times say."""
         samples = result["samples"]
         rate = len(samples) / sum(1 / sample for sample in samples)
-        return result[kind + "_per_second"] / rate
+        assert result["bytes_per_token"] == pytest.approx(result["bytes_per_second"] / rate)
 
     # A generated token multiplies with every matrix; a prompt with the output for its last alone.
-    assert work(generated, "operations") == pytest.approx(work(deep, "operations"))
-    assert work(prompt, "operations") == pytest.approx(work(deep_prompt, "operations"))
-    assert work(prompt, "operations") < work(generated, "operations")
+    assert generated["operations_per_token"] == pytest.approx(deep["operations_per_token"])
+    assert prompt["operations_per_token"] == pytest.approx(deep_prompt["operations_per_token"])
+    assert prompt["operations_per_token"] < generated["operations_per_token"]
     # A prompt reads the matrices once for all its tokens, but not 64 tokens of the cache.
-    assert work(prompt, "bytes") < work(generated, "bytes") / 8
-    assert work(deep, "bytes") > work(generated, "bytes")
+    assert prompt["bytes_per_token"] < generated["bytes_per_token"] / 8
+    assert deep["bytes_per_token"] > generated["bytes_per_token"]
 
 
 def test_bench_can_leave_out_the_limits(model_path):
