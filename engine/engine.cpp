@@ -12,6 +12,7 @@
 #include "engine/engine_loop.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/topology.h"
+#include "engine/machine_limits.h"
 #include "engine/measurement.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
@@ -35,6 +36,10 @@ struct Engine::Parts {
   Result<void> read_texts();
   Result<void> lay_out();
   Result<void> load();
+  // kInvalidInput for a token outside of the vocabulary.
+  Result<void> check_tokens(std::span<const TokenId> tokens) const;
+  // On the engine's thread, between passes; kUnavailable while there is something else to do.
+  Result<void> run_if_idle(const std::function<void()>& task);
 
   EngineOptions options;
   GgufFile file;
@@ -153,6 +158,25 @@ Result<void> Engine::Parts::load() {
   return {};
 }
 
+Result<void> Engine::Parts::check_tokens(std::span<const TokenId> tokens) const {
+  for (const TokenId token : tokens) {
+    if (token >= 0 && static_cast<size_t>(token) < model.vocabulary_size) continue;
+    return invalid_input("token {} is not in the vocabulary of {}", token, model.vocabulary_size);
+  }
+  return {};
+}
+
+Result<void> Engine::Parts::run_if_idle(const std::function<void()>& task) {
+  if (!ready) return unavailable("the model is being loaded");
+  bool ran = false;
+  loop->run_if_idle([&] {
+    ran = true;
+    task();
+  });
+  if (ran) return {};
+  return unavailable("requests are running; measure an idle engine");
+}
+
 Result<void> Engine::load() {
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   parts_->load_started_ns = now();
@@ -201,11 +225,8 @@ Result<RequestId> Engine::submit(Request request) {
         "a sequence has at most {} tokens; {} were requested ({} of the prompt and {} to generate)",
         context, prompt + request.max_tokens, prompt, request.max_tokens);
   }
-  for (const TokenId token : request.prompt) {
-    if (token < 0 || static_cast<size_t>(token) >= parts_->model.vocabulary_size) {
-      return invalid_input("token {} is not in the vocabulary of {}", token,
-                           parts_->model.vocabulary_size);
-    }
+  if (auto known = parts_->check_tokens(request.prompt); !known) {
+    return std::unexpected(known.error());
   }
   return parts_->loop->submit(std::move(request));
 }
@@ -238,13 +259,34 @@ Result<std::string> Engine::render_chat(nlohmann::ordered_json variables) const 
   return parts_->chat_template->render(variables);
 }
 
-Result<Measurement> Engine::measure(const MeasurementCase& measurement) {
-  if (!parts_->ready) return unavailable("the model is being loaded");
-  Result<Measurement> result = unavailable("requests are running; measure an idle engine");
-  parts_->loop->run_if_idle([&] {
-    result = run_measurement(*parts_->executor, parts_->ranks->root_plan(), measurement);
+Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurement) {
+  Result<std::vector<Measurement>> result = std::vector<Measurement>();
+  auto ran = parts_->run_if_idle([&] {
+    const ModelWork work(parts_->model.graph, parts_->layout.plan_options.kv_format);
+    result = run_measurement(*parts_->executor, parts_->ranks->root_plan(), work, measurement);
   });
-  return result;
+  return ran ? std::move(result) : std::unexpected(ran.error());
+}
+
+Result<MachineLimits> Engine::measure_limits() {
+  Result<MachineLimits> result = MachineLimits();
+  auto ran = parts_->run_if_idle(
+      [&] { result = measure_limits_of(parts_->layout.places, parts_->kernels->name); });
+  return ran ? std::move(result) : std::unexpected(ran.error());
+}
+
+Result<void> Engine::compute_logits(const LogitsCase& wanted, const UseLogits& use) {
+  for (const auto sequence : wanted.sequences) {
+    if (sequence.size() != wanted.sequences[0].size()) {
+      return invalid_input("sequences of {} and {} tokens side by side; they must be of one length",
+                           wanted.sequences[0].size(), sequence.size());
+    }
+    if (auto known = parts_->check_tokens(sequence); !known) return known;
+  }
+  Result<void> result;
+  auto ran = parts_->run_if_idle(
+      [&] { result = run_logits(*parts_->executor, parts_->ranks->root_plan(), wanted, use); });
+  return ran ? result : ran;
 }
 
 Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path) {

@@ -18,6 +18,7 @@
 
 #include "engine/base/histogram.h"
 #include "engine/base/result.h"
+#include "engine/evaluation.h"
 #include "engine/machine_measurement.h"
 #include "engine/machine_plan.h"
 #include "engine/text/sampler.h"
@@ -38,6 +39,7 @@ struct EngineOptions {
   uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
   uint32_t sequence_count = 8;  // sequences in the running batch at most
   uint32_t batch_tokens = 512;  // tokens of one pass at most
+  uint32_t logit_rows = 0;      // tokens of one pass whose logits can be had; 0: what serving needs
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
   std::string kv_format = "f16";     // "f16", "bf16" or "f32"
   std::string instruction_set;       // a row of the kernel table; empty: the best this machine has
@@ -176,11 +178,41 @@ struct MeasurementCase {
   uint32_t prompt_tokens = 0;     // then given as a prompt, in passes of batch_tokens
   uint32_t generated_tokens = 0;  // then computed one pass per token
   uint32_t sequences = 1;         // side by side
+  uint32_t repeats = 1;           // of what comes after the depth
+};
+// What some passes did.
+struct MeasuredWork {
+  double seconds = 0;
+  // That they had to read: every pass the matrices it multiplies with, as the file stores them, and
+  // the keys and values of its sequences up to its end. Activations are not counted.
+  double bytes = 0;
+  // Of the products with weights: 2 per element of a matrix and token, those of the output matrix
+  // for tokens whose logits are wanted alone. Attention is not counted.
+  double operations = 0;
 };
 struct Measurement {
-  double prompt_seconds = 0;
-  double generate_seconds = 0;
+  MeasuredWork prompt;
+  MeasuredWork generate;
 };
+
+// What the processors and memory that the engine computes with can do at most, measured.
+struct MachineLimits {
+  double read_bytes_per_second = 0;           // its workers reading their ranks' memory
+  std::vector<MachineArithmetic> arithmetic;  // of its instruction set, all its workers together
+};
+
+// The logits that tokens get, without sampling: see Engine::compute_logits().
+struct LogitsCase {
+  // Each from position 0 on, side by side; all of one length.
+  std::vector<std::span<const TokenId>> sequences;
+  size_t first = 0;  // logits are wanted from this position on
+  // Whether the tokens from `first` on are computed as generated ones are, one per pass; otherwise
+  // all of them are a prompt.
+  bool generated = false;
+};
+// Called with the logits after the token at `position` of a sequence; must not throw.
+using UseLogits =
+    std::function<void(size_t sequence, size_t position, std::span<const float> logits)>;
 
 class Engine {
  public:
@@ -217,8 +249,15 @@ class Engine {
   Result<std::string> render_chat(nlohmann::ordered_json variables) const;
   bool has_chat_template() const;
 
-  // Only while no request is running; for `lockstepd bench`.
-  Result<Measurement> measure(const MeasurementCase& measurement);
+  // Only while no request is running; for `lockstepd bench`. One result per repeat.
+  Result<std::vector<Measurement>> measure(const MeasurementCase& measurement);
+  // Takes about a second, and some memory for it.
+  Result<MachineLimits> measure_limits();
+
+  // Computes tokens with the passes that serve requests, and hands out logits: each sequence's in
+  // order of position. Only while no request is running; for `lockstepd evaluate`. Fails with
+  // kInvalidInput for tokens outside of the vocabulary and for what does not fit the context.
+  Result<void> compute_logits(const LogitsCase& wanted, const UseLogits& use);
 
  private:
   struct Parts;
@@ -236,6 +275,18 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure);
 // run. Fails with kInvalidInput for a file that is none, with kMachineRefused where memory or
 // threads are refused.
 Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& options);
+
+// How well `model` predicts the text `tokens` and, with a reference, how far its predictions are
+// from the reference's; for `lockstepd evaluate`. Both are loaded and idle, with a context of at
+// least options.context_tokens. Fails as check_evaluation() and Engine::compute_logits() do, and
+// with kMachineRefused for a model whose output holds no usable numbers.
+Result<Evaluation> evaluate(Engine& model, Engine* reference, std::span<const TokenId> tokens,
+                            const EvaluationOptions& options);
+
+// Whether that can be done, before anything is loaded: kInvalidInput for a text that is too short
+// and for vocabularies that differ.
+Result<void> check_evaluation(const Engine& model, const Engine* reference,
+                              std::span<const TokenId> tokens, const EvaluationOptions& options);
 
 // The metadata and tensors of a model file, for `lockstepd inspect`. Long arrays are cut to their
 // first elements and their length.

@@ -10,6 +10,7 @@
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/machine/workers.h"
+#include "engine/machine_limits.h"
 #include "engine/runtime/exchange_measurement.h"
 
 namespace lockstep {
@@ -72,6 +73,18 @@ Result<void> measure_paths(const Topology& topology, const std::vector<MeasuredN
       result.paths.push_back(std::move(*path));
     }
   }
+  return {};
+}
+
+// Every node's cores together.
+Result<void> measure_all_arithmetic(const std::vector<MeasuredNode>& nodes, double seconds,
+                                    MachineMeasurement& result) {
+  std::vector<int> cpus;
+  for (const MeasuredNode& node : nodes)
+    cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
+  auto measured = measure_arithmetic_of(cpus, {}, seconds);
+  if (!measured) return std::unexpected(measured.error());
+  result.arithmetic = std::move(*measured);
   return {};
 }
 
@@ -170,6 +183,9 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
     result.nodes.push_back({node.node.id, node.cpus, node.node.has_usable_memory()});
   }
   if (auto done = measure_paths(topology, nodes, options, result); !done) {
+    return std::unexpected(done.error());
+  }
+  if (auto done = measure_all_arithmetic(nodes, options.seconds, result); !done) {
     return std::unexpected(done.error());
   }
   if (auto done = measure_barriers(nodes, result); !done) return std::unexpected(done.error());

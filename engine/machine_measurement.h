@@ -15,6 +15,14 @@ struct MachineMeasurementOptions {
   std::filesystem::path file;           // read directly; none: no file is measured
 };
 
+// Multiplications and additions whose operands are in registers.
+struct MachineArithmetic {
+  std::string instruction_set;       // as the kernel table's rows
+  std::string operation;             // "f32 multiply-add", "int8 dot product"
+  double operations_per_second = 0;  // all cores together; a multiplication and an addition are two
+  double one_core_operations_per_second = 0;
+};
+
 struct MachineMeasurement {
   struct Node {
     int id = 0;
@@ -54,6 +62,7 @@ struct MachineMeasurement {
 
   std::vector<Node> nodes;
   std::vector<Path> paths;
+  std::vector<MachineArithmetic> arithmetic;  // of every instruction set that the machine has
   std::vector<BarrierRound> barriers;
   uint32_t rank_count = 0;     // that the collectives ran over; 0: one core, there are none
   bool made_up_ranks = false;  // the ranks share a node

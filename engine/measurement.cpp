@@ -2,112 +2,119 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <vector>
+
+#include "engine/pass_runner.h"
 
 namespace lockstep {
 namespace {
 
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 class Measurer {
  public:
-  Measurer(Executor& executor, const Plan& plan, size_t sequences, size_t pages_each)
-      : executor_(executor), plan_(plan), lengths_(sequences) {
-    pages_.resize(sequences * pages_each);
-    std::iota(pages_.begin(), pages_.end(), 0U);
-    for (size_t sequence = 0; sequence < sequences; ++sequence) {
-      tables_.push_back(std::span(pages_).subspan(sequence * pages_each, pages_each));
-    }
-    start_pass();
-    batch_.cleared_pages = pages_;
-  }
+  Measurer(Executor& executor, const Plan& plan, const ModelWork& work, size_t sequences,
+           size_t tokens_each)
+      : vocabulary_size_(plan.vocabulary_size),
+        runner_(executor, plan, sequences, tokens_each,
+                [this, &work](const Batch& batch) { work.add(batch, work_); }) {}
 
   // `count` more tokens of every sequence, in passes as full as they may be; the logits of each
   // sequence's last token are computed, as a request would want them.
-  void add_prompts(size_t count) {
-    for (size_t sequence = 0; sequence < lengths_.size(); ++sequence) {
-      for (size_t index = 0; index < count; ++index) {
-        add_token(sequence, index + 1 == count);
-        if (batch_.tokens.size() == plan_.batch_tokens) run();
+  MeasuredWork prompt(size_t count) {
+    return timed([&] {
+      for (size_t sequence = 0; sequence < runner_.sequence_count(); ++sequence) {
+        for (size_t index = 0; index < count; ++index) add(sequence, index + 1 == count);
       }
-    }
-    run();
+      runner_.run();
+    });
   }
 
-  // One pass: one token of every sequence.
-  void add_generated() {
-    for (size_t sequence = 0; sequence < lengths_.size(); ++sequence) add_token(sequence, true);
-    batch_.generated_tokens = batch_.tokens.size();
-    run();
+  // So many passes, each of one token of every sequence.
+  MeasuredWork generate(size_t count) {
+    return timed([&] {
+      for (size_t pass = 0; pass < count; ++pass) {
+        for (size_t sequence = 0; sequence < runner_.sequence_count(); ++sequence) {
+          add(sequence, true, TokenOrigin::kGenerated);
+        }
+        runner_.run();
+      }
+    });
+  }
+
+  void go_back_to(size_t length) {
+    for (size_t sequence = 0; sequence < runner_.sequence_count(); ++sequence) {
+      runner_.cut(sequence, length);
+    }
   }
 
  private:
-  void start_pass() {
-    batch_.clear();
-    batch_.page_tables = tables_;
+  template <typename Passes>
+  MeasuredWork timed(const Passes& passes) {
+    work_ = {};
+    const auto start = std::chrono::steady_clock::now();
+    passes();
+    work_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return work_;
   }
 
-  void add_token(size_t sequence, bool logits) {
-    const size_t position = lengths_[sequence]++;
-    if (logits && batch_.logit_tokens.size() < plan_.logit_rows) {
-      batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
-    }
+  void add(size_t sequence, bool logits, TokenOrigin origin = TokenOrigin::kPrompted) {
     // Any spread of tokens will do; 7919 is prime, so neighbours differ.
-    const size_t token = (position * 7919 + sequence) % plan_.vocabulary_size;
-    batch_.tokens.push_back({.token = static_cast<TokenId>(token),
-                             .position = static_cast<uint32_t>(position),
-                             .sequence = static_cast<uint32_t>(sequence)});
+    const size_t token = (runner_.length(sequence) * 7919 + sequence) % vocabulary_size_;
+    runner_.add(sequence, static_cast<TokenId>(token), logits, origin);
   }
 
-  void run() {
-    if (batch_.tokens.empty()) return;
-    executor_.run(batch_);
-    start_pass();
-  }
-
-  Executor& executor_;
-  const Plan& plan_;
-  std::vector<size_t> lengths_;
-  std::vector<uint32_t> pages_;
-  std::vector<std::span<const uint32_t>> tables_;
-  Batch batch_;
+  size_t vocabulary_size_;
+  MeasuredWork work_;
+  PassRunner runner_;
 };
 
 }  // namespace
 
-Result<Measurement> run_measurement(Executor& executor, const Plan& plan,
-                                    const MeasurementCase& measurement) {
+Result<std::vector<Measurement>> run_measurement(Executor& executor, const Plan& plan,
+                                                 const ModelWork& work,
+                                                 const MeasurementCase& measurement) {
   const size_t tokens = static_cast<size_t>(measurement.depth_tokens) + measurement.prompt_tokens +
                         measurement.generated_tokens;
-  const size_t pages_each = (tokens + kPageTokens - 1) / kPageTokens;
-  if (measurement.sequences == 0 || measurement.sequences > plan.logit_rows ||
-      measurement.sequences > plan.batch_tokens ||
-      pages_each * measurement.sequences > plan.kv.page_count) {
-    return invalid_input(
-        "{} sequences of {} tokens need {} KV pages of {} tokens; there are {}: raise --context or "
-        "--sequences",
-        measurement.sequences, tokens, pages_each * measurement.sequences, kPageTokens,
-        plan.kv.page_count);
+  if (auto fits = PassRunner::check_fit(plan, measurement.sequences, tokens); !fits) {
+    return std::unexpected(fits.error());
   }
-  Measurer measurer(executor, plan, measurement.sequences, pages_each);
-  measurer.add_prompts(measurement.depth_tokens);
-  Measurement result;
-  const Stopwatch prompt;
-  measurer.add_prompts(measurement.prompt_tokens);
-  result.prompt_seconds = prompt.seconds();
-  const Stopwatch generate;
-  for (size_t token = 0; token < measurement.generated_tokens; ++token) measurer.add_generated();
-  result.generate_seconds = generate.seconds();
-  return result;
+  Measurer measurer(executor, plan, work, measurement.sequences, tokens);
+  measurer.prompt(measurement.depth_tokens);
+  std::vector<Measurement> results;
+  for (uint32_t repeat = 0; repeat < measurement.repeats; ++repeat) {
+    measurer.go_back_to(measurement.depth_tokens);
+    Measurement result;
+    result.prompt = measurer.prompt(measurement.prompt_tokens);
+    result.generate = measurer.generate(measurement.generated_tokens);
+    results.push_back(result);
+  }
+  return results;
+}
+
+Result<void> run_logits(Executor& executor, const Plan& plan, const LogitsCase& wanted,
+                        const UseLogits& use) {
+  const size_t count = wanted.sequences.size();
+  const size_t length = count == 0 ? 0 : wanted.sequences[0].size();
+  if (auto fits = PassRunner::check_fit(plan, count, length); !fits) return fits;
+  PassRunner runner(executor, plan, count, length, [&](const Batch& batch) {
+    for (size_t row = 0; row < batch.logit_tokens.size(); ++row) {
+      const BatchToken& token = batch.tokens[batch.logit_tokens[row]];
+      use(token.sequence, token.position, executor.logits(row));
+    }
+  });
+  const size_t prompted = wanted.generated ? std::min(wanted.first, length) : length;
+  for (size_t sequence = 0; sequence < count; ++sequence) {
+    for (size_t position = 0; position < prompted; ++position) {
+      runner.add(sequence, wanted.sequences[sequence][position], position >= wanted.first);
+    }
+  }
+  runner.run();
+  for (size_t position = prompted; position < length; ++position) {
+    for (size_t sequence = 0; sequence < count; ++sequence) {
+      runner.add(sequence, wanted.sequences[sequence][position], true);
+    }
+    runner.run();
+  }
+  return {};
 }
 
 }  // namespace lockstep

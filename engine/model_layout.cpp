@@ -149,11 +149,13 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
                          options.sequence_count, options.batch_tokens);
   }
   ModelLayout layout;
-  layout.plan_options = {.batch_tokens = options.batch_tokens,
-                         .logit_rows = std::max<size_t>(kLeastLogitRows, options.sequence_count),
-                         .kv_format = *kv_format,
-                         .bf16_sums = options.exchange_format == "bf16",
-                         .forms = product_forms(*profile, kernels)};
+  layout.plan_options = {
+      .batch_tokens = options.batch_tokens,
+      .logit_rows = std::max<size_t>(options.logit_rows == 0 ? kLeastLogitRows : options.logit_rows,
+                                     options.sequence_count),
+      .kv_format = *kv_format,
+      .bf16_sums = options.exchange_format == "bf16",
+      .forms = product_forms(*profile, kernels)};
   layout.profile = *profile;
   auto places = find_places(options, topology);
   if (!places) return std::unexpected(places.error());

@@ -15,9 +15,10 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"serve", lockstep::run_serve}, {"generate", lockstep::run_generate},
-    {"bench", lockstep::run_bench}, {"bench-machine", lockstep::run_bench_machine},
-    {"plan", lockstep::run_plan},   {"inspect", lockstep::run_inspect},
+    {"serve", lockstep::run_serve},       {"generate", lockstep::run_generate},
+    {"bench", lockstep::run_bench},       {"bench-machine", lockstep::run_bench_machine},
+    {"evaluate", lockstep::run_evaluate}, {"plan", lockstep::run_plan},
+    {"inspect", lockstep::run_inspect},
 };
 
 int run(std::vector<std::string> arguments) {

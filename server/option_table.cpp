@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned kAll = kServe | kGenerate | kBench | kPlan;
-constexpr unsigned kLoading = kServe | kGenerate | kBench;
+constexpr unsigned kLoading = kServe | kGenerate | kBench | kEvaluate;
+constexpr unsigned kAll = kLoading | kPlan;
 
 uint32_t count_or_automatic(const Json& value) {
   return value.is_string() ? 0 : value.get<uint32_t>();
@@ -61,7 +61,7 @@ const std::vector<OptionRow>& rows() {
       {"port", kServe, kInteger, 8080, 0, 65535, {},
        "Port to listen on; 0 takes any free one, which the log names",
        [](const Json& v, Options& o) { o.http.port = v.get<uint16_t>(); }},
-      {"context", kAll, kIntegerOrAuto, "auto", 16, 16777216, {},
+      {"context", kServe | kGenerate | kBench | kPlan, kIntegerOrAuto, "auto", 16, 16777216, {},
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
        [](const Json& v, Options& o) { o.engine.context_tokens = count_or_automatic(v); }},

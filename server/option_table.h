@@ -37,7 +37,7 @@ enum class OptionType {
 };
 
 // The commands that take an option on their command line, as a set of bits.
-enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4, kPlan = 8 };
+enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4, kPlan = 8, kEvaluate = 16 };
 
 struct OptionRow {
   std::string_view name;  // --name, the key "name" of the file, LOCKSTEP_NAME

@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytesPerWorker = 64U << 20U;
 constexpr size_t kMostBytes = 1U << 30U;
-constexpr size_t kLine = 64;
-constexpr int kRounds = 4;
+constexpr size_t kLines = 128;  // of two streams
+constexpr int kRounds = 6;
 // Of one round: long against the moment by which workers start apart.
 constexpr int kPasses = 4;
 
@@ -37,12 +37,16 @@ class Reader {
                                         .workers = reader->workers_.get()});
     if (!memory) return std::unexpected(memory.error());
     reader->memory_ = std::move(*memory);
-    reader->bytes_each_ = reader->memory_.size_bytes() / count / kLine * kLine;
+    reader->bytes_each_ = reader->memory_.size_bytes() / count / kLines * kLines;
     reader->seconds_.resize(count);
     return reader;
   }
 
-  void begin() { workers_->begin(job_); }
+  // By one stream per worker, or by two.
+  void begin(bool two_streams) {
+    two_streams_ = two_streams;
+    workers_->begin(job_);
+  }
 
   // Bytes per second of the round, by its slowest worker.
   double finish() {
@@ -57,7 +61,9 @@ class Reader {
   void read(size_t worker) {
     const Clock::time_point start = Clock::now();
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int64_t sum = read_all(memory_.data() + worker * bytes_each_, bytes_each_);
+      const std::byte* part = memory_.data() + worker * bytes_each_;
+      const int64_t sum =
+          two_streams_ ? read_all_in_two_streams(part, bytes_each_) : read_all(part, bytes_each_);
       sink_.fetch_xor(sum, std::memory_order_relaxed);
     }
     seconds_[worker] = std::chrono::duration<double>(Clock::now() - start).count();
@@ -65,6 +71,7 @@ class Reader {
 
   NodeMemory memory_;
   size_t bytes_each_ = 0;
+  bool two_streams_ = false;
   std::vector<double> seconds_;  // by worker
   std::atomic<int64_t> sink_ = 0;
   std::function<void(size_t)> job_ = [this](size_t worker) { read(worker); };
@@ -82,7 +89,7 @@ Result<std::vector<double>> measure_read_bandwidths(std::span<const RankPlace> p
   }
   std::vector<double> best(places.size());
   for (int round = 0; round < kRounds; ++round) {
-    for (const auto& reader : readers) reader->begin();
+    for (const auto& reader : readers) reader->begin(round % 2 == 1);
     for (size_t rank = 0; rank < readers.size(); ++rank) {
       best[rank] = std::max(best[rank], readers[rank]->finish());
     }

@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// Bytes per second; the median of several passes over the memory. Writes and copies go past the
-// caches, as those of a core that does not need the bytes again.
+// Bytes per second; the best of several passes over the memory, as befits a limit. Reads are those
+// of one or two streams per core, whichever is faster. Writes and copies go past the caches, as
+// those of a core that does not need the bytes again.
 struct Bandwidth {
   double read = 0;
   double write = 0;

@@ -2,7 +2,9 @@
 // run side by side. "pp512": a prompt of 512 tokens is computed; "tg64": 64 tokens are generated
 // one by one; "@ d4096": after 4096 that are in the cache already; "x8": in 8 sequences side by
 // side, whose tokens are counted together. Mean ± standard deviation over the repeats, after one
-// warm-up.
+// warm-up. Beside them what the passes had to read and to multiply (see MeasuredWork) per second,
+// and the share of what the machine can do at most, measured before: its memory read by all
+// workers, its fastest arithmetic by them all.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -21,9 +23,17 @@ struct BenchOptions {
   std::string prompt = "512";
   std::string generate = "128";
   std::string sequences = "1";
-  uint32_t depth = 0;
+  std::string depth = "0";
   uint32_t repeat = 5;
+  bool no_limits = false;
   bool json = false;
+};
+
+// The fastest that the workers can do at most; 0: not measured.
+struct Limits {
+  double bytes = 0;  // per second
+  double operations = 0;
+  std::string operation;  // the fastest kind
 };
 
 struct BenchResult {
@@ -32,6 +42,10 @@ struct BenchResult {
   std::vector<double> samples;  // tokens per second
   double mean = 0;
   double deviation = 0;
+  double bytes = 0;  // read per second, over all repeats
+  double operations = 0;
+  double bytes_per_token = 0;
+  double operations_per_token = 0;
 };
 
 std::string test_name(const MeasurementCase& measured) {
@@ -47,16 +61,23 @@ Result<std::vector<MeasurementCase>> plan_cases(const BenchOptions& options) {
   if (!prompts) return std::unexpected(prompts.error());
   const auto generated = parse_counts(options.generate, "--generate", kTokensMax);
   if (!generated) return std::unexpected(generated.error());
+  const auto depths = parse_counts(options.depth, "--depth", kTokensMax);
+  if (!depths) return std::unexpected(depths.error());
   const auto sequences = parse_counts(options.sequences, "--sequences", kSequencesMax);
   if (!sequences) return std::unexpected(sequences.error());
+  if (std::ranges::find(*sequences, 0U) != sequences->end()) {
+    return invalid_input("--sequences: must be from 1 to {}, not 0", kSequencesMax);
+  }
   std::vector<MeasurementCase> cases;
+  const uint32_t repeats = options.repeat + 1;  // the first warms up
   for (const uint32_t count : *sequences) {
-    if (count == 0) return invalid_input("--sequences: must be from 1 to {}, not 0", kSequencesMax);
-    for (const uint32_t tokens : *prompts) {
-      if (tokens > 0) cases.push_back({options.depth, tokens, 0, count});
-    }
-    for (const uint32_t tokens : *generated) {
-      if (tokens > 0) cases.push_back({options.depth, 0, tokens, count});
+    for (const uint32_t depth : *depths) {
+      for (const uint32_t tokens : *prompts) {
+        if (tokens > 0) cases.push_back({depth, tokens, 0, count, repeats});
+      }
+      for (const uint32_t tokens : *generated) {
+        if (tokens > 0) cases.push_back({depth, 0, tokens, count, repeats});
+      }
     }
   }
   if (cases.empty()) return invalid_input("nothing to measure: --prompt and --generate are both 0");
@@ -76,12 +97,6 @@ void fit(const std::vector<MeasurementCase>& cases, EngineOptions& options) {
   options.sequence_count = sequences;
 }
 
-double tokens_per_second(const MeasurementCase& measured, const Measurement& times) {
-  const double tokens = measured.prompt_tokens + measured.generated_tokens;
-  const double seconds = times.prompt_seconds + times.generate_seconds;
-  return tokens * measured.sequences / seconds;
-}
-
 void summarize(BenchResult& result) {
   const auto count = static_cast<double>(result.samples.size());
   for (const double sample : result.samples) result.mean += sample / count;
@@ -93,22 +108,58 @@ void summarize(BenchResult& result) {
   result.deviation = std::sqrt(squares / (count - 1));
 }
 
-Result<BenchResult> measure(Engine& engine, const MeasurementCase& measured, uint32_t repeat) {
+Result<BenchResult> measure(Engine& engine, const MeasurementCase& measured) {
+  const auto repeats = engine.measure(measured);
+  if (!repeats) return std::unexpected(repeats.error());
   BenchResult result{.test = test_name(measured), .measured = measured, .samples = {}};
-  for (uint32_t round = 0; round <= repeat; ++round) {
-    const auto times = engine.measure(measured);
-    if (!times) return std::unexpected(times.error());
-    if (round > 0) result.samples.push_back(tokens_per_second(measured, *times));  // 0 warms up
+  const double tokens =
+      static_cast<double>(measured.prompt_tokens + measured.generated_tokens) * measured.sequences;
+  double seconds = 0;
+  for (const Measurement& repeat : std::span(*repeats).subspan(1)) {
+    const double own = repeat.prompt.seconds + repeat.generate.seconds;
+    result.samples.push_back(tokens / own);
+    seconds += own;
+    result.bytes += repeat.prompt.bytes + repeat.generate.bytes;
+    result.operations += repeat.prompt.operations + repeat.generate.operations;
   }
+  const double all_tokens = tokens * static_cast<double>(result.samples.size());
+  result.bytes_per_token = result.bytes / all_tokens;
+  result.operations_per_token = result.operations / all_tokens;
+  result.bytes /= seconds;
+  result.operations /= seconds;
   summarize(result);
   return result;
 }
 
-Json to_json(const BenchResult& result) {
+Result<Limits> measure_limits(Engine& engine, const BenchOptions& options) {
+  Limits limits;
+  if (options.no_limits) return limits;
+  const auto measured = engine.measure_limits();
+  if (!measured) return std::unexpected(measured.error());
+  limits.bytes = measured->read_bytes_per_second;
+  for (const MachineArithmetic& arithmetic : measured->arithmetic) {
+    if (arithmetic.operations_per_second <= limits.operations) continue;
+    limits.operations = arithmetic.operations_per_second;
+    limits.operation = arithmetic.operation;
+  }
+  return limits;
+}
+
+Json share(double value, double limit) {
+  return limit > 0 ? Json(value / limit) : Json(nullptr);
+}
+
+Json to_json(const BenchResult& result, const Limits& limits) {
   return {{"test", result.test},
           {"tokens_per_second", result.mean},
           {"stddev", result.deviation},
           {"samples", result.samples},
+          {"bytes_per_second", result.bytes},
+          {"operations_per_second", result.operations},
+          {"bytes_per_token", result.bytes_per_token},
+          {"operations_per_token", result.operations_per_token},
+          {"share_of_read_limit", share(result.bytes, limits.bytes)},
+          {"share_of_operations_limit", share(result.operations, limits.operations)},
           {"prompt_tokens", result.measured.prompt_tokens},
           {"generated_tokens", result.measured.generated_tokens},
           {"depth_tokens", result.measured.depth_tokens},
@@ -116,7 +167,7 @@ Json to_json(const BenchResult& result) {
 }
 
 void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
-                const EngineOptions& options, const BenchOptions& bench) {
+                const Limits& limits, const EngineOptions& options, const BenchOptions& bench) {
   Json body = {{"results", Json::array()},
                {"version", kVersion},
                {"model", info.name},
@@ -133,43 +184,62 @@ void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
                {"strategy", info.strategy},
                {"batch_tokens", options.batch_tokens},
                {"repeat", bench.repeat}};
-  for (const BenchResult& result : results) body["results"].push_back(to_json(result));
+  if (limits.bytes > 0) {
+    body["limits"] = {{"read_bytes_per_second", limits.bytes},
+                      {"operations_per_second", limits.operations},
+                      {"operation", limits.operation}};
+  }
+  for (const BenchResult& result : results) body["results"].push_back(to_json(result, limits));
   std::cout << to_indented_text(body) << '\n';
 }
 
 void print_heading() {
-  std::cout << fmt::format("| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} |\n",
-                           "model", "size", "params", "isa", "threads", "test", "t/s")
+  std::cout << fmt::format(
+                   "| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} | {:>14} | {:>14} "
+                   "|\n",
+                   "model", "size", "params", "isa", "threads", "test", "t/s", "GB/s", "GFLOP/s")
             << fmt::format(
-                   "| {:-<30} | {:->9}: | {:->9}: | {:-<8} | {:->6}: | {:->19}: | {:->19}: |\n", "",
-                   "", "", "", "", "", "");
+                   "| {:-<30} | {:->9}: | {:->9}: | {:-<8} | {:->6}: | {:->19}: | {:->19}: | "
+                   "{:->13}: | {:->13}: |\n",
+                   "", "", "", "", "", "", "", "", "");
 }
 
-void print_row(const BenchResult& result, const ModelInfo& info) {
+// Per second, and the share of what is possible.
+std::string rate_text(double value, double limit) {
+  const std::string rate = fmt::format("{:.1f}", value / 1e9);
+  return limit > 0 ? fmt::format("{} ({:.0f} %)", rate, 100 * value / limit) : rate;
+}
+
+void print_row(const BenchResult& result, const ModelInfo& info, const Limits& limits) {
   const std::string size =
       fmt::format("{:.2f} MiB", static_cast<double>(info.file_bytes) / 1048576);
   const std::string parameters =
       fmt::format("{:.2f} M", static_cast<double>(info.parameter_count) / 1e6);
   const std::string model = fmt::format("{} {}", info.architecture, info.format);
   const std::string speed = fmt::format("{:.2f} ± {:.2f}", result.mean, result.deviation);
-  std::cout << fmt::format("| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} |\n",
-                           model, size, parameters, info.instruction_set, info.worker_count,
-                           result.test, speed)
+  std::cout << fmt::format(
+                   "| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} | {:>14} | {:>14} "
+                   "|\n",
+                   model, size, parameters, info.instruction_set, info.worker_count, result.test,
+                   speed, rate_text(result.bytes, limits.bytes),
+                   rate_text(result.operations, limits.operations))
             << std::flush;
 }
 
 Result<void> bench(Engine& engine, const std::vector<MeasurementCase>& cases,
                    const EngineOptions& options, const BenchOptions& bench_options) {
   if (const auto loaded = engine.load(); !loaded) return loaded;
+  const auto limits = measure_limits(engine, bench_options);
+  if (!limits) return std::unexpected(limits.error());
   std::vector<BenchResult> results;
   if (!bench_options.json) print_heading();
   for (const MeasurementCase& measured : cases) {
-    auto result = measure(engine, measured, bench_options.repeat);
+    auto result = measure(engine, measured);
     if (!result) return std::unexpected(result.error());
-    if (!bench_options.json) print_row(*result, engine.model());
+    if (!bench_options.json) print_row(*result, engine.model(), *limits);
     results.push_back(std::move(*result));
   }
-  if (bench_options.json) print_json(results, engine.model(), options, bench_options);
+  if (bench_options.json) print_json(results, engine.model(), *limits, options, bench_options);
   return {};
 }
 
@@ -184,12 +254,15 @@ int run_bench(const std::vector<std::string>& arguments) {
   app.add_option("--generate", bench_options.generate,
                  "Tokens to generate, one test each; 0 for none [128]")
       ->type_name("N,...");
-  app.add_option("--depth", bench_options.depth, "Tokens that are in the cache already [0]")
-      ->check(CLI::Range(0U, kTokensMax));
+  app.add_option("--depth", bench_options.depth,
+                 "Tokens that are in the cache already, one test each [0]")
+      ->type_name("N,...");
   app.add_option("--sequences", bench_options.sequences, "Sequences side by side [1]")
       ->type_name("N,...");
   app.add_option("--repeat", bench_options.repeat, "Measurements of each test [5]")
       ->check(CLI::Range(1U, 10000U));
+  app.add_flag("--no-limits", bench_options.no_limits,
+               "Leave out what the machine can do at most, which takes about a second to measure");
   app.add_flag("--json", bench_options.json, "As JSON");
   const auto values = line.parse(arguments);
   if (!values) return values.error();

@@ -1,5 +1,5 @@
-// lockstepd bench-machine: what this machine's memory, barriers, exchanges and disk can do,
-// measured. No model is needed.
+// lockstepd bench-machine: what this machine's memory, arithmetic, barriers, exchanges and disk can
+// do, measured. No model is needed.
 #include <iostream>
 
 #include "server/commands/command_line.h"
@@ -48,6 +48,18 @@ void print_paths(const MachineMeasurement& measured) {
   }
 }
 
+void print_arithmetic(const MachineMeasurement& measured) {
+  std::cout << fmt::format(
+      "\narithmetic on registers, Gop/s (a multiplication and an addition are "
+      "two)\n  {:<8} {:<24} {:>10} {:>10}\n",
+      "", "", "all cores", "one core");
+  for (const MachineArithmetic& each : measured.arithmetic) {
+    std::cout << fmt::format("  {:<8} {:<24} {:>10.1f} {:>10.1f}\n", each.instruction_set,
+                             each.operation, each.operations_per_second / 1e9,
+                             each.one_core_operations_per_second / 1e9);
+  }
+}
+
 void print_barriers(const MachineMeasurement& measured) {
   std::cout << "\nbarrier, one round\n";
   for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
@@ -75,6 +87,7 @@ void print_collectives(const MachineMeasurement& measured) {
 
 void print_tables(const MachineMeasurement& measured) {
   print_paths(measured);
+  print_arithmetic(measured);
   print_barriers(measured);
   print_collectives(measured);
   for (const MachineMeasurement::FileRead& file : measured.files) {
@@ -103,6 +116,7 @@ void print_json(const MachineMeasurement& measured) {
   Json body = {{"version", kVersion},
                {"nodes", Json::array()},
                {"paths", Json::array()},
+               {"arithmetic", Json::array()},
                {"barriers", Json::array()},
                {"rank_count", measured.rank_count},
                {"made_up_ranks", measured.made_up_ranks},
@@ -114,6 +128,13 @@ void print_json(const MachineMeasurement& measured) {
   }
   for (const MachineMeasurement::Path& path : measured.paths) {
     body["paths"].push_back(to_json(path));
+  }
+  for (const MachineArithmetic& each : measured.arithmetic) {
+    body["arithmetic"].push_back(
+        {{"isa", each.instruction_set},
+         {"operation", each.operation},
+         {"operations_per_second", each.operations_per_second},
+         {"one_core_operations_per_second", each.one_core_operations_per_second}});
   }
   for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
     body["barriers"].push_back({{"node", round.node < 0 ? Json(nullptr) : Json(round.node)},
@@ -136,10 +157,11 @@ void print_json(const MachineMeasurement& measured) {
 }  // namespace
 
 int run_bench_machine(const std::vector<std::string>& arguments) {
-  CommandLine line("bench-machine",
-                   "Measures this machine: memory between all nodes, barriers, exchanges between "
-                   "ranks, and a file's read rate. Takes some seconds per pair of nodes.",
-                   0);
+  CommandLine line(
+      "bench-machine",
+      "Measures this machine: memory between all nodes, arithmetic, barriers, exchanges "
+      "between ranks, and a file's read rate. Takes some seconds per pair of nodes.",
+      0);
   constexpr uint32_t kMostMib = 1U << 20U;
   MachineMeasurementOptions options;
   uint32_t size_mib = static_cast<uint32_t>(options.memory_bytes >> 20U);

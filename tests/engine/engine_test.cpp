@@ -401,8 +401,9 @@ TEST_F(EngineTest, an_unknown_instruction_set_or_kv_format_is_named) {
 TEST_F(EngineTest, a_measurement_that_does_not_fit_says_what_to_raise) {
   const auto measured = engine().measure({.prompt_tokens = 64, .generated_tokens = 4});
   ASSERT_TRUE(measured.has_value()) << measured.error().message;
-  EXPECT_GT(measured->prompt_seconds, 0);
-  EXPECT_GT(measured->generate_seconds, 0);
+  ASSERT_EQ(measured->size(), 1U);
+  EXPECT_GT(measured->front().prompt.seconds, 0);
+  EXPECT_GT(measured->front().generate.seconds, 0);
   const auto refused = engine().measure({.prompt_tokens = 100'000});
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message.find("--context"), std::string::npos);

@@ -95,6 +95,7 @@ def test_the_instruction_set_may_come_from_the_environment():
         (["bench", "--prompt", "1,x"], "--prompt"),
         (["bench", "--prompt", "0", "--generate", "0"], "nothing to measure"),
         (["bench", "--sequences", "0"], "--sequences"),
+        (["bench", "--depth", "1,"], "--depth"),
         (["inspect"], "--model"),
         (["bench-machine", "--size-mib", "1"], "--size-mib"),
         (["bench-machine", "--seconds", "-1"], "--seconds"),
@@ -178,14 +179,49 @@ def test_bench_names_its_tests_as_llama_bench_does(model_path):
 
 def test_bench_can_start_after_a_depth(model_path):
     body = json.loads(bench(
-        model_path, "--prompt", "8", "--generate", "4", "--depth", "64", "--json"))
-    assert [result["test"] for result in body["results"]] == ["pp8 @ d64", "tg4 @ d64"]
+        model_path, "--prompt", "8", "--generate", "4", "--depth", "64,0", "--json"))
+    assert [result["test"] for result in body["results"]] == [
+        "pp8 @ d64", "tg4 @ d64", "pp8", "tg4"]
+
+
+def test_bench_reports_what_was_read_and_multiplied(model_path):
+    body = json.loads(bench(
+        model_path, "--prompt", "16", "--generate", "4", "--depth", "0,64", "--json"))
+    prompt, generated, deep_prompt, deep = body["results"]
+    limits = body["limits"]
+    assert limits["operation"] and limits["read_bytes_per_second"] > 0
+    for result in body["results"]:
+        assert result["share_of_read_limit"] == pytest.approx(
+            result["bytes_per_second"] / limits["read_bytes_per_second"])
+        assert result["share_of_operations_limit"] == pytest.approx(
+            result["operations_per_second"] / limits["operations_per_second"])
+        samples = result["samples"]
+        rate = len(samples) / sum(1 / sample for sample in samples)
+        assert result["bytes_per_token"] == pytest.approx(result["bytes_per_second"] / rate)
+
+    # A generated token multiplies with every matrix; a prompt with the output for its last alone.
+    assert generated["operations_per_token"] == pytest.approx(deep["operations_per_token"])
+    assert prompt["operations_per_token"] == pytest.approx(deep_prompt["operations_per_token"])
+    assert prompt["operations_per_token"] < generated["operations_per_token"]
+    # A prompt reads the matrices once for all its tokens, but not 64 tokens of the cache.
+    assert prompt["bytes_per_token"] < generated["bytes_per_token"] / 8
+    assert deep["bytes_per_token"] > generated["bytes_per_token"]
+
+
+def test_bench_can_leave_out_the_limits(model_path):
+    body = json.loads(bench(
+        model_path, "--prompt", "8", "--generate", "0", "--no-limits", "--json"))
+    assert "limits" not in body
+    (result,) = body["results"]
+    assert result["bytes_per_second"] > 0 and result["share_of_read_limit"] is None
 
 
 def test_bench_prints_a_table(model_path):
     lines = bench(model_path, "--prompt", "8", "--generate", "0").splitlines()
     assert len(lines) == 3
-    assert re.search(r"\| +pp8 \| +\d+\.\d\d ± \d+\.\d\d \|$", lines[2])
+    rate = r"\| +\d+\.\d \(\d+ %\) "
+    assert re.search(rf"\| +pp8 \| +\d+\.\d\d ± \d+\.\d\d {rate}{rate}\|$", lines[2])
+    assert len(set(map(len, lines))) == 1
 
 
 def test_inspect_shows_metadata_and_tensors(model_path):
@@ -257,6 +293,10 @@ def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file
         assert body["barriers"][-1]["node"] is None
     for entry in body["barriers"] + body["collectives"]:
         assert entry["seconds"] > 0
+    assert body["arithmetic"][0]["isa"] == "scalar"
+    for entry in body["arithmetic"]:
+        assert entry["operation"]
+        assert entry["operations_per_second"] > 0 and entry["one_core_operations_per_second"] > 0
     (read,) = body["files"]
     assert read["bytes"] == 3_000_001 and read["bytes_per_second"] > 0
 
@@ -264,7 +304,7 @@ def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file
 def test_bench_machine_prints_tables():
     result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0")
     assert result.returncode == 0, result.stderr
-    for part in ("GB/s", "latency", "barrier"):
+    for part in ("GB/s", "latency", "Gop/s", "f32 multiply", "barrier"):
         assert part in result.stdout, part
 
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/machine/arithmetic_speed.h"
 #include "engine/machine/file_speed.h"
 #include "engine/machine/memory_speed.h"
 
@@ -32,6 +33,36 @@ TEST(MemorySpeed, every_figure_is_measured_even_in_no_time) {
 TEST(MemorySpeed, a_processor_that_is_not_there_is_an_error_that_names_it) {
   const std::vector<int> cpus = {1023};
   const auto speed = measure_memory({.cpus = cpus, .node = -1, .bytes = 1U << 20U, .seconds = 0});
+  ASSERT_FALSE(speed.has_value());
+  EXPECT_EQ(speed.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_NE(speed.error().message.find("1023"), std::string::npos);
+}
+
+TEST(ArithmeticSpeed, every_loop_that_this_machine_has_runs) {
+  std::string skipped;
+  for (const ArithmeticLoop& loop : arithmetic_loops()) {
+    SCOPED_TRACE(std::string(loop.instruction_set) + ' ' + std::string(loop.operation));
+    if (!loop.is_supported()) {
+      skipped += ' ' + std::string(loop.instruction_set) + ' ' + std::string(loop.operation) + ',';
+      continue;
+    }
+    for (const size_t threads : {1U, 2U}) {
+      const std::vector<int> cpus(threads, -1);
+      const auto speed = measure_arithmetic(loop, cpus, 0);
+      ASSERT_TRUE(speed.has_value()) << speed.error().message;
+      // A loop that the compiler has taken away would be faster than anything that exists.
+      for (const double figure : {speed->all_cores, speed->one_core}) {
+        EXPECT_GT(figure, 0);
+        EXPECT_LT(figure, 1e14);
+      }
+    }
+  }
+  if (!skipped.empty()) GTEST_SKIP() << "this machine lacks" << skipped << " the others ran";
+}
+
+TEST(ArithmeticSpeed, a_processor_that_is_not_there_is_an_error_that_names_it) {
+  const std::vector<int> cpus = {1023};
+  const auto speed = measure_arithmetic(arithmetic_loops().front(), cpus, 0);
   ASSERT_FALSE(speed.has_value());
   EXPECT_EQ(speed.error().kind, ErrorKind::kMachineRefused);
   EXPECT_NE(speed.error().message.find("1023"), std::string::npos);

@@ -1,0 +1,64 @@
+#include "engine/pass_runner.h"
+
+#include <numeric>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+size_t pages_for(size_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
+}  // namespace
+
+Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t tokens_each) {
+  const size_t pages = pages_for(tokens_each) * sequences;
+  if (sequences > 0 && sequences <= plan.logit_rows && sequences <= plan.batch_tokens &&
+      pages <= plan.kv.page_count) {
+    return {};
+  }
+  return invalid_input(
+      "{} sequences of {} tokens need {} KV pages of {} tokens; there are {}: raise --context or "
+      "--sequences",
+      sequences, tokens_each, pages, kPageTokens, plan.kv.page_count);
+}
+
+PassRunner::PassRunner(Executor& executor, const Plan& plan, size_t sequences, size_t tokens_each,
+                       std::function<void(const Batch&)> on_pass)
+    : executor_(executor), plan_(plan), on_pass_(std::move(on_pass)), lengths_(sequences) {
+  const size_t pages_each = pages_for(tokens_each);
+  pages_.resize(sequences * pages_each);
+  std::iota(pages_.begin(), pages_.end(), 0U);
+  for (size_t sequence = 0; sequence < sequences; ++sequence) {
+    tables_.push_back(std::span(pages_).subspan(sequence * pages_each, pages_each));
+  }
+  start_pass();
+  batch_.cleared_pages = pages_;
+}
+
+void PassRunner::start_pass() {
+  batch_.clear();
+  batch_.page_tables = tables_;
+}
+
+void PassRunner::add(size_t sequence, TokenId token, bool logits, TokenOrigin origin) {
+  const bool generated = origin == TokenOrigin::kGenerated;
+  if (generated && batch_.generated_tokens < batch_.tokens.size()) run();
+  if (logits && batch_.logit_tokens.size() == plan_.logit_rows) run();
+  if (logits) batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
+  batch_.tokens.push_back({.token = token,
+                           .position = static_cast<uint32_t>(lengths_[sequence]++),
+                           .sequence = static_cast<uint32_t>(sequence)});
+  if (generated) batch_.generated_tokens = batch_.tokens.size();
+  if (batch_.tokens.size() == plan_.batch_tokens) run();
+}
+
+void PassRunner::run() {
+  if (batch_.tokens.empty()) return;
+  executor_.run(batch_);
+  on_pass_(batch_);
+  start_pass();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// Sequences side by side, computed pass by pass without a scheduler and without sampling: what
+// measurements and evaluations run. Uses the KV pages from the first on; nothing else may be
+// running.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/graph/plan.h"
+#include "engine/runtime/batch.h"
+#include "engine/runtime/executor.h"
+
+namespace lockstep {
+
+enum class TokenOrigin : uint8_t { kPrompted, kGenerated };
+
+class PassRunner {
+ public:
+  // kInvalidInput with what to raise, unless so many sequences of so many tokens fit the plan.
+  static Result<void> check_fit(const Plan& plan, size_t sequences, size_t tokens_each);
+
+  // All must outlive this; what was checked must fit. `on_pass` is called after every pass with
+  // what it computed; the executor holds its logits then.
+  PassRunner(Executor& executor, const Plan& plan, size_t sequences, size_t tokens_each,
+             std::function<void(const Batch&)> on_pass);
+  PassRunner(const PassRunner&) = delete;
+  PassRunner& operator=(const PassRunner&) = delete;
+
+  // The next token of a sequence, and whether its logits are wanted. A pass that is full runs; so
+  // does one of prompted tokens before a generated one is added.
+  void add(size_t sequence, TokenId token, bool logits,
+           TokenOrigin origin = TokenOrigin::kPrompted);
+  // Computes what has been added.
+  void run();
+  // So many tokens of a sequence remain, the others are forgotten.
+  void cut(size_t sequence, size_t length) { lengths_[sequence] = length; }
+
+  size_t sequence_count() const { return lengths_.size(); }
+  size_t length(size_t sequence) const { return lengths_[sequence]; }
+
+ private:
+  void start_pass();
+
+  Executor& executor_;
+  const Plan& plan_;
+  const std::function<void(const Batch&)> on_pass_;
+  std::vector<size_t> lengths_;  // by sequence, as the next three
+  std::vector<uint32_t> pages_;
+  std::vector<std::span<const uint32_t>> tables_;
+  Batch batch_;
+};
+
+}  // namespace lockstep

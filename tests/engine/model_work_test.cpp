@@ -1,0 +1,60 @@
+#include "engine/model_work.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+// One layer: what every token meets, and an output matrix that only some do.
+Graph make_graph() {
+  Graph graph;
+  const ValueId x = graph.embed(graph.add_matrix("embedding", Format::kF16, 1000, 64));
+  const ValueId q = graph.matmul(x, graph.add_matrix("q", Format::kQ8_0, 64, 64));
+  const ValueId k = graph.matmul(x, graph.add_matrix("k", Format::kQ8_0, 32, 64));
+  const ValueId v = graph.matmul(x, graph.add_matrix("v", Format::kF32, 32, 64));
+  const ValueId mixed = graph.attention(0, q, k, v, 4, 2, 1.0F);
+  const ValueId rows = graph.select_rows(graph.add(x, mixed));
+  const ValueId normed = graph.rms_norm(rows, graph.add_vector("norm", Format::kF32, 64), 1e-5F);
+  graph.set_logits(graph.matmul(normed, graph.add_matrix("output", Format::kF16, 1000, 64)));
+  return graph;
+}
+
+constexpr double kLayerBytes = (64 + 32) * 2 * 34 + 32 * 64 * 4;  // Q8_0: 34 bytes for 32
+constexpr double kLayerElements = (64 + 32 + 32) * 64;
+constexpr double kKvBytes = 2 * 32 * 2;  // keys and values of two heads of 16, in 2 bytes
+
+TEST(ModelWork, counts_each_matrix_once_a_pass_and_its_elements_once_a_token) {
+  const ModelWork work(make_graph(), KvFormat::kF16);
+  const std::vector<uint32_t> pages = {0, 1};
+  Batch batch;
+  batch.page_tables = {pages, pages, pages};
+  // Two sequences of three: tokens 10, 11 and 12 of one, token 40 of another.
+  for (const uint32_t position : {10U, 11U, 12U}) batch.tokens.push_back({1, position, 0});
+  batch.tokens.push_back({1, 40, 2});
+  MeasuredWork done;
+  work.add(batch, done);
+  EXPECT_EQ(done.bytes, kLayerBytes + (13 + 41) * kKvBytes);
+  EXPECT_EQ(done.operations, 2 * 4 * kLayerElements);
+  batch.logit_tokens = {2, 3};
+  done = {};
+  work.add(batch, done);
+  EXPECT_EQ(done.bytes, kLayerBytes + (13 + 41) * kKvBytes + 1000 * 64 * 2);
+  EXPECT_EQ(done.operations, 2 * (4 * kLayerElements + 2 * 1000 * 64));
+  EXPECT_EQ(done.seconds, 0);
+}
+
+TEST(ModelWork, adds_up_and_knows_the_caches_format) {
+  const ModelWork work(make_graph(), KvFormat::kF32);
+  const std::vector<uint32_t> pages = {0};
+  Batch batch;
+  batch.page_tables = {pages};
+  batch.tokens.push_back({1, 0, 0});
+  MeasuredWork done;
+  work.add(batch, done);
+  work.add(batch, done);
+  EXPECT_EQ(done.bytes, 2 * (kLayerBytes + 2 * kKvBytes));
+  EXPECT_EQ(done.operations, 2 * 2 * kLayerElements);
+}
+
+}  // namespace
+}  // namespace lockstep
