@@ -18,8 +18,9 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
       matrices.elements += static_cast<double>(weight.rows * weight.columns);
     }
     if (node.operation == Operation::kAttention) {
-      kv_bytes_ += static_cast<double>(2 * node.kv_head_count * node.head_dimension *
-                                       kv_element_bytes(kv_format));
+      const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
+                                value_block_bytes(kv_format, node.head_dimension);
+      kv_bytes_ += static_cast<double>(node.kv_head_count * page_bytes) / kPageTokens;
     }
   }
 }
