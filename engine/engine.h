@@ -39,7 +39,7 @@ struct EngineOptions {
   uint32_t sequence_count = 8;  // sequences in the running batch at most
   uint32_t batch_tokens = 512;  // tokens of one pass at most
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
-  std::string kv_format = "f16";     // "f16", "bf16" or "f32"
+  std::string kv_format = "f16";     // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;       // a row of the kernel table; empty: the best this machine has
 };
 
