@@ -41,7 +41,7 @@ struct EngineOptions {
   uint32_t batch_tokens = 512;  // tokens of one pass at most
   uint32_t logit_rows = 0;      // tokens of one pass whose logits can be had; 0: what serving needs
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
-  std::string kv_format = "f16";     // "f16", "bf16" or "f32"
+  std::string kv_format = "f16";     // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;       // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";   // the profile: "exact", "fast", or "auto", the one for the row
 };

@@ -24,7 +24,8 @@ Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "f32") return KvFormat::kF32;
   if (name == "f16") return KvFormat::kF16;
   if (name == "bf16") return KvFormat::kBf16;
-  return invalid_input("KV format \"{}\" is not known; known are f16, bf16 and f32", name);
+  if (name == "q8_0") return KvFormat::kQ8_0;
+  return invalid_input("KV format \"{}\" is not known; known are f16, bf16, f32 and q8_0", name);
 }
 
 Result<Strategy> parse_strategy(const std::string& name) {

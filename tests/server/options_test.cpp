@@ -121,7 +121,7 @@ TEST(Options, errors_name_the_option_the_value_and_what_it_may_be) {
   EXPECT_THAT(line_error("port", "65536"),
               testing::AllOf(HasSubstr("--port"), HasSubstr("65536"), HasSubstr("0 to 65535")));
   EXPECT_THAT(line_error("kv-format", "f8"),
-              testing::AllOf(HasSubstr("--kv-format"), HasSubstr("f16, bf16, f32")));
+              testing::AllOf(HasSubstr("--kv-format"), HasSubstr("f16, bf16, f32, q8_0")));
   EXPECT_THAT(file_error(R"({"prot": 1})"), HasSubstr("\"prot\""));
   EXPECT_THAT(file_error(R"({"port": "80"})"), HasSubstr("\"port\""));
   EXPECT_THAT(error_of({.command_line = {}, .environment = {{"LOCKSTEP_PROT", "1"}}, .file = {}}),

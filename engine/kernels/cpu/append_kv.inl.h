@@ -35,11 +35,60 @@ inline void append_elements(KvFormat format, size_t head_dimension, size_t slot,
   }
 }
 
+// Blocks of kQ8_0; see kv_format.h.
+struct KvBlock {
+  alignas(16) std::byte quants[kKvBlockDimensions];
+  uint16_t scale;
+};
+
+inline KvBlock quantize_block(const float* values) {
+  const F32x16 first = load(values);
+  const F32x16 second = load(values + 16);
+  const float greatest = max_lanes(max(abs(first), abs(second)));
+  // 0, or NaN if an element is no finite number.
+  const float check = sum_lanes(add(mul(first, zero()), mul(second, zero())));
+  uint16_t halves[16];
+  store_half(halves, add(min(broadcast(greatest / 127.0F), broadcast(65504.0F)), broadcast(check)));
+  const F32x16 scale = load_half(halves);
+  // A scale of 0 makes 0 of its elements here, so that no conversion sees the quotients; so does
+  // one that is NaN.
+  const auto quants = [&](F32x16 x) {
+    const F32x16 rounded = min(max(round(div(x, scale)), broadcast(-127.0F)), broadcast(127.0F));
+    return select_less(zero(), scale, rounded, zero());
+  };
+  KvBlock block;
+  store_int8(block.quants, quants(first));
+  store_int8(block.quants + 16, quants(second));
+  block.scale = halves[0];
+  return block;
+}
+
+inline void append_quantized(size_t head_dimension, size_t slot, const float* key,
+                             const float* value, std::byte* keys, std::byte* values) {
+  const size_t blocks = head_dimension / kKvBlockDimensions;
+  auto* key_scales = reinterpret_cast<uint16_t*>(keys + head_dimension * kPageTokens);
+  auto* value_scales = reinterpret_cast<uint16_t*>(values + head_dimension * kPageTokens);
+  for (size_t block = 0; block < blocks; ++block) {
+    const size_t begin = block * kKvBlockDimensions;
+    const KvBlock of_value = quantize_block(value + begin);
+    __builtin_memcpy(values + slot * head_dimension + begin, of_value.quants,
+                     sizeof of_value.quants);
+    value_scales[slot * blocks + block] = of_value.scale;
+    const KvBlock of_key = quantize_block(key + begin);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      keys[(begin + i) * kPageTokens + slot] = of_key.quants[i];
+    }
+    key_scales[block * kPageTokens + slot] = of_key.scale;
+  }
+}
+
 inline void append_kv(KvFormat format, size_t head_dimension, size_t slot, const float* key,
                       const float* value, std::byte* key_block, std::byte* value_block) {
   if (format == KvFormat::kF32) {
     append_elements(format, head_dimension, slot, key, value, reinterpret_cast<float*>(key_block),
                     reinterpret_cast<float*>(value_block));
+  } else if (format == KvFormat::kQ8_0) {
+    append_quantized(head_dimension, slot, key, value, key_block, value_block);
   } else {
     append_elements(format, head_dimension, slot, key, value,
                     reinterpret_cast<uint16_t*>(key_block),

@@ -135,6 +135,8 @@ inline void attend(const AttentionArguments& arguments) {
       return attend_in_format<KvFormat::kF16>(arguments);
     case KvFormat::kBf16:
       return attend_in_format<KvFormat::kBf16>(arguments);
+    case KvFormat::kQ8_0:
+      return attend_in_format<KvFormat::kQ8_0>(arguments);
   }
 }
 
@@ -146,6 +148,8 @@ inline void attend_chunk(const AttentionArguments& arguments, size_t chunk, floa
       return attend_chunk_in_format<KvFormat::kF16>(arguments, chunk, partial);
     case KvFormat::kBf16:
       return attend_chunk_in_format<KvFormat::kBf16>(arguments, chunk, partial);
+    case KvFormat::kQ8_0:
+      return attend_chunk_in_format<KvFormat::kQ8_0>(arguments, chunk, partial);
   }
 }
 

@@ -49,10 +49,12 @@ struct ChunkResult {
   float* output;
 };
 
-// Where a page's elements are unpacked to, and scores and then probabilities of the chunk.
+// Where scores and then probabilities of a chunk are, and a page's elements and scales are unpacked
+// to.
 struct ChunkScratch {
   alignas(64) float scores[kBlockRows * kAttentionChunkTokens];
   alignas(64) float unpacked[kPageTokens * kMaxHeadDimension];
+  alignas(64) float scales[kPageTokens * kMaxHeadDimension / kKvBlockDimensions];
 };
 
 inline size_t smaller(size_t a, size_t b) {

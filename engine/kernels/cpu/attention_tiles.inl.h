@@ -28,6 +28,9 @@ struct PageRows {
   const std::byte* elements;
   size_t strip_vectors;
   size_t strip_elements;
+  // Of kQ8_0 alone: in f32 and otherwise as they are stored; for values, how many a token has.
+  const float* scales;
+  size_t token_scales;
 
   size_t stride() const { return strip_vectors * 16; }
   size_t element(size_t row, size_t vector) const {
@@ -55,8 +58,34 @@ inline F32x16 load_elements(const std::byte* block, size_t index) {
     return load(reinterpret_cast<const float*>(block) + index);
   } else if constexpr (kFormat == KvFormat::kF16) {
     return load_half(reinterpret_cast<const uint16_t*>(block) + index);
-  } else {
+  } else if constexpr (kFormat == KvFormat::kBf16) {
     return load_bf16(reinterpret_cast<const uint16_t*>(block) + index);
+  } else {
+    return load_int8(block + index);
+  }
+}
+
+// Element `index` of the keys and the 15 after it: vector `vector` of `dimension`.
+template <KvFormat kFormat>
+inline F32x16 load_key(const PageRows& keys, size_t index, size_t dimension, size_t vector) {
+  const F32x16 elements = load_elements<kFormat>(keys.elements, index);
+  if constexpr (kFormat == KvFormat::kQ8_0) {
+    const size_t scale = dimension / kKvBlockDimensions * kPageTokens + vector * 16;
+    return mul(elements, load(keys.scales + scale));
+  } else {
+    return elements;
+  }
+}
+
+// Element `index` of the values and the 15 after it: vector `vector` of `token`.
+template <KvFormat kFormat>
+inline F32x16 load_value(const PageRows& values, size_t index, size_t token, size_t vector) {
+  const F32x16 elements = load_elements<kFormat>(values.elements, index);
+  if constexpr (kFormat == KvFormat::kQ8_0) {
+    const size_t scale = token * values.token_scales + vector * 16 / kKvBlockDimensions;
+    return mul(elements, broadcast(values.scales[scale]));
+  } else {
+    return elements;
   }
 }
 
@@ -78,7 +107,7 @@ inline void score_tile(const PageRows& keys, size_t vector, size_t head_dimensio
     F32x16 key[kVectors];
 #pragma GCC unroll 8
     for (size_t v = 0; v < kVectors; ++v) {
-      key[v] = load_elements<kFormat>(keys.elements, first + v * 16);
+      key[v] = load_key<kFormat>(keys, first + v * 16, dimension, vector + v);
     }
 #pragma GCC unroll 8
     for (size_t r = 0; r < kRows; ++r) {
@@ -122,7 +151,7 @@ inline void value_tile(const PageRows& values, size_t vector, size_t token, size
     F32x16 value[kVectors];
 #pragma GCC unroll 8
     for (size_t v = 0; v < kVectors; ++v) {
-      value[v] = load_elements<kFormat>(values.elements, first + v * 16);
+      value[v] = load_value<kFormat>(values, first + v * 16, token + i, vector + v);
     }
 #pragma GCC unroll 8
     for (size_t r = 0; r < kRows; ++r) {

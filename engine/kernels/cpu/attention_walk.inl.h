@@ -29,23 +29,42 @@ inline void for_vectors(size_t begin, size_t end, Function function) {
   if constexpr (kMost > 1) for_vectors<kMost / 2>(begin, end, function);
 }
 
-// The page's rows as they are stored.
-inline PageRows stored_rows(const std::byte* block, size_t vectors) {
-  return {block, vectors, 0};
+// The page's rows as they are stored, keys or values.
+template <KvFormat kFormat>
+inline PageRows stored_rows(const std::byte* block, size_t rows, size_t vectors, float* scales) {
+  const size_t count = rows * vectors * 16 / kKvBlockDimensions;
+  if constexpr (kFormat == KvFormat::kQ8_0) {
+    const auto* halves = reinterpret_cast<const uint16_t*>(block + rows * vectors * 16);
+    for (size_t i = 0; i < count; i += 16) store(scales + i, load_half(halves + i));
+  }
+  return {block, vectors, 0, scales, vectors * 16 / kKvBlockDimensions};
 }
 
-// The page's rows to f32, in strips.
-template <KvFormat kFormat>
-inline PageRows unpack_rows(const std::byte* block, size_t rows, size_t vectors, float* unpacked) {
+// The page's rows to f32, in strips, from load(row, vector).
+template <typename Load>
+inline PageRows unpack_rows(size_t rows, size_t vectors, float* unpacked, Load load_row_vector) {
   const PageRows result = {reinterpret_cast<const std::byte*>(unpacked), kStripVectors,
-                           rows * kStripVectors * 16};
+                           rows * kStripVectors * 16, nullptr, 0};
   for (size_t row = 0; row < rows; ++row) {
     for (size_t vector = 0; vector < vectors; ++vector) {
-      store(unpacked + result.element(row, vector),
-            load_elements<kFormat>(block, (row * vectors + vector) * 16));
+      store(unpacked + result.element(row, vector), load_row_vector(row, vector));
     }
   }
   return result;
+}
+
+template <KvFormat kFormat>
+inline PageRows unpack_keys(const PageRows& keys, size_t head_dimension, float* unpacked) {
+  return unpack_rows(head_dimension, kPageVectors, unpacked, [&](size_t row, size_t vector) {
+    return load_key<kFormat>(keys, keys.element(row, vector), row, vector);
+  });
+}
+
+template <KvFormat kFormat>
+inline PageRows unpack_values(const PageRows& values, size_t padded, float* unpacked) {
+  return unpack_rows(kPageTokens, padded / 16, unpacked, [&](size_t row, size_t vector) {
+    return load_value<kFormat>(values, values.element(row, vector), row, vector);
+  });
 }
 
 // The block that is read after the one at hand, fetched in parts while tiles are computed.
@@ -158,16 +177,15 @@ inline void score_pages(const AttentionArguments& arguments, const ChunkPages& p
   const size_t size_bytes = key_block_bytes(kFormat, dimensions);
   for (size_t page = 0; page < pages.count; ++page) {
     const size_t first = pages.first_token + page * kPageTokens;
-    const std::byte* keys = pages.blocks[page];
+    const PageRows keys =
+        stored_rows<kFormat>(pages.blocks[page], dimensions, kPageVectors, scratch.scales);
     const NextBlock next = {pages.blocks[page + 1], size_bytes};
     if (unpacks<kFormat>(block)) {
       score_page<KvFormat::kF32, kStripVectors>(
-          arguments, block, first,
-          unpack_rows<kFormat>(keys, dimensions, kPageVectors, scratch.unpacked), next,
+          arguments, block, first, unpack_keys<kFormat>(keys, dimensions, scratch.unpacked), next,
           scratch.scores);
     } else {
-      score_page<kFormat, 4>(arguments, block, first, stored_rows(keys, kPageVectors), next,
-                             scratch.scores);
+      score_page<kFormat, 4>(arguments, block, first, keys, next, scratch.scores);
     }
   }
 }
@@ -179,15 +197,15 @@ inline void add_pages(size_t head_dimension, const ChunkPages& pages, const RowB
   const size_t size_bytes = value_block_bytes(kFormat, head_dimension);
   for (size_t page = 0; page < pages.count; ++page) {
     const size_t first = pages.first_token + page * kPageTokens;
-    const std::byte* values = pages.blocks[pages.count + page];
+    const PageRows values = stored_rows<kFormat>(pages.blocks[pages.count + page], kPageTokens,
+                                                 padded / 16, scratch.scales);
     const NextBlock next = {pages.blocks[pages.count + page + 1], size_bytes};
     if (unpacks<kFormat>(block)) {
       add_page<KvFormat::kF32, kStripVectors>(
-          block, first, unpack_rows<kFormat>(values, kPageTokens, padded / 16, scratch.unpacked),
-          padded, next, scratch.scores, output);
+          block, first, unpack_values<kFormat>(values, padded, scratch.unpacked), padded, next,
+          scratch.scores, output);
     } else {
-      add_page<kFormat, 4>(block, first, stored_rows(values, padded / 16), padded, next,
-                           scratch.scores, output);
+      add_page<kFormat, 4>(block, first, values, padded, next, scratch.scores, output);
     }
   }
 }

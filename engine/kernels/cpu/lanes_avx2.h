@@ -89,6 +89,12 @@ inline F32x16 load_bf16(const uint16_t* p) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(low), 16)),
           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(high), 16))};
 }
+inline F32x16 load_int8(const std::byte* p) {
+  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i high = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high))};
+}
 // Rounds to nearest even; for storing.
 inline void store_half(uint16_t* p, F32x16 a) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;

@@ -88,6 +88,9 @@ inline F32x16 load_half(const uint16_t* p) {
 inline F32x16 load_bf16(const uint16_t* p) {
   return each_lane([&](size_t i) { return bf16_to_float(p[i]); });
 }
+inline F32x16 load_int8(const std::byte* p) {
+  return each_lane([&](size_t i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
+}
 // Rounds to nearest even; for storing.
 inline void store_half(uint16_t* p, F32x16 a) {
   for (size_t i = 0; i < 16; ++i) p[i] = float_to_half(a.v[i]);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -26,6 +27,11 @@ struct Page {
   std::vector<std::byte> values;
 };
 
+// Of a format that stores each element by itself.
+size_t element_bytes(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : 2;
+}
+
 uint32_t element_bits(KvFormat format, const std::vector<std::byte>& block, size_t index) {
   uint32_t bits = 0;
   std::memcpy(&bits, block.data() + index * element_bytes(format), element_bytes(format));
@@ -40,6 +46,8 @@ uint32_t stored_bits(KvFormat format, float value) {
       return float_to_half(value);
     case KvFormat::kBf16:
       return float_to_bf16(value);
+    case KvFormat::kQ8_0:
+      break;
   }
   return 0;
 }
@@ -95,7 +103,7 @@ void expect_stored(KvFormat format, size_t head_dimension, size_t slot,
 TEST(AppendKv, stores_one_token_as_the_page_layout_says_and_touches_no_other) {
   for (const KernelTable* table : all_kernel_tables()) {
     if (!machine_supports(*table)) continue;
-    for (const KvFormat format : kAllKvFormats) {
+    for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16}) {
       for (const size_t head_dimension : Sizes{1, 8, 48, 64, 100}) {
         for (const size_t slot : Sizes{0, 1, 31, 63}) {
           const auto seed = static_cast<uint32_t>(slot);
@@ -112,31 +120,129 @@ TEST(AppendKv, stores_one_token_as_the_page_layout_says_and_touches_no_other) {
   }
 }
 
+// Blocks of 32 that are hard to quantize.
+std::vector<std::vector<float>> hard_blocks() {
+  std::vector<std::vector<float>> blocks;
+  for (const float size : {1.0F, 3e-3F, 1e-3F, 1e-5F, 3e-6F, 1e-9F, 1e-42F, 4e4F, 8e6F, 1e9F}) {
+    blocks.push_back(random_floats(kKvBlockDimensions, static_cast<uint32_t>(blocks.size())));
+    for (float& value : blocks.back()) value *= size;
+  }
+  // Ties, with a scale of exactly 1 and of a quarter; one number in the second half alone; none.
+  std::vector<float> ties(kKvBlockDimensions);
+  for (size_t i = 0; i < ties.size(); ++i) ties[i] = static_cast<float>(i) * 2.0F - 30.5F;
+  ties[5] = -127.0F;
+  blocks.push_back(ties);
+  for (float& value : ties) value /= 4.0F;
+  blocks.push_back(ties);
+  blocks.emplace_back(kKvBlockDimensions, 0.0F);
+  blocks.back()[30] = -5.0F;
+  blocks.emplace_back(kKvBlockDimensions, 0.0F);
+  // What is no finite number, in either half.
+  for (const float value :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    for (const size_t place : Sizes{3, 31}) {
+      blocks.push_back(random_floats(kKvBlockDimensions, 9));
+      blocks.back()[place] = value;
+    }
+  }
+  return blocks;
+}
+
+void expect_scale(uint16_t stored, uint16_t expected, const std::string& what) {
+  if (std::isnan(half_to_float(expected))) {
+    EXPECT_TRUE(std::isnan(half_to_float(stored))) << what;
+  } else {
+    EXPECT_EQ(stored, expected) << what;
+  }
+}
+
+// Keys from the blocks, values from the same in reverse order; nothing else in the page changes.
+TEST(AppendKv, quantizes_blocks_of_32) {
+  std::vector<std::vector<float>> blocks = hard_blocks();
+  const size_t count = blocks.size();
+  const size_t head_dimension = count * kKvBlockDimensions;
+  ASSERT_LE(head_dimension, 1024U);
+  const size_t quants = head_dimension * kPageTokens;
+  std::vector<float> key;
+  std::vector<float> value;
+  for (size_t block = 0; block < count; ++block) {
+    key.insert(key.end(), blocks[block].begin(), blocks[block].end());
+    const auto& other = blocks[count - 1 - block];
+    value.insert(value.end(), other.begin(), other.end());
+  }
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (!machine_supports(*table)) continue;
+    for (const size_t slot : Sizes{0, 17, 63}) {
+      Page page(KvFormat::kQ8_0, head_dimension, 0xA5);
+      Page expected = page;
+      table->append_kv(KvFormat::kQ8_0, head_dimension, slot, key.data(), value.data(),
+                       page.keys.data(), page.values.data());
+      for (size_t block = 0; block < count; ++block) {
+        const std::string what = std::string(table->name) + ", block " + std::to_string(block);
+        const auto check = [&](const float* values, std::vector<std::byte>& stored,
+                               std::vector<std::byte>& wanted, size_t first, size_t stride,
+                               size_t scale_index) {
+          const KvQuants numbers = quantize_kv(values);
+          for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+            wanted[first + i * stride] = static_cast<std::byte>(numbers.quants[i]);
+          }
+          uint16_t scale = 0;
+          std::memcpy(&scale, &stored[quants + scale_index * 2], 2);
+          expect_scale(scale, numbers.scale, what);
+          std::memcpy(&wanted[quants + scale_index * 2], &scale, 2);
+        };
+        const size_t begin = block * kKvBlockDimensions;
+        check(&key[begin], page.keys, expected.keys, begin * kPageTokens + slot, kPageTokens,
+              block * kPageTokens + slot);
+        check(&value[begin], page.values, expected.values, slot * head_dimension + begin, 1,
+              slot * count + block);
+      }
+      EXPECT_EQ(page.keys, expected.keys) << table->name << " " << slot;
+      EXPECT_EQ(page.values, expected.values) << table->name << " " << slot;
+    }
+  }
+}
+
+// The bound that kv_format.h states.
+TEST(AppendKv, quantized_elements_are_near_what_they_were) {
+  for (const std::vector<float>& block : hard_blocks()) {
+    const KvQuants numbers = quantize_kv(block.data());
+    const double scale = half_to_float(numbers.scale);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      if (std::isnan(scale)) continue;
+      if (std::fabs(block[i]) > 127.0F * 65504.0F) continue;
+      EXPECT_NEAR(scale * numbers.quants[i], block[i],
+                  std::max(scale / 2 * (1 + 0x1p-20), 0x1p-18));
+    }
+  }
+}
+
 // A page that append_kv has filled, read by attend, is the one the reference sequence has.
 TEST(AppendKv, stores_what_attend_reads) {
-  constexpr size_t kHeadDimension = 72;
   for (const KernelTable* table : all_kernel_tables()) {
     if (!machine_supports(*table)) continue;
     for (const KvFormat format : kAllKvFormats) {
-      const PagedSequence sequence(format, kHeadDimension, 40, 1);
-      const std::vector<float> query = random_floats(kHeadDimension, 2);
-      std::vector<float> expected(kHeadDimension);
+      const size_t head_dimension = fitting_dimension(format, 72);
+      const PagedSequence sequence(format, head_dimension, 40, 1);
+      const std::vector<float> query = random_floats(head_dimension, 2);
+      std::vector<float> expected(head_dimension);
       AttentionArguments arguments = sequence.arguments(query.data(), 1, expected.data());
       table->attend(arguments);
 
-      Page page(format, kHeadDimension, 0xFF);
+      Page page(format, head_dimension, 0xFF);
       for (size_t token = 0; token < sequence.context(); ++token) {
         // From an odd address: rows of keys may lie anywhere.
-        std::vector<float> key(kHeadDimension + 1);
-        std::vector<float> value(kHeadDimension + 1);
-        for (size_t i = 0; i < kHeadDimension; ++i) {
+        std::vector<float> key(head_dimension + 1);
+        std::vector<float> value(head_dimension + 1);
+        for (size_t i = 0; i < head_dimension; ++i) {
           key[i + 1] = static_cast<float>(sequence.key(token, i));
           value[i + 1] = static_cast<float>(sequence.value(token, i));
         }
-        table->append_kv(format, kHeadDimension, token, key.data() + 1, value.data() + 1,
+        table->append_kv(format, head_dimension, token, key.data() + 1, value.data() + 1,
                          page.keys.data(), page.values.data());
       }
-      std::vector<float> output(kHeadDimension);
+      std::vector<float> output(head_dimension);
       const uint32_t page_number = 0;
       arguments.keys = page.keys.data();
       arguments.values = page.values.data();

@@ -126,7 +126,7 @@ TEST(AttentionChunks, partial_results_take_whole_lines) {
 TEST(AttentionChunks, give_a_token_the_same_bits_with_any_tokens_before_it) {
   for (const KvFormat format : kAllKvFormats) {
     for (const size_t context : Sizes{33, 64, 80, 256, 270, 290, 600}) {
-      const PagedSequence sequence(format, 48, context, 3);
+      const PagedSequence sequence(format, fitting_dimension(format, 48), context, 3);
       for (const size_t query_count : Sizes{1, 3, 4}) {
         const Queries queries(sequence, kMostTokens, query_count);
         for (const size_t window : kWindows) {
@@ -149,13 +149,17 @@ TEST(AttentionChunks, give_a_token_the_same_bits_with_any_tokens_before_it) {
 // Blocks of rows that are full, of other dimensions, and of the largest group.
 TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
   struct Case {
+    KvFormat format;
     size_t head_dimension;
     size_t query_count;
     size_t tokens;
   };
-  for (const Case& one : {Case{64, 4, 150}, Case{128, 8, 70}, Case{256, 2, 60}, Case{512, 1, 40},
-                          Case{512, 64, 3}, Case{80, 5, 64}, Case{100, 7, 41}}) {
-    const PagedSequence sequence(KvFormat::kF16, one.head_dimension, 400, 5);
+  for (const Case& one : {Case{KvFormat::kF16, 64, 4, 150}, Case{KvFormat::kBf16, 128, 8, 70},
+                          Case{KvFormat::kF32, 128, 4, 33}, Case{KvFormat::kQ8_0, 64, 4, 150},
+                          Case{KvFormat::kF16, 256, 2, 60}, Case{KvFormat::kQ8_0, 512, 1, 40},
+                          Case{KvFormat::kF16, 512, 64, 3}, Case{KvFormat::kF16, 80, 5, 64},
+                          Case{KvFormat::kQ8_0, 96, 6, 50}, Case{KvFormat::kBf16, 100, 7, 41}}) {
+    const PagedSequence sequence(one.format, one.head_dimension, 400, 5);
     const Queries queries(sequence, one.tokens, one.query_count);
     for (const size_t window : Sizes{0, 70}) {
       std::vector<float> expected;
@@ -173,6 +177,7 @@ TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
 TEST(AttentionChunks, merged_are_the_whole) {
   for (const KvFormat format : kAllKvFormats) {
     for (const size_t head_dimension : Sizes{8, 64, 100, kMaxHeadDimension}) {
+      if (!kv_format_fits(format, head_dimension)) continue;
       for (const size_t context : Sizes{1, 64, 255, 256, 257, 500, 1100}) {
         const PagedSequence sequence(format, head_dimension, context, 7);
         for (const size_t query_count : Sizes{1, 4, 17, kMaxQueryGroup}) {
@@ -194,18 +199,19 @@ TEST(AttentionChunks, merged_are_the_whole) {
 
 TEST(AttentionWindow, is_near_float64_in_every_table) {
   for (const KvFormat format : kAllKvFormats) {
+    const size_t dimension = fitting_dimension(format, 72);
     for (const size_t context : Sizes{5, 64, 257, 350, 700}) {
-      const PagedSequence sequence(format, 72, context, 9);
+      const PagedSequence sequence(format, dimension, context, 9);
       const Queries queries(sequence, std::min<size_t>(context, 9), 2);
       for (const size_t window : kWindows) {
         for (const KernelTable* table : supported_tables()) {
           const std::vector<float> output = queries.attend(*table, queries.token_count, window);
-          for (size_t row = 0; row < output.size() / 72; ++row) {
+          for (size_t row = 0; row < output.size() / dimension; ++row) {
             const size_t position = context - queries.token_count + row / 2;
             const AttentionReference expected = attention_reference(
-                sequence, queries.values.data() + row * 72, 0.125, position, window);
-            for (size_t i = 0; i < 72; ++i) {
-              ASSERT_NEAR(output[row * 72 + i], expected.output[i], expected.bound[i])
+                sequence, queries.values.data() + row * dimension, 0.125, position, window);
+            for (size_t i = 0; i < dimension; ++i) {
+              ASSERT_NEAR(output[row * dimension + i], expected.output[i], expected.bound[i])
                   << describe(*table, sequence) << ", position " << position << ", window "
                   << window;
             }

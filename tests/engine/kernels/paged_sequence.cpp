@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -27,12 +28,15 @@ std::string format_name(KvFormat format) {
       return "f16";
     case KvFormat::kBf16:
       return "bf16";
+    case KvFormat::kQ8_0:
+      return "q8_0";
   }
   return "unknown";
 }
 
-size_t element_bytes(KvFormat format) {
-  return format == KvFormat::kF32 ? 4 : 2;
+size_t fitting_dimension(KvFormat format, size_t head_dimension) {
+  while (!kv_format_fits(format, head_dimension)) ++head_dimension;
+  return head_dimension;
 }
 
 std::vector<float> random_floats(size_t count, uint32_t seed) {
@@ -43,16 +47,46 @@ std::vector<float> random_floats(size_t count, uint32_t seed) {
   return values;
 }
 
-float stored_value(KvFormat format, float value) {
+KvQuants quantize_kv(const float* values) {
+  float greatest = 0.0F;
+  bool finite = true;
+  for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+    greatest = std::max(greatest, std::fabs(values[i]));
+    finite = finite && std::isfinite(values[i]);
+  }
+  KvQuants result = {};
+  if (!finite) {
+    result.scale = float_to_half(std::numeric_limits<float>::quiet_NaN());
+    return result;
+  }
+  result.scale = float_to_half(std::min(greatest / 127.0F, 65504.0F));
+  const float scale = half_to_float(result.scale);
+  for (size_t i = 0; i < kKvBlockDimensions && scale > 0.0F; ++i) {
+    const float rounded = std::nearbyint(values[i] / scale);
+    result.quants[i] = static_cast<int8_t>(std::clamp(rounded, -127.0F, 127.0F));
+  }
+  return result;
+}
+
+void store_row(KvFormat format, std::span<float> row) {
   switch (format) {
     case KvFormat::kF32:
-      return value;
+      return;
     case KvFormat::kF16:
-      return half_to_float(float_to_half(value));
+      for (float& value : row) value = half_to_float(float_to_half(value));
+      return;
     case KvFormat::kBf16:
-      return bf16_to_float(float_to_bf16(value));
+      for (float& value : row) value = bf16_to_float(float_to_bf16(value));
+      return;
+    case KvFormat::kQ8_0:
+      break;
   }
-  return value;
+  for (size_t begin = 0; begin < row.size(); begin += kKvBlockDimensions) {
+    const KvQuants block = quantize_kv(&row[begin]);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      row[begin + i] = half_to_float(block.scale) * static_cast<float>(block.quants[i]);
+    }
+  }
 }
 
 void PagedSequence::AlignedDelete::operator()(std::byte* p) const {
@@ -72,8 +106,10 @@ PagedSequence::PagedSequence(KvFormat format, size_t head_dimension, size_t cont
                          value_block_bytes(format, head_dimension)),
       blocks_(new (kAlignment) std::byte[page_stride_bytes_ * pages_.size()]) {
   madvise(blocks_.get(), page_stride_bytes_ * pages_.size(), MADV_HUGEPAGE);
-  for (float& key : keys_) key = stored_value(format, key);
-  for (float& value : values_) value = stored_value(format, value);
+  for (size_t token = 0; token < context; ++token) {
+    store_row(format, row(keys_, token));
+    store_row(format, row(values_, token));
+  }
   permute_pages(seed + 2);
 }
 
@@ -114,7 +150,8 @@ double PagedSequence::value(size_t token, size_t dimension) const {
 }
 
 void PagedSequence::set_key(size_t token, size_t dimension, float value) {
-  keys_[token * head_dimension_ + dimension] = stored_value(format_, value);
+  row(keys_, token)[dimension] = value;
+  store_row(format_, row(keys_, token));
   write_pages();
 }
 
@@ -132,6 +169,14 @@ void PagedSequence::permute_pages(uint32_t seed) {
   write_pages();
 }
 
+std::span<const float> PagedSequence::row(const std::vector<float>& rows, size_t token) const {
+  return std::span(rows).subspan(token * head_dimension_, head_dimension_);
+}
+
+std::span<float> PagedSequence::row(std::vector<float>& rows, size_t token) const {
+  return std::span(rows).subspan(token * head_dimension_, head_dimension_);
+}
+
 void PagedSequence::write_pages() {
   std::memset(blocks_.get(), filler_, page_stride_bytes_ * pages_.size());
   const size_t value_row = (head_dimension_ + 15) / 16 * 16;
@@ -139,10 +184,32 @@ void PagedSequence::write_pages() {
     std::byte* keys = blocks_.get() + pages_[token / kPageTokens] * page_stride_bytes_;
     std::byte* values = keys + key_block_bytes(format_, head_dimension_);
     const size_t slot = token % kPageTokens;
-    for (size_t i = 0; i < head_dimension_; ++i) {
-      write_element(keys, i * kPageTokens + slot, keys_[token * head_dimension_ + i]);
-      write_element(values, slot * value_row + i, values_[token * head_dimension_ + i]);
+    if (format_ == KvFormat::kQ8_0) {
+      write_quants(slot, row(keys_, token), row(values_, token), keys, values);
+      continue;
     }
+    for (size_t i = 0; i < head_dimension_; ++i) {
+      write_element(keys, i * kPageTokens + slot, row(keys_, token)[i]);
+      write_element(values, slot * value_row + i, row(values_, token)[i]);
+    }
+  }
+}
+
+// What was stored is stored as it is: its greatest element is 127 times the scale.
+void PagedSequence::write_quants(size_t slot, std::span<const float> key,
+                                 std::span<const float> value, std::byte* keys, std::byte* values) {
+  const size_t quants = head_dimension_ * kPageTokens;
+  const size_t blocks = head_dimension_ / kKvBlockDimensions;
+  for (size_t block = 0; block < blocks; ++block) {
+    const size_t begin = block * kKvBlockDimensions;
+    const KvQuants of_key = quantize_kv(&key[begin]);
+    const KvQuants of_value = quantize_kv(&value[begin]);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      keys[(begin + i) * kPageTokens + slot] = static_cast<std::byte>(of_key.quants[i]);
+      values[slot * head_dimension_ + begin + i] = static_cast<std::byte>(of_value.quants[i]);
+    }
+    std::memcpy(keys + quants + (block * kPageTokens + slot) * 2, &of_key.scale, 2);
+    std::memcpy(values + quants + (slot * blocks + block) * 2, &of_value.scale, 2);
   }
 }
 

@@ -1,10 +1,12 @@
 // A made-up sequence of keys and values in pages, for tests and benchmarks of attention.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,19 +14,29 @@
 
 namespace lockstep {
 
-inline constexpr KvFormat kAllKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16};
+inline constexpr KvFormat kAllKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16,
+                                             KvFormat::kQ8_0};
 
 // For loops over a few sizes.
 using Sizes = std::initializer_list<size_t>;
 
 std::string format_name(KvFormat format);
-size_t element_bytes(KvFormat format);
+
+// The least head dimension from this one on that the format fits.
+size_t fitting_dimension(KvFormat format, size_t head_dimension);
 
 // Normally distributed, with deviation 1.
 std::vector<float> random_floats(size_t count, uint32_t seed);
 
-// `value` as a cache of this format stores it.
-float stored_value(KvFormat format, float value);
+// 32 elements of kQ8_0, as kv_format.h says.
+struct KvQuants {
+  uint16_t scale;
+  std::array<int8_t, kKvBlockDimensions> quants;
+};
+KvQuants quantize_kv(const float* values);
+
+// Makes of a row of one key or value what a cache of this format stores.
+void store_row(KvFormat format, std::span<float> row);
 
 // The rows of one KV head, in pages laid out as kernel_table.h says. Page numbers are a random
 // permutation; what is not a key or a value of the context has every bit of its bytes equal to
@@ -64,8 +76,12 @@ class PagedSequence {
     void operator()(std::byte* p) const;
   };
 
+  std::span<const float> row(const std::vector<float>& rows, size_t token) const;
+  std::span<float> row(std::vector<float>& rows, size_t token) const;
   void write_pages();
   void write_element(std::byte* block, size_t index, float value);
+  void write_quants(size_t slot, std::span<const float> key, std::span<const float> value,
+                    std::byte* keys, std::byte* values);
 
   KvFormat format_;
   size_t head_dimension_;
