@@ -188,6 +188,7 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
   if (auto done = measure_all_arithmetic(nodes, options.seconds, result); !done) {
     return std::unexpected(done.error());
   }
+  if (!options.exchanges) return result;
   if (auto done = measure_barriers(nodes, result); !done) return std::unexpected(done.error());
   if (auto done = measure_exchanges(topology, result); !done) {
     return std::unexpected(done.error());

@@ -12,6 +12,7 @@ namespace lockstep {
 struct MachineMeasurementOptions {
   uint64_t memory_bytes = 512U << 20U;  // looked at on each node; less where less is free
   double seconds = 0.2;                 // for each figure, and at least one pass
+  bool exchanges = true;                // and barriers; false: they are left out
   std::filesystem::path file;           // read directly; none: no file is measured
 };
 

@@ -228,7 +228,8 @@ class Ours:
         return complete(samples, tests, self.program), works
 
     def limits(self) -> Limits:
-        body = json.loads(run([self.program, "bench-machine", "--json", *self.machine_options]))
+        body = json.loads(run([self.program, "bench-machine", "--json", "--no-exchanges",
+                               *self.machine_options]))
         return limits_of(body, self.environment.get("LOCKSTEP_ISA"))
 
 

@@ -85,11 +85,13 @@ void print_collectives(const MachineMeasurement& measured) {
   }
 }
 
-void print_tables(const MachineMeasurement& measured) {
+void print_tables(const MachineMeasurement& measured, bool exchanges) {
   print_paths(measured);
   print_arithmetic(measured);
-  print_barriers(measured);
-  print_collectives(measured);
+  if (exchanges) {
+    print_barriers(measured);
+    print_collectives(measured);
+  }
   for (const MachineMeasurement::FileRead& file : measured.files) {
     std::cout << fmt::format("\nfile {}: {} read {} at {:.2f} GB/s\n", file.path,
                              size_text(file.bytes),
@@ -165,6 +167,7 @@ int run_bench_machine(const std::vector<std::string>& arguments) {
   constexpr uint32_t kMostMib = 1U << 20U;
   MachineMeasurementOptions options;
   uint32_t size_mib = static_cast<uint32_t>(options.memory_bytes >> 20U);
+  bool no_exchanges = false;
   bool json = false;
   CLI::App& app = line.app();
   app.add_option("--size-mib", size_mib,
@@ -174,16 +177,18 @@ int run_bench_machine(const std::vector<std::string>& arguments) {
       ->check(CLI::Range(0.0, 60.0));
   app.add_option("--file", options.file, "Read this file too, past the page cache")
       ->type_name("PATH");
+  app.add_flag("--no-exchanges", no_exchanges, "Leave out barriers and exchanges");
   app.add_flag("--json", json, "As JSON");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
   Options log_options;
   log_options.log_level = "warn";
   start_log(log_options);
+  options.exchanges = !no_exchanges;
   options.memory_bytes = static_cast<uint64_t>(size_mib) << 20U;
   const auto measured = measure_machine(options);
   if (!measured) return report(measured.error());
-  json ? print_json(*measured) : print_tables(*measured);
+  json ? print_json(*measured) : print_tables(*measured, options.exchanges);
   return 0;
 }
 

@@ -301,6 +301,14 @@ def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file
     assert read["bytes"] == 3_000_001 and read["bytes_per_second"] > 0
 
 
+def test_bench_machine_can_leave_out_exchanges():
+    options = ("--size-mib", "64", "--seconds", "0", "--no-exchanges")
+    body = json.loads(run_program("bench-machine", *options, "--json").stdout)
+    assert body["paths"] and body["arithmetic"]
+    assert body["barriers"] == [] and body["collectives"] == []
+    assert "barrier" not in run_program("bench-machine", *options).stdout
+
+
 def test_bench_machine_prints_tables():
     result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0")
     assert result.returncode == 0, result.stderr
