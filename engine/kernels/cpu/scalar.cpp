@@ -2,6 +2,7 @@
 #include "engine/kernels/cpu/lanes_scalar.h"
 
 // The rest is written over lanes_scalar.h and must come after it.
+#include "engine/kernels/cpu/bf16_scalar.h"
 #include "engine/kernels/cpu/bytes_scalar.h"
 
 // This is written over both.
