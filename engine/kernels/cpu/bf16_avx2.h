@@ -26,6 +26,11 @@ inline __m256 round_bf16(__m256 a) {
   return _mm256_castsi256_ps(_mm256_and_si256(sum, upper));
 }
 
+// Byte kByte, at most 15, of each lane, less kOffset.
+template <unsigned kByte, int kOffset>
+inline F32x16 nibble_to_float(Bytes a) {
+  return to_float(sub(unsigned_byte<kByte>(a), broadcast_int(kOffset)));
+}
 // NaNs replaced by one that round_bf16() keeps, here and in what it is multiplied into.
 inline F32x16 roundable(F32x16 a) {
   return {roundable(a.low), roundable(a.high)};

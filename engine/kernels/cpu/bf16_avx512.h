@@ -15,6 +15,17 @@ namespace {
 constexpr size_t kBf16Tokens = 6;
 constexpr size_t kBf16Panels = 2;
 
+// Byte kByte, at most 15, of each lane, less kOffset: found in a table by its lowest bits, whatever
+// is above them.
+template <unsigned kByte, int kOffset>
+inline F32x16 nibble_to_float(Bytes a) {
+  const __m512 table =
+      _mm512_setr_ps(0 - kOffset, 1 - kOffset, 2 - kOffset, 3 - kOffset, 4 - kOffset, 5 - kOffset,
+                     6 - kOffset, 7 - kOffset, 8 - kOffset, 9 - kOffset, 10 - kOffset, 11 - kOffset,
+                     12 - kOffset, 13 - kOffset, 14 - kOffset, 15 - kOffset);
+  const __m512i index = kByte == 0 ? a.v : _mm512_srli_epi32(a.v, 8 * kByte);
+  return {_mm512_permutexvar_ps(index, table)};
+}
 // NaNs replaced by one that round_bf16() keeps, here and in what it is multiplied into.
 inline F32x16 roundable(F32x16 a) {
   const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000));

@@ -17,6 +17,11 @@ namespace {
 constexpr size_t kBf16Tokens = 1;
 constexpr size_t kBf16Panels = 1;
 
+// Byte kByte, at most 15, of each lane, less kOffset.
+template <unsigned kByte, int kOffset>
+inline F32x16 nibble_to_float(Bytes a) {
+  return to_float(sub(unsigned_byte<kByte>(a), broadcast_int(kOffset)));
+}
 // NaNs replaced by one that round_bf16() keeps, here and in what it is multiplied into.
 inline F32x16 roundable(F32x16 a) {
   return each_lane([&](size_t i) { return std::isnan(a.v[i]) ? std::nanf("") : a.v[i]; });

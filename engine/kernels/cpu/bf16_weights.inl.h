@@ -28,19 +28,20 @@ constexpr size_t kBlockPairs = kPairBlock / 2;
 
 // Byte kByte of each lane as the integer that the format means.
 template <typename Tile, unsigned kByte>
-[[gnu::always_inline]] inline I32x16 quant(Bytes bytes) {
-  if constexpr (Tile::kOffsetBits != 0) {
-    return sub(unsigned_byte<kByte>(bytes), broadcast_int(1 << Tile::kOffsetBits));
-  } else if constexpr (Tile::kWidest == 0) {
-    return signed_byte<kByte>(bytes);
+[[gnu::always_inline]] inline F32x16 quant(Bytes bytes) {
+  constexpr int kOffset = Tile::kOffsetBits == 0 ? 0 : 1 << Tile::kOffsetBits;
+  if constexpr (Tile::kWidest == 15) {
+    return nibble_to_float<kByte, kOffset>(bytes);
+  } else if constexpr (Tile::kWidest == 0 && kOffset == 0) {
+    return to_float(signed_byte<kByte>(bytes));
   } else {
-    return unsigned_byte<kByte>(bytes);
+    return to_float(sub(unsigned_byte<kByte>(bytes), broadcast_int(kOffset)));
   }
 }
 
 template <typename Tile, unsigned kByte>
 [[gnu::always_inline]] inline F32x16 weight(Bytes bytes, F32x16 scale, F32x16 minimum) {
-  const F32x16 value = mul(scale, to_float(quant<Tile, kByte>(bytes)));
+  const F32x16 value = mul(scale, quant<Tile, kByte>(bytes));
   if constexpr (Tile::kMinimums) return sub(value, minimum);
   return value;
 }
