@@ -5,7 +5,8 @@
 // The rest is written over lanes_avx2.h and must come after it.
 #include "engine/kernels/cpu/bytes_avx2.h"
 
-// This is written over both.
+// These are written over both.
+#include "engine/kernels/cpu/bf16_avx2.h"
 #include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"
 

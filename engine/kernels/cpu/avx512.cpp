@@ -5,7 +5,8 @@
 // The rest is written over lanes_avx512.h and must come after it.
 #include "engine/kernels/cpu/bytes_avx512.h"
 
-// This is written over both.
+// These are written over both.
+#include "engine/kernels/cpu/bf16_avx512.h"
 #include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"
 

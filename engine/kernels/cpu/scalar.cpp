@@ -4,7 +4,8 @@
 // The rest is written over lanes_scalar.h and must come after it.
 #include "engine/kernels/cpu/bytes_scalar.h"
 
-// This is written over both.
+// These are written over both.
+#include "engine/kernels/cpu/bf16_scalar.h"
 #include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"
 

@@ -5,6 +5,7 @@
 #include "engine/kernels/cpu/attention.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
+#include "engine/kernels/cpu/matmul_bf16.inl.h"
 #include "engine/kernels/cpu/matmul_floats.inl.h"
 #include "engine/kernels/cpu/quantize.inl.h"
 #include "engine/kernels/kernel_table.h"
@@ -30,8 +31,21 @@ constexpr KernelTable make_row(std::string_view name) {
               matmul_quantized<Q5_KTile>,
               matmul_quantized<Q6_KTile>,
           },
-      .matmul_bf16 = {},
-      .to_bf16 = nullptr,
+      .matmul_bf16 =
+          {
+              nullptr,
+              kMatmulBf16<F16Weights<F16Column>>,
+              kMatmulBf16<Bf16Weights<Bf16Column>>,
+              kMatmulBf16<QuantizedWeights<Q8_0Tile>>,
+              kMatmulBf16<QuantizedWeights<Q4_0Tile>>,
+              kMatmulBf16<QuantizedWeights<Q4_1Tile>>,
+              kMatmulBf16<QuantizedWeights<Q5_0Tile>>,
+              kMatmulBf16<QuantizedWeights<Q5_1Tile>>,
+              kMatmulBf16<QuantizedWeights<Q4_KTile>>,
+              kMatmulBf16<QuantizedWeights<Q5_KTile>>,
+              kMatmulBf16<QuantizedWeights<Q6_KTile>>,
+          },
+      .to_bf16 = to_bf16,
       .quantize = quantize,
       .rms_norm = rms_norm,
       .silu_multiply = silu_multiply,

@@ -119,7 +119,7 @@ struct Q4_1Tile {
     Block block;
     unpack_nibbles(tile, block);
     block.scale = load_scales(tile + 4 * kGroupBytes);
-    block.second = sub(zero(), load_scales(tile + 4 * kGroupBytes + kRowScaleBytes));
+    block.second = mul(broadcast(-1.0F), load_scales(tile + 4 * kGroupBytes + kRowScaleBytes));
     return block;
   }
 };
@@ -163,7 +163,7 @@ struct Q5_1Tile {
     unpack_nibbles(tile, block);
     add_high_bits(load_bytes(tile + 4 * kGroupBytes), block);
     block.scale = load_scales(tile + 5 * kGroupBytes);
-    block.second = sub(zero(), load_scales(tile + 5 * kGroupBytes + kRowScaleBytes));
+    block.second = mul(broadcast(-1.0F), load_scales(tile + 5 * kGroupBytes + kRowScaleBytes));
     return block;
   }
 };

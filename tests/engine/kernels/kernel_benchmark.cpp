@@ -1,12 +1,14 @@
 // Speed of the matrix products: every row of the kernel table that this machine supports x every
-// format x 1, 8 and 256 tokens; weights that fit into the second-level cache ("cached") and weights
-// that do not fit into any ("memory"); and of packing every format. One thread. GB/s are of
-// weights, as the file stores them.
+// format x 1, 8 and 256 tokens (with bf16 activations 1, 8, 64 and 512); weights that fit into the
+// second-level cache ("cached") and weights that do not fit into any ("memory"); and of packing
+// every format. One thread. GB/s are of weights, as the file stores them.
 //   build/release/lockstep_kernel_benchmark --benchmark_filter='avx512/Q4_0'
+//   build/release/lockstep_kernel_benchmark --benchmark_filter='matmul_bf16/avx512'
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -38,12 +40,13 @@ struct Weights {
   AlignedBuffer panels;
 };
 
-void matmul(benchmark::State& state, const KernelTable& table, Format format, size_t bytes,
-            size_t token_count) {
+// `form` is kBf16 or that of the format.
+void matmul(benchmark::State& state, const KernelTable& table, Format format, ActivationForm form,
+            size_t bytes, size_t token_count) {
   const Weights weights(format, bytes);
   const size_t rows = weights.panel_count * kPanelRows;
   RandomEngine random(2);
-  const Activations activations(table, format, random_values(token_count * kColumns, random),
+  const Activations activations(table, form, random_values(token_count * kColumns, random),
                                 token_count, kColumns);
   AlignedBuffer output(token_count * rows * sizeof(float));
   const MatmulArguments arguments = {
@@ -60,7 +63,7 @@ void matmul(benchmark::State& state, const KernelTable& table, Format format, si
   };
   for (auto unused : state) {
     static_cast<void>(unused);
-    table.matmul[static_cast<size_t>(format)](arguments);
+    matmul_kernel(table, format, form)(arguments);
     benchmark::ClobberMemory();
   }
   const auto passes = static_cast<double>(state.iterations());
@@ -111,6 +114,20 @@ void quantize(benchmark::State& state, const KernelTable& table) {
                          benchmark::Counter::kIsRate);
 }
 
+void register_matmul(std::string_view product, const KernelTable& table, const FormatTraits& format,
+                     ActivationForm form, std::initializer_list<size_t> token_counts) {
+  for (const size_t token_count : token_counts) {
+    const auto add = [&](std::string_view place, size_t bytes) {
+      const std::string name =
+          fmt::format("{}/{}/{}/{}/{}", product, table.name, format.name, place, token_count);
+      benchmark::RegisterBenchmark(name.c_str(), matmul, table, format.format, form, bytes,
+                                   token_count);
+    };
+    add("cached", kCachedBytes);
+    if (token_count <= 8) add("memory", kMemoryBytes);
+  }
+}
+
 void register_all() {
   for (const FormatTraits& format : all_formats()) {
     benchmark::RegisterBenchmark(fmt::format("pack/{}", format.name).c_str(), pack, format.format);
@@ -119,16 +136,9 @@ void register_all() {
     if (!machine_supports(*table)) continue;
     benchmark::RegisterBenchmark(fmt::format("quantize/{}", table->name).c_str(), quantize, *table);
     for (const FormatTraits& format : all_formats()) {
-      for (const size_t token_count : {1U, 8U, 256U}) {
-        const auto add = [&](std::string_view place, size_t bytes) {
-          const std::string name =
-              fmt::format("matmul/{}/{}/{}/{}", table->name, format.name, place, token_count);
-          benchmark::RegisterBenchmark(name.c_str(), matmul, *table, format.format, bytes,
-                                       token_count);
-        };
-        add("cached", kCachedBytes);
-        if (token_count <= 8) add("memory", kMemoryBytes);
-      }
+      register_matmul("matmul", *table, format, activation_form(format.format), {1, 8, 256});
+      if (matmul_kernel(*table, format.format, ActivationForm::kBf16) == nullptr) continue;
+      register_matmul("matmul_bf16", *table, format, ActivationForm::kBf16, {1, 8, 64, 512});
     }
   }
 }

@@ -18,6 +18,11 @@ TEST(KernelTable, rows_are_named_slowest_first) {
 TEST(KernelTable, every_row_has_every_operation) {
   for (const KernelTable* table : all_kernel_tables()) {
     for (const auto& function : table->matmul) EXPECT_NE(function, nullptr) << table->name;
+    for (const FormatTraits& format : all_formats()) {
+      const bool has = matmul_kernel(*table, format.format, ActivationForm::kBf16) != nullptr;
+      EXPECT_EQ(has, format.format != Format::kF32) << table->name << ", " << format.name;
+    }
+    EXPECT_NE(table->to_bf16, nullptr);
     EXPECT_NE(table->quantize, nullptr);
     EXPECT_NE(table->rms_norm, nullptr);
     EXPECT_NE(table->silu_multiply, nullptr);

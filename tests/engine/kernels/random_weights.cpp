@@ -67,9 +67,14 @@ std::vector<std::byte> random_rows(Format format, size_t rows, size_t columns,
 }
 
 void set_halves(Format format, float value, std::span<std::byte> rows) {
+  set_halves(
+      format, [value] { return value; }, rows);
+}
+
+void set_halves(Format format, const std::function<float()>& value, std::span<std::byte> rows) {
   for (size_t block = 0; block < rows.size(); block += traits(format).block_bytes) {
     for (const size_t offset : half_offsets(format)) {
-      store_bits(rows.data() + block + offset, float_to_half(value));
+      store_bits(rows.data() + block + offset, float_to_half(value()));
     }
   }
 }
@@ -114,15 +119,24 @@ std::vector<float> random_values(size_t count, RandomEngine& random) {
 
 Activations::Activations(const KernelTable& table, Format weights, std::span<const float> values,
                          size_t token_count, size_t columns)
-    : stride_bytes_(activation_row_bytes(activation_form(weights), columns)),
-      rows_(token_count * stride_bytes_) {
+    : Activations(table, activation_form(weights), values, token_count, columns) {}
+
+Activations::Activations(const KernelTable& table, ActivationForm form,
+                         std::span<const float> values, size_t token_count, size_t columns)
+    : stride_bytes_(activation_row_bytes(form, columns)), rows_(token_count * stride_bytes_) {
   for (size_t token = 0; token < token_count; ++token) {
     const float* source = values.data() + token * columns;
     std::byte* row = rows_.data() + token * stride_bytes_;
-    if (activation_form(weights) == ActivationForm::kF32) {
-      std::memcpy(row, source, columns * sizeof(float));
-    } else {
-      table.quantize(source, columns, 0, columns, row);
+    switch (form) {
+      case ActivationForm::kF32:
+        std::memcpy(row, source, columns * sizeof(float));
+        break;
+      case ActivationForm::kQ8:
+        table.quantize(source, columns, 0, columns, row);
+        break;
+      case ActivationForm::kBf16:
+        table.to_bf16(source, columns, row);
+        break;
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <random>
 #include <span>
@@ -39,6 +40,7 @@ std::vector<std::byte> random_rows(Format format, size_t rows, size_t columns,
 
 // Replaces the value of every half (scales and minimums) in rows of a format that has them.
 void set_halves(Format format, float value, std::span<std::byte> rows);
+void set_halves(Format format, const std::function<float()>& value, std::span<std::byte> rows);
 
 // A matrix of such rows, packed, and the rows themselves.
 class RandomMatrix {
@@ -61,10 +63,12 @@ class RandomMatrix {
 // `count` values of a normal distribution, some of them large.
 std::vector<float> random_values(size_t count, RandomEngine& random);
 
-// Rows of activations in the form that a format consumes.
+// Rows of activations in a form, or in the one that a format consumes.
 class Activations {
  public:
-  // `values` holds token_count rows of `columns`; quantized by `table` where the form asks for it.
+  // `values` holds token_count rows of `columns`; brought into the form by `table`.
+  Activations(const KernelTable& table, ActivationForm form, std::span<const float> values,
+              size_t token_count, size_t columns);
   Activations(const KernelTable& table, Format weights, std::span<const float> values,
               size_t token_count, size_t columns);
 

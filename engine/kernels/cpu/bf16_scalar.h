@@ -1,0 +1,42 @@
+// What products with bf16 activations want of the small vector type, as plain arrays: the
+// definition that the other bf16_*.h match bit for bit. Beside lanes_scalar.h.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+namespace {
+
+// See bf16_avx512.h.
+constexpr size_t kBf16Tokens = 1;
+constexpr size_t kBf16Panels = 1;
+
+// Byte kByte, at most 15, of each lane, less kOffset.
+template <unsigned kByte, int kOffset>
+inline F32x16 nibble_to_float(Bytes a) {
+  return to_float(sub(unsigned_byte<kByte>(a), broadcast_int(kOffset)));
+}
+// NaNs replaced by one that round_bf16() keeps, here and in what it is multiplied into.
+inline F32x16 roundable(F32x16 a) {
+  return each_lane([&](size_t i) { return std::isnan(a.v[i]) ? std::nanf("") : a.v[i]; });
+}
+// To the nearest bf16, halves to even.
+inline F32x16 round_bf16(F32x16 a) {
+  return each_lane([&](size_t i) { return bf16_to_float(float_to_bf16(a.v[i])); });
+}
+// As bf16: for each lane `first`, then `second`. 64 bytes.
+inline void store_pairs(std::byte* p, F32x16 first, F32x16 second) {
+  for (size_t i = 0; i < 16; ++i) {
+    const uint16_t pair[2] = {float_to_bf16(first.v[i]), float_to_bf16(second.v[i])};
+    std::memcpy(p + i * sizeof pair, pair, sizeof pair);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// How the weights of each format become pairs of columns, ready to be rounded to bf16: 16 rows' f32
+// values, the very ones that unpack_row() gives. Written over the small vector types, for the
+// products with bf16 activations; one struct per format:
+//
+//   kParts       numbers that stand for a weight: their sum
+//   kUnitBlocks  blocks of 32 columns that are unpacked together
+//   unpack(matrix, panel, begin, end, store, done)
+//                blocks [begin, end) of a panel's rows, `begin` a multiple of kUnitBlocks. Calls
+//                store(index, pair, first, second) with columns 2 pair and 2 pair + 1 of a block,
+//                the pairs in order, and done(index) after a block's last. `index` counts a block's
+//                parts, then blocks, from 0. Columns beyond the last are zero.
+//
+// None of these values, nor any on the way to them, is below the normal numbers but those that a
+// BF16 holds (all else are integers times 2^-24): so the processor may take such numbers for zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/cpu/tiles.inl.h"
+#include "engine/kernels/packed_matrix.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kPairBlock = 32;  // columns
+constexpr size_t kBlockPairs = kPairBlock / 2;
+
+// Byte kByte of each lane as the integer that the format means.
+template <typename Tile, unsigned kByte>
+[[gnu::always_inline]] inline F32x16 quant(Bytes bytes) {
+  constexpr int kOffset = Tile::kOffsetBits == 0 ? 0 : 1 << Tile::kOffsetBits;
+  if constexpr (Tile::kWidest == 15) {
+    return nibble_to_float<kByte, kOffset>(bytes);
+  } else if constexpr (Tile::kWidest == 0 && kOffset == 0) {
+    return to_float(signed_byte<kByte>(bytes));
+  } else {
+    return to_float(sub(unsigned_byte<kByte>(bytes), broadcast_int(kOffset)));
+  }
+}
+
+template <typename Tile, unsigned kByte>
+[[gnu::always_inline]] inline F32x16 weight(Bytes bytes, F32x16 scale, F32x16 minimum) {
+  const F32x16 value = mul(scale, quant<Tile, kByte>(bytes));
+  if constexpr (Tile::kMinimums) return sub(value, minimum);
+  return value;
+}
+
+template <typename Tile>
+struct QuantizedWeights {
+  static constexpr size_t kParts = 1;
+  static constexpr size_t kUnitBlocks = Tile::kSteps * Tile::kStepBlocks;
+
+  template <typename Store, typename Done>
+  [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
+                                            size_t end, Store store, Done done) {
+    const size_t units = matrix.columns / (kUnitBlocks * kPairBlock);
+    const std::byte* tile =
+        matrix.panels + (panel * units + begin / kUnitBlocks) * Tile::kTileBytes;
+    for (size_t index = 0; index < end - begin; index += kUnitBlocks) {
+      const typename Tile::Scales scales = Tile::read_scales(tile);
+      for (size_t step = 0; step < Tile::kSteps; ++step) {
+        unpack_step<0>(tile, scales, step, index, store, done);
+      }
+      tile += Tile::kTileBytes;
+    }
+  }
+
+  template <size_t kBlock, typename Store, typename Done>
+  [[gnu::always_inline]] static void unpack_step(const std::byte* tile,
+                                                 const typename Tile::Scales& scales, size_t step,
+                                                 size_t index, Store store, Done done) {
+    if constexpr (kBlock < Tile::kStepBlocks) {
+      const size_t place = step * Tile::kStepBlocks + kBlock;
+      prefetch(tile, place);
+      const Block block = Tile::template unpack<kBlock>(tile, scales, step);
+      const F32x16 scale = roundable(block.scale);
+      const F32x16 second = roundable(block.second);
+#pragma GCC unroll 8
+      for (size_t group = 0; group < kGroups; ++group) {
+        const Bytes bytes = block.weights[group];
+        const F32x16 own_scale = Tile::kHalves && group >= kGroups / 2 ? second : scale;
+        store(index + place, 2 * group, weight<Tile, 0>(bytes, own_scale, second),
+              weight<Tile, 1>(bytes, own_scale, second));
+        store(index + place, 2 * group + 1, weight<Tile, 2>(bytes, own_scale, second),
+              weight<Tile, 3>(bytes, own_scale, second));
+      }
+      done(index + place);
+      unpack_step<kBlock + 1>(tile, scales, step, index, store, done);
+    }
+  }
+
+  // Asks for block `place`'s share of the bytes that lie kAheadBytes on, spread over the tile's
+  // time.
+  [[gnu::always_inline]] static void prefetch(const std::byte* tile, size_t place) {
+    constexpr size_t kAheadBytes = 4096;
+    constexpr size_t kShare = Tile::kTileBytes / kUnitBlocks;
+    const std::byte* ahead = tile + kAheadBytes + place * kShare;
+#pragma GCC unroll 16
+    for (size_t line = 0; line < kShare; line += 64) __builtin_prefetch(ahead + line);
+  }
+};
+
+// Formats of 16 bits: `Column::read(p)` gives the 16 rows' values of one column.
+template <typename Column>
+[[gnu::always_inline]] inline F32x16 read_column(const PackedMatrix& matrix, const std::byte* panel,
+                                                 size_t column) {
+  return column < matrix.columns ? Column::read(panel + column * Column::kBytes) : zero();
+}
+
+template <typename Column>
+inline const std::byte* panel_of(const PackedMatrix& matrix, size_t panel) {
+  return matrix.panels + panel * matrix.columns * Column::kBytes;
+}
+
+template <typename Column>
+struct Bf16Weights {
+  static constexpr size_t kParts = 1;
+  static constexpr size_t kUnitBlocks = 1;
+
+  template <typename Store, typename Done>
+  [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
+                                            size_t end, Store store, Done done) {
+    const std::byte* columns = panel_of<Column>(matrix, panel);
+    for (size_t block = begin; block < end; ++block) {
+      for (size_t pair = 0; pair < kBlockPairs; ++pair) {
+        const size_t column = block * kPairBlock + 2 * pair;
+        store(block - begin, pair, read_column<Column>(matrix, columns, column),
+              read_column<Column>(matrix, columns, column + 1));
+      }
+      done(block - begin);
+    }
+  }
+};
+
+// A half has 11 significant bits: the 8 of a bf16, and what is left has 3 or fewer.
+template <typename Column>
+struct F16Weights {
+  static constexpr size_t kParts = 2;
+  static constexpr size_t kUnitBlocks = 1;
+
+  template <typename Store, typename Done>
+  [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
+                                            size_t end, Store store, Done done) {
+    const std::byte* columns = panel_of<Column>(matrix, panel);
+    for (size_t block = begin; block < end; ++block) {
+      const size_t index = (block - begin) * kParts;
+      for (size_t pair = 0; pair < kBlockPairs; ++pair) {
+        const size_t column = block * kPairBlock + 2 * pair;
+        const F32x16 even = roundable(read_column<Column>(matrix, columns, column));
+        const F32x16 odd = roundable(read_column<Column>(matrix, columns, column + 1));
+        const F32x16 even_high = round_bf16(even);
+        const F32x16 odd_high = round_bf16(odd);
+        store(index, pair, even_high, odd_high);
+        store(index + 1, pair, sub(even, even_high), sub(odd, odd_high));
+      }
+      done(index);
+      done(index + 1);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace lockstep
