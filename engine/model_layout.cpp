@@ -149,6 +149,16 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
     return invalid_input("sequences is {}; it must be from 1 to the {} tokens of a batch",
                          options.sequence_count, options.batch_tokens);
   }
+  for (const GraphNode& node : model.graph.nodes()) {
+    if (node.operation != Operation::kAttention ||
+        kv_format_fits(*kv_format, node.head_dimension)) {
+      continue;
+    }
+    return invalid_input(
+        "KV format {} stores heads in blocks of 32, this model's heads have {} dimensions; use "
+        "--kv-format f16",
+        options.kv_format, node.head_dimension);
+  }
   ModelLayout layout;
   layout.plan_options = {
       .batch_tokens = options.batch_tokens,

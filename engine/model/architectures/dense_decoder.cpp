@@ -27,6 +27,7 @@ struct Shape {
   size_t head_dimension = 0;
   size_t rotary_dimensions = 0;
   size_t context = 0;
+  size_t window = 0;  // most keys that a token sees; 0: all before it
   float epsilon = 0;
   double rotary_base = 0;
   double rotary_factor = 1;  // positions are divided by it
@@ -62,6 +63,13 @@ class Keys {
     return *found;
   }
 
+  // 0 where it is missing.
+  size_t count_or_none(std::string_view key, uint64_t most) {
+    const auto value = file_.integer(prefix_ + std::string(key));
+    if (value && value->value_or(0) == 0) return 0;
+    return count(key, {}, most);
+  }
+
   std::string text(std::string_view key) {
     const auto value = file_.text(prefix_ + std::string(key));
     if (!value) {
@@ -87,7 +95,8 @@ class Keys {
   std::optional<Error> error_;
 };
 
-Result<Shape> read_shape(const GgufFile& file, const std::string& architecture) {
+Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
+                         const DenseDecoderTraits& traits) {
   Keys keys(file, architecture + ".");
   Shape shape;
   shape.layers = keys.count("block_count", {}, kMostLayers);
@@ -102,6 +111,9 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture) 
   shape.rotary_dimensions =
       keys.count("rope.dimension_count", shape.head_dimension, kMaxHeadDimension);
   shape.context = keys.count("context_length", {}, kMostContext);
+  if (traits.sliding_window) {
+    shape.window = keys.count_or_none("attention.sliding_window", kMostContext);
+  }
   shape.epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", {}));
   shape.rotary_base = keys.number("rope.freq_base", 10000.0);
   const std::string scaling = keys.text("rope.scaling.type");
@@ -245,7 +257,8 @@ ValueId add_attention(Graph& graph, Tensors& tensors, const Shape& shape,
   q = graph.rotary(q, shape.heads);
   k = graph.rotary(k, shape.kv_heads);
   const float scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dimension));
-  const ValueId attended = graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, scale);
+  const ValueId attended =
+      graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, scale, shape.window);
   return graph.add(x, graph.matmul(attended, wo, bo));
 }
 
@@ -272,7 +285,7 @@ ValueId add_feed_forward(Graph& graph, Tensors& tensors, const Shape& shape, siz
 Result<Model> build_dense_decoder(const GgufFile& file, const DenseDecoderTraits& traits) {
   Model model;
   model.architecture = file.text("general.architecture")->value_or("");
-  const auto shape = read_shape(file, model.architecture);
+  const auto shape = read_shape(file, model.architecture, traits);
   if (!shape) return std::unexpected(shape.error());
   const GgufTensor* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) return invalid_input("tensor token_embd.weight is missing");

@@ -17,6 +17,9 @@ struct DenseDecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
   Presence attention_biases = Presence::kOptional;
   Presence head_norms = Presence::kOptional;
+  // Whether attention.sliding_window holds for every layer (Mistral 7B's first version). In files
+  // of other families the key may stand for a window that is not used.
+  bool sliding_window = false;
 };
 
 Result<Model> build_dense_decoder(const GgufFile& file, const DenseDecoderTraits& traits);

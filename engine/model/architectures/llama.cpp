@@ -5,7 +5,8 @@
 namespace lockstep {
 
 Result<Model> build_llama(const GgufFile& file) {
-  return build_dense_decoder(file, {.rotary_pairs = RotaryPairs::kInterleaved});
+  return build_dense_decoder(file,
+                             {.rotary_pairs = RotaryPairs::kInterleaved, .sliding_window = true});
 }
 
 }  // namespace lockstep

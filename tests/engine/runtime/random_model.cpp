@@ -33,7 +33,8 @@ class Builder {
   test::GgufWriter writer_;
 };
 
-void add_metadata(test::GgufWriter& writer) {
+void add_metadata(test::GgufWriter& writer, uint32_t window) {
+  if (window > 0) writer.add("llama.attention.sliding_window", window);
   writer.add("general.architecture", std::string("llama"));
   writer.add("llama.block_count", uint32_t{2});
   writer.add("llama.context_length", uint32_t{512});
@@ -46,12 +47,12 @@ void add_metadata(test::GgufWriter& writer) {
 
 }  // namespace
 
-RandomModel::RandomModel(Format format, Format others, uint64_t seed)
+RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t window)
     : path_(std::filesystem::temp_directory_path() /
             fmt::format("lockstep-{}-{}-{}-{}.gguf", traits(format).name, traits(others).name, seed,
                         getpid())) {
   Builder builder(seed);
-  add_metadata(builder.writer());
+  add_metadata(builder.writer(), window);
   builder.matrix("token_embd.weight", format, kVocabulary, kColumns);
   builder.norm("output_norm.weight");
   for (size_t layer = 0; layer < 2; ++layer) {

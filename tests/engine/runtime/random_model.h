@@ -13,7 +13,8 @@ namespace lockstep {
 // `format` and `others` differ (attention values and the feed-forward's way down are in `others`).
 class RandomModel {
  public:
-  RandomModel(Format format, Format others, uint64_t seed);
+  // `window`: most keys that a token sees; 0: all.
+  RandomModel(Format format, Format others, uint64_t seed, uint32_t window = 0);
   ~RandomModel();
   RandomModel(const RandomModel&) = delete;
   RandomModel& operator=(const RandomModel&) = delete;

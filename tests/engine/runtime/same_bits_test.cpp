@@ -1,5 +1,6 @@
 // Invariant: the logits of a token have the same bits whatever the instruction set, the number of
 // workers, the chunks its prompt came in, and its neighbours in the batch.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -89,6 +90,77 @@ TEST(SameBits, among_neighbours) {
     const LogitRows among = loaded.compute(pieces);
     expect_same_bits(alone, LogitRows(among.begin() + 33, among.begin() + 73));
   }
+}
+
+// Prompts and generation are one function, the same on every instruction set: of `exact` always, of
+// `fast` on those whose prompts have no arithmetic of their own.
+TEST(SameBits, prompted_and_generated) {
+  const Models models;
+  const auto tokens = some_tokens(40, 5);
+  for (const std::string& model : models.paths()) {
+    for (const Profile profile : {Profile::kExact, Profile::kFast}) {
+      LogitRows first;
+      for (const KernelTable* table : supported_kernel_tables()) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", model, profile_name(profile), table->name));
+        if (profile == Profile::kFast && table->has_tiles) continue;
+        LoadedModel prompted(model, {.kernels = table, .workers = 2, .profile = profile});
+        const LogitRows rows = prompted.compute_alone(tokens, 128);
+        if (first.empty()) first = rows;
+        expect_same_bits(first, rows);
+        expect_same_bits(rows, prompted.compute_alone(tokens, 9));
+        LoadedModel generated(
+            model, {.kernels = table, .shares = {1, 1}, .profile = profile, .generated = true});
+        expect_same_bits(rows, generated.compute_alone(tokens, 1));
+      }
+    }
+  }
+}
+
+// Where the profiles differ, bits do: otherwise the test above would compare nothing.
+TEST(SameBits, are_not_those_of_the_other_profile) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/11);
+  const auto tokens = some_tokens(8, 5);
+  LoadedModel exact(model.path(), {.profile = Profile::kExact});
+  LoadedModel fast(model.path(), {.profile = Profile::kFast});
+  EXPECT_NE(exact.compute_alone(tokens, 8), fast.compute_alone(tokens, 8));
+}
+
+// Long sequences, whose keys are taken in chunks by several workers when they are alone.
+TEST(SameBits, over_many_chunks_of_keys) {
+  for (const uint32_t window : {0U, 100U, 300U}) {
+    const RandomModel model(Format::kQ8_0, Format::kF16, /*seed=*/17, window);
+    const auto tokens = some_tokens(500, 6);
+    LogitRows whole;
+    for (const size_t workers : {1U, 2U, 3U}) {
+      SCOPED_TRACE(fmt::format("window {}, {} workers", window, workers));
+      LoadedModel loaded(model.path(), {.workers = workers, .shares = {1, 1}, .batch_tokens = 512});
+      const LogitRows rows = loaded.compute_alone(tokens, 512);
+      if (whole.empty()) whole = rows;
+      expect_same_bits(whole, rows);
+      auto first = loaded.new_sequence(500);
+      auto second = loaded.new_sequence(500);
+      loaded.compute(std::vector<LoadedModel::Piece>{{first, std::span(tokens).first(490)},
+                                                     {second, std::span(tokens).first(11)}});
+      for (size_t token = 490; token < 500; ++token) {
+        const LogitRows both = loaded.compute(
+            std::vector<LoadedModel::Piece>{{first, std::span(tokens).subspan(token, 1)},
+                                            {second, std::span(tokens).subspan(token - 479, 1)}});
+        expect_same_bits({whole[token], whole[token - 479]}, both);
+      }
+    }
+  }
+}
+
+// Two layers of a window of 100: 199 tokens on, a token is out of reach.
+TEST(SameBits, whatever_lies_beyond_the_window) {
+  const RandomModel model(Format::kF32, Format::kF32, /*seed=*/17, /*window=*/100);
+  auto tokens = some_tokens(260, 6);
+  LoadedModel loaded(model.path(), {.batch_tokens = 512});
+  const LogitRows before = loaded.compute_alone(tokens, 512);
+  tokens[0] = (tokens[0] + 1) % 128;
+  const LogitRows after = loaded.compute_alone(tokens, 512);
+  EXPECT_NE(before[198], after[198]);
+  expect_same_bits({before.begin() + 199, before.end()}, {after.begin() + 199, after.end()});
 }
 
 }  // namespace
