@@ -110,7 +110,7 @@ Result<void> run_logits(Executor& executor, const Plan& plan, const LogitsCase& 
   runner.run();
   for (size_t position = prompted; position < length; ++position) {
     for (size_t sequence = 0; sequence < count; ++sequence) {
-      runner.add(sequence, wanted.sequences[sequence][position], true);
+      runner.add(sequence, wanted.sequences[sequence][position], true, TokenOrigin::kGenerated);
     }
     runner.run();
   }
