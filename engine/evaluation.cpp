@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/machine/node_memory.h"
 
 namespace lockstep {
 namespace {
@@ -232,7 +233,18 @@ Result<void> check_evaluation(const Engine& model, const Engine* reference,
         "context",
         tokens.size(), options.context_tokens);
   }
-  return reference == nullptr ? Result<void>() : check_vocabularies(model, *reference);
+  if (reference == nullptr) return {};
+  if (auto same = check_vocabularies(model, *reference); !same) return same;
+  // The reference's logits of every scored token that is computed side by side are held.
+  const uint64_t side_by_side = options.generated ? std::max(options.side_by_side, 1U) : 1;
+  const uint64_t bytes = side_by_side * (options.context_tokens / 2) *
+                         reference->model().vocabulary_size * sizeof(float);
+  const uint64_t available = available_memory_bytes();
+  if (bytes <= available / 2) return {};
+  return machine_refused(
+      "the reference's logits of {} tokens take {} MiB and {} MiB of memory are available; give a "
+      "smaller --context or fewer --sequences",
+      side_by_side * (options.context_tokens / 2), bytes >> 20U, available >> 20U);
 }
 
 Result<Evaluation> evaluate(Engine& model, Engine* reference, std::span<const TokenId> tokens,

@@ -20,17 +20,31 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
     if (node.operation == Operation::kAttention) {
       const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
                                 value_block_bytes(kv_format, node.head_dimension);
-      kv_bytes_ += static_cast<double>(node.kv_head_count * page_bytes) / kPageTokens;
+      const auto same = std::ranges::find(caches_, node.window, &Cache::window);
+      Cache& cache = same != caches_.end() ? *same : caches_.emplace_back(Cache{node.window, 0});
+      cache.bytes += static_cast<double>(node.kv_head_count * page_bytes) / kPageTokens;
     }
   }
 }
 
 void ModelWork::add(const Batch& batch, MeasuredWork& work) const {
-  std::vector<size_t> lengths(batch.page_tables.size());
+  struct Sequence {
+    size_t length = 0;  // after the pass
+    size_t tokens = 0;  // of the pass
+  };
+  std::vector<Sequence> sequences(batch.page_tables.size());
   for (const BatchToken& token : batch.tokens) {
-    lengths[token.sequence] = std::max<size_t>(lengths[token.sequence], token.position + 1);
+    Sequence& sequence = sequences[token.sequence];
+    sequence.length = std::max<size_t>(sequence.length, token.position + 1);
+    ++sequence.tokens;
   }
-  for (const size_t length : lengths) work.bytes += kv_bytes_ * static_cast<double>(length);
+  for (const auto& [length, tokens] : sequences) {
+    if (tokens == 0) continue;
+    for (const Cache& cache : caches_) {
+      const size_t seen = cache.window == 0 ? length : std::min(length, cache.window + tokens - 1);
+      work.bytes += cache.bytes * static_cast<double>(seen);
+    }
+  }
   work.bytes += layers_.bytes;
   work.operations += 2 * layers_.elements * static_cast<double>(batch.tokens.size());
   if (batch.logit_tokens.empty()) return;

@@ -2,6 +2,9 @@
 // their speed is held.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "engine/engine.h"
 #include "engine/graph/plan.h"
 #include "engine/model/architecture.h"
@@ -25,7 +28,12 @@ class ModelWork {
   };
   Matrices layers_;
   Matrices output_;
-  double kv_bytes_ = 0;  // of one token
+  // Of the layers whose tokens see at most `window` keys (0: all): the cache's bytes of one token.
+  struct Cache {
+    size_t window = 0;
+    double bytes = 0;
+  };
+  std::vector<Cache> caches_;
 };
 
 }  // namespace lockstep

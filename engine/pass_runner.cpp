@@ -1,5 +1,6 @@
 #include "engine/pass_runner.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -14,10 +15,12 @@ size_t pages_for(size_t tokens) {
 
 Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t tokens_each) {
   const size_t pages = pages_for(tokens_each) * sequences;
-  if (sequences > 0 && sequences <= plan.logit_rows && sequences <= plan.batch_tokens &&
-      pages <= plan.kv.page_count) {
-    return {};
+  const size_t most = std::min(plan.logit_rows, plan.batch_tokens);
+  if (sequences == 0 || sequences > most) {
+    return invalid_input("{} sequences side by side; it must be from 1 to the {} of a pass",
+                         sequences, most);
   }
+  if (pages <= plan.kv.page_count) return {};
   return invalid_input(
       "{} sequences of {} tokens need {} KV pages of {} tokens; there are {}: raise --context or "
       "--sequences",

@@ -187,10 +187,13 @@ struct PrepareHeads {
   size_t rotary_dimensions = 0;
 };
 
+// Only a pass's first so many tokens have their keys cut into chunks: of more, each worker has
+// enough.
+inline constexpr size_t kSplitTokens = 64;
+
 // Where chunks of long sequences leave their partial results, one row per block of queries and KV
 // head, and where those who have computed one count themselves, per token and KV head: the last one
 // merges them.
-inline constexpr size_t kSplitTokens = 64;  // of a pass with more, tokens are never split
 struct AttentionPartials {
   float* rows = nullptr;
   size_t stride = 0;       // floats

@@ -161,10 +161,12 @@ NormOutput Planner::make_norm(const GraphNode& node) {
 void Planner::emit_norm(const GraphNode& node) {
   const Buffer residual = values_.of(node.inputs[0]);
   const Range own = own_columns(node.inputs[0]);
-  emit_step(NormStep{.residual = at<float>(*residual.plain, own.begin - residual.held.begin),
-                     .residual_stride = floats(*residual.plain),
-                     .columns = own.size(),
-                     .norm = make_norm(node)});
+  NormStep step{.residual = at<float>(*residual.plain, own.begin - residual.held.begin),
+                .residual_stride = floats(*residual.plain),
+                .columns = own.size(),
+                .norm = make_norm(node)};
+  const Meet meet = step.norm.output.gather ? Meet::kAllRanks : Meet::kRank;
+  emit_step(std::move(step), meet);
 }
 
 // The norms that read a residual which a product has just added to: of all rows, or of those whose
@@ -277,8 +279,8 @@ bool Planner::fuse_gate(const MatmulStep& step, size_t node_index, GateFinish& f
   if (!next || graph_.nodes()[*next].operation != Operation::kSiluMultiply) return false;
   const GraphNode& activation = graph_.nodes()[*next];
   const auto [gate, up] = std::array{activation.inputs[0], activation.inputs[1]};
-  CHECK(values_.is_placed(gate) && values_.is_placed(up) && step.parts.size() <= 2 &&
-            own_columns(gate) == own_columns(up),
+  CHECK(graph_.nodes()[node_index].output == gate && values_.is_placed(gate) &&
+            values_.is_placed(up) && step.parts.size() <= 2 && own_columns(gate) == own_columns(up),
         "value {} gates a product of another input", gate);
   values_.set_rows(activation.output, values_.rows(gate));
   finish.output = values_.place_forms(activation.output, own_columns(activation.output));

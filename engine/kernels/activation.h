@@ -16,8 +16,8 @@
 // of
 //       64 bytes, so that rows side by side do not meet in one set of a cache.
 //
-// A row of any form takes activation_row_bytes(), a multiple of 64; what lies beyond the last
-// column is zero (buffers are zeroed once; kernels never write there).
+// A row of any form takes activation_row_bytes(), a multiple of 64. Of kBf16 the columns up to the
+// next multiple of 32 are zero; what else lies beyond the last column is anything.
 #pragma once
 
 #include <cstddef>

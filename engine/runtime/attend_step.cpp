@@ -111,9 +111,8 @@ void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& b
 void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
                   const AttentionArguments& arguments) {
   const AttentionChunks chunks = attention_chunks(arguments.position, arguments.window);
-  if (block.chunk < chunks.begin) return;
   const auto row_of = [&](size_t chunk) {
-    const size_t index = (block.first_block + chunk) + kv_head * step.partials.block_count;
+    const size_t index = (block.first_row + chunk) + kv_head * step.partials.block_count;
     return step.partials.rows + index * step.partials.stride;
   };
   pass.kernels.attend_chunk(arguments, block.chunk, row_of(block.chunk));
@@ -129,10 +128,12 @@ void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& bl
 
 void attend_block(const AttendStep& step, const Pass& pass, const QueryBlock& block,
                   size_t kv_head) {
+  const size_t position = pass.batch.tokens[block.token].position;
+  const bool whole = block.chunk == QueryBlock::kAllChunks;
+  if (!whole && block.chunk < attention_chunks(position, step.window).begin) return;
   const Queries queries(step, pass, block, queries_of(step, kv_head));
   const AttentionArguments arguments = arguments_of(step, pass, block, kv_head, queries.rows());
-  const bool whole = block.chunk == QueryBlock::kAllChunks;
-  const bool has_own_position = whole || block.chunk == arguments.position / kAttentionChunkTokens;
+  const bool has_own_position = whole || block.chunk == position / kAttentionChunkTokens;
   if (pass.layout.one_token_each() && has_own_position) {
     append_to_cache(step, pass, block.token, kv_head);
   }

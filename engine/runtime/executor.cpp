@@ -38,6 +38,7 @@ void Executor::run(const Batch& batch) {
         batch.logit_tokens.size(), plan.logit_rows);
   CHECK(batch.generated_tokens <= batch.tokens.size(), "{} generated tokens of {}",
         batch.generated_tokens, batch.tokens.size());
+  CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
   batch_ = &batch;
   layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().begin(jobs_[rank]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "engine/base/check.h"
 #include "engine/graph/plan.h"
 
 namespace lockstep {
@@ -20,45 +21,48 @@ PassLayout::PassLayout(size_t batch_tokens, size_t split_blocks) : split_blocks_
 
 void PassLayout::arrange(const Batch& batch) {
   blocks_.clear();
-  one_token_each_ =
-      std::ranges::adjacent_find(batch.tokens, {}, &BatchToken::sequence) == batch.tokens.end();
+  rows_taken_ = 0;
+  one_token_each_ = true;
   generated_logits_ =
       static_cast<size_t>(std::ranges::lower_bound(batch.logit_tokens, batch.generated_tokens) -
                           batch.logit_tokens.begin());
-  size_t chunks = 0;
-  for (const BatchToken& token : batch.tokens) chunks += chunk_count(token);
-  const bool split =
-      one_token_each_ && batch.tokens.size() <= kSplitTokens && chunks <= split_blocks_;
+  const auto count = static_cast<uint32_t>(batch.tokens.size());
+  for (uint32_t first = 0; first < count;) {
+    uint32_t end = first + 1;
+    while (end < count && batch.tokens[end].sequence == batch.tokens[first].sequence) {
+      CHECK(batch.tokens[end].position == batch.tokens[end - 1].position + 1,
+            "tokens of sequence {} are out of order", batch.tokens[first].sequence);
+      ++end;
+    }
+    one_token_each_ = one_token_each_ && end - first == 1;
+    add_run(batch, first, end);
+    first = end;
+  }
+  // What a block costs: a chunk's keys, or all that its last token sees, for as many tokens.
+  std::ranges::sort(blocks_, std::greater{}, [&](const QueryBlock& block) {
+    const size_t keys = block.chunk == QueryBlock::kAllChunks
+                            ? batch.tokens[block.token].position + size_t{block.count}
+                            : kAttentionChunkTokens;
+    return keys * block.count;
+  });
+}
+
+// The tokens [first, end) of one sequence.
+void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
+  const auto chunks = static_cast<uint32_t>(chunk_count(batch.tokens[first]));
+  const bool split = end - first == 1 && chunks > 1 && first < kSplitTokens &&
+                     rows_taken_ + chunks <= split_blocks_;
   if (split) {
-    split_into_chunks(batch);
-  } else {
-    cut_into_blocks(batch);
-  }
-}
-
-void PassLayout::split_into_chunks(const Batch& batch) {
-  for (uint32_t token = 0; token < batch.tokens.size(); ++token) {
-    const auto first = static_cast<uint32_t>(blocks_.size());
-    const auto chunks = static_cast<uint32_t>(chunk_count(batch.tokens[token]));
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      blocks_.push_back({token, 1, chunks == 1 ? QueryBlock::kAllChunks : chunk, first});
+      blocks_.push_back({first, 1, chunk, static_cast<uint32_t>(rows_taken_)});
     }
+    rows_taken_ += chunks;
+    return;
   }
-}
-
-void PassLayout::cut_into_blocks(const Batch& batch) {
-  const auto end = static_cast<uint32_t>(batch.tokens.size());
-  for (uint32_t token = 0; token < end;) {
-    uint32_t last = token + 1;
-    while (last < end && last - token < kBlockTokens &&
-           batch.tokens[last].sequence == batch.tokens[token].sequence) {
-      ++last;
-    }
-    blocks_.push_back({.token = token, .count = last - token});
-    token = last;
+  for (uint32_t token = first; token < end; token += kBlockTokens) {
+    const auto count = std::min<uint32_t>(kBlockTokens, end - token);
+    blocks_.push_back({.token = token, .count = count});
   }
-  std::ranges::sort(blocks_, std::greater{},
-                    [&](const QueryBlock& block) { return batch.tokens[block.token].position; });
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ struct QueryBlock {
   uint32_t token = 0;  // the first, in the batch
   uint32_t count = 1;
   uint32_t chunk = kAllChunks;
-  uint32_t first_block = 0;  // of the token's chunks
+  uint32_t first_row = 0;  // of the token's partial results; those of its chunks follow one another
 };
 
 class PassLayout {
@@ -34,17 +34,17 @@ class PassLayout {
   // Allocates nothing.
   void arrange(const Batch& batch);
 
-  // Longest first, where they differ.
+  // The longest first.
   std::span<const QueryBlock> blocks() const { return blocks_; }
   // Every sequence has one token: no token sees a key that another of this pass brings.
   bool one_token_each() const { return one_token_each_; }
   size_t generated_logits() const { return generated_logits_; }
 
  private:
-  void split_into_chunks(const Batch& batch);
-  void cut_into_blocks(const Batch& batch);
+  void add_run(const Batch& batch, uint32_t first, uint32_t end);
 
   size_t split_blocks_;
+  size_t rows_taken_ = 0;  // of partial results
   std::vector<QueryBlock> blocks_;
   bool one_token_each_ = false;
   size_t generated_logits_ = 0;

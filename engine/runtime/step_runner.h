@@ -1,5 +1,6 @@
 // Runs one worker's share of one step. How work is shared never changes a result: every output
-// element is computed whole by one worker, in the kernels' fixed order.
+// element is computed in the kernels' fixed order, whole by one worker, or, where a long sequence's
+// keys are cut into chunks, in parts that one worker merges in order.
 #pragma once
 
 #include "engine/graph/plan.h"

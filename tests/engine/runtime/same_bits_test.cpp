@@ -147,6 +147,12 @@ TEST(SameBits, over_many_chunks_of_keys) {
                                             {second, std::span(tokens).subspan(token - 479, 1)}});
         expect_same_bits({whole[token], whole[token - 479]}, both);
       }
+      // Beside a prompt.
+      first.length = 499;
+      auto third = loaded.new_sequence(40);
+      const LogitRows mixed = loaded.compute(std::vector<LoadedModel::Piece>{
+          {first, std::span(tokens).last(1)}, {third, std::span(tokens).first(40)}});
+      expect_same_bits({whole[499], whole[0], whole[39]}, {mixed[0], mixed[1], mixed[40]});
     }
   }
 }
