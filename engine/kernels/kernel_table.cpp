@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/kernels/cpu/rows.h"
+#include "engine/kernels/tile_permission.h"
 
 namespace lockstep {
 
@@ -11,7 +12,8 @@ namespace {
 // What a row needs of the machine beyond x86-64-v2 and does not find, separated by commas; empty if
 // it finds all. The builtin asks both the processor and whether the system saves the registers.
 std::string missing_features(const KernelTable& table) {
-  const bool avx512 = &table == &avx512_kernel_table();
+  const bool amx = &table == &amx_kernel_table();
+  const bool avx512 = amx || &table == &avx512_kernel_table();
   const bool avx2 = avx512 || &table == &avx2_kernel_table();
   std::string missing;
   const auto need = [&](bool needed, bool present, std::string_view name) {
@@ -28,6 +30,13 @@ std::string missing_features(const KernelTable& table) {
   need(avx512, __builtin_cpu_supports("avx512dq"), "avx512dq");
   need(avx512, __builtin_cpu_supports("avx512vl"), "avx512vl");
   need(avx512, __builtin_cpu_supports("avx512vnni"), "avx512_vnni");
+  need(amx, __builtin_cpu_supports("avx512bf16"), "avx512_bf16");
+  if (amx) {
+    const TileSupport& tiles = tile_support();
+    need(true, tiles.tiles, "amx-tile");
+    need(true, tiles.bf16, "amx-bf16");
+    need(true, tiles.refusal.empty(), tiles.refusal);
+  }
   return missing;
 }
 
@@ -45,8 +54,8 @@ std::string table_names(bool only_supported) {
 }  // namespace
 
 std::span<const KernelTable* const> all_kernel_tables() {
-  static const std::array<const KernelTable*, 3> tables = {
-      &scalar_kernel_table(), &avx2_kernel_table(), &avx512_kernel_table()};
+  static const std::array<const KernelTable*, 4> tables = {
+      &scalar_kernel_table(), &avx2_kernel_table(), &avx512_kernel_table(), &amx_kernel_table()};
   return tables;
 }
 

@@ -13,6 +13,8 @@ namespace {
 // See bf16_avx512.h. Two chains of two registers for each token, of 16 in all.
 constexpr size_t kBf16Tokens = 3;
 constexpr size_t kBf16Panels = 1;
+// Groups of a block whose unpacking is written out, so that its vectors stay in registers.
+constexpr int kUnrolledGroups = 8;
 
 inline __m256 roundable(__m256 a) {
   const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));

@@ -14,6 +14,8 @@ namespace {
 // of weights then serves six tokens, one of activations two panels.
 constexpr size_t kBf16Tokens = 6;
 constexpr size_t kBf16Panels = 2;
+// Groups of a block whose unpacking is written out, so that its vectors stay in registers.
+constexpr int kUnrolledGroups = 8;
 
 // Byte kByte, at most 15, of each lane, less kOffset: found in a table by its lowest bits, whatever
 // is above them.

@@ -13,13 +13,16 @@
 namespace lockstep {
 namespace {
 
-// See bf16_avx512.h.
+// See bf16_avx512.h. What is called for every column of a block is not inlined: 32 copies in every
+// kernel would only cost time to compile.
 constexpr size_t kBf16Tokens = 1;
 constexpr size_t kBf16Panels = 1;
+// Groups of a block whose unpacking is written out: none, or compiling takes minutes.
+constexpr int kUnrolledGroups = 1;
 
 // Byte kByte, at most 15, of each lane, less kOffset.
 template <unsigned kByte, int kOffset>
-inline F32x16 nibble_to_float(Bytes a) {
+[[gnu::noinline]] inline F32x16 nibble_to_float(Bytes a) {
   return to_float(sub(unsigned_byte<kByte>(a), broadcast_int(kOffset)));
 }
 // NaNs replaced by one that round_bf16() keeps, here and in what it is multiplied into.
@@ -27,11 +30,11 @@ inline F32x16 roundable(F32x16 a) {
   return each_lane([&](size_t i) { return std::isnan(a.v[i]) ? std::nanf("") : a.v[i]; });
 }
 // To the nearest bf16, halves to even.
-inline F32x16 round_bf16(F32x16 a) {
+[[gnu::noinline]] inline F32x16 round_bf16(F32x16 a) {
   return each_lane([&](size_t i) { return bf16_to_float(float_to_bf16(a.v[i])); });
 }
 // As bf16: for each lane `first`, then `second`. 64 bytes.
-inline void store_pairs(std::byte* p, F32x16 first, F32x16 second) {
+[[gnu::noinline]] inline void store_pairs(std::byte* p, F32x16 first, F32x16 second) {
   for (size_t i = 0; i < 16; ++i) {
     const uint16_t pair[2] = {float_to_bf16(first.v[i]), float_to_bf16(second.v[i])};
     std::memcpy(p + i * sizeof pair, pair, sizeof pair);

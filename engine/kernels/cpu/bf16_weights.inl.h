@@ -28,7 +28,7 @@ constexpr size_t kBlockPairs = kPairBlock / 2;
 
 // Byte kByte of each lane as the integer that the format means.
 template <typename Tile, unsigned kByte>
-[[gnu::always_inline]] inline F32x16 quant(Bytes bytes) {
+inline F32x16 quant(Bytes bytes) {
   constexpr int kOffset = Tile::kOffsetBits == 0 ? 0 : 1 << Tile::kOffsetBits;
   if constexpr (Tile::kWidest == 15) {
     return nibble_to_float<kByte, kOffset>(bytes);
@@ -40,7 +40,7 @@ template <typename Tile, unsigned kByte>
 }
 
 template <typename Tile, unsigned kByte>
-[[gnu::always_inline]] inline F32x16 weight(Bytes bytes, F32x16 scale, F32x16 minimum) {
+inline F32x16 weight(Bytes bytes, F32x16 scale, F32x16 minimum) {
   const F32x16 value = mul(scale, quant<Tile, kByte>(bytes));
   if constexpr (Tile::kMinimums) return sub(value, minimum);
   return value;
@@ -76,7 +76,7 @@ struct QuantizedWeights {
       const Block block = Tile::template unpack<kBlock>(tile, scales, step);
       const F32x16 scale = roundable(block.scale);
       const F32x16 second = roundable(block.second);
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolledGroups
       for (size_t group = 0; group < kGroups; ++group) {
         const Bytes bytes = block.weights[group];
         const F32x16 own_scale = Tile::kHalves && group >= kGroups / 2 ? second : scale;
@@ -101,19 +101,15 @@ struct QuantizedWeights {
   }
 };
 
-// Formats of 16 bits: `Column::read(p)` gives the 16 rows' values of one column.
-template <typename Column>
-[[gnu::always_inline]] inline F32x16 read_column(const PackedMatrix& matrix, const std::byte* panel,
+// Column `column` of a panel of a format of 16 bits, 0 beyond the last.
+template <F32x16 (*kRead)(const uint16_t*)>
+[[gnu::always_inline]] inline F32x16 read_column(const PackedMatrix& matrix, size_t panel,
                                                  size_t column) {
-  return column < matrix.columns ? Column::read(panel + column * Column::kBytes) : zero();
+  if (column >= matrix.columns) return zero();
+  const auto* columns = reinterpret_cast<const uint16_t*>(matrix.panels);
+  return kRead(columns + (panel * matrix.columns + column) * kPanelRows);
 }
 
-template <typename Column>
-inline const std::byte* panel_of(const PackedMatrix& matrix, size_t panel) {
-  return matrix.panels + panel * matrix.columns * Column::kBytes;
-}
-
-template <typename Column>
 struct Bf16Weights {
   static constexpr size_t kParts = 1;
   static constexpr size_t kUnitBlocks = 1;
@@ -121,12 +117,11 @@ struct Bf16Weights {
   template <typename Store, typename Done>
   [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
                                             size_t end, Store store, Done done) {
-    const std::byte* columns = panel_of<Column>(matrix, panel);
     for (size_t block = begin; block < end; ++block) {
       for (size_t pair = 0; pair < kBlockPairs; ++pair) {
         const size_t column = block * kPairBlock + 2 * pair;
-        store(block - begin, pair, read_column<Column>(matrix, columns, column),
-              read_column<Column>(matrix, columns, column + 1));
+        store(block - begin, pair, read_column<load_bf16>(matrix, panel, column),
+              read_column<load_bf16>(matrix, panel, column + 1));
       }
       done(block - begin);
     }
@@ -134,7 +129,6 @@ struct Bf16Weights {
 };
 
 // A half has 11 significant bits: the 8 of a bf16, and what is left has 3 or fewer.
-template <typename Column>
 struct F16Weights {
   static constexpr size_t kParts = 2;
   static constexpr size_t kUnitBlocks = 1;
@@ -142,13 +136,12 @@ struct F16Weights {
   template <typename Store, typename Done>
   [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
                                             size_t end, Store store, Done done) {
-    const std::byte* columns = panel_of<Column>(matrix, panel);
     for (size_t block = begin; block < end; ++block) {
       const size_t index = (block - begin) * kParts;
       for (size_t pair = 0; pair < kBlockPairs; ++pair) {
         const size_t column = block * kPairBlock + 2 * pair;
-        const F32x16 even = roundable(read_column<Column>(matrix, columns, column));
-        const F32x16 odd = roundable(read_column<Column>(matrix, columns, column + 1));
+        const F32x16 even = roundable(read_column<load_half>(matrix, panel, column));
+        const F32x16 odd = roundable(read_column<load_half>(matrix, panel, column + 1));
         const F32x16 even_high = round_bf16(even);
         const F32x16 odd_high = round_bf16(odd);
         store(index, pair, even_high, odd_high);

@@ -9,5 +9,6 @@ namespace lockstep {
 const KernelTable& scalar_kernel_table();
 const KernelTable& avx2_kernel_table();
 const KernelTable& avx512_kernel_table();
+const KernelTable& amx_kernel_table();
 
 }  // namespace lockstep

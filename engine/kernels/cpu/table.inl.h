@@ -34,8 +34,8 @@ constexpr KernelTable make_row(std::string_view name) {
       .matmul_bf16 =
           {
               nullptr,
-              kMatmulBf16<F16Weights<F16Column>>,
-              kMatmulBf16<Bf16Weights<Bf16Column>>,
+              kMatmulBf16<F16Weights>,
+              kMatmulBf16<Bf16Weights>,
               kMatmulBf16<QuantizedWeights<Q8_0Tile>>,
               kMatmulBf16<QuantizedWeights<Q4_0Tile>>,
               kMatmulBf16<QuantizedWeights<Q4_1Tile>>,

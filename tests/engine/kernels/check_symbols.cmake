@@ -4,7 +4,7 @@
 #   cmake -DNM=nm -DOBJECTS="a.o;b.o" -P check_symbols.cmake
 set(checked 0)
 foreach(object IN LISTS OBJECTS)
-  if(NOT object MATCHES "/cpu/(avx[0-9a-z_]*)\\.cpp\\.o(bj)?$")
+  if(NOT object MATCHES "/cpu/(a[mv]x[0-9a-z_]*)\\.cpp\\.o(bj)?$")
     continue()
   endif()
   set(isa ${CMAKE_MATCH_1})

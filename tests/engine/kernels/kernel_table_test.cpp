@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST(KernelTable, rows_are_named_slowest_first) {
   std::vector<std::string_view> names;
   for (const KernelTable* table : all_kernel_tables()) names.push_back(table->name);
-  EXPECT_THAT(names, testing::ElementsAre("scalar", "avx2", "avx512"));
+  EXPECT_THAT(names, testing::ElementsAre("scalar", "avx2", "avx512", "amx"));
 }
 
 TEST(KernelTable, every_row_has_every_operation) {
@@ -70,7 +70,7 @@ TEST(KernelTable, an_unknown_name_is_refused_with_the_known_ones) {
   ASSERT_FALSE(chosen.has_value());
   EXPECT_EQ(chosen.error().kind, ErrorKind::kInvalidInput);
   EXPECT_EQ(chosen.error().message,
-            "unknown instruction set 'avx1024'; known are: scalar, avx2, avx512");
+            "unknown instruction set 'avx1024'; known are: scalar, avx2, avx512, amx");
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// The AMX row of the kernel table: the AVX-512 one with products of bf16 activations through the
+// matrix unit. Compiled with flags of its own: nothing in here may be used or emitted for use
+// outside this file but the function at its end.
+#include "engine/kernels/cpu/lanes_avx512.h"
+
+// The rest is written over lanes_avx512.h and must come after it.
+#include "engine/kernels/cpu/bytes_avx512.h"
+
+// These are written over both.
+#include "engine/kernels/cpu/bf16_avx512bf16.h"
+#include "engine/kernels/cpu/matmul_tiles.inl.h"
+#include "engine/kernels/cpu/matrix_unit_amx.h"
+#include "engine/kernels/cpu/rows.h"
+#include "engine/kernels/cpu/table.inl.h"
+
+namespace lockstep {
+namespace {
+
+constexpr KernelTable kTable = with_matrix_unit<MatrixUnit>(make_row("amx"));
+
+}  // namespace
+
+const KernelTable& amx_kernel_table() {
+  return kTable;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// Rows of products that only tests have: the kernels for a matrix unit, as they are, over a model
+// of such a unit in plain C++. So what they compute is tested where there is none.
+#pragma once
+
+#include "engine/kernels/kernel_table.h"
+
+namespace lockstep {
+
+// Of their functions only the products with bf16 activations are there.
+const KernelTable& software_tiles_scalar();
+// For machines with AVX-512, VNNI and bf16.
+const KernelTable& software_tiles_avx512();
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+#include "engine/kernels/cpu/lanes_avx512.h"
+
+// The rest is written over lanes_avx512.h and must come after it.
+#include "engine/kernels/cpu/bytes_avx512.h"
+
+// These are written over both.
+#include "engine/kernels/cpu/bf16_avx512bf16.h"
+#include "engine/kernels/cpu/matmul_tiles.inl.h"
+#include "tests/engine/kernels/matrix_unit_software.h"
+#include "tests/engine/kernels/software_tiles.h"
+
+namespace lockstep {
+namespace {
+
+constexpr KernelTable named() {
+  KernelTable row{};
+  row.name = "software_tiles_avx512";
+  return row;
+}
+
+constexpr KernelTable kTable = with_matrix_unit<SoftwareUnit>(named());
+
+}  // namespace
+
+const KernelTable& software_tiles_avx512() {
+  return kTable;
+}
+
+}  // namespace lockstep
