@@ -68,7 +68,7 @@ class Planner {
   void add_reduction(ValueId product, const Stretch& sums, const Stretch& partial);
   void place_bf16_sums(ValueId value, AllReduceStep& sum);
   void place_logits(const GraphNode& node, MatmulPart& part);
-  bool fuse_gate(const MatmulStep& step, size_t node_index, GateFinish& finish);
+  bool fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish);
   PrepareHeads prepare_heads(const GraphNode& node);
   void emit_attend(const GraphNode& node);
   void emit_rotary_table();
@@ -274,14 +274,18 @@ void Planner::add_part(const GraphNode& node, MatmulStep& step) {
 
 // Whether the product of node `node_index` and the next one of the same input are a gate and what
 // it gates; then their activation is placed.
-bool Planner::fuse_gate(const MatmulStep& step, size_t node_index, GateFinish& finish) {
+bool Planner::fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish) {
   const auto next = only_consumer(graph_.nodes()[node_index].output);
   if (!next || graph_.nodes()[*next].operation != Operation::kSiluMultiply) return false;
   const GraphNode& activation = graph_.nodes()[*next];
   const auto [gate, up] = std::array{activation.inputs[0], activation.inputs[1]};
-  CHECK(graph_.nodes()[node_index].output == gate && values_.is_placed(gate) &&
-            values_.is_placed(up) && step.parts.size() <= 2 && own_columns(gate) == own_columns(up),
+  CHECK(values_.is_placed(gate) && values_.is_placed(up) && step.parts.size() <= 2 &&
+            own_columns(gate) == own_columns(up),
         "value {} gates a product of another input", gate);
+  // The gate comes first, whichever the graph computes first.
+  if (graph_.nodes()[node_index].output == up && step.parts.size() == 2) {
+    std::swap(step.parts[0], step.parts[1]);
+  }
   values_.set_rows(activation.output, values_.rows(gate));
   finish.output = values_.place_forms(activation.output, own_columns(activation.output));
   if (finish.output.gather) meet_ = Meet::kAllRanks;
