@@ -160,6 +160,7 @@ def measure(measurer: Measurer, formats: list[str], variants: list[Variant]) -> 
         model = measurer.original if name == "original" else measurer.quantize(name)
         rows.append(Row(name, measurer.measure_peer(model),
                         {v.name: measurer.measure_ours(model, v) for v in variants}))
+        print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     return rows
 
 
