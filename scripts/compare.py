@@ -19,7 +19,7 @@ tests of its own: --model FILE:pp512,tg64@d8192.
 Definitions: bytes of a token are those that its pass must read (weights as the file stores them,
 keys and values up to the end of the pass) over the pass's tokens; operations are 2 per element of a
 matrix and token. The limit is the lower of memory bandwidth over bytes, and arithmetic over
-operations.
+operations: the fastest kind there is, of integers only where the weights are quantized.
 """
 
 import argparse
@@ -99,17 +99,22 @@ class Work:
     """Of one token."""
     bytes: float
     operations: float
+    quantized: bool = True  # the weights
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """Per second."""
     bytes: float
-    operations: float
-    operation: str
+    operations: dict[str, float]  # by kind: "avx2 int8 dot product"
+
+    def fastest(self, quantized: bool) -> str:
+        kinds = [kind for kind in self.operations if quantized or "int8" not in kind]
+        return max(kinds, key=self.operations.__getitem__)
 
     def tokens_per_second(self, work: Work) -> float:
-        return min(self.bytes / work.bytes, self.operations / work.operations)
+        operations = self.operations[self.fastest(work.quantized)]
+        return min(self.bytes / work.bytes, operations / work.operations)
 
 
 Samples = dict[Test, list[float]]  # tokens per second
@@ -221,10 +226,12 @@ class Ours:
         samples: Samples = {}
         works: dict[Test, Work] = {}
         for command in self.commands(model, tests, variant):
-            for row in json.loads(run(command, self.environment))["results"]:
+            body = json.loads(run(command, self.environment))
+            for row in body["results"]:
                 test = test_of_lockstep(row)
                 samples.setdefault(test, []).extend(row["samples"])
-                works[test] = Work(row["bytes_per_token"], row["operations_per_token"])
+                works[test] = Work(row["bytes_per_token"], row["operations_per_token"],
+                                   body["format"].startswith("Q"))
         return complete(samples, tests, self.program), works
 
     def limits(self) -> Limits:
@@ -235,8 +242,9 @@ class Ours:
 
 def higher(first: Limits, second: Limits) -> Limits:
     """What was disturbed is no limit."""
-    arithmetic = max(first, second, key=lambda limits: limits.operations)
-    return dataclasses.replace(arithmetic, bytes=max(first.bytes, second.bytes))
+    operations = {kind: max(rate, second.operations[kind])
+                  for kind, rate in first.operations.items()}
+    return Limits(max(first.bytes, second.bytes), operations)
 
 
 def test_of_lockstep(row: dict) -> Test:
@@ -246,16 +254,15 @@ def test_of_lockstep(row: dict) -> Test:
 
 
 def limits_of(body: dict, isa: str | None) -> Limits:
-    """From bench-machine's JSON: every node's cores at its own memory, and the fastest arithmetic
-    of the instruction set (none: of all)."""
+    """From bench-machine's JSON: every node's cores at its own memory, and the arithmetic of the
+    instruction set (none: of all)."""
     reads = [path["read_bytes_per_second"] for path in body["paths"]
              if path["from_node"] == path["to_node"]]
-    kinds = [each for each in body["arithmetic"] if isa is None or each["isa"] == isa]
-    if not kinds:
+    operations = {f"{each['isa']} {each['operation']}": each["operations_per_second"]
+                  for each in body["arithmetic"] if isa is None or each["isa"] == isa}
+    if not operations:
         raise CompareError(f"bench-machine measured no arithmetic of --isa {isa}")
-    fastest = max(kinds, key=lambda each: each["operations_per_second"])
-    return Limits(sum(reads), fastest["operations_per_second"],
-                  f"{fastest['isa']} {fastest['operation']}")
+    return Limits(sum(reads), operations)
 
 
 def complete(samples: Samples, tests, program: Path) -> Samples:
@@ -351,15 +358,17 @@ def table(results: list[Result], limits: Limits) -> str:
 
 def report(results: list[Result], limits: Limits, arguments: argparse.Namespace) -> str:
     note = f" Peer: {arguments.peer_note}." if arguments.peer_note else ""
+    kinds = {limits.fastest(result.work.quantized) for result in results}
+    arithmetic = ", ".join(f"{kind} {limits.operations[kind] / 1e9:.0f} Gop/s"
+                           for kind in sorted(kinds))
     return f"""\
 Tokens per second, medians of {arguments.rounds} rounds of {arguments.repeat} repeats, in turns \
 ({describe_machine()}).{note}
 
 {table(results, limits)}
 
-Measured limits: memory {limits.bytes / 1e9:.1f} GB/s, {limits.operation} \
-{limits.operations / 1e9:.0f} Gop/s. The limit of a row is the lower of both over what a token \
-must read and multiply.
+Measured limits: memory {limits.bytes / 1e9:.1f} GB/s, {arithmetic}. The limit of a row is the \
+lower of both over what a token must read and multiply.
 
 ```sh
 {shown_command([Path(__file__).resolve(), *sys.argv[1:]])}

@@ -4,7 +4,7 @@
 // side, whose tokens are counted together. Mean ± standard deviation over the repeats, after one
 // warm-up. Beside them what the passes had to read and to multiply (see MeasuredWork) per second,
 // and the share of what the machine can do at most, measured before: its memory read by all
-// workers, its fastest arithmetic by them all.
+// workers, the fastest arithmetic that the weights' format allows by them all.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -131,6 +131,11 @@ Result<BenchResult> measure(Engine& engine, const MeasurementCase& measured) {
   return result;
 }
 
+// Products with weights of 8 bits and less may be those of integers; others lose nothing.
+bool may_use(const MachineArithmetic& arithmetic, const ModelInfo& info) {
+  return info.format.starts_with('Q') || !arithmetic.operation.starts_with("int8");
+}
+
 Result<Limits> measure_limits(Engine& engine, const BenchOptions& options) {
   Limits limits;
   if (options.no_limits) return limits;
@@ -138,6 +143,7 @@ Result<Limits> measure_limits(Engine& engine, const BenchOptions& options) {
   if (!measured) return std::unexpected(measured.error());
   limits.bytes = measured->read_bytes_per_second;
   for (const MachineArithmetic& arithmetic : measured->arithmetic) {
+    if (!may_use(arithmetic, engine.model())) continue;
     if (arithmetic.operations_per_second <= limits.operations) continue;
     limits.operations = arithmetic.operations_per_second;
     limits.operation = arithmetic.operation;

@@ -59,15 +59,20 @@ def machine(**more):
 
 def test_limits_are_those_of_all_nodes_and_of_the_fastest_arithmetic():
     limits = compare.limits_of(machine(), None)
-    assert limits == compare.Limits(50e9, 900e9, "amx bf16")
-    assert compare.limits_of(machine(), "avx2") == compare.Limits(50e9, 150e9, "avx2 int8")
+    every = {"avx2 f32": 100e9, "avx2 int8": 150e9, "amx bf16": 900e9}
+    assert limits == compare.Limits(50e9, every)
+    avx2 = compare.limits_of(machine(), "avx2")
+    assert avx2 == compare.Limits(50e9, {"avx2 f32": 100e9, "avx2 int8": 150e9})
+    assert avx2.fastest(quantized=True) == "avx2 int8"
+    assert avx2.fastest(quantized=False) == "avx2 f32"
+    assert avx2.tokens_per_second(compare.Work(1, 1e9, quantized=False)) == 100
     with pytest.raises(compare.CompareError, match="sse9"):
         compare.limits_of(machine(), "sse9")
     assert limits.tokens_per_second(compare.Work(1e9, 1e9)) == 50
     assert limits.tokens_per_second(compare.Work(1e6, 2e9)) == 450
-    other = compare.Limits(60e9, 800e9, "avx512 int8")
-    assert compare.higher(limits, other) == compare.Limits(60e9, 900e9, "amx bf16")
-    assert compare.higher(other, limits) == compare.Limits(60e9, 900e9, "amx bf16")
+    other = compare.Limits(60e9, {**every, "avx2 f32": 120e9, "amx bf16": 800e9})
+    best = compare.Limits(60e9, {**every, "avx2 f32": 120e9})
+    assert compare.higher(limits, other) == compare.higher(other, limits) == best
 
 
 def make_peer(results):
@@ -96,7 +101,7 @@ def test_the_table_holds_medians_ratios_and_shares():
     result = compare.Result(model, of("tg64"), [10.0, 40.0, 20.0], compare.Variant("-fa on", ()),
                             {"fast": [30.0, 20.0, 1000.0], "exact": [25.0]},
                             compare.Work(0.5e9, 2e9))
-    limits = compare.Limits(20e9, 1e12, "int8")
+    limits = compare.Limits(20e9, {"avx512 int8": 1e12})
     lines = compare.table([result], limits).splitlines()
     assert lines[0] == ("| model, test | peer | peer's settings | fast | ratio | exact | ratio | "
                         "limit | fast: of it | GB/s | GFLOP/s |")
