@@ -21,6 +21,7 @@
 #include "engine/evaluation.h"
 #include "engine/machine_measurement.h"
 #include "engine/machine_plan.h"
+#include "engine/text/grammar.h"
 #include "engine/text/sampler.h"
 #include "engine/text/tokenizer.h"
 
@@ -71,6 +72,7 @@ enum class FinishReason {
   kLength,     // max_tokens, or the context is full
   kCancelled,  // cancel(), or the drain cut it off
   kError,      // the model gave no usable numbers, or a bug ended this request alone
+  kDeadline,   // Request::deadline_seconds were over
 };
 
 struct OutputToken {
@@ -90,11 +92,18 @@ struct Output {
   std::optional<FinishReason> finish;  // set in the last Output of a request, and only there
   std::string error;                   // with kError
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
+  uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
   uint32_t generated_tokens = 0;
 };
 
 struct Request {
-  std::string id;               // for the log
+  std::string id;  // for the log
+  // Whose request it is. Tenants share the machine fairly, and no tenant's prompts speed up
+  // another's: the prefix cache is searched within one tenant (and one cache_salt) alone.
+  std::string tenant;
+  std::string cache_salt;       // divides a tenant's prefix cache further
+  int32_t priority = 0;         // lower goes first, among all tenants
+  double deadline_seconds = 0;  // from its submission, after which it ends; 0: none
   std::vector<TokenId> prompt;  // at least one token
   SamplingParameters sampling;
   uint32_t max_tokens = 16;  // 0: the prompt is only computed
@@ -105,6 +114,7 @@ struct Request {
   bool skip_special_tokens = true;          // control tokens give no text
   std::optional<uint32_t> logprobs;         // alternatives per generated token; 0: only its own
   std::optional<uint32_t> prompt_logprobs;  // the same for prompt tokens
+  std::shared_ptr<const Grammar> grammar;   // what the generated text must be; none: anything
   // Called by the engine's thread, in order; must not block. After the Output with `finish` it is
   // destroyed and never called again.
   std::function<void(Output&&)> on_output;
@@ -248,6 +258,11 @@ class Engine {
   // an error of the template; also when the model has no template.
   Result<std::string> render_chat(nlohmann::ordered_json variables) const;
   bool has_chat_template() const;
+
+  // A grammar that Request::grammar can name, for this model's vocabulary. Any thread; takes at
+  // most the budget of time and memory that grammar.h states. kInvalidInput says what is wrong with
+  // the source, and where; or that it is too much.
+  Result<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSource& source) const;
 
   // Only while no request is running; for `lockstepd bench`. One result per repeat.
   Result<std::vector<Measurement>> measure(const MeasurementCase& measurement);

@@ -17,7 +17,7 @@ struct EngineCounters {
 
   std::atomic<uint64_t> requests_running = 0;
   std::atomic<uint64_t> requests_waiting = 0;
-  std::atomic<uint64_t> finished[4] = {};  // by FinishReason
+  std::atomic<uint64_t> finished[5] = {};  // by FinishReason
   std::atomic<uint64_t> prompt_tokens = 0;
   std::atomic<uint64_t> generated_tokens = 0;
   std::atomic<uint64_t> kv_pages = 0;

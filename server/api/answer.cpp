@@ -29,6 +29,8 @@ std::string_view finish_name(FinishReason reason) {
       return "cancelled";
     case FinishReason::kError:
       return "error";
+    case FinishReason::kDeadline:
+      return "deadline";
   }
   return "";
 }

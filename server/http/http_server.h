@@ -39,6 +39,7 @@ struct HttpRequest {
   std::multimap<std::string, std::string> headers;  // names in lower case
   std::string body;
   std::string remote_address;
+  std::string principal;   // the name of the key it came with; "" where none is asked for
   std::string request_id;  // X-Request-Id as sent (if at most 128 printable characters), or made up
   std::map<std::string, std::string> path_parameters;  // ":id" of the route's pattern
 
