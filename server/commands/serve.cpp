@@ -13,6 +13,7 @@
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
 #include "server/commands/signals.h"
+#include "server/ui/page.h"
 #include "server/version.h"
 
 namespace lockstep {
@@ -73,6 +74,7 @@ class Daemon {
       log_request(record, model_.take_note());
     };
     auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
+    if (options_.ui) add_page_routes(routes);
     metrics_.http().add_routes(routes);
     auto server = HttpServer::bind(std::move(http), std::move(routes));
     if (!server) return std::unexpected(server.error());
