@@ -9,6 +9,7 @@ const SUGGESTIONS = [
   "Why do leaves fall?",
   "What can you do?",
 ];
+const BURST_MS = 250;
 const FINISHES = {
   length: "cut at the most tokens",
   stopped: "stopped",
@@ -54,10 +55,13 @@ class Stopwatch {
     this.first ??= this.last;
   }
 
-  // Tokens per second from the first to the last, which the first is not part of.
+  // Tokens per second from the first to the last. What came in one burst says nothing of the time
+  // between its tokens: then it is all of them over all the time.
   rate(count) {
-    const seconds = (this.last - (this.first ?? this.last)) / 1000;
-    return count > 1 && seconds > 0 ? (count - 1) / seconds : null;
+    if (this.first === null) return null;
+    const streamed = this.last - this.first;
+    return streamed >= BURST_MS ? (1000 * (count - 1)) / streamed
+      : (1000 * count) / (this.last - this.start);
   }
 }
 

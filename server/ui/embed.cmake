@@ -1,4 +1,5 @@
-# Writes a C++ file that holds files as bytes: cmake -DOUTPUT=x.cpp -DFILES=a.js,b.css -P embed.cmake
+# Writes a C++ file that holds files as bytes:
+#   cmake -DOUTPUT=x.cpp -DFILES=a.js,b.css -P embed.cmake
 # Needs no tool beside CMake. It defines embedded_files() of embedded_files.h.
 string(REPLACE "," ";" files "${FILES}")
 set(rows "")

@@ -201,8 +201,8 @@ export class Live {
       ["evicted", "Evictions"]);
     this.ranks = new Map();
     this.rank_list = element("ul", {class: "ranks"});
-    this.process = new Facts(["model", "Model"], ["kernels", "Kernels"], ["arithmetic", "Arithmetic"],
-      ["strategy", "Split"], ["weights", "Loaded"], ["ended", "Requests ended"],
+    this.process = new Facts(["model", "Model"], ["kernels", "Kernels"],
+      ["arithmetic", "Arithmetic"], ["strategy", "Split"], ["weights", "Loaded"], ["ended", "Requests ended"],
       ["rejected", "Rejected"], ["connections", "Connections"], ["memory", "Memory"],
       ["up", "Up for"], ["version", "Version"]);
     this.progress = element("progress", {max: "1", "aria-label": "Load of the model"});
@@ -255,7 +255,8 @@ export class Live {
     this.body.hidden = true;
     this.notice.hidden = false;
     if (error.status === 404) {
-      set_text(this.notice, "This server gives no metrics (it runs with --metrics false), so there is nothing to show here.");
+      set_text(this.notice, "This server gives no metrics (it runs with --metrics false), " +
+        "so there is nothing to show here.");
       this.on_state({kind: "unknown", text: ""});
     } else if (error.status === 401) {
       set_text(this.notice, "The server wants an API key before it shows its metrics.");

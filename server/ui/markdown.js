@@ -186,7 +186,8 @@ function table_node({head, sides, rows}) {
     element("thead", {}, row("th", head)),
     element("tbody", {}, ...rows.map((texts) => row("td", texts))),
   );
-  return element("div", {class: "table", tabindex: "0", role: "group", "aria-label": "Table"}, table);
+  const attributes = {class: "table", tabindex: "0", role: "group", "aria-label": "Table"};
+  return element("div", attributes, table);
 }
 
 // An item's first paragraph stands without a space of its own.
@@ -224,7 +225,8 @@ function block_node(block) {
 // Makes `container` show `text`. Blocks that are there already stay as they are, so that a
 // selection or a focus in them outlives the next token.
 export function show_markdown(container, text) {
-  const blocks = new Blocks(text.replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n"), 0).run();
+  const lines = text.replaceAll("\t", "    ").split(/\r\n|\r|\n/);
+  const blocks = new Blocks(lines, 0).run();
   blocks.forEach((block, index) => {
     const there = container.children[index];
     if (there?.markdown_source === block.source) return;

@@ -90,7 +90,7 @@ export async function* stream(path, body, signal) {
     for await (const data of events(response.body)) {
       if (data === "[DONE]") return;
       const event = JSON.parse(data);
-      if (event.error) throw new ServerError(event.error.status ?? 500, event.error.message, event.error);
+      if (event.error) throw new ServerError(500, event.error.message, event.error);
       yield event;
     }
   } catch (error) {

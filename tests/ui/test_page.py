@@ -1,7 +1,7 @@
 """The page at / in headless Chromium, against the real daemon.
 
-CHROMIUM names the browser (default: /usr/bin/chromium). Without it, or without playwright, the tests
-are skipped, saying so.
+CHROMIUM names the browser (default: /usr/bin/chromium). Without it, or without playwright, the
+tests are skipped, saying so.
 """
 
 import functools
@@ -16,14 +16,19 @@ import pytest
 import requests
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "server"))
-from conftest import PATIENCE_SECONDS, ROOT, Daemon, find_model, wait_until  # noqa: E402
+from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, Daemon, find_model, wait_until  # noqa: E402
 
 CHROMIUM = pathlib.Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PATIENCE_MS = PATIENCE_SECONDS * 1000 / 5
 STORY = "Tell me a story about a fox."
 
 pytestmark = [
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not there (CHROMIUM names another)"),
+    pytest.mark.skipif(
+        not PROGRAM.exists(), reason=f"{PROGRAM} is not built (LOCKSTEPD names another)"
+    ),
+    pytest.mark.skipif(
+        not CHROMIUM.exists(), reason=f"{CHROMIUM} is not there (CHROMIUM names another)"
+    ),
     pytest.mark.skipif(
         importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
     ),
@@ -54,7 +59,7 @@ def browser():
 
 
 class Tab:
-    """The page in a tab with storage of its own, with all that it asked for and complained about."""
+    """The page in a tab with storage of its own; what it asked for and complained about."""
 
     def __init__(self, browser, url, routes=None, **context):
         self.url = url
@@ -195,7 +200,8 @@ def test_stop_ends_the_request_and_keeps_what_came(open_tab, served):
     # Escape as soon as there is a word: from within the page, as the answer takes half a second.
     tab.page.evaluate("""() => new Promise((done) => {
       const look = () => {
-        if (!document.querySelector(".answer .body")?.textContent) return requestAnimationFrame(look);
+        const body = document.querySelector(".answer .body");
+        if (!body?.textContent) return requestAnimationFrame(look);
         document.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true}));
         done();
       };
@@ -326,8 +332,8 @@ def test_markdown_is_shown_and_never_run(open_tab):
     assert tab.page.locator(".user .body").inner_text() == "<img src=x onerror=window.hurt=1>"
 
 
-OPENERS = ["[", "*", "**a", "`a", "_a ", "[a](", "> ", "- ", "|", "~~x", "#", "http://a", "<a", "![",
-           "\\", "***", "| ", "- a\n", "> a\n", "``` ", "`a``b", "*a **b", "1. ", "a_b", "**a *b"]
+OPENERS = ["[", "*", "**a", "`a", "_a ", "[a](", "> ", "- ", "|", "~~x", "#", "http://a", "<a",
+           "![", "\\", "***", "| ", "- a\n", "> a\n", "``` ", "`a``b", "*a **b", "1. ", "a_b", "**a *b"]
 
 
 def test_no_text_makes_markdown_slow(open_tab):
@@ -467,10 +473,8 @@ def test_the_live_view_rests_while_nobody_looks_and_says_what_is_missing(open_ta
       Object.defineProperty(document, "hidden", {get: () => window.away, configurable: true});
       window.away = true;
     }""")
-    # One reading may be under way and one pause be over; then there is silence.
-    tab.page.wait_for_timeout(1500)
     count = len(tab.requests)
-    tab.page.wait_for_timeout(2500)
+    tab.page.wait_for_timeout(1500)  # more than the time between two readings
     assert len(tab.requests) == count
     tab.page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
     wait_until(lambda: tab.page.wait_for_timeout(50) or len(tab.requests) > count)
@@ -495,7 +499,9 @@ def contrast(tab, selector):
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
       };
       let ground = node;
-      while (paint(getComputedStyle(ground).backgroundColor)[3] === 0) ground = ground.parentElement;
+      while (paint(getComputedStyle(ground).backgroundColor)[3] === 0) {
+        ground = ground.parentElement;
+      }
       const both = [light(getComputedStyle(node).color),
         light(getComputedStyle(ground).backgroundColor)].sort((a, b) => b - a);
       return (both[0] + 0.05) / (both[1] + 0.05);
@@ -511,8 +517,8 @@ def test_both_colours_are_readable_and_the_choice_is_kept(open_tab, scheme):
     assert (sum(map(int, re.findall(r"\d+", before)[:3])) > 380) == (scheme == "light")
     tab.ask("Hello")
     tab.page.wait_for_selector(".problem")
-    for selector in ["body", ".user .body", ".problem strong", ".problem p", ".acts .quiet", "#send",
-                     ".hint", ".facts-list dt", ".rate .peak", "#show-machine", ".keys"]:
+    for selector in ["body", ".user .body", ".problem strong", ".problem p", ".acts .quiet",
+                     "#send", ".hint", ".facts-list dt", ".rate .peak", "#show-machine", ".keys"]:
         assert contrast(tab, selector) >= 4.5, selector
     tab.page.click("#theme")  # from the system's colours to light, then to dark
     if scheme == "light":
@@ -534,8 +540,8 @@ def test_the_keyboard_is_enough(open_tab):
     tab.wait_for_answer()
     assert tab.page.locator(".user .body").inner_text() == "two\nlines"
     assert tab.page.evaluate(focused) == "message"
-    tab.page.evaluate("document.body.focus(); document.activeElement.blur()")
-    seen = []
+    tab.page.locator(".skip").focus()
+    seen = [tab.page.evaluate(focused)]
     while "close-side" not in seen and len(seen) < 40:
         tab.page.keyboard.press("Tab")
         seen.append(tab.page.evaluate(focused))
@@ -544,8 +550,8 @@ def test_the_keyboard_is_enough(open_tab):
           return document.activeElement.id === "message" || parseFloat(style.outlineWidth) >= 2;
         }""")
         assert ring, seen
-    order = ["To the message field", "fresh", "show-machine", "show-parameters", "theme", "log", "Edit",
-             "Retry", "Copy", "message", "send", "close-side"]
+    order = ["To the message field", "fresh", "show-machine", "show-parameters", "theme", "log",
+             "Edit", "Retry", "Copy", "message", "send", "close-side"]
     assert seen == order, "each once, from top to bottom"
     tab.page.keyboard.press("Enter")
     assert not tab.page.locator("#side").is_visible()
