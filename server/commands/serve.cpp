@@ -61,7 +61,7 @@ class Daemon {
         engine_(std::move(engine)),
         model_(*engine_, names(*engine_, options_), options_.choices_max,
                options_.engine.waiting_requests + options_.engine.sequence_count),
-        metrics_(*engine_, model_.names().front()) {}
+        metrics_(*engine_, model_.names().front(), options_.metrics_aliases) {}
 
   ~Daemon() { metrics_.http().set_server(nullptr); }
 
