@@ -39,7 +39,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
       engine_(std::move(engine)),
       model_(*engine_, served_names(*engine_, options_), options_.choices_max,
              options_.engine.waiting_requests + options_.engine.sequence_count),
-      metrics_(*engine_, model_.names().front()),
+      metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds) {
   add_reloads();
