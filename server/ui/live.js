@@ -202,8 +202,8 @@ export class Live {
     this.ranks = new Map();
     this.rank_list = element("ul", {class: "ranks"});
     this.process = new Facts(["model", "Model"], ["kernels", "Kernels"],
-      ["arithmetic", "Arithmetic"], ["strategy", "Split"], ["weights", "Loaded"], ["ended", "Requests ended"],
-      ["rejected", "Rejected"], ["connections", "Connections"], ["memory", "Memory"],
+      ["arithmetic", "Arithmetic"], ["strategy", "Split"], ["weights", "Loaded"],
+      ["ended", "Requests ended"], ["rejected", "Rejected"], ["connections", "Connections"], ["memory", "Memory"],
       ["up", "Up for"], ["version", "Version"]);
     this.progress = element("progress", {max: "1", "aria-label": "Load of the model"});
     this.progress_text = element("p", {class: "hint"});

@@ -332,8 +332,10 @@ def test_markdown_is_shown_and_never_run(open_tab):
     assert tab.page.locator(".user .body").inner_text() == "<img src=x onerror=window.hurt=1>"
 
 
-OPENERS = ["[", "*", "**a", "`a", "_a ", "[a](", "> ", "- ", "|", "~~x", "#", "http://a", "<a",
-           "![", "\\", "***", "| ", "- a\n", "> a\n", "``` ", "`a``b", "*a **b", "1. ", "a_b", "**a *b"]
+OPENERS = [
+    "[", "*", "**a", "`a", "_a ", "[a](", "> ", "- ", "|", "~~x", "#", "http://a", "<a", "![", "\\",
+    "***", "| ", "- a\n", "> a\n", "``` ", "`a``b", "*a **b", "1. ", "a_b", "**a *b",
+]
 
 
 def test_no_text_makes_markdown_slow(open_tab):
@@ -559,8 +561,9 @@ def test_the_keyboard_is_enough(open_tab):
 
 
 def test_a_telephone_shows_all_of_it(open_tab):
-    tab = open_tab(viewport={"width": 360, "height": 640}, routes=answering(**sse(
-        "| a | b |\n|---|---|\n", f"| {'long ' * 20} | {'x' * 200} |\n\n```\n", "y" * 300, "\n```")))
+    table = f"| a | b |\n|---|---|\n| {'long ' * 20} | {'x' * 200} |\n\n"
+    code = f"```\n{'y' * 300}\n```"
+    tab = open_tab(viewport={"width": 360, "height": 640}, routes=answering(**sse(table, code)))
     tab.wait_until_live()
     assert not tab.page.locator("#side").is_visible()
     tab.ask("x" * 200)
