@@ -203,8 +203,8 @@ export class Live {
     this.rank_list = element("ul", {class: "ranks"});
     this.process = new Facts(["model", "Model"], ["kernels", "Kernels"],
       ["arithmetic", "Arithmetic"], ["strategy", "Split"], ["weights", "Loaded"],
-      ["ended", "Requests ended"], ["rejected", "Rejected"], ["connections", "Connections"], ["memory", "Memory"],
-      ["up", "Up for"], ["version", "Version"]);
+      ["ended", "Requests ended"], ["rejected", "Rejected"], ["connections", "Connections"],
+      ["memory", "Memory"], ["up", "Up for"], ["version", "Version"]);
     this.progress = element("progress", {max: "1", "aria-label": "Load of the model"});
     this.progress_text = element("p", {class: "hint"});
     this.loading = element("section", {hidden: true}, element("h3", {}, "Loading"),
