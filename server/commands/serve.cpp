@@ -60,7 +60,8 @@ class Daemon {
       : options_(std::move(options)),
         engine_(std::move(engine)),
         model_(*engine_, names(*engine_, options_), options_.choices_max,
-               options_.engine.waiting_requests + options_.engine.sequence_count),
+               options_.engine.waiting_requests + options_.engine.sequence_count,
+               options_.request_seconds),
         metrics_(*engine_, model_.names().front()) {}
 
   ~Daemon() { metrics_.http().set_server(nullptr); }
