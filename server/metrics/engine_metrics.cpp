@@ -1,5 +1,7 @@
 #include "server/metrics/engine_metrics.h"
 
+#include <algorithm>
+
 #include "server/metrics/families.h"
 #include "server/version.h"
 
@@ -91,11 +93,15 @@ void add_steps(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                       statistics.step_sequences, model));
 }
 
-void add_memory(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
+                const MetricLabels& model, Families& families) {
   const auto labelled = [&](uint64_t value, const char* label, const char* name) {
     return Sample{real(value), {model[0], {label, name}}};
   };
-  const uint64_t used = statistics.kv_pages - statistics.kv_pages_free - statistics.kv_pages_cached;
+  // The three are read one after the other.
+  const uint64_t unused =
+      std::min(statistics.kv_pages, statistics.kv_pages_free + statistics.kv_pages_cached);
+  const uint64_t used = statistics.kv_pages - unused;
   families.push_back(gauge_family(
       "lockstep_kv_cache_pages",
       "Pages of the KV cache: used by requests, cached for later ones "
@@ -117,6 +123,9 @@ void add_memory(const EngineStatistics& statistics, const MetricLabels& model, F
   families.push_back(counter_family("lockstep_preemptions_total",
                                     "Sequences that gave up their pages, to be computed again.",
                                     {{real(statistics.preemptions), model}}));
+  families.push_back(gauge_family("lockstep_kv_cache_page_tokens",
+                                  "Tokens that a page of the KV cache holds.",
+                                  {{static_cast<double>(info.kv_page_tokens), model}}));
   families.push_back(gauge_family("lockstep_memory_bytes",
                                   "Memory that the engine holds, by what it is for.",
                                   {labelled(statistics.weight_bytes, "kind", "weights"),
@@ -209,7 +218,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
   add_requests(statistics, model, families);
   add_times(statistics, model, families);
   add_steps(statistics, model, families);
-  add_memory(statistics, model, families);
+  add_memory(statistics, info, model, families);
   add_ranks(statistics, model, families);
   return families;
 }
