@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <random>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -38,6 +39,8 @@ struct Engine::Parts {
   Result<void> load();
   // kInvalidInput for a token outside of the vocabulary.
   Result<void> check_tokens(std::span<const TokenId> tokens) const;
+  // kInvalidInput for what can never be served.
+  Result<void> check_request(const Request& request) const;
   // On the engine's thread, between passes; kUnavailable while there is something else to do.
   Result<void> run_if_idle(const std::function<void()>& task);
 
@@ -153,8 +156,16 @@ Result<void> Engine::Parts::load() {
   limits.sequence_count = options.sequence_count;
   limits.batch_tokens = options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
-  loop = std::make_unique<EngineLoop>(*executor, limits, options.waiting_requests, *tokenizer,
-                                      model.vocabulary_size, counters);
+  // Only where generated tokens have arithmetic of their own can it be seen how a page was
+  // computed.
+  limits.share_generated = std::ranges::all_of(
+      layout.plan_options.forms,
+      [](const ProductForms& forms) { return forms.prompted == forms.generated; });
+  std::random_device random;
+  for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
+  const WaitingLimits waiting = {options.waiting_requests, options.waiting_prompt_tokens};
+  loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
+                                      counters);
   return {};
 }
 
@@ -204,6 +215,7 @@ EngineStatistics Engine::statistics() const {
     statistics.load.seconds = static_cast<double>(until - start) * 1e-9;
   }
   if (!parts_->ready) return statistics;
+  parts_->loop->activity().fill(statistics);
   statistics.ranks = parts_->rank_statistics->statistics();
   for (const RankStatistics& rank : statistics.ranks) {
     statistics.weight_bytes += rank.weight_bytes;
@@ -213,10 +225,8 @@ EngineStatistics Engine::statistics() const {
   return statistics;
 }
 
-Result<RequestId> Engine::submit(Request request) {
-  if (parts_->draining) return unavailable("shutting down: no more requests are taken");
-  if (!parts_->ready) return unavailable("the model is being loaded");
-  const size_t context = parts_->info.context_tokens;
+Result<void> Engine::Parts::check_request(const Request& request) const {
+  const size_t context = info.context_tokens;
   if (request.prompt.empty()) return invalid_input("the prompt has no tokens");
   const size_t prompt = request.prompt.size();
   const size_t least = request.max_tokens == 0 ? prompt : prompt + request.max_tokens;
@@ -225,10 +235,41 @@ Result<RequestId> Engine::submit(Request request) {
         "a sequence has at most {} tokens; {} were requested ({} of the prompt and {} to generate)",
         context, prompt + request.max_tokens, prompt, request.max_tokens);
   }
-  if (auto known = parts_->check_tokens(request.prompt); !known) {
-    return std::unexpected(known.error());
+  return check_tokens(request.prompt);
+}
+
+Result<RequestId> Engine::submit(Request request) {
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  const auto ids = submit_all(std::move(requests));
+  if (!ids) return std::unexpected(ids.error());
+  return ids->front();
+}
+
+Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests) {
+  if (parts_->draining) {
+    count_rejected(Rejection::kDraining);
+    return unavailable("shutting down: no more requests are taken");
   }
-  return parts_->loop->submit(std::move(request));
+  if (!parts_->ready) {
+    count_rejected(Rejection::kLoading);
+    return unavailable("the model is being loaded");
+  }
+  for (const Request& request : requests) {
+    if (auto checked = parts_->check_request(request); !checked) {
+      return std::unexpected(checked.error());
+    }
+  }
+  return parts_->loop->submit(std::move(requests));
+}
+
+void Engine::count_rejected(Rejection reason) {
+  parts_->counters.rejected[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+}
+
+std::string Engine::describe_batch() const {
+  if (!parts_->ready) return "the model is being loaded";
+  return parts_->loop->activity().describe();
 }
 
 void Engine::cancel(RequestId id) {

@@ -5,6 +5,7 @@
 // The engine runs a thread of its own that schedules and samples, and pinned workers that compute.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -38,13 +39,16 @@ struct EngineOptions {
   std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up
   bool direct_io = true;                   // read the file past the page cache where possible
   uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
+  uint32_t kv_pages = 0;        // of the KV cache, 64 tokens each; 0: for as many full sequences
+                                // as run at once, or what fits
   uint32_t sequence_count = 8;  // sequences in the running batch at most
   uint32_t batch_tokens = 512;  // tokens of one pass at most
   uint32_t logit_rows = 0;      // tokens of one pass whose logits can be had; 0: what serving needs
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
-  std::string kv_format = "f16";     // "f16", "bf16", "f32" or "q8_0"
-  std::string instruction_set;       // a row of the kernel table; empty: the best this machine has
-  std::string arithmetic = "auto";   // the profile: "exact", "fast", or "auto", the one for the row
+  uint32_t waiting_prompt_tokens = 262'144;  // of their prompts; one request may always wait
+  std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
+  std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
+  std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
 };
 
 // What the model file says, for listings and logs.
@@ -157,27 +161,46 @@ struct RankStatistics {
   double wait_seconds = 0;      // at barriers; mean over the rank's workers
 };
 
+// Why a request was not taken though nothing is wrong with it.
+enum class Rejection { kLoading, kDraining, kQueueRequests, kQueueTokens };
+inline constexpr size_t kRejectionCount = 4;
+
 // A snapshot of counters and gauges; taken without a lock that a step needs.
 struct EngineStatistics {
   LoadProgress load;
   uint64_t requests_running = 0;
   uint64_t requests_waiting = 0;
+  uint64_t waiting_prompt_tokens = 0;  // of requests that have not been part of a pass
   uint64_t finished_stop = 0;
   uint64_t finished_length = 0;
   uint64_t finished_cancelled = 0;
   uint64_t finished_error = 0;
-  uint64_t prompt_tokens = 0;
+  uint64_t finished_deadline = 0;
+  std::array<uint64_t, kRejectionCount> rejected = {};  // by Rejection
+  uint64_t prompt_tokens = 0;                           // computed, each once
   uint64_t generated_tokens = 0;
   uint64_t kv_pages = 0;
-  uint64_t kv_pages_free = 0;
+  uint64_t kv_pages_free = 0;        // that hold nothing
+  uint64_t kv_pages_cached = 0;      // that hold a prefix and are used by no request
+  uint64_t kv_evictions = 0;         // pages whose prefix made way
+  uint64_t prefix_query_tokens = 0;  // of prompts that were looked up in the prefix cache
+  uint64_t prefix_hit_tokens = 0;    // of them found there, and not computed
+  uint64_t preemptions = 0;          // sequences that gave up their pages, to be computed again
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
   std::vector<RankStatistics> ranks;  // none before the memory is taken
   uint64_t steps = 0;
+  // The engine's thread has last shown that it goes on: how long ago, and when (seconds since 1970;
+  // 0 before the load). It does so at least once a second when there is nothing to do.
+  double heartbeat_age_seconds = 0;
+  double heartbeat_timestamp_seconds = 0;
   HistogramSnapshot time_to_first_token_seconds;
   HistogramSnapshot inter_token_seconds;
   HistogramSnapshot queue_seconds;
+  HistogramSnapshot request_seconds;           // from submission to the end
+  HistogramSnapshot request_prompt_tokens;     // of requests that have ended
+  HistogramSnapshot request_generated_tokens;  // of requests that have ended
   HistogramSnapshot step_seconds;
   HistogramSnapshot step_tokens;     // tokens of a pass
   HistogramSnapshot step_sequences;  // sequences of a pass
@@ -241,8 +264,16 @@ class Engine {
 
   // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
-  // loading, draining or full.
+  // loading, draining or full; then with the time after which there may be room.
   Result<RequestId> submit(Request request);
+  // All of them or none; their ids in the same order.
+  Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
+  // Counts a request that was turned away before it came here.
+  void count_rejected(Rejection reason);
+
+  // What the engine's thread is doing, in one line, for whoever finds that it does not go on. Takes
+  // no lock; its numbers may be of two neighbouring passes.
+  std::string describe_batch() const;
 
   // Ends a request within one step, wherever it is; its last Output says kCancelled. An id that has
   // already ended is ignored.

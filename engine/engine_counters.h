@@ -18,14 +18,24 @@ struct EngineCounters {
   std::atomic<uint64_t> requests_running = 0;
   std::atomic<uint64_t> requests_waiting = 0;
   std::atomic<uint64_t> finished[5] = {};  // by FinishReason
+  std::atomic<uint64_t> waiting_prompt_tokens = 0;
+  std::atomic<uint64_t> rejected[kRejectionCount] = {};  // by Rejection
   std::atomic<uint64_t> prompt_tokens = 0;
   std::atomic<uint64_t> generated_tokens = 0;
   std::atomic<uint64_t> kv_pages = 0;
   std::atomic<uint64_t> kv_pages_free = 0;
+  std::atomic<uint64_t> kv_pages_cached = 0;
+  std::atomic<uint64_t> kv_evictions = 0;
+  std::atomic<uint64_t> prefix_query_tokens = 0;
+  std::atomic<uint64_t> prefix_hit_tokens = 0;
+  std::atomic<uint64_t> preemptions = 0;
   std::atomic<uint64_t> steps = 0;
   Histogram time_to_first_token_seconds;
   Histogram inter_token_seconds;
   Histogram queue_seconds;
+  Histogram request_seconds;
+  Histogram request_prompt_tokens;
+  Histogram request_generated_tokens;
   Histogram step_seconds;
   Histogram step_tokens;
   Histogram step_sequences;

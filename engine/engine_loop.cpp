@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -15,25 +18,28 @@ double seconds_since(Generation::Clock::time_point start) {
   return std::chrono::duration<double>(Generation::Clock::now() - start).count();
 }
 
-bool samples_at(const Chunk& chunk, size_t index) {
-  return chunk.sample && index + 1 == chunk.begin + chunk.count;
-}
-
-bool wants_logits(const Generation& generation, const Chunk& chunk, size_t index) {
-  return samples_at(chunk, index) ||
-         (generation.wants_prompt_logits() && index < generation.prompt_count());
+bool all_finite(std::span<const float> logits) {
+  uint32_t unusable = 0;
+  for (const float logit : logits) {
+    unusable |= std::abs(logit) <= std::numeric_limits<float>::max() ? 0U : 1U;  // 1 for NaN, too
+  }
+  return unusable == 0;
 }
 
 }  // namespace
 
-EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits, size_t waiting_most,
-                       const Tokenizer& tokenizer, size_t vocabulary_size, EngineCounters& counters)
+EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
+                       const WaitingLimits& waiting, const Tokenizer& tokenizer,
+                       size_t vocabulary_size, EngineCounters& counters)
     : executor_(executor),
       scheduler_(limits),
-      open_most_(limits.sequence_count + waiting_most),
+      open_most_(limits.sequence_count + waiting.requests),
+      waiting_(waiting),
       tokenizer_(tokenizer),
       vocabulary_size_(vocabulary_size),
       counters_(counters) {
+  scheduler_.limit_prompt_tokens(throughput_.prompt_tokens_most());
+  activity_.enter(LoopPhase::kIdle);
   publish_gauges();
   thread_ = std::thread([this] { work(); });
 }
@@ -49,31 +55,75 @@ EngineLoop::~EngineLoop() {
   thread_.join();
 }
 
-Result<RequestId> EngineLoop::submit(Request request) {
+// Whoever hears of an end finds it counted.
+std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
   const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
-  // Whoever hears of an end finds it counted.
-  request.on_output = [this, forward = std::move(request.on_output)](Output&& output) {
+  request.on_output = [this, submitted_at = Generation::Clock::now(),
+                       forward = std::move(request.on_output)](Output&& output) {
     if (output.finish) {
       counters_.finished[static_cast<size_t>(*output.finish)].fetch_add(1,
                                                                         std::memory_order_relaxed);
+      counters_.request_seconds.observe(seconds_since(submitted_at));
+      counters_.request_prompt_tokens.observe(output.prompt_tokens);
+      counters_.request_generated_tokens.observe(output.generated_tokens);
     }
     if (forward) forward(std::move(output));
   };
-  // Made outside the lock: it copies and counts the prompt.
-  auto generation =
-      std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
+  return std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
+}
+
+Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests) {
+  // Made outside the lock: it copies and counts the prompts.
+  std::vector<std::unique_ptr<Generation>> generations;
+  std::vector<RequestId> ids;
+  size_t prompt_tokens = 0;
+  for (Request& request : requests) {
+    prompt_tokens += request.prompt.size();
+    generations.push_back(make_generation(std::move(request)));
+    ids.push_back(generations.back()->id());
+  }
   {
     const std::lock_guard lock(mutex_);
-    if (draining_) return unavailable("shutting down: no more requests are taken");
-    if (open_count_ >= open_most_) {
-      return unavailable("{} requests are running and waiting, no more are taken; try again later",
-                         open_count_);
+    if (auto room = check_room(requests.size(), prompt_tokens); !room) {
+      return std::unexpected(room.error());
     }
-    inbox_.submitted.push_back(std::move(generation));
-    ++open_count_;
+    std::ranges::move(generations, std::back_inserter(inbox_.submitted));
+    open_count_ += requests.size();
+    counters_.waiting_prompt_tokens.fetch_add(prompt_tokens, std::memory_order_relaxed);
   }
   wake_.notify_one();
-  return id;
+  return ids;
+}
+
+Result<void> EngineLoop::check_room(size_t requests, size_t prompt_tokens) const {
+  if (draining_) {
+    return full(Rejection::kDraining, "shutting down: no more requests are taken");
+  }
+  if (open_count_ + requests > open_most_) {
+    return full(Rejection::kQueueRequests,
+                fmt::format("{} requests are running and waiting, {} at most; {} more are not "
+                            "taken; try again later",
+                            open_count_, open_most_, requests));
+  }
+  const size_t waiting = counters_.waiting_prompt_tokens.load(std::memory_order_relaxed);
+  if (waiting > 0 && waiting + prompt_tokens > waiting_.prompt_tokens) {
+    return full(Rejection::kQueueTokens,
+                fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
+                            "try again later",
+                            waiting, waiting_.prompt_tokens, prompt_tokens));
+  }
+  return {};
+}
+
+std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  counters_.rejected[static_cast<size_t>(reason)].fetch_add(1, kRelaxed);
+  Error error{ErrorKind::kUnavailable, std::move(message)};
+  if (reason != Rejection::kDraining) {
+    error.retry_after_seconds =
+        throughput_.seconds_until_room(open_count_, counters_.waiting_prompt_tokens.load(kRelaxed));
+  }
+  return std::unexpected(std::move(error));
 }
 
 void EngineLoop::cancel(RequestId id) {
@@ -102,43 +152,75 @@ void EngineLoop::run_if_idle(const std::function<void()>& task) {
   changed_.wait(lock, [&] { return inbox_.task != &task; });
 }
 
+EngineLoop::Inbox EngineLoop::wait_for_work() {
+  constexpr std::chrono::milliseconds kHeartbeatInterval{500};
+  Inbox inbox;
+  std::unique_lock lock(mutex_);
+  while (inbox_.empty() && scheduler_.idle()) {
+    activity_.enter(LoopPhase::kIdle);
+    wake_.wait_for(lock, kHeartbeatInterval);
+  }
+  inbox.submitted = std::exchange(inbox_.submitted, {});
+  inbox.cancelled = std::exchange(inbox_.cancelled, {});
+  inbox.cancel_all = std::exchange(inbox_.cancel_all, false);
+  inbox.task = inbox_.task;
+  inbox.stop = inbox_.stop;
+  return inbox;
+}
+
 void EngineLoop::work() {
   while (true) {
-    Inbox inbox;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return !inbox_.empty() || !scheduler_.idle(); });
-      inbox.submitted = std::exchange(inbox_.submitted, {});
-      inbox.cancelled = std::exchange(inbox_.cancelled, {});
-      inbox.cancel_all = std::exchange(inbox_.cancel_all, false);
-      inbox.task = inbox_.task;
-      inbox.stop = inbox_.stop;
-    }
+    Inbox inbox = wait_for_work();
+    activity_.enter(LoopPhase::kScheduling);
     accept(inbox);
-    if (inbox.task != nullptr) {
-      if (scheduler_.idle()) (*inbox.task)();
-      const std::lock_guard lock(mutex_);
-      inbox_.task = nullptr;
-      changed_.notify_all();
-    }
+    if (inbox.task != nullptr) run_task(inbox.task);
     if (inbox.stop) return;
+    end_overdue();
     step();
   }
 }
 
+void EngineLoop::run_task(const std::function<void()>* task) {
+  activity_.enter(LoopPhase::kTask);
+  if (scheduler_.idle()) (*task)();
+  const std::lock_guard lock(mutex_);
+  inbox_.task = nullptr;
+  changed_.notify_all();
+}
+
 void EngineLoop::accept(Inbox& inbox) {
-  for (auto& generation : inbox.submitted) {
-    Generation& added = *generation;
-    added.sequence = scheduler_.add(added.prompt_count(), added.most_computed_tokens(),
-                                    added.wants_prompt_logits());
-    by_sequence_.emplace(added.sequence, &added);
-    generations_.emplace(added.id(), std::move(generation));
-  }
+  for (auto& generation : inbox.submitted) add(std::move(generation));
   for (const RequestId id : inbox.cancelled) cancel_now(id);
   if (inbox.cancel_all) {
     while (!generations_.empty()) cancel_now(generations_.begin()->first);
   }
   publish_gauges();
+}
+
+void EngineLoop::add(std::unique_ptr<Generation> generation) {
+  Generation& added = *generation;
+  const Request& request = added.request();
+  const auto since_start = [&](Generation::Clock::time_point time) {
+    return std::chrono::duration<double>(time - start_).count();
+  };
+  NewSequence sequence;
+  sequence.prompt = added.tokens();
+  sequence.most_tokens = added.most_computed_tokens();
+  sequence.all_logits = added.wants_prompt_logits();
+  sequence.scope = {request.tenant, request.cache_salt};
+  sequence.priority = request.priority;
+  if (request.deadline_seconds > 0) {
+    sequence.deadline = since_start(added.submitted_at) + request.deadline_seconds;
+  }
+  added.sequence = scheduler_.add(std::move(sequence), since_start(added.submitted_at));
+  by_sequence_.emplace(added.sequence, &added);
+  generations_.emplace(added.id(), std::move(generation));
+}
+
+void EngineLoop::end_overdue() {
+  for (const SequenceId sequence : scheduler_.overdue(seconds_since(start_))) {
+    end(*by_sequence_.at(sequence), FinishReason::kDeadline, "");
+  }
 }
 
 void EngineLoop::cancel_now(RequestId id) {
@@ -149,26 +231,36 @@ void EngineLoop::cancel_now(RequestId id) {
 
 // Ends a request from outside its own course. Whoever hears of it may throw; it has ended all the
 // same.
-void EngineLoop::end(Generation& generation, FinishReason reason, const std::string& error) {
+void EngineLoop::end(Generation& generation, FinishReason reason, const std::string& error,
+                     bool usable) {
   try {
     generation.finish(reason, error);
   } catch (const std::exception& thrown) {
     spdlog::error("request {} could not be told of its end: {}", generation.id(), thrown.what());
   }
-  retire(generation);
+  retire(generation, usable);
 }
 
 void EngineLoop::step() {
-  const Schedule& schedule = scheduler_.next_batch();
+  const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
   if (schedule.chunks.empty()) return;
   fill_batch(schedule);
+  const uint64_t number = counters_.steps.load(std::memory_order_relaxed) + 1;
+  activity_.start_pass(number, schedule.chunks.size(),
+                       batch_.tokens.size() - batch_.generated_tokens, batch_.generated_tokens);
+  activity_.enter(LoopPhase::kComputing);
   const auto start = Generation::Clock::now();
   executor_.run(batch_);
-  counters_.step_seconds.observe(seconds_since(start));
+  const double seconds = seconds_since(start);
+  activity_.enter(LoopPhase::kSampling);
+  throughput_.add_pass(batch_.tokens.size(), seconds);
+  scheduler_.limit_prompt_tokens(throughput_.prompt_tokens_most());
+  counters_.step_seconds.observe(seconds);
   counters_.step_tokens.observe(static_cast<double>(batch_.tokens.size()));
   counters_.step_sequences.observe(static_cast<double>(schedule.chunks.size()));
-  counters_.steps.fetch_add(1, std::memory_order_relaxed);
+  counters_.steps.store(number, std::memory_order_relaxed);
   scheduler_.computed();
+  publish_counters();
   postprocess(schedule);
   publish_gauges();
 }
@@ -177,25 +269,25 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
   batch_.clear();
   batch_.cleared_pages = schedule.cleared_pages;
   for (const Chunk& chunk : schedule.chunks) {
-    const Generation& generation = *by_sequence_.at(chunk.sequence);
+    Generation& generation = *by_sequence_.at(chunk.sequence);
     const auto slot = static_cast<uint32_t>(batch_.page_tables.size());
     batch_.page_tables.push_back(scheduler_.pages(chunk.sequence));
+    generation.cached_tokens = scheduler_.cached_tokens(chunk.sequence);
     if (chunk.first) {
+      generation.started = true;
+      counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(),
+                                                std::memory_order_relaxed);
       counters_.queue_seconds.observe(seconds_since(generation.submitted_at));
     }
-    const size_t prompt_left =
-        generation.prompt_count() - std::min(generation.prompt_count(), chunk.begin);
-    counters_.prompt_tokens.fetch_add(std::min(prompt_left, chunk.count),
-                                      std::memory_order_relaxed);
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
-      if (wants_logits(generation, chunk, index)) {
+      if (index >= chunk.logits_begin) {
         batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
       }
       batch_.tokens.push_back({.token = generation.tokens()[index],
                                .position = static_cast<uint32_t>(index),
                                .sequence = slot});
     }
-    if (prompt_left == 0) batch_.generated_tokens = batch_.tokens.size();
+    if (chunk.generated) batch_.generated_tokens = batch_.tokens.size();
   }
 }
 
@@ -206,9 +298,7 @@ void EngineLoop::postprocess(const Schedule& schedule) {
   for (const Chunk& chunk : schedule.chunks) {
     Generation& generation = *by_sequence_.at(chunk.sequence);
     const size_t first_row = row;
-    for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
-      row += wants_logits(generation, chunk, index) ? 1 : 0;
-    }
+    row += chunk.begin + chunk.count - chunk.logits_begin;
     try {
       use_logits(generation, chunk, first_row);
     } catch (const std::exception& error) {
@@ -219,13 +309,22 @@ void EngineLoop::postprocess(const Schedule& schedule) {
 }
 
 void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t row) {
-  for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
-    if (!wants_logits(generation, chunk, index)) continue;
+  const size_t end = chunk.begin + chunk.count;
+  for (size_t index = chunk.logits_begin; index < end; ++index) {
     const std::span<const float> logits = executor_.logits(row++);
+    if (!all_finite(logits)) return discard(generation);
     if (generation.wants_prompt_logits()) generation.add_prompt_logits(index, logits);
     // The chunk's last token: the generation may be gone after this.
-    if (samples_at(chunk, index)) advance(generation, logits);
+    if (chunk.sample && index + 1 == end) advance(generation, logits);
   }
+}
+
+// What it has computed is good for nobody.
+void EngineLoop::discard(Generation& generation) {
+  spdlog::error("request {}: the logits after {} tokens are not finite", generation.id(),
+                generation.tokens().size());
+  end(generation, FinishReason::kError,
+      "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
 }
 
 void EngineLoop::advance(Generation& generation, std::span<const float> logits) {
@@ -243,12 +342,20 @@ void EngineLoop::advance(Generation& generation, std::span<const float> logits) 
   if (ended) {
     retire(generation);
   } else {
-    scheduler_.append_token(generation.sequence);
+    scheduler_.append_token(generation.sequence, generation.tokens().back());
   }
 }
 
-void EngineLoop::retire(Generation& generation) {
-  scheduler_.finish(generation.sequence);
+void EngineLoop::retire(Generation& generation, bool usable) {
+  if (usable) {
+    scheduler_.finish(generation.sequence);
+  } else {
+    scheduler_.discard(generation.sequence);
+  }
+  if (!generation.started) {
+    counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
+  }
+  throughput_.add_request(generation.generated_count());
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
@@ -257,12 +364,24 @@ void EngineLoop::retire(Generation& generation) {
   changed_.notify_all();
 }
 
+void EngineLoop::publish_counters() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const SchedulerCounters& counted = scheduler_.counters();
+  counters_.prompt_tokens.store(counted.prompt_tokens, kRelaxed);
+  counters_.prefix_query_tokens.store(counted.prefix_query_tokens, kRelaxed);
+  counters_.prefix_hit_tokens.store(counted.prefix_hit_tokens, kRelaxed);
+  counters_.preemptions.store(counted.preemptions, kRelaxed);
+  counters_.kv_evictions.store(scheduler_.cache().eviction_count(), kRelaxed);
+}
+
 void EngineLoop::publish_gauges() {
   constexpr auto kRelaxed = std::memory_order_relaxed;
+  const PrefixCache& cache = scheduler_.cache();
   counters_.requests_running.store(scheduler_.running_count(), kRelaxed);
   counters_.requests_waiting.store(scheduler_.waiting_count(), kRelaxed);
-  counters_.kv_pages.store(scheduler_.pool().page_count(), kRelaxed);
-  counters_.kv_pages_free.store(scheduler_.pool().free_count(), kRelaxed);
+  counters_.kv_pages.store(cache.pool().page_count(), kRelaxed);
+  counters_.kv_pages_free.store(cache.pool().free_count(), kRelaxed);
+  counters_.kv_pages_cached.store(cache.idle_count(), kRelaxed);
 }
 
 }  // namespace lockstep

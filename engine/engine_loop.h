@@ -14,27 +14,37 @@
 
 #include "engine/engine_counters.h"
 #include "engine/generation.h"
+#include "engine/loop_activity.h"
 #include "engine/runtime/executor.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/throughput.h"
 
 namespace lockstep {
+
+// What may wait for its first pass.
+struct WaitingLimits {
+  size_t requests = 0;
+  size_t prompt_tokens = 0;  // one request is taken whatever its length
+};
 
 class EngineLoop {
  public:
   // All references must outlive this. Starts the thread.
-  EngineLoop(Executor& executor, const SchedulerLimits& limits, size_t waiting_most,
+  EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
              const Tokenizer& tokenizer, size_t vocabulary_size, EngineCounters& counters);
   // Cancels what is left and joins the thread.
   ~EngineLoop();
 
-  // Any thread. kUnavailable when draining or full.
-  Result<RequestId> submit(Request request);
+  // Any thread. All or none; kUnavailable when draining or full.
+  Result<std::vector<RequestId>> submit(std::vector<Request> requests);
   void cancel(RequestId id);
   void drain(double seconds);
 
   // Runs `task` on the engine's thread, between passes, if no request is running or waiting then;
   // returns when that is decided and done. The task must not throw.
   void run_if_idle(const std::function<void()>& task);
+
+  const LoopActivity& activity() const { return activity_; }
 
  private:
   // What other threads have asked for since the last step. Guarded by mutex_.
@@ -51,23 +61,38 @@ class EngineLoop {
   };
 
   void work();
+  std::unique_ptr<Generation> make_generation(Request request);
+  // With mutex_ held.
+  Result<void> check_room(size_t requests, size_t prompt_tokens) const;
+  std::unexpected<Error> full(Rejection reason, std::string message) const;
+  Inbox wait_for_work();
+  void run_task(const std::function<void()>* task);
   void accept(Inbox& inbox);
+  void add(std::unique_ptr<Generation> generation);
+  void end_overdue();
   void cancel_now(RequestId id);
-  void end(Generation& generation, FinishReason reason, const std::string& error);
+  void end(Generation& generation, FinishReason reason, const std::string& error,
+           bool usable = true);
   void step();
   void fill_batch(const Schedule& schedule);
   void postprocess(const Schedule& schedule);
   void use_logits(Generation& generation, const Chunk& chunk, size_t row);
   void advance(Generation& generation, std::span<const float> logits);
-  void retire(Generation& generation);
+  void discard(Generation& generation);
+  void retire(Generation& generation, bool usable = true);
+  void publish_counters();
   void publish_gauges();
 
   Executor& executor_;
   Scheduler scheduler_;
-  const size_t open_most_;  // that run or wait
+  const size_t open_most_;  // requests that run or wait
+  const WaitingLimits waiting_;
   const Tokenizer& tokenizer_;
   const size_t vocabulary_size_;
   EngineCounters& counters_;
+  LoopActivity activity_;
+  Throughput throughput_;
+  const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;

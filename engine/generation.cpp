@@ -129,6 +129,7 @@ void Generation::send(Output output) {
     pending_.pop_front();
   }
   output.prompt_tokens = static_cast<uint32_t>(prompt_count_);
+  output.cached_tokens = static_cast<uint32_t>(cached_tokens);
   output.generated_tokens = static_cast<uint32_t>(generated_count());
   const bool news =
       output.finish || !output.text.empty() || !output.tokens.empty() || !output.prompt.empty();

@@ -25,6 +25,7 @@ class Generation {
 
   RequestId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }  // prompt and generated
+  const Request& request() const { return request_; }             // but for its prompt
   size_t prompt_count() const { return prompt_count_; }
   size_t generated_count() const { return tokens_.size() - prompt_count_; }
   bool wants_prompt_logits() const { return request_.prompt_logprobs.has_value(); }
@@ -45,6 +46,8 @@ class Generation {
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;
+  size_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  bool started = false;      // has been part of a pass
 
  private:
   // A token whose text lies at [begin, end) of the generated text, not sent yet.

@@ -195,11 +195,18 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
     }
     layout.context_tokens = options.context_tokens;
     pages = pages_for(options.context_tokens) * options.sequence_count;
+    if (options.kv_pages != 0) pages = options.kv_pages;
+    if (pages < pages_for(options.context_tokens)) {
+      return invalid_input("kv-pages is {}, but a sequence of {} tokens takes {} pages of {}",
+                           pages, options.context_tokens, pages_for(options.context_tokens),
+                           kPageTokens);
+    }
   } else {
     const auto one_page = rank_sizes(model, layout.split, layout.plan_options, 1);
-    const auto fitting =
-        fitting_pages(layout, topology, one_page,
-                      pages_for(model.trained_context_tokens) * options.sequence_count);
+    const auto fitting = fitting_pages(
+        layout, topology, one_page,
+        options.kv_pages != 0 ? options.kv_pages
+                              : pages_for(model.trained_context_tokens) * options.sequence_count);
     if (!fitting) return std::unexpected(fitting.error());
     pages = *fitting;
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);

@@ -66,6 +66,10 @@ const std::vector<OptionRow>& rows() {
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
        [](const Json& v, Options& o) { o.engine.context_tokens = count_or_automatic(v); }},
+      {"kv-pages", kServe | kPlan, kIntegerOrAuto, "auto", 1, 16777216, {},
+       "Pages (64 tokens) of the KV cache; auto: for as many full sequences as run at once, or "
+       "what fits. With fewer, sequences that find none are computed again later",
+       [](const Json& v, Options& o) { o.engine.kv_pages = count_or_automatic(v); }},
       {"sequences", kServe | kPlan, kInteger, 8, 1, 1024, {},
        "Sequences in the running batch at most",
        [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
@@ -115,6 +119,13 @@ const std::vector<OptionRow>& rows() {
       {"waiting-requests", kServe, kInteger, 1024, 0, 1000000, {},
        "Requests that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_requests = v.get<uint32_t>(); }},
+      {"waiting-prompt-tokens", kServe, kInteger, 262144, 1, 1000000000, {},
+       "Tokens of the prompts that may wait for a place in the batch; more are answered with 503",
+       [](const Json& v, Options& o) { o.engine.waiting_prompt_tokens = v.get<uint32_t>(); }},
+      {"request-seconds", kServe, kNumber, 0, 0, 86400, {},
+       "Time after which a request ends with 504, waiting included; a request may ask for less; "
+       "0: none",
+       [](const Json& v, Options& o) { o.request_seconds = v.get<double>(); }},
       {"max-n", kServe, kInteger, 128, 1, 128, {},
        "Largest n (choices per prompt) of a request",
        [](const Json& v, Options& o) { o.choices_max = v.get<uint32_t>(); }},

@@ -20,6 +20,7 @@ struct Options {
   std::vector<std::string> served_model_names = {};  // empty: the model's own name
   HttpOptions http = {};                             // its callbacks are left empty
   double drain_seconds = 30;
+  double request_seconds = 0;  // after which a request ends; 0: never
   uint32_t choices_max = 128;  // "n" of a request at most
   bool metrics = true;
   bool ui = true;

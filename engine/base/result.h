@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <expected>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::kInvalidInput;
   std::string message;
+  std::optional<int> retry_after_seconds = {};  // with kUnavailable, where it can be told
 };
 
 template <typename T>

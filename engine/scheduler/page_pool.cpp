@@ -4,36 +4,38 @@
 
 namespace lockstep {
 
-PagePool::PagePool(size_t page_count) : page_count_(page_count) {
+PagePool::PagePool(size_t page_count) : holders_(page_count, 0), is_free_(page_count, true) {
   for (size_t page = 0; page < page_count; ++page) free_.push_back(static_cast<uint32_t>(page));
 }
 
-bool PagePool::reserve(size_t count) {
-  if (count > unreserved_count()) return false;
-  reserved_ += count;
-  return true;
-}
-
-void PagePool::cancel_reservation(size_t count) {
-  CHECK(count <= reserved_, "{} pages of {} reserved ones", count, reserved_);
-  reserved_ -= count;
-}
-
-uint32_t PagePool::take() {
-  CHECK(reserved_ > 0 && free_count() > 0, "no page is reserved");
-  --reserved_;
+std::optional<uint32_t> PagePool::take() {
+  if (free_count() == 0) return std::nullopt;
   const uint32_t page = free_[first_++];
   // The queue's consumed front is dropped once it is the larger part: constant time on average.
-  if (first_ > page_count_) {
+  if (first_ > holders_.size()) {
     free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
+  is_free_[page] = false;
+  hold(page);
   return page;
 }
 
-void PagePool::give_back(uint32_t page) {
-  CHECK(page < page_count_ && free_count() < page_count_, "page {} is none of {} given out", page,
-        page_count_);
+void PagePool::hold(uint32_t page) {
+  CHECK(page < holders_.size() && !is_free_[page], "page {} is free", page);
+  if (holders_[page]++ == 0) ++held_count_;
+}
+
+uint32_t PagePool::release(uint32_t page) {
+  CHECK(page < holders_.size() && holders_[page] > 0, "page {} is held by nobody", page);
+  if (--holders_[page] == 0) --held_count_;
+  return holders_[page];
+}
+
+void PagePool::free(uint32_t page) {
+  CHECK(page < holders_.size() && holders_[page] == 0 && !is_free_[page], "page {} is not to free",
+        page);
+  is_free_[page] = true;
   free_.push_back(page);
 }
 

@@ -1,9 +1,9 @@
-// The KV cache's pages as numbers: which are free, and how many are promised to sequences that do
-// not need them yet. A promise can always be kept, so a running sequence never waits for a page.
+// The KV cache's pages as numbers: which are free, and how many hold each of the others.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -12,23 +12,26 @@ class PagePool {
  public:
   explicit PagePool(size_t page_count);
 
-  // Promises `count` pages; false if so many are not left.
-  bool reserve(size_t count);
-  // Takes back promises that were not taken up.
-  void cancel_reservation(size_t count);
-  // A page from the caller's promise: the one that was free for the longest time.
-  uint32_t take();
-  void give_back(uint32_t page);
+  // A page that was free, the longest of all, now with one holder; none if no page is free.
+  std::optional<uint32_t> take();
+  // One holder more of a page that is not free.
+  void hold(uint32_t page);
+  // One holder less; how many are left. With none left the page is not free yet: see free().
+  uint32_t release(uint32_t page);
+  // A page without holders is free again.
+  void free(uint32_t page);
 
-  size_t page_count() const { return page_count_; }
-  size_t free_count() const { return free_.size() - first_; }  // promised ones included
-  size_t unreserved_count() const { return free_count() - reserved_; }
+  uint32_t holders(uint32_t page) const { return holders_[page]; }
+  size_t page_count() const { return holders_.size(); }
+  size_t free_count() const { return free_.size() - first_; }
+  size_t held_count() const { return held_count_; }  // with at least one holder
 
  private:
-  size_t page_count_;
-  std::vector<uint32_t> free_;  // a queue: [first_, end)
+  std::vector<uint32_t> holders_;  // by page
+  std::vector<bool> is_free_;      // by page
+  std::vector<uint32_t> free_;     // a queue: [first_, end)
   size_t first_ = 0;
-  size_t reserved_ = 0;
+  size_t held_count_ = 0;
 };
 
 }  // namespace lockstep

@@ -1,139 +1,384 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "engine/base/check.h"
 
 namespace lockstep {
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), pool_(limits.page_count) {
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : limits_(limits),
+      pages_(limits.page_count, {.page_tokens = limits.page_tokens,
+                                 .share_generated = limits.share_generated,
+                                 .secret = limits.cache_secret}),
+      prompt_tokens_most_(limits.batch_tokens) {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,
         "{} sequences do not fit into passes of {} tokens and {} rows of logits",
         limits.sequence_count, limits.batch_tokens, limits.logit_rows);
 }
 
-size_t Scheduler::pages_for(size_t tokens) const {
-  return (tokens + limits_.page_tokens - 1) / limits_.page_tokens;
+Sequence& Scheduler::at(SequenceId id) {
+  const auto found = sequences_.find(id);
+  CHECK(found != sequences_.end(), "there is no sequence {}", id);
+  return found->second;
 }
 
-SequenceId Scheduler::add(size_t prompt_tokens, size_t most_tokens, bool all_logits) {
-  CHECK(prompt_tokens > 0 && most_tokens >= prompt_tokens, "a prompt of {} tokens of {}",
-        prompt_tokens, most_tokens);
-  CHECK(pages_for(most_tokens) <= pool_.page_count(), "{} tokens never fit into {} pages",
-        most_tokens, pool_.page_count());
+bool Scheduler::before(const Sequence& one, const Sequence& other) const {
+  const auto rank = [&](const Sequence& sequence) {
+    return std::tuple(sequence.id != senior_, sequence.place);
+  };
+  return rank(one) < rank(other);
+}
+
+SequenceId Scheduler::add(NewSequence added, double now) {
+  CHECK(!added.prompt.empty() && added.most_tokens >= added.prompt.size(),
+        "a prompt of {} tokens of {}", added.prompt.size(), added.most_tokens);
+  CHECK(pages_for(added.most_tokens) <= cache().pool().page_count(),
+        "{} tokens never fit into {} pages", added.most_tokens, cache().pool().page_count());
   const SequenceId id = next_id_++;
-  Sequence sequence;
-  sequence.known = prompt_tokens;
-  sequence.prompt = prompt_tokens;
-  sequence.most = most_tokens;
-  sequence.all_logits = all_logits;
-  sequences_.emplace(id, std::move(sequence));
-  waiting_.push_back(id);
+  Sequence& sequence = sequences_[id];
+  sequence.id = id;
+  sequence.place = {.priority = added.priority, .start = FairQueue::kNoStart, .id = id};
+  sequence.arrived = now;
+  sequence.deadline = added.deadline;
+  sequence.prompt = added.prompt.size();
+  sequence.most = added.most_tokens;
+  sequence.all_logits = added.all_logits;
+  sequence.scope = std::move(added.scope);
+  sequence.tokens = std::move(added.prompt);
+  if (sequence.deadline != kNoDeadline) deadlines_.emplace(sequence.deadline, id);
+  std::optional<double> floor;
+  for (const Sequence* running : running_) {
+    if (running->computed >= running->prompt) continue;
+    floor = std::min(floor.value_or(running->place.start), running->place.start);
+  }
+  sequence.tenant = &queue_.enter(sequence.scope.tenant, floor);
+  queue_.add(*sequence.tenant, sequence.place);
   return id;
 }
 
-void Scheduler::admit() {
-  while (!waiting_.empty() && running_.size() < limits_.sequence_count) {
-    Sequence& sequence = sequences_.at(waiting_.front());
-    const size_t pages = pages_for(sequence.most);
-    if (!pool_.reserve(pages)) return;
-    sequence.reserved = pages;
-    running_.push_back(waiting_.front());
-    waiting_.pop_front();
+std::vector<SequenceId> Scheduler::overdue(double now) const {
+  std::vector<SequenceId> ids;
+  for (const auto& [deadline, id] : deadlines_) {
+    if (deadline > now) break;
+    ids.push_back(id);
   }
+  return ids;
 }
 
-void Scheduler::add_chunk(SequenceId id, Sequence& sequence, size_t count) {
-  while (sequence.pages.size() < pages_for(sequence.computed + count)) {
-    CHECK(sequence.reserved > 0, "sequence {} needs more pages than it was promised", id);
-    --sequence.reserved;
-    sequence.pages.push_back(pool_.take());
-    schedule_.cleared_pages.push_back(sequence.pages.back());
-  }
-  schedule_.chunks.push_back({.sequence = id,
-                              .begin = sequence.computed,
-                              .count = count,
-                              .first = sequence.computed == 0,
-                              .sample = sequence.computed + count == sequence.known});
-}
-
-// Rows of logits that the next `count` tokens of a prompt ask for.
-size_t Scheduler::rows_of(const Sequence& sequence, size_t count) {
-  if (sequence.all_logits) return count;
-  return sequence.computed + count == sequence.known ? 1 : 0;
-}
-
-// How many tokens of a prompt fit into what is left of a pass. Without a row for its last token a
-// prompt stops short of it; one that wants all its logits leaves half of the rows to others.
-size_t Scheduler::prompt_chunk(const Sequence& sequence, size_t tokens_left,
-                               size_t rows_left) const {
-  const size_t count = std::min(sequence.known - sequence.computed, tokens_left);
-  if (!sequence.all_logits) return rows_of(sequence, count) <= rows_left ? count : count - 1;
-  const size_t share = (limits_.logit_rows + 1) / 2;
-  return std::min({count, rows_left, share});
-}
-
-const Schedule& Scheduler::next_batch() {
+const Schedule& Scheduler::next_batch(double now) {
   CHECK(!pass_open_, "the last pass has not been computed");
-  admit();
   schedule_.chunks.clear();
   schedule_.cleared_pages.clear();
+  choose_senior(now);
+  admit();
+  std::ranges::sort(running_, [&](auto* one, auto* other) { return before(*one, *other); });
+  plan_chunks();
+  take_pages();
+  collect_chunks();
+  pass_open_ = !schedule_.chunks.empty();
+  CHECK(pass_open_ || idle(), "{} sequences and nothing to compute", sequences_.size());
+  return schedule_;
+}
+
+void Scheduler::choose_senior(double now) {
+  senior_ = 0;
+  if (sequences_.empty()) return;
+  const Sequence& eldest = sequences_.begin()->second;
+  if (now - eldest.arrived >= limits_.patience_seconds) senior_ = eldest.id;
+}
+
+Sequence* Scheduler::first_waiting() {
+  if (senior_ != 0 && !at(senior_).running) return &at(senior_);
+  const auto first = queue_.first();
+  return first ? &at(first->id) : nullptr;
+}
+
+void Scheduler::admit() {
+  while (Sequence* next = first_waiting()) {
+    const bool full = running_.size() == limits_.sequence_count;
+    Sequence* other = full ? steps_aside_for(*next) : nullptr;
+    if ((full && other == nullptr) || !has_room_for(*next)) return;
+    if (other != nullptr) stop_running(*other);
+    start(*next);
+  }
+}
+
+// The last in the order of those that have to make way, if there is any.
+Sequence* Scheduler::steps_aside_for(const Sequence& next) {
+  Sequence* last = nullptr;
+  for (Sequence* running : running_) {
+    if (running->id == senior_) continue;
+    const bool worse = next.id == senior_ || next.place.priority < running->place.priority;
+    const bool fairer = next.place.priority == running->place.priority &&
+                        next.tenant->running + 2 <= running->tenant->running;
+    if (!worse && !fairer) continue;
+    if (last == nullptr || before(*last, *running)) last = running;
+  }
+  return last;
+}
+
+// Whether the prompt finds pages without taking any from those that go before it, and leaves them
+// what their own prompts need, or one for the next tokens.
+bool Scheduler::has_room_for(Sequence& next) {
+  if (running_.empty() || next.id == senior_) return true;
+  const auto lacking = [&](const Sequence& sequence, size_t held) {
+    const size_t all = pages_for(sequence.tokens.size());
+    return all > held ? all - held : 0;
+  };
+  const SequencePages::Match known = pages_.match(next);
+  size_t needed = lacking(next, next.pages.size() + known.pages);
+  size_t room = cache().available_count() - known.idle;
+  for (const auto& [id, other] : sequences_) {
+    if (id == next.id) continue;
+    const bool worse = id != senior_ && other.place.priority > next.place.priority;
+    if (other.running && !worse) {
+      needed += std::max<size_t>(1, lacking(other, other.pages.size()));
+    } else if (id != senior_) {
+      room += other.pages.size();
+    }
+  }
+  return room >= needed;
+}
+
+void Scheduler::start(Sequence& sequence) {
+  queue_.remove(*sequence.tenant, sequence.place);
+  if (sequence.place.start == FairQueue::kNoStart) {
+    const size_t found = pages_.match(sequence).pages * limits_.page_tokens;
+    sequence.charged = static_cast<double>(sequence.prompt - std::min(sequence.prompt, found));
+    sequence.place.start = queue_.admit(*sequence.tenant, sequence.charged);
+    if (!sequence.all_logits) counters_.prefix_query_tokens += sequence.prompt;
+  }
+  sequence.running = true;
+  ++sequence.tenant->running;
+  running_.push_back(&sequence);
+}
+
+// It waits again, and keeps its pages.
+void Scheduler::stop_running(Sequence& sequence) {
+  sequence.running = false;
+  sequence.planned = 0;
+  --sequence.tenant->running;
+  std::erase(running_, &sequence);
+  queue_.add(*sequence.tenant, sequence.place);
+}
+
+void Scheduler::plan_chunks() {
   size_t tokens_left = limits_.batch_tokens;
   size_t rows_left = limits_.logit_rows;
-  for (const SequenceId id : running_) {
-    Sequence& sequence = sequences_.at(id);
-    if (!sequence.generates() || sequence.known == sequence.computed) continue;
-    add_chunk(id, sequence, sequence.known - sequence.computed);
-    --tokens_left;
-    --rows_left;
+  in_flight_.clear();
+  for (Sequence* sequence : running_) {
+    if (!sequence->streams()) {
+      const size_t cached = sequence->cached;
+      pages_.attach(*sequence);
+      counters_.prefix_hit_tokens += sequence->cached - cached;
+      charge(*sequence, 0, 0);
+    }
+    sequence->planned = sequence->streams() ? 1 : 0;
+    tokens_left -= sequence->planned;
+    rows_left -= sequence->planned;
   }
-  if (!schedule_.chunks.empty()) {
+  if (tokens_left < limits_.batch_tokens) {
     tokens_left = std::min(tokens_left, limits_.mixed_prompt_tokens);
   }
-  for (const SequenceId id : running_) {
-    Sequence& sequence = sequences_.at(id);
-    if (sequence.generates()) continue;
-    const size_t count = prompt_chunk(sequence, tokens_left, rows_left);
-    if (count == 0) continue;
-    const size_t rows = rows_of(sequence, count);
-    add_chunk(id, sequence, count);
+  plan_prompts(std::min(tokens_left, prompt_tokens_most_), rows_left);
+}
+
+void Scheduler::plan_prompts(size_t tokens_left, size_t rows_left) {
+  const auto plan = [&](Sequence& sequence, size_t tokens_most) {
+    if (is_computed_by_another(sequence)) return;
+    const size_t count = fitting_tokens(sequence, std::min(tokens_most, tokens_left), rows_left);
+    const size_t end = sequence.computed + count;
+    sequence.planned = count;
     tokens_left -= count;
-    rows_left -= rows;
+    rows_left -= end - logits_begin(sequence, end);
+    pages_.add_filled_keys(sequence, end, in_flight_);
+  };
+  std::vector<Sequence*> prompts;
+  std::ranges::copy_if(running_, std::back_inserter(prompts),
+                       [](const Sequence* sequence) { return !sequence->streams(); });
+  if (prompts.empty()) return;
+  Sequence& head = *prompts.front();
+  // All of its known tokens: those after the border between prompted and generated ones, too.
+  if (head.tokens.size() - head.computed > tokens_left && head.id != senior_) {
+    const auto left = [](const Sequence* one) { return one->tokens.size() - one->computed; };
+    std::vector<Sequence*> others(prompts.begin() + 1, prompts.end());
+    std::ranges::sort(others, {}, [&](auto* one) { return std::pair(left(one), one->id); });
+    const size_t kept = tokens_left - tokens_left / 2;
+    for (Sequence* other : others) {
+      const bool equal = other->place.priority == head.place.priority && !other->all_logits;
+      if (equal && left(other) + kept <= tokens_left) plan(*other, left(other));
+    }
   }
-  pass_open_ = !schedule_.chunks.empty();
-  return schedule_;
+  for (Sequence* sequence : prompts) {
+    if (sequence->planned == 0 && tokens_left > 0) plan(*sequence, tokens_left);
+  }
+}
+
+// Another sequence fills the same page in this pass: it is found in the cache after that.
+bool Scheduler::is_computed_by_another(Sequence& sequence) const {
+  const PrefixKey* key = pages_.next_shared_key(sequence);
+  return key != nullptr && std::ranges::find(in_flight_, *key) != in_flight_.end();
+}
+
+// How many tokens fit into what is left of a pass. Without a row for its last token a sequence
+// stops short of it; one that wants all its logits leaves half of the rows to others.
+size_t Scheduler::fitting_tokens(const Sequence& sequence, size_t tokens_left,
+                                 size_t rows_left) const {
+  const size_t count = std::min(sequence.stretch_end() - sequence.computed, tokens_left);
+  const size_t end = sequence.computed + count;
+  const size_t begin = logits_begin(sequence, end);
+  const size_t share = sequence.all_logits && begin < sequence.prompt
+                           ? std::min(rows_left, (limits_.logit_rows + 1) / 2)
+                           : rows_left;
+  return end - begin <= share ? count : begin + share - sequence.computed;
+}
+
+// Where the logits begin that are wanted of the tokens up to `end`.
+size_t Scheduler::logits_begin(const Sequence& sequence, size_t end) const {
+  const size_t last = end == sequence.tokens.size() ? end - 1 : end;
+  if (!sequence.all_logits || sequence.computed >= sequence.prompt) return last;
+  return std::min(last, std::max(sequence.computed, sequence.logits_done));
+}
+
+void Scheduler::take_pages() {
+  // By position: those behind may leave.
+  for (size_t position = 0; position < running_.size(); ++position) {
+    Sequence& sequence = *running_[position];
+    while (sequence.pages.size() < pages_for(sequence.computed + sequence.planned)) {
+      if (pages_.extend(sequence)) {
+        schedule_.cleared_pages.push_back(sequence.pages.back());
+      } else if (!reclaim_page(position)) {
+        break;
+      }
+    }
+    const size_t room = sequence.pages.size() * limits_.page_tokens - sequence.computed;
+    sequence.planned = std::min(sequence.planned, room);
+  }
+}
+
+// The last in the order that holds pages gives them up: of those that wait, or else of those that
+// run behind `position`. False if there is none.
+bool Scheduler::reclaim_page(size_t position) {
+  Sequence* last = nullptr;
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.running || sequence.pages.empty()) continue;
+    if (last == nullptr || before(*last, sequence)) last = &sequence;
+  }
+  for (size_t index = running_.size(); last == nullptr && --index > position;) {
+    if (!running_[index]->pages.empty()) last = running_[index];
+  }
+  if (last == nullptr) return false;
+  preempt(*last);
+  return true;
+}
+
+void Scheduler::preempt(Sequence& sequence) {
+  ++counters_.preemptions;
+  pages_.release(sequence);
+  if (sequence.running) stop_running(sequence);
+}
+
+void Scheduler::collect_chunks() {
+  for (const bool generated : {true, false}) {
+    for (Sequence* sequence : running_) {
+      const size_t begin = sequence->computed;
+      const size_t end = begin + sequence->planned;
+      if (begin == end || (begin >= sequence->prompt) != generated) continue;
+      schedule_.chunks.push_back({.sequence = sequence->id,
+                                  .begin = begin,
+                                  .count = end - begin,
+                                  .logits_begin = logits_begin(*sequence, end),
+                                  .first = !sequence->started,
+                                  .sample = end == sequence->tokens.size(),
+                                  .generated = generated});
+      sequence->started = true;
+    }
+  }
 }
 
 void Scheduler::computed() {
   CHECK(pass_open_, "no pass is open");
   pass_open_ = false;
   for (const Chunk& chunk : schedule_.chunks) {
-    sequences_.at(chunk.sequence).computed += chunk.count;
+    Sequence& sequence = at(chunk.sequence);
+    const size_t end = chunk.begin + chunk.count;
+    if (sequence.all_logits) {
+      sequence.logits_done = std::max(sequence.logits_done, std::min(end, sequence.prompt));
+    }
+    charge(sequence, std::max(chunk.begin, sequence.reached), end);
+    sequence.computed = end;
+    sequence.reached = std::max(sequence.reached, end);
+    pages_.publish(sequence, chunk.begin, end);
   }
 }
 
-void Scheduler::append_token(SequenceId id) {
-  Sequence& sequence = sequences_.at(id);
-  CHECK(sequence.known == sequence.computed && sequence.known < sequence.most,
-        "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.known,
+// The tokens [begin, end) were computed for the first time. Prompt tokens have been charged; once
+// the prompt is done, those that were found in the cache meanwhile are given back.
+void Scheduler::charge(Sequence& sequence, size_t begin, size_t end) {
+  const size_t prompt_end = std::min(end, sequence.prompt);
+  if (begin < prompt_end) {
+    counters_.prompt_tokens += prompt_end - begin;
+    sequence.charged -= static_cast<double>(prompt_end - begin);
+    begin = prompt_end;
+  }
+  if (begin < end) sequence.tenant->tag += static_cast<double>(end - begin);
+  if (std::max(end, sequence.reached) >= sequence.prompt) {
+    sequence.tenant->tag -= std::exchange(sequence.charged, 0);
+  }
+}
+
+void Scheduler::append_token(SequenceId id, int32_t token) {
+  Sequence& sequence = at(id);
+  CHECK(sequence.tokens.size() == sequence.computed && sequence.computed < sequence.most,
+        "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.tokens.size(),
         sequence.computed, sequence.most);
-  ++sequence.known;
+  sequence.tokens.push_back(token);
 }
 
 void Scheduler::finish(SequenceId id) {
-  CHECK(!pass_open_, "sequence {} is finished in the middle of a pass", id);
-  const auto found = sequences_.find(id);
-  CHECK(found != sequences_.end(), "there is no sequence {}", id);
-  for (const uint32_t page : found->second.pages) pool_.give_back(page);
-  pool_.cancel_reservation(found->second.reserved);
-  sequences_.erase(found);
-  std::erase(waiting_, id);
-  std::erase(running_, id);
+  forget(at(id));
 }
 
-std::span<const uint32_t> Scheduler::pages(SequenceId sequence) const {
-  return sequences_.at(sequence).pages;
+void Scheduler::discard(SequenceId id) {
+  Sequence& sequence = at(id);
+  pages_.forget(sequence);
+  for (auto& [other_id, other] : sequences_) {
+    const bool had_logits = other.computed + 1 >= other.tokens.size();
+    if (other_id == id || had_logits) continue;
+    const bool shares = std::ranges::any_of(other.pages, [&](uint32_t page) {
+      return std::ranges::find(sequence.pages, page) != sequence.pages.end();
+    });
+    if (shares) pages_.release(other);
+  }
+  forget(sequence);
+}
+
+void Scheduler::forget(Sequence& sequence) {
+  CHECK(!pass_open_, "sequence {} is ended in the middle of a pass", sequence.id);
+  if (sequence.running) {
+    --sequence.tenant->running;
+    std::erase(running_, &sequence);
+  } else {
+    queue_.remove(*sequence.tenant, sequence.place);
+  }
+  sequence.tenant->tag -= sequence.charged;
+  deadlines_.erase({sequence.deadline, sequence.id});
+  pages_.release(sequence);
+  queue_.leave(sequence.scope.tenant);
+  sequences_.erase(sequence.id);
+}
+
+std::span<const uint32_t> Scheduler::pages(SequenceId id) const {
+  return sequences_.at(id).pages;
+}
+
+size_t Scheduler::cached_tokens(SequenceId id) const {
+  return sequences_.at(id).cached;
 }
 
 }  // namespace lockstep

@@ -1,23 +1,37 @@
-// Decides which tokens the next pass computes. Knows sequences as lengths and pages as numbers; has
-// no thread and no clock, so that it can be simulated from a seed.
+// Decides which tokens the next pass computes. Knows sequences as tokens and pages as numbers; has
+// no thread and no clock (times are numbers that it is given), so that it can be simulated from a
+// seed.
 //
-// The rules: every sequence that generates gets its token in every pass; what is left of the pass
-// goes to prompts, first come first served, cut into chunks. A sequence is admitted once all the
-// pages it can ever need are promised to it; those waiting before it go first.
+// The order. Of two sequences that one goes first whose priority is better, then the one with the
+// earlier start (fair_queue.h), then the one that came first. Before all others goes the senior:
+// the one that came first of all, once it has been here for `patience_seconds`. Whoever runs and is
+// first in this order moves in every pass, and is never made to wait: so everybody ends.
+//
+// The rules:
+//   - Whoever waits and is first is admitted when there is a place, and pages for its prompt. If
+//     all places are taken, one that runs steps aside for a better priority, or, among equals, for
+//     a tenant that has at least two places less. It keeps its pages.
+//   - A sequence that generates gets its token in every pass. What is left of the pass goes to
+//     prompts in chunks, in order; a prompt that cannot end in this pass leaves half of that to
+//     prompts that can.
+//   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
+//     its own and computes its tokens again later: as prompted or generated ones, what they were.
+//   - A page that another sequence has computed, or computes in this pass, is not computed again.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "engine/scheduler/page_pool.h"
+#include "engine/scheduler/fair_queue.h"
+#include "engine/scheduler/sequence.h"
+#include "engine/scheduler/sequence_pages.h"
 
 namespace lockstep {
-
-using SequenceId = uint64_t;
 
 struct SchedulerLimits {
   size_t page_tokens = 64;
@@ -26,7 +40,10 @@ struct SchedulerLimits {
   size_t batch_tokens = 512;  // tokens of a pass
   // Prompt tokens of a pass in which others generate: what a running stream may be delayed by.
   size_t mixed_prompt_tokens = 128;
-  size_t logit_rows = 64;  // rows whose logits one pass may give
+  size_t logit_rows = 64;       // rows whose logits one pass may give
+  bool share_generated = true;  // as in SequencePages::Rules
+  double patience_seconds = 60;
+  HashSecret cache_secret = {};
 };
 
 // A stretch of one sequence that the next pass computes.
@@ -34,13 +51,23 @@ struct Chunk {
   SequenceId sequence = 0;
   size_t begin = 0;  // position of its first token
   size_t count = 0;
-  bool first = false;   // the sequence's first chunk: it has left the queue
-  bool sample = false;  // its last token is the sequence's last known: the next one is sampled
+  size_t logits_begin = 0;  // logits are wanted from this position to the chunk's end
+  bool first = false;       // the sequence's first chunk: it has left the queue
+  bool sample = false;      // its last token is the last known: the next one is sampled
+  bool generated = false;   // its tokens were generated, otherwise prompted
 };
 
 struct Schedule {
-  std::vector<Chunk> chunks;
+  std::vector<Chunk> chunks;            // of generated tokens first
   std::vector<uint32_t> cleared_pages;  // handed out for this pass
+};
+
+// Since the start. Tokens that are computed again are not counted again.
+struct SchedulerCounters {
+  uint64_t prompt_tokens = 0;        // computed
+  uint64_t prefix_query_tokens = 0;  // of prompts that were looked up in the cache
+  uint64_t prefix_hit_tokens = 0;    // of them found there
+  uint64_t preemptions = 0;
 };
 
 class Scheduler {
@@ -48,53 +75,77 @@ class Scheduler {
   explicit Scheduler(const SchedulerLimits& limits);
 
   // Pages that a sequence of so many tokens fills.
-  size_t pages_for(size_t tokens) const;
+  size_t pages_for(size_t tokens) const { return pages_.pages_for(tokens); }
 
-  // Queues a sequence: `prompt_tokens` (at least 1) are known, `most_tokens` (at least as many) can
-  // ever be computed; pages_for(most_tokens) must not exceed the pool. `all_logits`: the logits of
-  // every prompt token are wanted, so its chunks are at most half of logit_rows long.
-  SequenceId add(size_t prompt_tokens, size_t most_tokens, bool all_logits);
+  // Queues a sequence that comes at `now`; pages_for(most_tokens) must not exceed the pool.
+  SequenceId add(NewSequence added, double now);
 
-  // The next pass; empty when nothing can run. Until computed() is called with it, no other.
-  const Schedule& next_batch();
+  // Those whose deadline is over; they go on until they are finished.
+  std::vector<SequenceId> overdue(double now) const;
+
+  // The next pass; empty only when there is no sequence. Until computed() is called with it, no
+  // other. `now` never goes back.
+  const Schedule& next_batch(double now);
   // The pass has been computed.
   void computed();
 
-  // A token was sampled: one more is known. Only for a sequence whose known tokens are computed.
-  void append_token(SequenceId sequence);
-  // Ends a sequence, wherever it is; its pages are free again. Not between next_batch and computed.
+  // A token was sampled. Only for a sequence whose known tokens are all computed.
+  void append_token(SequenceId sequence, int32_t token);
+  // Ends a sequence, wherever it is; its full pages stay in the prefix cache. Not between
+  // next_batch and computed, nor are the next two.
   void finish(SequenceId sequence);
+  // Ends a sequence whose numbers are not to be trusted: nobody finds its pages any more, and those
+  // who hold one of them and have not had their logits start over.
+  void discard(SequenceId sequence);
+  // At most so many prompt tokens in a pass from now on (at least 1).
+  void limit_prompt_tokens(size_t tokens) { prompt_tokens_most_ = tokens; }
 
   std::span<const uint32_t> pages(SequenceId sequence) const;
+  // Of the prompt, found in the prefix cache.
+  size_t cached_tokens(SequenceId sequence) const;
+
   size_t running_count() const { return running_.size(); }
-  size_t waiting_count() const { return waiting_.size(); }
-  bool idle() const { return running_.empty() && waiting_.empty(); }
-  const PagePool& pool() const { return pool_; }
+  size_t waiting_count() const { return queue_.waiting_count(); }
+  bool idle() const { return sequences_.empty(); }
+  const PrefixCache& cache() const { return pages_.cache(); }
+  const SchedulerCounters& counters() const { return counters_; }
 
  private:
-  struct Sequence {
-    size_t known = 0;     // tokens: prompt and sampled
-    size_t computed = 0;  // of them in the cache
-    size_t prompt = 0;
-    size_t most = 0;
-    bool all_logits = false;
-    size_t reserved = 0;  // pages promised and not taken
-    std::vector<uint32_t> pages;
+  bool before(const Sequence& one, const Sequence& other) const;
 
-    bool generates() const { return computed >= prompt; }
-  };
-
+  void choose_senior(double now);
   void admit();
-  static size_t rows_of(const Sequence& sequence, size_t count);
-  size_t prompt_chunk(const Sequence& sequence, size_t tokens_left, size_t rows_left) const;
-  void add_chunk(SequenceId id, Sequence& sequence, size_t count);
+  Sequence* first_waiting();
+  Sequence* steps_aside_for(const Sequence& next);
+  bool has_room_for(Sequence& next);
+  void start(Sequence& sequence);
+  void stop_running(Sequence& sequence);
+
+  void plan_chunks();
+  void plan_prompts(size_t tokens_left, size_t rows_left);
+  size_t fitting_tokens(const Sequence& sequence, size_t tokens_left, size_t rows_left) const;
+  bool is_computed_by_another(Sequence& sequence) const;
+  void take_pages();
+  bool reclaim_page(size_t position);
+  void preempt(Sequence& sequence);
+  void collect_chunks();
+
+  size_t logits_begin(const Sequence& sequence, size_t end) const;
+  void charge(Sequence& sequence, size_t begin, size_t end);
+  void forget(Sequence& sequence);
+  Sequence& at(SequenceId id);
 
   SchedulerLimits limits_;
-  PagePool pool_;
-  std::map<SequenceId, Sequence> sequences_;
-  std::deque<SequenceId> waiting_;   // first come first
-  std::vector<SequenceId> running_;  // in order of admission
+  SequencePages pages_;
+  FairQueue queue_;
+  std::map<SequenceId, Sequence> sequences_;  // in the order in which they came
+  std::set<std::pair<double, SequenceId>> deadlines_;
+  std::vector<Sequence*> running_;    // in order, as of the last pass
+  SequenceId senior_ = 0;             // 0: none
+  std::vector<PrefixKey> in_flight_;  // of pages that the pass being formed fills
+  size_t prompt_tokens_most_;
   Schedule schedule_;
+  SchedulerCounters counters_;
   bool pass_open_ = false;
   SequenceId next_id_ = 1;
 };

@@ -48,19 +48,17 @@ class Run {
   // Submits all requests, or none.
   ApiResult<void> start() {
     generated_.resize(plan_.requests.size());
+    cached_.resize(plan_.requests.size());
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
       Request& request = plan_.requests[index];
       // The queue is shared: the engine may say a last word after the answer has been given up.
       request.on_output = [queue = queue_, index](Output&& output) {
         queue->push(index, std::move(output));
       };
-      const auto id = model_.engine().submit(std::move(request));
-      if (!id) {
-        cancel();
-        return std::unexpected(model_.to_api_error(id.error()));
-      }
-      ids_.push_back(*id);
     }
+    auto ids = model_.engine().submit_all(std::move(plan_.requests));
+    if (!ids) return std::unexpected(model_.to_api_error(ids.error()));
+    ids_ = std::move(*ids);
     response_.on_client_gone([&engine = model_.engine(), ids = ids_] {
       for (const RequestId id : ids) engine.cancel(id);
     });
@@ -114,6 +112,12 @@ class Run {
 
   GenerationNote summary() const {
     GenerationNote note{.prompt_tokens = prompt_tokens_, .finish = finish_};
+    // A prompt was computed unless every choice has found it.
+    for (size_t first = 0; first < cached_.size(); first += plan_.choices) {
+      const auto begin = cached_.begin() + static_cast<std::ptrdiff_t>(first);
+      note.cached_tokens +=
+          *std::min_element(begin, begin + static_cast<std::ptrdiff_t>(plan_.choices));
+    }
     for (const uint32_t count : generated_) note.generated_tokens += count;
     return note;
   }
@@ -131,11 +135,14 @@ class Run {
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
     generated_[event.index] = output.generated_tokens;
+    cached_[event.index] = output.cached_tokens;
     if (!output.finish) return;
     ++finished_;
     finish_ = finish_name(*output.finish);
     if (*output.finish == FinishReason::kCancelled) {
       failure_ = not_now("shutting_down", "The server shut down before the answer was complete", 5);
+    } else if (*output.finish == FinishReason::kDeadline) {
+      failure_ = deadline_exceeded();
     } else if (*output.finish == FinishReason::kError) {
       failure_ = server_error(output.error);
     }
@@ -151,7 +158,10 @@ class Run {
             {"system_fingerprint", head.fingerprint}};
   }
 
-  Json usage() const { return usage_object(prompt_tokens_, summary().generated_tokens); }
+  Json usage() const {
+    const GenerationNote note = summary();
+    return usage_object(note.prompt_tokens, note.generated_tokens, note.cached_tokens);
+  }
 
   std::string chunk(const Json& choice) const {
     Json body = object(plan_.head.chunk_object, Json::array({choice}));
@@ -176,6 +186,7 @@ class Run {
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;  // tokens so far, by request
+  std::vector<uint32_t> cached_;     // of the prompt, by request
   uint64_t prompt_tokens_ = 0;       // each prompt counted once
   size_t finished_ = 0;
   std::string_view finish_;
@@ -186,7 +197,10 @@ class Run {
 
 void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const HttpRequest& request,
             HttpResponse& response) {
-  for (Request& part : plan.requests) part.id = request.request_id;
+  for (Request& part : plan.requests) {
+    part.id = request.request_id;
+    part.tenant = request.principal;
+  }
   Run run(model, plan, format, response);
   if (const auto started = run.start(); !started) {
     send_error(response, started.error());
@@ -221,14 +235,15 @@ void append_output(Output& whole, Output&& next) {
   whole.finish = next.finish;
   whole.error = std::move(next.error);
   whole.prompt_tokens = next.prompt_tokens;
+  whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;
 }
 
-Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens) {
+Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens, uint64_t cached_tokens) {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", generated_tokens},
           {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}},
           {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 

@@ -56,8 +56,8 @@ AnswerHead answer_head(const ServedModel& model, std::string_view id_prefix, std
 // Adds a later output of the same request.
 void append_output(Output& whole, Output&& next);
 
-// {"prompt_tokens":…,"completion_tokens":…,"total_tokens":…,…}.
-Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens);
+// {"prompt_tokens":…,"completion_tokens":…,"total_tokens":…,…}. `cached_tokens`: of the prompt.
+Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens, uint64_t cached_tokens = 0);
 
 // "stop" or "length"; null while a request goes on.
 Json finish_reason(const Output& output);

@@ -43,6 +43,13 @@ ApiError not_now(std::string_view code, std::string message, int retry_after_sec
                   .retry_after_seconds = retry_after_seconds};
 }
 
+ApiError deadline_exceeded() {
+  return ApiError{.status = 504,
+                  .message = "The request was not done within its time",
+                  .type = "timeout_error",
+                  .code = "deadline_exceeded"};
+}
+
 ApiError server_error(std::string message) {
   return ApiError{.status = 500,
                   .message = std::move(message),

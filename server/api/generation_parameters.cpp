@@ -12,6 +12,8 @@ namespace {
 constexpr size_t kStopStringsMax = 16;  // OpenAI allows 4; more is common and costs little
 constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kStopTokensMax = 256;
+constexpr int64_t kPriorityMax = 1000;
+constexpr size_t kCacheSaltBytesMax = 256;
 constexpr int64_t kCountMax = std::numeric_limits<int32_t>::max();
 
 std::optional<uint32_t> count(JsonFields& fields, std::string_view name, int64_t minimum,
@@ -120,6 +122,22 @@ void parse_stream(JsonFields& fields, GenerationParameters& parameters) {
   fields.adopt(inner);
 }
 
+// Seconds until the request ends: the server's, or less if it says so; 0: none.
+double parse_deadline(JsonFields& fields, const RequestLimits& limits) {
+  const auto seconds = fields.number("timeout", 0.001, 86'400);
+  if (!seconds) return limits.request_seconds;
+  return limits.request_seconds > 0 ? std::min(*seconds, limits.request_seconds) : *seconds;
+}
+
+std::string parse_cache_salt(JsonFields& fields) {
+  std::string salt = fields.text("cache_salt").value_or("");
+  if (salt.size() > kCacheSaltBytesMax) {
+    fields.refuse("cache_salt", fmt::format("must have at most {} bytes, not {}",
+                                            kCacheSaltBytesMax, salt.size()));
+  }
+  return salt;
+}
+
 // The finalizer of splitmix64 (Steele, Lea, Flood 2014): neighbours become unrelated.
 uint64_t mixed(uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -166,6 +184,10 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   }
   Request& request = parameters.request;
   parse_sampling(fields, limits, request.sampling);
+  request.priority =
+      static_cast<int32_t>(fields.integer("priority", -kPriorityMax, kPriorityMax).value_or(0));
+  request.deadline_seconds = parse_deadline(fields, limits);
+  request.cache_salt = parse_cache_salt(fields);
   request.min_tokens = count(fields, "min_tokens", 0, kCountMax).value_or(0);
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);

@@ -7,24 +7,25 @@
 namespace lockstep {
 namespace {
 
-constexpr int kRetryWhenFullSeconds = 1;
 constexpr int kRetryWhenDrainingSeconds = 5;  // about what a restart of a small model takes
 constexpr int kRetryWhileLoadingSecondsMax = 60;
 
 }  // namespace
 
 ServedModel::ServedModel(Engine& engine, std::vector<std::string> names, uint32_t choices_max,
-                         uint32_t requests_max)
+                         uint32_t requests_max, double request_seconds)
     : engine_(engine),
       names_(std::move(names)),
       choices_max_(choices_max),
-      requests_max_(requests_max) {}
+      requests_max_(requests_max),
+      request_seconds_(request_seconds) {}
 
 RequestLimits ServedModel::limits() const {
   return RequestLimits{.vocabulary_size = engine_.model().vocabulary_size,
                        .context_tokens = engine_.model().context_tokens,
                        .choices_max = choices_max_,
-                       .requests_max = requests_max_};
+                       .requests_max = requests_max_,
+                       .request_seconds = request_seconds_};
 }
 
 bool ServedModel::has_name(std::string_view name) const {
@@ -42,6 +43,14 @@ std::optional<ApiError> ServedModel::check_name(std::string_view name) const {
 }
 
 std::optional<ApiError> ServedModel::check_ready() const {
+  const ServingState now = state();
+  if (now == ServingState::kReady) return std::nullopt;
+  engine_.count_rejected(now == ServingState::kLoading ? Rejection::kLoading
+                                                       : Rejection::kDraining);
+  return unready();
+}
+
+std::optional<ApiError> ServedModel::unready() const {
   switch (state()) {
     case ServingState::kReady:
       return std::nullopt;
@@ -69,8 +78,9 @@ ApiError ServedModel::to_api_error(const Error& error) const {
     case ErrorKind::kUnavailable:
       break;
   }
-  if (auto unready = check_ready()) return *unready;
-  return not_now("queue_full", error.message, kRetryWhenFullSeconds);
+  // The engine has counted it.
+  if (auto not_ready = unready()) return *not_ready;
+  return not_now("queue_full", error.message, error.retry_after_seconds.value_or(1));
 }
 
 void ServedModel::leave_note(GenerationNote note) {

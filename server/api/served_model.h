@@ -25,20 +25,22 @@ struct RequestLimits {
   uint32_t context_tokens = 0;
   uint32_t choices_max = 128;    // n
   uint32_t requests_max = 1024;  // n times prompts: what runs and waits in the engine at most
+  double request_seconds = 0;    // after which a request ends; 0: never
 };
 
 // What the log says of a request beyond HTTP.
 struct GenerationNote {
   uint64_t prompt_tokens = 0;
   uint64_t generated_tokens = 0;
-  std::string_view finish;  // of its last choice
+  uint64_t cached_tokens = 0;  // of the prompt
+  std::string_view finish;     // of its last choice
 };
 
 class ServedModel {
  public:
-  // `names` is not empty; the engine is open and outlives this. The other two as in RequestLimits.
+  // `names` is not empty; the engine is open and outlives this. The others as in RequestLimits.
   ServedModel(Engine& engine, std::vector<std::string> names, uint32_t choices_max,
-              uint32_t requests_max);
+              uint32_t requests_max, double request_seconds = 0);
 
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }
@@ -50,7 +52,7 @@ class ServedModel {
   bool has_name(std::string_view name) const;
   // 404 model_not_found for a name that is not served.
   std::optional<ApiError> check_name(std::string_view name) const;
-  // 503 while loading or draining.
+  // 503 while loading or draining; counts as a rejection.
   std::optional<ApiError> check_ready() const;
   // The engine's error as the client sees it.
   ApiError to_api_error(const Error& error) const;
@@ -61,10 +63,13 @@ class ServedModel {
   std::optional<GenerationNote> take_note();
 
  private:
+  std::optional<ApiError> unready() const;
+
   Engine& engine_;
   std::vector<std::string> names_;
   uint32_t choices_max_;
   uint32_t requests_max_;
+  double request_seconds_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   std::mutex notes_mutex_;
   std::unordered_map<std::thread::id, GenerationNote> notes_;  // guarded by notes_mutex_

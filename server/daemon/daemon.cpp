@@ -39,7 +39,8 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
     : options_(to_options(values)),
       engine_(std::move(engine)),
       model_(*engine_, served_names(*engine_, options_), options_.choices_max,
-             options_.engine.waiting_requests + options_.engine.sequence_count),
+             options_.engine.waiting_requests + options_.engine.sequence_count,
+             options_.request_seconds),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds) {

@@ -1,5 +1,7 @@
 #include "server/metrics/engine_metrics.h"
 
+#include <algorithm>
+
 #include "server/metrics/families.h"
 #include "server/version.h"
 
@@ -22,22 +24,41 @@ void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
   const auto finished = [&](uint64_t count, const char* reason) {
     return Sample{real(count), {model[0], {"finish_reason", reason}}};
   };
+  const auto rejected = [&](Rejection reason, const char* name) {
+    return Sample{real(statistics.rejected[static_cast<size_t>(reason)]),
+                  {model[0], {"reason", name}}};
+  };
   families.push_back(gauge_family("lockstep_requests_running", "Requests in the running batch.",
                                   {{real(statistics.requests_running), model}}));
   families.push_back(gauge_family("lockstep_requests_waiting",
                                   "Requests that wait for a place in the batch.",
                                   {{real(statistics.requests_waiting), model}}));
+  families.push_back(gauge_family("lockstep_requests_waiting_prompt_tokens",
+                                  "Prompt tokens of requests that wait for their first pass.",
+                                  {{real(statistics.waiting_prompt_tokens), model}}));
   families.push_back(counter_family(
       "lockstep_requests_total", "Requests that have ended, by how they ended.",
       {finished(statistics.finished_stop, "stop"), finished(statistics.finished_length, "length"),
        finished(statistics.finished_cancelled, "cancelled"),
-       finished(statistics.finished_error, "error")}));
+       finished(statistics.finished_error, "error"),
+       finished(statistics.finished_deadline, "deadline")}));
+  families.push_back(counter_family(
+      "lockstep_requests_rejected_total", "Requests that were not taken, by why.",
+      {rejected(Rejection::kLoading, "loading"), rejected(Rejection::kDraining, "draining"),
+       rejected(Rejection::kQueueRequests, "queue_requests"),
+       rejected(Rejection::kQueueTokens, "queue_tokens")}));
   families.push_back(counter_family("lockstep_prompt_tokens_total",
                                     "Prompt tokens that were computed.",
                                     {{real(statistics.prompt_tokens), model}}));
   families.push_back(counter_family("lockstep_generation_tokens_total",
                                     "Tokens that were generated.",
                                     {{real(statistics.generated_tokens), model}}));
+  families.push_back(histogram_family("lockstep_request_prompt_tokens",
+                                      "Tokens of the prompts of requests that have ended.",
+                                      statistics.request_prompt_tokens, model));
+  families.push_back(histogram_family("lockstep_request_generation_tokens",
+                                      "Tokens that were generated for requests that have ended.",
+                                      statistics.request_generated_tokens, model));
 }
 
 void add_times(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
@@ -50,9 +71,16 @@ void add_times(const EngineStatistics& statistics, const MetricLabels& model, Fa
   families.push_back(histogram_family("lockstep_request_queue_seconds",
                                       "Time a request waited before its first step.",
                                       statistics.queue_seconds, model));
+  families.push_back(histogram_family("lockstep_request_duration_seconds",
+                                      "Time from a request's arrival to its end.",
+                                      statistics.request_seconds, model));
 }
 
 void add_steps(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  families.push_back(gauge_family("lockstep_scheduler_heartbeat_timestamp_seconds",
+                                  "When the engine's thread has last gone on, since 1970; 0 before "
+                                  "the load.",
+                                  {{statistics.heartbeat_timestamp_seconds, model}}));
   families.push_back(counter_family("lockstep_steps_total", "Passes through the model.",
                                     {{real(statistics.steps), model}}));
   families.push_back(histogram_family("lockstep_step_duration_seconds",
@@ -70,10 +98,31 @@ void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
   const auto labelled = [&](uint64_t value, const char* label, const char* name) {
     return Sample{real(value), {model[0], {label, name}}};
   };
-  families.push_back(
-      gauge_family("lockstep_kv_cache_pages", "Pages of the KV cache, by state.",
-                   {labelled(statistics.kv_pages - statistics.kv_pages_free, "state", "used"),
-                    labelled(statistics.kv_pages_free, "state", "free")}));
+  // The three are read one after the other.
+  const uint64_t unused =
+      std::min(statistics.kv_pages, statistics.kv_pages_free + statistics.kv_pages_cached);
+  const uint64_t used = statistics.kv_pages - unused;
+  families.push_back(gauge_family(
+      "lockstep_kv_cache_pages",
+      "Pages of the KV cache: used by requests, cached for later ones "
+      "with the same prefix, free.",
+      {labelled(used, "state", "used"), labelled(statistics.kv_pages_cached, "state", "cached"),
+       labelled(statistics.kv_pages_free, "state", "free")}));
+  families.push_back(gauge_family(
+      "lockstep_kv_cache_usage_ratio", "Share of the KV cache's pages that requests use, 0 to 1.",
+      {{statistics.kv_pages == 0 ? 0 : real(used) / real(statistics.kv_pages), model}}));
+  families.push_back(counter_family("lockstep_kv_cache_evictions_total",
+                                    "Cached pages that made way for others.",
+                                    {{real(statistics.kv_evictions), model}}));
+  families.push_back(counter_family("lockstep_prefix_cache_queries_total",
+                                    "Prompt tokens that were looked up in the prefix cache.",
+                                    {{real(statistics.prefix_query_tokens), model}}));
+  families.push_back(counter_family("lockstep_prefix_cache_hits_total",
+                                    "Prompt tokens that were found there and not computed.",
+                                    {{real(statistics.prefix_hit_tokens), model}}));
+  families.push_back(counter_family("lockstep_preemptions_total",
+                                    "Sequences that gave up their pages, to be computed again.",
+                                    {{real(statistics.preemptions), model}}));
   families.push_back(gauge_family("lockstep_kv_cache_page_tokens",
                                   "Tokens that a page of the KV cache holds.",
                                   {{static_cast<double>(info.kv_page_tokens), model}}));

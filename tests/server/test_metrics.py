@@ -19,7 +19,12 @@ lockstep_rank_memory_bytes lockstep_rank_page_bytes lockstep_rank_wrong_node_byt
 lockstep_prompt_tokens_total lockstep_request_queue_seconds lockstep_requests_running
 lockstep_requests_total lockstep_requests_waiting lockstep_step_duration_seconds
 lockstep_step_sequences lockstep_step_tokens lockstep_steps_total
-lockstep_time_to_first_token_seconds process_cpu_seconds_total process_max_fds process_open_fds
+lockstep_time_to_first_token_seconds lockstep_kv_cache_evictions_total
+lockstep_kv_cache_usage_ratio lockstep_preemptions_total lockstep_prefix_cache_hits_total
+lockstep_prefix_cache_queries_total lockstep_request_duration_seconds
+lockstep_request_generation_tokens lockstep_request_prompt_tokens lockstep_requests_rejected_total
+lockstep_requests_waiting_prompt_tokens lockstep_scheduler_heartbeat_timestamp_seconds
+process_cpu_seconds_total process_max_fds process_open_fds
 process_resident_memory_bytes process_start_time_seconds process_virtual_memory_bytes
 """.split()
 
@@ -56,13 +61,16 @@ def test_every_family_is_there_with_help_and_type(daemon):
 
 def test_a_new_daemon_has_its_series_at_zero(start):
     fresh = start("--served-model-name", "fresh").wait_until_ready()
-    for reason in ("stop", "length", "cancelled", "error"):
+    for reason in ("stop", "length", "cancelled", "error", "deadline"):
         assert fresh.metric("lockstep_requests_total", finish_reason=reason, model="fresh") == 0
     assert fresh.metric("lockstep_generation_tokens_total") == 0
     assert fresh.metric("lockstep_time_to_first_token_seconds_count") == 0
     assert fresh.metric("lockstep_http_requests_total", route="/v1/completions", code="200") == 0
     assert fresh.metric("lockstep_model_load_progress_ratio") == 1
+    for reason in ("loading", "draining", "queue_requests", "queue_tokens"):
+        assert fresh.metric("lockstep_requests_rejected_total", reason=reason) == 0
     assert fresh.metric("lockstep_kv_cache_pages", state="used") == 0
+    assert fresh.metric("lockstep_kv_cache_pages", state="cached") == 0
     assert fresh.metric("lockstep_kv_cache_pages", state="free") > 0
     assert fresh.metric("lockstep_memory_bytes", kind="weights") > 0
 

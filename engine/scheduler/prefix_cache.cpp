@@ -1,0 +1,102 @@
+#include "engine/scheduler/prefix_cache.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+
+// The serial of the entry before; 0 for a first page, none if the page before is not known.
+std::optional<uint64_t> PrefixCache::serial_of(const std::optional<uint32_t>& page) const {
+  if (!page) return 0;
+  if (!knows(*page)) return std::nullopt;
+  return entries_[*page]->serial;
+}
+
+std::optional<uint32_t> PrefixCache::take() {
+  if (pool_.free_count() == 0 && idle_count_ > 0) {
+    const uint32_t page = oldest();
+    leave_idle(page);
+    erase(page);
+    pool_.free(page);
+    ++eviction_count_;
+  }
+  return pool_.take();
+}
+
+// A child is released before its parent, so it is never left behind by it.
+uint32_t PrefixCache::oldest() const {
+  uint64_t since = std::numeric_limits<uint64_t>::max();
+  uint32_t page = 0;
+  for (const auto& [tenant, pages] : idle_) {
+    const uint64_t front = entries_[pages.front()]->idle_since;
+    if (pages.size() * idle_.size() < idle_count_ || front >= since) continue;
+    since = front;
+    page = pages.front();
+  }
+  return page;
+}
+
+void PrefixCache::hold(uint32_t page) {
+  if (is_idle(page)) leave_idle(page);
+  pool_.hold(page);
+}
+
+void PrefixCache::release(uint32_t page) {
+  if (pool_.release(page) > 0) return;
+  if (!knows(page)) {
+    pool_.free(page);
+    return;
+  }
+  Entry& entry = *entries_[page];
+  std::list<uint32_t>& own = idle_[entry.scope.tenant];
+  entry.idle_since = ++releases_;
+  entry.idle_place = own.insert(own.end(), page);
+  ++idle_count_;
+}
+
+void PrefixCache::leave_idle(uint32_t page) {
+  Entry& entry = *entries_[page];
+  const auto own = idle_.find(entry.scope.tenant);
+  own->second.erase(entry.idle_place);
+  if (own->second.empty()) idle_.erase(own);
+  --idle_count_;
+}
+
+void PrefixCache::erase(uint32_t page) {
+  pages_.erase(entries_[page]->key);
+  entries_[page].reset();
+}
+
+std::optional<uint32_t> PrefixCache::find(const CacheScope& scope, const Prefix& prefix) const {
+  const auto found = pages_.find(prefix.key);
+  if (found == pages_.end()) return std::nullopt;
+  const Entry& entry = *entries_[found->second];
+  const bool same = serial_of(prefix.before) == entry.before && entry.scope == scope &&
+                    std::ranges::equal(entry.tokens, prefix.tokens);
+  return same ? std::optional(found->second) : std::nullopt;
+}
+
+void PrefixCache::insert(const CacheScope& scope, const Prefix& prefix, uint32_t page) {
+  CHECK(pool_.holders(page) > 0, "page {} is held by nobody", page);
+  const auto before = serial_of(prefix.before);
+  if (!before || knows(page) || !pages_.emplace(prefix.key, page).second) return;
+  Entry& entry = entries_[page].emplace();
+  entry.key = prefix.key;
+  entry.serial = ++last_serial_;
+  entry.before = *before;
+  entry.scope = scope;
+  entry.tokens.assign(prefix.tokens.begin(), prefix.tokens.end());
+}
+
+void PrefixCache::forget(uint32_t page) {
+  if (!knows(page)) return;
+  const bool idle = is_idle(page);
+  if (idle) leave_idle(page);
+  erase(page);
+  if (idle) pool_.free(page);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// A sequence as the scheduler knows it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/scheduler/fair_queue.h"
+#include "engine/scheduler/prefix_cache.h"
+
+namespace lockstep {
+
+inline constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
+
+// What the scheduler is asked for.
+struct NewSequence {
+  std::vector<int32_t> prompt;  // at least one token
+  size_t most_tokens = 0;       // that can ever be computed, at least as many as the prompt has
+  bool all_logits = false;      // of every prompt token; otherwise of the last one alone
+  CacheScope scope;
+  int32_t priority = 0;           // lower goes first
+  double deadline = kNoDeadline;  // on the clock whose times next_batch() is given
+};
+
+struct Sequence {
+  SequenceId id = 0;
+  CacheScope scope;
+  FairQueue::Tenant* tenant = nullptr;
+  FairQueue::Place place;
+  double arrived = 0;
+  double deadline = kNoDeadline;
+  size_t prompt = 0;
+  size_t most = 0;
+  bool all_logits = false;
+
+  std::vector<int32_t> tokens;  // known: prompt and sampled
+  size_t computed = 0;          // of them in the cache
+  size_t reached = 0;           // most that ever were: what lies before is computed again
+  size_t logits_done = 0;       // with all_logits: prompt tokens whose logits were given
+  size_t cached = 0;            // prompt tokens that were found in the cache, the first time
+  double charged = 0;           // to the tenant, for prompt tokens not computed yet
+  std::vector<uint32_t> pages;
+  std::vector<PrefixKey> keys;  // of the root and of its first full pages
+
+  bool running = false;
+  bool started = false;  // has been part of a pass
+  size_t planned = 0;    // tokens of the pass that is being formed
+
+  // One token that was generated, and nothing else, is to be computed.
+  bool streams() const { return computed >= prompt && computed + 1 == tokens.size(); }
+  // End of the stretch whose tokens are all prompted or all generated.
+  size_t stretch_end() const { return computed < prompt ? prompt : tokens.size(); }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#include "engine/scheduler/sequence_pages.h"
+
+#include <algorithm>
+#include <span>
+
+namespace lockstep {
+
+// The last known token's logits are wanted, so it is computed; so are all whose logits are wanted.
+bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
+  const size_t end = (page + 1) * rules_.page_tokens;
+  if (sequence.all_logits && sequence.logits_done < sequence.prompt) return false;
+  return end < sequence.tokens.size() && may_publish(sequence, page);
+}
+
+bool SequencePages::may_publish(const Sequence& sequence, size_t page) const {
+  const size_t end = (page + 1) * rules_.page_tokens;
+  return end <= (rules_.share_generated ? sequence.tokens.size() : sequence.prompt);
+}
+
+PrefixCache::Prefix SequencePages::prefix(Sequence& sequence, size_t page) const {
+  const auto tokens_of = [&](size_t index) {
+    return std::span<const int32_t>(sequence.tokens)
+        .subspan(index * rules_.page_tokens, rules_.page_tokens);
+  };
+  if (sequence.keys.empty()) {
+    sequence.keys.push_back(root_key(rules_.secret, sequence.scope.tenant, sequence.scope.salt));
+  }
+  while (sequence.keys.size() < page + 2) {
+    const size_t next = sequence.keys.size() - 1;
+    sequence.keys.push_back(next_key(rules_.secret, sequence.keys.back(), tokens_of(next)));
+  }
+  PrefixCache::Prefix prefix{sequence.keys[page + 1], {}, tokens_of(page)};
+  if (page > 0 && page <= sequence.pages.size()) prefix.before = sequence.pages[page - 1];
+  return prefix;
+}
+
+SequencePages::Match SequencePages::match(Sequence& sequence) const {
+  Match match;
+  std::optional<uint32_t> before;
+  size_t page = sequence.computed / rules_.page_tokens;
+  if (page > 0) before = sequence.pages[page - 1];
+  for (; may_find(sequence, page); ++page) {
+    PrefixCache::Prefix wanted = prefix(sequence, page);
+    wanted.before = before;
+    before = cache_.find(sequence.scope, wanted);
+    if (!before) break;
+    ++match.pages;
+    match.idle += cache_.is_idle(*before) ? 1 : 0;
+  }
+  return match;
+}
+
+void SequencePages::attach(Sequence& sequence) {
+  for (size_t page = sequence.computed / rules_.page_tokens; may_find(sequence, page); ++page) {
+    const auto found = cache_.find(sequence.scope, prefix(sequence, page));
+    if (!found) return;
+    cache_.hold(*found);
+    if (page < sequence.pages.size()) {
+      cache_.release(sequence.pages[page]);
+      sequence.pages[page] = *found;
+    } else {
+      sequence.pages.push_back(*found);
+    }
+    sequence.computed = (page + 1) * rules_.page_tokens;
+    const size_t found_again = std::max(sequence.reached, page * rules_.page_tokens);
+    const size_t prompt_end = std::min(sequence.computed, sequence.prompt);
+    if (prompt_end > found_again) sequence.cached += prompt_end - found_again;
+    sequence.reached = std::max(sequence.reached, sequence.computed);
+  }
+}
+
+bool SequencePages::extend(Sequence& sequence) {
+  const auto page = cache_.take();
+  if (page) sequence.pages.push_back(*page);
+  return page.has_value();
+}
+
+void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {
+  for (size_t page = begin / rules_.page_tokens; (page + 1) * rules_.page_tokens <= end; ++page) {
+    if (!may_publish(sequence, page)) return;
+    const PrefixCache::Prefix full = prefix(sequence, page);
+    uint32_t& own = sequence.pages[page];
+    const auto other = cache_.find(sequence.scope, full);
+    if (!other) {
+      cache_.insert(sequence.scope, full, own);
+    } else if (*other != own) {
+      cache_.hold(*other);
+      cache_.release(own);
+      own = *other;
+    }
+  }
+}
+
+void SequencePages::release(Sequence& sequence) {
+  // Children first: what depends on another page is evicted before it.
+  for (size_t page = sequence.pages.size(); page-- > 0;) cache_.release(sequence.pages[page]);
+  sequence.pages.clear();
+  sequence.computed = 0;
+}
+
+void SequencePages::forget(const Sequence& sequence) {
+  for (const uint32_t page : sequence.pages) cache_.forget(page);
+}
+
+const PrefixKey* SequencePages::next_shared_key(Sequence& sequence) const {
+  const size_t page = sequence.computed / rules_.page_tokens;
+  if (!may_find(sequence, page)) return nullptr;
+  prefix(sequence, page);
+  return &sequence.keys[page + 1];
+}
+
+void SequencePages::add_filled_keys(Sequence& sequence, size_t end,
+                                    std::vector<PrefixKey>& keys) const {
+  for (size_t page = sequence.computed / rules_.page_tokens;
+       (page + 1) * rules_.page_tokens <= end && may_publish(sequence, page); ++page) {
+    prefix(sequence, page);
+    keys.push_back(sequence.keys[page + 1]);
+  }
+}
+
+}  // namespace lockstep

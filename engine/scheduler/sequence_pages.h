@@ -1,0 +1,62 @@
+// A sequence's pages: found in the prefix cache, taken, made known to it, and given back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/scheduler/prefix_cache.h"
+#include "engine/scheduler/sequence.h"
+
+namespace lockstep {
+
+class SequencePages {
+ public:
+  struct Rules {
+    size_t page_tokens = 64;
+    // Whether a token's keys and values are the same, prompted or generated; if not, only pages of
+    // prompted tokens are shared.
+    bool share_generated = true;
+    HashSecret secret = {};
+  };
+
+  SequencePages(size_t page_count, const Rules& rules) : rules_(rules), cache_(page_count) {}
+
+  size_t pages_for(size_t tokens) const {
+    return (tokens + rules_.page_tokens - 1) / rules_.page_tokens;
+  }
+
+  // How many pages from the first uncomputed one on are known, and how many of these are idle.
+  struct Match {
+    size_t pages = 0;
+    size_t idle = 0;
+  };
+  Match match(Sequence& sequence) const;
+  // Holds what is known instead of computing it; the last known token is always left.
+  void attach(Sequence& sequence);
+  // One page more, to be written to; false if all are held.
+  bool extend(Sequence& sequence);
+  // Tokens have been computed: pages that are full become known, or give way to the same ones of
+  // another sequence.
+  void publish(Sequence& sequence, size_t begin, size_t end);
+  void release(Sequence& sequence);
+  // Whatever the sequence holds is not found any more.
+  void forget(const Sequence& sequence);
+
+  // The key of the first uncomputed page, if it may be found in the cache when it is full.
+  const PrefixKey* next_shared_key(Sequence& sequence) const;
+  // Keys of the pages that computing up to `end` fills.
+  void add_filled_keys(Sequence& sequence, size_t end, std::vector<PrefixKey>& keys) const;
+
+  const PrefixCache& cache() const { return cache_; }
+
+ private:
+  bool may_find(const Sequence& sequence, size_t page) const;
+  bool may_publish(const Sequence& sequence, size_t page) const;
+  PrefixCache::Prefix prefix(Sequence& sequence, size_t page) const;
+
+  Rules rules_;
+  PrefixCache cache_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// How fast the engine has been of late, and what follows from it. Written by its thread, read by
+// any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace lockstep {
+
+class Throughput {
+ public:
+  void add_pass(size_t tokens, double seconds);
+  void add_request(size_t generated_tokens);
+
+  // 0 before the first pass.
+  double tokens_per_second() const { return tokens_per_second_.load(std::memory_order_relaxed); }
+  // Prompt tokens that one pass may compute so that the engine's thread is heard of every few
+  // seconds, however slow the model is. The engine's thread only.
+  size_t prompt_tokens_most() const;
+  // Seconds after which half of such a queue will have been served: 1 to 60.
+  int seconds_until_room(size_t requests, size_t prompt_tokens) const;
+
+ private:
+  // Sums that forget: the last dozen passes weigh the most.
+  double tokens_ = 0;
+  double seconds_ = 0;
+  double prompt_tokens_per_second_ = 0;  // of passes of many tokens
+  std::atomic<double> tokens_per_second_ = 0;
+  std::atomic<double> generated_per_request_ = 0;
+};
+
+}  // namespace lockstep

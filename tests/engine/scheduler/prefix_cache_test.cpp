@@ -1,0 +1,160 @@
+// Pages by prefix: found by whom they belong to alone, kept while there is room, and in order.
+#include "engine/scheduler/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr HashSecret kSecret = {1, 2};
+const CacheScope kAlice = {"alice", ""};
+const CacheScope kBob = {"bob", ""};
+
+std::vector<std::byte> bytes(size_t count) {
+  std::vector<std::byte> result;
+  for (size_t index = 0; index < count; ++index) result.push_back(static_cast<std::byte>(index));
+  return result;
+}
+
+// Of the vectors that the authors publish with their reference: messages 00 01 02 ...
+TEST(SipHash, gives_the_published_values) {
+  const HashSecret key = {0x0706050403020100U, 0x0f0e0d0c0b0a0908U};
+  EXPECT_EQ(siphash_128(key, bytes(0)), (Hash128{0xe6a825ba047f81a3U, 0x930255c71472f66dU}));
+  EXPECT_EQ(siphash_128(key, bytes(1)), (Hash128{0x44af996bd8c187daU, 0x45fc229b11597634U}));
+  EXPECT_EQ(siphash_128(key, bytes(15)), (Hash128{0x11a8b03399e99354U, 0xd9c3cf970fec087eU}));
+}
+
+TEST(PrefixKey, differs_by_secret_tenant_salt_and_every_token) {
+  const std::array<int32_t, 3> tokens = {1, 2, 3};
+  const PrefixKey root = root_key(kSecret, "tenant", "salt");
+  EXPECT_EQ(root, root_key(kSecret, "tenant", "salt"));
+  EXPECT_NE(root, root_key({1, 3}, "tenant", "salt"));
+  EXPECT_NE(root, root_key(kSecret, "tenan", "tsalt"));
+  EXPECT_NE(root, root_key(kSecret, "tenantsalt", ""));
+  EXPECT_NE(root, root_key(kSecret, "", "tenantsalt"));
+  const PrefixKey page = next_key(kSecret, root, tokens);
+  EXPECT_NE(page, next_key({1, 3}, root, tokens));
+  EXPECT_NE(page, next_key(kSecret, root_key(kSecret, "tenant", ""), tokens));
+  EXPECT_NE(page, next_key(kSecret, root, std::array<int32_t, 3>{1, 2, 4}));
+  EXPECT_NE(page, next_key(kSecret, root, std::array<int32_t, 2>{1, 2}));
+}
+
+class PrefixCacheTest : public ::testing::Test {
+ protected:
+  // A page of one token, which names it, with one holder.
+  uint32_t insert(const CacheScope& scope, int32_t token, std::optional<uint32_t> before = {}) {
+    const auto page = cache_.take();
+    if (!page) throw std::runtime_error("no page");
+    cache_.insert(scope, prefix(scope, token, before), *page);
+    return *page;
+  }
+  PrefixCache::Prefix prefix(const CacheScope& scope, int32_t token,
+                             std::optional<uint32_t> before = {}) {
+    token_ = token;
+    const PrefixKey root = root_key(kSecret, scope.tenant, scope.salt);
+    return {next_key(kSecret, root, {&token_, 1}), before, {&token_, 1}};
+  }
+  std::optional<uint32_t> find(const CacheScope& scope, int32_t token,
+                               std::optional<uint32_t> before = {}) {
+    return cache_.find(scope, prefix(scope, token, before));
+  }
+
+  PrefixCache cache_{4};
+  int32_t token_ = 0;
+};
+
+TEST_F(PrefixCacheTest, a_page_is_found_by_its_own_tenant_and_salt_alone) {
+  const uint32_t page = insert(kAlice, 7);
+  EXPECT_EQ(find(kAlice, 7), page);
+  EXPECT_EQ(find(kAlice, 8), std::nullopt);
+  EXPECT_EQ(find(kBob, 7), std::nullopt);
+  EXPECT_EQ(find({"alice", "salt"}, 7), std::nullopt);
+}
+
+// As if somebody had found two prefixes with one key.
+TEST_F(PrefixCacheTest, the_key_alone_is_never_believed) {
+  const uint32_t page = insert(kAlice, 7);
+  const int32_t token = 7;
+  const int32_t other_token = 8;
+  const PrefixCache::Prefix stored = {prefix(kAlice, token).key, {}, {&token, 1}};
+  EXPECT_EQ(cache_.find(kAlice, stored), page);
+  EXPECT_EQ(cache_.find(kAlice, {stored.key, {}, {&other_token, 1}}), std::nullopt);
+  EXPECT_EQ(cache_.find(kBob, stored), std::nullopt);
+  const uint32_t elsewhere = insert(kAlice, 9);
+  EXPECT_EQ(cache_.find(kAlice, {stored.key, elsewhere, stored.tokens}), std::nullopt);
+  // And the second one is not stored under it.
+  const uint32_t second = *cache_.take();
+  cache_.insert(kAlice, {stored.key, {}, {&other_token, 1}}, second);
+  EXPECT_FALSE(cache_.knows(second));
+  EXPECT_EQ(cache_.find(kAlice, stored), page);
+}
+
+TEST_F(PrefixCacheTest, held_pages_are_shared_and_unknown_ones_are_free_when_released) {
+  const uint32_t known = insert(kAlice, 1);
+  const uint32_t unknown = *cache_.take();
+  cache_.hold(known);
+  cache_.release(known);
+  EXPECT_FALSE(cache_.is_idle(known));
+  cache_.release(known);
+  EXPECT_TRUE(cache_.is_idle(known));
+  cache_.release(unknown);
+  EXPECT_EQ(cache_.idle_count(), 1U);
+  EXPECT_EQ(cache_.pool().free_count(), 3U);
+  cache_.hold(known);
+  EXPECT_EQ(cache_.idle_count(), 0U);
+  cache_.forget(known);
+  EXPECT_EQ(find(kAlice, 1), std::nullopt);
+  cache_.release(known);
+  EXPECT_EQ(cache_.pool().free_count(), 4U);
+}
+
+TEST_F(PrefixCacheTest, what_was_not_used_for_the_longest_time_is_evicted_first) {
+  const uint32_t first = insert(kAlice, 1);
+  const uint32_t second = insert(kAlice, 2);
+  const uint32_t third = insert(kAlice, 3);
+  const uint32_t held = insert(kAlice, 4);
+  for (const uint32_t page : {second, first, third}) cache_.release(page);
+  cache_.hold(second);
+  cache_.release(second);
+  EXPECT_EQ(cache_.take(), first);
+  EXPECT_EQ(find(kAlice, 1), std::nullopt);
+  EXPECT_EQ(find(kAlice, 2), second);
+  EXPECT_EQ(cache_.take(), third);
+  EXPECT_EQ(cache_.take(), second);
+  EXPECT_EQ(cache_.take(), std::nullopt);
+  EXPECT_EQ(find(kAlice, 4), held);
+  EXPECT_EQ(cache_.eviction_count(), 3U);
+}
+
+TEST_F(PrefixCacheTest, a_tenants_flood_leaves_the_others_their_share) {
+  const uint32_t bobs = insert(kBob, 1);
+  cache_.release(bobs);
+  // Ten times as many as there is room for, all younger than the page of bob.
+  for (int32_t token = 2; token < 42; ++token) cache_.release(insert(kAlice, token));
+  EXPECT_EQ(find(kBob, 1), bobs);
+  EXPECT_EQ(cache_.idle_count(), 4U);
+}
+
+TEST_F(PrefixCacheTest, a_page_whose_parent_was_forgotten_is_not_stored) {
+  const uint32_t parent = insert(kAlice, 1);
+  cache_.forget(parent);
+  const uint32_t child = insert(kAlice, 2, parent);
+  EXPECT_FALSE(cache_.knows(child));
+}
+
+// A page's number is used again; what depended on its contents before must not come back.
+TEST_F(PrefixCacheTest, a_child_is_not_found_after_another_page_of_its_parents_number) {
+  const uint32_t parent = insert(kAlice, 1);
+  const uint32_t child = insert(kAlice, 2, parent);
+  cache_.forget(parent);
+  cache_.insert(kAlice, prefix(kAlice, 3), parent);
+  EXPECT_TRUE(cache_.knows(parent));
+  EXPECT_TRUE(cache_.knows(child));
+  EXPECT_EQ(find(kAlice, 2, parent), std::nullopt);
+}
+
+}  // namespace
+}  // namespace lockstep

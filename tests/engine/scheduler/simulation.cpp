@@ -1,0 +1,247 @@
+#include "tests/engine/scheduler/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kCleared = 0;
+
+uint64_t mixed(uint64_t value) {
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31U);
+}
+
+}  // namespace
+
+Simulation::Simulation(uint64_t seed) : random_(seed) {
+  limits_.page_tokens = 1 + pick(6);
+  limits_.page_count = 1 + pick(30);
+  limits_.sequence_count = 1 + pick(6);
+  limits_.batch_tokens = limits_.sequence_count + pick(24);
+  limits_.mixed_prompt_tokens = 1 + pick(10);
+  limits_.logit_rows = limits_.sequence_count + pick(6);
+  limits_.share_generated = chance(2);
+  limits_.patience_seconds = static_cast<double>(1 + pick(60));
+  limits_.cache_secret = {random_(), random_()};
+  scheduler_.emplace(limits_);
+  cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
+  for (size_t prefix = 1 + pick(3); prefix > 0; --prefix) {
+    prefixes_.push_back(some_tokens(1 + pick(limits_.page_count * limits_.page_tokens)));
+  }
+}
+
+size_t Simulation::pick(size_t below) {
+  return std::uniform_int_distribution<size_t>(0, below - 1)(random_);
+}
+
+std::vector<int32_t> Simulation::some_tokens(size_t count) {
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(pick(3));
+  return tokens;
+}
+
+void Simulation::run() {
+  size_t to_add = 1 + pick(24);
+  while (to_add > 0 || !live_.empty()) {
+    for (size_t arrivals = pick(3); arrivals > 0 && to_add > 0; --arrivals, --to_add) add();
+    if (!live_.empty() && chance(15)) end(std::next(live_.begin(), pick(live_.size()))->first);
+    end_overdue();
+    if (chance(40)) scheduler_->limit_prompt_tokens(1 + pick(limits_.batch_tokens));
+    pass();
+    now_ += static_cast<double>(pick(3));
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_TRUE(scheduler_->idle());
+  EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), 0U);
+  EXPECT_EQ(scheduler_->cache().pool().held_count(), 0U);
+  EXPECT_EQ(scheduler_->cache().available_count(), limits_.page_count);
+  EXPECT_EQ(ended_, added_);
+}
+
+void Simulation::add() {
+  const size_t capacity = limits_.page_count * limits_.page_tokens;
+  Life life;
+  NewSequence& asked = life.asked;
+  const std::vector<int32_t>& prefix = prefixes_[pick(prefixes_.size())];
+  asked.prompt.assign(prefix.begin(),
+                      prefix.begin() + static_cast<std::ptrdiff_t>(1 + pick(prefix.size())));
+  const auto tail = some_tokens(pick(1 + capacity - asked.prompt.size()));
+  asked.prompt.insert(asked.prompt.end(), tail.begin(), tail.end());
+  asked.most_tokens = asked.prompt.size() + pick(1 + capacity - asked.prompt.size());
+  asked.all_logits = chance(5);
+  asked.scope.tenant = std::string(1, static_cast<char>('a' + pick(3)));
+  if (chance(4)) asked.scope.salt = "salt";
+  asked.priority = static_cast<int32_t>(pick(3)) - 1;
+  if (chance(6)) asked.deadline = now_ + static_cast<double>(pick(80));
+  life.tokens = asked.prompt;
+  life.arrived = now_;
+  const SequenceId id = scheduler_->add(asked, now_);
+  EXPECT_TRUE(live_.emplace(id, std::move(life)).second);
+  ++added_;
+}
+
+void Simulation::end(SequenceId id) {
+  scheduler_->finish(id);
+  live_.erase(id);
+  ++ended_;
+}
+
+void Simulation::end_overdue() {
+  std::set<SequenceId> late;
+  for (const auto& [id, life] : live_) {
+    if (life.asked.deadline <= now_) late.insert(id);
+  }
+  const auto told = scheduler_->overdue(now_);
+  EXPECT_EQ(std::set<SequenceId>(told.begin(), told.end()), late);
+  for (const SequenceId id : late) end(id);
+  overdue_ += late.size();
+}
+
+void Simulation::pass() {
+  const Schedule schedule = scheduler_->next_batch(now_);
+  EXPECT_EQ(schedule.chunks.empty(), live_.empty());
+  if (schedule.chunks.empty()) return;
+  check_promises(schedule);
+  check_pages();
+  for (const uint32_t page : schedule.cleared_pages) {
+    std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
+                limits_.page_tokens, kCleared);
+  }
+  for (const Chunk& chunk : schedule.chunks) {
+    check_chunk(chunk);
+    if (::testing::Test::HasFailure()) return;
+    compute(chunk);
+  }
+  scheduler_->computed();
+  check_pages();
+  for (const Chunk& chunk : schedule.chunks) after(chunk);
+}
+
+// The pass as a whole.
+void Simulation::check_promises(const Schedule& schedule) {
+  size_t tokens = 0;
+  size_t rows = 0;
+  std::set<SequenceId> moved;
+  bool prompts_begun = false;
+  for (const Chunk& chunk : schedule.chunks) {
+    ASSERT_TRUE(live_.contains(chunk.sequence));
+    EXPECT_TRUE(moved.insert(chunk.sequence).second) << "twice in a pass";
+    EXPECT_FALSE(chunk.generated && prompts_begun) << "generated tokens come first";
+    prompts_begun = prompts_begun || !chunk.generated;
+    tokens += chunk.count;
+    rows += chunk.begin + chunk.count - chunk.logits_begin;
+  }
+  EXPECT_LE(tokens, limits_.batch_tokens);
+  EXPECT_LE(rows, limits_.logit_rows);
+  EXPECT_LE(scheduler_->running_count(), limits_.sequence_count);
+  EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), live_.size());
+  // Nobody starves: whoever came first moves in every pass, once its patience is over.
+  const auto& [eldest, life] = *live_.begin();
+  if (now_ - life.arrived >= limits_.patience_seconds) {
+    EXPECT_TRUE(moved.contains(eldest)) << "sequence " << eldest << " starves";
+  }
+}
+
+// Who holds which pages; that the shared ones are right is seen by what they hold.
+void Simulation::check_pages() {
+  std::map<uint32_t, uint32_t> holders;
+  const PrefixCache& cache = scheduler_->cache();
+  for (const auto& [id, life] : live_) {
+    std::set<uint32_t> own;
+    for (const uint32_t page : scheduler_->pages(id)) {
+      ASSERT_LT(page, limits_.page_count);
+      EXPECT_TRUE(own.insert(page).second) << "page " << page << " twice in a sequence";
+      ++holders[page];
+    }
+  }
+  size_t idle = 0;
+  for (uint32_t page = 0; page < limits_.page_count; ++page) {
+    const auto held = holders.find(page);
+    EXPECT_EQ(cache.pool().holders(page), held == holders.end() ? 0 : held->second);
+    // Those that a discarded sequence had shared with others may be theirs, and unknown.
+    EXPECT_TRUE(held == holders.end() || held->second == 1 || cache.knows(page) || discarded_ > 0)
+        << "page " << page << " is shared and not known";
+    idle += cache.is_idle(page) ? 1 : 0;
+  }
+  EXPECT_EQ(cache.pool().held_count(), holders.size());
+  EXPECT_EQ(cache.idle_count(), idle);
+  EXPECT_EQ(cache.pool().free_count() + idle + holders.size(), limits_.page_count);
+}
+
+uint64_t Simulation::content(const Life& life, uint64_t before, size_t position) const {
+  const bool generated = !limits_.share_generated && position >= life.asked.prompt.size();
+  return mixed(before + static_cast<uint64_t>(life.tokens[position]) * 2 + (generated ? 1 : 0));
+}
+
+uint64_t& Simulation::cell(SequenceId id, size_t position) {
+  const uint32_t page = scheduler_->pages(id)[position / limits_.page_tokens];
+  return cells_[page * limits_.page_tokens + position % limits_.page_tokens];
+}
+
+void Simulation::check_chunk(const Chunk& chunk) {
+  const Life& life = live_.at(chunk.sequence);
+  const size_t end = chunk.begin + chunk.count;
+  ASSERT_GT(chunk.count, 0U);
+  ASSERT_LE(end, life.tokens.size());
+  ASSERT_GE(scheduler_->pages(chunk.sequence).size() * limits_.page_tokens, end);
+  EXPECT_EQ(chunk.first, !life.started);
+  EXPECT_EQ(chunk.sample, end == life.tokens.size());
+  EXPECT_EQ(chunk.generated, chunk.begin >= life.asked.prompt.size());
+  EXPECT_TRUE(chunk.generated || end <= life.asked.prompt.size()) << "a chunk of both kinds";
+  size_t logits = chunk.sample ? end - 1 : end;
+  if (life.asked.all_logits && !chunk.generated) {
+    EXPECT_LE(chunk.begin, std::max(life.logits_done, chunk.begin));
+    logits = std::min(logits, std::max(chunk.begin, life.logits_done));
+    EXPECT_LE(chunk.begin, life.logits_done) << "a prompt token's logits are left out";
+  }
+  EXPECT_EQ(chunk.logits_begin, logits);
+}
+
+// Looks at all that the chunk's tokens see and writes their own.
+void Simulation::compute(const Chunk& chunk) {
+  Life& life = live_.at(chunk.sequence);
+  const std::hash<std::string> hash;
+  uint64_t value = mixed(hash(life.asked.scope.tenant) * 31 + hash(life.asked.scope.salt));
+  const size_t end = chunk.begin + chunk.count;
+  for (size_t position = 0; position < end; ++position) {
+    value = content(life, value, position);
+    uint64_t& there = cell(chunk.sequence, position);
+    if (position >= chunk.begin) {
+      there = value;
+    } else {
+      ASSERT_EQ(there, value) << "position " << position << " of sequence " << chunk.sequence;
+    }
+  }
+  life.started = true;
+  if (life.asked.all_logits && !chunk.generated) {
+    life.logits_done = std::max(life.logits_done, end);
+  }
+}
+
+void Simulation::after(const Chunk& chunk) {
+  if (!chunk.sample) return;
+  const SequenceId id = chunk.sequence;
+  Life& life = live_.at(id);
+  if (chance(60)) {
+    const auto held = scheduler_->pages(id);
+    const std::vector<uint32_t> pages(held.begin(), held.end());
+    scheduler_->discard(id);
+    for (const uint32_t page : pages) EXPECT_FALSE(scheduler_->cache().knows(page));
+    live_.erase(id);
+    ++ended_;
+    ++discarded_;
+  } else if (life.tokens.size() == life.asked.most_tokens || chance(12)) {
+    EXPECT_LE(scheduler_->cached_tokens(id), life.asked.prompt.size() - 1);
+    end(id);
+  } else {
+    life.tokens.push_back(static_cast<int32_t>(pick(3)));
+    scheduler_->append_token(id, life.tokens.back());
+  }
+}
+
+}  // namespace lockstep

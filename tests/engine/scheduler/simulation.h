@@ -1,0 +1,70 @@
+// One random life of a scheduler, drawn from a seed: tenants, priorities, deadlines, cancellations,
+// shared prefixes, few pages. After every pass all that the scheduler promises is checked, and a
+// model of the KV cache says for every token that is seen whether it is the one that was meant.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler/scheduler.h"
+
+namespace lockstep {
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed);
+
+  // Lives to the end; failures are GoogleTest's.
+  void run();
+
+  uint64_t hit_tokens() const { return scheduler_->counters().prefix_hit_tokens; }
+  uint64_t preemptions() const { return scheduler_->counters().preemptions; }
+  uint64_t evictions() const { return scheduler_->cache().eviction_count(); }
+  uint64_t overdue() const { return overdue_; }
+  uint64_t discarded() const { return discarded_; }
+
+ private:
+  struct Life {
+    NewSequence asked;
+    std::vector<int32_t> tokens;
+    double arrived = 0;
+    size_t logits_done = 0;  // positions below have given theirs, with all_logits
+    size_t sampled = 0;
+    bool started = false;
+  };
+
+  size_t pick(size_t below);
+  bool chance(size_t one_in) { return pick(one_in) == 0; }
+  std::vector<int32_t> some_tokens(size_t count);
+  void add();
+  void end_overdue();
+  void end(SequenceId id);
+  void pass();
+  void check_chunk(const Chunk& chunk);
+  void check_promises(const Schedule& schedule);
+  void check_pages();
+  void compute(const Chunk& chunk);
+  void after(const Chunk& chunk);
+  // What the cache holds for a token, if it is the right one.
+  uint64_t content(const Life& life, uint64_t before, size_t position) const;
+  uint64_t& cell(SequenceId id, size_t position);
+
+  std::mt19937_64 random_;
+  SchedulerLimits limits_;
+  std::optional<Scheduler> scheduler_;
+  std::map<SequenceId, Life> live_;
+  std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
+  std::vector<uint64_t> cells_;                 // by page and token in it
+  double now_ = 0;
+  size_t added_ = 0;
+  size_t ended_ = 0;
+  uint64_t overdue_ = 0;
+  uint64_t discarded_ = 0;
+};
+
+}  // namespace lockstep
