@@ -146,6 +146,16 @@ ExpressionId GrammarDraft::repeat(ExpressionId part, uint32_t min, uint32_t max)
          kRepeatMax);
     return kNothing;
   }
+  // What is repeated so often is worth being there once, with its masks; but not what is hardly
+  // more than a character.
+  constexpr uint32_t kOften = 4;
+  constexpr uint32_t kPartSizeMin = 7;
+  if (count >= kOften && expressions_[part].kind == Expression::Kind::kSequence &&
+      expressions_[part].size >= kPartSizeMin) {
+    const RuleId repeated = add_rule("(repeated)");
+    define(repeated, part);
+    part = rule(repeated);
+  }
   const uint64_t size = uint64_t{expressions_[part].size} * (count + uint64_t{1}) + 2;
   return add({Expression::Kind::kRepeat, expressions_[part].depth + 1,
               static_cast<uint32_t>(std::min(size, kSizeMax)), part, min, max});
