@@ -18,6 +18,8 @@ ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpRespons
   if (!parsed) return std::unexpected(parsed.error());
   const GenerationParameters& parameters = parsed->parameters;
   if (auto unknown = model.check_name(parameters.model)) return std::unexpected(*unknown);
+  const auto grammar = compile_structured_output(model, parameters.structured_output);
+  if (!grammar) return std::unexpected(grammar.error());
 
   auto prompt = encode_chat(model, parsed->variables);
   if (!prompt) return std::unexpected(prompt.error());
@@ -25,6 +27,7 @@ ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpRespons
   auto requests = make_requests(parameters, {std::move(*prompt)}, kWhatTheContextLeaves,
                                 model.limits(), "messages", random_seed());
   if (!requests) return std::unexpected(requests.error());
+  for (Request& made : *requests) made.grammar = *grammar;
 
   ChatFormat format(model.engine().tokenizer(), parameters.request.logprobs.has_value());
   AnswerPlan plan{.head = answer_head(model, "chatcmpl-", "chat.completion",
