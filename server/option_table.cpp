@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kLoading = kServe | kGenerate | kBench | kEvaluate;
 constexpr unsigned kAll = kLoading | kPlan;
+constexpr bool kReloadable = true;
 
 uint32_t count_or_automatic(const Json& value) {
   return value.is_string() ? 0 : value.get<uint32_t>();
@@ -119,7 +120,7 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.choices_max = v.get<uint32_t>(); }},
       {"drain-seconds", kServe, kNumber, 30, 0, 86400, {},
        "How long running requests may go on after SIGTERM before they are cut off",
-       [](const Json& v, Options& o) { o.drain_seconds = v.get<double>(); }},
+       [](const Json& v, Options& o) { o.drain_seconds = v.get<double>(); }, kReloadable},
       {"metrics", kServe, kBoolean, true, 0, 0, {},
        "Whether GET /metrics is served",
        [](const Json& v, Options& o) { o.metrics = v.get<bool>(); }},
@@ -129,7 +130,7 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.metrics_aliases = v.get<std::string>(); }},
       {"log-level", kAll, kChoice, "info", 0, 0, {"trace", "debug", "info", "warn", "error", "off"},
        "Least severe messages that go to standard error",
-       [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }},
+       [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }, kReloadable},
       {"max-head-bytes", kServe, kInteger, 16384, 1024, 1048576, {},
        "Largest head (request line and headers) of an HTTP request",
        [](const Json& v, Options& o) { o.http.limits.head_bytes = v.get<size_t>(); }},

@@ -57,6 +57,7 @@ struct OptionRow {
   std::vector<std::string_view> choices;
   std::string_view help;
   void (*apply)(const Json& value, Options& options);  // the value has been checked
+  bool reloadable = false;  // SIGHUP puts another value of it into effect
 };
 
 std::span<const OptionRow> option_table();
