@@ -13,7 +13,10 @@ WORKDIR /source
 COPY scripts/packages.sh scripts/setup scripts/
 RUN scripts/setup
 COPY . .
-RUN cmake --preset release -DLOCKSTEP_TESTS=OFF --log-level=WARNING \
+# A compiler cache helps where one is mounted at /root/.cache/ccache.
+ENV CCACHE_BASEDIR=/source CCACHE_NOHASHDIR=1
+RUN cmake --preset release -DLOCKSTEP_TESTS=OFF -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+      --log-level=WARNING \
  && cmake --build build/release --target lockstepd \
  && strip build/release/lockstepd
 RUN deploy/docker/collect-image build/release/lockstepd LICENSE /image

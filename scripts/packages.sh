@@ -31,4 +31,5 @@ test_packages=(
   python3
   python3-venv
   strace                 # that workers make no system call
+  systemd                # systemd-analyze, which checks the units in deploy/systemd
 )

@@ -21,7 +21,7 @@ int run_serve(const std::vector<std::string>& arguments) {
                       "Print the effective options and where each came from, as JSON, and end");
   line.app().footer(
       "Other commands: lockstepd generate, lockstepd bench, lockstepd bench-machine, "
-      "lockstepd plan, lockstepd inspect; each has --help.\n"
+      "lockstepd plan, lockstepd inspect, lockstepd check-health; each has --help.\n"
       "Exit codes: 0; 1 for what the machine refuses; 2 for what was given.");
   const auto values = line.parse(arguments);
   if (!values) return values.error();

@@ -1,0 +1,307 @@
+"""Run by scripts/test-systemd inside of a booted systemd with the units installed: each check begins
+with everything stopped. Only what Python brings, since it runs on the bare system.
+
+  systemd_checks.py guest|native [NAME...]
+"""
+
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+PATIENCE_SECONDS = 120
+UNIT = "lockstepd.service"
+ADDRESS = ("127.0.0.1", 8080)
+DROP_IN = pathlib.Path("/etc/systemd/system/lockstepd.service.d/check.conf")
+CONFIGURATION = pathlib.Path("/etc/lockstep/lockstepd.json")
+
+
+def systemctl(*arguments, check=True):
+    return subprocess.run(["systemctl", *arguments], check=check, capture_output=True, text=True)
+
+
+def show(name, unit=UNIT):
+    return systemctl("show", unit, "-P", name).stdout.strip()
+
+
+def journal(unit=UNIT):
+    return subprocess.run(["journalctl", "--no-pager", "-o", "cat", "-u", unit],
+                          capture_output=True, text=True).stdout
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}: " + journal()[-2000:]
+        time.sleep(0.05)
+
+
+def ask(method, path, body=None):
+    connection = http.client.HTTPConnection(*ADDRESS, timeout=PATIENCE_SECONDS)
+    connection.request(method, path, json.dumps(body) if body else None,
+                       {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def metric(name):
+    text = ask("GET", "/metrics")[1]
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M))
+
+
+def complete(tokens=8):
+    status, text = ask("POST", "/v1/completions", {
+        "model": "lockstep-demo", "prompt": "Once upon a time", "max_tokens": tokens,
+        "ignore_eos": True})
+    assert status == 200, text
+    return json.loads(text)
+
+
+@contextlib.contextmanager
+def drop_in(text):
+    DROP_IN.parent.mkdir(parents=True, exist_ok=True)
+    DROP_IN.write_text("[Service]\n" + text)
+    systemctl("daemon-reload")
+    try:
+        yield
+    finally:
+        DROP_IN.unlink()
+        systemctl("daemon-reload")
+
+
+def main_process():
+    return int(show("MainPID"))
+
+
+def from_proc(name):
+    fields = dict(line.split(":", 1) for line in
+                  pathlib.Path(f"/proc/{main_process()}/status").read_text().splitlines())
+    return fields[name].split()
+
+
+# The checks.
+
+def check_start(kind):
+    """`systemctl start` returns when the daemon serves, and not before."""
+    systemctl("start", UNIT)
+    assert show("ActiveState") == "active"
+    assert ask("GET", "/health/ready")[0] == 200
+    assert complete()["usage"]["completion_tokens"] == 8
+    assert "lockstep-demo" in show("StatusText"), show("StatusText")
+
+
+def check_sandbox(kind):
+    """It has no rights and misses none: memory is bound, files are read with io_uring."""
+    systemctl("start", UNIT)
+    assert int(from_proc("Uid")[0]) >= 61184  # a dynamic user
+    assert from_proc("CapBnd") == from_proc("CapEff") == ["0000000000000000"]
+    assert from_proc("NoNewPrivs") == ["1"] and from_proc("Seccomp") == ["2"]
+    limits = pathlib.Path(f"/proc/{main_process()}/limits").read_text()
+    if kind == "guest":
+        assert re.search(r"Max locked memory +unlimited", limits), limits
+    log = journal()
+    assert "with io_uring" in log, log
+    assert not re.search(r" (warn|warning|error|critical) |level=(warn|error|critical)", log), log
+    assert metric("lockstep_rank_wrong_node_bytes") == 0
+    secret = pathlib.Path("/run/lockstepd/secrets/example")
+    assert secret.read_text() == "secret\n"
+    assert str(secret.stat().st_uid) == from_proc("Uid")[0]
+
+
+def check_reload(kind):
+    """SIGHUP, with fresh secrets, and nobody notices."""
+    systemctl("start", UNIT)
+    before = main_process()
+    source = pathlib.Path("/etc/lockstep/secrets/example")
+    source.write_text("fresh\n")
+    systemctl("reload", UNIT)
+    assert pathlib.Path("/run/lockstepd/secrets/example").read_text() == "fresh\n"
+    wait_until(lambda: metric("lockstep_config_last_reload_timestamp_seconds") > 0
+               and metric("lockstep_config_last_reload_success") == 1, "the reload")
+    assert main_process() == before and show("NRestarts") == "0"
+    complete()
+    source.write_text("secret\n")
+
+
+def check_drain(kind):
+    """On stop a request that runs ends as it should have, and new ones are refused."""
+    systemctl("start", UNIT)
+    connection = http.client.HTTPConnection(*ADDRESS, timeout=PATIENCE_SECONDS)
+    body = {"model": "lockstep-demo", "prompt": "Once upon a time", "max_tokens": 400,
+            "ignore_eos": True, "stream": True}
+    connection.request("POST", "/v1/completions", json.dumps(body),
+                       {"Content-Type": "application/json"})
+    stream = connection.getresponse()
+    assert stream.status == 200
+    first = stream.readline()
+    assert first.startswith(b"data: ")
+    stopping = threading.Thread(target=systemctl, args=("stop", UNIT))
+    stopping.start()
+    rest = stream.read().decode()
+    stopping.join()
+    assert rest.rstrip().endswith("data: [DONE]"), rest[-300:]
+    assert '"finish_reason":"length"' in rest.replace(" ", ""), rest[-600:]
+    assert show("Result") == "success" and show("ExecMainStatus") == "0"
+
+
+def check_watchdog(kind):
+    """A daemon that no longer answers the watchdog is killed and started again."""
+    with drop_in("WatchdogSec=5\nTimeoutAbortSec=5\n"):
+        systemctl("start", UNIT)
+        complete()
+        before = main_process()
+        subprocess.run(["kill", "-STOP", str(before)], check=True)
+        wait_until(lambda: show("NRestarts") == "1" and show("ActiveState") == "active",
+                   "the restart")
+        assert main_process() != before
+        assert "watchdog" in journal().lower() or "Watchdog" in journal("init.scope")
+        complete()
+
+
+def check_crash(kind):
+    """A daemon that dies is started again."""
+    systemctl("start", UNIT)
+    subprocess.run(["kill", "-KILL", str(main_process())], check=True)
+    wait_until(lambda: show("NRestarts") == "1" and show("ActiveState") == "active", "the restart")
+    complete()
+
+
+def check_exit_codes(kind):
+    """2, for what it was given, is not tried again; 1, for what the machine refuses, is."""
+    good = CONFIGURATION.read_text()
+    try:
+        CONFIGURATION.write_text('{"model": "/opt/lockstep/none.gguf"}')
+        assert systemctl("start", UNIT, check=False).returncode != 0
+        wait_until(lambda: show("ActiveState") == "failed", "the failure")
+        assert show("ExecMainStatus") == "2" and show("NRestarts") == "0"
+    finally:
+        CONFIGURATION.write_text(good)
+    systemctl("reset-failed", UNIT)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(ADDRESS)
+        taken.listen()
+        systemctl("start", "--no-block", UNIT)
+        wait_until(lambda: int(show("NRestarts")) >= 1, "another try")
+        assert show("ExecMainStatus") == "1"
+    wait_until(lambda: show("ActiveState") == "active", "the start")
+    complete()
+
+
+def check_socket(kind):
+    """With the socket unit a connection waits for the daemon, over start and restart."""
+    systemctl("start", "lockstepd.socket")
+    assert show("ActiveState") == "inactive"
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:  # 503 while it loads
+        status, text = ask("GET", "/health/ready")
+        if status == 200:
+            break
+        assert status == 503 and time.monotonic() < deadline, text
+    complete()
+    refused = []
+    ended = threading.Event()
+
+    def knock():
+        while not ended.is_set():
+            try:
+                with socket.create_connection(ADDRESS, timeout=PATIENCE_SECONDS):
+                    pass
+            except ConnectionRefusedError as error:
+                refused.append(error)
+
+    knocking = threading.Thread(target=knock)
+    knocking.start()
+    before = main_process()
+    systemctl("restart", UNIT)
+    ended.set()
+    knocking.join()
+    assert main_process() != before
+    assert not refused
+    complete()
+
+
+def check_hugepages(kind):
+    """The set-up unit sets pages aside, the daemon takes them, and they are given back."""
+    if kind != "guest":
+        return "only in a guest: the pools here are the machine's own"
+    pool = pathlib.Path(
+        "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages")
+    systemctl("start", UNIT)
+    assert pool.read_text() == "16\n"
+    text = ask("GET", "/metrics")[1]
+    taken = re.search(r'^lockstep_rank_page_bytes\{.*page="huge_2mib"\} (\S+)$', text, re.M)
+    assert float(taken[1]) > 0
+    systemctl("stop", UNIT)
+    systemctl("stop", "lockstepd-hugepages.service")
+    assert pool.read_text() == "0\n"
+    return None
+
+
+def check_exposure(kind):
+    """What the running systemd says of the unit that it runs."""
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", f"/etc/systemd/system/{UNIT}",
+         "/etc/systemd/system/lockstepd.socket",
+         "/etc/systemd/system/lockstepd-hugepages.service"], capture_output=True, text=True)
+    own = [line for line in verified.stderr.splitlines() if "lockstepd" in line]
+    assert not own, own
+    told = subprocess.run(["systemd-analyze", "security", "--threshold=15", "--no-pager", UNIT],
+                          capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout[-500:]
+    return re.search(r"exposure level.*: (\S+)", told.stdout)[1]
+
+
+def check_times(kind):
+    """How long systemctl takes to start and to restart the daemon."""
+    if kind != "native":
+        return "only with --native: the guest is emulated"
+    times = []
+    for action in ("start", "restart", "restart", "restart"):
+        begin = time.monotonic()
+        systemctl(action, UNIT)
+        times.append(f"{action} {time.monotonic() - begin:.2f} s")
+        complete()
+    return ", ".join(times)
+
+
+CHECKS = [check_start, check_sandbox, check_reload, check_drain, check_watchdog, check_crash,
+          check_exit_codes, check_socket, check_hugepages, check_exposure, check_times]
+
+
+def stop_everything():
+    systemctl("stop", "lockstepd.socket", UNIT, "lockstepd-hugepages.service", check=False)
+    systemctl("reset-failed", check=False)
+    # whatever it said before is of no matter to the next check
+    subprocess.run(["journalctl", "--rotate", "-q"], check=False)
+    subprocess.run(["journalctl", "--vacuum-time=1us", "-q"], check=False, capture_output=True)
+
+
+def main():
+    kind, *names = sys.argv[1:]
+    failed = []
+    for check in CHECKS:
+        name = check.__name__.removeprefix("check_")
+        if names and name not in names:
+            continue
+        begin = time.monotonic()
+        try:
+            said = check(kind)
+            print(f"ok   {name} ({time.monotonic() - begin:.1f} s){': ' + said if said else ''}",
+                  flush=True)
+        except Exception:
+            failed.append(name)
+            print(f"FAIL {name}\n{traceback.format_exc()}\n{journal()[-3000:]}", flush=True)
+        stop_everything()
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Dockerfile, the system calls that a container may make, and deploy/compose.yaml, as far as they can
+be checked without building: scripts/test-container does that."""
+
+import json
+import subprocess
+import sys
+
+import yaml
+
+from conftest import DEPLOY, ROOT, server
+
+NEEDED = """mbind set_mempolicy get_mempolicy move_pages io_uring_setup io_uring_enter
+io_uring_register memfd_create mlock sched_setaffinity futex""".split()
+# What turns a hole in a daemon into one in its machine.
+REFUSED = """mount umount2 ptrace bpf perf_event_open init_module kexec_load setns unshare pivot_root
+chroot add_key keyctl userfaultfd process_vm_writev open_by_handle_at reboot swapon clone3""".split()
+
+
+def profile():
+    return json.loads((DEPLOY / "docker/seccomp.json").read_text())
+
+
+def compose():
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def test_the_profile_is_what_its_script_writes():
+    subprocess.run([sys.executable, ROOT / "scripts/make_seccomp.py", "--check"], check=True)
+
+
+def test_the_profile_allows_what_the_daemon_needs_and_little_else():
+    assert profile()["defaultAction"] == "SCMP_ACT_ERRNO"
+    allowed = [name for rule in profile()["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"
+               for name in rule["names"]]
+    assert len(allowed) == len(set(allowed))
+    assert set(NEEDED) <= set(allowed)
+    assert not set(REFUSED) & set(allowed)
+
+
+def test_threads_are_allowed_and_namespaces_are_not():
+    clone = next(rule for rule in profile()["syscalls"] if rule["names"] == ["clone"])
+    (argument,) = clone["args"]
+    flags = (0x20000000, 0x10000000, 0x08000000, 0x04000000, 0x02000000, 0x40000000, 0x00020000)
+    assert argument["op"] == "SCMP_CMP_MASKED_EQ" and argument["valueTwo"] == 0
+    assert argument["value"] == sum(flags)  # NEWPID NEWUSER NEWIPC NEWUTS NEWCGROUP NEWNET NEWNS
+
+
+def test_what_the_image_is_built_from_is_not_ignored():
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines()
+            if line.startswith("!")]
+    assert all((ROOT / name).exists() for name in kept)
+    copied = [word for line in (ROOT / "Dockerfile").read_text().splitlines()
+              if line.startswith("COPY scripts") for word in line.split()[1:-1]]
+    assert copied and set(copied) <= set(kept)
+
+
+def test_the_services_are_closed():
+    for name, service in compose()["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
+    daemon = compose()["services"]["lockstepd"]
+    assert daemon["read_only"] and daemon["user"] != "0:0"
+
+
+def test_what_the_services_mount_is_there():
+    mounted = [volume.split(":")[0] for service in compose()["services"].values()
+               for volume in service["volumes"]]
+    beside = [name for name in mounted if name.startswith("./")]
+    assert len(beside) == 3
+    assert all((DEPLOY / name).exists() for name in beside)
+    named = {name for name in mounted if not name.startswith((".", "$"))}
+    assert named == set(compose()["volumes"])
+    option = next(option for option in compose()["services"]["lockstepd"]["security_opt"]
+                  if option.startswith("seccomp="))
+    assert (DEPLOY / option.removeprefix("seccomp=")).exists()
+
+
+def test_grafana_finds_its_source_and_its_dashboard():
+    provisioning = DEPLOY / "grafana/provisioning"
+    sources = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text())
+    url = sources["datasources"][0]["url"]
+    assert url.split("//")[1].split(":")[0] in compose()["services"]
+    providers = yaml.safe_load((provisioning / "dashboards/lockstep.yaml").read_text())["providers"]
+    volumes = " ".join(compose()["services"]["grafana"]["volumes"])
+    assert providers[0]["options"]["path"] + "/lockstep.json" in volumes
+
+
+def test_the_daemon_takes_what_the_service_gives_it():
+    service = compose()["services"]["lockstepd"]
+    arguments = service["command"]
+    assert arguments[0] == "serve"
+    result = server.run_program("--print-config", *arguments[1:], environment=service["environment"])
+    assert result.returncode == 0, result.stderr
+    drain = json.loads(result.stdout)["drain-seconds"]["value"]
+    assert drain < int(service["stop_grace_period"].removesuffix("s"))
+    check = service["healthcheck"]["test"]
+    assert check[:2] == ["CMD", "/usr/local/bin/lockstepd"]
+
+
+# lockstepd check-health, which the image's health check runs.
+
+def test_a_ready_daemon_is_healthy(start):
+    daemon = start().wait_until_ready()
+    port = daemon.url.rsplit(":", 1)[1]
+    for arguments in (["--url", daemon.url + "/health/ready"], ["--url", daemon.url],
+                      ["--port", port], ["--port", port, "--host", "0.0.0.0"]):
+        result = server.run_program("check-health", *arguments)
+        assert (result.returncode, result.stderr) == (0, ""), arguments
+        assert result.stdout.startswith("200 ")
+    result = server.run_program("check-health", environment={"LOCKSTEP_PORT": port})
+    assert result.returncode == 0
+
+
+def test_a_daemon_that_is_not_there_or_not_ready_is_not(start):
+    daemon = start().wait_until_ready()
+    result = server.run_program("check-health", "--url", daemon.url + "/nowhere")
+    assert result.returncode == 1 and result.stdout.startswith("404 ")
+    daemon.stop()
+    result = server.run_program("check-health", "--url", daemon.url)
+    assert result.returncode == 1 and daemon.url in result.stderr
+
+
+def test_what_check_health_cannot_ask_is_refused():
+    for arguments in (["--url", "ftp://localhost"], ["--url", "http://"], ["--timeout", "0"],
+                      ["--port", "99999"]):
+        assert server.run_program("check-health", *arguments).returncode == 2, arguments
