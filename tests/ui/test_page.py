@@ -399,14 +399,19 @@ def test_a_key_is_asked_for_and_kept_in_the_tab_alone(open_tab):
     tab = open_tab(complaints=True, routes={"**/v1/**": guarded, "**/metrics": guarded})
     tab.page.wait_for_selector("#key-dialog[open]")
     assert "An API key is needed" in tab.page.locator("#key-dialog").inner_text()
-    tab.page.keyboard.type("secret")
-    tab.page.keyboard.press("Enter")
-    tab.wait_until_live()
-    tab.page.wait_for_selector("#model:not(:empty)")
-    assert not tab.page.locator("#key-dialog").is_visible()
-    tab.ask("What can you do?")
+    tab.page.keyboard.press("Escape")
+    tab.page.wait_for_selector("#key-dialog", state="hidden")
+    tab.ask("What can you do?")  # asks again, and again after a wrong one, and then is answered
+    for key in ["wrong", "secret"]:
+        tab.page.wait_for_selector("#key-dialog[open]")
+        assert tab.page.evaluate("document.activeElement.id") == "key"
+        tab.page.keyboard.type(key)
+        tab.page.keyboard.press("Enter")
     assert tab.wait_for_answer().locator(".body").inner_text() != ""
     assert tab.page.locator(".problem").count() == 0
+    assert not tab.page.locator("#key-dialog").is_visible()
+    tab.wait_until_live()
+    assert tab.page.locator("#model").inner_text() == "lockstep-demo"
     kept = tab.page.evaluate("JSON.stringify(localStorage) + document.cookie")
     assert "secret" not in kept
     assert "secret" in tab.page.evaluate("JSON.stringify(sessionStorage)")
