@@ -76,18 +76,18 @@ function ask_key(reason) {
     set_text(by_id("key-reason"), reason);
     by_id("key").value = api_key();
     dialog.returnValue = "";
-    dialog.addEventListener("close", () => {
+    dialog.addEventListener("close", async () => {
       asking = null;
       const given = dialog.returnValue === "use";
-      if (given) {
-        set_api_key(by_id("key").value.trim());
-        find_model();
-      }
+      if (given) set_api_key(by_id("key").value.trim());
       by_id("key").value = "";
       show_key();
+      // Requests name the model, which may not be known before there is a key.
+      if (given) await find_model();
       resolve(given);
     }, {once: true});
     dialog.showModal();
+    by_id("key").select();  // so that typing replaces one that was refused
   });
   return asking;
 }

@@ -5,12 +5,14 @@ tests are skipped, saying so.
 """
 
 import functools
+import http.server
 import importlib.util
 import json
 import os
 import pathlib
 import re
 import sys
+import threading
 
 import pytest
 import requests
@@ -187,32 +189,48 @@ def test_a_question_is_answered_and_kept(open_tab):
     assert tab.page.locator(".welcome").is_visible()
 
 
-def test_stop_ends_the_request_and_keeps_what_came(open_tab, served):
-    cancelled = served.metric("lockstep_requests_total", finish_reason="cancelled")
-    tab = open_tab()
-    # The longest answer that there is, and one that does not end by itself.
-    def endless(route):
-        body = {**route.request.post_data_json, "ignore_eos": True, "max_tokens": 480}
-        route.continue_(post_data=json.dumps(body))
+class Endless(http.server.BaseHTTPRequestHandler):
+    """Streams one word and then waits until the client goes: an answer that only stop can end."""
 
-    tab.page.route("**/v1/chat/completions", endless)
-    tab.ask(STORY)
-    # Escape as soon as there is a word: from within the page, as the answer takes half a second.
-    tab.page.evaluate("""() => new Promise((done) => {
-      const look = () => {
-        const body = document.querySelector(".answer .body");
-        if (!body?.textContent) return requestAnimationFrame(look);
-        document.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true}));
-        done();
-      };
-      look();
-    })""")
-    answer = tab.wait_for_answer()
-    assert "stopped" in answer.inner_text()
-    assert answer.locator(".body").inner_text() != ""
-    wait_until(lambda: served.metric(
-        "lockstep_requests_total", finish_reason="cancelled") == cancelled + 1)
-    assert tab.page.locator("#send").is_visible()
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        event = {"choices": [{"index": 0, "delta": {"content": "word"}}]}
+        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+        self.wfile.flush()
+        if self.connection.recv(1) == b"":
+            self.server.left.set()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_stop_ends_the_request_and_keeps_what_came(open_tab):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    server.left = threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
+    tab = open_tab(routes={"**/v1/chat/completions": lambda route: route.continue_(url=address)})
+    for stop in [lambda: tab.page.keyboard.press("Escape"), lambda: tab.page.click("#stop")]:
+        server.left.clear()
+        tab.ask(STORY)
+        tab.page.locator(".answer .body", has_text="word").last.wait_for()
+        assert not server.left.is_set()
+        assert not tab.page.locator("#send").is_visible()
+        tab.page.wait_for_selector(".answer.streams:last-child")
+        stop()
+        answer = tab.wait_for_answer()
+        assert "stopped" in answer.locator(".facts").inner_text()
+        assert answer.locator(".body").inner_text() == "word"
+        assert server.left.wait(PATIENCE_SECONDS)
+        assert tab.page.locator("#send").is_visible()
+    server.shutdown()
+    server.server_close()
 
 
 def test_parameters_reach_the_request(open_tab):
@@ -399,14 +417,19 @@ def test_a_key_is_asked_for_and_kept_in_the_tab_alone(open_tab):
     tab = open_tab(complaints=True, routes={"**/v1/**": guarded, "**/metrics": guarded})
     tab.page.wait_for_selector("#key-dialog[open]")
     assert "An API key is needed" in tab.page.locator("#key-dialog").inner_text()
-    tab.page.keyboard.type("secret")
-    tab.page.keyboard.press("Enter")
-    tab.wait_until_live()
-    tab.page.wait_for_selector("#model:not(:empty)")
-    assert not tab.page.locator("#key-dialog").is_visible()
-    tab.ask("What can you do?")
+    tab.page.keyboard.press("Escape")
+    tab.page.wait_for_selector("#key-dialog", state="hidden")
+    tab.ask("What can you do?")  # asks again, and again after a wrong one, and then is answered
+    for key in ["wrong", "secret"]:
+        tab.page.wait_for_selector("#key-dialog[open]")
+        assert tab.page.evaluate("document.activeElement.id") == "key"
+        tab.page.keyboard.type(key)
+        tab.page.keyboard.press("Enter")
     assert tab.wait_for_answer().locator(".body").inner_text() != ""
     assert tab.page.locator(".problem").count() == 0
+    assert not tab.page.locator("#key-dialog").is_visible()
+    tab.wait_until_live()
+    assert tab.page.locator("#model").inner_text() == "lockstep-demo"
     kept = tab.page.evaluate("JSON.stringify(localStorage) + document.cookie")
     assert "secret" not in kept
     assert "secret" in tab.page.evaluate("JSON.stringify(sessionStorage)")
