@@ -37,19 +37,21 @@ HttpRefusal unauthorized(std::string message) {
 
 Result<std::unique_ptr<Access>> Access::open(std::string key_file, bool metrics_without_key) {
   std::unique_ptr<Access> access(new Access(std::move(key_file), metrics_without_key));
-  if (auto read = access->reload(); !read) return std::unexpected(std::move(read.error()));
+  const auto read = access->prepare_reload();
+  if (!read) return std::unexpected(read.error());
+  (*read)();
   return access;
 }
 
-Result<void> Access::reload() {
-  if (!is_on()) return {};
+Result<std::function<void()>> Access::prepare_reload() {
+  if (!is_on()) return [] {};
   auto read = ApiKeys::load(key_file_);
   if (!read) return std::unexpected(std::move(read.error()));
-  auto keys = std::make_shared<const ApiKeys>(std::move(*read));
-  limits_.set_owners(keys->owners(), std::chrono::steady_clock::now());
-  const std::lock_guard lock(mutex_);
-  keys_ = std::move(keys);
-  return {};
+  return [this, keys = std::make_shared<const ApiKeys>(std::move(*read))] {
+    limits_.set_owners(keys->owners(), std::chrono::steady_clock::now());
+    const std::lock_guard lock(mutex_);
+    keys_ = keys;
+  };
 }
 
 bool Access::needs_no_key(std::string_view route) const {

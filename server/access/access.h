@@ -1,6 +1,7 @@
 // Who may ask for what: the keys of a file and what their owners have used. Any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,9 +17,9 @@ class Access {
   // An empty path: there are no keys, everything is allowed to everybody.
   static Result<std::unique_ptr<Access>> open(std::string key_file, bool metrics_without_key);
 
-  // Reads the file again; from its return on, keys that are no longer there are refused. An error
-  // changes nothing.
-  Result<void> reload();
+  // Reads the file again and changes nothing yet. Once what it returns has been called, keys that
+  // are no longer there are refused.
+  Result<std::function<void()>> prepare_reload();
 
   bool is_on() const { return !key_file_.empty(); }
   // HttpOptions::authorize. Without a key only /health and below it is open, and /metrics if that

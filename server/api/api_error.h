@@ -30,6 +30,9 @@ ApiError bad_parameter(std::string_view parameter, std::string message);
 // 503: "model_loading", "shutting_down" or "queue_full".
 ApiError not_now(std::string_view code, std::string message, int retry_after_seconds);
 
+// 429.
+ApiError rate_limited(std::string message, int retry_after_seconds);
+
 // 500.
 ApiError server_error(std::string message);
 

@@ -435,7 +435,7 @@ void Connection::deadline_passed(Time now) {
     case Phase::kServing:
     case Phase::kSending:
       edge_.counters.add(HttpCut::kWrite);
-      cut();
+      drop();
       break;
     case Phase::kLingering:
       cut();
@@ -446,6 +446,14 @@ void Connection::deadline_passed(Time now) {
 void Connection::owes_too_much() {
   if (!is_open()) return;
   edge_.counters.add(HttpCut::kUnsent);
+  drop();
+}
+
+// Cuts a client that takes nothing. Merely closed, the socket would stay with the kernel, with all
+// that it owes, for minutes.
+void Connection::drop() {
+  const linger at_once{1, 0};
+  setsockopt(socket_.number(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   cut();
 }
 

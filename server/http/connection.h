@@ -71,6 +71,7 @@ class Connection {
 
   void shake_hands(Time now);
   void receive(Time now);
+  void drop();
   void read_requests(Time now);
   bool read_head(Time now);
   bool read_body(Time now);

@@ -1,8 +1,11 @@
 #include "server/http/http_server.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/log.h"
 #include "server/http/edge.h"
 #include "server/http/gate.h"
 #include "server/http/listener.h"
@@ -54,8 +57,9 @@ class GateServer final : public HttpServer {
   size_t open_connections() const override { return gate_.open_connections(); }
   const HttpCounters& counters() const override { return edge_.counters; }
 
-  Result<void> reload_tls() override {
-    return edge_.tls != nullptr ? edge_.tls->reload() : Result<void>();
+  Result<std::function<void()>> prepare_tls() override {
+    if (edge_.tls == nullptr) return [] {};
+    return edge_.tls->prepare_reload();
   }
 
  private:
@@ -81,6 +85,23 @@ Result<std::vector<Listener>> listen(const HttpOptions& options) {
   if (!listener) return std::unexpected(std::move(listener.error()));
   listeners.push_back(std::move(*listener));
   return listeners;
+}
+
+// A connection is a descriptor, and the usual soft limit is 1024.
+void make_room_for_descriptors(size_t connections) {
+  constexpr rlim_t kOthers = 256;  // files, eventfds, the engine's
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = connections + kOthers;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    spdlog::warn(
+        "{} connections may be open, but this process may have {} files open: raise the "
+        "limit (LimitNOFILE, ulimit -n) or lower --max-connections",
+        connections, limit.rlim_cur);
+  }
 }
 
 std::string_view first_field(const std::multimap<std::string, std::string>& fields,
@@ -113,6 +134,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
     if (!loaded) return std::unexpected(std::move(loaded.error()));
     tls = std::move(*loaded);
   }
+  make_room_for_descriptors(options.limits.connections);
   auto listeners = listen(options);
   if (!listeners) return std::unexpected(std::move(listeners.error()));
   return std::make_unique<GateServer>(std::move(*listeners), std::move(options), std::move(routes),

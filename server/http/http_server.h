@@ -157,9 +157,10 @@ class HttpServer {
   virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
   virtual const HttpCounters& counters() const = 0;  // any thread
-  // Reads certificate and key again, for connections that begin from now on; an error, with what
-  // is in use unchanged, if they cannot be used. Any thread. Without TLS nothing happens.
-  virtual Result<void> reload_tls() = 0;
+  // Reads certificate and key again and changes nothing yet; an error if they cannot be used. Once
+  // what it returns has been called, connections that begin use them. Any thread. Without TLS
+  // nothing happens.
+  virtual Result<std::function<void()>> prepare_tls() = 0;
 };
 
 }  // namespace lockstep

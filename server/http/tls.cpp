@@ -136,29 +136,26 @@ void warn_of_expiry(SSL_CTX* context, const std::string& file) {
 
 }  // namespace
 
-void TlsIdentity::Free::operator()(ssl_ctx_st* context) const {
-  SSL_CTX_free(context);
-}
-
-TlsIdentity::~TlsIdentity() = default;
-
 Result<std::unique_ptr<TlsIdentity>> TlsIdentity::load(std::string certificate, std::string key) {
   std::unique_ptr<TlsIdentity> identity(new TlsIdentity(std::move(certificate), std::move(key)));
-  if (auto read = identity->reload(); !read) return std::unexpected(std::move(read.error()));
+  const auto read = identity->prepare_reload();
+  if (!read) return std::unexpected(read.error());
+  (*read)();
   return identity;
 }
 
-Result<void> TlsIdentity::reload() {
+Result<std::function<void()>> TlsIdentity::prepare_reload() {
   auto fresh = read();
   if (!fresh) return std::unexpected(std::move(fresh.error()));
-  const std::lock_guard lock(mutex_);
-  context_ = std::move(*fresh);
-  return {};
+  return [this, context = std::move(*fresh)] {
+    const std::lock_guard lock(mutex_);
+    context_ = context;
+  };
 }
 
 Result<TlsIdentity::Context> TlsIdentity::read() const {
   ERR_clear_error();
-  Context context(SSL_CTX_new(TLS_server_method()));
+  const Context context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   CHECK(context != nullptr, "SSL_CTX_new: {}", openssl_reason());
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |

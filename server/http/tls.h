@@ -2,6 +2,7 @@
 // as the bytes that have come allow, under the gate's deadline for heads.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,20 +20,16 @@ class TlsIdentity {
   // Fails with kInvalidInput, naming the file and what is wrong: it cannot be read, is no PEM, is
   // encrypted, or the key is not the certificate's.
   static Result<std::unique_ptr<TlsIdentity>> load(std::string certificate, std::string key);
-  ~TlsIdentity();
 
-  // Reads both files again. What fails changes nothing. Any thread.
-  Result<void> reload();
+  // Reads both files again and changes nothing yet; what it returns puts them into use. Any thread.
+  Result<std::function<void()>> prepare_reload();
 
   // For a socket that a client has just connected to; null if there is no memory. Any thread. The
   // process must ignore SIGPIPE.
   std::unique_ptr<Transport> make_transport(int socket);
 
  private:
-  struct Free {
-    void operator()(ssl_ctx_st* context) const;
-  };
-  using Context = std::unique_ptr<ssl_ctx_st, Free>;
+  using Context = std::shared_ptr<ssl_ctx_st>;  // a function that may be copied holds it
 
   TlsIdentity(std::string certificate, std::string key)
       : certificate_(std::move(certificate)), key_(std::move(key)) {}
