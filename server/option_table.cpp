@@ -56,12 +56,36 @@ const std::vector<OptionRow>& rows() {
        "in the file",
        [](const Json& v, Options& o) { o.served_model_names = v.get<std::vector<std::string>>(); }},
       {"host", kServe | kCheckHealth, kText, "127.0.0.1", 0, 0, {},
-       "Address to listen on; 0.0.0.0 or :: for all. There is no access control: put a proxy "
-       "in front before opening it",
+       "Address to listen on, 0.0.0.0 or :: for all; unix:PATH for a Unix socket; systemd for the "
+       "sockets that a service manager passes (those are taken in any case). See --api-keys and "
+       "--tls-certificate before opening it to others",
        [](const Json& v, Options& o) { o.http.host = v.get<std::string>(); }},
       {"port", kServe | kCheckHealth, kInteger, 8080, 0, 65535, {},
        "Port to listen on; 0 takes any free one, which the log names",
        [](const Json& v, Options& o) { o.http.port = v.get<uint16_t>(); }},
+      {"socket-mode", kServe, kChoice, "0660", 0, 0, {"0600", "0660", "0666"},
+       "Permissions of a Unix socket: whoever may write to it may connect",
+       [](const Json& v, Options& o) {
+         o.http.socket_mode =
+             static_cast<uint32_t>(std::stoul(v.get<std::string>(), nullptr, 8));
+       }},
+      {"tls-certificate", kServe, kText, "", 0, 0, {},
+       "Certificate in PEM, followed by those that lead to its issuer; with it and --tls-key "
+       "clients over IP speak TLS. SIGHUP reads both again",
+       [](const Json& v, Options& o) { o.http.tls_certificate = v.get<std::string>(); }},
+      {"tls-key", kServe, kText, "", 0, 0, {},
+       "The certificate's private key in PEM, not encrypted",
+       [](const Json& v, Options& o) { o.http.tls_key = v.get<std::string>(); }},
+      {"api-keys", kServe, kText, "", 0, 0, {},
+       "JSON file of API keys and their limits, see README; with it every path but /health needs "
+       "a key. SIGHUP reads it again",
+       [](const Json& v, Options& o) { o.api_keys = v.get<std::string>(); }},
+      {"metrics-without-key", kServe, kBoolean, false, 0, 0, {},
+       "Whether GET /metrics needs no key though there are some",
+       [](const Json& v, Options& o) { o.metrics_without_key = v.get<bool>(); }},
+      {"cors-origin", kServe, kTextList, Json::array(), 0, 0, {},
+       "Origins whose pages may use the server (https://chat.example.org), or * for any",
+       [](const Json& v, Options& o) { o.http.cors_origins = v.get<std::vector<std::string>>(); }},
       {"context", kServe | kGenerate | kBench | kPlan, kIntegerOrAuto, "auto", 16, 16777216, {},
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
@@ -166,6 +190,15 @@ const std::vector<OptionRow>& rows() {
       {"body-seconds", kServe, kNumber, 30, 0.1, 3600, {},
        "Time a client has to send the body of a request",
        [](const Json& v, Options& o) { o.http.limits.body_deadline = seconds_of(v); }},
+      {"min-body-rate", kServe, kInteger, 65536, 0, 1073741824, {},
+       "Bytes per second at which a body must come once --body-grace-seconds are over; 0: any",
+       [](const Json& v, Options& o) { o.http.limits.body_bytes_per_second = v.get<size_t>(); }},
+      {"body-grace-seconds", kServe, kNumber, 10, 0, 3600, {},
+       "Time for which a body may come more slowly than --min-body-rate",
+       [](const Json& v, Options& o) { o.http.limits.body_grace = seconds_of(v); }},
+      {"max-json-depth", kServe, kInteger, 64, 8, 512, {},
+       "Levels of arrays and objects inside one another in a body",
+       [](const Json& v, Options& o) { o.http.limits.nesting = v.get<size_t>(); }},
       {"write-seconds", kServe, kNumber, 10, 0.1, 3600, {},
        "Time after which a client that takes nothing of its answer is cut off",
        [](const Json& v, Options& o) { o.http.limits.write_deadline = seconds_of(v); }},
@@ -173,14 +206,20 @@ const std::vector<OptionRow>& rows() {
        "Time after which a connection without a request is closed",
        [](const Json& v, Options& o) { o.http.limits.idle_deadline = seconds_of(v); }},
       {"max-unsent-bytes", kServe, kInteger, 262144, 4096, 1073741824, {},
-       "Bytes of a streamed answer that a client may owe",
+       "Bytes of a streamed answer that a client may owe; one that still owes more after "
+       "--write-seconds is cut off",
        [](const Json& v, Options& o) { o.http.limits.unsent_bytes = v.get<size_t>(); }},
       {"max-connections", kServe, kInteger, 4096, 1, 1000000, {},
-       "Open connections at most",
+       "Open connections at most; a client above this and the next limit gets health and metrics "
+       "alone",
        [](const Json& v, Options& o) { o.http.limits.connections = v.get<size_t>(); }},
-      {"http-threads", kServe, kInteger, 64, 1, 4096, {},
-       "HTTP requests served at once; more wait, health and metrics excepted",
-       [](const Json& v, Options& o) { o.http.limits.threads = v.get<size_t>(); }},
+      {"max-connections-per-address", kServe, kInteger, 256, 1, 1000000, {},
+       "Open connections of one IPv4 address, or of an IPv6 network of 64 bits",
+       [](const Json& v, Options& o) { o.http.limits.connections_per_address = v.get<size_t>(); }},
+      {"http-threads", kServe, kIntegerOrAuto, "auto", 1, 8192, {},
+       "HTTP requests served at once; more wait, health and metrics excepted. Threads come and go "
+       "with the requests; auto: as many as the engine takes on, and 64 to refuse what is too much",
+       [](const Json& v, Options& o) { o.http.limits.threads = count_or_automatic(v); }},
   };
   // clang-format on
   return table;

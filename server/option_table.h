@@ -19,6 +19,8 @@ struct Options {
   EngineOptions engine = {};
   std::vector<std::string> served_model_names = {};  // empty: the model's own name
   HttpOptions http = {};                             // its callbacks are left empty
+  std::string api_keys = {};                         // the file; empty: none are asked for
+  bool metrics_without_key = false;
   double drain_seconds = 30;
   double request_seconds = 0;  // after which a request ends; 0: never
   uint32_t choices_max = 128;  // "n" of a request at most

@@ -122,6 +122,11 @@ Options to_options(const OptionValues& values) {
   Options options;
   for (const OptionRow& row : option_table())
     row.apply(values.find(row.name)->second.value, options);
+  if (options.http.limits.threads == 0) {  // auto
+    constexpr size_t kToRefuse = 64;
+    options.http.limits.threads =
+        options.engine.sequence_count + options.engine.waiting_requests + kToRefuse;
+  }
   return options;
 }
 

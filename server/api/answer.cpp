@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/api/generation_parameters.h"
+#include "server/api/key_lease.h"
 #include "server/api/output_queue.h"
 
 namespace lockstep {
@@ -201,6 +202,11 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const Htt
     part.id = request.request_id;
     part.tenant = request.principal;
   }
+  auto lease = KeyLease::take(model, request, plan.choices, plan.requests, response);
+  if (!lease) {
+    send_error(response, lease.error());
+    return;
+  }
   Run run(model, plan, format, response);
   if (const auto started = run.start(); !started) {
     send_error(response, started.error());
@@ -211,7 +217,9 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const Htt
   } else {
     run.answer_whole();
   }
-  model.leave_note(run.summary());
+  const GenerationNote note = run.summary();
+  lease->set_used_tokens(note.prompt_tokens + note.generated_tokens);
+  model.leave_note(note);
 }
 
 std::string random_id(std::string_view prefix) {

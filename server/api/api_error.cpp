@@ -12,13 +12,22 @@ struct StatusCode {
 
 // Codes for what never reaches an endpoint.
 constexpr StatusCode kStatusCodes[] = {
-    {400, "bad_request"},        {404, "not_found"},
-    {405, "method_not_allowed"}, {408, "request_timeout"},
-    {411, "length_required"},    {413, "payload_too_large"},
-    {414, "uri_too_long"},       {415, "unsupported_media_type"},
-    {417, "expectation_failed"}, {431, "headers_too_large"},
-    {500, "internal_error"},     {501, "not_implemented"},
-    {503, "overloaded"},         {505, "http_version_not_supported"},
+    {400, "bad_request"},
+    {401, "invalid_api_key"},
+    {404, "not_found"},
+    {405, "method_not_allowed"},
+    {408, "request_timeout"},
+    {411, "length_required"},
+    {413, "payload_too_large"},
+    {414, "uri_too_long"},
+    {415, "unsupported_media_type"},
+    {417, "expectation_failed"},
+    {429, "rate_limit_exceeded"},
+    {431, "headers_too_large"},
+    {500, "internal_error"},
+    {501, "not_implemented"},
+    {503, "overloaded"},
+    {505, "http_version_not_supported"},
 };
 
 Json text_or_null(const std::optional<std::string>& text) {
@@ -50,6 +59,14 @@ ApiError deadline_exceeded() {
                   .code = "deadline_exceeded"};
 }
 
+ApiError rate_limited(std::string message, int retry_after_seconds) {
+  return ApiError{.status = 429,
+                  .message = std::move(message),
+                  .type = "rate_limit_error",
+                  .code = "rate_limit_exceeded",
+                  .retry_after_seconds = retry_after_seconds};
+}
+
 ApiError server_error(std::string message) {
   return ApiError{.status = 500,
                   .message = std::move(message),
@@ -75,6 +92,8 @@ void send_error(HttpResponse& response, const ApiError& error) {
 std::string http_error_body(int status, std::string_view message) {
   ApiError error{.status = status, .message = std::string(message)};
   if (status >= 500) error.type = "server_error";
+  if (status == 401) error.type = "authentication_error";
+  if (status == 429) error.type = "rate_limit_error";
   for (const StatusCode& row : kStatusCodes) {
     if (row.status == status) error.code = std::string(row.code);
   }

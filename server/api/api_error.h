@@ -33,6 +33,9 @@ ApiError not_now(std::string_view code, std::string message, int retry_after_sec
 // 504: "deadline_exceeded".
 ApiError deadline_exceeded();
 
+// 429.
+ApiError rate_limited(std::string message, int retry_after_seconds);
+
 // 500.
 ApiError server_error(std::string message);
 

@@ -137,7 +137,7 @@ ApiResult<Json> parse_body(const HttpRequest& request) {
         .message = fmt::format("Content-Type must be application/json, not \"{:.100}\"", type),
         .code = "unsupported_media_type"});
   }
-  auto body = parse_json(request.body);
+  auto body = parse_json(request.body, {.depth = request.nesting_max});
   if (!body) {
     return std::unexpected(bad_request("The request's body was refused: " + body.error().message));
   }

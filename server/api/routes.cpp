@@ -1,5 +1,10 @@
 #include "server/api/routes.h"
 
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
 #include "server/api/endpoints.h"
 
 namespace lockstep {
@@ -27,6 +32,28 @@ constexpr Row kRows[] = {
     {"GET", "/health", get_ready, true},
 };
 
+// Many scrapes at once cost one: who waited while a page was begun and written gets that page.
+class MetricsPage {
+ public:
+  explicit MetricsPage(const Metrics& metrics) : metrics_(metrics) {}
+
+  // As it was at a time after `arrived`.
+  std::string text(std::chrono::steady_clock::time_point arrived) {
+    const std::lock_guard lock(mutex_);
+    if (begun_ <= arrived) {
+      begun_ = std::chrono::steady_clock::now();
+      text_ = metrics_.text();
+    }
+    return text_;
+  }
+
+ private:
+  const Metrics& metrics_;
+  std::mutex mutex_;
+  std::chrono::steady_clock::time_point begun_ = {};  // guarded by mutex_, as is text_
+  std::string text_;
+};
+
 }  // namespace
 
 std::vector<HttpRoute> make_routes(ServedModel& model, const Metrics* metrics) {
@@ -40,9 +67,12 @@ std::vector<HttpRoute> make_routes(ServedModel& model, const Metrics* metrics) {
         row.always});
   }
   if (metrics != nullptr) {
+    // Shared, since a std::function is copied.
     routes.push_back(HttpRoute{"GET", "/metrics",
-                               [metrics](const HttpRequest&, HttpResponse& response) {
-                                 response.send(200, Metrics::kContentType, metrics->text());
+                               [page = std::make_shared<MetricsPage>(*metrics)](
+                                   const HttpRequest& request, HttpResponse& response) {
+                                 response.send(200, Metrics::kContentType,
+                                               page->text(request.arrived));
                                },
                                true});
   }

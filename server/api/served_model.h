@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/access/key_limits.h"
 #include "server/api/api_error.h"
 
 namespace lockstep {
@@ -57,6 +58,11 @@ class ServedModel {
   // The engine's error as the client sees it.
   ApiError to_api_error(const Error& error) const;
 
+  // What the owners of API keys may still ask for; null: there are no keys. Set before requests
+  // come; outlives this.
+  void set_key_limits(KeyLimits* limits) { key_limits_ = limits; }
+  KeyLimits* key_limits() const { return key_limits_; }
+
   // A note is left by the thread that serves a request and taken by the same thread when the
   // request is logged.
   void leave_note(GenerationNote note);
@@ -71,6 +77,7 @@ class ServedModel {
   uint32_t requests_max_;
   double request_seconds_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
+  KeyLimits* key_limits_ = nullptr;
   std::mutex notes_mutex_;
   std::unordered_map<std::thread::id, GenerationNote> notes_;  // guarded by notes_mutex_
 };

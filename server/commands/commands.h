@@ -15,5 +15,6 @@ int run_check_health(const std::vector<std::string>& arguments);
 int run_bench_machine(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_inspect(const std::vector<std::string>& arguments);
+int run_hash_key(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep

@@ -84,7 +84,16 @@ void Daemon::stop() {
 }
 
 Result<void> Daemon::listen() {
+  auto access = Access::open(options_.api_keys, options_.metrics_without_key);
+  if (!access) return std::unexpected(access.error());
+  access_ = std::move(*access);
   HttpOptions http = options_.http;
+  if (access_->is_on()) {
+    model_.set_key_limits(&access_->limits());
+    http.authorize = [this](const HttpHead& head) {
+      return access_->authorize(head, std::chrono::steady_clock::now());
+    };
+  }
   http.error_body = http_error_body;
   http.on_finished = [this](const HttpRecord& record) {
     metrics_.http().observe(record);
@@ -98,9 +107,7 @@ Result<void> Daemon::listen() {
   server_ = std::move(*server);
   metrics_.http().set_server(server_.get());
   server_->start();
-  const bool ipv6 = options_.http.host.find(':') != std::string::npos;
-  spdlog::info("listening on http://{}{}{}:{}", ipv6 ? "[" : "", options_.http.host,
-               ipv6 ? "]" : "", server_->port());
+  for (const std::string& address : server_->addresses()) spdlog::info("listening on {}", address);
   return {};
 }
 
@@ -116,6 +123,8 @@ Result<void> Daemon::load() {
 
 // What SIGHUP changes, in this order. Whoever owns a file that may change adds its line here.
 void Daemon::add_reloads() {
+  reloads_.add("API keys", [this](const Options&) { return access_->prepare_reload(); });
+  reloads_.add("certificate", [this](const Options&) { return server_->prepare_tls(); });
   reloads_.add("options", [this](const Options& options) -> Result<Reloads::Commit> {
     return [this, level = options.log_level, drain_seconds = options.drain_seconds] {
       spdlog::set_level(spdlog::level::from_str(level));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/access.h"
 #include "server/api/served_model.h"
 #include "server/daemon/reloads.h"
 #include "server/http/http_server.h"
@@ -45,9 +46,10 @@ class Daemon {
   std::unique_ptr<Engine> engine_;
   ServedModel model_;
   Metrics metrics_;
-  Reloads reloads_;
-  std::atomic<double> drain_seconds_;
+  std::unique_ptr<Access> access_;
   std::unique_ptr<HttpServer> server_;
+  Reloads reloads_;  // after what it reloads
+  std::atomic<double> drain_seconds_;
 };
 
 }  // namespace lockstep

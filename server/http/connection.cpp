@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::chrono::milliseconds kLingerDeadline{2'000};
+// For the handshake and the head of a client above a limit: others want its place.
+constexpr std::chrono::milliseconds kOverLimitDeadline{1'000};
 constexpr size_t kRequestIdBytesMax = 128;
 // Refusals cost the client a few bytes each; after so many in a row the others get their turn.
 constexpr int kRequestsPerTurn = 16;
@@ -21,26 +23,63 @@ bool is_usable_request_id(std::string_view id) {
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
+HttpRejection rejection_of(int status) {
+  switch (status) {
+    case 400:
+      return HttpRejection::kMalformed;
+    case 401:
+    case 403:
+      return HttpRejection::kKey;
+    case 404:
+    case 405:
+      return HttpRejection::kUnknown;
+    case 413:
+    case 414:
+    case 431:
+      return HttpRejection::kTooLarge;
+    case 415:
+      return HttpRejection::kEncoding;
+    case 429:
+      return HttpRejection::kLimit;
+    case 503:
+      return HttpRejection::kBusy;
+    default:
+      return HttpRejection::kProtocol;
+  }
+}
+
 }  // namespace
 
 std::string Edge::make_request_id() {
   return fmt::format("{:016x}{:016x}", random(), random());
 }
 
-Connection::Connection(uint64_t id, Descriptor socket, std::string remote_address, Edge& edge,
-                       Time now)
+Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
     : id_(id),
-      socket_(std::move(socket)),
-      remote_address_(std::move(remote_address)),
+      socket_(std::move(client.socket)),
+      transport_(std::move(client.transport)),
+      remote_address_(std::move(client.remote_address)),
+      over_(client.over),
       edge_(edge),
-      deadline_(now + edge.options.limits.idle_deadline),
       scanner_(edge.options.limits),
       began_(now),
-      outbox_(id, edge.options.limits, edge.mailbox) {}
+      body_began_(now),
+      outbox_(id, edge.options.limits, edge.mailbox) {
+  const HttpLimits& limits = edge.options.limits;
+  const bool shakes = transport_->needs_handshake();
+  if (shakes) phase_ = Phase::kHandshake;
+  deadline_ = now + (over_    ? kOverLimitDeadline
+                     : shakes ? limits.head_deadline
+                              : limits.idle_deadline);
+}
 
 void Connection::socket_ready(uint32_t epoll_events, Time now) {
   if ((epoll_events & (EPOLLERR | EPOLLHUP)) != 0) {
     cut();
+    return;
+  }
+  if (phase_ == Phase::kHandshake) {
+    shake_hands(now);
     return;
   }
   if ((epoll_events & EPOLLIN) != 0) receive(now);
@@ -48,20 +87,45 @@ void Connection::socket_ready(uint32_t epoll_events, Time now) {
   if (is_open() && (epoll_events & EPOLLOUT) != 0) output_queued(now);
 }
 
+// Under the deadline that was set when the client connected, however the bytes drip.
+void Connection::shake_hands(Time now) {
+  const Transport::Outcome outcome = transport_->handshake();
+  switch (outcome.status) {
+    case Transport::Status::kBlocked:
+      handshake_writes_ = outcome.wants_write;
+      return;
+    case Transport::Status::kDone:
+      phase_ = Phase::kIdle;
+      deadline_ = now + (over_ ? kOverLimitDeadline : edge_.options.limits.idle_deadline);
+      receive(now);  // the request may have come with the handshake's last bytes
+      return;
+    case Transport::Status::kEnded:
+    case Transport::Status::kFailed:
+      break;
+  }
+  edge_.counters.add(HttpRejection::kHandshake);
+  if (const std::string_view hint = transport_->hint_to_client(); !hint.empty()) {
+    send(socket_.number(), hint.data(), hint.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  cut();
+}
+
 void Connection::receive(Time now) {
   if (phase_ == Phase::kServing || phase_ == Phase::kSending) return;
-  const ssize_t count =
-      recv(socket_.number(), edge_.receive_buffer.data(), edge_.receive_buffer.size(), 0);
-  if (count < 0) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) cut();
-    return;
-  }
-  if (count == 0) {  // the client has left without a whole request
-    cut();
-    return;
+  const Transport::Outcome outcome =
+      transport_->receive(edge_.receive_buffer.data(), edge_.receive_buffer.size());
+  switch (outcome.status) {
+    case Transport::Status::kBlocked:
+      return;
+    case Transport::Status::kEnded:  // the client has left without a whole request
+    case Transport::Status::kFailed:
+      cut();
+      return;
+    case Transport::Status::kDone:
+      break;
   }
   if (phase_ == Phase::kLingering) return;
-  input_.append(edge_.receive_buffer.data(), static_cast<size_t>(count));
+  input_.append(edge_.receive_buffer.data(), outcome.bytes);
   read_requests(now);
 }
 
@@ -83,7 +147,7 @@ void Connection::read_requests(Time now) {
         }
         phase_ = Phase::kHead;
         began_ = now;
-        deadline_ = now + limits.head_deadline;
+        deadline_ = now + (over_ ? kOverLimitDeadline : limits.head_deadline);
         break;
       case Phase::kHead:
         goes_on = read_head(now);
@@ -91,6 +155,7 @@ void Connection::read_requests(Time now) {
       case Phase::kBody:
         goes_on = read_body(now);
         break;
+      case Phase::kHandshake:
       case Phase::kServing:
       case Phase::kSending:
       case Phase::kLingering:
@@ -117,15 +182,46 @@ bool Connection::read_head(Time now) {
   head_ = std::move(*head);
   request_id_ = chosen_request_id();
   match_ = edge_.routes.match(head_.method, head_.target.raw_path);
-  const std::string what = head_.method + " " + head_.target.raw_path;
-  if (match_.route == nullptr && match_.allow.empty()) {
-    refuse({404, "nothing is served at " + what + ": check the URL"}, true, now);
-  } else if (match_.route == nullptr) {
-    refuse({405, what + " is not served: allowed are " + match_.allow}, true, now, match_.allow);
+  terms_ = {head_.minor_version, head_.keep_alive && !over_, edge_.cors.answer_headers(head_)};
+  if (auto refusal = refusal_of_head()) {
+    refuse(std::move(*refusal), true, now);
+  } else if (edge_.cors.is_preflight(head_)) {
+    answer_preflight(now);
   } else {
     begin_body(now);
   }
   return true;
+}
+
+// Everything that can be said before the body is read. What is there and what is not is said only
+// to those who may know.
+std::optional<HttpRefusal> Connection::refusal_of_head() {
+  const HttpRoute* route = match_.route;
+  if (over_ && (route == nullptr || !route->always)) {
+    return HttpRefusal{503, "too many connections are open: try again", {{"Retry-After", "1"}}};
+  }
+  if (edge_.cors.is_preflight(head_)) return std::nullopt;
+  if (edge_.options.authorize) {
+    auto principal = edge_.options.authorize(
+        {head_.method, route != nullptr ? std::string_view(route->pattern) : "", head_.fields,
+         remote_address_});
+    if (!principal) return std::move(principal.error());
+    principal_ = std::move(*principal);
+  }
+  if (route != nullptr) return std::nullopt;
+  const std::string what = head_.method + " " + head_.target.raw_path;
+  if (match_.allow.empty()) {
+    return HttpRefusal{404, "nothing is served at " + what + ": check the URL"};
+  }
+  return HttpRefusal{
+      405, what + " is not served: allowed are " + match_.allow, {{"Allow", match_.allow}}};
+}
+
+void Connection::answer_preflight(Time now) {
+  HttpAnswer answer;
+  answer.status = 204;
+  answer.headers = Cors::preflight_headers(head_);
+  answer_without_handler(std::move(answer), true, now);
 }
 
 void Connection::begin_body(Time now) {
@@ -135,11 +231,22 @@ void Connection::begin_body(Time now) {
     return;
   }
   phase_ = Phase::kBody;
-  deadline_ = now + limits.body_deadline;
+  body_began_ = now;
+  deadline_ = body_deadline();
   if (head_.expects_continue && head_.has_body() && input_.empty()) {
     outbox_.append(kContinue);
     flush(now);
   }
+}
+
+// The body's own, or the time at which what has come so far is too little for the least rate.
+Connection::Time Connection::body_deadline() const {
+  const HttpLimits& limits = edge_.options.limits;
+  const Time end = body_began_ + limits.body_deadline;
+  if (limits.body_bytes_per_second == 0) return end;
+  const auto earned =
+      std::chrono::milliseconds(body_.collected_bytes() * 1000 / limits.body_bytes_per_second);
+  return std::min(end, body_began_ + limits.body_grace + earned);
 }
 
 bool Connection::read_body(Time now) {
@@ -155,12 +262,15 @@ bool Connection::read_body(Time now) {
     refuse({503, "too many bytes of requests are waiting: try again"}, false, now);
     return true;
   }
-  if (!body_.is_whole()) return false;
-  admit();
-  return true;
+  if (body_.is_whole()) {
+    admit(now);
+    return true;
+  }
+  deadline_ = body_deadline();
+  return false;
 }
 
-void Connection::admit() {
+void Connection::admit(Time now) {
   HttpRequest request;
   request.method = std::move(head_.method);
   request.path = std::move(head_.target.path);
@@ -168,16 +278,19 @@ void Connection::admit() {
   request.headers = std::move(head_.fields);
   request.body = body_.take_body();
   request.remote_address = remote_address_;
+  request.principal = principal_;
   request.request_id = request_id_;
   request.path_parameters = std::move(match_.parameters);
+  request.nesting_max = edge_.options.limits.nesting;
+  request.arrived = now;
 
   phase_ = Phase::kServing;
   deadline_.reset();
   is_serving_ = true;
-  const ConnectionTerms terms{head_.minor_version, head_.keep_alive};
   AdmittedRequest admitted;
   admitted.connection = id_;
-  admitted.exchange = std::make_unique<Exchange>(std::move(request), *match_.route, terms, outbox_,
+  admitted.client = principal_.empty() ? remote_address_ : principal_;
+  admitted.exchange = std::make_unique<Exchange>(std::move(request), *match_.route, terms_, outbox_,
                                                  edge_.is_draining, began_);
   ServingThreads& threads = match_.route->always ? edge_.reserved_threads : edge_.ordinary_threads;
   threads.submit(std::move(admitted));
@@ -185,24 +298,32 @@ void Connection::admit() {
 
 // Answers without a handler. `may_keep`: the head was sound, so that the next request's begin is
 // known, unless a body follows.
-void Connection::refuse(const HttpRefusal& refusal, bool may_keep, Time now,
-                        const std::string& allow) {
-  if (request_id_.empty()) request_id_ = edge_.make_request_id();
-  const bool keep_alive = may_keep && head_.keep_alive && !head_.has_body() && !edge_.is_draining;
+void Connection::refuse(HttpRefusal refusal, bool may_keep, Time now) {
+  if (refusal.status != 408) {
+    edge_.counters.add(over_ && refusal.status == 503 ? *over_ : rejection_of(refusal.status));
+  }
   HttpAnswer answer;
   answer.status = refusal.status;
   answer.content_type = "application/json";
   answer.body = edge_.options.error_body(refusal.status, refusal.message);
-  if (!allow.empty()) answer.headers.emplace("Allow", allow);
-  add_connection_headers(answer, {may_keep ? head_.minor_version : 1, keep_alive}, request_id_);
+  answer.headers = std::move(refusal.headers);
+  if (!may_keep) head_.keep_alive = false;
+  answer_without_handler(std::move(answer), may_keep, now);
+}
+
+void Connection::answer_without_handler(HttpAnswer answer, bool may_keep, Time now) {
+  if (request_id_.empty()) request_id_ = edge_.make_request_id();
+  terms_.keep_alive = may_keep && terms_.keep_alive && !head_.has_body() && !edge_.is_draining;
+  const int status = answer.status;
+  add_connection_headers(answer, terms_, request_id_);
   const std::string bytes =
       edge_.writer.bytes(may_keep ? std::string_view(head_.method) : "GET", std::move(answer));
   outbox_.append(bytes);
-  record_refusal(refusal.status, bytes.size());
-  finish_request(keep_alive, now);
+  record(status, bytes.size());
+  finish_request(terms_.keep_alive, now);
 }
 
-void Connection::record_refusal(int status, size_t sent_bytes) const {
+void Connection::record(int status, size_t sent_bytes) const {
   if (!edge_.options.on_finished) return;
   HttpRecord record;
   record.method = head_.method;
@@ -210,6 +331,7 @@ void Connection::record_refusal(int status, size_t sent_bytes) const {
   record.path = head_.target.path;
   record.request_id = request_id_;
   record.remote_address = remote_address_;
+  record.principal = principal_;
   record.status = status;
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes;
@@ -240,7 +362,7 @@ void Connection::output_queued(Time now) {
 
 void Connection::flush(Time now) {
   bool progressed = false;
-  switch (outbox_.flush(socket_.number(), progressed)) {
+  switch (outbox_.flush(*transport_, progressed)) {
     case Outbox::Flush::kFailed:
       cut();
       return;
@@ -265,6 +387,8 @@ void Connection::answer_sent(Time now) {
     scanner_.reset();
     head_ = {};
     match_ = {};
+    terms_ = {};
+    principal_.clear();
     request_id_.clear();
     return;
   }
@@ -272,7 +396,7 @@ void Connection::answer_sent(Time now) {
     cut();
     return;
   }
-  shutdown(socket_.number(), SHUT_WR);
+  transport_->end_sending();
   phase_ = Phase::kLingering;
   deadline_ = now + kLingerDeadline;
   input_ = {};
@@ -288,19 +412,56 @@ void Connection::peer_sends_no_more(Time) {
 
 void Connection::deadline_passed(Time now) {
   switch (phase_) {
+    case Phase::kHandshake:
+      edge_.counters.add(HttpCut::kHead);
+      cut();
+      break;
     case Phase::kHead:
+      edge_.counters.add(HttpCut::kHead);
       refuse({408, "the request's head did not come in time"}, false, now);
       break;
-    case Phase::kBody:
-      refuse({408, "the request's body did not come in time"}, false, now);
+    case Phase::kBody: {
+      const bool out_of_time = now >= body_began_ + edge_.options.limits.body_deadline;
+      edge_.counters.add(out_of_time ? HttpCut::kBody : HttpCut::kRate);
+      refuse({408, out_of_time ? "the request's body did not come in time"
+                               : "the request's body came too slowly"},
+             false, now);
       break;
+    }
     case Phase::kIdle:
+      edge_.counters.add(over_ ? HttpCut::kHead : HttpCut::kIdle);
+      cut();
+      break;
     case Phase::kServing:
     case Phase::kSending:
+      edge_.counters.add(HttpCut::kWrite);
+      drop();
+      break;
     case Phase::kLingering:
       cut();
       break;
   }
+}
+
+void Connection::owes_too_much() {
+  if (!is_open()) return;
+  edge_.counters.add(HttpCut::kUnsent);
+  drop();
+}
+
+// Cuts a client that takes nothing. Merely closed, the socket would stay with the kernel, with all
+// that it owes, for minutes.
+void Connection::drop() {
+  const linger at_once{1, 0};
+  setsockopt(socket_.number(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  cut();
+}
+
+void Connection::turn_away(Time now) {
+  if (phase_ == Phase::kIdle || phase_ == Phase::kHead) {
+    refuse({503, "too many connections are open: try again", {{"Retry-After", "1"}}}, false, now);
+  }
+  cut();
 }
 
 void Connection::cut() {
@@ -311,8 +472,10 @@ void Connection::cut() {
 }
 
 uint32_t Connection::wanted_events() const {
-  uint32_t events = is_blocked_ ? EPOLLOUT : 0U;
+  const uint32_t events = is_blocked_ ? EPOLLOUT : 0U;
   switch (phase_) {
+    case Phase::kHandshake:
+      return handshake_writes_ ? EPOLLOUT : EPOLLIN;
     case Phase::kIdle:
     case Phase::kHead:
     case Phase::kBody:

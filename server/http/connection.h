@@ -13,20 +13,34 @@
 #include "server/http/edge.h"
 #include "server/http/outbox.h"
 #include "server/http/request_head.h"
+#include "server/http/transport.h"
 
 namespace lockstep {
+
+// A client that has just connected.
+struct NewClient {
+  Descriptor socket;
+  std::unique_ptr<Transport> transport;  // over the socket
+  std::string remote_address;
+  // Set for one above a limit: only what is served always is served to it, once and at once.
+  std::optional<HttpRejection> over = {};
+};
 
 class Connection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Connection(uint64_t id, Descriptor socket, std::string remote_address, Edge& edge, Time now);
+  Connection(uint64_t id, NewClient client, Edge& edge, Time now);
 
   // Events.
   void socket_ready(uint32_t epoll_events, Time now);
   void output_queued(Time now);
   void answered(bool keep_alive, Time now);
   void deadline_passed(Time now);
+  // The client owes too much of a stream for too long.
+  void owes_too_much();
+  // For one above a limit that has sent no request yet: says so and closes.
+  void turn_away(Time now);
   // Closes at once; a handler that still runs learns of it.
   void cut();
 
@@ -38,10 +52,15 @@ class Connection {
   // Whether a serving thread still refers to it: it must not be destroyed then.
   bool is_serving() const { return is_serving_; }
   bool is_idle() const { return phase_ == Phase::kIdle; }
+  bool is_in_handshake() const { return phase_ == Phase::kHandshake; }
+  bool is_over_limit() const { return over_.has_value(); }
+  // Whether no request of it is being answered.
+  bool is_dispensable() const { return phase_ != Phase::kServing && phase_ != Phase::kSending; }
 
  private:
   enum class Phase {
-    kIdle,  // before the first byte of a request
+    kHandshake,  // of TLS
+    kIdle,       // before the first byte of a request
     kHead,
     kBody,
     kServing,    // a thread has the request, or will
@@ -50,14 +69,20 @@ class Connection {
                  // is thrown away, since closing over unread bytes would destroy the answer
   };
 
+  void shake_hands(Time now);
   void receive(Time now);
+  void drop();
   void read_requests(Time now);
   bool read_head(Time now);
   bool read_body(Time now);
+  std::optional<HttpRefusal> refusal_of_head();
+  void answer_preflight(Time now);
   void begin_body(Time now);
-  void admit();
-  void refuse(const HttpRefusal& refusal, bool may_keep, Time now, const std::string& allow = "");
-  void record_refusal(int status, size_t sent_bytes) const;
+  Time body_deadline() const;
+  void admit(Time now);
+  void refuse(HttpRefusal refusal, bool may_keep, Time now);
+  void answer_without_handler(HttpAnswer answer, bool may_keep, Time now);
+  void record(int status, size_t sent_bytes) const;
   void finish_request(bool keep_alive, Time now);
   void flush(Time now);
   void answer_sent(Time now);
@@ -67,7 +92,9 @@ class Connection {
 
   const uint64_t id_;
   Descriptor socket_;
+  const std::unique_ptr<Transport> transport_;
   const std::string remote_address_;
+  const std::optional<HttpRejection> over_;
   Edge& edge_;
 
   Phase phase_ = Phase::kIdle;
@@ -78,15 +105,19 @@ class Connection {
   RequestHead head_;
   BodyReader body_;
   RouteMatch match_;
+  std::string principal_;
   std::string request_id_;
+  ConnectionTerms terms_;          // of the current request
   Time began_;                     // of the current request: its first byte
+  Time body_began_;                // its head was whole
   size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes
 
   Outbox outbox_;
   bool is_serving_ = false;
-  bool is_blocked_ = false;    // the socket takes no more for now
-  bool peer_is_done_ = false;  // the client has shut its sending side
-  bool keep_alive_ = true;     // for the answer that is being sent
+  bool is_blocked_ = false;        // the socket takes no more for now
+  bool handshake_writes_ = false;  // it waits to send
+  bool peer_is_done_ = false;      // the client has shut its sending side
+  bool keep_alive_ = true;         // for the answer that is being sent
 };
 
 }  // namespace lockstep

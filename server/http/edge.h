@@ -2,27 +2,36 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "server/http/cors.h"
 #include "server/http/http_server.h"
 #include "server/http/httplib_writer.h"
 #include "server/http/mailbox.h"
 #include "server/http/route_table.h"
 #include "server/http/serving_threads.h"
+#include "server/http/tls.h"
 
 namespace lockstep {
 
 struct Edge {
-  Edge(HttpOptions options_given, std::vector<HttpRoute> routes_given)
-      : options(std::move(options_given)), routes(std::move(routes_given)) {}
+  Edge(HttpOptions options_given, std::vector<HttpRoute> routes_given,
+       std::unique_ptr<TlsIdentity> tls_given)
+      : options(std::move(options_given)),
+        routes(std::move(routes_given)),
+        tls(std::move(tls_given)) {}
 
   // "X-Request-Id" of a request that came without one: 128 random bits.
   std::string make_request_id();
 
   const HttpOptions options;
   const RouteTable routes;
+  const Cors cors{options.cors_origins};
+  const std::unique_ptr<TlsIdentity> tls;  // none: no TLS
+  HttpCounters counters;
   std::atomic<bool> is_draining = false;  // no connection is kept for another request
   Mailbox mailbox;
   HttplibWriter writer;  // for refusals

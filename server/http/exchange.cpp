@@ -21,6 +21,7 @@ std::string chunk(std::string_view bytes) {
 void add_connection_headers(HttpAnswer& answer, const ConnectionTerms& terms,
                             const std::string& request_id) {
   answer.headers.emplace("X-Request-Id", request_id);
+  answer.headers.insert(terms.headers.begin(), terms.headers.end());
   if (!terms.keep_alive) {
     answer.headers.emplace("Connection", "close");
   } else if (terms.minor_version == 0) {
@@ -51,6 +52,7 @@ void Exchange::serve(HttplibWriter& writer, const HttpOptions& options) {
   record.path = request_.path;
   record.request_id = request_.request_id;
   record.remote_address = request_.remote_address;
+  record.principal = request_.principal;
   record.status = status_;
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes_;

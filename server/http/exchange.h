@@ -13,8 +13,9 @@ namespace lockstep {
 
 // What an answer must say about the connection that it goes over.
 struct ConnectionTerms {
-  int minor_version = 1;   // the client's HTTP/1.x
-  bool keep_alive = true;  // the client's wish
+  int minor_version = 1;                                 // the client's HTTP/1.x
+  bool keep_alive = true;                                // the client's wish
+  std::multimap<std::string, std::string> headers = {};  // those that every answer bears (CORS)
 };
 
 // Adds what every answer bears: X-Request-Id, and Connection where it must be said.

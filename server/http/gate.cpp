@@ -1,6 +1,5 @@
 #include "server/http/gate.h"
 
-#include <netdb.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -15,18 +14,16 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kListenerId = 0;
-constexpr uint64_t kMailboxId = 1;
-constexpr uint64_t kFirstConnectionId = 2;  // never used twice, so a late event finds nobody
-constexpr int kAcceptsPerEvent = 64;        // then the clients that are here get their turn
+constexpr uint64_t kMailboxId = 0;
+constexpr uint64_t kFirstListenerId = 1;
+constexpr uint64_t kFirstConnectionId = 1024;  // never used twice, so a late event finds nobody
+constexpr int kAcceptsPerEvent = 64;           // then the clients that are here get their turn
 constexpr std::chrono::milliseconds kAcceptPause{100};
-
-std::string address_text(const sockaddr_storage& address, socklen_t size) {
-  std::array<char, NI_MAXHOST> host{};
-  const int failure = getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(),
-                                  host.size(), nullptr, 0, NI_NUMERICHOST);
-  return failure == 0 ? host.data() : "unknown";
-}
+// Above the limits so many more clients are heard, for probes and scrapes; the oldest that does not
+// get an answer makes room for the next.
+constexpr size_t kOverLimitMax = 64;
+// A handshake costs about as much as a hundred requests' reading: after so many, others are heard.
+constexpr int kHandshakesPerTurn = 8;
 
 void watch(const Descriptor& epoll, int operation, int descriptor, uint32_t events, uint64_t id) {
   epoll_event event{};
@@ -39,8 +36,8 @@ void watch(const Descriptor& epoll, int operation, int descriptor, uint32_t even
 
 }  // namespace
 
-Gate::Gate(Listener listener, Edge& edge)
-    : listener_(std::move(listener)),
+Gate::Gate(std::vector<Listener> listeners, Edge& edge)
+    : listeners_(std::move(listeners)),
       edge_(edge),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       next_id_(kFirstConnectionId) {
@@ -55,16 +52,17 @@ Gate::Gate(Listener listener, Edge& edge)
 
 void Gate::start() {
   watch(epoll_, EPOLL_CTL_ADD, edge_.mailbox.descriptor(), EPOLLIN, kMailboxId);
-  if (listener_.is_open()) {
-    watch(epoll_, EPOLL_CTL_ADD, listener_.descriptor(), EPOLLIN, kListenerId);
+  for (size_t index = 0; index < listeners_.size(); ++index) {
+    if (!listeners_[index].is_open()) continue;
+    watch(epoll_, EPOLL_CTL_ADD, listeners_[index].descriptor(), EPOLLIN, kFirstListenerId + index);
   }
   thread_ = std::thread([this] { run(); });
 }
 
 void Gate::stop_accepting() {
   std::call_once(accepting_ends_, [this] {
-    listener_.shut();
-    edge_.is_draining = true;  // from here the gate's thread may close the listener
+    for (Listener& listener : listeners_) listener.shut();
+    edge_.is_draining = true;  // from here the gate's thread may close the listeners
     edge_.mailbox.wake();
   });
 }
@@ -84,26 +82,34 @@ void Gate::run() {
         epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), timeout);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
+    int handshakes = 0;
     for (int index = 0; index < count; ++index) {
       const epoll_event& event = events[static_cast<size_t>(index)];
       const uint64_t id = event.data.u64;
-      if (id == kListenerId) {
-        accept_clients(now);
-      } else if (id == kMailboxId) {
+      if (id == kMailboxId) {
         deliver_notices(now);
-      } else if (const auto found = clients_.find(id); found != clients_.end()) {
-        if (found->second.connection->is_open()) {
-          found->second.connection->socket_ready(event.events, now);
-        }
-        settle(id, found->second);
+      } else if (id >= kFirstConnectionId) {
+        client_ready(id, event.events, handshakes, now);
+      } else {
+        accept_clients(listeners_[id - kFirstListenerId], now);
       }
     }
-    if (edge_.is_draining && listener_.is_open()) drain();
+    if (edge_.is_draining && is_accepting_) drain();
     if (accept_again_ && *accept_again_ <= now) resume_accepting(now);
     pass_deadlines(now);
     open_connections_.store(clients_.size(), std::memory_order_relaxed);
   }
   cut_all();
+}
+
+void Gate::client_ready(uint64_t id, uint32_t events, int& handshakes, Time now) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Connection& connection = *found->second.connection;
+  // What is left for later, epoll tells again.
+  if (connection.is_in_handshake() && ++handshakes > kHandshakesPerTurn) return;
+  if (connection.is_open()) connection.socket_ready(events, now);
+  settle(id, found->second);
 }
 
 int Gate::milliseconds_to_wait(Time now) const {
@@ -119,7 +125,8 @@ int Gate::milliseconds_to_wait(Time now) const {
 
 // Accepting has ended: connections without a request have nothing to wait for.
 void Gate::drain() {
-  listener_.close();
+  is_accepting_ = false;
+  for (Listener& listener : listeners_) listener.close();
   accept_again_.reset();
   std::vector<uint64_t> idle;
   for (const auto& [id, client] : clients_) {
@@ -132,14 +139,14 @@ void Gate::drain() {
   }
 }
 
-void Gate::accept_clients(Time now) {
-  for (int count = 0; count < kAcceptsPerEvent && listener_.is_open(); ++count) {
+void Gate::accept_clients(const Listener& listener, Time now) {
+  for (int count = 0; count < kAcceptsPerEvent && listener.is_open(); ++count) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
-    Descriptor socket(accept4(listener_.descriptor(), reinterpret_cast<sockaddr*>(&address), &size,
+    Descriptor socket(accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size,
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
-      admit_client(std::move(socket), address_text(address, size), now);
+      admit_client(listener, std::move(socket), PeerAddress::of(address), now);
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -151,24 +158,65 @@ void Gate::accept_clients(Time now) {
   }
 }
 
-void Gate::admit_client(Descriptor socket, std::string remote_address, Time now) {
+void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress address,
+                        Time now) {
   if (edge_.is_draining) return;
-  if (clients_.size() >= edge_.options.limits.connections) {
-    turn_away(socket);
+  const auto over = limit_reached(address);
+  if (over && !make_room_over_limit(now)) {
+    turn_away(socket, *over);
     return;
   }
-  const uint64_t id = next_id_++;
   const int number = socket.number();
+  NewClient fresh{std::move(socket), nullptr, std::move(address.text), over};
+  if (edge_.tls != nullptr && !listener.is_unix()) {
+    fresh.transport = edge_.tls->make_transport(number);
+    if (fresh.transport == nullptr) return;
+  } else {
+    fresh.transport = std::make_unique<PlainTransport>(number);
+  }
+  const uint64_t id = next_id_++;
   Client client;
-  client.connection =
-      std::make_unique<Connection>(id, std::move(socket), std::move(remote_address), edge_, now);
+  client.connection = std::make_unique<Connection>(id, std::move(fresh), edge_, now);
   client.events = client.connection->wanted_events();
+  if (over) {
+    over_limit_.push_back(id);
+  } else if (!address.network.empty()) {
+    ++open_by_network_[address.network];
+    client.network = std::move(address.network);
+  }
   watch(epoll_, EPOLL_CTL_ADD, number, client.events, id);
   settle(id, clients_.emplace(id, std::move(client)).first->second);
 }
 
+std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) const {
+  const HttpLimits& limits = edge_.options.limits;
+  if (clients_.size() - over_limit_.size() >= limits.connections) {
+    return HttpRejection::kConnections;
+  }
+  const auto open = open_by_network_.find(address.network);
+  if (open != open_by_network_.end() && open->second >= limits.connections_per_address) {
+    return HttpRejection::kAddress;
+  }
+  return std::nullopt;
+}
+
+// False if all places above the limits are taken by clients that are being answered.
+bool Gate::make_room_over_limit(Time now) {
+  if (over_limit_.size() < kOverLimitMax) return true;
+  for (const uint64_t id : over_limit_) {
+    Client& client = clients_.at(id);
+    if (!client.connection->is_dispensable()) continue;
+    client.connection->turn_away(now);
+    settle(id, client);  // takes it out of over_limit_
+    return true;
+  }
+  return false;
+}
+
 // Says why, as far as the socket takes it at once; nothing is kept for such a client.
-void Gate::turn_away(const Descriptor& socket) {
+void Gate::turn_away(const Descriptor& socket, HttpRejection reason) {
+  edge_.counters.add(reason);
+  if (edge_.tls != nullptr) return;
   send(socket.number(), full_answer_.data(), full_answer_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(socket.number(), SHUT_WR);
   // What the client has sent already, so that closing does not destroy the answer.
@@ -177,17 +225,20 @@ void Gate::turn_away(const Descriptor& socket) {
 
 void Gate::pause_accepting(Time now) {
   accept_again_ = now + kAcceptPause;
-  watch_listener(0);
+  watch_listeners(0);
 }
 
 void Gate::resume_accepting(Time now) {
   accept_again_.reset();
-  watch_listener(EPOLLIN);
-  accept_clients(now);
+  watch_listeners(EPOLLIN);
+  for (const Listener& listener : listeners_) accept_clients(listener, now);
 }
 
-void Gate::watch_listener(uint32_t events) {
-  watch(epoll_, EPOLL_CTL_MOD, listener_.descriptor(), events, kListenerId);
+void Gate::watch_listeners(uint32_t events) {
+  for (size_t index = 0; index < listeners_.size(); ++index) {
+    if (!listeners_[index].is_open()) continue;
+    watch(epoll_, EPOLL_CTL_MOD, listeners_[index].descriptor(), events, kFirstListenerId + index);
+  }
 }
 
 void Gate::deliver_notices(Time now) {
@@ -200,7 +251,7 @@ void Gate::deliver_notices(Time now) {
         if (connection.is_open()) connection.output_queued(now);
         break;
       case Notice::Kind::kCut:
-        connection.cut();
+        connection.owes_too_much();
         break;
       case Notice::Kind::kAnswered:
         connection.answered(notice.keep_alive, now);
@@ -227,7 +278,7 @@ void Gate::settle(uint64_t id, Client& client) {
     if (client.deadline) deadlines_.emplace(*client.deadline, id);
   }
   if (!connection.is_open()) {  // epoll forgets a closed descriptor by itself
-    if (!connection.is_serving()) clients_.erase(id);
+    if (!connection.is_serving()) forget(id, client);
     return;
   }
   if (const uint32_t events = connection.wanted_events(); events != client.events) {
@@ -236,10 +287,20 @@ void Gate::settle(uint64_t id, Client& client) {
   }
 }
 
+void Gate::forget(uint64_t id, const Client& client) {
+  if (client.connection->is_over_limit()) {
+    std::erase(over_limit_, id);
+  } else if (const auto open = open_by_network_.find(client.network);
+             open != open_by_network_.end() && --open->second == 0) {
+    open_by_network_.erase(open);
+  }
+  clients_.erase(id);
+}
+
 void Gate::cut_all() {
   for (auto& [id, client] : clients_) client.connection->cut();
   deadlines_.clear();
-  listener_.close();
+  for (Listener& listener : listeners_) listener.close();
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,21 +14,23 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "server/http/connection.h"
 #include "server/http/descriptor.h"
 #include "server/http/edge.h"
 #include "server/http/listener.h"
+#include "server/http/peer_address.h"
 
 namespace lockstep {
 
 class Gate {
  public:
   // `edge` outlives it; the edge's threads must be stopped before the gate is destroyed.
-  Gate(Listener listener, Edge& edge);
+  Gate(std::vector<Listener> listeners, Edge& edge);
   ~Gate() { stop(); }
 
-  uint16_t port() const { return listener_.port(); }
+  const std::vector<Listener>& listeners() const { return listeners_; }
   size_t open_connections() const { return open_connections_.load(std::memory_order_relaxed); }
 
   void start();
@@ -41,31 +44,39 @@ class Gate {
     std::unique_ptr<Connection> connection;
     uint32_t events = 0;           // as epoll was told
     std::optional<Time> deadline;  // as deadlines_ holds it
+    std::string network;           // that it counts against; "": none
   };
 
   void run();
   int milliseconds_to_wait(Time now) const;
+  void client_ready(uint64_t id, uint32_t events, int& handshakes, Time now);
   void drain();
-  void accept_clients(Time now);
-  void admit_client(Descriptor socket, std::string remote_address, Time now);
-  void turn_away(const Descriptor& socket);
+  void accept_clients(const Listener& listener, Time now);
+  void admit_client(const Listener& listener, Descriptor socket, PeerAddress address, Time now);
+  std::optional<HttpRejection> limit_reached(const PeerAddress& address) const;
+  bool make_room_over_limit(Time now);
+  void turn_away(const Descriptor& socket, HttpRejection reason);
   void pause_accepting(Time now);
   void resume_accepting(Time now);
-  void watch_listener(uint32_t events);
+  void watch_listeners(uint32_t events);
   void deliver_notices(Time now);
   void pass_deadlines(Time now);
   void cut_all();
+  void forget(uint64_t id, const Client& client);
   // After each event of a connection: brings epoll, the deadlines and the table up to date.
   void settle(uint64_t id, Client& client);
 
-  Listener listener_;
+  std::vector<Listener> listeners_;
+  bool is_accepting_ = true;  // the gate's thread only
   Edge& edge_;
   Descriptor epoll_;
   std::unordered_map<uint64_t, Client> clients_;
   std::set<std::pair<Time, uint64_t>> deadlines_;
   uint64_t next_id_;
+  std::unordered_map<std::string, size_t> open_by_network_;
+  std::deque<uint64_t> over_limit_;   // clients above a limit, the oldest first
   std::optional<Time> accept_again_;  // while the machine has no descriptor left
-  std::string full_answer_;           // to clients above limits.connections
+  std::string full_answer_;           // to clients above the limits that find no place at all
 
   std::once_flag accepting_ends_;
   std::atomic<bool> is_stopping_ = false;

@@ -1,6 +1,7 @@
 // A request that is refused before it reaches a handler: the status, and what was wrong.
 #pragma once
 
+#include <map>
 #include <string>
 
 namespace lockstep {
@@ -8,6 +9,7 @@ namespace lockstep {
 struct HttpRefusal {
   int status = 400;
   std::string message;
+  std::multimap<std::string, std::string> headers = {};  // Retry-After, Allow and the like
 };
 
 }  // namespace lockstep

@@ -1,28 +1,48 @@
 #include "server/http/http_server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <utility>
 
+#include "engine/base/log.h"
 #include "server/http/edge.h"
 #include "server/http/gate.h"
 #include "server/http/listener.h"
+#include "server/http/tls.h"
 
 namespace lockstep {
 namespace {
 
 // For routes that are served always: enough that one slow scrape does not hold a health check.
 constexpr size_t kReservedThreads = 2;
+constexpr size_t kOrdinaryThreadsKept = 4;
+constexpr std::string_view kUnixPrefix = "unix:";
+constexpr std::string_view kSystemd = "systemd";
 
 class GateServer final : public HttpServer {
  public:
-  GateServer(Listener listener, HttpOptions options, std::vector<HttpRoute> routes)
-      : edge_(std::move(options), std::move(routes)), gate_(std::move(listener), edge_) {}
+  GateServer(std::vector<Listener> listeners, HttpOptions options, std::vector<HttpRoute> routes,
+             std::unique_ptr<TlsIdentity> tls)
+      : edge_(std::move(options), std::move(routes), std::move(tls)),
+        gate_(std::move(listeners), edge_) {}
   ~GateServer() override { stop(); }
 
-  uint16_t port() const override { return gate_.port(); }
+  uint16_t port() const override { return gate_.listeners().front().port(); }
+
+  std::vector<std::string> addresses() const override {
+    std::vector<std::string> addresses;
+    for (const Listener& listener : gate_.listeners()) {
+      const std::string scheme = edge_.tls != nullptr ? "https://" : "http://";
+      addresses.push_back(listener.is_unix() ? listener.address() : scheme + listener.address());
+    }
+    return addresses;
+  }
 
   void start() override {
-    edge_.ordinary_threads.start(edge_.options.limits.threads);
-    edge_.reserved_threads.start(kReservedThreads);
+    const size_t threads = edge_.options.limits.threads;
+    edge_.ordinary_threads.start(std::min(threads, kOrdinaryThreadsKept), threads);
+    edge_.reserved_threads.start(kReservedThreads, kReservedThreads);
     gate_.start();
   }
 
@@ -35,17 +55,69 @@ class GateServer final : public HttpServer {
   }
 
   size_t open_connections() const override { return gate_.open_connections(); }
+  const HttpCounters& counters() const override { return edge_.counters; }
+
+  Result<std::function<void()>> prepare_tls() override {
+    if (edge_.tls == nullptr) return [] {};
+    return edge_.tls->prepare_reload();
+  }
 
  private:
   Edge edge_;
   Gate gate_;
 };
 
+// What the service manager passes goes before the address in the options: whoever wrote the socket
+// unit has said there where to listen.
+Result<std::vector<Listener>> listen(const HttpOptions& options) {
+  std::vector<Listener> listeners = Listener::passed();
+  if (!listeners.empty()) return listeners;
+  if (options.host == kSystemd) {
+    return invalid_input(
+        "--host systemd, but the service manager has passed no listening socket (LISTEN_FDS): "
+        "start "
+        "the socket unit, or name an address");
+  }
+  auto listener =
+      options.host.starts_with(kUnixPrefix)
+          ? Listener::bind_path(options.host.substr(kUnixPrefix.size()), options.socket_mode)
+          : Listener::bind(options.host, options.port);
+  if (!listener) return std::unexpected(std::move(listener.error()));
+  listeners.push_back(std::move(*listener));
+  return listeners;
+}
+
+// A connection is a descriptor, and the usual soft limit is 1024.
+void make_room_for_descriptors(size_t connections) {
+  constexpr rlim_t kOthers = 256;  // files, eventfds, the engine's
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = connections + kOthers;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    spdlog::warn(
+        "{} connections may be open, but this process may have {} files open: raise the "
+        "limit (LimitNOFILE, ulimit -n) or lower --max-connections",
+        connections, limit.rlim_cur);
+  }
+}
+
+std::string_view first_field(const std::multimap<std::string, std::string>& fields,
+                             std::string_view name) {
+  const auto found = fields.lower_bound(std::string(name));
+  return found != fields.end() && found->first == name ? std::string_view(found->second) : "";
+}
+
 }  // namespace
 
 std::string_view HttpRequest::header(std::string_view name) const {
-  const auto found = headers.lower_bound(std::string(name));
-  return found != headers.end() && found->first == name ? std::string_view(found->second) : "";
+  return first_field(headers, name);
+}
+
+std::string_view HttpHead::header(std::string_view name) const {
+  return first_field(headers, name);
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
@@ -53,9 +125,20 @@ Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
   if (!options.error_body) {
     options.error_body = [](int, std::string_view) { return std::string("{}"); };
   }
-  auto listener = Listener::bind(options.host, options.port);
-  if (!listener) return std::unexpected(std::move(listener.error()));
-  return std::make_unique<GateServer>(std::move(*listener), std::move(options), std::move(routes));
+  if (options.tls_certificate.empty() != options.tls_key.empty()) {
+    return invalid_input("--tls-certificate and --tls-key belong together; only one is given");
+  }
+  std::unique_ptr<TlsIdentity> tls;
+  if (!options.tls_certificate.empty()) {
+    auto loaded = TlsIdentity::load(options.tls_certificate, options.tls_key);
+    if (!loaded) return std::unexpected(std::move(loaded.error()));
+    tls = std::move(*loaded);
+  }
+  make_room_for_descriptors(options.limits.connections);
+  auto listeners = listen(options);
+  if (!listeners) return std::unexpected(std::move(listeners.error()));
+  return std::make_unique<GateServer>(std::move(*listeners), std::move(options), std::move(routes),
+                                      std::move(tls));
 }
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
 // HTTP/1.1 on sockets of our own: a gate (one thread, epoll) reads head and body of each request
-// into a bounded buffer under deadlines and refuses what is malformed before the HTTP library sees
-// it; cpp-httplib parses and frames; a thread is held only by a whole, admitted request. Not a word
-// about models here.
+// into a bounded buffer under deadlines and refuses what is malformed; cpp-httplib writes answers
+// (httplib_writer.h says why it does not read); a thread is held only by a whole, admitted request.
+// Not a word about models here.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "server/http/http_counters.h"
+#include "server/http/http_refusal.h"
 
 namespace lockstep {
 
@@ -25,11 +28,16 @@ struct HttpLimits {
   size_t bodies_bytes = 512 * 1024 * 1024;  // of all requests that are read, wait or run
   std::chrono::milliseconds head_deadline{10'000};
   std::chrono::milliseconds body_deadline{30'000};
+  // From body_grace after its head on, a body must have come at this rate at least; 0: any.
+  size_t body_bytes_per_second = 64 * 1024;
+  std::chrono::milliseconds body_grace{10'000};
   std::chrono::milliseconds write_deadline{10'000};  // a client that takes nothing for so long
   std::chrono::milliseconds idle_deadline{15'000};   // between two requests of one connection
   size_t unsent_bytes = 256 * 1024;                  // what a streaming client may owe
   size_t connections = 4096;
+  size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits
   size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
+  size_t nesting = 64;  // levels of arrays and objects in a body: for whoever parses it
 };
 
 struct HttpRequest {
@@ -42,6 +50,8 @@ struct HttpRequest {
   std::string principal;   // the name of the key it came with; "" where none is asked for
   std::string request_id;  // X-Request-Id as sent (if at most 128 printable characters), or made up
   std::map<std::string, std::string> path_parameters;  // ":id" of the route's pattern
+  size_t nesting_max = 64;                             // limits.nesting
+  std::chrono::steady_clock::time_point arrived = {};  // when it was whole
 
   // The first header of this (lower case) name, or "".
   std::string_view header(std::string_view name) const;
@@ -82,8 +92,22 @@ struct HttpRoute {
   bool always = false;  // served even when all threads are busy (health, metrics)
 };
 
+// A request as access control sees it: when its head is whole, before its body is read.
+struct HttpHead {
+  std::string_view method;
+  std::string_view route;                                  // the pattern, or "" if no route matched
+  const std::multimap<std::string, std::string>& headers;  // names in lower case
+  std::string_view remote_address;
+
+  std::string_view header(
+      std::string_view name) const;  // the first of this (lower case) name, or ""
+};
+
+// Who sent it (HttpRequest::principal), or why it is refused. Called by the gate's thread for every
+// request, known path or not; must not block.
+using HttpAuthorize = std::function<std::expected<std::string, HttpRefusal>(const HttpHead&)>;
+
 // What a request that never reaches a handler is answered with: the api layer words the errors.
-// `allow` is the Allow header's value for 405.
 using HttpErrorBody =
     std::function<std::string(int status, std::string_view message)>;  // a JSON text
 
@@ -94,6 +118,7 @@ struct HttpRecord {
   std::string_view path;
   std::string_view request_id;
   std::string_view remote_address;
+  std::string_view principal;
   int status = 0;
   double seconds = 0;
   uint64_t sent_bytes = 0;
@@ -101,9 +126,17 @@ struct HttpRecord {
 };
 
 struct HttpOptions {
+  // An address or a name; "unix:/path"; or "systemd": the sockets that the service manager passes.
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any free one
+  uint16_t port = 8080;         // 0: any free one
+  uint32_t socket_mode = 0660;  // permissions of a Unix socket
+  // Files in PEM; with both, clients over IP speak TLS 1.2 or newer. A Unix socket stays as it is.
+  std::string tls_certificate;  // the server's own first, then those that lead to its issuer
+  std::string tls_key;
+  // Origins whose pages may read answers ("https://chat.example.org"), or "*" for any.
+  std::vector<std::string> cors_origins;
   HttpLimits limits;
+  HttpAuthorize authorize;  // none: everything is let in, without a principal
   HttpErrorBody error_body;
   std::function<void(const HttpRecord&)> on_finished;
 };
@@ -111,16 +144,23 @@ struct HttpOptions {
 class HttpServer {
  public:
   // Binds and listens, so that a port that is taken is an error here (kMachineRefused, naming host,
-  // port and reason); answers nothing before start().
+  // port and reason), and reads the certificate; answers nothing before start().
   static Result<std::unique_ptr<HttpServer>> bind(HttpOptions options,
                                                   std::vector<HttpRoute> routes);
   virtual ~HttpServer() = default;
 
-  virtual uint16_t port() const = 0;
+  virtual uint16_t port() const = 0;  // of the first address; 0 for a Unix socket
+  // "http://127.0.0.1:8080", "https://[::1]:8443", "unix:/run/lockstep.sock".
+  virtual std::vector<std::string> addresses() const = 0;
   virtual void start() = 0;           // begins to serve; returns at once
   virtual void stop_accepting() = 0;  // closes the listening socket; what runs goes on
   virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
+  virtual const HttpCounters& counters() const = 0;  // any thread
+  // Reads certificate and key again and changes nothing yet; an error if they cannot be used. Once
+  // what it returns has been called, connections that begin use them. Any thread. Without TLS
+  // nothing happens.
+  virtual Result<std::function<void()>> prepare_tls() = 0;
 };
 
 }  // namespace lockstep

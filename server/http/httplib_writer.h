@@ -1,8 +1,13 @@
-// Where cpp-httplib does its part. The gate reads and checks requests itself, because the library's
-// own reading holds a thread per connection and percent-decodes the values of header fields; what
-// the library writes is sound: the status line, fields (refusing those that would break the line),
-// Content-Length, and a body or none for HEAD. Each answer, a handler's or a refusal, is written by
-// the library's Server::process_request() over a Stream that is a string.
+// Where cpp-httplib does its part: each answer, a handler's or a refusal, is written by
+// process_request() of a subclass of its Server over a Stream of ours. What it writes is sound: the
+// status line, fields (refusing those that would break the line), Content-Length, and a body or
+// none for HEAD.
+//
+// The Stream holds a request line of our own, not the client's bytes. A request is parsed once, by
+// request_head.h: the library would percent-decode the values of fields after it has checked them
+// (so that "%0d%0a" becomes a line break), takes bare line feeds, folded lines and chunk
+// extensions, and reads bodies within the call; with two parsers whatever they read differently is
+// a hole.
 #pragma once
 
 #include <map>

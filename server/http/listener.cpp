@@ -1,13 +1,21 @@
 #include "server/http/listener.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 namespace lockstep {
 namespace {
@@ -16,6 +24,7 @@ constexpr int kBacklog = 1024;  // clients that connect between two looks of the
 // What the kernel holds per client beside our own outbox; without it a client that does not read
 // costs megabytes.
 constexpr int kSendBufferBytes = 64 * 1024;
+constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 
 std::unexpected<Error> cannot_listen(const std::string& host, uint16_t port, const char* what) {
   return machine_refused(
@@ -23,14 +32,9 @@ std::unexpected<Error> cannot_listen(const std::string& host, uint16_t port, con
       what, std::strerror(errno));
 }
 
-uint16_t bound_port(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  if (address.ss_family == AF_INET6) {
-    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  }
-  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+std::unexpected<Error> cannot_listen(const std::string& path, std::string_view what) {
+  return machine_refused("cannot listen on unix:{}: {}; choose another path with --host", path,
+                         what);
 }
 
 void set_option(int socket, int level, int name, int value) {
@@ -38,7 +42,84 @@ void set_option(int socket, int level, int name, int value) {
   setsockopt(socket, level, name, &value, sizeof(value));
 }
 
+// Accepted sockets inherit these.
+void set_connection_options(int socket, bool is_unix) {
+  set_option(socket, SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
+  if (is_unix) return;
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 30);  // a client whose machine vanished: 60 s
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+std::optional<int> number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return value;
+}
+
+bool is_listening_stream(int descriptor) {
+  int listening = 0;
+  int type = 0;
+  socklen_t size = sizeof(int);
+  if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0) return false;
+  size = sizeof(int);
+  if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return false;
+  return listening == 1 && type == SOCK_STREAM;
+}
+
+sockaddr_un path_address(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
+}
+
+// Makes way for a new socket at `path`.
+Result<void> remove_stale_socket(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) return {};
+  if (!S_ISSOCK(status.st_mode)) return cannot_listen(path, "there is a file of another kind");
+  const Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sockaddr_un address = path_address(path);
+  const int connected =
+      connect(probe.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  if (connected == 0 || errno == EAGAIN) return cannot_listen(path, "another process does");
+  if (errno != ECONNREFUSED) return cannot_listen(path, std::strerror(errno));
+  if (unlink(path.c_str()) != 0) return cannot_listen(path, std::strerror(errno));
+  return {};
+}
+
 }  // namespace
+
+// Fills port and name from the bound socket. `host`: as it was asked for; "" for the bound one.
+void Listener::describe(const std::string& host) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return;
+  if (address.ss_family == AF_UNIX) {
+    const auto& path = reinterpret_cast<const sockaddr_un&>(address);
+    is_unix_ = true;
+    name_ = "unix:" + std::string(path.sun_path, strnlen(path.sun_path, sizeof(path.sun_path)));
+    return;
+  }
+  std::array<char, NI_MAXHOST> bound{};
+  if (host.empty()) {
+    getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, bound.data(), bound.size(),
+                nullptr, 0, NI_NUMERICHOST);
+  }
+  const std::string shown = host.empty() ? bound.data() : host;
+  port_ =
+      ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                          : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  const bool brackets = shown.find(':') != std::string::npos;
+  name_ = fmt::format("{}{}{}:{}", brackets ? "[" : "", shown, brackets ? "]" : "", port_);
+}
 
 Result<Listener> Listener::bind(const std::string& host, uint16_t port) {
   addrinfo hints{};
@@ -59,23 +140,77 @@ Result<Listener> Listener::bind(const std::string& host, uint16_t port) {
   const int number = listener.socket_.number();
   if (number < 0) return cannot_listen(host, port, "socket");
   set_option(number, SOL_SOCKET, SO_REUSEADDR, 1);
-  // Accepted sockets inherit the rest.
-  set_option(number, SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
-  set_option(number, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(number, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(number, IPPROTO_TCP, TCP_KEEPIDLE, 30);  // a client whose machine vanished: 60 s
-  set_option(number, IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  set_option(number, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_connection_options(number, false);
   if (::bind(number, address->ai_addr, address->ai_addrlen) != 0) {
     return cannot_listen(host, port, "bind");
   }
   if (listen(number, kBacklog) != 0) return cannot_listen(host, port, "listen");
-  listener.port_ = bound_port(number);
+  listener.describe(host);
   return listener;
 }
 
+Result<Listener> Listener::bind_path(const std::string& path, uint32_t mode) {
+  const sockaddr_un address = path_address(path);
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return invalid_input(
+        "the path of a Unix socket has 1 to {} bytes, not {}: choose another with "
+        "--host",
+        sizeof(address.sun_path) - 1, path.size());
+  }
+  if (auto removed = remove_stale_socket(path); !removed) {
+    return std::unexpected(std::move(removed.error()));
+  }
+  Listener listener;
+  listener.socket_ = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int number = listener.socket_.number();
+  if (number < 0) return cannot_listen(path, std::strerror(errno));
+  set_connection_options(number, true);
+  // Before it has a name, so that at no time more may connect than shall.
+  fchmod(number, static_cast<mode_t>(mode));
+  if (::bind(number, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return cannot_listen(path, std::strerror(errno));
+  }
+  struct stat status {};
+  if (chmod(path.c_str(), static_cast<mode_t>(mode)) != 0 || lstat(path.c_str(), &status) != 0) {
+    return cannot_listen(path, std::strerror(errno));
+  }
+  listener.path_ = path;
+  listener.path_inode_ = status.st_ino;
+  if (listen(number, kBacklog) != 0) return cannot_listen(path, std::strerror(errno));
+  listener.describe("");
+  return listener;
+}
+
+std::vector<Listener> Listener::passed() {
+  std::vector<Listener> listeners;
+  const auto process = number_in_environment("LISTEN_PID");
+  const auto count = number_in_environment("LISTEN_FDS");
+  if (!process || *process != getpid() || !count) return listeners;
+  for (int number = kFirstPassed; number - kFirstPassed < *count; ++number) {
+    if (!is_listening_stream(number)) continue;
+    fcntl(number, F_SETFD, FD_CLOEXEC);
+    fcntl(number, F_SETFL, fcntl(number, F_GETFL) | O_NONBLOCK);
+    Listener listener;
+    listener.socket_ = Descriptor(number);
+    listener.is_passed_ = true;
+    listener.describe("");
+    set_connection_options(number, listener.is_unix_);
+    listeners.push_back(std::move(listener));
+  }
+  return listeners;
+}
+
 void Listener::shut() {
-  shutdown(socket_.number(), SHUT_RDWR);
+  if (!is_passed_) shutdown(socket_.number(), SHUT_RDWR);
+}
+
+void Listener::close() {
+  if (!socket_.is_open()) return;
+  socket_.close();
+  if (path_.empty()) return;
+  struct stat status {};
+  if (lstat(path_.c_str(), &status) == 0 && status.st_ino == path_inode_) unlink(path_.c_str());
+  path_.clear();
 }
 
 }  // namespace lockstep

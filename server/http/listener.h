@@ -1,8 +1,10 @@
-// The listening socket.
+// A listening socket: of an IP address, of a path in the file system, or passed by the service
+// manager.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "server/http/descriptor.h"
@@ -14,19 +16,41 @@ class Listener {
   // Binds to the first address that `host` (a name or an address) stands for, and listens.
   // kMachineRefused names host, port and reason; a host that stands for nothing is kInvalidInput.
   static Result<Listener> bind(const std::string& host, uint16_t port);
+  // Makes a socket at `path` with these permissions. One that a dead process has left behind is
+  // replaced; one that somebody listens on, and a file of another kind, are errors.
+  static Result<Listener> bind_path(const std::string& path, uint32_t mode);
+  // The listening stream sockets that the service manager has passed to this process
+  // (sd_listen_fds), in their order and whatever their names; what else was passed is left alone.
+  // Once per process.
+  static std::vector<Listener> passed();
 
-  uint16_t port() const { return port_; }
+  Listener(Listener&&) = default;
+  Listener& operator=(Listener&&) = default;
+  ~Listener() { close(); }
+
+  uint16_t port() const { return port_; }               // 0 for a Unix socket
+  const std::string& address() const { return name_; }  // "127.0.0.1:8080", "unix:/run/x.sock"
+  bool is_unix() const { return is_unix_; }
   int descriptor() const { return socket_.number(); }
   bool is_open() const { return socket_.is_open(); }
 
-  // Any thread: refuses further clients at once; the descriptor stays until close().
+  // Any thread: refuses further clients at once, unless the socket is the service manager's: then
+  // they wait for whom it gives the socket next. The descriptor stays until close().
   void shut();
-  // The thread that polls the descriptor.
-  void close() { socket_.close(); }
+  // The thread that polls the descriptor. Removes the path of a Unix socket of our own.
+  void close();
 
  private:
+  Listener() = default;
+  void describe(const std::string& host);
+
   Descriptor socket_;
   uint16_t port_ = 0;
+  std::string name_;
+  bool is_unix_ = false;
+  bool is_passed_ = false;
+  std::string path_;         // to remove; "" for none
+  uint64_t path_inode_ = 0;  // so that a successor's socket is not removed
 };
 
 }  // namespace lockstep

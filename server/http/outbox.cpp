@@ -1,8 +1,5 @@
 #include "server/http/outbox.h"
 
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <utility>
 
 namespace lockstep {
@@ -47,7 +44,7 @@ void Outbox::on_client_gone(std::function<void()> callback) {
   }
 }
 
-Outbox::Flush Outbox::flush(int socket, bool& progressed) {
+Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
   for (;;) {
     if (sent_bytes_ == sending_.size()) {
       sending_.clear();
@@ -57,16 +54,14 @@ Outbox::Flush Outbox::flush(int socket, bool& progressed) {
       if (pending_.empty()) return Flush::kDrained;
       std::swap(sending_, pending_);
     }
-    const ssize_t sent = send(socket, sending_.data() + sent_bytes_, sending_.size() - sent_bytes_,
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK ? Flush::kBlocked : Flush::kFailed;
-    }
+    const Transport::Outcome sent =
+        transport.send(sending_.data() + sent_bytes_, sending_.size() - sent_bytes_);
+    if (sent.status == Transport::Status::kBlocked) return Flush::kBlocked;
+    if (sent.status != Transport::Status::kDone) return Flush::kFailed;
     progressed = true;
-    sent_bytes_ += static_cast<size_t>(sent);
+    sent_bytes_ += sent.bytes;
     const std::lock_guard lock(mutex_);
-    owed_bytes_ -= static_cast<size_t>(sent);
+    owed_bytes_ -= sent.bytes;
     room_.notify_all();
   }
 }

@@ -12,6 +12,7 @@
 
 #include "server/http/http_server.h"
 #include "server/http/mailbox.h"
+#include "server/http/transport.h"
 
 namespace lockstep {
 
@@ -33,8 +34,8 @@ class Outbox {
   // As HttpResponse has it. An empty one takes back: after that none runs or begins to.
   void on_client_gone(std::function<void()> callback);
 
-  // The gate's thread. Sends what the socket takes; `progressed` tells if that was anything.
-  Flush flush(int socket, bool& progressed);
+  // The gate's thread. Sends what the transport takes; `progressed` tells if that was anything.
+  Flush flush(Transport& transport, bool& progressed);
   // The client will send nothing more, which a client that has left does as well: streams end, but
   // a whole answer is still sent.
   void half_close();

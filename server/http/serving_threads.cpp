@@ -1,46 +1,122 @@
 #include "server/http/serving_threads.h"
 
+#include <algorithm>
+#include <chrono>
+#include <system_error>
 #include <utility>
 
-namespace lockstep {
+#include "engine/base/log.h"
 
-void ServingThreads::start(size_t count) {
-  for (size_t index = 0; index < count; ++index) threads_.emplace_back([this] { run(); });
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kRest{5};  // a thread without work ends after this
+
+}  // namespace
+
+void ServingThreads::start(size_t kept, size_t most) {
+  const std::lock_guard lock(mutex_);
+  kept_ = kept;
+  most_ = std::max(kept, most);
+  while (threads_.size() < kept_) add_thread();
+}
+
+// mutex_ is held. Throws std::system_error if the machine gives no thread.
+void ServingThreads::add_thread() {
+  const auto self = threads_.emplace(threads_.end());
+  try {
+    *self = std::thread([this, self] { run(self); });
+  } catch (const std::system_error&) {
+    threads_.erase(self);
+    throw;
+  }
 }
 
 void ServingThreads::submit(AdmittedRequest request) {
+  Threads ended;
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(request));
+    auto& queue = waiting_[request.client];
+    if (queue.empty()) turns_.push_back(request.client);
+    queue.push_back(std::move(request));
+    std::swap(ended, ended_);
+    if (!resting_.empty()) {
+      Resting* thread = resting_.back();
+      resting_.pop_back();
+      thread->is_woken = true;
+      thread->wake.notify_one();
+    } else if (threads_.size() < most_) {
+      try {
+        add_thread();
+      } catch (const std::system_error& error) {
+        spdlog::warn("No further thread for requests, {} serve: {}", threads_.size(), error.what());
+      }
+    }
   }
-  changed_.notify_one();
+  for (std::thread& thread : ended) thread.join();
 }
 
 void ServingThreads::stop() {
-  std::deque<AdmittedRequest> dropped;
+  std::unordered_map<std::string, std::deque<AdmittedRequest>> dropped;
+  Threads threads;
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
-    std::swap(dropped, queue_);
+    std::swap(dropped, waiting_);
+    turns_.clear();
+    for (Resting* thread : resting_) {
+      thread->is_woken = true;
+      thread->wake.notify_one();
+    }
+    resting_.clear();
+    threads.splice(threads.end(), threads_);
+    threads.splice(threads.end(), ended_);
   }
-  changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  for (std::thread& thread : threads) thread.join();
 }
 
-bool ServingThreads::take(AdmittedRequest& request) {
+AdmittedRequest ServingThreads::next() {
+  const std::string client = std::move(turns_.front());
+  turns_.pop_front();
+  const auto found = waiting_.find(client);
+  AdmittedRequest request = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) {
+    waiting_.erase(found);
+  } else {
+    turns_.push_back(client);
+  }
+  return request;
+}
+
+// Waits to be woken; false if that took too long.
+bool ServingThreads::rest(std::unique_lock<std::mutex>& lock) {
+  Resting self;
+  resting_.push_back(&self);
+  if (self.wake.wait_for(lock, kRest, [&] { return self.is_woken; })) return true;
+  std::erase(resting_, &self);
+  return false;
+}
+
+bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return is_stopping_ || !queue_.empty(); });
-  if (is_stopping_) return false;
-  request = std::move(queue_.front());
-  queue_.pop_front();
-  return true;
+  while (!is_stopping_) {
+    if (!turns_.empty()) {
+      request = next();
+      return true;
+    }
+    if (!rest(lock) && threads_.size() > kept_ && !is_stopping_ && turns_.empty()) {
+      ended_.splice(ended_.end(), threads_, self);
+      return false;
+    }
+  }
+  return false;
 }
 
-void ServingThreads::run() {
+void ServingThreads::run(Threads::iterator self) {
   HttplibWriter writer;
   AdmittedRequest request;
-  while (take(request)) {
+  while (take(request, self)) {
     request.exchange->serve(writer, options_);
     const bool keep_alive = request.exchange->keep_alive();
     // Before the notice: from then on the gate may drop the connection that the exchange refers to.

@@ -1,11 +1,16 @@
-// A fixed number of threads that run handlers, one whole request each, in the order of admission.
+// Threads that run handlers, one whole request each. They are started as requests come and end when
+// none has come for a while. Requests that find all of them busy wait, and clients take turns: one
+// that has sent many does not delay another's first.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "server/http/exchange.h"
@@ -15,6 +20,7 @@ namespace lockstep {
 
 struct AdmittedRequest {
   uint64_t connection = 0;
+  std::string client;  // whose turn it is: a key's name or an address
   std::unique_ptr<Exchange> exchange;
 };
 
@@ -25,23 +31,38 @@ class ServingThreads {
       : options_(options), mailbox_(mailbox) {}
   ~ServingThreads() { stop(); }
 
-  void start(size_t count);
-  // The gate bounds the queue: each connection has one request at most.
+  // `kept` threads are there from now until stop(); up to `most` in all.
+  void start(size_t kept, size_t most);
+  // The gate bounds what waits: each connection has one request at most.
   void submit(AdmittedRequest request);
   // Drops what waits and returns when all handlers have returned.
   void stop();
 
  private:
-  void run();
-  bool take(AdmittedRequest& request);
+  using Threads = std::list<std::thread>;
+  struct Resting {
+    std::condition_variable wake;
+    bool is_woken = false;
+  };
+
+  void add_thread();
+  void run(Threads::iterator self);
+  bool take(AdmittedRequest& request, Threads::iterator self);
+  bool rest(std::unique_lock<std::mutex>& lock);
+  AdmittedRequest next();
 
   const HttpOptions& options_;
   Mailbox& mailbox_;
-  std::vector<std::thread> threads_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<AdmittedRequest> queue_;  // guarded by mutex_
-  bool is_stopping_ = false;           // guarded by mutex_
+  size_t kept_ = 0;
+  size_t most_ = 0;
+
+  std::mutex mutex_;  // guards all below
+  Threads threads_;
+  Threads ended_;                  // to be joined
+  std::vector<Resting*> resting_;  // the one that rests the shortest is woken first
+  std::unordered_map<std::string, std::deque<AdmittedRequest>> waiting_;  // by client
+  std::deque<std::string> turns_;  // clients in waiting_, the next one first
+  bool is_stopping_ = false;
 };
 
 }  // namespace lockstep

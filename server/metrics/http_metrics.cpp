@@ -59,12 +59,32 @@ std::vector<prometheus::MetricFamily> HttpMetrics::families() const {
     }
   }
   const HttpServer* server = server_.load();
+  const auto by_reason = [&](const auto& names, auto&& counters) {
+    std::vector<Sample> samples;
+    for (size_t index = 0; index < names.size(); ++index) {
+      const uint64_t count =
+          server == nullptr ? 0
+                            : counters(server->counters())[index].load(std::memory_order_relaxed);
+      samples.push_back({static_cast<double>(count), {{"reason", std::string(names[index])}}});
+    }
+    return samples;
+  };
   const size_t connections = server == nullptr ? 0 : server->open_connections();
-  return {counter_family("lockstep_http_requests_total",
-                         "HTTP requests that were answered, by route, method and status.", counts),
-          std::move(seconds),
-          gauge_family("lockstep_http_connections", "Open HTTP connections.",
-                       {{static_cast<double>(connections)}})};
+  return {
+      counter_family("lockstep_http_requests_total",
+                     "HTTP requests that were answered, by route, method and status.", counts),
+      std::move(seconds),
+      counter_family("lockstep_http_connections_cut_total",
+                     "Connections that were closed because their client was too slow.",
+                     by_reason(
+                         kHttpCutNames, [](const HttpCounters& all) -> auto& { return all.cuts; })),
+      counter_family("lockstep_http_rejected_total",
+                     "Requests and connections that were refused without a handler.",
+                     by_reason(
+                         kHttpRejectionNames,
+                         [](const HttpCounters& all) -> auto& { return all.rejections; })),
+      gauge_family("lockstep_http_connections", "Open HTTP connections.",
+                   {{static_cast<double>(connections)}})};
 }
 
 }  // namespace lockstep

@@ -134,34 +134,89 @@ TEST(HttpLimits, all_bodies_together_have_at_most_bodies_bytes) {
   }
 }
 
+// Opens clients one after the other, each with one request that is answered, and checks that those
+// above `limit` get 503.
+void expect_limit_of_connections(TestServer& server, size_t limit, HttpRejection reason) {
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (size_t count = 1; count <= 10 * limit; ++count) {
+    clients.push_back(std::make_unique<RawClient>(server.port()));
+    clients.back()->send(request_text("GET", "/hello"));
+    const auto response = clients.back()->receive();
+    ASSERT_TRUE(response) << count;
+    ASSERT_EQ(response->status, count <= limit ? 200 : 503) << count;
+    if (count <= limit) continue;
+    EXPECT_EQ(response->headers.at("connection"), "close");
+    EXPECT_EQ(response->headers.at("retry-after"), "1");
+    EXPECT_TRUE(clients.back()->is_ended());
+    clients.pop_back();
+  }
+  EXPECT_EQ(server.rejections(reason), 9 * limit);
+  clients.clear();
+  wait_for_open_connections(server, 0);
+  EXPECT_EQ(server.get("/hello")->status, 200);
+}
+
 TEST(HttpLimits, at_most_so_many_connections_are_open) {
-  constexpr size_t kLimit = 20;
   HttpLimits limits;
-  limits.connections = kLimit;
+  limits.connections = 20;
+  TestServer server(limits);
+  expect_limit_of_connections(server, 20, HttpRejection::kConnections);
+}
+
+TEST(HttpLimits, at_most_so_many_connections_of_one_address_are_open) {
+  HttpLimits limits;
+  limits.connections_per_address = 20;
+  TestServer server(limits);
+  expect_limit_of_connections(server, 20, HttpRejection::kAddress);
+}
+
+TEST(HttpLimits, other_addresses_have_their_own_connections) {
+  HttpLimits limits;
+  limits.connections_per_address = 2;
   TestServer server(limits);
   std::vector<std::unique_ptr<RawClient>> clients;
-  for (size_t count = 1; count <= 10 * kLimit; ++count) {
-    clients.push_back(std::make_unique<RawClient>(server.port()));
-    if (count <= kLimit) {
+  for (const char* source : {"127.0.0.1", "127.0.0.2", "127.0.0.3"}) {
+    for (const int status : {200, 200, 503}) {
+      clients.push_back(std::make_unique<RawClient>(server.port(), 0, source));
       clients.back()->send(request_text("GET", "/hello"));
-      ASSERT_EQ(clients.back()->receive()->status, 200) << count;
-    } else {
-      const auto response = clients.back()->receive();
-      ASSERT_TRUE(response) << count;
-      EXPECT_EQ(response->status, 503) << count;
-      EXPECT_EQ(response->headers.at("connection"), "close");
-      EXPECT_TRUE(clients.back()->is_ended());
+      EXPECT_EQ(clients.back()->receive()->status, status) << source;
     }
   }
-  EXPECT_EQ(server.server().open_connections(), kLimit);
-  for (const auto& client : clients) client->close();
-  // The gate hears of the leaving before it accepts the next: events come in order of connection,
-  // but not surely, so a refusal is asked again.
-  std::optional<RawResponse> response;
-  do {
-    response = server.get("/hello");
-  } while (!response || response->status == 503);
-  EXPECT_EQ(response->status, 200);
+}
+
+TEST(HttpLimits, what_is_served_always_is_served_above_the_limits_too) {
+  HttpLimits limits;
+  limits.connections = 3;
+  TestServer server(limits);
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int count = 0; count < 3; ++count) {
+    clients.push_back(std::make_unique<RawClient>(server.port()));
+    clients.back()->send(request_text("GET", "/hello"));
+    EXPECT_EQ(clients.back()->receive()->status, 200);
+  }
+  for (int count = 0; count < 100; ++count) {
+    const auto response = server.get("/health");
+    ASSERT_TRUE(response);
+    EXPECT_EQ(response->status, 200);
+    EXPECT_EQ(response->headers.at("connection"), "close");
+  }
+}
+
+TEST(HttpLimits, clients_above_the_limits_that_say_nothing_make_room_for_a_probe) {
+  HttpLimits limits;
+  limits.connections = 1;
+  TestServer server(limits);
+  RawClient regular(server.port());
+  regular.send(request_text("GET", "/hello"));
+  EXPECT_EQ(regular.receive()->status, 200);
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int count = 0; count < 200; ++count) {
+    silent.push_back(std::make_unique<RawClient>(server.port()));
+    if (count % 2 == 0) silent.back()->send("GET /hea");
+  }
+  EXPECT_EQ(server.get("/health")->status, 200);
+  // Those that had to leave were told why.
+  EXPECT_EQ(silent.front()->receive()->status, 503);
 }
 
 TEST(HttpLimits, a_body_that_is_encoded_is_415) {

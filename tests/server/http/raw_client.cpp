@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
@@ -32,7 +33,18 @@ std::string lower_case(std::string text) {
 
 }  // namespace
 
-RawClient::RawClient(uint16_t port, int receive_buffer_bytes)
+RawClient::RawClient(const std::string& path)
+    : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  setsockopt(socket_.number(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int status =
+      connect(socket_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  EXPECT_EQ(status, 0) << "cannot connect to " << path << ": " << std::strerror(errno);
+}
+
+RawClient::RawClient(uint16_t port, int receive_buffer_bytes, const char* source)
     : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   if (receive_buffer_bytes > 0) {
     setsockopt(socket_.number(), SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
@@ -40,6 +52,9 @@ RawClient::RawClient(uint16_t port, int receive_buffer_bytes)
   }
   setsockopt(socket_.number(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
   setsockopt(socket_.number(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+  sockaddr_in own = loopback(0);
+  inet_pton(AF_INET, source, &own.sin_addr);
+  EXPECT_EQ(bind(socket_.number(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
   const sockaddr_in address = loopback(port);
   const int status =
       connect(socket_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));

@@ -20,8 +20,11 @@ struct RawResponse {
 
 class RawClient {
  public:
-  // Fails the test if nobody listens. `receive_buffer_bytes` 0: the system's own.
-  explicit RawClient(uint16_t port, int receive_buffer_bytes = 0);
+  // Fails the test if nobody listens. `receive_buffer_bytes` 0: the system's own. `source`: the
+  // address it comes from, one of 127.0.0.0/8.
+  explicit RawClient(uint16_t port, int receive_buffer_bytes = 0, const char* source = "127.0.0.1");
+  // To a Unix socket.
+  explicit RawClient(const std::string& path);
 
   // False if the connection does not take them any more.
   bool send(std::string_view bytes);

@@ -70,6 +70,7 @@ TEST(SlowClients, a_head_that_takes_too_long_is_408_however_it_drips) {
   }
   EXPECT_EQ(drips.receive()->status, 408);
   EXPECT_EQ(server.handled, 0);
+  EXPECT_EQ(server.cuts(HttpCut::kHead), 2U);
 }
 
 TEST(SlowClients, a_body_that_takes_too_long_is_408) {
@@ -83,6 +84,38 @@ TEST(SlowClients, a_body_that_takes_too_long_is_408) {
     EXPECT_EQ(client->receive()->status, 408);
     EXPECT_TRUE(client->is_ended());
   }
+  EXPECT_EQ(server.cuts(HttpCut::kBody), 10U);
+}
+
+TEST(SlowClients, a_body_that_comes_more_slowly_than_it_must_is_408_long_before_its_deadline) {
+  HttpLimits limits;
+  limits.body_grace = 100ms;
+  limits.body_bytes_per_second = 1'000'000;  // 10,000 bytes may take 10 ms after the grace
+  limits.body_deadline = 1h;
+  TestServer server(limits);
+  for (const std::string& begin : {std::string(), std::string(10'000, 'b')}) {
+    RawClient drips(server.port());
+    drips.send(request_text("POST", "/size", "Content-Length: 1000000\r\n") + begin);
+    while (server.cuts(HttpCut::kRate) < (begin.empty() ? 1U : 2U)) {
+      drips.send("x");
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(drips.receive()->status, 408);
+  }
+  EXPECT_EQ(server.cuts(HttpCut::kBody), 0U);
+  EXPECT_EQ(server.handled, 0);
+}
+
+TEST(SlowClients, a_body_that_is_fast_enough_may_take_longer_than_the_grace) {
+  HttpLimits limits;
+  limits.body_grace = 0ms;
+  limits.body_bytes_per_second = 1;  // every byte earns a second
+  TestServer server(limits);
+  RawClient client(server.port());
+  const std::string request = request_text("POST", "/size", "", std::string(2000, 'b'));
+  client.send(request.substr(0, request.size() - 1000));
+  for (int byte = 0; byte < 1000; ++byte) client.send("b");
+  EXPECT_EQ(client.receive()->body, "2000");
 }
 
 TEST(SlowClients, a_connection_without_a_request_is_closed_after_the_idle_deadline) {
@@ -96,6 +129,7 @@ TEST(SlowClients, a_connection_without_a_request_is_closed_after_the_idle_deadli
   EXPECT_EQ(kept.receive()->status, 200);
   EXPECT_TRUE(kept.is_ended());
   EXPECT_EQ(server.records().size(), 1U);  // silence is no request
+  EXPECT_EQ(server.cuts(HttpCut::kIdle), 2U);
 }
 
 TEST(SlowClients, a_stream_that_nobody_reads_is_cut_and_write_says_so) {
@@ -106,6 +140,9 @@ TEST(SlowClients, a_stream_that_nobody_reads_is_cut_and_write_says_so) {
   client.send(request_text("GET", "/endless"));
   EXPECT_TRUE(server.write_failed.wait());
   EXPECT_TRUE(server.was_gone_in_handler);
+  while (server.server().open_connections() > 0) std::this_thread::sleep_for(1ms);
+  // Both deadlines run: that of the gate for a client that takes nothing, that of the writer.
+  EXPECT_EQ(server.cuts(HttpCut::kUnsent) + server.cuts(HttpCut::kWrite), 1U);
 }
 
 TEST(SlowClients, streams_that_nobody_reads_do_not_delay_others) {
@@ -128,6 +165,7 @@ TEST(SlowClients, a_whole_answer_that_nobody_takes_is_cut) {
   while (server.server().open_connections() > 0) std::this_thread::sleep_for(1ms);
   const auto response = client.receive();
   EXPECT_TRUE(!response || !response->is_whole);
+  EXPECT_EQ(server.cuts(HttpCut::kWrite), 1U);
 }
 
 TEST(SlowClients, a_stream_that_is_read_late_but_steadily_comes_whole) {

@@ -38,7 +38,7 @@ bool Signal::wait() {
   return changed_.wait_for(lock, kPatience, [this] { return is_given_; });
 }
 
-TestServer::TestServer(HttpLimits limits) {
+TestServer::TestServer(HttpLimits limits, const std::function<void(HttpOptions&)>& change) {
   HttpOptions options;
   options.port = 0;
   options.limits = limits;
@@ -48,8 +48,10 @@ TestServer::TestServer(HttpLimits limits) {
   options.on_finished = [this](const HttpRecord& record) {
     const std::lock_guard lock(records_mutex_);
     records_.push_back({std::string(record.method), std::string(record.route),
-                        std::string(record.request_id), record.status, record.client_gone});
+                        std::string(record.request_id), std::string(record.principal),
+                        record.status, record.client_gone});
   };
+  if (change) change(options);
   auto bound = HttpServer::bind(std::move(options), routes());
   CHECK(bound.has_value(), "{}", bound.error().message);
   server_ = std::move(*bound);
@@ -80,6 +82,8 @@ std::vector<HttpRoute> TestServer::routes() {
   add("POST", "/size", [](Request request, Response response) {
     send_text(response, std::to_string(request.body.size()));
   });
+  add("GET", "/who",
+      [](Request request, Response response) { send_text(response, request.principal); });
   add("GET", "/models/:id", [](Request request, Response response) {
     send_text(response, request.path_parameters.at("id"));
   });

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,6 +31,7 @@ struct SeenRecord {
   std::string method;
   std::string route;
   std::string request_id;
+  std::string principal;
   int status = 0;
   bool client_gone = false;
 };
@@ -37,6 +39,7 @@ struct SeenRecord {
 // GET /hello          "hello"
 // POST /echo          the body
 // POST /size          the body's size
+// GET /who            the principal
 // GET /models/:id     the parameter
 // GET /request        path, query and the header "x-test" as the handler sees them
 // GET /stream         "one", "two", "three" in three writes
@@ -48,11 +51,19 @@ struct SeenRecord {
 // "healthy"; served always
 class TestServer {
  public:
-  explicit TestServer(HttpLimits limits = {});
+  // `change`: further options.
+  explicit TestServer(HttpLimits limits = {},
+                      const std::function<void(HttpOptions&)>& change = nullptr);
   ~TestServer();
 
   HttpServer& server() { return *server_; }
   uint16_t port() const { return server_->port(); }
+  uint64_t cuts(HttpCut reason) const {
+    return server_->counters().cuts[static_cast<size_t>(reason)];
+  }
+  uint64_t rejections(HttpRejection reason) const {
+    return server_->counters().rejections[static_cast<size_t>(reason)];
+  }
   std::vector<SeenRecord> records();
   // One request over a connection of its own.
   std::optional<RawResponse> get(const std::string& path);

@@ -1,0 +1,87 @@
+#include "server/access/access.h"
+
+#include <chrono>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kScheme = "bearer ";
+constexpr std::string_view kMetrics = "/metrics";
+constexpr std::string_view kHealth = "/health";
+
+bool is_bearer(std::string_view field) {
+  if (field.size() < kScheme.size()) return false;
+  for (size_t index = 0; index < kScheme.size(); ++index) {
+    const char c = field[index];
+    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (lower != kScheme[index]) return false;
+  }
+  return true;
+}
+
+// "Authorization: Bearer KEY", or "x-api-key: KEY" as Anthropic's clients send it.
+std::string_view presented_key(const HttpHead& head) {
+  std::string_view field = head.header("authorization");
+  if (!is_bearer(field)) return head.header("x-api-key");
+  field.remove_prefix(kScheme.size());
+  field.remove_prefix(std::min(field.find_first_not_of(' '), field.size()));
+  return field;
+}
+
+HttpRefusal unauthorized(std::string message) {
+  return {401, std::move(message), {{"WWW-Authenticate", "Bearer"}}};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Access>> Access::open(std::string key_file, bool metrics_without_key) {
+  std::unique_ptr<Access> access(new Access(std::move(key_file), metrics_without_key));
+  const auto read = access->prepare_reload();
+  if (!read) return std::unexpected(read.error());
+  (*read)();
+  return access;
+}
+
+Result<std::function<void()>> Access::prepare_reload() {
+  if (!is_on()) return [] {};
+  auto read = ApiKeys::load(key_file_);
+  if (!read) return std::unexpected(std::move(read.error()));
+  return [this, keys = std::make_shared<const ApiKeys>(std::move(*read))] {
+    limits_.set_owners(keys->owners(), std::chrono::steady_clock::now());
+    const std::lock_guard lock(mutex_);
+    keys_ = keys;
+  };
+}
+
+bool Access::needs_no_key(std::string_view route) const {
+  return route == kHealth || (route.starts_with(kHealth) && route[kHealth.size()] == '/') ||
+         (metrics_without_key_ && route == kMetrics);
+}
+
+std::expected<std::string, HttpRefusal> Access::authorize(const HttpHead& head,
+                                                          KeyLimits::Time now) {
+  if (!is_on() || needs_no_key(head.route)) return std::string();
+  std::shared_ptr<const ApiKeys> keys;
+  {
+    const std::lock_guard lock(mutex_);
+    keys = keys_;
+  }
+  const std::string_view key = presented_key(head);
+  if (key.empty()) {
+    return std::unexpected(
+        unauthorized("No API key was given: send it as \"Authorization: Bearer KEY\""));
+  }
+  const KeyOwner* owner = keys->find(key);
+  if (owner == nullptr) return std::unexpected(unauthorized("The API key is not valid"));
+  if (head.route == kMetrics) return owner->name;
+  if (auto counted = limits_.count_request(owner->name, now); !counted) {
+    HttpRefusal refusal{429, std::move(counted.error().message)};
+    refusal.headers.emplace("Retry-After", std::to_string(counted.error().retry_after_seconds));
+    for (auto& field : counted.error().headers) refusal.headers.insert(std::move(field));
+    return std::unexpected(std::move(refusal));
+  }
+  return owner->name;
+}
+
+}  // namespace lockstep

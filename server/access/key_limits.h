@@ -1,0 +1,78 @@
+// What the owners of API keys have used of their allowances. Time comes in as a value, so that
+// tests need no clock. Any thread.
+//
+// A minute's requests and tokens are buckets that fill evenly and hold a minute's worth. A request
+// takes its place and reserves the tokens that it can come to; at its end it gives back what it did
+// not use. Between the two nobody can spend the same token twice.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/access/api_keys.h"
+
+namespace lockstep {
+
+class KeyLimits {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // OpenAI's x-ratelimit-* fields, for those amounts that are limited.
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
+  struct Refusal {
+    std::string message;
+    int retry_after_seconds = 1;
+    Headers headers;
+  };
+
+  // From here on these owners and allowances count. Whoever is known keeps what has been used.
+  void set_owners(const std::vector<KeyOwner>& owners, Time now);
+
+  // Counts one HTTP request; unknown owners and "" have no limits, here and below.
+  std::expected<void, Refusal> count_request(std::string_view owner, Time now);
+
+  // Takes one of the places for requests at once, and reserves tokens: as many as are asked for,
+  // but a whole minute's at most. What is returned goes to end().
+  std::expected<uint64_t, Refusal> begin(std::string_view owner, uint64_t tokens, Time now);
+  // Gives the place back and charges what was used instead of what was reserved.
+  void end(std::string_view owner, uint64_t reserved_tokens, uint64_t used_tokens, Time now);
+
+  Headers headers(std::string_view owner, Time now);
+  // 0 for an unknown owner.
+  int32_t priority(std::string_view owner);
+
+ private:
+  // What is left of a minute's amount; below 0 after more was used than was reserved.
+  struct Bucket {
+    double left = 0;
+    Time filled = {};
+
+    void fill(double per_minute, Time now);
+    // How long until `amount` is there.
+    static std::chrono::duration<double> wait(double missing, double per_minute);
+  };
+  struct Owner {
+    KeyAllowance allowance;
+    Bucket requests;
+    Bucket tokens;
+    uint64_t running = 0;
+    bool is_removed = false;  // forgotten when nothing of it runs
+  };
+
+  Owner* find(std::string_view name, Time now);
+  static Headers headers_of(const Owner& owner);
+  static Refusal refuse(const Owner& owner, std::string message,
+                        std::chrono::duration<double> wait);
+
+  std::mutex mutex_;
+  std::map<std::string, Owner, std::less<>> owners_;  // guarded by mutex_
+};
+
+}  // namespace lockstep

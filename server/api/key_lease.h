@@ -1,0 +1,42 @@
+// What the owner of an API key has been granted for one HTTP request: a place among those at once,
+// and tokens. Given back when the request ends, less what it used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/api/api_error.h"
+#include "server/api/served_model.h"
+
+namespace lockstep {
+
+class KeyLease {
+ public:
+  // For engine requests made from `request`, `choices` for each prompt. Puts x-ratelimit-* headers
+  // on the answer, and the key's name and priority on the engine requests. 429 if it is too much
+  // for now.
+  static ApiResult<KeyLease> take(ServedModel& model, const HttpRequest& request, size_t choices,
+                                  std::vector<Request>& requests, HttpResponse& response);
+  // The same for a request that comes to so many tokens and makes no engine request.
+  static ApiResult<KeyLease> take(ServedModel& model, const HttpRequest& request, uint64_t tokens,
+                                  HttpResponse& response);
+
+  KeyLease(KeyLease&& other) noexcept;
+  KeyLease& operator=(KeyLease&&) = delete;
+  ~KeyLease();
+
+  // What the request has come to, for the end; nothing until then.
+  void set_used_tokens(uint64_t tokens) { used_ = tokens; }
+
+ private:
+  KeyLease(KeyLimits* limits, std::string owner, uint64_t reserved)
+      : limits_(limits), owner_(std::move(owner)), reserved_(reserved) {}
+
+  KeyLimits* limits_;  // null: nothing to give back
+  std::string owner_;
+  uint64_t reserved_ = 0;
+  uint64_t used_ = 0;
+};
+
+}  // namespace lockstep

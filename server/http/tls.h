@@ -1,0 +1,44 @@
+// The server's side of TLS 1.2 and 1.3, over OpenSSL. Nothing here blocks: a handshake goes as far
+// as the bytes that have come allow, under the gate's deadline for heads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "engine/base/result.h"
+#include "server/http/transport.h"
+
+struct ssl_ctx_st;
+
+namespace lockstep {
+
+// The certificate and key that new connections use.
+class TlsIdentity {
+ public:
+  // Fails with kInvalidInput, naming the file and what is wrong: it cannot be read, is no PEM, is
+  // encrypted, or the key is not the certificate's.
+  static Result<std::unique_ptr<TlsIdentity>> load(std::string certificate, std::string key);
+
+  // Reads both files again and changes nothing yet; what it returns puts them into use. Any thread.
+  Result<std::function<void()>> prepare_reload();
+
+  // For a socket that a client has just connected to; null if there is no memory. Any thread. The
+  // process must ignore SIGPIPE.
+  std::unique_ptr<Transport> make_transport(int socket);
+
+ private:
+  using Context = std::shared_ptr<ssl_ctx_st>;  // a function that may be copied holds it
+
+  TlsIdentity(std::string certificate, std::string key)
+      : certificate_(std::move(certificate)), key_(std::move(key)) {}
+  Result<Context> read() const;
+
+  const std::string certificate_;
+  const std::string key_;
+  std::mutex mutex_;
+  Context context_;  // guarded by mutex_; connections hold references of their own
+};
+
+}  // namespace lockstep

@@ -1,0 +1,149 @@
+// What owners of keys may use, over times that the tests make up.
+#include "server/access/key_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr KeyLimits::Time kStart{1h};
+
+KeyOwner owner(std::string name, KeyAllowance allowance) {
+  return {std::move(name), {}, allowance};
+}
+
+std::string header(const KeyLimits::Headers& headers, const std::string& name) {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return "none";
+}
+
+TEST(KeyLimits, requests_per_minute_are_counted_and_come_back_evenly) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.requests_per_minute = 6})}, kStart);
+  for (int count = 0; count < 6; ++count) EXPECT_TRUE(limits.count_request("a", kStart));
+  const auto refused = limits.count_request("a", kStart);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().retry_after_seconds, 10);
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-limit-requests"), "6");
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-requests"), "0");
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-reset-requests"), "1m0s");
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-limit-tokens"), "none");
+  EXPECT_FALSE(limits.count_request("a", kStart + 9s));
+  EXPECT_TRUE(limits.count_request("a", kStart + 10s));
+  EXPECT_FALSE(limits.count_request("a", kStart + 10s));
+  // An hour of silence is worth no more than a minute.
+  for (int count = 0; count < 6; ++count) EXPECT_TRUE(limits.count_request("a", kStart + 1h));
+  EXPECT_FALSE(limits.count_request("a", kStart + 1h));
+}
+
+TEST(KeyLimits, tokens_are_reserved_at_the_begin_and_charged_as_used_at_the_end) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
+  const auto first = limits.begin("a", 400, kStart);
+  ASSERT_TRUE(first);
+  const auto refused = limits.begin("a", 300, kStart);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().retry_after_seconds, 10);  // 100 of 600 per minute
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-tokens"), "200");
+  EXPECT_NE(refused.error().message.find("300"), std::string::npos);
+  limits.end("a", *first, 50, kStart);
+  EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "550");
+  EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-reset-tokens"), "5s");
+  EXPECT_TRUE(limits.begin("a", 550, kStart));
+}
+
+TEST(KeyLimits, a_request_for_more_than_a_minutes_tokens_needs_a_full_minute) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 100})}, kStart);
+  const auto whole = limits.begin("a", 1'000'000, kStart);
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(*whole, 100U);
+  limits.end("a", *whole, 300, kStart);  // it came to three minutes' worth
+  EXPECT_FALSE(limits.begin("a", 1, kStart + 119s));
+  EXPECT_TRUE(limits.begin("a", 1, kStart + 121s));
+}
+
+TEST(KeyLimits, so_many_at_once) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.concurrent = 2}), owner("b", {.concurrent = 1})}, kStart);
+  EXPECT_TRUE(limits.begin("a", 10, kStart));
+  EXPECT_TRUE(limits.begin("a", 10, kStart));
+  EXPECT_FALSE(limits.begin("a", 10, kStart));
+  EXPECT_TRUE(limits.begin("b", 10, kStart));
+  limits.end("a", 0, 10, kStart);
+  EXPECT_TRUE(limits.begin("a", 10, kStart));
+  EXPECT_FALSE(limits.begin("a", 10, kStart));
+}
+
+TEST(KeyLimits, who_is_unknown_or_has_no_limit_has_none) {
+  KeyLimits limits;
+  limits.set_owners({owner("free", {})}, kStart);
+  for (const char* name : {"free", "unknown", ""}) {
+    for (int count = 0; count < 1000; ++count) {
+      EXPECT_TRUE(limits.count_request(name, kStart));
+      EXPECT_TRUE(limits.begin(name, 1'000'000, kStart));
+    }
+    EXPECT_TRUE(limits.headers(name, kStart).empty());
+  }
+}
+
+TEST(KeyLimits, a_reload_keeps_what_was_used_and_forgets_who_left) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.requests_per_minute = 2, .concurrent = 1}),
+                     owner("b", {.concurrent = 1, .priority = 4})},
+                    kStart);
+  EXPECT_TRUE(limits.count_request("a", kStart));
+  EXPECT_TRUE(limits.begin("b", 1, kStart));
+  EXPECT_EQ(limits.priority("b"), 4);
+  limits.set_owners({owner("a", {.requests_per_minute = 2})}, kStart);
+  EXPECT_TRUE(limits.count_request("a", kStart));
+  EXPECT_FALSE(limits.count_request("a", kStart));
+  limits.end("b", 0, 1, kStart);  // what ran when it was removed ends well
+  EXPECT_EQ(limits.priority("b"), 0);
+  limits.set_owners({owner("b", {.concurrent = 1})}, kStart);
+  EXPECT_TRUE(limits.begin("b", 1, kStart));
+}
+
+// Over any history: never more than the limit per minute plus one bucket, and what is given back
+// is there again.
+TEST(KeyLimits, no_history_spends_more_than_it_may) {
+  constexpr uint64_t kSeeds = 200;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    constexpr uint64_t kLimit = 1000;
+    KeyLimits limits;
+    limits.set_owners({owner("a", {.tokens_per_minute = kLimit, .concurrent = 4})}, kStart);
+    std::vector<uint64_t> running;
+    double spent = 0;
+    auto now = kStart;
+    for (int step = 0; step < 500; ++step) {
+      now += std::chrono::milliseconds(random() % 2000);
+      if (random() % 2 == 0) {
+        const auto reserved = limits.begin("a", random() % (2 * kLimit), now);
+        if (reserved) running.push_back(*reserved);
+        ASSERT_LE(running.size(), 4U);
+      } else if (!running.empty()) {
+        const uint64_t reserved = running.back();
+        running.pop_back();
+        const uint64_t used = reserved == 0 ? 0 : random() % (reserved + 1);
+        limits.end("a", reserved, used, now);
+        spent += static_cast<double>(used);
+      }
+      const double minutes = std::chrono::duration<double>(now - kStart).count() / 60;
+      ASSERT_LE(spent, kLimit * (minutes + 1) + 1);
+    }
+    for (const uint64_t reserved : running) limits.end("a", reserved, 0, now);
+    EXPECT_EQ(header(limits.headers("a", now + 1min), "x-ratelimit-remaining-tokens"), "1000");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,266 @@
+"""API keys and their limits, against the real daemon."""
+
+import concurrent.futures
+import hashlib
+import json
+import re
+import secrets
+import signal
+import socket
+import subprocess
+from urllib.parse import unquote
+
+import openai
+import pytest
+
+from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program, wait_until
+from openai_schema import check_error
+
+ALICE = "sk-alice-" + secrets.token_hex(16)
+BOB = "sk-bob-" + secrets.token_hex(16)
+
+
+def row(name, key, **limits):
+    return {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **limits}
+
+
+def write(path, *rows):
+    path.write_text(json.dumps({"keys": rows}))
+    path.chmod(0o600)
+
+
+def bearer(key):
+    return {"headers": {"Authorization": f"Bearer {key}"}}
+
+
+@pytest.fixture
+def keyed(start, tmp_path):
+    """Starts a daemon with these rows; its file of keys is daemon.keys."""
+
+    def start_one(*rows, options=()):
+        path = tmp_path / "keys.json"
+        write(path, *rows)
+        daemon = start("--api-keys", path, "--served-model-name", "m", *options)
+        daemon.keys = path
+        return daemon.wait_until_ready()
+
+    return start_one
+
+
+def complete(daemon, key, **fields):
+    body = {"model": "m", "prompt": "Once", "max_tokens": 2, "ignore_eos": True, **fields}
+    return daemon.post("/v1/completions", body, **bearer(key))
+
+
+def test_without_a_key_everything_but_health_is_401(keyed):
+    daemon = keyed(row("alice", ALICE))
+    for path in ("/health", "/health/live", "/health/ready"):
+        assert daemon.get(path).status_code == 200
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": ALICE},
+                    {"Authorization": f"Basic {ALICE}"}, {"x-api-key": ALICE[:-1]}):
+        for answer in (daemon.get("/v1/models", headers=headers),
+                       daemon.get("/metrics", headers=headers),
+                       daemon.get("/nowhere", headers=headers),
+                       daemon.post("/v1/completions", {}, headers=headers)):
+            error = check_error(answer, 401, None, "invalid_api_key")
+            assert error["type"] == "authentication_error"
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+    for headers in ({"Authorization": f"Bearer {ALICE}"}, {"x-api-key": ALICE}):
+        assert daemon.get("/v1/models", headers=headers).status_code == 200
+        assert daemon.get("/metrics", headers=headers).status_code == 200
+        assert daemon.get("/nowhere", headers=headers).status_code == 404
+
+
+def registered_routes():
+    """Every path in the program's tables of routes."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "server").rglob("*.cpp")))
+    found = set(re.findall(r'"(?:GET|POST|DELETE|PUT)",\s*"(/[^"]*)"', text))
+    assert {"/v1/completions", "/health", "/metrics", "/v1/models/:id"} <= found
+    return sorted(found)
+
+
+def variants(path):
+    """Spellings that a careless comparison could take for something open."""
+    yield path
+    yield "/" + path
+    yield path + "/"
+    yield path + "/."
+    yield path + "//"
+    yield path + "?key=1"
+    yield path + ";a=b"
+    yield path + "."
+    yield path + "%20"
+    yield path.upper()
+    yield path.replace("/", "/%2e/", 1)
+    yield path.replace("/", "//")
+    yield "/health" + path
+    yield "/health/.." + path
+    yield "/health/%2e%2e" + path
+    yield "/health%2f.." + path
+    yield "/./" + path[1:]
+    for index in range(1, len(path)):
+        yield path[:index] + f"%{ord(path[index]):02x}" + path[index + 1:]
+        yield path[:index] + f"%{ord(path[index]):02X}" + path[index + 1:]
+        yield path[:index] + "/" + path[index:]
+        yield path[:index] + "%00" + path[index:]
+        yield path[:index] + "%25" + f"{ord(path[index]):02x}" + path[index + 1:]
+
+
+def test_no_spelling_of_any_route_gets_past_the_keys(keyed):
+    daemon = keyed(row("alice", ALICE))
+    host, port = daemon.url.removeprefix("http://").split(":")
+    health = ("/health", "/health/live", "/health/ready")
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+    reader = connection.makefile("rb")
+    tried = 0
+    for route in registered_routes():
+        for path in variants(route.replace(":id", "m")):
+            for method in ("GET", "POST", "HEAD", "OPTIONS"):
+                connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+                status = int(reader.readline().split()[1])
+                length, closes = 0, False
+                while (line := reader.readline().lower()) != b"\r\n":
+                    if line.startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                    closes = closes or line.startswith(b"connection: close")
+                if method != "HEAD":
+                    reader.read(length)
+                if closes:
+                    connection.close()
+                    connection = socket.create_connection((host, int(port)),
+                                                          timeout=PATIENCE_SECONDS)
+                    reader = connection.makefile("rb")
+                tried += 1
+                if status == 200:
+                    # Only another spelling of a path under /health.
+                    assert method in ("GET", "HEAD"), (method, path)
+                    assert unquote(path.split("?")[0]) in health, (method, path)
+                else:
+                    assert status in (400, 401), (method, path, status)
+    connection.close()
+    assert tried > 2000
+
+
+def test_a_removed_key_is_refused_and_a_bad_file_changes_nothing(keyed):
+    daemon = keyed(row("alice", ALICE), row("bob", BOB))
+    assert complete(daemon, ALICE).status_code == 200
+    daemon.keys.write_text("no json")
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for_line("keys.json")
+    assert complete(daemon, ALICE).status_code == 200
+    write(daemon.keys, row("bob", BOB))
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: complete(daemon, ALICE).status_code == 401)
+    assert complete(daemon, BOB).status_code == 200
+
+
+def test_too_many_requests_per_minute_are_429(keyed):
+    daemon = keyed(row("alice", ALICE, requests_per_minute=3), row("bob", BOB))
+    answers = [complete(daemon, ALICE) for _ in range(5)]
+    assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
+    assert answers[0].headers["x-ratelimit-limit-requests"] == "3"
+    assert answers[2].headers["x-ratelimit-remaining-requests"] == "0"
+    error = check_error(answers[3], 429, None, "rate_limit_exceeded")
+    assert error["type"] == "rate_limit_error"
+    assert 1 <= int(answers[3].headers["Retry-After"]) <= 20
+    assert complete(daemon, BOB).status_code == 200
+    assert daemon.get("/health").status_code == 200
+    metrics = daemon.get("/metrics", **bearer(BOB)).text
+    assert re.search(r'^lockstep_http_rejected_total\{reason="limit"\} 2$', metrics, re.M)
+
+
+def test_tokens_per_minute_are_reserved_and_settled(keyed):
+    daemon = keyed(row("alice", ALICE, tokens_per_minute=200))
+    first = complete(daemon, ALICE, max_tokens=10)
+    used = first.json()["usage"]["total_tokens"]
+    # What was reserved and not used is there again, and what was used is not.
+    left = 200 - int(complete(daemon, ALICE, max_tokens=0, echo=True, prompt=[1])
+                     .headers["x-ratelimit-remaining-tokens"])
+    assert used <= left + 3 and left <= used + 3
+    answer = complete(daemon, ALICE, max_tokens=199, prompt=[1, 1])
+    check_error(answer, 429, None, "rate_limit_exceeded")
+    assert "max_tokens" in answer.json()["error"]["message"]
+    assert answer.headers["x-ratelimit-limit-tokens"] == "200"
+    assert complete(daemon, ALICE, max_tokens=50).status_code == 200
+
+
+def test_so_many_requests_at_once(keyed):
+    daemon = keyed(row("alice", ALICE, concurrent=1), row("bob", BOB))
+    context = daemon.get("/v1/models", **bearer(BOB)).json()["data"][0]["max_model_len"]
+    body = {"model": "m", "prompt": "Once", "max_tokens": context - 32, "n": 50, "stream": True,
+            "ignore_eos": True}
+    stream = daemon.post("/v1/completions", body, stream=True, **bearer(ALICE))
+    next(stream.iter_content(1))
+    check_error(complete(daemon, ALICE), 429, None, "rate_limit_exceeded")
+    assert complete(daemon, BOB).status_code == 200
+    stream.close()
+    wait_until(lambda: complete(daemon, ALICE).status_code == 200)
+
+
+def test_openais_client_brings_its_key_and_sees_the_limit(keyed):
+    daemon = keyed(row("alice", ALICE, requests_per_minute=1))
+    client = openai.OpenAI(base_url=daemon.url + "/v1", api_key=ALICE, max_retries=0)
+    client.completions.create(model="m", prompt="Once", max_tokens=1)
+    with pytest.raises(openai.RateLimitError) as error:
+        client.completions.create(model="m", prompt="Once", max_tokens=1)
+    assert error.value.code == "rate_limit_exceeded"
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="wrong").models.list()
+
+
+def test_keys_are_seen_nowhere(keyed):
+    daemon = keyed(row("alice", ALICE), {"name": "bob", "key": BOB},
+                   options=("--log-level", "trace"))
+    for key in (ALICE, BOB, "sk-wrong-0123456789"):
+        complete(daemon, key)
+    process = f"/proc/{daemon.process.pid}"
+    seen = "\n".join(daemon.log) + daemon.get("/metrics", **bearer(BOB)).text
+    for name in ("cmdline", "environ"):
+        with open(f"{process}/{name}", "rb") as file:
+            seen += file.read().decode(errors="replace")
+    for key in (ALICE, BOB, "sk-wrong-0123456789"):
+        assert key not in seen
+
+
+def test_metrics_can_be_open_though_there_are_keys(keyed):
+    daemon = keyed(row("alice", ALICE), options=("--metrics-without-key", "true"))
+    assert daemon.get("/metrics").status_code == 200
+    assert daemon.get("/v1/models").status_code == 401
+
+
+def test_many_clients_at_once_are_told_apart(keyed):
+    daemon = keyed(row("alice", ALICE), row("bob", BOB))
+
+    def status(index):
+        key = (ALICE, BOB, "wrong")[index % 3]
+        return complete(daemon, key).status_code
+
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        statuses = list(pool.map(status, range(60)))
+    assert statuses == [200, 200, 401] * 20
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"keys":[{"name":"a"}]}'])
+def test_a_bad_file_at_start_is_exit_2_that_names_it(model_path, tmp_path, content):
+    path = tmp_path / "keys.json"
+    path.write_text(content)
+    result = run_program("--model", model_path, "--port", "0", "--api-keys", path)
+    assert result.returncode == 2
+    assert str(path) in result.stderr
+
+
+def hash_key(*arguments, key=""):
+    return subprocess.run(
+        [str(PROGRAM), "hash-key", *arguments], input=key, capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS, env=clean_environment())
+
+
+def test_hash_key_makes_rows_that_fit(keyed):
+    given = hash_key("--name", "alice", key=ALICE + "\n")
+    assert json.loads(given.stdout) == row("alice", ALICE)
+    made = hash_key("--name", "bob", "--new")
+    new = made.stderr.strip()
+    assert json.loads(made.stdout) == row("bob", new)
+    daemon = keyed(json.loads(given.stdout), json.loads(made.stdout))
+    assert complete(daemon, ALICE).status_code == complete(daemon, new).status_code == 200
+    assert hash_key(key="short\n").returncode == 2

@@ -1,0 +1,152 @@
+"""Where the daemon listens besides a port: Unix sockets, and sockets that are passed to it."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE_SECONDS, PROGRAM, clean_environment, wait_until
+
+
+def ask(family, address, path="/health/live", body=None):
+    """The status of one request over a connection of its own, and the answer's body."""
+    text = b"" if body is None else json.dumps(body).encode()
+    with socket.socket(family) as client:
+        client.settimeout(PATIENCE_SECONDS)
+        client.connect(address)
+        client.sendall(
+            (f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: a\r\n"
+             "Content-Type: application/json\r\nConnection: close\r\n"
+             f"Content-Length: {len(text)}\r\n\r\n").encode() + text)
+        answer = client.makefile("rb").read()
+    return int(answer.split()[1]), answer.split(b"\r\n\r\n", 1)[1]
+
+
+def ask_path(path, *arguments):
+    return ask(socket.AF_UNIX, str(path), *arguments)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A path short enough for a socket."""
+    path = tmp_path / "socket"
+    if len(str(path)) > 107:
+        pytest.skip(f"{path} is too long for a Unix socket")
+    return path
+
+
+def test_a_unix_socket_serves_streams_and_is_removed_at_the_end(start, place):
+    daemon = start("--host", f"unix:{place}", "--served-model-name", "m", "--socket-mode", "0600")
+    assert daemon.url == f"unix:{place}"
+    wait_until(lambda: ask_path(place, "/health/ready")[0] == 200)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    status, answer = ask_path(place, "/v1/completions", {
+        "model": "m", "prompt": "Once", "max_tokens": 3, "stream": True})
+    assert status == 200 and b"data: [DONE]" in answer
+    assert daemon.stop() == 0
+    assert not place.exists()
+
+
+def test_a_socket_that_a_killed_daemon_left_is_taken_over(start, place):
+    first = start("--host", f"unix:{place}")
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    assert place.exists()
+    start("--host", f"unix:{place}")
+    assert ask_path(place)[0] == 200
+
+
+def test_a_socket_in_use_and_a_file_in_its_place_are_refused(start, place, model_path):
+    def try_to_start():
+        return subprocess.run(
+            [str(PROGRAM), "--model", str(model_path), "--host", f"unix:{place}"],
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=clean_environment())
+
+    daemon = start("--host", f"unix:{place}")
+    refused = try_to_start()
+    assert refused.returncode == 1 and str(place) in refused.stderr
+    assert ask_path(place)[0] == 200
+    daemon.stop()
+    place.write_text("precious")
+    refused = try_to_start()
+    assert refused.returncode == 1 and str(place) in refused.stderr
+    assert place.read_text() == "precious"
+
+
+def start_with_passed(model_path, *passed, names=""):
+    """The daemon as a service manager starts it: descriptors from 3 on, and variables about them."""
+    numbers = [os.dup(one.fileno()) for one in passed]
+
+    def place_descriptors():
+        # Away from 3 and what follows first, so that none is overwritten before it has moved.
+        high = [os.dup2(number, 100 + index) for index, number in enumerate(numbers)]
+        for index, number in enumerate(high):
+            os.dup2(number, 3 + index)
+            os.close(number)
+
+    kept = range(3, 3 + len(numbers))
+    return subprocess.Popen(
+        ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", str(PROGRAM), "--model", str(model_path),
+         "--workers", "1", "--served-model-name", "m"],
+        preexec_fn=place_descriptors, pass_fds=kept, stderr=subprocess.PIPE, text=True,
+        env=clean_environment(LISTEN_FDS=str(len(numbers)), LISTEN_FDNAMES=names))
+
+
+def listening(process, count):
+    """The addresses that the log names."""
+    found = []
+    for line in process.stderr:
+        if "listening on " in line:
+            found.append(line.split("listening on ")[1].strip().strip('"'))
+        if len(found) == count:
+            return found
+    raise AssertionError("ended early")
+
+
+def test_passed_sockets_are_served_and_what_else_is_passed_is_left_alone(model_path, place):
+    over_ip, by_path = socket.socket(), socket.socket(socket.AF_UNIX)
+    over_ip.bind(("127.0.0.1", 0))
+    over_ip.listen()
+    by_path.bind(str(place))
+    by_path.listen()
+    memory = open(os.memfd_create("weights"), "w+b")
+    memory.write(b"not a socket")
+    memory.flush()
+    process = start_with_passed(model_path, memory, over_ip, by_path, names="weights:api:local")
+    try:
+        port = over_ip.getsockname()[1]
+        assert listening(process, 2) == [f"http://127.0.0.1:{port}", f"unix:{place}"]
+        assert ask(socket.AF_INET, ("127.0.0.1", port))[0] == 200
+        assert ask_path(place)[0] == 200
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait(PATIENCE_SECONDS) == 0
+        assert memory.seek(0) == 0 and memory.read() == b"not a socket"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_restart_behind_passed_sockets_refuses_nobody(model_path):
+    """The socket is the service manager's: while no daemon runs, clients wait in it."""
+    passed = socket.socket()
+    passed.bind(("127.0.0.1", 0))
+    passed.listen()
+    address = passed.getsockname()
+    for _ in range(2):
+        waiting = socket.create_connection(address, timeout=PATIENCE_SECONDS)
+        waiting.sendall(b"GET /health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        process = start_with_passed(model_path, passed)
+        try:
+            assert waiting.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
+            process.send_signal(signal.SIGTERM)
+            process.stderr.read()
+            assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+            waiting.close()

@@ -1,0 +1,243 @@
+"""TLS on the real daemon: versions, slow and hostile handshakes, a new certificate at run time."""
+
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE_SECONDS, run_program, wait_until
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl, which makes certificates, is not installed")
+
+
+def make_certificate(folder, name, kind="ec"):
+    """A certificate for localhost, signed by itself, and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    new_key = ["rsa:2048"] if kind == "rsa" else ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", *new_key, "-nodes", "-days", "2", "-subj",
+         f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key,
+         "-out", certificate], check=True, capture_output=True)
+    key.chmod(0o600)
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    return {name: make_certificate(folder, name, kind)
+            for name, kind in (("first", "ec"), ("second", "rsa"))}
+
+
+class Client:
+    """One connection; answers are read one after the other."""
+
+    def __init__(self, daemon, certificate, **versions):
+        self.context = ssl.create_default_context(cafile=certificate)
+        self.context.check_hostname = False
+        for name, version in versions.items():
+            setattr(self.context, name, version)
+        self.socket = self.context.wrap_socket(connect(daemon), server_hostname="localhost")
+        self.reader = self.socket.makefile("rb")
+
+    def get(self, path, body=None):
+        """Status and body of an answer."""
+        text = b"" if body is None else json.dumps(body).encode()
+        self.socket.sendall(
+            (f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: a\r\n"
+             f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n").encode()
+            + text)
+        status = int(self.reader.readline().split()[1])
+        headers = {}
+        while (line := self.reader.readline()) != b"\r\n":
+            name, value = line.decode().rstrip("\r\n").split(": ", 1)
+            headers[name.lower()] = value
+        if "content-length" in headers:
+            return status, self.reader.read(int(headers["content-length"]))
+        whole = b""
+        while (size := int(self.reader.readline(), 16)) > 0:
+            whole += self.reader.read(size)
+            self.reader.read(2)
+        self.reader.read(2)
+        return status, whole
+
+    def close(self):
+        self.reader.close()
+        self.socket.close()
+
+
+def connect(daemon):
+    host, port = daemon.url.split("://")[1].split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def secure(start, certificates, tmp_path):
+    """Starts a daemon with a copy of the first certificate: daemon.certificate, daemon.key."""
+
+    def start_one(*options):
+        files = [tmp_path / "certificate.pem", tmp_path / "key.pem"]
+        for source, target in zip(certificates["first"], files):
+            shutil.copy(source, target)
+        daemon = start("--tls-certificate", files[0], "--tls-key", files[1],
+                       "--served-model-name", "m", *options)
+        daemon.certificate, daemon.key = files
+        assert daemon.url.startswith("https://")
+
+        def is_ready():
+            client = Client(daemon, daemon.certificate)
+            status, _ = client.get("/health/ready")
+            client.close()
+            return status == 200
+
+        wait_until(is_ready)
+        return daemon
+
+    return start_one
+
+
+def cuts(client, reason):
+    series = f'lockstep_http_connections_cut_total{{reason="{reason}"}} '
+    return int(client.get("/metrics")[1].decode().split(series)[1].split()[0])
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_requests_and_streams_and_large_bodies(secure, version):
+    daemon = secure()
+    client = Client(daemon, daemon.certificate, minimum_version=version, maximum_version=version)
+    assert client.get("/health")[0] == 200
+    body = {"model": "m", "prompt": "Once", "max_tokens": 20, "ignore_eos": True}
+    status, text = client.get("/v1/completions", body)
+    assert status == 200
+    status, stream = client.get("/v1/completions", {**body, "stream": True})
+    assert status == 200 and stream.endswith(b"data: [DONE]\n\n")
+    # Many TLS records both ways.
+    status, text = client.get("/tokenize", {"model": "m", "prompt": "once upon " * 40_000})
+    assert status == 200 and len(json.loads(text)["tokens"]) > 40_000
+    client.close()
+
+
+def test_old_versions_are_refused(secure):
+    daemon = secure()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.minimum_version = ssl.TLSVersion.TLSv1_1
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        context.wrap_socket(connect(daemon))
+
+
+def test_a_client_that_speaks_no_tls_is_told_so(secure):
+    daemon = secure()
+    with connect(daemon) as plain:
+        plain.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = plain.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"https://" in answer
+    with connect(daemon) as garbage:
+        garbage.sendall(b"\x00\x01\x02" * 100)
+        try:
+            while garbage.recv(4096):
+                pass
+        except ConnectionResetError:
+            pass
+    assert Client(daemon, daemon.certificate).get("/health")[0] == 200
+
+
+def test_handshakes_that_drip_or_stop_are_cut_and_delay_nobody(secure, certificates):
+    daemon = secure("--head-seconds", "0.5")
+    hello = ssl.MemoryBIO()
+    pending = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello,
+                                                    server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        pending.do_handshake()
+    hello = hello.read()
+    stalled = [connect(daemon) for _ in range(30)]
+    for index, client in enumerate(stalled):
+        client.sendall(hello[: 1 + index * len(hello) // 30])
+    good = Client(daemon, daemon.certificate)
+    assert good.get("/health")[0] == 200
+    for client in stalled:  # each is closed, whatever it had begun
+        try:
+            while client.recv(4096):
+                pass
+        except ConnectionResetError:
+            pass
+    assert cuts(Client(daemon, daemon.certificate), "head") == 30
+
+
+def serial(daemon):
+    return ssl.get_server_certificate(connect_address(daemon))
+
+
+def connect_address(daemon):
+    host, port = daemon.url.split("://")[1].split(":")
+    return host, int(port)
+
+
+def test_sighup_puts_a_new_certificate_into_use_and_a_bad_one_changes_nothing(
+        secure, certificates):
+    daemon = secure()
+    first = serial(daemon)
+    old = Client(daemon, daemon.certificate)
+
+    daemon.certificate.write_text("no certificate")
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for_line("tls-certificate")
+    assert serial(daemon) == first
+
+    certificate, key = certificates["second"]
+    shutil.copy(certificate, daemon.certificate)  # with the old key: they do not fit
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for_line("key")
+    assert serial(daemon) == first
+
+    shutil.copy(key, daemon.key)
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: serial(daemon) != first)
+    assert Client(daemon, certificate).get("/health")[0] == 200
+    assert old.get("/health")[0] == 200  # what was open goes on
+
+
+def test_renegotiation_is_refused(secure):
+    daemon = secure()
+    host, port = connect_address(daemon)
+    result = subprocess.run(
+        ["openssl", "s_client", "-connect", f"{host}:{port}", "-tls1_2"], input=b"R\n",
+        capture_output=True, timeout=PATIENCE_SECONDS)
+    assert b"no renegotiation" in result.stderr + result.stdout
+    assert Client(daemon, daemon.certificate).get("/health")[0] == 200
+
+
+def test_only_http_1_1_is_chosen_by_alpn(secure):
+    daemon = secure()
+    context = ssl.create_default_context(cafile=daemon.certificate)
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with context.wrap_socket(connect(daemon)) as client:
+        assert client.selected_alpn_protocol() == "http/1.1"
+    context.set_alpn_protocols(["h2"])
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        context.wrap_socket(connect(daemon))
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key", "both missing", "only one", "not its key"])
+def test_files_that_cannot_be_used_are_exit_2_that_names_them(
+        model_path, certificates, tmp_path, wrong):
+    (certificate, key), (_, other) = certificates["first"], certificates["second"]
+    nothing = tmp_path / "nothing.pem"
+    nothing.write_text("nothing")
+    arguments, named = {
+        "certificate": ((nothing, key), nothing), "key": ((certificate, nothing), nothing),
+        "both missing": ((tmp_path / "a", tmp_path / "b"), tmp_path / "a"),
+        "only one": ((certificate, ""), "--tls-key"), "not its key": ((certificate, other), other),
+    }[wrong]
+    result = run_program("--model", model_path, "--port", "0", "--tls-certificate", arguments[0],
+                         "--tls-key", arguments[1])
+    assert result.returncode == 2, result.stderr
+    assert str(named) in result.stderr
