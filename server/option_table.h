@@ -22,7 +22,10 @@ struct Options {
   double drain_seconds = 30;
   uint32_t choices_max = 128;  // "n" of a request at most
   bool metrics = true;
+  double stall_seconds = 30;
   std::string log_level = "info";
+  std::string log_format = "logfmt";
+  bool log_prompts = false;
 };
 
 enum class OptionType {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
 #include "server/api/output_queue.h"
 
@@ -47,6 +48,7 @@ class Run {
 
   // Submits all requests, or none.
   ApiResult<void> start() {
+    clock_.start(plan_.requests.size());
     generated_.resize(plan_.requests.size());
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
       Request& request = plan_.requests[index];
@@ -115,6 +117,7 @@ class Run {
   GenerationNote summary() const {
     GenerationNote note{.prompt_tokens = prompt_tokens_, .finish = finish_};
     for (const uint32_t count : generated_) note.generated_tokens += count;
+    clock_.fill(note);
     return note;
   }
 
@@ -130,6 +133,7 @@ class Run {
 
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
+    clock_.observe(event.index, output.generated_tokens);
     generated_[event.index] = output.generated_tokens;
     if (!output.finish) return;
     ++finished_;
@@ -177,6 +181,7 @@ class Run {
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;  // tokens so far, by request
   uint64_t prompt_tokens_ = 0;       // each prompt counted once
+  GenerationClock clock_;
   size_t finished_ = 0;
   std::string_view finish_;
   std::optional<ApiError> failure_;
@@ -197,7 +202,9 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const Htt
   } else {
     run.answer_whole();
   }
-  model.leave_note(run.summary());
+  GenerationNote left = run.summary();
+  if (model.logs_prompts()) left.body = request.body;
+  model.leave_note(std::move(left));
 }
 
 std::string random_id(std::string_view prefix) {

@@ -51,6 +51,7 @@ void Exchange::serve(HttplibWriter& writer, const HttpOptions& options) {
   record.path = request_.path;
   record.request_id = request_.request_id;
   record.remote_address = request_.remote_address;
+  record.principal = request_.principal;
   record.status = status_;
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes_;

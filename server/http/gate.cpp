@@ -1,6 +1,7 @@
 #include "server/http/gate.h"
 
 #include <netdb.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -59,13 +60,20 @@ void Gate::start() {
     watch(epoll_, EPOLL_CTL_ADD, listener_.descriptor(), EPOLLIN, kListenerId);
   }
   thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "gate");
+}
+
+void Gate::close_after_answers() {
+  edge_.is_draining = true;
+  cuts_idle_ = true;
+  edge_.mailbox.wake();
 }
 
 void Gate::stop_accepting() {
   std::call_once(accepting_ends_, [this] {
     listener_.shut();
-    edge_.is_draining = true;  // from here the gate's thread may close the listener
-    edge_.mailbox.wake();
+    accepting_ended_ = true;  // from here the gate's thread may close the listener
+    close_after_answers();
   });
 }
 
@@ -98,7 +106,11 @@ void Gate::run() {
         settle(id, found->second);
       }
     }
-    if (edge_.is_draining && listener_.is_open()) drain();
+    if (accepting_ended_ && listener_.is_open()) {
+      listener_.close();
+      accept_again_.reset();
+    }
+    if (cuts_idle_.exchange(false)) cut_idle();
     if (accept_again_ && *accept_again_ <= now) resume_accepting(now);
     pass_deadlines(now);
     open_connections_.store(clients_.size(), std::memory_order_relaxed);
@@ -117,10 +129,8 @@ int Gate::milliseconds_to_wait(Time now) const {
   return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
 }
 
-// Accepting has ended: connections without a request have nothing to wait for.
-void Gate::drain() {
-  listener_.close();
-  accept_again_.reset();
+// Connections without a request have nothing to wait for.
+void Gate::cut_idle() {
   std::vector<uint64_t> idle;
   for (const auto& [id, client] : clients_) {
     if (client.connection->is_idle()) idle.push_back(id);
@@ -152,7 +162,7 @@ void Gate::accept_clients(Time now) {
 }
 
 void Gate::admit_client(Descriptor socket, std::string remote_address, Time now) {
-  if (edge_.is_draining) return;
+  if (accepting_ended_) return;
   if (clients_.size() >= edge_.options.limits.connections) {
     turn_away(socket);
     return;

@@ -31,6 +31,7 @@ class Gate {
   size_t open_connections() const { return open_connections_.load(std::memory_order_relaxed); }
 
   void start();
+  void close_after_answers();
   void stop_accepting();
   // Cuts all connections and joins the gate's thread.
   void stop();
@@ -45,7 +46,7 @@ class Gate {
 
   void run();
   int milliseconds_to_wait(Time now) const;
-  void drain();
+  void cut_idle();
   void accept_clients(Time now);
   void admit_client(Descriptor socket, std::string remote_address, Time now);
   void turn_away(const Descriptor& socket);
@@ -68,6 +69,8 @@ class Gate {
   std::string full_answer_;           // to clients above limits.connections
 
   std::once_flag accepting_ends_;
+  std::atomic<bool> cuts_idle_ = false;  // asked of the gate's thread, once
+  std::atomic<bool> accepting_ended_ = false;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<size_t> open_connections_ = 0;
   std::thread thread_;

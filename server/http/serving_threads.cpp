@@ -1,11 +1,16 @@
 #include "server/http/serving_threads.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace lockstep {
 
 void ServingThreads::start(size_t count) {
-  for (size_t index = 0; index < count; ++index) threads_.emplace_back([this] { run(); });
+  for (size_t index = 0; index < count; ++index) {
+    threads_.emplace_back([this] { run(); });
+    pthread_setname_np(threads_.back().native_handle(), "http");
+  }
 }
 
 void ServingThreads::submit(AdmittedRequest request) {

@@ -59,7 +59,7 @@ class Daemon:
         self._lines = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
+        self.url = self.wait_for_line(r'listening on (http://[^\s"]+)').group(1)
 
     def _read(self):
         for line in self.process.stderr:
