@@ -55,11 +55,11 @@ const std::vector<OptionRow>& rows() {
        "Names that requests may use for the model; the first is listed first. None: the name "
        "in the file",
        [](const Json& v, Options& o) { o.served_model_names = v.get<std::vector<std::string>>(); }},
-      {"host", kServe, kText, "127.0.0.1", 0, 0, {},
+      {"host", kServe | kCheckHealth, kText, "127.0.0.1", 0, 0, {},
        "Address to listen on; 0.0.0.0 or :: for all. There is no access control: put a proxy "
        "in front before opening it",
        [](const Json& v, Options& o) { o.http.host = v.get<std::string>(); }},
-      {"port", kServe, kInteger, 8080, 0, 65535, {},
+      {"port", kServe | kCheckHealth, kInteger, 8080, 0, 65535, {},
        "Port to listen on; 0 takes any free one, which the log names",
        [](const Json& v, Options& o) { o.http.port = v.get<uint16_t>(); }},
       {"context", kServe | kGenerate | kBench | kPlan, kIntegerOrAuto, "auto", 16, 16777216, {},
@@ -128,6 +128,13 @@ const std::vector<OptionRow>& rows() {
       {"metrics", kServe, kBoolean, true, 0, 0, {},
        "Whether GET /metrics is served",
        [](const Json& v, Options& o) { o.metrics = v.get<bool>(); }},
+      {"ui", kServe, kBoolean, true, 0, 0, {},
+       "Whether the page at / (a chat and a live view of the machine) is served",
+       [](const Json& v, Options& o) { o.ui = v.get<bool>(); }},
+      {"metrics-aliases", kServe, kChoice, "none", 0, 0, {"none", "vllm"},
+       "Whose names GET /metrics tells the main metrics in once more, for dashboards and gateways "
+       "that know those",
+       [](const Json& v, Options& o) { o.metrics_aliases = v.get<std::string>(); }},
       {"log-level", kAll, kChoice, "info", 0, 0, {"trace", "debug", "info", "warn", "error", "off"},
        "Least severe messages that go to standard error",
        [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }, kReloadable},

@@ -23,6 +23,8 @@ struct Options {
   uint32_t choices_max = 128;  // "n" of a request at most
   bool metrics = true;
   double stall_seconds = 30;
+  bool ui = true;
+  std::string metrics_aliases = "none";
   std::string log_level = "info";
   std::string log_format = "logfmt";
   bool log_prompts = false;
@@ -40,7 +42,14 @@ enum class OptionType {
 };
 
 // The commands that take an option on their command line, as a set of bits.
-enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4, kPlan = 8, kEvaluate = 16 };
+enum OptionCommand : unsigned {
+  kServe = 1,
+  kGenerate = 2,
+  kBench = 4,
+  kPlan = 8,
+  kEvaluate = 16,
+  kCheckHealth = 32,
+};
 
 struct OptionRow {
   std::string_view name;  // --name, the key "name" of the file, LOCKSTEP_NAME

@@ -6,7 +6,9 @@
 
 #include "engine/base/log.h"
 #include "server/api/routes.h"
+#include "server/daemon/daemon_metrics.h"
 #include "server/daemon/signals.h"
+#include "server/ui/page.h"
 #include "server/version.h"
 
 namespace lockstep {
@@ -54,16 +56,18 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
       engine_(std::move(engine)),
       model_(*engine_, served_names(*engine_, options_), options_.choices_max,
              options_.engine.waiting_requests + options_.engine.sequence_count),
-      metrics_(*engine_, model_.names().front()),
+      metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds),
       heartbeat_(*engine_) {
   model_.set_logs_prompts(options_.log_prompts);
+  metrics_.add_source([this] { return daemon_families(log_.dropped(), reloads_.outcome()); });
   add_reloads();
 }
 
 Daemon::~Daemon() {
+  reloads_.stop();
   metrics_.http().set_server(nullptr);
 }
 
@@ -75,7 +79,10 @@ Result<void> Daemon::run() {
                            leave(0);
                          },
                      .on_reload = [this] { reloads_.request(); }});
-  if (auto started = start(); !started) return started;
+  if (auto started = start(); !started) {
+    notifier_.status(started.error().message);
+    return started;
+  }
   watch.wait();
   stop();
   return {};
@@ -115,6 +122,7 @@ Result<void> Daemon::listen() {
     log_.log_request(record, model_.take_note());
   };
   auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
+  if (options_.ui) add_page_routes(routes);
   metrics_.http().add_routes(routes);
   auto server = HttpServer::bind(std::move(http), std::move(routes));
   if (!server) return std::unexpected(server.error());

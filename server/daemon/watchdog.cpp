@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr double kTickSeconds = 0.25;
 // After the watchdog should have ended the process, the kernel does.
-constexpr double kAlarmSeconds = 5;
+constexpr unsigned kAlarmSeconds = 5;
 
 double seconds_of(std::chrono::steady_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
@@ -51,7 +52,10 @@ Watchdog::~Watchdog() {
   }
   changed_.notify_all();
   thread_.join();
-  alarm(0);
+  // What is left of an end in time is the kernel's to watch.
+  const auto left = end_by_ ? *end_by_ - Clock::now() : Clock::duration::zero();
+  alarm(static_cast<unsigned>(
+      std::max<int64_t>(0, std::chrono::ceil<std::chrono::seconds>(left).count())));
 }
 
 void Watchdog::expect_end_within(double seconds) {
@@ -71,6 +75,7 @@ void Watchdog::run() {
     const bool overdue = end_by_ && Clock::now() >= *end_by_;
     lock.unlock();
     if (overdue) {
+      alarm(2 * kAlarmSeconds);
       dump();
       end("the daemon did not end in time");
     }
@@ -97,7 +102,8 @@ void Watchdog::enter(StallStage stage) {
   }
   if (before == StallStage::kFine) {
     // Should anything below hang, the kernel ends the process: SIGALRM's default action.
-    alarm(static_cast<unsigned>(std::ceil(dead_seconds(stall_seconds_) - stalled + kAlarmSeconds)));
+    const double left = std::max(0.0, dead_seconds(stall_seconds_) - stalled);
+    alarm(kAlarmSeconds + static_cast<unsigned>(std::ceil(left)));
     spdlog::error("the engine has not moved for {:.1f} s, not ready until it does: {}", stalled,
                   options_.describe());
   }
@@ -110,7 +116,7 @@ void Watchdog::dump() {
 }
 
 void Watchdog::end(std::string_view why) {
-  alarm(static_cast<unsigned>(kAlarmSeconds));
+  alarm(kAlarmSeconds);
   const LogFrame frame = log_frame(options_.log_format, "critical");
   for (const std::string_view part :
        {std::string_view(frame.head), why, std::string_view(": the watchdog ends the process"),

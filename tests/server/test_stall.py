@@ -1,7 +1,6 @@
 """An engine that hangs: what the daemon says meanwhile, what it leaves in the log, how it ends."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -18,7 +17,7 @@ STALLING = PROGRAM.parent / "stalling_daemon"
 class StallingDaemon:
     """tests/server/daemon/stalling_daemon: SIGUSR1 makes the engine's thread hang."""
 
-    def __init__(self, model, kind, **options):
+    def __init__(self, model, kind, read_log=True, **options):
         if not STALLING.exists():
             pytest.skip(f"{STALLING} is not built")
         variables = {"model": str(model), "port": "0", "workers": "1", **options}
@@ -27,9 +26,13 @@ class StallingDaemon:
             [STALLING, kind], stderr=subprocess.PIPE, text=True,
             env=clean_environment(**environment))
         self.log = []
+        while self._url() is None:
+            line = self.process.stderr.readline()
+            assert line, self.log
+            self.log.append(line)
         self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        wait_until(lambda: self._url() is not None)
+        if read_log:
+            self._reader.start()
         self.url = self._url()
         wait_until(lambda: self.status("/health/ready") == 200)
 
@@ -123,11 +126,44 @@ def test_a_drain_that_hangs_ends_by_the_watchdog(stalling):
     assert daemon.wait() == -signal.SIGABRT
 
 
-def test_the_watchdog_ends_a_process_whose_log_nobody_reads(stalling, tmp_path):
-    daemon = stalling("spin", stall_seconds="4")
-    # The reader stops: from here on the pipe fills.
-    os.kill(daemon.process.pid, signal.SIGUSR1)
-    assert daemon.wait() == -signal.SIGABRT
+def test_the_watchdog_ends_a_process_whose_log_nobody_reads(stalling):
+    daemon = stalling("park", stall_seconds="4", log_level="trace", read_log=False)
+    # More than the pipe takes (64 KiB).
+    with requests.Session() as session:
+        for _ in range(600):
+            assert session.get(
+                daemon.url + "/version", headers={"X-Request-Id": "x" * 128},
+                timeout=PATIENCE_SECONDS).status_code == 200
+    daemon.hang()
+    # The stacks do not fit anywhere, or only in part; it ends all the same.
+    assert daemon.process.wait(PATIENCE_SECONDS) in (-signal.SIGABRT, -signal.SIGALRM)
+
+
+def test_while_draining_who_asks_is_told(stalling):
+    """The drain goes on for as long as the engine hangs."""
+    daemon = stalling("park", stall_seconds="80000", drain_seconds="80000")
+    model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
+    body = {"model": model, "prompt": "a", "max_tokens": 1}
+    daemon.hang()
+    kept = requests.Session()
+    assert kept.get(daemon.url + "/health/ready", timeout=60).status_code == 200
+    daemon.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "stopping: running requests" in daemon.text())
+    wait_until(lambda: daemon.status("/health/ready") == 503)
+    ready = requests.get(daemon.url + "/health/ready", timeout=60)
+    assert ready.json()["status"] == "shutting_down"
+    assert ready.headers["Connection"] == "close"
+    assert daemon.status("/health/live") == 200
+    refused = requests.post(daemon.url + "/v1/completions", json=body, timeout=60)
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "shutting_down"
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert refused.headers["Connection"] == "close"
+    # A connection that was kept open is not kept any longer; its next request is told as well.
+    assert kept.get(daemon.url + "/health/ready", timeout=60).status_code == 503
+    assert daemon.process.poll() is None
+    daemon.process.send_signal(signal.SIGTERM)  # the second one: now
+    assert daemon.wait() == 0
 
 
 def test_a_daemon_that_was_stopped_for_long_goes_on(stalling):
