@@ -1,4 +1,7 @@
 // lockstepd: picks the command; "serve" when none is named.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -35,9 +38,18 @@ int run(std::vector<std::string> arguments) {
   return lockstep::run_serve(arguments);
 }
 
+// Whoever starts a program with standard input, output or error closed would otherwise have its log
+// written into the first file or connection that is opened.
+void open_standard_descriptors() {
+  for (const int number : {0, 1, 2}) {
+    if (fcntl(number, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDWR);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** values) {
+  open_standard_descriptors();
   try {
     return run(std::vector<std::string>(values + 1, values + count));
   } catch (const std::exception& exception) {  // memory that ran out, for one

@@ -25,9 +25,12 @@ struct Options {
   double request_seconds = 0;  // after which a request ends; 0: never
   uint32_t choices_max = 128;  // "n" of a request at most
   bool metrics = true;
+  double stall_seconds = 30;
   bool ui = true;
   std::string metrics_aliases = "none";
   std::string log_level = "info";
+  std::string log_format = "logfmt";
+  bool log_prompts = false;
 };
 
 enum class OptionType {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
 #include "server/api/key_lease.h"
 #include "server/api/output_queue.h"
@@ -48,6 +49,7 @@ class Run {
 
   // Submits all requests, or none.
   ApiResult<void> start() {
+    clock_.start(plan_.requests.size());
     generated_.resize(plan_.requests.size());
     cached_.resize(plan_.requests.size());
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
@@ -120,6 +122,7 @@ class Run {
           *std::min_element(begin, begin + static_cast<std::ptrdiff_t>(plan_.choices));
     }
     for (const uint32_t count : generated_) note.generated_tokens += count;
+    clock_.fill(note);
     return note;
   }
 
@@ -135,6 +138,7 @@ class Run {
 
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
+    clock_.observe(event.index, output.generated_tokens);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
     if (!output.finish) return;
@@ -189,6 +193,7 @@ class Run {
   std::vector<uint32_t> generated_;  // tokens so far, by request
   std::vector<uint32_t> cached_;     // of the prompt, by request
   uint64_t prompt_tokens_ = 0;       // each prompt counted once
+  GenerationClock clock_;
   size_t finished_ = 0;
   std::string_view finish_;
   std::optional<ApiError> failure_;
@@ -217,9 +222,10 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const Htt
   } else {
     run.answer_whole();
   }
-  const GenerationNote note = run.summary();
+  GenerationNote note = run.summary();
   lease->set_used_tokens(note.prompt_tokens + note.generated_tokens);
-  model.leave_note(note);
+  if (model.logs_prompts()) note.body = request.body;
+  model.leave_note(std::move(note));
 }
 
 std::string random_id(std::string_view prefix) {

@@ -1,15 +1,19 @@
-// GET /health/live: the process answers. GET /health/ready and /health: the model serves; until it
-// does, and from SIGTERM on, 503 with the reason and the load's progress.
+// GET /health/live: the engine moves whenever it has work (while loading it has none); 503 says
+// that a restart is what helps. GET /health/ready and /health: requests are taken and will be
+// answered; until the model is loaded, from SIGTERM on, and while a pass takes suspiciously long,
+// 503 with the reason and the load's progress.
 #include "server/api/endpoints.h"
 
 namespace lockstep {
 
-void get_live(ServedModel&, const HttpRequest&, HttpResponse& response) {
-  response.send(200, "application/json", to_text({{"status", "alive"}}));
+void get_live(ServedModel& model, const HttpRequest&, HttpResponse& response) {
+  const bool alive = model.health() != EngineHealth::kStalled;
+  response.send(alive ? 200 : 503, "application/json",
+                to_text({{"status", alive ? "alive" : "stalled"}}));
 }
 
 void get_ready(ServedModel& model, const HttpRequest&, HttpResponse& response) {
-  const auto unready = model.check_ready();
+  const auto unready = model.check_health();
   if (!unready) {
     response.send(200, "application/json", to_text({{"status", "ready"}}));
     return;

@@ -9,6 +9,12 @@ namespace {
 
 constexpr int kRetryWhenDrainingSeconds = 5;  // about what a restart of a small model takes
 constexpr int kRetryWhileLoadingSecondsMax = 60;
+constexpr int kRetryWhenStalledSeconds = 10;
+
+ApiError stalled() {
+  return not_now("stalled", "The model has not moved for too long; ask another server",
+                 kRetryWhenStalledSeconds);
+}
 
 }  // namespace
 
@@ -53,6 +59,7 @@ std::optional<ApiError> ServedModel::check_ready() const {
 std::optional<ApiError> ServedModel::unready() const {
   switch (state()) {
     case ServingState::kReady:
+      if (health() == EngineHealth::kStalled) return stalled();
       return std::nullopt;
     case ServingState::kDraining:
       return not_now("shutting_down", "The server is shutting down; ask another one, or later",
@@ -67,6 +74,12 @@ std::optional<ApiError> ServedModel::unready() const {
   return not_now("model_loading",
                  fmt::format("The model is loading ({:.0f}% done); try again soon", ratio * 100),
                  seconds_until_loaded(progress));
+}
+
+std::optional<ApiError> ServedModel::check_health() const {
+  if (auto unready = check_ready()) return unready;
+  if (health() != EngineHealth::kFine) return stalled();
+  return std::nullopt;
 }
 
 ApiError ServedModel::to_api_error(const Error& error) const {
@@ -85,14 +98,14 @@ ApiError ServedModel::to_api_error(const Error& error) const {
 
 void ServedModel::leave_note(GenerationNote note) {
   const std::lock_guard lock(notes_mutex_);
-  notes_[std::this_thread::get_id()] = note;
+  notes_[std::this_thread::get_id()] = std::move(note);
 }
 
 std::optional<GenerationNote> ServedModel::take_note() {
   const std::lock_guard lock(notes_mutex_);
-  const auto note = notes_.extract(std::this_thread::get_id());
+  auto note = notes_.extract(std::this_thread::get_id());
   if (note.empty()) return std::nullopt;
-  return note.mapped();
+  return std::move(note.mapped());
 }
 
 int seconds_until_loaded(const LoadProgress& progress) {

@@ -20,6 +20,13 @@ namespace lockstep {
 
 enum class ServingState { kLoading, kReady, kDraining };
 
+// Whether the engine moves while it has work.
+enum class EngineHealth {
+  kFine,
+  kLate,     // not ready: the pass takes suspiciously long
+  kStalled,  // not alive either: it will hardly move again
+};
+
 // What a request may ask for, checked before the engine sees it.
 struct RequestLimits {
   uint32_t vocabulary_size = 0;
@@ -32,9 +39,13 @@ struct RequestLimits {
 // What the log says of a request beyond HTTP.
 struct GenerationNote {
   uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;  // of them: taken from the prefix cache
   uint64_t generated_tokens = 0;
-  uint64_t cached_tokens = 0;  // of the prompt
-  std::string_view finish;     // of its last choice
+  std::string_view finish = {};                    // of its last choice
+  std::optional<double> queue_seconds = {};        // until the engine took its first request up
+  std::optional<double> first_token_seconds = {};  // from the submission to the first of any choice
+  std::optional<double> per_token_seconds = {};    // mean, after the first of each choice
+  std::string body = {};                           // of the HTTP request, where prompts are logged
 };
 
 class ServedModel {
@@ -50,11 +61,16 @@ class ServedModel {
   ServingState state() const { return state_.load(std::memory_order_acquire); }
   void set_state(ServingState state) { state_.store(state, std::memory_order_release); }
 
+  EngineHealth health() const { return health_.load(std::memory_order_acquire); }
+  void set_health(EngineHealth health) { health_.store(health, std::memory_order_release); }
+
   bool has_name(std::string_view name) const;
   // 404 model_not_found for a name that is not served.
   std::optional<ApiError> check_name(std::string_view name) const;
-  // 503 while loading or draining; counts as a rejection.
+  // 503 while loading, draining or stalled: no request is taken; counts as a rejection.
   std::optional<ApiError> check_ready() const;
+  // The same, and while the engine is late: requests would be better off elsewhere.
+  std::optional<ApiError> check_health() const;
   // The engine's error as the client sees it.
   ApiError to_api_error(const Error& error) const;
 
@@ -62,6 +78,9 @@ class ServedModel {
   // come; outlives this.
   void set_key_limits(KeyLimits* limits) { key_limits_ = limits; }
   KeyLimits* key_limits() const { return key_limits_; }
+  // Whether notes bring the request's body, for the log. Any thread.
+  bool logs_prompts() const { return logs_prompts_.load(std::memory_order_relaxed); }
+  void set_logs_prompts(bool logs) { logs_prompts_.store(logs, std::memory_order_relaxed); }
 
   // A note is left by the thread that serves a request and taken by the same thread when the
   // request is logged.
@@ -78,6 +97,8 @@ class ServedModel {
   double request_seconds_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;
+  std::atomic<EngineHealth> health_ = EngineHealth::kFine;
+  std::atomic<bool> logs_prompts_ = false;
   std::mutex notes_mutex_;
   std::unordered_map<std::thread::id, GenerationNote> notes_;  // guarded by notes_mutex_
 };

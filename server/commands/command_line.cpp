@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "server/daemon/log_format.h"
 #include "server/version.h"
 
 namespace lockstep {
@@ -91,6 +92,7 @@ OptionSources CommandLine::sources() const {
 }
 
 int report(const Error& error) {
+  spdlog::default_logger()->flush();  // so that this is the last line
   std::cerr << "lockstepd: " << error.message << std::endl;
   return exit_code(error);
 }
@@ -99,7 +101,7 @@ void start_log(const Options& options) {
   auto logger = std::make_shared<spdlog::logger>("lockstepd",
                                                  std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::from_str(options.log_level));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  logger->set_formatter(make_log_formatter(LogFormat::kText));
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
 }

@@ -30,8 +30,8 @@ int run_serve(const std::vector<std::string>& arguments) {
     std::cout << print_options(*values) << '\n';
     return 0;
   }
-  start_log(options);
   if (check) {
+    start_log(options);
     if (!options.engine.model.empty()) {
       if (const auto engine = open_engine(options); !engine) return report(engine.error());
     }
@@ -39,9 +39,10 @@ int run_serve(const std::vector<std::string>& arguments) {
     return 0;
   }
   block_signals(Hangup::kReloads);
+  DaemonLog log(options);
   auto engine = open_engine(options);
   if (!engine) return report(engine.error());
-  Daemon daemon(std::move(*engine), *values, line.sources());
+  Daemon daemon(std::move(*engine), *values, line.sources(), log);
   const auto served = daemon.run();
   return served ? 0 : report(served.error());
 }

@@ -1,20 +1,34 @@
 #include "server/daemon/daemon.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "engine/base/log.h"
 #include "server/api/routes.h"
-#include "server/daemon/load_report.h"
-#include "server/daemon/request_log.h"
+#include "server/daemon/daemon_metrics.h"
 #include "server/daemon/signals.h"
 #include "server/ui/page.h"
 #include "server/version.h"
 
 namespace lockstep {
 namespace {
+
+// Beside the drain and the last bytes: to cancel, to join threads, to give memory back.
+constexpr double kEndSeconds = 30;
+
+EngineHealth health_of(StallStage stage) {
+  switch (stage) {
+    case StallStage::kFine:
+      return EngineHealth::kFine;
+    case StallStage::kLate:
+      return EngineHealth::kLate;
+    case StallStage::kStalled:
+    case StallStage::kDead:
+      return EngineHealth::kStalled;
+  }
+  return EngineHealth::kStalled;
+}
 
 std::vector<std::string> served_names(const Engine& engine, const Options& options) {
   if (!options.served_model_names.empty()) return options.served_model_names;
@@ -35,19 +49,25 @@ void log_start(const ModelInfo& info, const Options& options) {
 
 }  // namespace
 
-Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources)
+Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources,
+               DaemonLog& log)
     : options_(to_options(values)),
+      log_(log),
       engine_(std::move(engine)),
       model_(*engine_, served_names(*engine_, options_), options_.choices_max,
              options_.engine.waiting_requests + options_.engine.sequence_count,
              options_.request_seconds),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
+      notifier_(process_environment()),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds) {
+  model_.set_logs_prompts(options_.log_prompts);
+  metrics_.add_source([this] { return daemon_families(log_.dropped(), reloads_.outcome()); });
   add_reloads();
 }
 
 Daemon::~Daemon() {
+  reloads_.stop();
   metrics_.http().set_server(nullptr);
 }
 
@@ -56,10 +76,13 @@ Result<void> Daemon::run() {
                      .on_stop_again =
                          [] {
                            spdlog::warn("stopping at once");
-                           std::_Exit(0);
+                           leave(0);
                          },
                      .on_reload = [this] { reloads_.request(); }});
-  if (auto started = start(); !started) return started;
+  if (auto started = start(); !started) {
+    notifier_.status(started.error().message);
+    return started;
+  }
   watch.wait();
   stop();
   return {};
@@ -69,15 +92,23 @@ Result<void> Daemon::run() {
 Result<void> Daemon::start() {
   log_start(engine_->model(), options_);
   if (auto listening = listen(); !listening) return listening;
-  reloads_.start();
-  return load();
+  status_ = std::make_unique<StatusReport>(model_, notifier_);
+  watch_engine();
+  start_reloads();
+  if (auto loaded = load(); !loaded) return loaded;
+  notifier_.ready(status_->text());
+  return {};
 }
 
-// The order of the end: health says no, running requests have their time, their last bytes go out.
+// The order of the end: health says no (since the signal came) while new requests are still told
+// so, running ones have their time, their last bytes go out. The watchdog sees to it that it ends.
 void Daemon::stop() {
-  model_.set_state(ServingState::kDraining);
-  server_->stop_accepting();
+  watchdog_->expect_end_within(drain_seconds_ + kEndSeconds +
+                               static_cast<double>(options_.http.limits.write_deadline.count()) /
+                                   1000);
+  server_->close_after_answers();
   engine_->drain(drain_seconds_);
+  server_->stop_accepting();
   wait_for_last_bytes();
   server_->stop();
   spdlog::info("stopped");
@@ -97,7 +128,7 @@ Result<void> Daemon::listen() {
   http.error_body = http_error_body;
   http.on_finished = [this](const HttpRecord& record) {
     metrics_.http().observe(record);
-    log_request(record, model_.take_note());
+    log_.log_request(record, model_.take_note());
   };
   auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
   if (options_.ui) add_page_routes(routes);
@@ -112,10 +143,7 @@ Result<void> Daemon::listen() {
 }
 
 Result<void> Daemon::load() {
-  {
-    const LoadReport report(*engine_);
-    if (auto loaded = engine_->load(); !loaded) return loaded;
-  }
+  if (auto loaded = engine_->load(); !loaded) return loaded;
   model_.set_state(ServingState::kReady);
   spdlog::info("ready after {:.2f} s", engine_->statistics().load.seconds);
   return {};
@@ -126,17 +154,46 @@ void Daemon::add_reloads() {
   reloads_.add("API keys", [this](const Options&) { return access_->prepare_reload(); });
   reloads_.add("certificate", [this](const Options&) { return server_->prepare_tls(); });
   reloads_.add("options", [this](const Options& options) -> Result<Reloads::Commit> {
-    return [this, level = options.log_level, drain_seconds = options.drain_seconds] {
-      spdlog::set_level(spdlog::level::from_str(level));
-      drain_seconds_ = drain_seconds;
+    return [this, options] {
+      log_.set_level(options.log_level);
+      model_.set_logs_prompts(options.log_prompts);
+      drain_seconds_ = options.drain_seconds;
+      watchdog_->set_stall_seconds(options.stall_seconds);
     };
   });
 }
 
-// Nothing is lost by leaving in the middle of a load.
+void Daemon::start_reloads() {
+  // While loading or ending, the service manager knows better than to hear of "ready".
+  auto told = std::make_shared<bool>(false);
+  reloads_.start(
+      [this, told] {
+        *told = model_.state() == ServingState::kReady;
+        if (*told) notifier_.reloading();
+      },
+      [this, told] {
+        if (*told && model_.state() == ServingState::kReady) notifier_.ready(status_->text());
+      });
+}
+
+void Daemon::watch_engine() {
+  watchdog_ = std::make_unique<Watchdog>(WatchdogOptions{
+      .stall_seconds = options_.stall_seconds,
+      .log_format = log_.format(),
+      .heartbeat_age = [this] { return engine_->statistics().heartbeat_age_seconds; },
+      .describe = [this] { return engine_->describe_batch(); },
+      .on_stage = [this](StallStage stage) { model_.set_health(health_of(stage)); },
+      .on_fine = [this] { notifier_.feed_watchdog(); }});
+}
+
+// On the signals' thread: from here on no request is taken.
 void Daemon::signal_to_stop() {
-  spdlog::info("stopping: running requests have {} s", drain_seconds_.load());
-  if (model_.state() == ServingState::kLoading) std::_Exit(0);
+  const double seconds = drain_seconds_;
+  spdlog::info("stopping: running requests have {} s", seconds);
+  // Nothing is lost by leaving in the middle of a load.
+  if (model_.state() == ServingState::kLoading) leave(0);
+  model_.set_state(ServingState::kDraining);
+  notifier_.stopping("Draining", std::chrono::seconds(static_cast<int64_t>(seconds + kEndSeconds)));
 }
 
 // Answers are complete now, but perhaps not yet with their clients; each connection closes when

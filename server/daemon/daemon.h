@@ -9,7 +9,11 @@
 
 #include "server/access/access.h"
 #include "server/api/served_model.h"
+#include "server/daemon/daemon_log.h"
 #include "server/daemon/reloads.h"
+#include "server/daemon/service_notifier.h"
+#include "server/daemon/status_report.h"
+#include "server/daemon/watchdog.h"
 #include "server/http/http_server.h"
 #include "server/metrics/metrics.h"
 #include "server/options.h"
@@ -19,8 +23,9 @@ namespace lockstep {
 class Daemon {
  public:
   // An engine that is open and not loaded. `values` are the options in effect, `sources` where
-  // SIGHUP finds them again.
-  Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources);
+  // SIGHUP finds them again. `log` outlives it.
+  Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources,
+         DaemonLog& log);
   ~Daemon();
 
   // Serves until the first SIGTERM or SIGINT and what may follow it (--drain-seconds); a second one
@@ -31,6 +36,7 @@ class Daemon {
   // What other parts of the daemon hook into, before run().
   Reloads& reloads() { return reloads_; }
   Engine& engine() { return *engine_; }
+  ServiceNotifier& notifier() { return notifier_; }
 
  private:
   Result<void> start();
@@ -38,18 +44,24 @@ class Daemon {
 
   Result<void> listen();
   Result<void> load();
+  void watch_engine();
   void add_reloads();
+  void start_reloads();
   void signal_to_stop();
   void wait_for_last_bytes() const;
 
   const Options options_;
+  DaemonLog& log_;
   std::unique_ptr<Engine> engine_;
   ServedModel model_;
   Metrics metrics_;
+  ServiceNotifier notifier_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<HttpServer> server_;
   Reloads reloads_;  // after what it reloads
   std::atomic<double> drain_seconds_;
+  std::unique_ptr<StatusReport> status_;
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ Reloads::Reloads(OptionSources sources, OptionValues values)
   outcome_.unix_seconds = unix_seconds();
 }
 
-Reloads::~Reloads() {
+void Reloads::stop() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;

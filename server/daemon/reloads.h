@@ -29,14 +29,16 @@ class Reloads {
 
   // `sources` is where the options come from; `values` are those in effect.
   Reloads(OptionSources sources, OptionValues values);
-  // Waits for a reload that is running.
-  ~Reloads();
+  ~Reloads() { stop(); }
 
   // `name` is what the log calls it. Before start().
   void add(std::string name, Prepare prepare);
 
   // From here on request() has an effect. Around each reload `on_begin` and `on_end` are called.
   void start(std::function<void()> on_begin = {}, std::function<void()> on_end = {});
+
+  // No reload runs any more when it returns.
+  void stop();
 
   // Any thread; returns at once. The reload runs on a thread of its own. Several requests in a row
   // may end in one reload, which begins after the last of them.

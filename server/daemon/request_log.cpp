@@ -1,33 +1,43 @@
 #include "server/daemon/request_log.h"
 
-#include "engine/base/log.h"
-
 namespace lockstep {
 namespace {
 
-// A path from a client as the log can hold it: one line of printable ASCII.
-std::string loggable(std::string_view text) {
-  std::string result(text.substr(0, 200));
-  for (char& letter : result) {
-    if (letter < 0x20 || letter > 0x7e) letter = '?';
+constexpr size_t kPathBytes = 200;  // enough to know it again
+
+void add_generation(LogFields& fields, const GenerationNote& note) {
+  fields.add("prompt_tokens", note.prompt_tokens)
+      .add("cached_tokens", note.cached_tokens)
+      .add("generated_tokens", note.generated_tokens)
+      .add("finish", note.finish);
+  if (note.queue_seconds) fields.add_seconds("queue_seconds", *note.queue_seconds);
+  if (note.first_token_seconds) {
+    fields.add_seconds("first_token_seconds", *note.first_token_seconds);
   }
-  return result;
+  if (note.per_token_seconds) fields.add_seconds("per_token_seconds", *note.per_token_seconds);
 }
 
 }  // namespace
 
-void log_request(const HttpRecord& record, const std::optional<GenerationNote>& note) {
-  // Probes and scrapes come every few seconds.
-  const bool routine = record.route.starts_with("/health") || record.route == "/metrics";
-  const auto level = routine ? spdlog::level::debug : spdlog::level::info;
-  std::string generated;
-  if (note) {
-    generated = fmt::format(", {} prompt and {} generated tokens, finish {}", note->prompt_tokens,
-                            note->generated_tokens, note->finish);
-  }
-  spdlog::log(level, "request {}: {} {} {}{}{}, {:.3f} s", loggable(record.request_id),
-              loggable(record.method), loggable(record.path), record.status, generated,
-              record.client_gone ? ", client left" : "", record.seconds);
+LogFields request_fields(LogFormat format, const HttpRecord& record,
+                         const std::optional<GenerationNote>& note) {
+  LogFields fields(format, "request");
+  fields.add("id", record.request_id);
+  if (!record.principal.empty()) fields.add("key", record.principal);
+  fields.add("client", record.remote_address)
+      .add("method", record.method)
+      .add("path", record.path.substr(0, kPathBytes));
+  if (!record.route.empty() && record.route != record.path) fields.add("route", record.route);
+  fields.add("status", record.status);
+  if (note) add_generation(fields, *note);
+  if (record.client_gone) fields.add("client_left", true);
+  fields.add("sent_bytes", record.sent_bytes).add_seconds("seconds", record.seconds);
+  if (note && !note->body.empty()) fields.add("body", note->body);
+  return fields;
+}
+
+bool is_routine(const HttpRecord& record) {
+  return record.route.starts_with("/health") || record.route == "/metrics";
 }
 
 }  // namespace lockstep

@@ -1,14 +1,20 @@
-// The log's line for each HTTP request.
+// What the log says of one HTTP request.
 #pragma once
 
 #include <optional>
 
 #include "server/api/served_model.h"
+#include "server/daemon/log_format.h"
 #include "server/http/http_server.h"
 
 namespace lockstep {
 
-// Any thread. Probes and scrapes are logged at level debug.
-void log_request(const HttpRecord& record, const std::optional<GenerationNote>& note);
+// The fields of its line. No text of a prompt or an answer is among them, but for `body` (the
+// request's own) where the note brings one.
+LogFields request_fields(LogFormat format, const HttpRecord& record,
+                         const std::optional<GenerationNote>& note);
+
+// Probes and scrapes come every few seconds: their lines are for debugging.
+bool is_routine(const HttpRecord& record);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "server/http/gate.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -57,13 +58,20 @@ void Gate::start() {
     watch(epoll_, EPOLL_CTL_ADD, listeners_[index].descriptor(), EPOLLIN, kFirstListenerId + index);
   }
   thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "gate");
+}
+
+void Gate::close_after_answers() {
+  edge_.is_draining = true;
+  cuts_idle_ = true;
+  edge_.mailbox.wake();
 }
 
 void Gate::stop_accepting() {
   std::call_once(accepting_ends_, [this] {
     for (Listener& listener : listeners_) listener.shut();
-    edge_.is_draining = true;  // from here the gate's thread may close the listeners
-    edge_.mailbox.wake();
+    accepting_ended_ = true;  // from here the gate's thread may close the listeners
+    close_after_answers();
   });
 }
 
@@ -94,7 +102,12 @@ void Gate::run() {
         accept_clients(listeners_[id - kFirstListenerId], now);
       }
     }
-    if (edge_.is_draining && is_accepting_) drain();
+    if (accepting_ended_ && is_accepting_) {
+      is_accepting_ = false;
+      for (Listener& listener : listeners_) listener.close();
+      accept_again_.reset();
+    }
+    if (cuts_idle_.exchange(false)) cut_idle();
     if (accept_again_ && *accept_again_ <= now) resume_accepting(now);
     pass_deadlines(now);
     open_connections_.store(clients_.size(), std::memory_order_relaxed);
@@ -123,11 +136,8 @@ int Gate::milliseconds_to_wait(Time now) const {
   return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
 }
 
-// Accepting has ended: connections without a request have nothing to wait for.
-void Gate::drain() {
-  is_accepting_ = false;
-  for (Listener& listener : listeners_) listener.close();
-  accept_again_.reset();
+// Connections without a request have nothing to wait for.
+void Gate::cut_idle() {
   std::vector<uint64_t> idle;
   for (const auto& [id, client] : clients_) {
     if (client.connection->is_idle()) idle.push_back(id);
@@ -160,7 +170,7 @@ void Gate::accept_clients(const Listener& listener, Time now) {
 
 void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress address,
                         Time now) {
-  if (edge_.is_draining) return;
+  if (accepting_ended_) return;
   const auto over = limit_reached(address);
   if (over && !make_room_over_limit(now)) {
     turn_away(socket, *over);

@@ -34,6 +34,7 @@ class Gate {
   size_t open_connections() const { return open_connections_.load(std::memory_order_relaxed); }
 
   void start();
+  void close_after_answers();
   void stop_accepting();
   // Cuts all connections and joins the gate's thread.
   void stop();
@@ -50,7 +51,7 @@ class Gate {
   void run();
   int milliseconds_to_wait(Time now) const;
   void client_ready(uint64_t id, uint32_t events, int& handshakes, Time now);
-  void drain();
+  void cut_idle();
   void accept_clients(const Listener& listener, Time now);
   void admit_client(const Listener& listener, Descriptor socket, PeerAddress address, Time now);
   std::optional<HttpRejection> limit_reached(const PeerAddress& address) const;
@@ -79,6 +80,8 @@ class Gate {
   std::string full_answer_;           // to clients above the limits that find no place at all
 
   std::once_flag accepting_ends_;
+  std::atomic<bool> cuts_idle_ = false;  // asked of the gate's thread, once
+  std::atomic<bool> accepting_ended_ = false;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<size_t> open_connections_ = 0;
   std::thread thread_;

@@ -46,6 +46,7 @@ class GateServer final : public HttpServer {
     gate_.start();
   }
 
+  void close_after_answers() override { gate_.close_after_answers(); }
   void stop_accepting() override { gate_.stop_accepting(); }
 
   void stop() override {

@@ -118,7 +118,7 @@ struct HttpRecord {
   std::string_view path;
   std::string_view request_id;
   std::string_view remote_address;
-  std::string_view principal;
+  std::string_view principal;  // as in HttpRequest
   int status = 0;
   double seconds = 0;
   uint64_t sent_bytes = 0;
@@ -152,8 +152,11 @@ class HttpServer {
   virtual uint16_t port() const = 0;  // of the first address; 0 for a Unix socket
   // "http://127.0.0.1:8080", "https://[::1]:8443", "unix:/run/lockstep.sock".
   virtual std::vector<std::string> addresses() const = 0;
-  virtual void start() = 0;           // begins to serve; returns at once
-  virtual void stop_accepting() = 0;  // closes the listening socket; what runs goes on
+  virtual void start() = 0;  // begins to serve; returns at once
+  // From here on connections close after their answer, those without a request at once; new ones
+  // are still accepted, so that whoever asks is told.
+  virtual void close_after_answers() = 0;
+  virtual void stop_accepting() = 0;  // the same, and closes the listening socket
   virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
   virtual const HttpCounters& counters() const = 0;  // any thread

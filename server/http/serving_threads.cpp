@@ -1,5 +1,7 @@
 #include "server/http/serving_threads.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -26,6 +28,7 @@ void ServingThreads::add_thread() {
   const auto self = threads_.emplace(threads_.end());
   try {
     *self = std::thread([this, self] { run(self); });
+    pthread_setname_np(self->native_handle(), "http");
   } catch (const std::system_error&) {
     threads_.erase(self);
     throw;

@@ -19,6 +19,9 @@ std::string Metrics::text() const {
   auto families = engine_families(engine_.statistics(), engine_.model(), model_name_);
   std::ranges::move(http_.families(), std::back_inserter(families));
   std::ranges::move(process_families(), std::back_inserter(families));
+  for (const Source& source : sources_) {
+    std::ranges::move(source(), std::back_inserter(families));
+  }
   if (aliases_ == "vllm") std::ranges::move(vllm_aliases(families), std::back_inserter(families));
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -1,8 +1,10 @@
 // Everything that GET /metrics tells, in Prometheus' text format.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -21,6 +23,11 @@ class Metrics {
 
   HttpMetrics& http() { return http_; }
 
+  // Families of other parts of the daemon, asked for at each scrape, on the scrape's thread. Before
+  // the first one.
+  using Source = std::function<std::vector<prometheus::MetricFamily>()>;
+  void add_source(Source source) { sources_.push_back(std::move(source)); }
+
   // Takes no lock that a step needs.
   std::string text() const;
 
@@ -29,6 +36,7 @@ class Metrics {
   std::string model_name_;
   std::string aliases_;
   HttpMetrics http_;
+  std::vector<Source> sources_;
 };
 
 }  // namespace lockstep

@@ -55,9 +55,9 @@ class Daemon:
         self.log = []
         for line in self.process.stderr:
             self.log.append(line)
-            if found := re.search(r"listening on (http://\S+)", line):
+            if found := re.search(r'listening on (http://[^\s"]+)', line):
                 self.url = found[1]
-            if " ready after " in line:
+            if "ready after " in line:
                 return
         raise Failure("it ended before it was ready:\n" + "".join(self.log))
 

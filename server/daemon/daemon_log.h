@@ -1,0 +1,42 @@
+// The log of the running daemon: spdlog's default logger and one for requests, both into one
+// LogOutput on standard error.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "server/daemon/log_output.h"
+#include "server/daemon/request_log.h"
+#include "server/options.h"
+
+namespace lockstep {
+
+class DaemonLog {
+ public:
+  // Replaces spdlog's default logger. Once.
+  explicit DaemonLog(const Options& options);
+  // Waits for LogOutput::kPatience at most; logging goes on to work.
+  ~DaemonLog();
+
+  LogFormat format() const { return format_; }
+  uint64_t dropped() const { return output_->dropped(); }
+
+  // Any thread.
+  void set_level(const std::string& level);  // as the option spells it
+  void log_request(const HttpRecord& record, const std::optional<GenerationNote>& note);
+
+ private:
+  LogFormat format_;
+  std::shared_ptr<LogOutput> output_;
+  std::shared_ptr<spdlog::logger> requests_;
+};
+
+// Writes what is queued, as far as that is possible within LogOutput::kPatience, and ends the
+// process without unwinding.
+[[noreturn]] void leave(int status);
+
+}  // namespace lockstep

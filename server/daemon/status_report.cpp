@@ -1,0 +1,75 @@
+#include "server/daemon/status_report.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "engine/base/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kInterval{1};
+constexpr int kIntervalsPerLogLine = 5;
+// A load that makes no progress for so long is left to the service manager's time limit. Taking
+// hundreds of GiB of memory before the first byte is read takes minutes.
+constexpr std::chrono::seconds kLoadPatience{600};
+// How much longer the service manager is asked to wait at each look.
+constexpr std::chrono::seconds kMoreTime{30};
+
+std::string load_text(const LoadProgress& progress) {
+  if (progress.bytes_total == 0) return "Preparing to load the model";
+  const double ratio =
+      static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+  return fmt::format("Loading the model: {:.0f} %, {:.1f} GiB/s", 100 * ratio,
+                     progress.bytes_per_second() / (1U << 30U));
+}
+
+}  // namespace
+
+StatusReport::StatusReport(const ServedModel& model, const ServiceNotifier& notifier)
+    : model_(model),
+      notifier_(notifier),
+      thread_([this](const std::stop_token& stop) { run(stop); }) {
+  pthread_setname_np(thread_.native_handle(), "status");
+}
+
+std::string StatusReport::text() const {
+  const EngineStatistics statistics = model_.engine().statistics();
+  if (model_.state() == ServingState::kLoading) return load_text(statistics.load);
+  const char* doing = model_.state() == ServingState::kDraining ? "Draining" : "Serving";
+  if (model_.health() != EngineHealth::kFine) doing = "Stalled";
+  return fmt::format("{} {}: {} requests running, {} waiting", doing, model_.names().front(),
+                     statistics.requests_running, statistics.requests_waiting);
+}
+
+void StatusReport::run(const std::stop_token& stop) const {
+  std::mutex mutex;
+  std::condition_variable_any ended;
+  std::unique_lock lock(mutex);
+  std::string told;
+  uint64_t bytes = 0;
+  auto progressed = std::chrono::steady_clock::now();
+  int looks = 0;
+  while (!ended.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) {
+    const std::string now = text();
+    if (model_.state() != ServingState::kLoading) {
+      if (now != told) notifier_.status(now);
+    } else {
+      const LoadProgress progress = model_.engine().statistics().load;
+      if (progress.bytes_done != bytes) progressed = std::chrono::steady_clock::now();
+      bytes = progress.bytes_done;
+      const bool moves = std::chrono::steady_clock::now() - progressed < kLoadPatience;
+      if (moves) notifier_.loading(now, kMoreTime);
+      if (++looks % kIntervalsPerLogLine == 0) {
+        spdlog::info("loading: {} of {} MiB, {:.0f} MiB/s", progress.bytes_done >> 20U,
+                     progress.bytes_total >> 20U, progress.bytes_per_second() / (1U << 20U));
+      }
+    }
+    told = now;
+  }
+}
+
+}  // namespace lockstep

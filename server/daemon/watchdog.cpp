@@ -1,0 +1,129 @@
+#include "server/daemon/watchdog.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "engine/base/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kTickSeconds = 0.25;
+// After the watchdog should have ended the process, the kernel does.
+constexpr unsigned kAlarmSeconds = 5;
+
+double seconds_of(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+// SIGABRT's way, so that there is a core dump where the operator wants one. Takes no lock.
+[[noreturn]] void abort_now() {
+  signal(SIGABRT, SIG_DFL);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGABRT);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  raise(SIGABRT);
+  _exit(1);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(WatchdogOptions options)
+    : options_(std::move(options)),
+      stall_seconds_(options_.stall_seconds),
+      detector_(kTickSeconds) {
+  signal(SIGALRM, SIG_DFL);
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "watchdog");
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  // What is left of an end in time is the kernel's to watch.
+  const auto left = end_by_ ? *end_by_ - Clock::now() : Clock::duration::zero();
+  alarm(static_cast<unsigned>(
+      std::max<int64_t>(0, std::chrono::ceil<std::chrono::seconds>(left).count())));
+}
+
+void Watchdog::expect_end_within(double seconds) {
+  const std::lock_guard lock(mutex_);
+  end_by_ = Clock::now() +
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void Watchdog::run() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, std::chrono::duration<double>(kTickSeconds),
+                            [this] { return ending_; })) {
+    const bool overdue = end_by_ && Clock::now() >= *end_by_;
+    lock.unlock();
+    if (overdue) {
+      alarm(2 * kAlarmSeconds);
+      dump();
+      end("the daemon did not end in time");
+    }
+    look();
+    lock.lock();
+  }
+}
+
+void Watchdog::look() {
+  const StallStage now =
+      detector_.observe(seconds_of(Clock::now()), options_.heartbeat_age(), stall_seconds_);
+  if (now != stage_) enter(now);
+  if (now == StallStage::kFine) options_.on_fine();
+}
+
+void Watchdog::enter(StallStage stage) {
+  const StallStage before = std::exchange(stage_, stage);
+  options_.on_stage(stage);
+  const double stalled = detector_.stalled_seconds();
+  if (stage == StallStage::kFine) {
+    alarm(0);
+    spdlog::warn("the engine moves again");
+    return;
+  }
+  if (before == StallStage::kFine) {
+    // Should anything below hang, the kernel ends the process: SIGALRM's default action.
+    const double left = std::max(0.0, dead_seconds(stall_seconds_) - stalled);
+    alarm(kAlarmSeconds + static_cast<unsigned>(std::ceil(left)));
+    spdlog::error("the engine has not moved for {:.1f} s, not ready until it does: {}", stalled,
+                  options_.describe());
+  }
+  if (stage >= StallStage::kStalled && before < StallStage::kStalled) dump();
+  if (stage == StallStage::kDead) end("the engine does not move any more");
+}
+
+void Watchdog::dump() {
+  stacks_.write(STDERR_FILENO, log_frame(options_.log_format, "error"));
+}
+
+void Watchdog::end(std::string_view why) {
+  alarm(kAlarmSeconds);
+  const LogFrame frame = log_frame(options_.log_format, "critical");
+  for (const std::string_view part :
+       {std::string_view(frame.head), why, std::string_view(": the watchdog ends the process"),
+        std::string_view(frame.tail)}) {
+    write_bounded(STDERR_FILENO, part);
+  }
+  abort_now();
+}
+
+}  // namespace lockstep

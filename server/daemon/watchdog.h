@@ -1,0 +1,67 @@
+// Watches that the engine moves. When it does not, the watchdog says so in steps, writes all stacks
+// to standard error, and at last ends the process, so that the service manager starts it again.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "server/daemon/log_format.h"
+#include "server/daemon/stack_dump.h"
+#include "server/daemon/stall_detector.h"
+
+namespace lockstep {
+
+struct WatchdogOptions {
+  double stall_seconds = 30;
+  LogFormat log_format = LogFormat::kLogfmt;
+  // How long ago the engine has finished a pass, or has had nothing to do, in seconds. Lock-free.
+  std::function<double()> heartbeat_age;
+  // What the engine is at, for the log.
+  std::function<std::string()> describe;
+  // Called at each stage that is new, and at each look while all is fine; must not block.
+  std::function<void(StallStage)> on_stage;
+  std::function<void()> on_fine;
+};
+
+class Watchdog {
+ public:
+  // Starts its thread. What the functions use outlives this.
+  explicit Watchdog(WatchdogOptions options);
+  ~Watchdog();
+
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // Any thread.
+  void set_stall_seconds(double seconds) { stall_seconds_ = seconds; }
+  // The process should have ended by itself so many seconds from now; otherwise the watchdog ends
+  // it.
+  void expect_end_within(double seconds);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  void look();
+  void enter(StallStage stage);
+  void dump();
+  [[noreturn]] void end(std::string_view why);
+
+  const WatchdogOptions options_;
+  std::atomic<double> stall_seconds_;
+  StackDump stacks_;
+  StallDetector detector_;
+  StallStage stage_ = StallStage::kFine;  // of its thread
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Clock::time_point> end_by_;  // guarded by mutex_
+  bool ending_ = false;                      // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace lockstep

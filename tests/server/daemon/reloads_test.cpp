@@ -1,0 +1,107 @@
+#include "server/daemon/reloads.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+namespace lockstep {
+namespace {
+
+// A configuration file of this process's own, and the reloads that read it.
+class ReloadsTest : public testing::Test {
+ protected:
+  ReloadsTest() { write("{}"); }
+  ~ReloadsTest() override { std::filesystem::remove(path_); }
+
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+
+  void start() {
+    sources_.file = path_;
+    reloads_.emplace(sources_, *resolve_options(sources_));
+    reloads_->add("first", [this](const Options& options) -> Result<Reloads::Commit> {
+      return [this, level = options.log_level] { level_ = level; };
+    });
+    reloads_->add("second", [this](const Options&) -> Result<Reloads::Commit> {
+      if (second_fails_) return invalid_input("no such file");
+      return [this] { ++second_count_; };
+    });
+    reloads_->start({}, [this] {
+      const std::lock_guard lock(mutex_);
+      ++ended_;
+      changed_.notify_all();
+    });
+  }
+
+  void reload() {
+    std::unique_lock lock(mutex_);
+    const int wanted = ended_ + 1;
+    reloads_->request();
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::minutes(5), [&] { return ended_ >= wanted; }));
+  }
+
+  std::filesystem::path path_ = std::filesystem::temp_directory_path() /
+                                ("lockstep-reloads-" + std::to_string(getpid()) + ".json");
+  OptionSources sources_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int ended_ = 0;
+  std::string level_ = "unchanged";
+  bool second_fails_ = false;
+  int second_count_ = 0;
+  std::optional<Reloads> reloads_;  // last: its thread uses the rest
+};
+
+TEST_F(ReloadsTest, new_values_take_effect) {
+  start();
+  write(R"({"log-level": "debug"})");
+  reload();
+  EXPECT_EQ(level_, "debug");
+  EXPECT_EQ(second_count_, 1);
+  EXPECT_TRUE(reloads_->outcome().success);
+}
+
+TEST_F(ReloadsTest, the_command_line_still_beats_the_file) {
+  sources_.command_line["log-level"] = "error";
+  start();
+  write(R"({"log-level": "debug"})");
+  reload();
+  EXPECT_EQ(level_, "error");
+}
+
+TEST_F(ReloadsTest, an_invalid_configuration_changes_nothing_and_the_next_valid_one_does) {
+  start();
+  const double started = reloads_->outcome().unix_seconds;
+  for (const char* text : {"{", R"({"log-level": "loud"})", R"({"nonsense": 1})"}) {
+    write(text);
+    reload();
+    EXPECT_EQ(level_, "unchanged") << text;
+    EXPECT_EQ(second_count_, 0);
+    EXPECT_FALSE(reloads_->outcome().success);
+    EXPECT_GE(reloads_->outcome().unix_seconds, started);
+  }
+  write(R"({"log-level": "warn"})");
+  reload();
+  EXPECT_EQ(level_, "warn");
+  EXPECT_TRUE(reloads_->outcome().success);
+}
+
+TEST_F(ReloadsTest, one_part_that_fails_keeps_all_parts_as_they_were) {
+  start();
+  write(R"({"log-level": "debug"})");
+  second_fails_ = true;
+  reload();
+  EXPECT_EQ(level_, "unchanged");
+  EXPECT_FALSE(reloads_->outcome().success);
+  second_fails_ = false;
+  reload();
+  EXPECT_EQ(level_, "debug");
+  EXPECT_TRUE(reloads_->outcome().success);
+}
+
+}  // namespace
+}  // namespace lockstep

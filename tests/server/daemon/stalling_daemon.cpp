@@ -1,0 +1,79 @@
+// stalling_daemon park|spin|lock, and LOCKSTEP_ variables for the options: the daemon as it is, but
+// that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing without end, or
+// waiting for a mutex that nobody gives back. Nothing of this is in lockstepd.
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <mutex>
+#include <string_view>
+#include <thread>
+
+#include "server/daemon/daemon.h"
+#include "server/daemon/signals.h"
+
+namespace lockstep {
+namespace {
+
+std::mutex taken_mutex;
+std::atomic<uint64_t> spins;
+
+// Each in a function of its own, to be found in the stacks.
+__attribute__((noinline)) void hang_parked() {
+  while (true) pause();
+}
+__attribute__((noinline)) void hang_spinning() {
+  while (true) spins.fetch_add(1);
+}
+__attribute__((noinline)) void hang_at_a_lock() {
+  taken_mutex.lock();
+}
+
+// An output's callback must not block: here one does.
+void submit_hang(Engine& engine, std::string_view kind) {
+  Request request;
+  request.id = "hang";
+  request.prompt = {1};
+  request.max_tokens = 2;
+  request.on_output = [kind](Output&&) {
+    if (kind == "park") hang_parked();
+    if (kind == "spin") hang_spinning();
+    hang_at_a_lock();
+  };
+  if (const auto id = engine.submit(std::move(request)); !id) {
+    std::fprintf(stderr, "not submitted: %s\n", id.error().message.c_str());
+  }
+}
+
+int run(std::string_view kind) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  block_signals(Hangup::kReloads);
+  taken_mutex.lock();
+
+  const OptionSources sources{.command_line = {}, .environment = process_environment(), .file = {}};
+  auto values = resolve_options(sources);
+  if (!values) return std::fprintf(stderr, "%s\n", values.error().message.c_str()), 2;
+  const Options options = to_options(*values);
+  DaemonLog log(options);
+  auto engine = Engine::open(options.engine);
+  if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 2;
+  Daemon daemon(std::move(*engine), *values, sources, log);
+  std::thread([&] {
+    int number = 0;
+    sigwait(&signals, &number);
+    submit_hang(daemon.engine(), kind);
+  }).detach();
+  return daemon.run() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  return lockstep::run(count > 1 ? arguments[1] : "park");
+}

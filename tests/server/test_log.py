@@ -1,0 +1,174 @@
+"""The log: its formats, what it never says, and that nobody waits for whoever reads it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+import requests
+
+from conftest import (
+    PATIENCE_SECONDS, PROGRAM, clean_environment, parse_events, wait_until,
+)
+
+SECRET = "the-secret-of-the-prompt"
+
+
+def fields(line):
+    """The fields of a line in logfmt."""
+    found = re.findall(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^ "]+)(?: |$)', line)
+    return {key: json.loads(value) if value[0] == '"' else value for key, value in found}
+
+
+def ask(daemon, **more):
+    body = {"model": "m", "prompt": SECRET, "max_tokens": 5, "ignore_eos": True, **more}
+    return daemon.post("/v1/completions", body, headers={"X-Request-Id": "the-one"})
+
+
+def test_a_request_is_one_line_in_logfmt(start):
+    daemon = start("--served-model-name", "m").wait_until_ready()
+    usage = ask(daemon).json()["usage"]
+    line = fields(daemon.wait_for_line(".*id=the-one.*").group(0))
+    assert line["level"] == "info" and line["msg"] == "request"
+    assert line["method"] == "POST" and line["path"] == "/v1/completions"
+    assert line["status"] == "200" and line["client"] == "127.0.0.1"
+    assert int(line["prompt_tokens"]) == usage["prompt_tokens"]
+    assert int(line["generated_tokens"]) == 5 and line["finish"] == "length"
+    assert 0 <= int(line["cached_tokens"]) <= usage["prompt_tokens"]
+    assert 0 < float(line["first_token_seconds"]) <= float(line["seconds"])
+    assert 0 < float(line["per_token_seconds"]) <= float(line["seconds"])
+    assert sum("id=the-one" in text for text in daemon.log) == 1
+    for text in daemon.log:
+        assert {"time", "level", "msg"} <= set(fields(text)), text
+
+
+def test_a_request_is_one_line_in_json(start):
+    daemon = start("--served-model-name", "m", "--log-format", "json").wait_until_ready()
+    ask(daemon, stream=True)
+    line = json.loads(daemon.wait_for_line(".*the-one.*").group(0))
+    assert line["msg"] == "request" and line["status"] == 200
+    assert line["generated_tokens"] == 5 and line["first_token_seconds"] > 0
+    for text in daemon.log:
+        assert {"time", "level", "msg"} <= set(json.loads(text))
+
+
+@pytest.mark.parametrize("level", ["info", "trace"])
+def test_no_prompt_and_no_answer_is_logged_unless_asked(start, level):
+    daemon = start("--served-model-name", "m", "--log-level", level).wait_until_ready()
+    answer = ask(daemon).json()["choices"][0]["text"]
+    daemon.post("/v1/completions", {"model": "m", "prompt": {"a": SECRET}})
+    daemon.post("/tokenize", {"model": "m", "prompt": SECRET})
+    daemon.post_bytes("/v1/completions", b'{"prompt": "' + SECRET.encode() + b"\xff")
+    daemon.stop()
+    daemon._reader.join()
+    text = "\n".join(daemon.log)
+    assert "the-one" in text
+    assert SECRET not in text and json.dumps(answer)[1:-1] not in text
+
+
+def test_prompts_are_logged_when_asked(start):
+    daemon = start("--served-model-name", "m", "--log-prompts", "true").wait_until_ready()
+    ask(daemon)
+    line = fields(daemon.wait_for_line(".*id=the-one.*").group(0))
+    assert json.loads(line["body"])["prompt"] == SECRET
+
+
+def test_a_client_cannot_write_lines_or_fields_of_its_own(start):
+    daemon = start().wait_until_ready()
+    requests.get(daemon.url + '/a%0Atime=0%20level=critical%1b%5B31m"%20status=500', timeout=60)
+    line = fields(daemon.wait_for_line("msg=request.*status=404").string)
+    assert line["path"] == '/a\ntime=0 level=critical\x1b[31m" status=500'
+    assert line["status"] == "404"
+    assert all(text.isprintable() for text in daemon.log)
+
+
+class UnreadDaemon:
+    """A daemon whose standard error is whatever is given; it is found by its Unix table of ports."""
+
+    def __init__(self, model, stderr, **more):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "--model", str(model), "--port", "0", "--workers", "1",
+             "--served-model-name", "m", "--log-level", "trace"],
+            stderr=stderr, env=clean_environment(), **more)
+        wait_until(lambda: self.process.poll() is not None or self.port() is not None)
+        self.url = f"http://127.0.0.1:{self.port()}"
+        wait_until(lambda: self.get("/health/ready").status_code == 200)
+
+    def port(self):
+        """Of its listening socket: the one in /proc/net/tcp whose inode it holds open."""
+        inodes = set()
+        for name in os.listdir(f"/proc/{self.process.pid}/fd"):
+            try:
+                target = os.readlink(f"/proc/{self.process.pid}/fd/{name}")
+            except OSError:
+                continue
+            inodes.update(re.findall(r"socket:\[(\d+)\]", target))
+        with open("/proc/net/tcp") as table:
+            for line in table.read().splitlines()[1:]:
+                parts = line.split()
+                if parts[3] == "0A" and parts[9] in inodes:
+                    return int(parts[1].split(":")[1], 16)
+        return None
+
+    def get(self, path, **more):
+        return requests.get(self.url + path, timeout=PATIENCE_SECONDS, **more)
+
+    def dropped(self):
+        text = self.get("/metrics").text
+        return float(re.search(r"^lockstep_log_messages_dropped_total (\S+)", text, re.M)[1])
+
+    def works(self):
+        body = {"model": "m", "prompt": "a", "max_tokens": 4, "stream": True}
+        answer = requests.post(self.url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS)
+        return answer.status_code == 200 and parse_events(answer.content)[-1] == "[DONE]"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+def test_a_pipe_that_nobody_reads_stops_nothing(model_path):
+    read_end, write_end = os.pipe()
+    try:
+        daemon = UnreadDaemon(model_path, write_end)
+        with requests.Session() as session:
+            # More than the pipe (64 KiB) and the queue (4 MiB) take: 30,000 bytes a line.
+            for _ in range(250):
+                assert session.get(
+                    daemon.url + "/version", headers={"X-Request-Id": "x" * 128},
+                    timeout=PATIENCE_SECONDS).status_code == 200
+        assert daemon.works()
+        assert daemon.stop() == 0  # though nobody reads what is left
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_a_full_disk_stops_nothing_and_is_counted(model_path):
+    with open("/dev/full", "w") as full:
+        daemon = UnreadDaemon(model_path, full)
+    assert daemon.works()
+    wait_until(lambda: daemon.dropped() > 0)
+    assert daemon.stop() == 0
+
+
+def test_a_reader_that_leaves_stops_nothing(model_path):
+    read_end, write_end = os.pipe()
+    daemon = UnreadDaemon(model_path, write_end)
+    os.close(write_end)
+    os.close(read_end)
+    assert daemon.works()
+    wait_until(lambda: daemon.dropped() > 0)
+    assert daemon.stop() == 0
+
+
+def test_closed_standard_descriptors_are_not_given_to_files(model_path):
+    """Else the log would go to whatever is opened first, into a client's connection, say."""
+    daemon = UnreadDaemon(
+        model_path, None, preexec_fn=lambda: [os.close(number) for number in (0, 1, 2)])
+    assert daemon.works()
+    for number in (0, 1, 2):
+        assert os.readlink(f"/proc/{daemon.process.pid}/fd/{number}") == "/dev/null"
+    assert daemon.stop() == 0

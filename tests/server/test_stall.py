@@ -1,0 +1,183 @@
+"""An engine that hangs: what the daemon says meanwhile, what it leaves in the log, how it ends."""
+
+import json
+import re
+import signal
+import subprocess
+import threading
+
+import pytest
+import requests
+
+from conftest import PATIENCE_SECONDS, PROGRAM, clean_environment, wait_until
+
+STALLING = PROGRAM.parent / "stalling_daemon"
+
+
+class StallingDaemon:
+    """tests/server/daemon/stalling_daemon: SIGUSR1 makes the engine's thread hang."""
+
+    def __init__(self, model, kind, read_log=True, **options):
+        if not STALLING.exists():
+            pytest.skip(f"{STALLING} is not built")
+        variables = {"model": str(model), "port": "0", "workers": "1", **options}
+        environment = {f"LOCKSTEP_{name.upper()}": value for name, value in variables.items()}
+        self.process = subprocess.Popen(
+            [STALLING, kind], stderr=subprocess.PIPE, text=True,
+            env=clean_environment(**environment))
+        self.log = []
+        while self._url() is None:
+            line = self.process.stderr.readline()
+            assert line, self.log
+            self.log.append(line)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        if read_log:
+            self._reader.start()
+        self.url = self._url()
+        wait_until(lambda: self.status("/health/ready") == 200)
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+
+    def _url(self):
+        found = re.search(r'listening on (http://[^\s"]+)', "".join(self.log))
+        return found and found[1]
+
+    def status(self, path):
+        return requests.get(self.url + path, timeout=PATIENCE_SECONDS).status_code
+
+    def text(self):
+        return "".join(self.log)
+
+    def hang(self):
+        self.process.send_signal(signal.SIGUSR1)
+
+    def wait(self):
+        status = self.process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        return status
+
+
+@pytest.fixture
+def stalling(model_path):
+    started = []
+
+    def start_one(kind, **options):
+        started.append(StallingDaemon(model_path, kind, **options))
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [("park", "hang_parked"), ("spin", "hang_spinning"), ("lock", "hang_at_a_lock")])
+def test_an_engine_that_hangs_is_told_dumped_and_ended(stalling, kind, function):
+    # Ends after half of 5 s more: time to be asked even on a busy machine.
+    daemon = stalling(kind, stall_seconds="5", log_format="json")
+    assert daemon.status("/health/live") == 200
+    daemon.hang()
+    ready, live = [], []
+    try:
+        while True:
+            answer = requests.get(daemon.url + "/health/ready", timeout=PATIENCE_SECONDS)
+            ready.append((answer.status_code, answer.json().get("status")))
+            live.append(daemon.status("/health/live"))
+    except requests.ConnectionError:
+        pass  # it has ended
+    assert daemon.wait() == -signal.SIGABRT
+    assert (503, "stalled") in ready
+    assert 503 in live
+    # Not ready comes before not alive, and neither goes back.
+    assert [status for status, _ in ready] == sorted(status for status, _ in ready)
+    assert live == sorted(live)
+    assert ready.index((503, "stalled")) < live.index(503)
+    # Every line is whole JSON, the stacks' as well, and the engine's is among them.
+    messages = [json.loads(line)["msg"] for line in daemon.log]
+    stacks = [message for message in messages if message.startswith("stack of thread ")]
+    assert any(function in stack for stack in stacks), stacks
+    names = {re.match(r"stack of thread \d+ \((.*), state .\)", stack)[1] for stack in stacks}
+    assert {"gate", "http", "signals", "log", "status", "reload"} <= names
+    assert any("sequences in the batch" in message for message in messages)
+    assert "the watchdog ends the process" in messages[-1]
+
+
+def test_new_work_is_refused_once_the_engine_is_not_alive(stalling):
+    daemon = stalling("park", stall_seconds="8")
+    daemon.hang()
+    wait_until(lambda: daemon.status("/health/live") == 503)
+    answer = requests.post(
+        daemon.url + "/v1/completions", json={"model": "x", "prompt": "a"}, timeout=60)
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "stalled"
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert daemon.wait() == -signal.SIGABRT
+
+
+def test_a_drain_that_hangs_ends_by_the_watchdog(stalling):
+    daemon = stalling("park", stall_seconds="4", drain_seconds="80000")
+    daemon.hang()
+    wait_until(lambda: daemon.status("/health/ready") == 503)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == -signal.SIGABRT
+
+
+def test_the_watchdog_ends_a_process_whose_log_nobody_reads(stalling):
+    daemon = stalling("park", stall_seconds="4", log_level="trace", read_log=False)
+    # More than the pipe takes (64 KiB).
+    with requests.Session() as session:
+        for _ in range(600):
+            assert session.get(
+                daemon.url + "/version", headers={"X-Request-Id": "x" * 128},
+                timeout=PATIENCE_SECONDS).status_code == 200
+    daemon.hang()
+    # The stacks do not fit anywhere, or only in part; it ends all the same.
+    assert daemon.process.wait(PATIENCE_SECONDS) in (-signal.SIGABRT, -signal.SIGALRM)
+
+
+def test_while_draining_who_asks_is_told(stalling):
+    """The drain goes on for as long as the engine hangs."""
+    daemon = stalling("park", stall_seconds="80000", drain_seconds="80000")
+    model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
+    body = {"model": model, "prompt": "a", "max_tokens": 1}
+    daemon.hang()
+    kept = requests.Session()
+    assert kept.get(daemon.url + "/health/ready", timeout=60).status_code == 200
+    daemon.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "stopping: running requests" in daemon.text())
+    wait_until(lambda: daemon.status("/health/ready") == 503)
+    ready = requests.get(daemon.url + "/health/ready", timeout=60)
+    assert ready.json()["status"] == "shutting_down"
+    assert ready.headers["Connection"] == "close"
+    assert daemon.status("/health/live") == 200
+    refused = requests.post(daemon.url + "/v1/completions", json=body, timeout=60)
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "shutting_down"
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert refused.headers["Connection"] == "close"
+    # A connection that was kept open is not kept any longer; its next request is told as well.
+    assert kept.get(daemon.url + "/health/ready", timeout=60).status_code == 503
+    assert daemon.process.poll() is None
+    daemon.process.send_signal(signal.SIGTERM)  # the second one: now
+    assert daemon.wait() == 0
+
+
+def test_a_daemon_that_was_stopped_for_long_goes_on(stalling):
+    """SIGSTOP in the middle of requests for longer than the watchdog's patience."""
+    daemon = stalling("park", stall_seconds="1")
+    model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
+    body = {"model": model, "prompt": "a", "max_tokens": 200, "n": 16, "ignore_eos": True}
+    asked = threading.Thread(
+        target=lambda: requests.post(daemon.url + "/v1/completions", json=body, timeout=300))
+    asked.start()
+    daemon.process.send_signal(signal.SIGSTOP)
+    threading.Event().wait(3)
+    daemon.process.send_signal(signal.SIGCONT)
+    asked.join()
+    assert daemon.status("/health/live") == 200
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == 0
