@@ -174,14 +174,14 @@ def test_while_draining_who_asks_is_told(stalling):
 
 def test_a_daemon_that_was_stopped_for_long_goes_on(stalling):
     """SIGSTOP in the middle of requests for longer than the watchdog's patience."""
-    daemon = stalling("park", stall_seconds="1")
+    daemon = stalling("park", stall_seconds="4")
     model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
     body = {"model": model, "prompt": "a", "max_tokens": 200, "n": 16, "ignore_eos": True}
     asked = threading.Thread(
         target=lambda: requests.post(daemon.url + "/v1/completions", json=body, timeout=300))
     asked.start()
     daemon.process.send_signal(signal.SIGSTOP)
-    threading.Event().wait(3)
+    threading.Event().wait(7)  # longer than 1.5 times 4 s
     daemon.process.send_signal(signal.SIGCONT)
     asked.join()
     assert daemon.status("/health/live") == 200
