@@ -34,6 +34,7 @@ StatusReport::StatusReport(const ServedModel& model, const ServiceNotifier& noti
       notifier_(notifier),
       thread_([this](const std::stop_token& stop) { run(stop); }) {
   pthread_setname_np(thread_.native_handle(), "status");
+  notifier.loading(text(), kMoreTime);
 }
 
 std::string StatusReport::text() const {

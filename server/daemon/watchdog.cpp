@@ -121,7 +121,7 @@ void Watchdog::end(std::string_view why) {
   for (const std::string_view part :
        {std::string_view(frame.head), why, std::string_view(": the watchdog ends the process"),
         std::string_view(frame.tail)}) {
-    write_bounded(STDERR_FILENO, part);
+    if (!write_bounded(STDERR_FILENO, part)) break;
   }
   abort_now();
 }

@@ -1,5 +1,6 @@
 """The log: its formats, what it never says, and that nobody waits for whoever reads it."""
 
+import fcntl
 import json
 import os
 import re
@@ -77,20 +78,24 @@ def test_prompts_are_logged_when_asked(start):
 
 def test_a_client_cannot_write_lines_or_fields_of_its_own(start):
     daemon = start().wait_until_ready()
-    requests.get(daemon.url + '/a%0Atime=0%20level=critical%1b%5B31m"%20status=500', timeout=60)
-    line = fields(daemon.wait_for_line("msg=request.*status=404").string)
-    assert line["path"] == '/a\ntime=0 level=critical\x1b[31m" status=500'
+    identity = 'i"\\status=500'
+    daemon.get('/v1/models/a%22%20status=500%20msg="b%c3%a9', headers={"X-Request-Id": identity})
+    line = fields(daemon.wait_for_line("msg=request.*route=/v1/models/:id.*").string)
+    assert line["path"] == '/v1/models/a" status=500 msg="b\u00e9'
+    assert line["id"] == identity
     assert line["status"] == "404"
-    assert all(text.isprintable() for text in daemon.log)
+    daemon.get("/a%0Atime=0%20level=critical%1b%5B31m")
+    daemon.stop()
+    assert all(text.isascii() and text.isprintable() for text in daemon.log)
 
 
 class UnreadDaemon:
-    """A daemon whose standard error is whatever is given; it is found by its Unix table of ports."""
+    """A daemon whose standard error is whatever is given, so that its log does not name its port."""
 
-    def __init__(self, model, stderr, **more):
+    def __init__(self, model, stderr, *options, **more):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--model", str(model), "--port", "0", "--workers", "1",
-             "--served-model-name", "m", "--log-level", "trace"],
+             "--served-model-name", "m", "--log-level", "trace", *options],
             stderr=stderr, env=clean_environment(), **more)
         wait_until(lambda: self.process.poll() is not None or self.port() is not None)
         self.url = f"http://127.0.0.1:{self.port()}"
@@ -132,14 +137,16 @@ class UnreadDaemon:
 def test_a_pipe_that_nobody_reads_stops_nothing(model_path):
     read_end, write_end = os.pipe()
     try:
-        daemon = UnreadDaemon(model_path, write_end)
-        with requests.Session() as session:
-            # More than the pipe (64 KiB) and the queue (4 MiB) take: 30,000 bytes a line.
-            for _ in range(250):
-                assert session.get(
-                    daemon.url + "/version", headers={"X-Request-Id": "x" * 128},
-                    timeout=PATIENCE_SECONDS).status_code == 200
+        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)
+        daemon = UnreadDaemon(model_path, write_end, "--log-prompts", "true")
+        # More than the pipe and the queue (4 MiB) take together.
+        body = {"model": "m", "prompt": "a", "max_tokens": 1, "user": "x" * 900_000}
+        for _ in range(6):
+            assert requests.post(
+                daemon.url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS
+            ).status_code == 200
         assert daemon.works()
+        assert daemon.dropped() > 0
         assert daemon.stop() == 0  # though nobody reads what is left
     finally:
         os.close(read_end)
