@@ -9,7 +9,7 @@ void get_live(ServedModel&, const HttpRequest&, HttpResponse& response) {
 }
 
 void get_ready(ServedModel& model, const HttpRequest&, HttpResponse& response) {
-  const auto unready = model.check_ready();
+  const auto unready = model.unready();
   if (!unready) {
     response.send(200, "application/json", to_text({{"status", "ready"}}));
     return;

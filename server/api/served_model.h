@@ -52,7 +52,9 @@ class ServedModel {
   bool has_name(std::string_view name) const;
   // 404 model_not_found for a name that is not served.
   std::optional<ApiError> check_name(std::string_view name) const;
-  // 503 while loading or draining; counts as a rejection.
+  // 503 while loading or draining.
+  std::optional<ApiError> unready() const;
+  // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;
   // The engine's error as the client sees it.
   ApiError to_api_error(const Error& error) const;
@@ -63,8 +65,6 @@ class ServedModel {
   std::optional<GenerationNote> take_note();
 
  private:
-  std::optional<ApiError> unready() const;
-
   Engine& engine_;
   std::vector<std::string> names_;
   uint32_t choices_max_;
