@@ -60,7 +60,7 @@ bool Generation::add_text(const std::string& text) {
   return progress.matched.has_value();
 }
 
-bool Generation::advance(std::span<const float> logits) {
+bool Generation::advance(std::span<const float> logits, const std::function<void()>& sampled) {
   if (request_.max_tokens == 0) {
     finish(FinishReason::kLength);
     return true;
@@ -74,6 +74,7 @@ bool Generation::advance(std::span<const float> logits) {
     return true;
   }
   tokens_.push_back(token);
+  sampled();
   if (is_end(token)) {
     finish(FinishReason::kStop);
     return true;
