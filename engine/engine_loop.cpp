@@ -327,10 +327,9 @@ void EngineLoop::discard(Generation& generation) {
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
 }
 
+// Whoever hears of a token finds it counted.
 void EngineLoop::advance(Generation& generation, std::span<const float> logits) {
-  const size_t before = generation.generated_count();
-  const bool ended = generation.advance(logits);
-  if (generation.generated_count() > before) {
+  const bool ended = generation.advance(logits, [&] {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     if (generation.last_token_at) {
       counters_.inter_token_seconds.observe(seconds_since(*generation.last_token_at));
@@ -338,7 +337,7 @@ void EngineLoop::advance(Generation& generation, std::span<const float> logits) 
       counters_.time_to_first_token_seconds.observe(seconds_since(generation.submitted_at));
     }
     generation.last_token_at = Generation::Clock::now();
-  }
+  });
   if (ended) {
     retire(generation);
   } else {

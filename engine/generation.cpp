@@ -61,7 +61,7 @@ bool Generation::add_text(const std::string& text) {
   return progress.matched.has_value();
 }
 
-bool Generation::advance(std::span<const float> logits) {
+bool Generation::advance(std::span<const float> logits, const std::function<void()>& sampled) {
   if (request_.max_tokens == 0) {
     finish(FinishReason::kLength);
     return true;
@@ -123,6 +123,7 @@ TokenId Generation::next_token(std::span<const float> logits) {
     return kNone;
   }
   tokens_.push_back(token);
+  sampled();
   if (matcher_ && !is_end(token)) {
     if (const auto accepted = matcher_->accept(token); !accepted) {
       finish(FinishReason::kError, accepted.error().message);

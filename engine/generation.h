@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,9 +37,9 @@ class Generation {
   // The logits after prompt token `index`: the log-probability of the next one is kept.
   void add_prompt_logits(size_t index, std::span<const float> logits);
 
-  // Samples the next token from the logits after the last one and tells the client what has become
-  // certain. True if the request has ended with that.
-  bool advance(std::span<const float> logits);
+  // Samples the next token from the logits after the last one, calls `sampled` if there is one, and
+  // tells the client what has become certain. True if the request has ended with that.
+  bool advance(std::span<const float> logits, const std::function<void()>& sampled);
 
   // Ends the request: the last Output. Nothing happens if it has ended already.
   void finish(FinishReason reason, std::string error = "");

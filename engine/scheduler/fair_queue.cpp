@@ -60,14 +60,13 @@ void FairQueue::remove(Tenant& tenant, const Place& place) {
   --waiting_count_;
 }
 
-std::optional<FairQueue::Place> FairQueue::first() const {
-  std::optional<Place> best;
+std::vector<FairQueue::Place> FairQueue::heads() const {
+  std::vector<Place> places;
   for (const auto& [name, tenant] : tenants_) {
-    if (tenant.waiting.empty()) continue;
-    const Place place = head(tenant);
-    if (!best || place < *best) best = place;
+    if (!tenant.waiting.empty()) places.push_back(head(tenant));
   }
-  return best;
+  std::ranges::sort(places);
+  return places;
 }
 
 double FairQueue::admit(Tenant& tenant, double tokens) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -42,7 +43,8 @@ class FairQueue {
 
   void add(Tenant& tenant, const Place& place);
   void remove(Tenant& tenant, const Place& place);
-  std::optional<Place> first() const;
+  // The first of every tenant, in order.
+  std::vector<Place> heads() const;
   size_t waiting_count() const { return waiting_count_; }
 
   // The start of what is admitted for the first time, for which `tokens` are charged.

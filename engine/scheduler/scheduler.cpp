@@ -92,17 +92,22 @@ void Scheduler::choose_senior(double now) {
   if (now - eldest.arrived >= limits_.patience_seconds) senior_ = eldest.id;
 }
 
-Sequence* Scheduler::first_waiting() {
-  if (senior_ != 0 && !at(senior_).running) return &at(senior_);
-  const auto first = queue_.first();
-  return first ? &at(first->id) : nullptr;
+std::pair<Sequence*, Sequence*> Scheduler::next_to_admit() {
+  std::vector<Sequence*> waiting;
+  if (senior_ != 0 && !at(senior_).running) waiting.push_back(&at(senior_));
+  for (const FairQueue::Place& place : queue_.heads()) waiting.push_back(&at(place.id));
+  if (waiting.empty()) return {nullptr, nullptr};
+  if (running_.size() < limits_.sequence_count) return {waiting.front(), nullptr};
+  for (Sequence* next : waiting) {
+    if (Sequence* other = steps_aside_for(*next)) return {next, other};
+  }
+  return {nullptr, nullptr};
 }
 
 void Scheduler::admit() {
-  while (Sequence* next = first_waiting()) {
-    const bool full = running_.size() == limits_.sequence_count;
-    Sequence* other = full ? steps_aside_for(*next) : nullptr;
-    if ((full && other == nullptr) || !has_room_for(*next)) return;
+  while (true) {
+    const auto [next, other] = next_to_admit();
+    if (next == nullptr || !has_room_for(*next)) return;
     if (other != nullptr) stop_running(*other);
     start(*next);
   }

@@ -9,8 +9,8 @@
 //
 // The rules:
 //   - Whoever waits and is first is admitted when there is a place, and pages for its prompt. If
-//     all places are taken, one that runs steps aside for a better priority, or, among equals, for
-//     a tenant that has at least two places less. It keeps its pages.
+//     all places are taken, one that runs steps aside for the first that has a better priority, or,
+//     among equals, whose tenant has at least two places less. It keeps its pages.
 //   - A sequence that generates gets its token in every pass. What is left of the pass goes to
 //     prompts in chunks, in order; a prompt that cannot end in this pass leaves half of that to
 //     prompts that can.
@@ -115,7 +115,8 @@ class Scheduler {
 
   void choose_senior(double now);
   void admit();
-  Sequence* first_waiting();
+  // Who is to be admitted, and who makes way for it; none of the second while there are places.
+  std::pair<Sequence*, Sequence*> next_to_admit();
   Sequence* steps_aside_for(const Sequence& next);
   bool has_room_for(Sequence& next);
   void start(Sequence& sequence);

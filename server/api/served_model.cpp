@@ -49,11 +49,12 @@ std::optional<ApiError> ServedModel::check_name(std::string_view name) const {
 }
 
 std::optional<ApiError> ServedModel::check_ready() const {
+  auto reason = unready();
+  if (!reason) return std::nullopt;
   const ServingState now = state();
-  if (now == ServingState::kReady) return std::nullopt;
-  engine_.count_rejected(now == ServingState::kLoading ? Rejection::kLoading
-                                                       : Rejection::kDraining);
-  return unready();
+  if (now == ServingState::kLoading) engine_.count_rejected(Rejection::kLoading);
+  if (now == ServingState::kDraining) engine_.count_rejected(Rejection::kDraining);
+  return reason;
 }
 
 std::optional<ApiError> ServedModel::unready() const {
@@ -77,7 +78,7 @@ std::optional<ApiError> ServedModel::unready() const {
 }
 
 std::optional<ApiError> ServedModel::check_health() const {
-  if (auto unready = check_ready()) return unready;
+  if (auto reason = unready()) return reason;
   if (health() != EngineHealth::kFine) return stalled();
   return std::nullopt;
 }

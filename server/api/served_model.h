@@ -67,7 +67,9 @@ class ServedModel {
   bool has_name(std::string_view name) const;
   // 404 model_not_found for a name that is not served.
   std::optional<ApiError> check_name(std::string_view name) const;
-  // 503 while loading, draining or stalled: no request is taken; counts as a rejection.
+  // 503 while loading, draining or stalled: no request is taken.
+  std::optional<ApiError> unready() const;
+  // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;
   // The same, and while the engine is late: requests would be better off elsewhere.
   std::optional<ApiError> check_health() const;
@@ -88,8 +90,6 @@ class ServedModel {
   std::optional<GenerationNote> take_note();
 
  private:
-  std::optional<ApiError> unready() const;
-
   Engine& engine_;
   std::vector<std::string> names_;
   uint32_t choices_max_;

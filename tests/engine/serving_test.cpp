@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "engine/model/gguf_file.h"
+#include "engine/throughput.h"
 #include "tests/engine/engine_fixture.h"
 
 namespace lockstep {
@@ -73,7 +74,8 @@ TEST_F(ServingTest, an_answer_from_the_cache_has_the_bits_of_a_cold_one) {
     EXPECT_EQ(statistics.prefix_hit_tokens, 3 * 128U);
     EXPECT_EQ(statistics.prompt_tokens + statistics.prefix_hit_tokens,
               statistics.prefix_query_tokens);
-    EXPECT_GT(statistics.kv_pages_cached, 3U);
+    // An end is told a moment before its pages are let go.
+    wait_until([&] { return engine().statistics().kv_pages_cached > 3; });
   }
 }
 
@@ -373,6 +375,44 @@ TEST_F(ServingTest, numbers_that_are_none_end_their_request_alone_and_are_not_ca
     EXPECT_EQ(engine().statistics().finished_error, 4U);
     options_.model = healthy;
   }
+}
+
+TEST_F(ServingTest, cancelling_those_that_wait_never_touches_one_that_runs) {
+  options_.sequence_count = 1;
+  const Heard alone = hear(request("running", 250));
+  Answer running;
+  Request asked = request("running", 250);
+  asked.logprobs = 0;
+  submit(std::move(asked), running);
+  std::vector<std::unique_ptr<Answer>> answers;
+  for (uint64_t index = 0; index < 100; ++index) {
+    answers.push_back(std::make_unique<Answer>());
+    submit(request("running", 250, index), *answers.back());
+    engine().cancel(last_id_);
+  }
+  EXPECT_EQ(running.wait(), FinishReason::kLength);
+  EXPECT_EQ(heard(running), alone);
+  for (auto& answer : answers) answer->wait();
+  EXPECT_GT(engine().statistics().finished_cancelled, 0U);
+}
+
+TEST(Throughput, tells_when_there_is_room_and_how_long_a_chunk_may_be) {
+  Throughput throughput;
+  EXPECT_EQ(throughput.seconds_until_room(100, 100'000), 1);
+  EXPECT_EQ(throughput.prompt_tokens_most(), 32U);
+  throughput.add_pass(100, 1);
+  throughput.add_request(50);
+  EXPECT_DOUBLE_EQ(throughput.tokens_per_second(), 100);
+  EXPECT_EQ(throughput.prompt_tokens_most(), 400U);
+  // 10 requests that generate 50 each, and prompts of 1,500: 20 s, half of it in 10.
+  EXPECT_EQ(throughput.seconds_until_room(10, 1'500), 10);
+  EXPECT_EQ(throughput.seconds_until_room(1000, 1'000'000), 60);
+  EXPECT_EQ(throughput.seconds_until_room(0, 0), 1);
+  // Few tokens say nothing of prompts; slow ones do.
+  throughput.add_pass(1, 1);
+  EXPECT_EQ(throughput.prompt_tokens_most(), 400U);
+  throughput.add_pass(64, 32);
+  EXPECT_EQ(throughput.prompt_tokens_most(), 32U);
 }
 
 // Whatever happens to a request, it ends once.

@@ -23,12 +23,13 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const KernelTable* kernels =
       options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
   generated_ = options.generated;
-  const PlanOptions plan_options{.batch_tokens = options.batch_tokens,
-                                 .logit_rows = options.batch_tokens,
-                                 .kv_format = options.kv_format,
-                                 .kv_pages = options.kv_pages,
-                                 .bf16_sums = options.bf16_sums,
-                                 .forms = product_forms(options.profile, *kernels)};
+  const PlanOptions plan_options{
+      .batch_tokens = options.batch_tokens,
+      .logit_rows = options.batch_tokens,
+      .kv_format = options.kv_format,
+      .kv_pages = options.kv_pages,
+      .bf16_sums = options.bf16_sums,
+      .forms = options.forms.value_or(product_forms(options.profile, *kernels))};
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;
   for (const double share : options.shares) {

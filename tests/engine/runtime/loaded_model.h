@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct LoadedModelOptions {
   bool bf16_sums = false;
   KvFormat kv_format = KvFormat::kF32;
   Profile profile = Profile::kFast;
+  std::optional<ProductFormTable> forms = {};  // instead of the profile's
   // How many of a pass's first tokens count as generated: none, or all.
   bool generated = false;
   size_t batch_tokens = 128;
@@ -47,6 +49,9 @@ class LoadedModel {
 
   // A whole sequence by itself, in chunks of at most `chunk` tokens.
   std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
+
+  // Whether all tokens of a pass count as generated from now on.
+  void set_generated(bool generated) { generated_ = generated; }
 
   const Plan& plan() const { return ranks_->root_plan(); }
   Ranks& ranks() const { return *ranks_; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -114,6 +115,39 @@ TEST(SameBits, prompted_and_generated) {
       }
     }
   }
+}
+
+// What a preempted sequence does: generated tokens are computed again many at once, beside others,
+// with the arithmetic of generated ones. Here it differs from that of prompts on every machine.
+TEST(SameBits, generated_one_by_one_or_many_at_once) {
+  const RandomModel model(Format::kQ8_0, Format::kQ4_0, /*seed=*/11);
+  ProductFormTable forms = own_product_forms();
+  for (const Format format : {Format::kQ8_0, Format::kQ4_0}) {
+    forms[static_cast<size_t>(format)].prompted = ActivationForm::kBf16;
+  }
+  const auto tokens = some_tokens(330, 7);
+  constexpr size_t kPrompt = 30;
+  LoadedModel loaded(model.path(), {.workers = 2, .forms = forms, .batch_tokens = 512});
+  // The logits after the prompt, and those of what follows it in passes of `count`.
+  const auto rows_of = [&](size_t count, bool generated) {
+    auto sequence = loaded.new_sequence(tokens.size());
+    loaded.set_generated(false);
+    LogitRows rows = loaded.compute(
+        std::vector<LoadedModel::Piece>{{sequence, std::span(tokens).first(kPrompt)}});
+    loaded.set_generated(generated);
+    for (size_t begin = kPrompt; begin < tokens.size(); begin += count) {
+      const auto part = std::span(tokens).subspan(begin, std::min(count, tokens.size() - begin));
+      for (auto& row : loaded.compute(std::vector<LoadedModel::Piece>{{sequence, part}})) {
+        rows.push_back(std::move(row));
+      }
+    }
+    return rows;
+  };
+  const LogitRows one_by_one = rows_of(1, true);
+  expect_same_bits(one_by_one, rows_of(7, true));
+  expect_same_bits(one_by_one, rows_of(300, true));
+  const LogitRows prompted = rows_of(300, false);
+  EXPECT_NE(one_by_one.back(), prompted.back());
 }
 
 // Where the profiles differ, bits do: otherwise the test above would compare nothing.

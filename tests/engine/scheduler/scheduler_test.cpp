@@ -337,6 +337,38 @@ TEST(Scheduler, what_is_discarded_is_found_by_nobody_and_computed_again_by_share
   EXPECT_EQ(chunks.at(done).count, 1U);
 }
 
+TEST(Scheduler, a_tenant_without_a_place_gets_its_share_of_them) {
+  Passes passes(small_limits());
+  std::vector<SequenceId> many;
+  for (int index = 0; index < 6; ++index) many.push_back(passes.add(2, 20, of_tenant("many")));
+  passes.pass();
+  const SequenceId first = passes.add(2, 20, of_tenant("few"));
+  const SequenceId second = passes.add(2, 20, of_tenant("few"));
+  for (int pass = 0; pass < 3; ++pass) {
+    const auto chunks = passes.pass();
+    EXPECT_TRUE(chunks.contains(many[0]) && chunks.contains(many[1]) && chunks.contains(first));
+    EXPECT_FALSE(chunks.contains(second));  // two places for one, one for the other: even enough
+  }
+  EXPECT_FALSE(passes.scheduler.pages(many[2]).empty());
+}
+
+TEST(Scheduler, who_had_fewer_tokens_is_next_whoever_came_first) {
+  SchedulerLimits limits = small_limits();
+  limits.sequence_count = 1;
+  Passes passes(limits);
+  std::vector<SequenceId> order;
+  for (int index = 0; index < 4; ++index) {
+    passes.most[passes.add(4, 8, of_tenant("many"))] = 3;
+  }
+  for (int index = 0; index < 2; ++index) passes.most[passes.add(4, 8, of_tenant("few"))] = 3;
+  while (!passes.scheduler.idle()) {
+    for (const auto& [id, chunk] : passes.pass()) {
+      if (chunk.first) order.push_back(id);
+    }
+  }
+  EXPECT_EQ(order, (std::vector<SequenceId>{1, 5, 2, 6, 3, 4}));
+}
+
 // The one that sends little has one short request at a time; how long does it wait, in passes, for
 // its first token beside somebody who sends as much, and beside somebody who sends ten times that?
 TEST(Scheduler, a_tenants_flood_delays_others_by_no_more_than_twice) {

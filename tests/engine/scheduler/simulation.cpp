@@ -212,6 +212,7 @@ void Simulation::compute(const Chunk& chunk) {
     value = content(life, value, position);
     uint64_t& there = cell(chunk.sequence, position);
     if (position >= chunk.begin) {
+      ASSERT_EQ(there, kCleared) << "position " << position << " is not of a cleared page";
       there = value;
     } else {
       ASSERT_EQ(there, value) << "position " << position << " of sequence " << chunk.sequence;

@@ -103,5 +103,39 @@ TEST(GenerationParameters, more_tokens_at_least_than_at_most_are_refused) {
   EXPECT_EQ(refused.error().parameter, "min_tokens");
 }
 
+Request parsed(const Json& fields, double request_seconds,
+               std::optional<ApiError>* error = nullptr) {
+  Json body = {{"model", "m"}};
+  if (!fields.is_null()) body.update(fields);
+  RequestLimits limits = kLimits;
+  limits.request_seconds = request_seconds;
+  JsonFields reader(body);
+  Request request = parse_generation(reader, limits).request;
+  if (error != nullptr) *error = reader.error();
+  return request;
+}
+
+TEST(GenerationParameters, a_request_may_ask_for_less_time_than_the_server_gives) {
+  EXPECT_EQ(parsed({}, 0).deadline_seconds, 0);
+  EXPECT_EQ(parsed({}, 30).deadline_seconds, 30);
+  EXPECT_EQ(parsed({{"timeout", 2.5}}, 0).deadline_seconds, 2.5);
+  EXPECT_EQ(parsed({{"timeout", 2.5}}, 30).deadline_seconds, 2.5);
+  EXPECT_EQ(parsed({{"timeout", 40}}, 30).deadline_seconds, 30);
+}
+
+TEST(GenerationParameters, priority_and_salt_are_taken_over_within_their_ranges) {
+  const Request request = parsed({{"priority", -7}, {"cache_salt", "mine"}}, 0);
+  EXPECT_EQ(request.priority, -7);
+  EXPECT_EQ(request.cache_salt, "mine");
+  EXPECT_EQ(parsed({}, 0).priority, 0);
+  std::optional<ApiError> error;
+  for (const Json& wrong : {Json{{"priority", 1001}}, Json{{"priority", 0.5}}, Json{{"timeout", 0}},
+                            Json{{"cache_salt", std::string(257, 'x')}}}) {
+    parsed(wrong, 0, &error);
+    ASSERT_TRUE(error.has_value()) << to_text(wrong);
+    EXPECT_EQ(error->parameter, wrong.begin().key());
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
