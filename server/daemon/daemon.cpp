@@ -41,6 +41,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
              options_.engine.waiting_requests + options_.engine.sequence_count),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       reloads_(std::move(sources), std::move(values)),
+      store_(notify_socket(process_environment()), process_environment()),
       drain_seconds_(options_.drain_seconds) {
   add_reloads();
 }
@@ -106,6 +107,8 @@ Result<void> Daemon::load() {
     const LoadReport report(*engine_);
     if (auto loaded = engine_->load(); !loaded) return loaded;
   }
+  // Before anybody hears that it is ready: from then on it may be killed and be back at once.
+  store_.replace(engine_->memory_to_keep());
   model_.set_state(ServingState::kReady);
   spdlog::info("ready after {:.2f} s", engine_->statistics().load.seconds);
   return {};

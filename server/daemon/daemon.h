@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/api/served_model.h"
+#include "server/daemon/memory_store.h"
 #include "server/daemon/reloads.h"
 #include "server/http/http_server.h"
 #include "server/metrics/metrics.h"
@@ -46,6 +47,7 @@ class Daemon {
   ServedModel model_;
   Metrics metrics_;
   Reloads reloads_;
+  MemoryStore store_;
   std::atomic<double> drain_seconds_;
   std::unique_ptr<HttpServer> server_;
 };
