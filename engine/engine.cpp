@@ -15,6 +15,8 @@
 #include "engine/machine/topology.h"
 #include "engine/machine_limits.h"
 #include "engine/measurement.h"
+#include "engine/memory_handover.h"
+#include "engine/memory_identity.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/model_description.h"
@@ -32,11 +34,18 @@ namespace lockstep {
 
 // In order of construction: later members use earlier ones.
 struct Engine::Parts {
-  Parts(EngineOptions given, GgufFile model_file, Model built)
-      : options(std::move(given)), file(std::move(model_file)), model(std::move(built)) {}
+  Parts(EngineOptions given, GgufFile model_file, Model built, std::vector<KeptDescriptor> kept)
+      : options(std::move(given)),
+        file(std::move(model_file)),
+        model(std::move(built)),
+        handover(std::move(kept)) {}
 
   Result<void> read_texts();
   Result<void> lay_out();
+  // Which of the kept memory fits the layout; frees the rest.
+  Result<void> examine_kept();
+  Result<void> make_ranks();
+  Result<void> fill_weights();
   Result<void> load();
   // kInvalidInput for a token outside of the vocabulary.
   Result<void> check_tokens(std::span<const TokenId> tokens) const;
@@ -52,6 +61,10 @@ struct Engine::Parts {
   ModelInfo info;
   Topology topology;
   ModelLayout layout;
+  MemoryHandover handover;
+  MemoryIdentity identity;  // empty where nothing is kept
+  Descriptor description;   // of what is kept for the next process
+  MemoryToKeep to_keep;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<GrammarCache> grammars;
   std::optional<ChatTemplate> chat_template;
@@ -60,6 +73,7 @@ struct Engine::Parts {
   EngineCounters counters;
   std::atomic<uint64_t> bytes_done = 0;
   std::atomic<uint64_t> bytes_total = 0;
+  std::atomic<uint64_t> bytes_kept = 0;
   std::atomic<int64_t> load_started_ns = 0;  // steady clock; 0: not yet
   std::atomic<int64_t> load_ended_ns = 0;
   std::atomic<bool> ready = false;
@@ -105,6 +119,7 @@ Result<void> Engine::Parts::lay_out() {
   layout = std::move(*split);
   info = describe_model(file, model, options, layout.profile);
   info.instruction_set = kernels->name;
+  if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
@@ -115,7 +130,23 @@ Result<void> Engine::Parts::lay_out() {
   return {};
 }
 
-Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+Result<void> Engine::Parts::examine_kept() {
+  if (options.keep_memory == MemoryKeeping::kNo) {
+    handover.refuse("keeping them is switched off");
+  } else {
+    auto identified = identify_memory(file, model, options, *kernels, layout);
+    if (!identified) return std::unexpected(identified.error());
+    identity = std::move(*identified);
+    handover.examine(identity, layout.sizes);
+  }
+  layout.weights_held = handover.has_weights();
+  layout.kv_pages_held = handover.kv_pages();
+  topology = read_topology();  // what was of no use is free by now
+  return {};
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
+                                             std::vector<KeptDescriptor> kept) {
   auto kernels = choose_kernel_table(options.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
   auto file = GgufFile::open(options.model);
@@ -128,7 +159,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   };
   auto model = build_model(*file);
   if (!model) return with_file(model.error());
-  auto parts = std::make_unique<Parts>(options, std::move(*file), std::move(*model));
+  auto parts =
+      std::make_unique<Parts>(options, std::move(*file), std::move(*model), std::move(kept));
   parts->kernels = *kernels;
   if (auto read = parts->read_texts(); !read) return with_file(read.error());
   if (auto laid_out = parts->lay_out(); !laid_out) return std::unexpected(laid_out.error());
@@ -138,10 +170,35 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
 Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
-Result<void> Engine::Parts::load() {
-  auto made = Ranks::make(model.graph, layout.split, layout.plan_options, layout.places);
+Result<void> Engine::Parts::make_ranks() {
+  const auto make = [this] {
+    return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
+                       handover.sources(layout.places.size(), options.keep_memory));
+  };
+  auto made = make();
+  if (!made && handover.has_weights()) {
+    handover.refuse(made.error().message);
+    made = make();
+  }
   if (!made) return std::unexpected(made.error());
   ranks = std::move(*made);
+  return {};
+}
+
+// From the file, unless an earlier process has left them.
+Result<void> Engine::Parts::fill_weights() {
+  if (handover.has_weights()) {
+    uint64_t weight_bytes = 0;
+    uint64_t kv_bytes = 0;
+    for (size_t rank = 0; rank < ranks->count(); ++rank) {
+      weight_bytes += (*ranks)[rank].plan().weight_bytes;
+      kv_bytes += (*ranks)[rank].plan().kv.size_bytes();
+    }
+    bytes_kept = weight_bytes;
+    spdlog::info("took over {} MiB of weights and {} MiB of the KV cache's memory; nothing is read",
+                 weight_bytes >> 20U, handover.kv_pages() ? kv_bytes >> 20U : 0);
+    return {};
+  }
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks->count(); ++rank) {
     Rank& target = (*ranks)[rank];
@@ -151,6 +208,14 @@ Result<void> Engine::Parts::load() {
   const auto loaded =
       load_weights(file, model.graph, targets, bytes_done, {.direct = options.direct_io});
   if (!loaded) return std::unexpected(loaded.error());
+  return {};
+}
+
+Result<void> Engine::Parts::load() {
+  if (auto made = make_ranks(); !made) return made;
+  if (auto filled = fill_weights(); !filled) return filled;
+  to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, options.keep_memory,
+                           description);
   rank_statistics = std::make_unique<RankReport>(*ranks);
   executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits;
@@ -200,6 +265,10 @@ Result<void> Engine::load() {
   return loaded;
 }
 
+const MemoryToKeep& Engine::memory_to_keep() const {
+  return parts_->to_keep;
+}
+
 const ModelInfo& Engine::model() const {
   return parts_->info;
 }
@@ -209,6 +278,7 @@ EngineStatistics Engine::statistics() const {
   parts_->counters.fill(statistics);
   statistics.load.bytes_done = parts_->bytes_done;
   statistics.load.bytes_total = parts_->bytes_total;
+  statistics.load.bytes_kept = parts_->bytes_kept;
   statistics.load.ready = parts_->ready;
   const int64_t start = parts_->load_started_ns;
   if (start != 0) {

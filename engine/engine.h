@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/descriptor.h"
 #include "engine/base/histogram.h"
 #include "engine/base/result.h"
 #include "engine/evaluation.h"
@@ -28,6 +29,30 @@
 
 namespace lockstep {
 
+// Whether weights and KV cache lie so that the next process can take them over.
+enum class MemoryKeeping : uint8_t {
+  kNo,
+  kWhereHuge,  // in memfds where these are given huge pages
+  kAlways,     // in memfds of small pages where there are no others
+};
+
+// A memfd that outlives the process, under the name by which it is kept: lockstep-weights,
+// lockstep-weights-0, lockstep-kv-0 ...
+struct KeptDescriptor {
+  std::string name;
+  Descriptor descriptor;
+};
+
+// What is to be kept for the next process; the engine's own descriptors.
+struct MemoryToKeep {
+  struct Entry {
+    std::string name;
+    int descriptor = -1;
+  };
+  std::vector<Entry> entries;    // none: nothing can be kept, the log says why
+  bool is_kept_already = false;  // it is what this process was given, all of it
+};
+
 struct EngineOptions {
   std::filesystem::path model;
   uint32_t rank_count = 0;        // 0: one per NUMA node that has processors and memory
@@ -38,6 +63,7 @@ struct EngineOptions {
   uint32_t worker_count = 0;               // of each rank; 0: one per physical core of its own
   std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up
   bool direct_io = true;                   // read the file past the page cache where possible
+  MemoryKeeping keep_memory = MemoryKeeping::kNo;
   uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
   uint32_t kv_pages = 0;        // of the KV cache, 64 tokens each; 0: for as many full sequences
                                 // as run at once, or what fits
@@ -130,7 +156,8 @@ using RequestId = uint64_t;
 struct LoadProgress {
   uint64_t bytes_done = 0;
   uint64_t bytes_total = 0;
-  double seconds = 0;  // since load() began; stands still when it has ended
+  uint64_t bytes_kept = 0;  // of weights that were taken over from an earlier process, not read
+  double seconds = 0;       // since load() began; stands still when it has ended
   bool ready = false;
 
   double bytes_per_second() const {
@@ -250,11 +277,18 @@ using UseLogits =
 
 class Engine {
  public:
-  // Reads and checks the model file's headers, makes the plan, reserves nothing yet. Fast.
-  static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
+  // Reads and checks the model file's headers, makes the plan, reserves nothing yet. Fast. `kept`:
+  // what an earlier process has left. What of it this model and these options cannot use is freed;
+  // the log says why.
+  static Result<std::unique_ptr<Engine>> open(const EngineOptions& options,
+                                              std::vector<KeptDescriptor> kept = {});
 
-  // Takes the memory, starts the workers, reads the weights. Once; blocks until ready.
+  // Takes the memory, starts the workers, reads the weights that were not kept. Once; blocks until
+  // ready.
   Result<void> load();
+
+  // What the next process can take over; after load().
+  const MemoryToKeep& memory_to_keep() const;
 
   // Ends everything that runs with kCancelled and joins all threads.
   ~Engine();

@@ -56,15 +56,16 @@ std::string node_text(int node) {
   return node < 0 ? "this machine" : fmt::format("node {}", node);
 }
 
-// Takes room for all arenas, in the order in which a rank takes them in earnest. The rank for which
-// there was none, if any.
-std::optional<size_t> take_all(const std::vector<RankPlace>& places,
-                               const std::vector<RankSizes>& sizes, MemoryRoom& room) {
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    const RankSizes& own = sizes[rank];
-    for (const uint64_t bytes : {own.weight_bytes, own.scratch_bytes, own.exchange_bytes,
-                                 own.kv_bytes, own.logits_bytes}) {
-      if (!room.take(places[rank].node, bytes)) return rank;
+// Takes room for all arenas that are not there already, in the order in which a rank takes them in
+// earnest. The rank for which there was none, if any.
+std::optional<size_t> take_all(const ModelLayout& layout, MemoryRoom& room) {
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const RankSizes& own = layout.sizes[rank];
+    const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
+    const uint64_t kv_bytes = layout.kv_pages_held ? 0 : own.kv_bytes;
+    for (const uint64_t bytes :
+         {weight_bytes, own.scratch_bytes, own.exchange_bytes, kv_bytes, own.logits_bytes}) {
+      if (!room.take(layout.places[rank].node, bytes)) return rank;
     }
   }
   return std::nullopt;
@@ -75,7 +76,7 @@ std::optional<size_t> take_all(const std::vector<RankPlace>& places,
 Result<size_t> fitting_pages(const ModelLayout& layout, const Topology& topology,
                              const std::vector<RankSizes>& one_page, size_t wanted) {
   MemoryRoom room(topology, available_memory_bytes());
-  const auto misfit = take_all(layout.places, layout.sizes, room);
+  const auto misfit = take_all(layout, room);
   std::map<int, uint64_t> page_bytes;  // by node
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     page_bytes[layout.places[rank].node] += one_page[rank].kv_bytes;
@@ -182,7 +183,7 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {
   MemoryRoom room(topology, available_memory_bytes());
-  return take_all(layout.places, layout.sizes, room);
+  return take_all(layout, room);
 }
 
 Result<void> size_context(const Model& model, const EngineOptions& options,
@@ -201,6 +202,9 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
                            pages, options.context_tokens, pages_for(options.context_tokens),
                            kPageTokens);
     }
+  } else if (layout.kv_pages_held) {
+    pages = *layout.kv_pages_held;
+    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
   } else {
     const auto one_page = rank_sizes(model, layout.split, layout.plan_options, 1);
     const auto fitting = fitting_pages(

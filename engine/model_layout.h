@@ -34,6 +34,9 @@ struct ModelLayout {
   Profile profile = Profile::kFast;
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank
+  // What an earlier process has left, whose memory is taken already: it needs no room.
+  bool weights_held = false;
+  std::optional<size_t> kv_pages_held;
 };
 
 // What a rank on this node can take; of node -1: what the process can. Pages set aside in pools are

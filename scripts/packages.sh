@@ -11,7 +11,7 @@ build_packages=(
   libnuma-dev            # which memory a page lies in, and where it shall
   libpcre2-dev           # pre-tokenizer patterns
   libspdlog-dev          # log
-  libssl-dev             # TLS, and the hashes of API keys
+  libssl-dev             # TLS, the hashes of API keys and of what is kept over a restart
   liburing-dev           # direct reads of model files
   ninja-build
   nlohmann-json3-dev

@@ -27,6 +27,7 @@ struct Options {
   bool metrics = true;
   double stall_seconds = 30;
   bool ui = true;
+  std::string keep_weights = "auto";
   std::string metrics_aliases = "none";
   std::string log_level = "info";
   std::string log_format = "logfmt";

@@ -10,6 +10,10 @@
 
 namespace lockstep {
 
+// Raised whenever the same weights, packed, become other bytes: those that an earlier version of
+// the program packed and left in memory are then packed anew. A test holds it to the bytes.
+inline constexpr unsigned kPackingVersion = 1;
+
 enum class PanelUnit : uint8_t { kTwoBytes, kFourBytes, kBitPlane };
 
 constexpr size_t unit_bytes(PanelUnit unit) {

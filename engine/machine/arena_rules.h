@@ -8,6 +8,7 @@
 
 namespace lockstep {
 
+inline constexpr size_t kSmallPageBytes = 4096;
 inline constexpr size_t kHugePageBytes = 2U << 20U;
 inline constexpr size_t kGigaPageBytes = 1U << 30U;
 

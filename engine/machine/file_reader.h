@@ -26,7 +26,10 @@ class FileReader {
   const std::filesystem::path& path() const { return path_; }
   uint64_t size_bytes() const { return size_bytes_; }
   int64_t changed_ns() const { return changed_ns_; }  // since 1970, when it was opened
-  int descriptor() const { return descriptor_; }      // open for reading; stays this object's
+  // Which file it is, on this machine.
+  uint64_t device() const { return device_; }
+  uint64_t inode() const { return inode_; }
+  int descriptor() const { return descriptor_; }  // open for reading; stays this object's
 
   // Fills `bytes` from `offset` on. May be called from several threads. Fails with kMachineRefused,
   // also when the file ends before: it was longer when it was opened. Names the file and the

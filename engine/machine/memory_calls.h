@@ -14,12 +14,13 @@ class MemoryCalls {
   MemoryCalls& operator=(const MemoryCalls&) = delete;
   virtual ~MemoryCalls() = default;
 
-  // Calls of populate() may come from several threads at once.
+  // Calls of populate() and populate_read() may come from several threads at once.
   virtual void* map(void* address, size_t bytes, int protection, int flags, int descriptor);
   virtual int unmap(void* address, size_t bytes);
   virtual int protect(void* address, size_t bytes, int protection);
   virtual int advise(void* address, size_t bytes, int advice);
-  virtual int populate(void* address, size_t bytes);  // MADV_POPULATE_WRITE
+  virtual int populate(void* address, size_t bytes);       // MADV_POPULATE_WRITE
+  virtual int populate_read(void* address, size_t bytes);  // MADV_POPULATE_READ
   virtual long bind(void* address, size_t bytes, int node);
   virtual int make_memfd(const char* name, unsigned flags);
   virtual int resize(int descriptor, size_t bytes);

@@ -29,26 +29,11 @@ namespace {
 
 using std::filesystem::path;
 
-constexpr size_t kSmallPageBytes = 4096;
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 // Flags that Debian 12's headers do not know.
 constexpr unsigned kMemfdNoExecute = 0x8;  // MFD_NOEXEC_SEAL, Linux 6.3
 constexpr unsigned kHugeShift = 26;        // MAP_HUGE_SHIFT and MFD_HUGE_SHIFT
-
-size_t page_bytes_of(PageKind kind) {
-  switch (kind) {
-    case PageKind::kHuge1GiB:
-      return kGigaPageBytes;
-    case PageKind::kHuge2MiB:
-      return kHugePageBytes;
-    case PageKind::kTransparent:
-      return kHugePageBytes;
-    case PageKind::kSmall:
-      return kSmallPageBytes;
-  }
-  return kSmallPageBytes;
-}
 
 bool is_hugetlb(PageKind kind) {
   return kind == PageKind::kHuge1GiB || kind == PageKind::kHuge2MiB;
@@ -147,8 +132,11 @@ void NodeMemory::Maker::add(std::vector<Candidate>& list, PageKind kind, size_t 
   // huge pages of anonymous memory. Where memfds are given no huge pages, which is the kernels'
   // default (shmem_enabled), that means anonymous memory.
   const bool huge_memfd = is_hugetlb(kind) || gives_shared_huge_pages(settings_);
-  if (request_.shared && (huge_memfd || kind == PageKind::kSmall))
+  if (request_.shared && (huge_memfd || kind == PageKind::kSmall)) {
     list.push_back({kind, true, bytes});
+  } else if (request_.small_shared) {
+    list.push_back({PageKind::kSmall, true, bytes});
+  }
   if (kind != PageKind::kTransparent || gives_huge_pages(settings_)) {
     list.push_back({kind, false, bytes});
   }
@@ -193,7 +181,7 @@ Result<NodeMemory> NodeMemory::Maker::make() {
     if (failed_kind == candidate.kind) continue;
     auto made = attempt(candidate);
     if (made) {
-      if (request_.shared && made->descriptor_ < 0) {
+      if ((request_.shared || request_.small_shared) && made->descriptor_ < 0) {
         spdlog::debug(
             "{} lie in anonymous memory ({}): memfds are given no huge pages here, or "
             "there are none",
@@ -238,7 +226,7 @@ NodeMemory::Maker::Attempt NodeMemory::Maker::attempt(const Candidate& candidate
 
 std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::open_memfd(const Candidate& candidate,
                                                                         NodeMemory& memory) {
-  unsigned flags = MFD_CLOEXEC;
+  unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   if (is_hugetlb(candidate.kind)) flags |= MFD_HUGETLB | huge_size_flag(candidate.kind);
   const std::string name = fmt::format("lockstep {}", request_.what);
   memory.descriptor_ = calls_.make_memfd(name.c_str(), flags | kMemfdNoExecute);
@@ -405,6 +393,7 @@ NodeMemory& NodeMemory::operator=(NodeMemory&& other) noexcept {
   std::swap(page_kind_, other.page_kind_);
   std::swap(node_, other.node_);
   std::swap(bound_, other.bound_);
+  std::swap(sealed_, other.sealed_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(calls_, other.calls_);
   return *this;

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/descriptor.h"
 #include "engine/base/result.h"
+#include "engine/machine/arena_rules.h"
 
 namespace lockstep {
 
@@ -26,13 +28,26 @@ enum class PageKind : uint8_t {
 // As messages and metrics name it: "hugetlb 1 GiB", "hugetlb 2 MiB", "transparent 2 MiB", "4 KiB".
 std::string_view page_kind_name(PageKind kind);
 
+constexpr size_t page_bytes_of(PageKind kind) {
+  if (kind == PageKind::kHuge1GiB) return kGigaPageBytes;
+  return kind == PageKind::kSmall ? kSmallPageBytes : kHugePageBytes;
+}
+
 struct MemoryRequest {
   size_t bytes = 0;
-  std::string_view what;       // names it in messages: "weights"
-  int node = -1;               // it is bound to this node; -1: wherever it is first touched
-  bool shared = false;         // in a memfd, where the kernel has them: another process can map it
-  Workers* workers = nullptr;  // touch it in parallel; none: the calling thread does
+  std::string_view what;  // names it in messages: "weights"
+  int node = -1;          // it is bound to this node; -1: wherever it is first touched
+  bool shared = false;    // in a memfd, where that costs no huge pages: another process can map it
+  bool small_shared = false;     // shared even if it costs huge pages
+  Workers* workers = nullptr;    // touch it in parallel; none: the calling thread does
   MemoryCalls* calls = nullptr;  // the system's if null; must outlive the arena
+};
+
+// An arena of a process before, as NodeMemory::adopt() takes it over.
+struct KeptArena {
+  Descriptor descriptor;  // of its memfd
+  size_t bytes = 0;       // of the memfd, which is whole pages
+  bool sealed = false;    // it can only be read
 };
 
 // An arena; the owner of its mapping. Zeroed. Where the mapping is not of a huge-page pool, what
@@ -43,6 +58,18 @@ class NodeMemory {
   // the size, what is available and the remedy. Where the kernel or a container does not let memory
   // be bound, it lies where the workers that touch it run, and a warning says what to change.
   static Result<NodeMemory> allocate(const MemoryRequest& request);
+
+  // An arena that is there already, in its memfd, with what it holds; `request` says where it
+  // should lie and who maps it. Fails with kMachineRefused.
+  static Result<NodeMemory> adopt(KeptArena kept, const MemoryRequest& request);
+
+  // Makes what lies in the memfd unchangeable: it is mapped for reading only, at the same address,
+  // and sealed against writing and growing. Not against shrinking: whoever has the descriptor and
+  // no use for what it holds can free the memory at once, whoever else still has it. Nobody may use
+  // the arena meanwhile. Fails with kMachineRefused; it can still be used then, perhaps not written
+  // to.
+  Result<void> seal(Workers* workers);
+  bool is_sealed() const { return sealed_; }
 
   NodeMemory() = default;
   NodeMemory(NodeMemory&& other) noexcept;
@@ -70,6 +97,7 @@ class NodeMemory {
   PageKind page_kind_ = PageKind::kSmall;
   int node_ = -1;
   bool bound_ = false;
+  bool sealed_ = false;
   int descriptor_ = -1;
   MemoryCalls* calls_ = nullptr;
 };

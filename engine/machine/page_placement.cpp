@@ -11,13 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/machine/arena_rules.h"
 #include "engine/machine/memory_calls.h"
 
 namespace lockstep {
 namespace {
-
-constexpr size_t kSmallPageBytes = 4096;
-constexpr size_t kHugePageBytes = 2U << 20U;
 
 // A mapping of this process, as /proc/self/smaps has it.
 struct Mapping {

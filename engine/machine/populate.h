@@ -14,4 +14,9 @@ class Workers;
 // pages. Returns 0 or an error number; then some pages may have places and some not.
 int populate(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes, Workers* workers);
 
+// The same for memory that holds something, and may be for reading only: its pages get their places
+// in this process's tables, and come back from where the kernel had put them aside.
+int populate_filled(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes,
+                    Workers* workers);
+
 }  // namespace lockstep

@@ -131,6 +131,7 @@ Result<void> GgufFile::add_part(const ByteSource& source, const std::filesystem:
     if (!checked) return checked;
   }
   parts_.push_back(path);
+  header_bytes_.push_back(part->header_bytes);
   size_bytes_ += source.size_bytes();
   for (GgufTensor& tensor : part->tensors) {
     tensor.part = number;

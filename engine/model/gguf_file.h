@@ -53,6 +53,8 @@ class GgufFile {
   // The parts' files, open as long as this object; none after parse().
   const std::vector<FileReader>& readers() const { return readers_; }
   uint64_t size_bytes() const { return size_bytes_; }  // of all parts
+  // Of each part: what lies before the tensors' data.
+  const std::vector<uint64_t>& header_bytes() const { return header_bytes_; }
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;  // nullptr if there is none
@@ -80,6 +82,7 @@ class GgufFile {
   uint64_t size_bytes_ = 0;
   std::vector<std::filesystem::path> parts_;
   std::vector<FileReader> readers_;
+  std::vector<uint64_t> header_bytes_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string, size_t, std::less<>> tensor_index_;
   std::map<std::string, GgufValue, std::less<>> metadata_;

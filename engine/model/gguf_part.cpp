@@ -216,9 +216,10 @@ Result<GgufPart> read_gguf_part(const ByteSource& source) {
   if (!reader.failed()) part.tensors = read_tensors(reader, tensor_count);
   if (reader.failed()) return std::unexpected(reader.error());
 
+  part.header_bytes = reader.position();
   const Result<uint64_t> alignment = alignment_of(source, part);
   if (!alignment) return std::unexpected(alignment.error());
-  Result<void> checked = place_tensors(source, reader.position(), *alignment, part.tensors);
+  Result<void> checked = place_tensors(source, part.header_bytes, *alignment, part.tensors);
   if (checked) checked = check_overlaps(source, part.tensors);
   if (!checked) return std::unexpected(checked.error());
   return part;

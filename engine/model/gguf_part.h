@@ -17,6 +17,7 @@ struct GgufPart {
   uint32_t version = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<GgufTensor> tensors;  // in the file's order; `part` is not set
+  uint64_t header_bytes = 0;        // from the file's start to the end of the list of tensors
 };
 
 // Reads and checks the whole header. Memory stays proportional to the header's bytes, and bounded

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace lockstep {
 
 Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded) {
@@ -12,26 +14,32 @@ Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded) 
   return rank;
 }
 
-Result<void> Rank::allocate(const Plan& sizes) {
+Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
   struct Wish {
     NodeMemory& arena;
     size_t bytes;
     std::string_view what;
-    bool shared;  // weights can be handed to another process
+    bool kept = false;
+    std::optional<KeptArena>* source = nullptr;
   };
   const Wish wishes[] = {
-      {weights_, sizes.weight_bytes, "weights", true},
-      {scratch_, sizes.scratch_bytes, "activations", false},
-      {exchange_, sizes.exchange_bytes, "activations that ranks exchange", false},
-      {kv_, sizes.kv.size_bytes(), "the KV cache", false},
-      {logits_, sizes.logits_bytes, "logits", false},
+      {weights_, sizes.weight_bytes, "weights", sources.keep, &sources.weights},
+      {scratch_, sizes.scratch_bytes, "activations"},
+      {exchange_, sizes.exchange_bytes, "activations that ranks exchange"},
+      {kv_, sizes.kv.size_bytes(), "the KV cache", sources.keep, &sources.kv},
+      {logits_, sizes.logits_bytes, "logits"},
   };
   for (const Wish& wish : wishes) {
-    auto memory = NodeMemory::allocate({.bytes = wish.bytes,
-                                        .what = wish.what,
-                                        .node = place_.node,
-                                        .shared = wish.shared,
-                                        .workers = workers_.get()});
+    const MemoryRequest request = {.bytes = wish.bytes,
+                                   .what = wish.what,
+                                   .node = place_.node,
+                                   .shared = wish.kept,
+                                   .small_shared = wish.kept && sources.keep_small,
+                                   .workers = workers_.get()};
+    const bool is_there = wish.source != nullptr && wish.source->has_value();
+    CHECK(!is_there || (*wish.source)->bytes >= wish.bytes, "a kept arena is too small");
+    auto memory = is_there ? NodeMemory::adopt(std::move(**wish.source), request)
+                           : NodeMemory::allocate(request);
     if (!memory) return std::unexpected(memory.error());
     wish.arena = std::move(*memory);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,14 +16,23 @@
 
 namespace lockstep {
 
+// Which of a rank's arenas shall outlive the process, and which of an earlier one's it gets.
+struct ArenaSources {
+  bool keep = false;        // weights and KV cache lie in memfds, where that costs no huge pages
+  bool keep_small = false;  // even if it costs huge pages
+  std::optional<KeptArena> weights;  // none: taken anew
+  std::optional<KeptArena> kv;
+};
+
 class Rank {
  public:
   // Starts one worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same
   // processors.
   static Result<std::unique_ptr<Rank>> start(const RankPlace& place, bool crowded);
 
-  // Takes the memory that the plan needs, on the rank's node, touched by its workers.
-  Result<void> allocate(const Plan& sizes);
+  // Takes the memory that the plan needs, on the rank's node, touched by its workers. A KV cache
+  // that is taken over holds anything.
+  Result<void> allocate(const Plan& sizes, ArenaSources sources = {});
   ArenaAddresses arenas() const;
 
   void set_plan(Plan plan) {
@@ -37,6 +47,9 @@ class Rank {
   WorkerCounters& counters(size_t worker) { return counters_[worker]; }
 
   const NodeMemory& weights() const { return weights_; }
+  const NodeMemory& kv() const { return kv_; }
+  // After the load, between passes: see NodeMemory::seal().
+  Result<void> seal_weights() { return weights_.seal(workers_.get()); }
   // Weights, scratch, exchange, KV cache and logits.
   std::vector<const NodeMemory*> all_memory() const;
 

@@ -45,23 +45,25 @@ Result<void> Ranks::start(std::span<const RankPlace> places) {
 }
 
 // The ranks of one node follow one another, so that each sees what the ones before have left.
-Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes) {
+Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
+                                     std::span<ArenaSources> sources) {
   for (const size_t rank : ranks) {
-    if (auto taken = ranks_[rank]->allocate(sizes[rank]); !taken) return taken;
+    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]));
+    if (!taken) return taken;
   }
   return {};
 }
 
 // Every node at the same time: clearing its memory is the work of its own processors.
-Result<void> Ranks::allocate(std::span<const Plan> sizes) {
+Result<void> Ranks::allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources) {
   std::map<int, std::vector<size_t>> on_node;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     on_node[ranks_[rank]->place().node].push_back(rank);
   }
   std::vector<Result<void>> results(on_node.size());
-  const auto take = [this, sizes](Result<void>& result, std::span<const size_t> ranks) {
+  const auto take = [this, sizes, sources](Result<void>& result, std::span<const size_t> ranks) {
     try {
-      result = allocate_on_node(ranks, sizes);
+      result = allocate_on_node(ranks, sizes, sources);
     } catch (const std::bad_alloc&) {
       result = std::unexpected(Error{ErrorKind::kMachineRefused, "no memory left"});
     }
@@ -91,16 +93,18 @@ Result<void> Ranks::allocate(std::span<const Plan> sizes) {
 
 Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& split,
                                            const PlanOptions& options,
-                                           std::span<const RankPlace> places) {
+                                           std::span<const RankPlace> places,
+                                           std::vector<ArenaSources> sources) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
+  sources.resize(places.size());
   std::unique_ptr<Ranks> made(new Ranks());
   if (auto started = made->start(places); !started) return std::unexpected(started.error());
   std::vector<Plan> sizes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     sizes.push_back(make_plan(graph, split, rank, options));
   }
-  if (auto taken = made->allocate(sizes); !taken) return std::unexpected(taken.error());
+  if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
   for (size_t rank = 0; rank < places.size(); ++rank) {
@@ -116,7 +120,8 @@ Result<std::unique_ptr<Ranks>> Ranks::make_bare(std::span<const RankPlace> place
   Plan size;
   size.exchange_bytes = exchange_bytes;
   const std::vector<Plan> sizes(places.size(), size);
-  if (auto taken = made->allocate(sizes); !taken) return std::unexpected(taken.error());
+  std::vector<ArenaSources> sources(places.size());
+  if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
   return made;
 }
 

@@ -15,10 +15,12 @@ namespace lockstep {
 class Ranks {
  public:
   // Starts the workers of every place, takes the memory and makes the plans. The graph must outlive
-  // the ranks; the split is for as many ranks as there are places. The weights are not loaded yet.
+  // the ranks; the split is for as many ranks as there are places. Weights that no source holds are
+  // not loaded yet. `sources`: of every rank, or none.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
-                                             std::span<const RankPlace> places);
+                                             std::span<const RankPlace> places,
+                                             std::vector<ArenaSources> sources = {});
 
   // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
   static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,
@@ -33,8 +35,10 @@ class Ranks {
   Ranks() = default;
 
   Result<void> start(std::span<const RankPlace> places);
-  Result<void> allocate(std::span<const Plan> sizes);
-  Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes);
+  // One source per rank.
+  Result<void> allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources);
+  Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
+                                std::span<ArenaSources> sources);
 
   std::unique_ptr<RankLinks> links_;  // none for one rank
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -121,9 +121,10 @@ Result<void> check_model_given(const Options& options) {
       "configuration file");
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const Options& options) {
+Result<std::unique_ptr<Engine>> open_engine(const Options& options,
+                                            std::vector<KeptDescriptor> kept) {
   if (auto given = check_model_given(options); !given) return std::unexpected(given.error());
-  return Engine::open(options.engine);
+  return Engine::open(options.engine, std::move(kept));
 }
 
 Result<std::vector<uint32_t>> parse_counts(std::string_view text, std::string_view option,

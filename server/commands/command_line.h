@@ -51,7 +51,9 @@ void start_log(const Options& options);
 Result<void> check_model_given(const Options& options);
 
 // Opens the model of these options; kInvalidInput with the remedy if none is given.
-Result<std::unique_ptr<Engine>> open_engine(const Options& options);
+// `kept`: see Engine::open().
+Result<std::unique_ptr<Engine>> open_engine(const Options& options,
+                                            std::vector<KeptDescriptor> kept = {});
 
 // "1,8,32" as counts from 0 to `maximum`; kInvalidInput names `option`.
 Result<std::vector<uint32_t>> parse_counts(std::string_view text, std::string_view option,

@@ -5,6 +5,7 @@
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
 #include "server/daemon/daemon.h"
+#include "server/daemon/memory_store.h"
 #include "server/daemon/signals.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ int run_serve(const std::vector<std::string>& arguments) {
       "Exit codes: 0; 1 for what the machine refuses; 2 for what was given.");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
-  const Options options = to_options(*values);
+  Options options = to_options(*values);
   if (print) {
     std::cout << print_options(*values) << '\n';
     return 0;
@@ -39,8 +40,10 @@ int run_serve(const std::vector<std::string>& arguments) {
     return 0;
   }
   block_signals(Hangup::kReloads);
+  const EnvironmentVariables environment = process_environment();
+  options.engine.keep_memory = choose_memory_keeping(options.keep_weights, environment);
   DaemonLog log(options);
-  auto engine = open_engine(options);
+  auto engine = open_engine(options, take_kept_memory(environment));
   if (!engine) return report(engine.error());
   Daemon daemon(std::move(*engine), *values, line.sources(), log);
   const auto served = daemon.run();

@@ -59,6 +59,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
              options_.request_seconds),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
+      store_(notify_socket(process_environment()), process_environment()),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds) {
   model_.set_logs_prompts(options_.log_prompts);
@@ -144,6 +145,8 @@ Result<void> Daemon::listen() {
 
 Result<void> Daemon::load() {
   if (auto loaded = engine_->load(); !loaded) return loaded;
+  // Before anybody hears that it is ready: from then on it may be killed and be back at once.
+  store_.replace(engine_->memory_to_keep());
   model_.set_state(ServingState::kReady);
   spdlog::info("ready after {:.2f} s", engine_->statistics().load.seconds);
   return {};

@@ -10,6 +10,7 @@
 #include "server/access/access.h"
 #include "server/api/served_model.h"
 #include "server/daemon/daemon_log.h"
+#include "server/daemon/memory_store.h"
 #include "server/daemon/reloads.h"
 #include "server/daemon/service_notifier.h"
 #include "server/daemon/status_report.h"
@@ -56,6 +57,7 @@ class Daemon {
   ServedModel model_;
   Metrics metrics_;
   ServiceNotifier notifier_;
+  MemoryStore store_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<HttpServer> server_;
   Reloads reloads_;  // after what it reloads

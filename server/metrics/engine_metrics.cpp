@@ -213,8 +213,12 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
                                   "Time that loading the model took, so far or in all.",
                                   {{statistics.load.seconds, model}}));
   families.push_back(gauge_family("lockstep_model_load_bytes",
-                                  "Bytes of the model file that are loaded.",
+                                  "Bytes of weights that the load has read from the model file.",
                                   {{real(statistics.load.bytes_done), model}}));
+  families.push_back(gauge_family(
+      "lockstep_model_load_kept_bytes",
+      "Bytes of weights that were taken over from an earlier process instead of being read.",
+      {{real(statistics.load.bytes_kept), model}}));
   add_requests(statistics, model, families);
   add_times(statistics, model, families);
   add_steps(statistics, model, families);

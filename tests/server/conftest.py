@@ -46,14 +46,15 @@ def find_model(name=None):
 class Daemon:
     """A running `lockstepd serve`, with its log as a list of lines."""
 
-    def __init__(self, model, *options, environment=None):
-        command = [str(PROGRAM), "serve", "--model", str(model), "--port", "0", *options]
+    def __init__(self, model, *options, environment=None, launcher=(), pass_fds=()):
+        command = [*launcher, str(PROGRAM), "serve", "--model", str(model), "--port", "0", *options]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             env=clean_environment(**(environment or {})),
+            pass_fds=pass_fds,
         )
         self.log = []
         self._lines = queue.Queue()
