@@ -66,7 +66,7 @@ bool Generation::advance(std::span<const float> logits, const std::function<void
     finish(FinishReason::kLength);
     return true;
   }
-  const TokenId token = next_token(logits);
+  const TokenId token = next_token(logits, sampled);
   if (token < 0) return true;
   if (is_end(token)) {
     finish(FinishReason::kStop);
@@ -106,7 +106,8 @@ Result<const TokenMask*> Generation::allowed_tokens(bool may_end) {
   return *mask;
 }
 
-TokenId Generation::next_token(std::span<const float> logits) {
+TokenId Generation::next_token(std::span<const float> logits,
+                               const std::function<void()>& sampled) {
   constexpr TokenId kNone = -1;
   const bool may_end = generated_count() >= request_.min_tokens;
   const auto allowed = allowed_tokens(may_end);

@@ -63,7 +63,7 @@ class Generation {
   // The tokens that the grammar allows next, ends among them; null without a grammar.
   Result<const TokenMask*> allowed_tokens(bool may_end);
   // Samples, and follows the grammar; -1 after the request has ended with an error.
-  TokenId next_token(std::span<const float> logits);
+  TokenId next_token(std::span<const float> logits, const std::function<void()>& sampled);
   OutputToken describe(TokenId token, std::span<const float> logits,
                        std::optional<uint32_t> alternatives) const;
   // Adds text that the stream has completed; true if a stop string ends the generation.
