@@ -182,7 +182,11 @@ void EngineLoop::work() {
 
 void EngineLoop::run_task(const std::function<void()>* task) {
   activity_.enter(LoopPhase::kTask);
-  if (scheduler_.idle()) (*task)();
+  if (scheduler_.idle()) {
+    (*task)();
+    scheduler_.forget_prefixes();  // it may have used the same pages
+    publish_gauges();
+  }
   const std::lock_guard lock(mutex_);
   inbox_.task = nullptr;
   changed_.notify_all();

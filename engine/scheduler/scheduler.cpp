@@ -363,6 +363,11 @@ void Scheduler::discard(SequenceId id) {
   forget(sequence);
 }
 
+void Scheduler::forget_prefixes() {
+  CHECK(idle(), "{} sequences hold pages", sequences_.size());
+  pages_.forget_all();
+}
+
 void Scheduler::forget(Sequence& sequence) {
   CHECK(!pass_open_, "sequence {} is ended in the middle of a pass", sequence.id);
   if (sequence.running) {

@@ -97,6 +97,8 @@ class Scheduler {
   // Ends a sequence whose numbers are not to be trusted: nobody finds its pages any more, and those
   // who hold one of them and have not had their logits start over.
   void discard(SequenceId sequence);
+  // Somebody else has written to the pages; only while idle.
+  void forget_prefixes();
   // At most so many prompt tokens in a pass from now on (at least 1).
   void limit_prompt_tokens(size_t tokens) { prompt_tokens_most_ = tokens; }
 

@@ -102,6 +102,12 @@ void SequencePages::forget(const Sequence& sequence) {
   for (const uint32_t page : sequence.pages) cache_.forget(page);
 }
 
+void SequencePages::forget_all() {
+  for (size_t page = 0; page < cache_.pool().page_count(); ++page) {
+    cache_.forget(static_cast<uint32_t>(page));
+  }
+}
+
 const PrefixKey* SequencePages::next_shared_key(Sequence& sequence) const {
   const size_t page = sequence.computed / rules_.page_tokens;
   if (!may_find(sequence, page)) return nullptr;

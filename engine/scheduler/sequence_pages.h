@@ -42,6 +42,8 @@ class SequencePages {
   void release(Sequence& sequence);
   // Whatever the sequence holds is not found any more.
   void forget(const Sequence& sequence);
+  // Nothing is found any more.
+  void forget_all();
 
   // The key of the first uncomputed page, if it may be found in the cache when it is full.
   const PrefixKey* next_shared_key(Sequence& sequence) const;

@@ -120,6 +120,14 @@ TEST_F(ServingTest, no_tenant_finds_what_another_has_sent) {
   EXPECT_EQ(cached("alice", "salt"), 128U);
 }
 
+TEST_F(ServingTest, what_a_measurement_wrote_over_is_not_found) {
+  const Heard before = hear(request(std::string(150, 'm'), 20));
+  ASSERT_TRUE(engine().measure({.prompt_tokens = 200, .generated_tokens = 4}).has_value());
+  const Heard after = hear(request(std::string(150, 'm'), 20));
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(after.cached, 0U);
+}
+
 TEST_F(ServingTest, wanted_prompt_logprobs_are_computed_whatever_is_cached) {
   const auto prompt_logprobs = [&] {
     Request asked = request(std::string(100, 'p') + "the end", 0);
