@@ -106,6 +106,8 @@ void Connection::shake_hands(Time now) {
   edge_.counters.add(HttpRejection::kHandshake);
   if (const std::string_view hint = transport_->hint_to_client(); !hint.empty()) {
     send(socket_.number(), hint.data(), hint.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    // What it has sent, so that closing does not destroy the hint.
+    recv(socket_.number(), edge_.receive_buffer.data(), edge_.receive_buffer.size(), MSG_DONTWAIT);
   }
   cut();
 }
