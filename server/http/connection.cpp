@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "server/http/rejection_of_status.h"
+
 namespace lockstep {
 namespace {
 
@@ -21,31 +23,6 @@ constexpr int kRequestsPerTurn = 16;
 bool is_usable_request_id(std::string_view id) {
   return !id.empty() && id.size() <= kRequestIdBytesMax &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
-}
-
-HttpRejection rejection_of(int status) {
-  switch (status) {
-    case 400:
-      return HttpRejection::kMalformed;
-    case 401:
-    case 403:
-      return HttpRejection::kKey;
-    case 404:
-    case 405:
-      return HttpRejection::kUnknown;
-    case 413:
-    case 414:
-    case 431:
-      return HttpRejection::kTooLarge;
-    case 415:
-      return HttpRejection::kEncoding;
-    case 429:
-      return HttpRejection::kLimit;
-    case 503:
-      return HttpRejection::kBusy;
-    default:
-      return HttpRejection::kProtocol;
-  }
 }
 
 }  // namespace
@@ -106,6 +83,8 @@ void Connection::shake_hands(Time now) {
   edge_.counters.add(HttpRejection::kHandshake);
   if (const std::string_view hint = transport_->hint_to_client(); !hint.empty()) {
     send(socket_.number(), hint.data(), hint.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    // What it has sent, so that closing does not destroy the hint.
+    recv(socket_.number(), edge_.receive_buffer.data(), edge_.receive_buffer.size(), MSG_DONTWAIT);
   }
   cut();
 }
@@ -300,7 +279,8 @@ void Connection::admit(Time now) {
 // known, unless a body follows.
 void Connection::refuse(HttpRefusal refusal, bool may_keep, Time now) {
   if (refusal.status != 408) {
-    edge_.counters.add(over_ && refusal.status == 503 ? *over_ : rejection_of(refusal.status));
+    edge_.counters.add(over_ && refusal.status == 503 ? *over_
+                                                      : rejection_of_status(refusal.status));
   }
   HttpAnswer answer;
   answer.status = refusal.status;

@@ -140,7 +140,7 @@ int Gate::milliseconds_to_wait(Time now) const {
 void Gate::cut_idle() {
   std::vector<uint64_t> idle;
   for (const auto& [id, client] : clients_) {
-    if (client.connection->is_idle()) idle.push_back(id);
+    if (client.connection->is_idle() || client.connection->is_in_handshake()) idle.push_back(id);
   }
   for (const uint64_t id : idle) {
     Client& client = clients_.at(id);
@@ -150,7 +150,9 @@ void Gate::cut_idle() {
 }
 
 void Gate::accept_clients(const Listener& listener, Time now) {
-  for (int count = 0; count < kAcceptsPerEvent && listener.is_open(); ++count) {
+  // Once draining, whoever still waits is left to the socket's next owner, if there is one.
+  for (int count = 0; count < kAcceptsPerEvent && listener.is_open() && !edge_.is_draining;
+       ++count) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
     Descriptor socket(accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size,

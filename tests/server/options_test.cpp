@@ -93,7 +93,29 @@ TEST(Options, the_tables_defaults_are_those_of_the_structs) {
   EXPECT_EQ(made.http.limits.idle_deadline, plain.http.limits.idle_deadline);
   EXPECT_EQ(made.http.limits.unsent_bytes, plain.http.limits.unsent_bytes);
   EXPECT_EQ(made.http.limits.connections, plain.http.limits.connections);
-  EXPECT_EQ(made.http.limits.threads, plain.http.limits.threads);
+  EXPECT_EQ(made.http.limits.connections_per_address, plain.http.limits.connections_per_address);
+  EXPECT_EQ(made.http.limits.body_bytes_per_second, plain.http.limits.body_bytes_per_second);
+  EXPECT_EQ(made.http.limits.body_grace, plain.http.limits.body_grace);
+  EXPECT_EQ(made.http.limits.nesting, plain.http.limits.nesting);
+  EXPECT_EQ(made.http.socket_mode, plain.http.socket_mode);
+  EXPECT_EQ(made.http.tls_certificate, plain.http.tls_certificate);
+  EXPECT_EQ(made.http.tls_key, plain.http.tls_key);
+  EXPECT_EQ(made.http.cors_origins, plain.http.cors_origins);
+  EXPECT_EQ(made.api_keys, plain.api_keys);
+  EXPECT_EQ(made.metrics_without_key, plain.metrics_without_key);
+}
+
+TEST(Options, threads_for_requests_are_as_many_as_the_engine_takes_on_and_some_more) {
+  const auto threads = [](const std::string& given) {
+    return to_options(*resolve_options({.command_line = {{"http-threads", given},
+                                                         {"sequences", "5"},
+                                                         {"waiting-requests", "7"}},
+                                        .environment = {},
+                                        .file = {}}))
+        .http.limits.threads;
+  };
+  EXPECT_EQ(threads("auto"), 5U + 7U + 64U);
+  EXPECT_EQ(threads("3"), 3U);
 }
 
 TEST(Options, the_documented_file_has_every_option_with_its_default_and_no_other) {

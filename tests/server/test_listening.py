@@ -69,8 +69,8 @@ def test_a_socket_in_use_and_a_file_in_its_place_are_refused(start, place, model
     daemon = start("--host", f"unix:{place}")
     refused = try_to_start()
     assert refused.returncode == 1 and str(place) in refused.stderr
-    assert ask_path(place)[0] == 200
-    daemon.stop()
+    wait_until(lambda: ask_path(place, "/health/ready")[0] == 200)
+    assert daemon.stop() == 0
     place.write_text("precious")
     refused = try_to_start()
     assert refused.returncode == 1 and str(place) in refused.stderr
