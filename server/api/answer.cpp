@@ -1,7 +1,6 @@
 #include "server/api/answer.h"
 
 #include <algorithm>
-#include <ctime>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -14,10 +13,6 @@ namespace {
 
 // How long a stream may be silent; proxies cut connections that are silent for a minute.
 constexpr std::chrono::milliseconds kKeepAlive{15'000};
-
-std::string event_text(const Json& data) {
-  return "data: " + to_text(data) + "\n\n";
-}
 
 std::string_view finish_name(FinishReason reason) {
   switch (reason) {
@@ -38,8 +33,8 @@ std::string_view finish_name(FinishReason reason) {
 // The requests of one answer while they run.
 class Run {
  public:
-  Run(ServedModel& model, AnswerPlan& plan, AnswerFormat& format, HttpResponse& response)
-      : model_(model), plan_(plan), format_(format), response_(response) {
+  Run(ServedModel& model, AnswerPlan& plan, AnswerWriter& writer, HttpResponse& response)
+      : model_(model), plan_(plan), writer_(writer), response_(response) {
     for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
       prompt_tokens_ += plan.requests[index].prompt.size();
     }
@@ -48,6 +43,7 @@ class Run {
   // Submits all requests, or none.
   ApiResult<void> start() {
     generated_.resize(plan_.requests.size());
+    cached_.resize(plan_.requests.size());
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
       Request& request = plan_.requests[index];
       // The queue is shared: the engine may say a last word after the answer has been given up.
@@ -77,39 +73,30 @@ class Run {
     }
     if (failure_) {
       cancel();
-      send_error(response_, *failure_);
+      writer_.refuse(response_, *failure_);
       return;
     }
-    Json choices = Json::array();
-    for (size_t index = 0; index < whole.size(); ++index) {
-      choices.push_back(format_.choice(index, whole[index]));
-    }
-    Json body = object(plan_.head.object, std::move(choices));
-    body["usage"] = usage();
-    response_.send(200, "application/json", to_text(body));
+    response_.send(200, "application/json", to_text(writer_.body(whole, usage())));
   }
 
   void answer_stream() {
     response_.set_header("Cache-Control", "no-cache");
     response_.set_header("X-Accel-Buffering", "no");  // or nginx would collect the stream
     bool there = response_.start_stream(200, "text/event-stream; charset=utf-8");
-    std::string text;
-    for (size_t index = 0; index < ids_.size(); ++index) {
-      if (Json opening = format_.opening(index); !opening.is_null()) text += chunk(opening);
-    }
+    std::string text = writer_.opening(usage());
     there = there && (text.empty() || response_.write(text));
     while (there && unfinished() && !failure_) {
       const auto events = queue_->wait(kKeepAlive);
-      text = events.empty() ? ": keep-alive\n\n" : "";
+      text = events.empty() ? writer_.keep_alive() : "";
       for (const auto& event : events) {
         note(event);
         if (failure_) break;
-        for (const Json& part : format_.chunks(event.index, event.output)) text += chunk(part);
+        text += writer_.news(event.index, event.output);
       }
       there = text.empty() || response_.write(text);
     }
     if (!there || failure_) cancel();
-    if (there) response_.write(failure_ ? event_text(error_object(*failure_)) + kDone : ending());
+    if (there) response_.write(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
   }
 
   GenerationNote summary() const {
@@ -119,8 +106,6 @@ class Run {
   }
 
  private:
-  static constexpr const char* kDone = "data: [DONE]\n\n";
-
   bool unfinished() const { return finished_ < ids_.size(); }
 
   void cancel() {
@@ -131,6 +116,7 @@ class Run {
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
     generated_[event.index] = output.generated_tokens;
+    cached_[event.index] = output.cached_tokens;
     if (!output.finish) return;
     ++finished_;
     finish_ = finish_name(*output.finish);
@@ -141,41 +127,25 @@ class Run {
     }
   }
 
-  Json object(const std::string& name, Json choices) const {
-    const AnswerHead& head = plan_.head;
-    return {{"id", head.id},
-            {"object", name},
-            {"created", head.created_seconds},
-            {"model", head.model},
-            {"choices", std::move(choices)},
-            {"system_fingerprint", head.fingerprint}};
-  }
-
-  Json usage() const { return usage_object(prompt_tokens_, summary().generated_tokens); }
-
-  std::string chunk(const Json& choice) const {
-    Json body = object(plan_.head.chunk_object, Json::array({choice}));
-    if (plan_.include_usage) body["usage"] = nullptr;
-    return event_text(body);
-  }
-
-  std::string ending() const {
-    std::string text;
-    if (plan_.include_usage) {
-      Json body = object(plan_.head.chunk_object, Json::array());
-      body["usage"] = usage();
-      text += event_text(body);
+  AnswerUsage usage() const {
+    AnswerUsage usage{.prompt_tokens = prompt_tokens_,
+                      .cached_tokens = 0,
+                      .generated_tokens = summary().generated_tokens};
+    // As for the prompt's tokens, a prompt's first choice counts.
+    for (size_t index = 0; index < cached_.size(); index += plan_.choices) {
+      usage.cached_tokens += cached_[index];
     }
-    return text + kDone;
+    return usage;
   }
 
   ServedModel& model_;
   AnswerPlan& plan_;
-  AnswerFormat& format_;
+  AnswerWriter& writer_;
   HttpResponse& response_;
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;  // tokens so far, by request
+  std::vector<uint32_t> cached_;     // tokens of its prompt, by request
   uint64_t prompt_tokens_ = 0;       // each prompt counted once
   size_t finished_ = 0;
   std::string_view finish_;
@@ -184,12 +154,12 @@ class Run {
 
 }  // namespace
 
-void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const HttpRequest& request,
+void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const HttpRequest& request,
             HttpResponse& response) {
   for (Request& part : plan.requests) part.id = request.request_id;
-  Run run(model, plan, format, response);
+  Run run(model, plan, writer, response);
   if (const auto started = run.start(); !started) {
-    send_error(response, started.error());
+    writer.refuse(response, started.error());
     return;
   }
   if (plan.stream) {
@@ -204,14 +174,12 @@ std::string random_id(std::string_view prefix) {
   return fmt::format("{}{:016x}{:016x}", prefix, random_seed(), random_seed());
 }
 
-AnswerHead answer_head(const ServedModel& model, std::string_view id_prefix, std::string object,
-                       std::string chunk_object, std::string model_name) {
-  return AnswerHead{.id = random_id(id_prefix),
-                    .object = std::move(object),
-                    .chunk_object = std::move(chunk_object),
-                    .created_seconds = std::time(nullptr),
-                    .model = std::move(model_name),
-                    .fingerprint = model.engine().model().fingerprint};
+std::string event_text(const Json& data) {
+  return "data: " + to_text(data) + "\n\n";
+}
+
+std::string event_text(std::string_view name, const Json& data) {
+  return fmt::format("event: {}\ndata: {}\n\n", name, to_text(data));
 }
 
 void append_output(Output& whole, Output&& next) {
@@ -221,15 +189,8 @@ void append_output(Output& whole, Output&& next) {
   whole.finish = next.finish;
   whole.error = std::move(next.error);
   whole.prompt_tokens = next.prompt_tokens;
+  whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;
-}
-
-Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens) {
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", generated_tokens},
-          {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 
 Json finish_reason(const Output& output) {

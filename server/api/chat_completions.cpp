@@ -27,13 +27,11 @@ ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpRespons
   if (!requests) return std::unexpected(requests.error());
 
   ChatFormat format(model.engine().tokenizer(), parameters.request.logprobs.has_value());
-  AnswerPlan plan{.head = answer_head(model, "chatcmpl-", "chat.completion",
-                                      "chat.completion.chunk", parameters.model),
-                  .requests = std::move(*requests),
-                  .choices = parameters.choices,
-                  .stream = parameters.stream,
-                  .include_usage = parameters.include_usage};
-  answer(model, std::move(plan), format, request, response);
+  ChoicesWriter writer(
+      answer_head(model, "chatcmpl-", "chat.completion", "chat.completion.chunk", parameters.model),
+      format, requests->size(), parameters.include_usage);
+  answer(model, {std::move(*requests), parameters.choices, parameters.stream}, writer, request,
+         response);
   return {};
 }
 

@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "server/api/answer.h"
+#include "server/api/choices_writer.h"
 
 namespace lockstep {
 
-class ChatFormat : public AnswerFormat {
+class ChatFormat : public ChoiceFormat {
  public:
   // The tokenizer must outlive this.
   ChatFormat(const Tokenizer& tokenizer, bool logprobs);
