@@ -187,6 +187,7 @@ void append_output(Output& whole, Output&& next) {
   std::ranges::move(next.tokens, std::back_inserter(whole.tokens));
   whole.text += next.text;
   whole.finish = next.finish;
+  whole.stop = std::move(next.stop);
   whole.error = std::move(next.error);
   whole.prompt_tokens = next.prompt_tokens;
   whole.cached_tokens = next.cached_tokens;

@@ -38,6 +38,33 @@ std::string parse_content(JsonFields& message, const Json& content) {
   return text;
 }
 
+// Earlier calls as templates want them, with arguments that are objects.
+Json parse_tool_calls(JsonFields& message, const Json& list) {
+  Json calls = Json::array();
+  for (size_t index = 0; index < list.size() && !message.error(); ++index) {
+    const std::string name = fmt::format("tool_calls[{}]", index);
+    if (!list[index].is_object()) {
+      message.refuse(name, fmt::format("must be an object, not {}", kind_name(list[index])));
+      break;
+    }
+    JsonFields call(list[index], message.path() + name + ".");
+    const Json* given = call.object("function");
+    if (given == nullptr) {
+      call.refuse("function", "is required");
+      message.adopt(call);
+      break;
+    }
+    JsonFields function(*given, call.path() + "function.");
+    const auto called = function.text("name");
+    if (!called) function.refuse("name", "is required");
+    calls.push_back(template_call(call.text("id").value_or(""), called.value_or(""),
+                                  parse_call_arguments(function, "arguments")));
+    call.adopt(function);
+    message.adopt(call);
+  }
+  return calls;
+}
+
 Json parse_message(JsonFields& fields, const Json& given, size_t index) {
   const std::string path = fmt::format("messages[{}]", index);
   if (!given.is_object()) {
@@ -57,14 +84,14 @@ Json parse_message(JsonFields& fields, const Json& given, size_t index) {
   if (content != nullptr) {
     parsed["content"] = parse_content(message, *content);
   } else if (role == "assistant" && calls != nullptr) {
-    parsed["content"] = nullptr;
+    parsed["content"] = "";  // templates add to it
   } else {
     message.refuse("content", "is required");
   }
   for (const std::string_view name : {"name", "tool_call_id", "reasoning_content"}) {
     if (const auto text = message.text(name)) parsed[std::string(name)] = *text;
   }
-  if (calls != nullptr) parsed["tool_calls"] = *calls;
+  if (calls != nullptr && !calls->empty()) parsed["tool_calls"] = parse_tool_calls(message, *calls);
   fields.adopt(message);
   return parsed;
 }
@@ -77,7 +104,47 @@ std::optional<uint32_t> parse_max_tokens(JsonFields& fields) {
   return static_cast<uint32_t>(name ? *name : *old_name);
 }
 
+bool parse_continuation(JsonFields& fields, Json& variables) {
+  if (!fields.boolean("continue_final_message").value_or(false)) return false;
+  if (fields.boolean("add_generation_prompt").value_or(false)) {
+    fields.refuse("continue_final_message", "cannot go with add_generation_prompt");
+  }
+  if (!can_continue(variables["messages"])) {
+    fields.refuse("continue_final_message",
+                  "needs a last message of the assistant that says something and calls nothing");
+  }
+  variables["add_generation_prompt"] = false;
+  return true;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \n\t\r";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// Cuts what a template writes behind the last message.
+bool cut_behind(std::string& text, const Json& message) {
+  const std::string& content = message["content"].get_ref<const std::string&>();
+  const size_t exact = text.rfind(content);
+  // Many templates trim what they are given.
+  const std::string_view kept = exact == std::string::npos ? trimmed(content) : content;
+  const size_t start = text.rfind(kept);
+  if (start == std::string::npos) return false;
+  text.resize(start + kept.size());
+  return true;
+}
+
 }  // namespace
+
+bool can_continue(const Json& messages) {
+  if (messages.empty()) return false;
+  const Json& last = messages.back();
+  return last["role"] == "assistant" && !last.contains("tool_calls") &&
+         last["content"].is_string() &&
+         !trimmed(last["content"].get_ref<const std::string&>()).empty();
+}
 
 Json parse_template_variables(JsonFields& fields) {
   Json variables = Json::object();
@@ -117,31 +184,39 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
   const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
   if (top && !logprobs) fields.refuse("top_logprobs", "is only allowed when logprobs is true");
   if (logprobs) chat.parameters.request.logprobs = static_cast<uint32_t>(top.value_or(0));
+  chat.tools = parse_chat_tools(fields);
+  chat.continues_last = parse_continuation(fields, chat.variables);
   refuse_unsupported_features(fields);
   if (fields.error()) return std::unexpected(*fields.error());
   return chat;
 }
 
-ApiResult<std::vector<TokenId>> encode_chat(const ServedModel& model, const Json& variables) {
+ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
+                                  std::string_view parameter, bool continues_last) {
   const Engine& engine = model.engine();
   if (!engine.has_chat_template()) {
     return std::unexpected(bad_parameter(
-        "messages", "The model file has no chat template; use /v1/completions instead"));
+        parameter, "The model file has no chat template; use /v1/completions instead"));
   }
-  const auto text = engine.render_chat(variables);
+  auto text = engine.render_chat(variables);
   if (!text) {
     ApiError error = model.to_api_error(text.error());
     error.message = "The model's chat template refused the messages: " + error.message;
-    if (error.status == 400) error.parameter = "messages";
+    if (error.status == 400) error.parameter = parameter;
     return std::unexpected(std::move(error));
+  }
+  if (continues_last && !cut_behind(*text, variables["messages"].back())) {
+    return std::unexpected(bad_parameter(
+        parameter,
+        "The model's chat template changes the last message: it cannot be gone on with"));
   }
   auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
   if (tokens.empty()) {
     return std::unexpected(
-        bad_parameter("messages", "The model's chat template makes no tokens of these messages"));
+        bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return tokens;
+  return ChatPrompt{std::move(*text), std::move(tokens)};
 }
 
 }  // namespace lockstep

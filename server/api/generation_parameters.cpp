@@ -175,37 +175,14 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
 }
 
 void refuse_unsupported_features(JsonFields& fields) {
-  for (const std::string_view name : {"suffix",
-                                      "tools",
-                                      "functions",
-                                      "function_call",
-                                      "audio",
-                                      "web_search_options",
-                                      "grammar",
-                                      "json_schema",
-                                      "guided_json",
-                                      "guided_regex",
-                                      "guided_choice",
-                                      "guided_grammar",
-                                      "structured_outputs",
-                                      "use_beam_search",
-                                      "include_stop_str_in_output",
-                                      "prompt_logprobs",
-                                      "prompt_embeds",
-                                      "truncate_prompt_tokens",
-                                      "continue_final_message",
-                                      "return_tokens_as_token_ids"}) {
-    // Tools that must not be called change nothing.
-    const Json* choice = fields.any("tool_choice");
-    const bool never_called = choice != nullptr && *choice == "none";
-    if (never_called && (name == "tools" || name == "functions")) continue;
+  for (const std::string_view name :
+       {"suffix", "functions", "function_call", "audio", "web_search_options", "grammar",
+        "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+        "structured_outputs", "use_beam_search", "include_stop_str_in_output", "prompt_logprobs",
+        "prompt_embeds", "truncate_prompt_tokens", "return_tokens_as_token_ids"}) {
     const Json* value = fields.any(name);
     if (name == "function_call" && value != nullptr && *value == "none") continue;
     fields.refuse_unsupported(name);
-  }
-  if (const Json* choice = fields.any("tool_choice");
-      choice != nullptr && *choice != "none" && *choice != "auto") {
-    fields.refuse("tool_choice", "is not supported by this server; leave it out");
   }
   if (const Json* format = fields.object("response_format")) {
     const auto type = format->find("type");

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "server/api/api_error.h"
+#include "server/api/call_syntax.h"
 
 namespace lockstep {
 
@@ -43,6 +44,7 @@ class ServedModel {
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }
   RequestLimits limits() const;
+  const ChatFamily& chat_family() const { return chat_family_; }
 
   ServingState state() const { return state_.load(std::memory_order_acquire); }
   void set_state(ServingState state) { state_.store(state, std::memory_order_release); }
@@ -65,6 +67,7 @@ class ServedModel {
   std::vector<std::string> names_;
   uint32_t choices_max_;
   uint32_t requests_max_;
+  ChatFamily chat_family_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   std::mutex notes_mutex_;
   std::unordered_map<std::thread::id, GenerationNote> notes_;  // guarded by notes_mutex_

@@ -1,0 +1,23 @@
+// From a parsed conversation to the engine's requests, and to the rules by which their text is
+// read: what /v1/chat/completions, /v1/responses and /v1/messages have in common.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "server/api/chat_request.h"
+#include "server/api/turn_parser.h"
+
+namespace lockstep {
+
+struct ChatTurns {
+  std::vector<Request> requests;  // one per choice
+  TurnRules rules;
+};
+
+// Fails with 400 where the model's chat template cannot take the conversation or the tools, or the
+// context cannot hold it. `parameter` names the conversation in errors.
+ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
+                                     std::string_view parameter);
+
+}  // namespace lockstep
