@@ -61,6 +61,7 @@ struct ModelInfo {
   std::string instruction_set;  // "avx512"
   std::string arithmetic;       // the profile: "exact", "fast"
   std::string kv_format;        // "f16"
+  uint32_t kv_page_tokens = 0;  // that a page of the KV cache holds
   uint32_t rank_count = 1;
   uint32_t worker_count = 0;  // of all ranks
   std::string strategy;       // "gather"

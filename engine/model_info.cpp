@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "engine/kernels/kv_format.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -68,6 +69,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
   info.arithmetic = profile_name(profile);
   info.kv_format = options.kv_format;
+  info.kv_page_tokens = kPageTokens;
   Fingerprint fingerprint;
   fingerprint.add(options.kv_format);
   for (const FileReader& part : file.readers()) {

@@ -18,7 +18,7 @@ constexpr Command kCommands[] = {
     {"serve", lockstep::run_serve},       {"generate", lockstep::run_generate},
     {"bench", lockstep::run_bench},       {"bench-machine", lockstep::run_bench_machine},
     {"evaluate", lockstep::run_evaluate}, {"plan", lockstep::run_plan},
-    {"inspect", lockstep::run_inspect},
+    {"inspect", lockstep::run_inspect},   {"check-health", lockstep::run_check_health},
 };
 
 int run(std::vector<std::string> arguments) {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kLoading = kServe | kGenerate | kBench | kEvaluate;
 constexpr unsigned kAll = kLoading | kPlan;
+constexpr bool kReloadable = true;
 
 uint32_t count_or_automatic(const Json& value) {
   return value.is_string() ? 0 : value.get<uint32_t>();
@@ -54,11 +55,11 @@ const std::vector<OptionRow>& rows() {
        "Names that requests may use for the model; the first is listed first. None: the name "
        "in the file",
        [](const Json& v, Options& o) { o.served_model_names = v.get<std::vector<std::string>>(); }},
-      {"host", kServe, kText, "127.0.0.1", 0, 0, {},
+      {"host", kServe | kCheckHealth, kText, "127.0.0.1", 0, 0, {},
        "Address to listen on; 0.0.0.0 or :: for all. There is no access control: put a proxy "
        "in front before opening it",
        [](const Json& v, Options& o) { o.http.host = v.get<std::string>(); }},
-      {"port", kServe, kInteger, 8080, 0, 65535, {},
+      {"port", kServe | kCheckHealth, kInteger, 8080, 0, 65535, {},
        "Port to listen on; 0 takes any free one, which the log names",
        [](const Json& v, Options& o) { o.http.port = v.get<uint16_t>(); }},
       {"context", kServe | kGenerate | kBench | kPlan, kIntegerOrAuto, "auto", 16, 16777216, {},
@@ -119,13 +120,17 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.choices_max = v.get<uint32_t>(); }},
       {"drain-seconds", kServe, kNumber, 30, 0, 86400, {},
        "How long running requests may go on after SIGTERM before they are cut off",
-       [](const Json& v, Options& o) { o.drain_seconds = v.get<double>(); }},
+       [](const Json& v, Options& o) { o.drain_seconds = v.get<double>(); }, kReloadable},
       {"metrics", kServe, kBoolean, true, 0, 0, {},
        "Whether GET /metrics is served",
        [](const Json& v, Options& o) { o.metrics = v.get<bool>(); }},
+      {"metrics-aliases", kServe, kChoice, "none", 0, 0, {"none", "vllm"},
+       "Whose names GET /metrics tells the main metrics in once more, for dashboards and gateways "
+       "that know those",
+       [](const Json& v, Options& o) { o.metrics_aliases = v.get<std::string>(); }},
       {"log-level", kAll, kChoice, "info", 0, 0, {"trace", "debug", "info", "warn", "error", "off"},
        "Least severe messages that go to standard error",
-       [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }},
+       [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }, kReloadable},
       {"max-head-bytes", kServe, kInteger, 16384, 1024, 1048576, {},
        "Largest head (request line and headers) of an HTTP request",
        [](const Json& v, Options& o) { o.http.limits.head_bytes = v.get<size_t>(); }},

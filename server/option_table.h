@@ -22,6 +22,7 @@ struct Options {
   double drain_seconds = 30;
   uint32_t choices_max = 128;  // "n" of a request at most
   bool metrics = true;
+  std::string metrics_aliases = "none";
   std::string log_level = "info";
 };
 
@@ -37,7 +38,14 @@ enum class OptionType {
 };
 
 // The commands that take an option on their command line, as a set of bits.
-enum OptionCommand : unsigned { kServe = 1, kGenerate = 2, kBench = 4, kPlan = 8, kEvaluate = 16 };
+enum OptionCommand : unsigned {
+  kServe = 1,
+  kGenerate = 2,
+  kBench = 4,
+  kPlan = 8,
+  kEvaluate = 16,
+  kCheckHealth = 32,
+};
 
 struct OptionRow {
   std::string_view name;  // --name, the key "name" of the file, LOCKSTEP_NAME
@@ -49,6 +57,7 @@ struct OptionRow {
   std::vector<std::string_view> choices;
   std::string_view help;
   void (*apply)(const Json& value, Options& options);  // the value has been checked
+  bool reloadable = false;  // SIGHUP puts another value of it into effect
 };
 
 std::span<const OptionRow> option_table();

@@ -1,7 +1,9 @@
-// What a generated text must be: compiled once, by any number of requests at the same time used to
-// tell which tokens may come next.
+// What a generated text must be: compiled once, used by any number of requests at the same time to
+// tell which tokens may come next. grammar/grammar_matcher.h is one request's state in it.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -15,12 +17,33 @@ struct GrammarSource {
     kRegex,   // the whole answer matches it (ECMA-262's syntax without backreferences and looks)
     kChoice,  // a JSON list of strings: one of them
     kGbnf,    // llama.cpp's grammar notation; the rule "root" is the answer
+    // Parts put together, for answers that hold JSON within a frame (tool calls). A JSON text of a
+    // part, which is one of
+    //   {"literal": "text"}           exactly this text
+    //   {"schema": SCHEMA}            a JSON value of the schema
+    //   {"regex": "pattern"}          a text that matches as a whole
+    //   {"any_of": [part, …]}         one of them
+    //   {"repeat": part, "min": 1, "max": 16, "separator": "text"}  (0, no limit and "" if left
+    //   out) [part, …]                     one after the other
+    // References in a schema are resolved within that schema.
+    kTemplate,
   };
   Kind kind = Kind::kJsonObject;
   std::string text;
+
+  bool operator==(const GrammarSource&) const = default;
 };
 
-// Immutable. What one request has matched so far is a state of its own.
+// What one compilation may take; more is refused with kInvalidInput, never tried. Time is checked
+// between steps that are short; bytes are those of the compiler's own tables, counted as they grow.
+struct GrammarLimits {
+  std::chrono::milliseconds time{250};
+  size_t bytes = size_t{64} << 20U;
+  size_t source_bytes = size_t{1} << 20U;
+  size_t depth = 64;  // of JSON in a schema, of groups in a pattern or a rule
+};
+
+// Immutable but for a memory of the masks that were computed. Any thread.
 class Grammar;
 
 }  // namespace lockstep

@@ -79,11 +79,15 @@ std::expected<OptionValues, int> CommandLine::parse(const std::vector<std::strin
         report(Error{ErrorKind::kInvalidInput, fmt::format("{} (see --help)", error.what())}));
   }
   if (command_ == 0) return OptionValues();
-  OptionSources sources{.command_line = given_, .environment = process_environment(), .file = {}};
-  if (!config_.empty()) sources.file = config_;
-  auto values = resolve_options(sources);
+  auto values = resolve_options(sources());
   if (!values) return std::unexpected(report(values.error()));
   return std::move(*values);
+}
+
+OptionSources CommandLine::sources() const {
+  OptionSources sources{.command_line = given_, .environment = process_environment(), .file = {}};
+  if (!config_.empty()) sources.file = config_;
+  return sources;
 }
 
 int report(const Error& error) {

@@ -25,6 +25,9 @@ class CommandLine {
   // (--help, --version, an error with its message on stderr) comes back as its exit code.
   std::expected<OptionValues, int> parse(const std::vector<std::string>& arguments);
 
+  // Where parse() has found them; resolve_options() finds them there again.
+  OptionSources sources() const;
+
  private:
   void add_row(const OptionRow& row);
 

@@ -11,6 +11,7 @@ int run_serve(const std::vector<std::string>& arguments);
 int run_generate(const std::vector<std::string>& arguments);
 int run_bench(const std::vector<std::string>& arguments);
 int run_evaluate(const std::vector<std::string>& arguments);
+int run_check_health(const std::vector<std::string>& arguments);
 int run_bench_machine(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_inspect(const std::vector<std::string>& arguments);

@@ -11,7 +11,7 @@
 #include "server/api/output_queue.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
-#include "server/commands/signals.h"
+#include "server/daemon/signals.h"
 
 namespace lockstep {
 namespace {
@@ -95,13 +95,14 @@ Result<void> generate(Engine& engine, const GenerateOptions& options) {
   request->on_output = [queue](Output&& output) { queue->push(0, std::move(output)); };
   constexpr int64_t kNotYet = -1;
   std::atomic<int64_t> running = kNotYet;
-  const SignalWatch watch(
-      [&] {
-        const int64_t id = running;
-        if (id == kNotYet) std::_Exit(0);  // in the middle of the load: nothing to end
-        engine.cancel(static_cast<RequestId>(id));
-      },
-      [] { std::_Exit(0); });
+  const SignalWatch watch({.on_stop =
+                               [&] {
+                                 const int64_t id = running;
+                                 if (id == kNotYet)
+                                   std::_Exit(0);  // in the middle of the load: nothing to end
+                                 engine.cancel(static_cast<RequestId>(id));
+                               },
+                           .on_stop_again = [] { std::_Exit(0); }});
   if (const auto loaded = engine.load(); !loaded) return loaded;
   const auto id = engine.submit(std::move(*request));
   if (!id) return std::unexpected(id.error());
@@ -121,7 +122,7 @@ int run_generate(const std::vector<std::string>& arguments) {
   Options options = to_quiet_options(*values);
   options.engine.sequence_count = 1;
   start_log(options);
-  block_signals();
+  block_signals(Hangup::kEnds);
   auto engine = open_engine(options);
   if (!engine) return report(engine.error());
   const auto done = generate(**engine, generate_options);

@@ -65,7 +65,8 @@ void add_steps(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                       statistics.step_sequences, model));
 }
 
-void add_memory(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
+                const MetricLabels& model, Families& families) {
   const auto labelled = [&](uint64_t value, const char* label, const char* name) {
     return Sample{real(value), {model[0], {label, name}}};
   };
@@ -73,6 +74,9 @@ void add_memory(const EngineStatistics& statistics, const MetricLabels& model, F
       gauge_family("lockstep_kv_cache_pages", "Pages of the KV cache, by state.",
                    {labelled(statistics.kv_pages - statistics.kv_pages_free, "state", "used"),
                     labelled(statistics.kv_pages_free, "state", "free")}));
+  families.push_back(gauge_family("lockstep_kv_cache_page_tokens",
+                                  "Tokens that a page of the KV cache holds.",
+                                  {{static_cast<double>(info.kv_page_tokens), model}}));
   families.push_back(gauge_family("lockstep_memory_bytes",
                                   "Memory that the engine holds, by what it is for.",
                                   {labelled(statistics.weight_bytes, "kind", "weights"),
@@ -165,7 +169,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
   add_requests(statistics, model, families);
   add_times(statistics, model, families);
   add_steps(statistics, model, families);
-  add_memory(statistics, model, families);
+  add_memory(statistics, info, model, families);
   add_ranks(statistics, model, families);
   return families;
 }

@@ -15,8 +15,9 @@ class Metrics {
  public:
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-  // `model_name` is the value of the label "model"; the engine must outlive this.
-  Metrics(const Engine& engine, std::string model_name);
+  // `model_name` is the value of the label "model"; `aliases` says in whose names the main metrics
+  // are told once more: "none" or "vllm". The engine must outlive this.
+  Metrics(const Engine& engine, std::string model_name, std::string aliases = "none");
 
   HttpMetrics& http() { return http_; }
 
@@ -26,6 +27,7 @@ class Metrics {
  private:
   const Engine& engine_;
   std::string model_name_;
+  std::string aliases_;
   HttpMetrics http_;
 };
 

@@ -10,7 +10,8 @@ import requests
 NAMES = """
 lockstep_build_info lockstep_generation_tokens_total lockstep_http_connections
 lockstep_http_request_duration_seconds lockstep_http_requests_total
-lockstep_inter_token_latency_seconds lockstep_kv_cache_pages lockstep_memory_bytes
+lockstep_inter_token_latency_seconds lockstep_kv_cache_page_tokens lockstep_kv_cache_pages
+lockstep_memory_bytes
 lockstep_model_info lockstep_model_load_bytes lockstep_model_load_progress_ratio
 lockstep_model_load_seconds lockstep_rank_barrier_wait_seconds_total
 lockstep_rank_collective_bytes_total lockstep_rank_collective_seconds_total lockstep_rank_info
@@ -124,3 +125,38 @@ def test_every_rank_tells_its_memory_and_its_exchanges(start):
         assert daemon.metric("lockstep_rank_collective_bytes_total", rank=rank) > 0
         assert daemon.metric("lockstep_rank_barrier_wait_seconds_total", rank=rank) > 0
     assert daemon.metric("lockstep_memory_bytes") == daemon.metric("lockstep_rank_memory_bytes")
+
+
+# What dashboards and the gateway made for vLLM read, with the labels they select by.
+ALIASES = """
+vllm:cache_config_info vllm:e2e_request_latency_seconds vllm:generation_tokens_total
+vllm:inter_token_latency_seconds vllm:iteration_tokens_total vllm:kv_cache_usage_perc
+vllm:num_preemptions_total vllm:num_requests_running vllm:num_requests_waiting
+vllm:prefix_cache_hits_total vllm:prefix_cache_queries_total vllm:prompt_tokens_total
+vllm:request_generation_tokens vllm:request_prompt_tokens vllm:request_queue_time_seconds
+vllm:request_success_total vllm:time_to_first_token_seconds
+""".split()
+
+
+def test_the_main_metrics_can_be_told_in_vllms_names(start):
+    daemon = start("--metrics-aliases", "vllm", "--served-model-name", "stories").wait_until_ready()
+    complete(daemon, max_tokens=5, ignore_eos=True)
+    text = daemon.get("/metrics").text
+    assert sorted(re.findall(r"^# TYPE (vllm:\S+)", text, re.M)) == ALIASES
+    series = dict(re.findall(r"^(vllm:\S+?\{.*\}) (\S+)$", text, re.M))
+    labels = 'model_name="stories",engine="0"'
+    assert series[f"vllm:generation_tokens_total{{{labels}}}"] == "5"
+    assert series[f"vllm:num_requests_running{{{labels}}}"] == "0"
+    finished = 'vllm:request_success_total{model_name="stories",finished_reason="%s",engine="0"}'
+    assert {reason: series[finished % reason] for reason in ("stop", "length", "abort", "error")} == {
+        "stop": "0", "length": "1", "abort": "0", "error": "0"}
+    assert series[f"vllm:time_to_first_token_seconds_count{{{labels}}}"] == "1"
+    assert (float(series[f"vllm:time_to_first_token_seconds_sum{{{labels}}}"])
+            == daemon.metric("lockstep_time_to_first_token_seconds_sum"))
+    cache = re.search(r'^vllm:cache_config_info\{(.*)\} 1$', text, re.M)[1]
+    assert f'num_gpu_blocks="{daemon.metric("lockstep_kv_cache_pages"):.0f}"' in cache
+    assert f'block_size="{daemon.metric("lockstep_kv_cache_page_tokens"):.0f}"' in cache
+
+
+def test_without_the_option_there_are_no_aliases(daemon):
+    assert "vllm:" not in daemon.get("/metrics").text

@@ -1,4 +1,4 @@
-#include "server/commands/signals.h"
+#include "server/daemon/signals.h"
 
 #include <pthread.h>
 
@@ -8,27 +8,28 @@ namespace lockstep {
 namespace {
 
 // SIGUSR2 is how the object ends its own thread.
-sigset_t watched_signals() {
+sigset_t watched_signals(Hangup hangup) {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGUSR2);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR2}) sigaddset(&signals, number);
+  if (hangup == Hangup::kReloads) sigaddset(&signals, SIGHUP);
   return signals;
 }
 
 }  // namespace
 
-void block_signals() {
-  const sigset_t signals = watched_signals();
+void block_signals(Hangup hangup) {
+  const sigset_t signals = watched_signals(hangup);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-SignalWatch::SignalWatch(std::function<void()> on_first, std::function<void()> on_second)
-    : on_first_(std::move(on_first)),
-      on_second_(std::move(on_second)),
-      thread_([this] { run(watched_signals()); }) {}
+SignalWatch::SignalWatch(SignalHandlers handlers)
+    : handlers_(std::move(handlers)), thread_([this] {
+        run(watched_signals(handlers_.on_reload ? Hangup::kReloads : Hangup::kEnds));
+      }) {
+  pthread_setname_np(thread_.native_handle(), "signals");
+}
 
 SignalWatch::~SignalWatch() {
   {
@@ -53,9 +54,13 @@ void SignalWatch::run(const sigset_t& signals) {
       const std::lock_guard lock(mutex_);
       if (ending_) return;
       if (number == SIGUSR2) continue;
-      first = !std::exchange(seen_, true);
+      if (number != SIGHUP) first = !std::exchange(seen_, true);
     }
-    (first ? on_first_ : on_second_)();
+    if (number == SIGHUP) {
+      handlers_.on_reload();
+      continue;
+    }
+    (first ? handlers_.on_stop : handlers_.on_stop_again)();
     changed_.notify_all();
   }
 }

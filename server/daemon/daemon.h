@@ -1,0 +1,53 @@
+// What a running daemon consists of, and the one place that says in which order its parts start and
+// end.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/api/served_model.h"
+#include "server/daemon/reloads.h"
+#include "server/http/http_server.h"
+#include "server/metrics/metrics.h"
+#include "server/options.h"
+
+namespace lockstep {
+
+class Daemon {
+ public:
+  // An engine that is open and not loaded. `values` are the options in effect, `sources` where
+  // SIGHUP finds them again.
+  Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources);
+  ~Daemon();
+
+  // Serves until the first SIGTERM or SIGINT and what may follow it (--drain-seconds); a second one
+  // leaves at once, without unwinding, and so does one during the load. Blocks; called once, after
+  // block_signals(Hangup::kReloads). Fails when it cannot listen or load.
+  Result<void> run();
+
+  // What other parts of the daemon hook into, before run().
+  Reloads& reloads() { return reloads_; }
+  Engine& engine() { return *engine_; }
+
+ private:
+  Result<void> start();
+  void stop();
+
+  Result<void> listen();
+  Result<void> load();
+  void add_reloads();
+  void signal_to_stop();
+  void wait_for_last_bytes() const;
+
+  const Options options_;
+  std::unique_ptr<Engine> engine_;
+  ServedModel model_;
+  Metrics metrics_;
+  Reloads reloads_;
+  std::atomic<double> drain_seconds_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace lockstep

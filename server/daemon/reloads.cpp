@@ -1,0 +1,120 @@
+#include "server/daemon/reloads.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <utility>
+
+#include "engine/base/log.h"
+
+namespace lockstep {
+namespace {
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// The names of rows that cannot change while the daemon runs and whose values differ.
+std::vector<std::string_view> fixed_changes(const OptionValues& now, const OptionValues& fresh) {
+  std::vector<std::string_view> names;
+  for (const OptionRow& row : option_table()) {
+    if (row.reloadable) continue;
+    if (now.find(row.name)->second.value != fresh.find(row.name)->second.value) {
+      names.push_back(row.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+Reloads::Reloads(OptionSources sources, OptionValues values)
+    : sources_(std::move(sources)), values_(std::move(values)) {
+  outcome_.unix_seconds = unix_seconds();
+}
+
+Reloads::~Reloads() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Reloads::add(std::string name, Prepare prepare) {
+  entries_.push_back({std::move(name), std::move(prepare)});
+}
+
+void Reloads::start(std::function<void()> on_begin, std::function<void()> on_end) {
+  on_begin_ = std::move(on_begin);
+  on_end_ = std::move(on_end);
+  thread_ = std::thread([this] { work(); });
+  pthread_setname_np(thread_.native_handle(), "reload");
+}
+
+void Reloads::request() {
+  {
+    const std::lock_guard lock(mutex_);
+    requested_ = true;
+  }
+  changed_.notify_all();
+}
+
+Reloads::Outcome Reloads::outcome() const {
+  const std::lock_guard lock(mutex_);
+  return outcome_;
+}
+
+void Reloads::work() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return requested_ || ending_; });
+      if (ending_) return;
+      requested_ = false;
+    }
+    if (on_begin_) on_begin_();
+    reload();
+    if (on_end_) on_end_();
+  }
+}
+
+void Reloads::reload() {
+  const auto done = try_reload();
+  if (done) {
+    spdlog::info("the configuration was read again");
+  } else {
+    spdlog::error("the configuration was not read again, all stays as it was: {}",
+                  done.error().message);
+  }
+  const std::lock_guard lock(mutex_);
+  outcome_ = {.success = done.has_value(), .unix_seconds = unix_seconds()};
+}
+
+Result<void> Reloads::try_reload() {
+  auto fresh = resolve_options(sources_);
+  if (!fresh) return std::unexpected(fresh.error());
+  const Options options = to_options(*fresh);
+  std::vector<Commit> commits;
+  for (const Entry& entry : entries_) {
+    auto commit = entry.prepare(options);
+    if (!commit) {
+      return std::unexpected(
+          Error{commit.error().kind, fmt::format("{}: {}", entry.name, commit.error().message)});
+    }
+    commits.push_back(std::move(*commit));
+  }
+  for (const Commit& commit : commits) commit();
+  if (const auto names = fixed_changes(values_, *fresh); !names.empty()) {
+    spdlog::warn("these options differ now but take effect only after a restart: {}",
+                 fmt::join(names, ", "));
+  }
+  // What takes a restart keeps the value that is in effect, and is named again at the next reload.
+  for (const OptionRow& row : option_table()) {
+    if (row.reloadable) values_.find(row.name)->second = fresh->find(row.name)->second;
+  }
+  return {};
+}
+
+}  // namespace lockstep

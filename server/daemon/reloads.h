@@ -1,0 +1,70 @@
+// What SIGHUP makes a running daemon read again, as one list: the options that may change at run
+// time, and whatever its parts have added (files of keys, certificates). All of it or nothing:
+// while one entry cannot be read, every other one stays as it was.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/options.h"
+
+namespace lockstep {
+
+class Reloads {
+ public:
+  // Puts into effect what has been read; must not fail or block.
+  using Commit = std::function<void()>;
+  // Reads and checks, changes nothing yet. `options` are those of the configuration as it is now.
+  using Prepare = std::function<Result<Commit>(const Options& options)>;
+
+  // How the last reload ended, for metrics.
+  struct Outcome {
+    bool success = true;
+    double unix_seconds = 0;  // when it was; of the start until there was one
+  };
+
+  // `sources` is where the options come from; `values` are those in effect.
+  Reloads(OptionSources sources, OptionValues values);
+  // Waits for a reload that is running.
+  ~Reloads();
+
+  // `name` is what the log calls it. Before start().
+  void add(std::string name, Prepare prepare);
+
+  // From here on request() has an effect. Around each reload `on_begin` and `on_end` are called.
+  void start(std::function<void()> on_begin = {}, std::function<void()> on_end = {});
+
+  // Any thread; returns at once. The reload runs on a thread of its own. Several requests in a row
+  // may end in one reload, which begins after the last of them.
+  void request();
+
+  Outcome outcome() const;
+
+ private:
+  struct Entry {
+    std::string name;
+    Prepare prepare;
+  };
+
+  void work();
+  void reload();
+  Result<void> try_reload();
+
+  const OptionSources sources_;
+  OptionValues values_;         // of its thread
+  std::vector<Entry> entries_;  // not changed after start()
+  std::function<void()> on_begin_;
+  std::function<void()> on_end_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool requested_ = false;  // guarded by mutex_
+  bool ending_ = false;     // guarded by mutex_
+  Outcome outcome_;         // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace lockstep

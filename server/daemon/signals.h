@@ -1,0 +1,52 @@
+// The signals that end a program or make it read its configuration again, on a thread of their own.
+#pragma once
+
+#include <condition_variable>
+#include <csignal>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+
+enum class Hangup {
+  kEnds,     // SIGHUP does what it does by default (or what nohup wished)
+  kReloads,  // it is watched
+};
+
+// Blocks SIGTERM and SIGINT (and SIGHUP) in this thread, and so in all that are started from it
+// later, and ignores SIGPIPE. Before any other thread is started.
+void block_signals(Hangup hangup);
+
+// What is called for a signal, on the thread of the SignalWatch. None may block: a signal that
+// comes meanwhile would wait.
+struct SignalHandlers {
+  std::function<void()> on_stop;         // the first SIGTERM or SIGINT
+  std::function<void()> on_stop_again;   // every later one
+  std::function<void()> on_reload = {};  // SIGHUP; none unless signals were blocked for it
+};
+
+// Waits for what block_signals() has blocked, which comes first.
+class SignalWatch {
+ public:
+  explicit SignalWatch(SignalHandlers handlers);
+  ~SignalWatch();
+
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  // Returns when the first signal to end has come.
+  void wait();
+
+ private:
+  void run(const sigset_t& signals);
+
+  SignalHandlers handlers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool seen_ = false;    // guarded by mutex_
+  bool ending_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace lockstep
