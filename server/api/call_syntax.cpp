@@ -1,6 +1,5 @@
 #include "server/api/call_syntax.h"
 
-#include "server/api/generation_parameters.h"
 #include "server/json/json_text.h"
 
 namespace lockstep {
@@ -80,6 +79,10 @@ const CallSyntax* find_call_syntax(const Engine& engine) {
 
 }  // namespace
 
+std::span<const CallSyntax> call_syntaxes() {
+  return kRows;
+}
+
 ChatFamily find_chat_family(const Engine& engine) {
   ChatFamily family;
   if (!engine.has_chat_template()) return family;
@@ -99,11 +102,6 @@ ChatFamily find_chat_family(const Engine& engine) {
     }
   }
   return family;
-}
-
-std::string new_call_id(const CallSyntax& syntax) {
-  const std::string digits = fmt::format("{:016x}{:016x}", random_seed(), random_seed());
-  return syntax.id_length > 0 ? digits.substr(0, syntax.id_length) : "call_" + digits.substr(0, 24);
 }
 
 std::string fitting_call_id(const CallSyntax& syntax, const std::string& id) {

@@ -1,6 +1,7 @@
 // How a family of models writes the calls of tools into its text.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ struct CallSyntax {
   size_t id_length;            // of the ids that the template takes; 0: any
 };
 
+// All families.
+std::span<const CallSyntax> call_syntaxes();
+
 // Tells families apart: see CallSyntax::sign.
 constexpr std::string_view kProbeFunction = "lockstep_probe";
 
@@ -39,9 +43,7 @@ struct ChatFamily {
 // By what the template makes of turns with a call and with reasoning.
 ChatFamily find_chat_family(const Engine& engine);
 
-// "call_…", or as short as the family's template wants it.
-std::string new_call_id(const CallSyntax& syntax);
-// An id that a client sent, as the family's template takes it: the same for the same id.
+// The id of a call, as the family's template takes it: the same for the same id.
 std::string fitting_call_id(const CallSyntax& syntax, const std::string& id);
 
 }  // namespace lockstep

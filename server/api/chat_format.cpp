@@ -8,6 +8,14 @@
 
 namespace lockstep {
 
+namespace {
+
+std::string random_call_id() {
+  return random_id("call_");
+}
+
+}  // namespace
+
 ChatFormat::ChatFormat(const Tokenizer& tokenizer, bool logprobs, TurnRules rules)
     : tokenizer_(tokenizer), logprobs_(logprobs), rules_(std::move(rules)) {}
 
@@ -24,7 +32,7 @@ Json ChatFormat::delta(Told& told, const TurnEvent& event) const {
       return {{"reasoning_content", event.text}};
     case TurnEvent::Kind::kCall: {
       Json call = {{"index", told.calls++},
-                   {"id", new_call_id(*rules_.calls)},
+                   {"id", random_call_id()},
                    {"type", "function"},
                    {"function", {{"name", event.text}, {"arguments", ""}}}};
       return {{"tool_calls", Json::array({std::move(call)})}};
@@ -83,7 +91,7 @@ Json ChatFormat::choice(size_t index, const Output& whole) {
     Json calls = Json::array();
     for (TurnCall& call : turn.calls) {
       calls.push_back(
-          {{"id", new_call_id(*rules_.calls)},
+          {{"id", random_call_id()},
            {"type", "function"},
            {"function",
             {{"name", std::move(call.name)}, {"arguments", std::move(call.arguments)}}}});

@@ -10,33 +10,10 @@ namespace {
 constexpr int64_t kTopLogprobsMax = 20;  // OpenAI's, for this endpoint
 constexpr std::string_view kRoles[] = {"developer", "system",   "user",
                                        "assistant", "function", "tool"};
+constexpr std::string_view kTextTypes[] = {"text"};
 // What the server itself gives the template.
 constexpr std::string_view kReservedVariables[] = {
     "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
-
-// The text of a message's content: a string, or the texts of its parts in order.
-std::string parse_content(JsonFields& message, const Json& content) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) {
-    message.refuse("content",
-                   fmt::format("must be a string or a list of parts, not {}", kind_name(content)));
-    return {};
-  }
-  std::string text;
-  for (const Json& part : content) {
-    const auto type = part.is_object() ? part.find("type") : part.end();
-    const auto part_text = part.is_object() ? part.find("text") : part.end();
-    if (!part.is_object() || type == part.end() || *type != "text" || part_text == part.end() ||
-        !part_text->is_string()) {
-      message.refuse(
-          "content",
-          "parts must be {\"type\": \"text\", \"text\": …}; this server takes no others");
-      return {};
-    }
-    text += part_text->get_ref<const std::string&>();
-  }
-  return text;
-}
 
 // Earlier calls as templates want them, with arguments that are objects.
 Json parse_tool_calls(JsonFields& message, const Json& list) {
@@ -82,7 +59,7 @@ Json parse_message(JsonFields& fields, const Json& given, size_t index) {
   const Json* content = message.any("content");
   const Json* calls = message.array("tool_calls");
   if (content != nullptr) {
-    parsed["content"] = parse_content(message, *content);
+    parsed["content"] = parse_text_content(message, "content", kTextTypes);
   } else if (role == "assistant" && calls != nullptr) {
     parsed["content"] = "";  // templates add to it
   } else {
@@ -137,6 +114,33 @@ bool cut_behind(std::string& text, const Json& message) {
 }
 
 }  // namespace
+
+std::string parse_text_content(JsonFields& holder, std::string_view name,
+                               std::span<const std::string_view> types) {
+  const Json* content = holder.any(name);
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) {
+    holder.refuse(name,
+                  fmt::format("must be a string or a list of parts, not {}", kind_name(*content)));
+    return "";
+  }
+  std::string text;
+  for (const Json& part : *content) {
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    const auto part_text = part.is_object() ? part.find("text") : part.end();
+    const bool known = part.is_object() && type != part.end() && type->is_string() &&
+                       std::ranges::find(types, type->get_ref<const std::string&>()) != types.end();
+    if (!known || part_text == part.end() || !part_text->is_string()) {
+      holder.refuse(name, fmt::format("parts must be {{\"type\": \"{}\", \"text\": …}}; this "
+                                      "server takes no others",
+                                      fmt::join(types, "\" or \"")));
+      return "";
+    }
+    text += part_text->get_ref<const std::string&>();
+  }
+  return text;
+}
 
 bool can_continue(const Json& messages) {
   if (messages.empty()) return false;

@@ -1,6 +1,8 @@
 // The body of POST /v1/chat/completions.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,7 @@ struct ChatRequest {
   Json variables;  // for the chat template: messages, add_generation_prompt and what was passed on
   ToolUse tools;
   bool continues_last = false;  // the answer goes on with the last message, an assistant's
+  uint32_t default_max_tokens = UINT32_MAX;  // without parameters.max_tokens; what fits, if less
 };
 
 ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits);
@@ -23,6 +26,11 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
 // "chat_template_kwargs"; errors stay in `fields`. Contents come out as plain strings, the role
 // "developer" as "system".
 Json parse_template_variables(JsonFields& fields);
+
+// The text of field `name`: a string, or the texts of its parts {"type": …, "text": …} in order,
+// whose types are among `types`.
+std::string parse_text_content(JsonFields& holder, std::string_view name,
+                               std::span<const std::string_view> types);
 
 // Whether the last message can be gone on with: an assistant's that says something and calls
 // nothing.

@@ -1,6 +1,5 @@
 #include "server/api/chat_turns.h"
 
-#include <limits>
 #include <utility>
 
 namespace lockstep {
@@ -41,8 +40,8 @@ bool ends_in_reasoning(std::string_view prompt) {
 
 }  // namespace
 
-ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
-                                     std::string_view parameter) {
+ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
+                                       std::string_view parameter) {
   const ChatFamily& family = model.chat_family();
   Json& messages = chat.variables["messages"];
   if (family.calls == nullptr) {
@@ -52,10 +51,14 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
     fit_call_ids(*family.calls, messages);
   }
   chat.variables["tools"] = template_tools(chat.tools);
+  return encode_chat(model, chat.variables, parameter, chat.continues_last);
+}
 
-  auto prompt = encode_chat(model, chat.variables, parameter, chat.continues_last);
+ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
+                                     std::string_view parameter) {
+  const ChatFamily& family = model.chat_family();
+  auto prompt = encode_chat_turn(model, chat, parameter);
   if (!prompt) return std::unexpected(prompt.error());
-  constexpr uint32_t kWhatTheContextLeaves = std::numeric_limits<uint32_t>::max();
   ChatTurns turns;
   turns.rules = {.calls = chat.tools.active() ? family.calls : nullptr,
                  .functions = chat.tools.names(),
@@ -65,8 +68,8 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
   if (turns.rules.calls != nullptr || turns.rules.reasoning) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }
-  auto requests = make_requests(chat.parameters, {std::move(prompt->tokens)}, kWhatTheContextLeaves,
-                                model.limits(), parameter, random_seed());
+  auto requests = make_requests(chat.parameters, {std::move(prompt->tokens)},
+                                chat.default_max_tokens, model.limits(), parameter, random_seed());
   if (!requests) return std::unexpected(requests.error());
   turns.requests = std::move(*requests);
   return turns;

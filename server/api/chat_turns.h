@@ -15,8 +15,13 @@ struct ChatTurns {
   TurnRules rules;
 };
 
-// Fails with 400 where the model's chat template cannot take the conversation or the tools, or the
-// context cannot hold it. `parameter` names the conversation in errors.
+// The prompt of the conversation, with its tools; they are put into its variables. Fails with 400
+// where the model's chat template cannot take the conversation or the tools. `parameter` names the
+// conversation in errors.
+ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
+                                       std::string_view parameter);
+
+// Fails as encode_chat_turn() does, and where the context cannot hold it.
 ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
                                      std::string_view parameter);
 

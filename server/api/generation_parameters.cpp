@@ -27,30 +27,6 @@ float real(JsonFields& fields, std::string_view name, double minimum, double max
   return number ? static_cast<float>(*number) : fallback;
 }
 
-std::vector<std::string> parse_stop(JsonFields& fields) {
-  const Json* value = fields.any("stop");
-  if (value == nullptr) return {};
-  const Json list = value->is_array() ? *value : Json::array({*value});
-  std::vector<std::string> stops;
-  for (const Json& stop : list) {
-    if (!stop.is_string()) {
-      fields.refuse("stop",
-                    fmt::format("must be a string or a list of strings, not {}", kind_name(stop)));
-      return {};
-    }
-    stops.push_back(stop.get<std::string>());
-    if (stops.back().empty() || stops.back().size() > kStopBytesMax) {
-      fields.refuse("stop", fmt::format("each string must have 1 to {} bytes, not {}",
-                                        kStopBytesMax, stops.back().size()));
-    }
-  }
-  if (stops.size() > kStopStringsMax) {
-    fields.refuse(
-        "stop", fmt::format("must have at most {} strings, not {}", kStopStringsMax, stops.size()));
-  }
-  return stops;
-}
-
 std::vector<TokenId> parse_stop_tokens(JsonFields& fields, const RequestLimits& limits) {
   const Json* list = fields.array("stop_token_ids");
   if (list == nullptr) return {};
@@ -155,6 +131,30 @@ std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameter
 
 }  // namespace
 
+std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name) {
+  const Json* value = fields.any(name);
+  if (value == nullptr) return {};
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  std::vector<std::string> stops;
+  for (const Json& stop : list) {
+    if (!stop.is_string()) {
+      fields.refuse(name,
+                    fmt::format("must be a string or a list of strings, not {}", kind_name(stop)));
+      return {};
+    }
+    stops.push_back(stop.get<std::string>());
+    if (stops.back().empty() || stops.back().size() > kStopBytesMax) {
+      fields.refuse(name, fmt::format("each string must have 1 to {} bytes, not {}", kStopBytesMax,
+                                      stops.back().size()));
+    }
+  }
+  if (stops.size() > kStopStringsMax) {
+    fields.refuse(
+        name, fmt::format("must have at most {} strings, not {}", kStopStringsMax, stops.size()));
+  }
+  return stops;
+}
+
 GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits) {
   GenerationParameters parameters;
   parameters.model = fields.text("model").value_or("");
@@ -169,7 +169,7 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   request.min_tokens = count(fields, "min_tokens", 0, kCountMax).value_or(0);
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
-  request.stop = parse_stop(fields);
+  request.stop = parse_stop(fields, "stop");
   request.stop_tokens = parse_stop_tokens(fields, limits);
   return parameters;
 }

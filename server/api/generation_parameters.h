@@ -27,6 +27,9 @@ struct GenerationParameters {
 // Reads the shared fields; errors stay in `fields`.
 GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits);
 
+// The stop strings of field `name`: one, or a list.
+std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name);
+
 // Refuses the fields that ask for what this server does not do yet (structured output, tools,
 // audio, beams …); they are never silently ignored.
 void refuse_unsupported_features(JsonFields& fields);

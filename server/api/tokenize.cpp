@@ -22,9 +22,9 @@ ApiResult<std::vector<TokenId>> tokens_of(const ServedModel& model, JsonFields& 
   }
   if (fields.error()) return std::unexpected(*fields.error());
   if (chat) {
-    auto prompt = encode_chat(model, variables);
-    if (!prompt) return std::unexpected(prompt.error());
-    return std::move(prompt->tokens);
+    auto rendered = encode_chat(model, variables);
+    if (!rendered) return std::unexpected(rendered.error());
+    return std::move(rendered->tokens);
   }
   // vLLM adds the beginning token unless told not to, llama-server only when told to.
   const EncodeOptions options{
