@@ -88,8 +88,7 @@ Json ResponsesWriter::response(std::string_view status, Json output) const {
                    {"error", nullptr},
                    {"incomplete_details", nullptr},
                    {"model", model_},
-                   {"output", std::move(output)},
-                   {"usage", nullptr}};
+                   {"output", std::move(output)}};
   response.update(echoed_);
   return response;
 }
@@ -123,11 +122,12 @@ std::string ResponsesWriter::open_block(Kind kind, const std::string& function) 
                   {"item", call_item(item_id_, call_id_, function_, "", kInProgress)}});
   }
   item_id_ = random_id(kind == Kind::kReasoning ? "rs_" : "msg_");
-  return event("response.output_item.added",
-               {{"output_index", items_.size()},
-                {"item", item(kind, item_id_, kInProgress, Json::array())}}) +
-         item_event("response.content_part.added",
-                    {{"content_index", 0}, {"part", part(kind, "")}});
+  std::string events = event("response.output_item.added",
+                             {{"output_index", items_.size()},
+                              {"item", item(kind, item_id_, kInProgress, Json::array())}});
+  events +=
+      item_event("response.content_part.added", {{"content_index", 0}, {"part", part(kind, "")}});
+  return events;
 }
 
 std::string ResponsesWriter::extend_block(Kind kind, const std::string& text) {

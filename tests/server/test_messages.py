@@ -5,8 +5,17 @@ import json
 import anthropic
 import pytest
 
-ASKED = {"model": "demo", "max_tokens": 24, "temperature": 0,
+ASKED = {"model": "demo", "max_tokens": 24,
          "messages": [{"role": "user", "content": "Hello! Who are you?"}]}
+GREEDY = {"temperature": 0}  # which the client does not know any more
+
+
+def create(client, **fields):
+    return client.messages.create(**{**ASKED, "extra_body": GREEDY, **fields})
+
+
+def stream_of(client, **fields):
+    return client.messages.stream(**{**ASKED, "extra_body": GREEDY, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -15,12 +24,12 @@ def client(chat_daemon):
 
 
 def test_a_message_whole_and_streamed(client):
-    whole = client.messages.create(**ASKED)
+    whole = create(client)
     assert whole.type == "message" and whole.role == "assistant"
     assert [block.type for block in whole.content] == ["text"]
     assert whole.stop_reason in ("end_turn", "max_tokens") and whole.stop_sequence is None
     assert whole.usage.input_tokens > 0 and whole.usage.output_tokens > 0
-    with client.messages.stream(**ASKED) as stream:
+    with stream_of(client) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text == whole.content[0].text == final.content[0].text
@@ -29,7 +38,7 @@ def test_a_message_whole_and_streamed(client):
 
 
 def test_events_come_in_anthropics_order(chat_daemon):
-    answer = chat_daemon.post("/v1/messages", {**ASKED, "stream": True},
+    answer = chat_daemon.post("/v1/messages", {**ASKED, **GREEDY, "stream": True},
                               headers={"anthropic-version": "2023-06-01", "x-api-key": "none"})
     assert answer.status_code == 200
     names = []
@@ -43,13 +52,13 @@ def test_events_come_in_anthropics_order(chat_daemon):
 
 
 def test_blocks_and_system_are_the_conversation_they_say(chat_daemon, client):
-    blocks = client.messages.create(**{
-        **ASKED, "system": [{"type": "text", "text": "Be brief.",
-                             "cache_control": {"type": "ephemeral"}}],
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hel"},
+    blocks = create(
+        client,
+        system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "Hel"},
                                                   {"type": "text", "text": "lo!"}]},
                      {"role": "assistant", "content": [{"type": "text", "text": "Hi."}]},
-                     {"role": "user", "content": "Who are you?"}]})
+                     {"role": "user", "content": "Who are you?"}])
     chat = chat_daemon.post("/v1/chat/completions", {
         "model": "demo", "temperature": 0, "max_tokens": 24,
         "messages": [{"role": "system", "content": "Be brief."},
@@ -61,44 +70,43 @@ def test_blocks_and_system_are_the_conversation_they_say(chat_daemon, client):
 
 
 def test_stop_sequences_are_named(client):
-    plain = client.messages.create(**ASKED).content[0].text
+    plain = create(client).content[0].text
     stop = plain[8:12]
-    stopped = client.messages.create(**ASKED, stop_sequences=["never said", stop])
+    stopped = create(client, stop_sequences=["never said", stop])
     assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == stop
     assert stopped.content[0].text == plain[: plain.index(stop)]
-    with client.messages.stream(**ASKED, stop_sequences=[stop]) as stream:
+    with stream_of(client, stop_sequences=[stop]) as stream:
         assert stream.get_final_message().stop_sequence == stop
 
 
 def test_an_answer_goes_on_with_the_assistants_last_message(client):
-    whole = client.messages.create(**ASKED).content[0].text
+    whole = create(client).content[0].text
     begun = whole.split()[0]
-    more = client.messages.create(
-        **{**ASKED, "messages": [*ASKED["messages"], {"role": "assistant", "content": begun}]})
+    more = create(
+        client, messages=[*ASKED["messages"], {"role": "assistant", "content": begun}])
     assert (begun + more.content[0].text)[:12] == whole[:12]
 
 
 def test_what_the_context_cannot_hold_is_cut_off(client):
-    long = client.messages.create(**{**ASKED, "max_tokens": 1_000_000, "temperature": 1,
-                                     "extra_body": {"ignore_eos": True}})
+    long = create(client, max_tokens=1_000_000, extra_body={"ignore_eos": True})
     assert long.stop_reason == "model_context_window_exceeded"
 
 
 def test_tokens_are_counted(client):
     count = client.messages.count_tokens(model="demo", messages=ASKED["messages"])
-    assert count.input_tokens == client.messages.create(**ASKED).usage.input_tokens
+    assert count.input_tokens == create(client).usage.input_tokens
 
 
 def test_errors_are_the_clients_exceptions(client):
     with pytest.raises(anthropic.NotFoundError) as unknown:
-        client.messages.create(**{**ASKED, "model": "other"})
+        create(client, model="other")
     assert unknown.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.BadRequestError) as wrong:
-        client.messages.create(**{**ASKED, "temperature": 3})
+        create(client, extra_body={"temperature": 3})
     assert wrong.value.body["type"] == "error"
     assert "temperature" in wrong.value.body["error"]["message"]
     with pytest.raises(anthropic.BadRequestError):
-        client.messages.create(**ASKED, tools=[
+        create(client, tools=[
             {"name": "f", "input_schema": {"type": "object"}}])  # its template knows none
 
 
