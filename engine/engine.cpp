@@ -25,6 +25,7 @@
 #include "engine/runtime/ranks.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/gguf_tokenizer_data.h"
+#include "engine/text/grammar/grammar_cache.h"
 
 namespace lockstep {
 
@@ -49,6 +50,7 @@ struct Engine::Parts {
   Topology topology;
   ModelLayout layout;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<GrammarCache> grammars;
   std::optional<ChatTemplate> chat_template;
   std::string chat_template_error;  // why there is none
 
@@ -76,6 +78,7 @@ Result<void> Engine::Parts::read_texts() {
     return invalid_input("tokenizer.ggml.tokens has {} entries, token_embd.weight only {} rows",
                          tokenizer->vocabulary_size(), model.vocabulary_size);
   }
+  grammars = std::make_unique<GrammarCache>(*tokenizer, model.vocabulary_size);
   const auto source = file.text("tokenizer.chat_template");
   if (!source) return std::unexpected(source.error());
   if (!source->has_value()) {
@@ -257,6 +260,10 @@ Result<std::string> Engine::render_chat(nlohmann::ordered_json variables) const 
   variables["bos_token"] = text_of(tokenizer.bos());
   variables["eos_token"] = text_of(tokenizer.eos());
   return parts_->chat_template->render(variables);
+}
+
+Result<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSource& source) const {
+  return parts_->grammars->find_or_compile(source);
 }
 
 Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurement) {

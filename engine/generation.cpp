@@ -18,6 +18,7 @@ Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer
       stream_(tokenizer, request_.skip_special_tokens, /*at_start=*/false, request_.visible_tokens),
       stops_(request_.stop) {
   end_tokens_.insert(end_tokens_.end(), request_.stop_tokens.begin(), request_.stop_tokens.end());
+  if (request_.grammar) matcher_.emplace(request_.grammar);
   if (!wants_prompt_logits()) return;
   OutputToken first = describe(tokens_[0], {}, {});
   first.logprob = std::numeric_limits<float>::quiet_NaN();
@@ -66,15 +67,8 @@ bool Generation::advance(std::span<const float> logits) {
     finish(FinishReason::kLength);
     return true;
   }
-  const bool may_end = generated_count() >= request_.min_tokens;
-  const TokenId token = sampler_.sample(logits, may_end ? std::span<const TokenId>() : end_tokens_);
-  if (token < 0) {
-    finish(
-        FinishReason::kError,
-        "the model's output holds no usable numbers (NaN or infinity), or every token is banned");
-    return true;
-  }
-  tokens_.push_back(token);
+  const TokenId token = next_token(logits);
+  if (token < 0) return true;
   if (is_end(token)) {
     finish(FinishReason::kStop);
     return true;
@@ -87,12 +81,56 @@ bool Generation::advance(std::span<const float> logits) {
     end(FinishReason::kStop, "", /*at_stop_string=*/true);
     return true;
   }
+  // Nothing can follow: the end token that would say so needs no pass of its own.
+  if (matcher_ && matcher_->must_end()) {
+    finish(FinishReason::kStop);
+    return true;
+  }
   if (generated_count() >= request_.max_tokens) {
     finish(FinishReason::kLength);
     return true;
   }
   send({});
   return false;
+}
+
+// An end is allowed where the grammar is complete, and only there. Tokens that end are never taken
+// for text, so that those below min_tokens are banned as without a grammar.
+Result<const TokenMask*> Generation::allowed_tokens(bool may_end) {
+  if (!matcher_) return nullptr;
+  auto mask = matcher_->allowed();
+  if (!mask) return std::unexpected(mask.error());
+  if (may_end && matcher_->can_end()) {
+    if (!request_.ignore_eos) (*mask)->allow_tokens(tokenizer_.end_tokens());
+    (*mask)->allow_tokens(request_.stop_tokens);
+  }
+  return *mask;
+}
+
+TokenId Generation::next_token(std::span<const float> logits) {
+  constexpr TokenId kNone = -1;
+  const bool may_end = generated_count() >= request_.min_tokens;
+  const auto allowed = allowed_tokens(may_end);
+  if (!allowed) {
+    finish(FinishReason::kError, allowed.error().message);
+    return kNone;
+  }
+  const TokenId token =
+      sampler_.sample(logits, may_end ? std::span<const TokenId>() : end_tokens_, *allowed);
+  if (token < 0) {
+    finish(FinishReason::kError,
+           "the model's output holds no usable numbers (NaN or infinity), or every token is banned "
+           "or not allowed by the grammar");
+    return kNone;
+  }
+  tokens_.push_back(token);
+  if (matcher_ && !is_end(token)) {
+    if (const auto accepted = matcher_->accept(token); !accepted) {
+      finish(FinishReason::kError, accepted.error().message);
+      return kNone;
+    }
+  }
+  return token;
 }
 
 void Generation::finish(FinishReason reason, std::string error) {

@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/text/grammar/grammar_matcher.h"
 #include "engine/text/stop_matcher.h"
 #include "engine/text/text_stream.h"
 
@@ -55,6 +56,10 @@ class Generation {
   };
 
   bool is_end(TokenId token) const;
+  // The tokens that the grammar allows next, ends among them; null without a grammar.
+  Result<const TokenMask*> allowed_tokens(bool may_end);
+  // Samples, and follows the grammar; -1 after the request has ended with an error.
+  TokenId next_token(std::span<const float> logits);
   OutputToken describe(TokenId token, std::span<const float> logits,
                        std::optional<uint32_t> alternatives) const;
   // Adds text that the stream has completed; true if a stop string ends the generation.
@@ -69,6 +74,7 @@ class Generation {
   std::vector<TokenId> tokens_;
   std::vector<TokenId> end_tokens_;  // banned below min_tokens
   Sampler sampler_;
+  std::optional<GrammarMatcher> matcher_;
   TextStream stream_;
   StopMatcher stops_;
   std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent

@@ -20,6 +20,7 @@ build_packages=(
 )
 
 test_packages=(
+  chromium               # the page at / is tested in it
   clang-format-14        # the tree is checked to be formatted
   clang-19               # second compiler, and libFuzzer
   curl

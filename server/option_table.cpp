@@ -124,6 +124,9 @@ const std::vector<OptionRow>& rows() {
       {"metrics", kServe, kBoolean, true, 0, 0, {},
        "Whether GET /metrics is served",
        [](const Json& v, Options& o) { o.metrics = v.get<bool>(); }},
+      {"ui", kServe, kBoolean, true, 0, 0, {},
+       "Whether the page at / (a chat and a live view of the machine) is served",
+       [](const Json& v, Options& o) { o.ui = v.get<bool>(); }},
       {"metrics-aliases", kServe, kChoice, "none", 0, 0, {"none", "vllm"},
        "Whose names GET /metrics tells the main metrics in once more, for dashboards and gateways "
        "that know those",

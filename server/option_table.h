@@ -22,6 +22,7 @@ struct Options {
   double drain_seconds = 30;
   uint32_t choices_max = 128;  // "n" of a request at most
   bool metrics = true;
+  bool ui = true;
   std::string metrics_aliases = "none";
   std::string log_level = "info";
 };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/api/tool_grammar.h"
+
 namespace lockstep {
 namespace {
 
@@ -68,6 +70,15 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
   if (turns.rules.calls != nullptr || turns.rules.reasoning) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }
+  auto wanted = chat.parameters.structured_output;
+  if (turns.rules.calls != nullptr) {
+    auto constrained = constrain_turn(*turns.rules.calls, chat.tools, wanted);
+    if (!constrained) return std::unexpected(constrained.error());
+    wanted = std::move(*constrained);
+  }
+  auto grammar = compile_structured_output(model, wanted);
+  if (!grammar) return std::unexpected(grammar.error());
+  chat.parameters.request.grammar = std::move(*grammar);
   auto requests = make_requests(chat.parameters, {std::move(prompt->tokens)},
                                 chat.default_max_tokens, model.limits(), parameter, random_seed());
   if (!requests) return std::unexpected(requests.error());

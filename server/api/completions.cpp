@@ -19,6 +19,8 @@ ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpRes
   if (!completion) return std::unexpected(completion.error());
   const GenerationParameters& parameters = completion->parameters;
   if (auto unknown = model.check_name(parameters.model)) return std::unexpected(*unknown);
+  const auto grammar = compile_structured_output(model, parameters.structured_output);
+  if (!grammar) return std::unexpected(grammar.error());
 
   auto prompts = encode_prompts(*completion, model.engine().tokenizer());
   if (!prompts) return std::unexpected(prompts.error());
@@ -31,6 +33,7 @@ ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpRes
   auto requests =
       make_requests(parameters, tokens, kDefaultMaxTokens, model.limits(), "prompt", random_seed());
   if (!requests) return std::unexpected(requests.error());
+  for (Request& made : *requests) made.grammar = *grammar;
 
   CompletionFormat format(model.engine().tokenizer(), parameters.request.logprobs,
                           parameters.choices, std::move(echoed), completion->echo);

@@ -18,6 +18,7 @@ void get_models(ServedModel& model, const HttpRequest& request, HttpResponse& re
 void get_model(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_tokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_detokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_tokenizer_info(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_apply_template(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_openapi(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_version(ServedModel& model, const HttpRequest& request, HttpResponse& response);

@@ -171,25 +171,18 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   request.stop = parse_stop(fields, "stop");
   request.stop_tokens = parse_stop_tokens(fields, limits);
+  parameters.structured_output = parse_structured_output(fields);
   return parameters;
 }
 
 void refuse_unsupported_features(JsonFields& fields) {
   for (const std::string_view name :
-       {"suffix", "functions", "function_call", "audio", "web_search_options", "grammar",
-        "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-        "structured_outputs", "use_beam_search", "include_stop_str_in_output", "prompt_logprobs",
-        "prompt_embeds", "truncate_prompt_tokens", "return_tokens_as_token_ids"}) {
+       {"suffix", "functions", "function_call", "audio", "web_search_options", "use_beam_search",
+        "include_stop_str_in_output", "prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens",
+        "return_tokens_as_token_ids"}) {
     const Json* value = fields.any(name);
     if (name == "function_call" && value != nullptr && *value == "none") continue;
     fields.refuse_unsupported(name);
-  }
-  if (const Json* format = fields.object("response_format")) {
-    const auto type = format->find("type");
-    if (type == format->end() || *type != "text") {
-      fields.refuse("response_format",
-                    "is not supported by this server but for {\"type\": \"text\"}");
-    }
   }
   if (const Json* modalities = fields.any("modalities");
       modalities != nullptr && *modalities != Json::array({"text"})) {

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "server/api/json_fields.h"
 #include "server/api/served_model.h"
+#include "server/api/structured_output.h"
 
 namespace lockstep {
 
@@ -21,7 +22,8 @@ struct GenerationParameters {
   uint32_t choices = 1;        // n: per prompt
   std::optional<uint32_t> max_tokens;
   std::optional<uint64_t> seed;
-  Request request;  // everything but id, prompt, seed, max_tokens and on_output
+  std::optional<StructuredOutput> structured_output;
+  Request request;  // everything but id, prompt, seed, grammar, max_tokens and on_output
 };
 
 // Reads the shared fields; errors stay in `fields`.
@@ -30,8 +32,8 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
 // The stop strings of field `name`: one, or a list.
 std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name);
 
-// Refuses the fields that ask for what this server does not do yet (structured output, tools,
-// audio, beams …); they are never silently ignored.
+// Refuses the fields that ask for what this server does not do yet (audio, beams …); they are never
+// silently ignored.
 void refuse_unsupported_features(JsonFields& fields);
 
 // One engine request per choice, index = prompt * choices + choice. A choice's seed depends on the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace lockstep {
@@ -190,22 +191,36 @@ Json echo(JsonFields& fields, const ToolUse& tools, const Json& format) {
           {"truncation", "disabled"}};
 }
 
-// "text": {"format": …}; what the answer shall be.
-Json parse_format(JsonFields& fields) {
+// The format of "text": what the answer must be, into `wanted`; as the answer repeats it.
+Json parse_format(JsonFields& fields, std::optional<StructuredOutput>& wanted) {
   Json plain = {{"type", "text"}};
   const Json* text = fields.object("text");
   if (text == nullptr) return plain;
   JsonFields inner(*text, "text.");
   const Json* format = inner.object("format");
-  if (format != nullptr) {
-    JsonFields members(*format, "text.format.");
-    if (members.text("type") != "text") {
-      members.refuse("type", "is not supported by this server but for \"text\"");
-    }
-    inner.adopt(members);
+  if (format == nullptr) {
+    fields.adopt(inner);
+    return plain;
   }
+  JsonFields members(*format, "text.format.");
+  const std::string type = members.text("type").value_or("");
+  if (wanted && type != "text")
+    members.refuse("type", "another field says what the answer must be");
+  if (type == "json_object") {
+    wanted = {{GrammarSource::Kind::kJsonObject, ""}, "text.format"};
+  } else if (type == "json_schema") {
+    const Json* schema = members.object("schema");
+    if (schema == nullptr) members.refuse("schema", "is required");
+    if (!members.text("name")) members.refuse("name", "is required");
+    if (schema != nullptr) {
+      wanted = {{GrammarSource::Kind::kJsonSchema, to_text(*schema)}, "text.format.schema"};
+    }
+  } else if (type != "text") {
+    members.refuse("type", "must be \"text\", \"json_object\" or \"json_schema\"");
+  }
+  inner.adopt(members);
   fields.adopt(inner);
-  return plain;
+  return *format;
 }
 
 }  // namespace
@@ -225,7 +240,7 @@ ApiResult<ResponsesRequest> parse_responses(const Json& body, const RequestLimit
                     {"tools", nullptr},
                     {"documents", nullptr},
                     {"add_generation_prompt", true}};
-  const Json format = parse_format(fields);
+  const Json format = parse_format(fields, chat.parameters.structured_output);
   refuse_unsupported_features(fields);
   request.echoed = echo(fields, chat.tools, format);
   if (fields.error()) return std::unexpected(*fields.error());

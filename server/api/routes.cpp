@@ -24,6 +24,7 @@ constexpr Row kRows[] = {
     {"GET", "/v1/models/:id", get_model, false},
     {"POST", "/tokenize", post_tokenize, false},
     {"POST", "/detokenize", post_detokenize, false},
+    {"GET", "/tokenizer_info", get_tokenizer_info, false},
     {"POST", "/apply-template", post_apply_template, false},
     {"GET", "/openapi.json", get_openapi, false},
     {"GET", "/version", get_version, false},

@@ -10,6 +10,7 @@
 #include "server/daemon/load_report.h"
 #include "server/daemon/request_log.h"
 #include "server/daemon/signals.h"
+#include "server/ui/page.h"
 #include "server/version.h"
 
 namespace lockstep {
@@ -89,6 +90,7 @@ Result<void> Daemon::listen() {
     log_request(record, model_.take_note());
   };
   auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
+  if (options_.ui) add_page_routes(routes);
   metrics_.http().add_routes(routes);
   auto server = HttpServer::bind(std::move(http), std::move(routes));
   if (!server) return std::unexpected(server.error());

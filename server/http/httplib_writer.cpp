@@ -58,7 +58,8 @@ class HttplibWriter::Server : public httplib::Server {
       for (const char* name : {"Connection", "Keep-Alive", "Accept-Ranges"}) {
         response.headers.erase(name);
       }
-      if (answer_.is_streamed) response.headers.erase("Content-Length");
+      // A 304 has no body, and the length that it could state is not that of none.
+      if (answer_.is_streamed || answer_.status == 304) response.headers.erase("Content-Length");
       for (const auto& [name, value] : answer_.headers) response.set_header(name, value);
     });
   }

@@ -1,0 +1,79 @@
+#include "engine/text/grammar/compiled_grammar.h"
+
+#include <utility>
+
+#include "engine/text/grammar/json_pieces.h"
+#include "engine/text/grammar/sources.h"
+
+namespace lockstep {
+namespace {
+
+// Of the time of a compilation, for masks that will surely be wanted.
+constexpr int kPreparingShare = 5;
+
+ExpressionId read_source(GrammarDraft& draft, const GrammarSource& source) {
+  using Kind = GrammarSource::Kind;
+  switch (source.kind) {
+    case Kind::kJsonObject:
+      return json_any_object(draft);
+    case Kind::kRegex:
+      return read_regex(draft, source.text, {});
+    case Kind::kGbnf:
+      return read_gbnf(draft, source.text);
+    case Kind::kJsonSchema:
+    case Kind::kChoice:
+    case Kind::kTemplate:
+      break;
+  }
+  const auto json = parse_source_json(source.text, draft.budget().limits());
+  if (!json) {
+    draft.fail("{}", json.error().message);
+    return draft.nothing();
+  }
+  if (source.kind == Kind::kChoice) return read_choice(draft, *json);
+  return source.kind == Kind::kTemplate ? read_template(draft, *json)
+                                        : read_schema(draft, *json, "");
+}
+
+}  // namespace
+
+Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenTrie> trie)
+    : automaton_(std::move(automaton)), trie_(std::move(trie)), memory_(automaton_, *trie_) {}
+
+bool Grammar::allow(const Configuration& at, const Stacks& stacks, TokenMask& mask) const {
+  const std::lock_guard lock(mutex_);
+  return memory_.allow(at, stacks, mask);
+}
+
+void Grammar::prepare(std::chrono::steady_clock::time_point until) const {
+  const std::lock_guard lock(mutex_);
+  memory_.prepare(until);
+}
+
+size_t Grammar::size_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return sizeof(Grammar) + automaton_.size_bytes() + memory_.size_bytes();
+}
+
+Result<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSource& source,
+                                                       std::shared_ptr<const TokenTrie> trie,
+                                                       const GrammarLimits& limits) {
+  const auto start = std::chrono::steady_clock::now();
+  if (source.text.size() > limits.source_bytes) {
+    return invalid_input("it has {} bytes; at most {} are taken", source.text.size(),
+                         limits.source_bytes);
+  }
+  GrammarDraft draft(limits);
+  const RuleId root = draft.add_rule("(root)");
+  draft.set_root(root);
+  draft.define(root, read_source(draft, source));
+  auto automaton = Automaton::make(draft);
+  if (!automaton) return std::unexpected(automaton.error());
+  auto grammar = std::make_shared<const Grammar>(std::move(*automaton), std::move(trie));
+  const auto now = std::chrono::steady_clock::now();
+  const auto left = limits.time - (now - start);
+  if (left.count() > 0) grammar->prepare(now + left / kPreparingShare);
+  return grammar;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// The grammars of one vocabulary that were asked for last.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "engine/text/grammar/compiled_grammar.h"
+
+namespace lockstep {
+
+// Any thread.
+class GrammarCache {
+ public:
+  static constexpr size_t kCountMax = 64;
+  static constexpr size_t kBytesMax = size_t{128} << 20U;  // those in use elsewhere not counted
+
+  // The tokenizer must outlive this. The trie of its tokens is made when it is first needed.
+  GrammarCache(const Tokenizer& tokenizer, size_t vocabulary_size)
+      : tokenizer_(tokenizer), vocabulary_size_(vocabulary_size) {}
+
+  // As compile_grammar(). Two threads that ask for the same at once may both compile it.
+  Result<std::shared_ptr<const Grammar>> find_or_compile(const GrammarSource& source);
+
+ private:
+  struct Kept {
+    GrammarSource source;
+    std::shared_ptr<const Grammar> grammar;
+  };
+
+  std::shared_ptr<const Grammar> find(const GrammarSource& source);
+  void keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar);
+
+  const Tokenizer& tokenizer_;
+  size_t vocabulary_size_;
+  std::once_flag trie_made_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::mutex mutex_;
+  std::list<Kept> kept_;  // guarded by mutex_; the last used first
+};
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#include "engine/text/grammar/grammar_matcher.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// Beyond so many stacks those that were left are forgotten, once in a while.
+constexpr size_t kStacksMax = 4096;
+
+}  // namespace
+
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar)
+    : grammar_(std::move(grammar)), steps_(grammar_->automaton()), mask_(grammar_->trie()) {
+  usable_ = steps_.enter(grammar_->automaton().root(), Stacks::kBottom, stacks_, at_);
+}
+
+Result<TokenMask*> GrammarMatcher::allowed() {
+  mask_.clear();
+  if (!usable_ || !grammar_->allow(at_, stacks_, mask_)) {
+    return invalid_input(
+        "the grammar is too ambiguous here: too many ways to go on at the same time; simplify it");
+  }
+  return &mask_;
+}
+
+Result<void> GrammarMatcher::accept(TokenId token) {
+  const std::string_view text = grammar_->trie().text(token);
+  for (const char byte : text) {
+    if (!usable_ || !steps_.step(at_, static_cast<uint8_t>(byte), stacks_, next_)) {
+      usable_ = false;
+      return invalid_input(
+          "the answer goes deeper into the grammar than {} rules, or the grammar is too ambiguous",
+          Steps::kDepthMax);
+    }
+    std::swap(at_, next_);
+  }
+  if (text.empty() || (at_.heads.empty() && !at_.ended)) {
+    usable_ = false;
+    return invalid_input("the grammar does not allow token {} here", token);
+  }
+  if (stacks_.size() > kStacksMax) forget_left_stacks();
+  return {};
+}
+
+void GrammarMatcher::forget_left_stacks() {
+  Stacks kept;
+  std::unordered_map<StackId, StackId> moved = {{Stacks::kBottom, Stacks::kBottom}};
+  std::vector<StackId> path;
+  for (Head& head : at_.heads) {
+    path.clear();
+    StackId at = head.stack;
+    for (; !moved.contains(at); at = stacks_[at].parent) path.push_back(at);
+    StackId to = moved.at(at);
+    for (; !path.empty(); path.pop_back()) {
+      to = kept.push(stacks_[path.back()].state, to);
+      moved.emplace(path.back(), to);
+    }
+    head.stack = to;
+  }
+  std::ranges::sort(at_.heads);
+  stacks_ = std::move(kept);
+}
+
+}  // namespace lockstep

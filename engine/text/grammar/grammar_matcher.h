@@ -1,0 +1,40 @@
+// How far one generated text has got in its grammar.
+#pragma once
+
+#include <memory>
+
+#include "engine/text/grammar/compiled_grammar.h"
+
+namespace lockstep {
+
+// Belongs to one thread.
+class GrammarMatcher {
+ public:
+  explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);
+
+  // The tokens that may come next; without the ends. Valid until the next call. Fails for a grammar
+  // that has become too ambiguous.
+  Result<TokenMask*> allowed();
+
+  // Takes a token that is allowed. Fails if it is not, and where the text goes deeper into the
+  // grammar than the limits of Steps; the matcher is of no use then.
+  Result<void> accept(TokenId token);
+
+  // The text may end here.
+  bool can_end() const { return at_.ended; }
+  // And nothing can follow.
+  bool must_end() const { return at_.heads.empty(); }
+
+ private:
+  void forget_left_stacks();
+
+  std::shared_ptr<const Grammar> grammar_;
+  Steps steps_;
+  Stacks stacks_;
+  Configuration at_;
+  Configuration next_;  // reused
+  TokenMask mask_;
+  bool usable_ = true;
+};
+
+}  // namespace lockstep

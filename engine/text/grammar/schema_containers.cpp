@@ -1,0 +1,241 @@
+// Objects and arrays of a schema.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/text/grammar/json_pieces.h"
+#include "engine/text/grammar/schema_reader.h"
+#include "engine/text/utf8.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kUnlimited = GrammarDraft::kUnlimited;
+
+// What a member's name may hold as it is.
+CharacterSet plain_characters() {
+  return CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
+}
+
+// Names as a tree of characters, in rules of their own: names may be long.
+class OtherNames {
+ public:
+  OtherNames(GrammarDraft& draft, const std::vector<std::string>& names) : draft_(draft) {
+    rest_ = draft_.add_rule("(rest of a name)");
+    draft_.define(
+        rest_, draft_.sequence({draft_.repeat(draft_.characters(plain_characters()), 0, kUnlimited),
+                                draft_.literal("\"")}));
+    nodes_.emplace_back(draft_.add_rule("(another name)"));
+    for (const std::string& name : names) add(name);
+  }
+
+  ExpressionId make() {
+    for (const Node& node : nodes_) {
+      std::vector<ExpressionId> parts;
+      if (!node.is_name) parts.push_back(draft_.literal("\""));
+      CharacterSet others = plain_characters();
+      CharacterSet known;
+      for (const auto& [character, child] : node.children) {
+        known.add(character, character);
+        std::string text;
+        append_utf8(character, text);
+        parts.push_back(draft_.sequence({draft_.literal(text), draft_.rule(nodes_[child].rule)}));
+      }
+      known.normalize();
+      parts.push_back(
+          draft_.sequence({draft_.characters(others.without(known)), draft_.rule(rest_)}));
+      draft_.define(node.rule, draft_.choice(parts));
+      if (draft_.failed()) break;
+    }
+    return draft_.sequence({draft_.literal("\""), draft_.rule(nodes_[0].rule)});
+  }
+
+ private:
+  struct Node {
+    explicit Node(RuleId id) : rule(id) {}
+    RuleId rule;
+    bool is_name = false;
+    std::map<uint32_t, size_t> children;
+  };
+
+  void add(std::string_view name) {
+    const CharacterSet plain = plain_characters();
+    size_t at = 0;
+    while (!name.empty() && !draft_.failed()) {
+      const DecodedCharacter character = decode_utf8(name);
+      // Such a name would be escaped: no other name is.
+      if (!plain.contains(character.code_point)) return;
+      name.remove_prefix(character.size_bytes);
+      const auto [child, added] = nodes_[at].children.try_emplace(character.code_point, 0);
+      if (added) {
+        child->second = nodes_.size();
+        const size_t index = nodes_.size();
+        draft_.budget().take(sizeof(Node));
+        nodes_.emplace_back(draft_.add_rule("(another name)"));
+        at = index;
+      } else {
+        at = child->second;
+      }
+    }
+    nodes_[at].is_name = true;
+  }
+
+  GrammarDraft& draft_;
+  RuleId rest_ = 0;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+ExpressionId SchemaReader::name_but(const std::vector<std::string>& names) {
+  return OtherNames(draft_, names).make();
+}
+
+ExpressionId SchemaReader::read_object(const SourceJson& schema, const Pointer& pointer) {
+  const SourceJson* properties = find(schema, "properties");
+  if (properties != nullptr && !properties->is_object()) {
+    fail(pointer + "/properties", "it must be an object");
+    return draft_.nothing();
+  }
+  std::vector<std::string> names;
+  std::set<std::string> required;
+  if (const SourceJson* list = find(schema, "required")) {
+    for (const SourceJson& name : list->is_array() ? *list : SourceJson::array({1})) {
+      if (name.is_string()) required.insert(name.get<std::string>());
+      if (!name.is_string()) fail(pointer + "/required", "it must be a list of strings");
+    }
+  }
+  const SourceJson* additional = find(schema, "additionalProperties");
+  const bool lists = properties != nullptr && !properties->empty();
+  const bool open = additional != nullptr ? *additional != false : !lists;
+  const ExpressionId extra_value =
+      draft_.as_rule(additional != nullptr ? read(*additional, pointer + "/additionalProperties")
+                                           : json_any_value(draft_),
+                     pointer + "/additionalProperties");
+  std::vector<Member> members;
+  const auto add = [&](const std::string& name, ExpressionId value) {
+    const ExpressionId key = draft_.literal(SourceJson(name).dump());
+    const bool needed = required.erase(name) > 0;
+    members.push_back({draft_.sequence({key, json_colon(draft_), value}), needed});
+    names.push_back(name);
+  };
+  if (lists) {
+    for (const auto& [name, value] : properties->items()) {
+      if (draft_.failed()) return draft_.nothing();
+      const Pointer place = pointer + "/properties" + pointer_step(name);
+      add(name, draft_.as_rule(read(value, place), place));
+    }
+  }
+  // Required but not listed: of what additional ones are.
+  for (const std::string& name : std::set<std::string>(required)) add(name, extra_value);
+  if (members.empty() && open) return read_map(schema, extra_value, pointer);
+  const auto needed = static_cast<size_t>(std::ranges::count_if(members, &Member::required));
+  if (!check_counts(schema, members.size(), needed, !open, pointer)) return draft_.nothing();
+  const ExpressionId extra =
+      open ? draft_.sequence({name_but(names), json_colon(draft_), extra_value}) : draft_.nothing();
+  return draft_.sequence(
+      {draft_.literal("{"), join_members(members, extra, open), draft_.literal("}")});
+}
+
+// Any names. The same name may come twice and counts once then.
+ExpressionId SchemaReader::read_map(const SourceJson& schema, ExpressionId value,
+                                    const Pointer& pointer) {
+  const uint32_t min = read_count(schema, "minProperties", 0, pointer);
+  const uint32_t max = read_count(schema, "maxProperties", kUnlimited, pointer);
+  if (min > 1) fail(pointer + "/minProperties", "more than 1 is not supported");
+  if (min > max) return draft_.nothing();
+  const ExpressionId member = draft_.as_rule(
+      draft_.sequence({json_string(draft_), json_colon(draft_), value}), pointer + " (member)");
+  return draft_.sequence(
+      {draft_.literal("{"), json_list(draft_, member, min, max), draft_.literal("}")});
+}
+
+bool SchemaReader::check_counts(const SourceJson& schema, size_t declared, size_t required,
+                                bool closed, const Pointer& pointer) {
+  const uint32_t min = read_count(schema, "minProperties", 0, pointer);
+  const uint32_t max = read_count(schema, "maxProperties", kUnlimited, pointer);
+  if (min > required) {
+    fail(pointer + "/minProperties", "more than the {} required properties is not supported",
+         required);
+  }
+  if (max != kUnlimited && (!closed || max < declared)) {
+    fail(pointer + "/maxProperties",
+         "fewer than the {} properties, or additional ones beside it, are not supported", declared);
+  }
+  return !draft_.failed();
+}
+
+// Members in their order, those that are not required left out at will, and then extra ones. While
+// nothing has come yet no comma does, so what may follow a first member is a rule of its own.
+ExpressionId SchemaReader::join_members(const std::vector<Member>& members, ExpressionId extra,
+                                        bool open) {
+  const ExpressionId comma = json_comma(draft_);
+  const ExpressionId extras =
+      open ? draft_.repeat(draft_.sequence({comma, extra}), 0, kUnlimited) : draft_.empty();
+  const auto first_required =
+      static_cast<size_t>(std::ranges::find_if(members, &Member::required) - members.begin());
+  const auto following = [&](const Member& member) {
+    const ExpressionId text = draft_.sequence({comma, member.text});
+    return member.required ? text : draft_.optional(text);
+  };
+  const size_t straight = std::min(first_required + 1, members.size());
+  std::vector<ExpressionId> rest;
+  for (size_t index = straight; index < members.size(); ++index) {
+    rest.push_back(following(members[index]));
+  }
+  rest.push_back(extras);
+  ExpressionId after = draft_.sequence(rest);
+  std::vector<ExpressionId> beginnings;
+  if (first_required == members.size()) {
+    if (open) beginnings.push_back(draft_.sequence({extra, extras}));
+    beginnings.push_back(draft_.empty());
+  }
+  for (size_t index = straight; index-- > 0;) {
+    if (draft_.failed()) return draft_.nothing();
+    if (first_required > 0) after = draft_.as_rule(after, "(members)");
+    beginnings.push_back(draft_.sequence({members[index].text, after}));
+    after = draft_.sequence({following(members[index]), after});
+  }
+  return draft_.choice(beginnings);
+}
+
+ExpressionId SchemaReader::read_array(const SourceJson& schema, const Pointer& pointer) {
+  const SourceJson* prefix = find(schema, "prefixItems");
+  const SourceJson* items = find(schema, "items");
+  if (prefix != nullptr && !prefix->is_array()) {
+    fail(pointer + "/prefixItems", "it must be a list");
+    return draft_.nothing();
+  }
+  if (items != nullptr && items->is_array()) {
+    fail(pointer + "/items", "a list of schemas is not supported; use prefixItems");
+    return draft_.nothing();
+  }
+  uint32_t min = read_count(schema, "minItems", 0, pointer);
+  uint32_t max = read_count(schema, "maxItems", kUnlimited, pointer);
+  if (draft_.failed() || min > max) return draft_.nothing();
+  const auto listed = static_cast<uint32_t>(prefix != nullptr ? prefix->size() : 0);
+  const uint32_t fixed = std::min(listed, max);
+  // Without "items" nothing comes behind the listed ones unless it must.
+  if (items == nullptr && fixed > 0 && min <= fixed) max = fixed;
+  if (items != nullptr && *items == false) max = std::min(max, fixed);
+  if (min > max) return draft_.nothing();
+  std::vector<ExpressionId> parts = {draft_.literal("[")};
+  for (uint32_t index = 0; index < fixed && !draft_.failed(); ++index) {
+    if (index > 0) parts.push_back(json_comma(draft_));
+    parts.push_back(read((*prefix)[index], fmt::format("{}/prefixItems/{}", pointer, index)));
+  }
+  if (max > fixed) {
+    const ExpressionId item =
+        draft_.as_rule(items != nullptr ? read(*items, pointer + "/items") : json_any_value(draft_),
+                       pointer + "/items");
+    min = std::max(min, fixed);
+    const uint32_t most = max == kUnlimited ? max : max - fixed;
+    parts.push_back(
+        fixed == 0 ? json_list(draft_, item, min, max)
+                   : draft_.repeat(draft_.sequence({json_comma(draft_), item}), min - fixed, most));
+  }
+  parts.push_back(draft_.literal("]"));
+  return draft_.sequence(parts);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+// Schemas that must hold together, or must not hold together, as far as that can be said of their
+// keywords.
+#include <algorithm>
+
+#include "engine/text/grammar/schema_reader.h"
+
+namespace lockstep {
+namespace {
+
+bool is_lower_bound(std::string_view name) {
+  return name.starts_with("min") || name == "exclusiveMinimum";
+}
+
+bool is_upper_bound(std::string_view name) {
+  return name.starts_with("max") || name == "exclusiveMaximum";
+}
+
+bool is_annotation(std::string_view name) {
+  constexpr std::string_view kNames[] = {"title",         "description",      "default",
+                                         "examples",      "example",          "$schema",
+                                         "$id",           "$comment",         "$defs",
+                                         "definitions",   "$anchor",          "deprecated",
+                                         "readOnly",      "writeOnly",        "discriminator",
+                                         "xml",           "contentMediaType", "contentEncoding",
+                                         "contentSchema", "externalDocs",     "nullable"};
+  return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
+SourceJson as_list(const SourceJson& value) {
+  return value.is_array() ? value : SourceJson::array({value});
+}
+
+// The types in both lists; an integer is a number.
+SourceJson common_types(const SourceJson& left, const SourceJson& right) {
+  SourceJson both = SourceJson::array();
+  const auto has = [](const SourceJson& list, std::string_view name) {
+    return std::ranges::find(list, SourceJson(name)) != list.end();
+  };
+  const SourceJson ours = as_list(left);
+  const SourceJson theirs = as_list(right);
+  for (const SourceJson& name : ours) {
+    if (has(theirs, name.is_string() ? name.get<std::string>() : "") ||
+        (name == "integer" && has(theirs, "number"))) {
+      both.push_back(name);
+    }
+  }
+  if (has(ours, "number") && !has(ours, "integer") && has(theirs, "integer") &&
+      !has(theirs, "number")) {
+    both.push_back("integer");
+  }
+  return both;
+}
+
+SourceJson common_values(const SourceJson& left, const SourceJson& right) {
+  SourceJson both = SourceJson::array();
+  for (const SourceJson& value : left) {
+    if (std::ranges::find(right, value) != right.end()) both.push_back(value);
+  }
+  return both;
+}
+
+// The values that a schema lists, if it lists them.
+std::optional<SourceJson> listed_values(const SourceJson& schema) {
+  if (!schema.is_object()) return std::nullopt;
+  if (schema.contains("const")) return SourceJson::array({schema.at("const")});
+  const auto values = schema.find("enum");
+  if (values == schema.end() || !values->is_array()) return std::nullopt;
+  return *values;
+}
+
+bool requires_member(const SourceJson& schema, std::string_view name) {
+  const auto required = schema.find("required");
+  return required != schema.end() && required->is_array() &&
+         std::ranges::find(*required, SourceJson(name)) != required->end();
+}
+
+const SourceJson* properties_of(const SourceJson& schema) {
+  const auto found = schema.find("properties");
+  return found != schema.end() && found->is_object() ? &*found : nullptr;
+}
+
+}  // namespace
+
+SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointer) {
+  constexpr size_t kDepthMax = 32;
+  if (!schema.is_object() || (!schema.contains("$ref") && !schema.contains("allOf"))) {
+    return schema;
+  }
+  if (++depth_ > kDepthMax || !draft_.budget().take(sizeof(SourceJson) * schema.size())) {
+    fail(pointer, "references and allOf are nested too deeply to be merged");
+    --depth_;
+    return SourceJson::object();
+  }
+  check_keywords(schema, pointer);
+  SourceJson merged = schema;
+  merged.erase("$ref");
+  merged.erase("allOf");
+  if (const SourceJson* reference = find(schema, "$ref"); reference && reference->is_string()) {
+    const auto* target = resolve(reference->get_ref<const std::string&>(), pointer + "/$ref");
+    if (target != nullptr) merged = merge(*target, merged, pointer);
+  }
+  if (const SourceJson* all = find(schema, "allOf")) {
+    if (!all->is_array()) fail(pointer + "/allOf", "it must be a list");
+    for (size_t index = 0; index < all->size() && !draft_.failed(); ++index) {
+      merged = merge(merged, (*all)[index], fmt::format("{}/allOf/{}", pointer, index));
+    }
+  }
+  --depth_;
+  return merged;
+}
+
+SourceJson SchemaReader::merge(const SourceJson& left, const SourceJson& right,
+                               const Pointer& pointer) {
+  SourceJson merged = flatten(left, pointer);
+  const SourceJson other = flatten(right, pointer);
+  if (merged == false || other == false) return false;
+  if (merged == true) return other;
+  if (other == true) return merged;
+  if (!merged.is_object() || !other.is_object()) {
+    fail(pointer, "a schema must be an object or a boolean");
+    return false;
+  }
+  check_keywords(merged, pointer);
+  check_keywords(other, pointer);
+  check_additional(merged, other, pointer);
+  check_additional(other, merged, pointer);
+  for (const auto& [name, value] : other.items()) {
+    if (draft_.failed()) return false;
+    merge_keyword(merged, name, value, pointer);
+  }
+  return merged;
+}
+
+// What one side says of additional members must be about none of the other side's.
+void SchemaReader::check_additional(const SourceJson& one, const SourceJson& other,
+                                    const Pointer& pointer) {
+  const SourceJson* additional = find(one, "additionalProperties");
+  const SourceJson* members = properties_of(other);
+  if (additional == nullptr || *additional == true || members == nullptr) return;
+  const SourceJson* own = properties_of(one);
+  for (const auto& [name, value] : members->items()) {
+    if (own != nullptr && own->contains(name)) continue;
+    fail(pointer,
+         "additionalProperties and the property \"{:.60}\" of another schema that must "
+         "hold as well are not supported together",
+         name);
+    return;
+  }
+}
+
+void SchemaReader::merge_keyword(SourceJson& into, const std::string& name, const SourceJson& value,
+                                 const Pointer& pointer) {
+  const auto found = into.find(name);
+  if (found == into.end()) {
+    into[name] = value;
+    return;
+  }
+  SourceJson& known = *found;
+  if (known == value || is_annotation(name)) return;
+  if (name == "type") {
+    known = common_types(known, value);
+  } else if (name == "required" && known.is_array() && value.is_array()) {
+    for (const SourceJson& member : value) {
+      if (std::ranges::find(known, member) == known.end()) known.push_back(member);
+    }
+  } else if (name == "properties" && known.is_object() && value.is_object()) {
+    for (const auto& [member, schema] : value.items()) {
+      const auto same = known.find(member);
+      if (same == known.end()) {
+        known[member] = schema;
+      } else if (*same != schema) {
+        *same = {{"allOf", SourceJson::array({*same, schema})}};
+      }
+    }
+  } else if (name == "enum" && known.is_array() && value.is_array()) {
+    known = common_values(known, value);
+  } else if (is_lower_bound(name) && known.is_number() && value.is_number()) {
+    known = std::max(known, value);
+  } else if (is_upper_bound(name) && known.is_number() && value.is_number()) {
+    known = std::min(known, value);
+  } else if (name == "items") {
+    known = {{"allOf", SourceJson::array({known, value})}};
+  } else if (name == "additionalProperties" && (known == true || value == true)) {
+    if (known == true) known = value;
+  } else {
+    fail(pointer + "/" + name,
+         "this keyword in several schemas that must hold together is not "
+         "supported");
+  }
+}
+
+bool SchemaReader::are_disjoint(const SourceJson& left, const SourceJson& right,
+                                const Pointer& pointer) {
+  const SourceJson ours = flatten(left, pointer);
+  const SourceJson theirs = flatten(right, pointer);
+  if (draft_.failed()) return true;
+  if ((types_of(ours) & types_of(theirs)) == 0) return true;
+  const auto our_values = listed_values(ours);
+  const auto their_values = listed_values(theirs);
+  if (our_values && their_values) return common_values(*our_values, *their_values).empty();
+  const bool objects = types_of(ours) == 1 && types_of(theirs) == 1;
+  return objects && have_disjoint_members(ours, theirs, pointer);
+}
+
+bool SchemaReader::have_disjoint_members(const SourceJson& left, const SourceJson& right,
+                                         const Pointer& pointer) {
+  const SourceJson* ours = properties_of(left);
+  const SourceJson* theirs = properties_of(right);
+  if (ours == nullptr || theirs == nullptr) return false;
+  const auto lacks_what_the_other_requires = [&](const SourceJson& closed, const SourceJson& known,
+                                                 const SourceJson& other) {
+    const SourceJson* additional = find(closed, "additionalProperties");
+    const SourceJson* required = find(other, "required");
+    if (additional == nullptr || *additional != false || required == nullptr) return false;
+    return std::ranges::any_of(*required, [&](const SourceJson& name) {
+      return name.is_string() && !known.contains(name.get_ref<const std::string&>());
+    });
+  };
+  if (lacks_what_the_other_requires(left, *ours, right) ||
+      lacks_what_the_other_requires(right, *theirs, left)) {
+    return true;
+  }
+  for (const auto& [name, schema] : ours->items()) {
+    const auto same = theirs->find(name);
+    if (same == theirs->end() || !requires_member(left, name) || !requires_member(right, name)) {
+      continue;
+    }
+    const auto our_values = listed_values(flatten(schema, pointer));
+    const auto their_values = listed_values(flatten(*same, pointer));
+    if (our_values && their_values && common_values(*our_values, *their_values).empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace lockstep

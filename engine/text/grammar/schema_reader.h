@@ -1,0 +1,104 @@
+// A JSON schema (draft 2020-12) as a grammar of the JSON texts that it admits, or of some of them:
+// every text of the grammar is valid, not every valid text is in the grammar. Members come in the
+// order of "properties"; an object with "properties" has no others unless "additionalProperties"
+// asks for them. What would be needed for validity and is not supported is refused, with its place.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/text/grammar/sources.h"
+
+namespace lockstep {
+
+class SchemaReader {
+ public:
+  // `root` must outlive this: references are resolved in it.
+  SchemaReader(GrammarDraft& draft, const SourceJson& root, std::string_view pointer)
+      : draft_(draft), root_(root), root_pointer_(pointer) {}
+
+  ExpressionId read();
+
+ private:
+  using Pointer = std::string;  // a JSON pointer, for messages
+
+  // schema_reader.cpp
+  ExpressionId read(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read_object_of_keywords(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read_reference(const std::string& reference, const Pointer& pointer);
+  ExpressionId read_alternatives(const SourceJson& schema, const std::string& keyword,
+                                 const Pointer& pointer);
+  ExpressionId read_types(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read_type(const SourceJson& schema, std::string_view type, const Pointer& pointer);
+  ExpressionId read_values(const SourceJson& schema, const SourceJson& values,
+                           const Pointer& pointer);
+  void check_keywords(const SourceJson& schema, const Pointer& pointer);
+  const SourceJson* resolve(const std::string& reference, const Pointer& pointer);
+
+  // schema_merge.cpp
+  // One schema that admits what both admit, without "$ref" and "allOf" of its own.
+  SourceJson merge(const SourceJson& left, const SourceJson& right, const Pointer& pointer);
+  void merge_keyword(SourceJson& into, const std::string& name, const SourceJson& value,
+                     const Pointer& pointer);
+  void check_additional(const SourceJson& one, const SourceJson& other, const Pointer& pointer);
+  SourceJson flatten(const SourceJson& schema, const Pointer& pointer);
+  // Whether no value can be valid for both; false if that is not known.
+  bool are_disjoint(const SourceJson& left, const SourceJson& right, const Pointer& pointer);
+  bool have_disjoint_members(const SourceJson& left, const SourceJson& right,
+                             const Pointer& pointer);
+
+  // schema_containers.cpp
+  struct Member {
+    ExpressionId text = 0;  // name, colon and value
+    bool required = false;
+  };
+  ExpressionId read_object(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read_map(const SourceJson& schema, ExpressionId value, const Pointer& pointer);
+  bool check_counts(const SourceJson& schema, size_t declared, size_t required, bool closed,
+                    const Pointer& pointer);
+  ExpressionId join_members(const std::vector<Member>& members, ExpressionId extra, bool open);
+  ExpressionId name_but(const std::vector<std::string>& names);
+  ExpressionId read_array(const SourceJson& schema, const Pointer& pointer);
+
+  // schema_scalars.cpp
+  ExpressionId read_string(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read_format(const SourceJson& schema, const std::string& format, uint32_t min,
+                           uint32_t max, const Pointer& pointer);
+  ExpressionId read_number(const SourceJson& schema, bool integer, const Pointer& pointer);
+
+  // A keyword's value, if it is there and of the kind; otherwise the draft fails.
+  const SourceJson* find(const SourceJson& schema, std::string_view name) const;
+  uint32_t read_count(const SourceJson& schema, std::string_view name, uint32_t fallback,
+                      const Pointer& pointer);
+
+  template <typename... Arguments>
+  void fail(const Pointer& pointer, fmt::format_string<Arguments...> format,
+            Arguments&&... arguments) {
+    draft_.fail("at \"{:.200}\": {}", pointer,
+                fmt::format(format, std::forward<Arguments>(arguments)...));
+  }
+
+  GrammarDraft& draft_;
+  const SourceJson& root_;
+  Pointer root_pointer_;
+  std::deque<SourceJson> made_;  // schemas that were merged; referred to while being read
+  std::unordered_map<std::string, RuleId> references_;
+  std::vector<std::string> unread_;  // references whose rules have no body yet
+  size_t depth_ = 0;
+};
+
+// A member's name as a step of a JSON pointer.
+std::string pointer_step(std::string_view name);
+
+// The types that a schema without references admits, as bits in the order of kJsonTypes; all of
+// them where nothing says.
+inline constexpr std::string_view kJsonTypes[] = {"object",  "array",   "string", "number",
+                                                  "integer", "boolean", "null"};
+unsigned types_of(const SourceJson& schema);
+// Of a value; an integer is a number as well.
+unsigned types_of_value(const SourceJson& value);
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Readers of the notations: each adds what a source says to a draft, as an expression. What is
+// wrong with the source stays in the draft.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "engine/text/grammar/draft.h"
+
+namespace lockstep {
+
+using SourceJson = nlohmann::ordered_json;
+
+// JSON within the limits of size and depth. Fails with kInvalidInput.
+Result<SourceJson> parse_source_json(std::string_view text, const GrammarLimits& limits);
+
+// A JSON string's form of a character: as it is, or escaped where JSON wants that.
+enum class CharacterForm { kPlain, kInJsonString };
+
+struct RegexOptions {
+  CharacterForm form = CharacterForm::kPlain;
+  bool anywhere = false;  // a match of a part is enough; otherwise the whole text must match
+};
+ExpressionId read_regex(GrammarDraft& draft, std::string_view pattern, const RegexOptions& options);
+
+// Adds the rules; the expression is the one of "root".
+ExpressionId read_gbnf(GrammarDraft& draft, std::string_view text);
+
+// `pointer` is the schema's place in the source, for messages: "" or "/1/schema".
+ExpressionId read_schema(GrammarDraft& draft, const SourceJson& schema, std::string_view pointer);
+
+ExpressionId read_choice(GrammarDraft& draft, const SourceJson& list);
+ExpressionId read_template(GrammarDraft& draft, const SourceJson& part);
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// The page at "/": a chat and a live view of the machine, in files that the program carries.
+#pragma once
+
+#include <vector>
+
+#include "server/http/http_server.h"
+
+namespace lockstep {
+
+// Adds the page's routes: "/" and "/ui/:name". They hold nothing secret and read nothing of the
+// request but If-None-Match, so they need no key; what the page shows it asks the API for.
+void add_page_routes(std::vector<HttpRoute>& routes);
+
+}  // namespace lockstep

@@ -1,0 +1,288 @@
+// Which texts the grammars of every notation accept, and that masks say the same as the texts.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "engine/text/grammar/grammar_matcher.h"
+#include "tests/engine/text/small_vocabularies.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = GrammarSource::Kind;
+
+// A byte-level vocabulary with tokens that cross the borders of what grammars tell apart.
+const Tokenizer& tokenizer() {
+  static const std::unique_ptr<Tokenizer> made = [] {
+    TokenizerData data = small_byte_pair();
+    const auto add = [&](std::string_view text) {
+      std::string letters;
+      for (const char byte : text) {
+        letters += byte_level_character(static_cast<unsigned char>(byte));
+      }
+      if (std::ranges::find(data.tokens, letters) == data.tokens.end()) {
+        add_token(data, letters);
+      }
+    };
+    for (const char* text :
+         {"{\"",   "\":",      "\": \"",   "\"}",    "\"},",  "\"}]",   "}}",     "]}",    "},{",
+          "},{\"", "\",\"",    "\": {\"",  "[[",     "]]",    "[{",     ", ",     ": ",    "true",
+          "false", "null",     "alse",     "12",     "34",    "-1",     ".5",     "e+",    "0.",
+          "00",    "abc",      "ab",       "bc",     "name",  "\"name", "name\"", "é",     "\xC3",
+          "\xA9",  "日本",     "\xE6\x97", "\xA5x",  "\\\"",  "\\n",    "\\u",    "\\u00", "  ",
+          "\n",    "a b",      "hello",    " world", "\"a\"", "\"b\":", "a\":1",  "1,",    "1}",
+          "1]",    "\x80\x80", "\\"}) {
+      add(text);
+    }
+    auto tokenizer = Tokenizer::make(std::move(data));
+    EXPECT_TRUE(tokenizer.has_value()) << (tokenizer ? "" : tokenizer.error().message);
+    return std::move(*tokenizer);
+  }();
+  return *made;
+}
+
+std::shared_ptr<const TokenTrie> trie() {
+  static const auto made =
+      std::make_shared<const TokenTrie>(tokenizer(), tokenizer().vocabulary_size() + 3);
+  return made;
+}
+
+Result<std::shared_ptr<const Grammar>> compile(Kind kind, std::string text) {
+  return compile_grammar({kind, std::move(text)}, trie());
+}
+
+// Byte by byte, by the automaton alone.
+bool accepts(const Grammar& grammar, std::string_view text) {
+  Stacks stacks;
+  Steps steps(grammar.automaton());
+  Configuration at;
+  Configuration next;
+  if (!steps.enter(grammar.automaton().root(), Stacks::kBottom, stacks, at)) return false;
+  for (const char byte : text) {
+    if (!steps.step(at, static_cast<uint8_t>(byte), stacks, next)) return false;
+    std::swap(at, next);
+  }
+  return at.ended;
+}
+
+struct Case {
+  Kind kind;
+  std::string source;
+  std::vector<std::string> good;
+  std::vector<std::string> bad;
+};
+
+std::vector<Case> cases() {
+  return {
+      {Kind::kRegex, "abc", {"abc"}, {"", "ab", "abcd", "xabc"}},
+      {Kind::kRegex, "^a|b$", {"a", "b"}, {"ab", ""}},
+      {Kind::kRegex, "(ab|c)*d?", {"", "abcabd", "d", "ccc"}, {"a", "dd", "abd "}},
+      {Kind::kRegex, "a{2,3}b{2}c{1,}", {"aabbc", "aaabbccc"}, {"abbc", "aaaabbc", "aabc"}},
+      {Kind::kRegex, "[a-c\\d_-]+", {"a-1_c", "9"}, {"", "d", "a b"}},
+      {Kind::kRegex, "[^a-y]", {"z", "é", "日", "\n"}, {"b", "zz", "\xC3", ""}},
+      {Kind::kRegex, ".", {"a", "é", "😀", "\"", "\t"}, {"\n", "\r", "\xE2\x80\xA8", "ab"}},
+      {Kind::kRegex, "\\w+\\s\\W\\D\\S", {"ab1_ -x!"}, {"ab -1!"}},
+      {Kind::kRegex, "\\x41\\u00e9\\u{1F600}\\uD83D\\uDE00\\.\\/", {"Aé😀😀./"}, {"A"}},
+      {Kind::kRegex, "(?:a|(?<n>b)){2}", {"ab", "ba"}, {"a", "abc"}},
+      {Kind::kRegex, "a*?b+?c??", {"aabb", "bc"}, {"a", "c"}},
+      {Kind::kRegex, "[а-я]{2}", {"да"}, {"д", "дa", "ДА"}},
+      {Kind::kRegex, "", {""}, {"a"}},
+      {Kind::kRegex, "(a*)*(b?)+", {"", "aab", "bbb"}, {"ba"}},
+      {Kind::kChoice,
+       "[\"yes\",\"no\",\"yesterday\",\"né\"]",
+       {"yes", "no", "yesterday", "né"},
+       {"", "y", "yest", "yesno", "n"}},
+      {Kind::kGbnf,
+       "root ::= \"a\" b* [x-z]? # end\nb ::= (\"b\" | \"c\"\n d) {1,2}\nd ::= \"d\"",
+       {"a", "ab", "abcdz", "abb"},
+       {"b", "acz", "axx"}},
+      {Kind::kGbnf, "root ::=\n  \"(\" root \")\"\n  | [^()\\n]+", {"x", "((hé))"}, {"(x", "()"}},
+      {Kind::kGbnf, "root ::= \"\\x41\\u00e9\\\"\\\\\\n\" .", {"Aé\"\\\n "}, {"Aé"}},
+      {Kind::kGbnf, "root ::= x root | y\nx ::= [ab]\ny ::= \"\"", {"", "abba"}, {"c"}},
+      {Kind::kGbnf,
+       "root ::= l{2}\nl ::= \"a\" | \"ab\" | \"b\"",
+       {"aa", "ab", "aba", "abb", "bab"},
+       {"a", "b", "ababa"}},
+      {Kind::kTemplate,
+       R"([{"literal":"<call>\n"},{"schema":{"type":"integer"}},{"literal":"\n</call>"}])",
+       {"<call>\n12\n</call>"},
+       {"<call>\n", "12"}},
+      {Kind::kTemplate,
+       R"({"repeat":[{"any_of":[{"literal":"a"},{"regex":"[0-9]"}]}],
+                            "min":1,"max":3,"separator":", "})",
+       {"a", "1, a", "a, 2, a"},
+       {"", "a,", "a, a, a, a", "aa"}},
+      {Kind::kJsonObject,
+       "",
+       {"{}", R"({"a":[1,-2.5e3,{"b": null}], "c":"\"é\u00e9\ud83d\ude00"})"},
+       {"", "[]", "{", "{ }", "{\"a\":01}", "{\"a\":\"\n\"}", "{\"a\":\"\\ud83d\"}", "{}{}",
+        "{\"a\":1,}", "{\"a\": \"\xC3\"}"}},
+      {Kind::kJsonSchema,
+       R"({"type":"object","properties":{"a":{"type":"string"},
+        "b":{"type":"integer"}},"required":["a","b"],"additionalProperties":false})",
+       {R"({"a":"x","b":1})", R"({"a": "", "b": -7})"},
+       {R"({"b":1,"a":"x"})", R"({"a":"x"})", "{}", R"({"a":"x","b":1.5})",
+        R"({"a":"x","b":1,"c":2})"}},
+      {Kind::kJsonSchema,
+       R"({"properties":{"a":{},"b":{"type":"null"},"c":{"const":3}},
+        "required":["c"]})",
+       {R"({"c":3})", R"({"a":[],"b":null,"c":3})", R"({"b":null,"c":3})", R"({"a":{},"c":3})"},
+       {"{}", R"({"a":1})", R"({"c":3,"a":1})", R"({"c":4})", R"(,"c":3})", R"({,"c":3})"}},
+      {Kind::kJsonSchema,
+       R"({"properties":{"a":{"type":"null"},"b":{"type":"null"}},
+        "additionalProperties":{"type":"integer"}})",
+       {"{}", R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null,"x":1,"ab":2})", R"({"c":1})",
+        R"({"":1})"},
+       {R"({"a":1})", R"({"b":null,"a":1})", R"({"x":null})", R"({"x":1,"a":2})"}},
+      {Kind::kJsonSchema,
+       R"({"type":"array","items":{"enum":[1,"a",null,[2]]},"minItems":1,
+        "maxItems":3})",
+       {"[1]", "[\"a\",null, [2]]"},
+       {"[]", "[1,1,1,1]", "[2]", "[1,]"}},
+      {Kind::kJsonSchema,
+       R"({"type":"array","prefixItems":[{"type":"boolean"},{"type":"null"}]})",
+       {"[true,null]"},
+       {"[]", "[true]", "[true,null,1]", "[null,true]"}},
+      {Kind::kJsonSchema,
+       R"({"type":"string","minLength":2,"maxLength":3})",
+       {R"("ab")", R"("日本語")", R"("a\n\u00e9")", R"("\ud83d\ude00x")"},
+       {R"("a")", R"("abcd")", R"("")", "ab", R"("\ud83d\ude00")"}},
+      {Kind::kJsonSchema,
+       R"({"type":"string","pattern":"^a\"[\\\\x]$"})",
+       {R"("a\"\\")", R"("a\"x")"},
+       {R"("a\"")", R"("a"x")"}},
+      {Kind::kJsonSchema,
+       R"({"type":"string","pattern":"b+"})",
+       {R"("abc")", R"("b")"},
+       {R"("a")"}},
+      {Kind::kJsonSchema,
+       R"({"type":"integer","minimum":-12,"maximum":105})",
+       {"-12", "-9", "-1", "0", "7", "99", "100", "105"},
+       {"-13", "-20", "106", "110", "200", "1000", "01", "-0", "1.0", ""}},
+      {Kind::kJsonSchema,
+       R"({"type":"integer","exclusiveMinimum":0})",
+       {"1", "10", "999999999999999"},
+       {"0", "-1"}},
+      {Kind::kJsonSchema,
+       R"({"type":"number","minimum":0.5,"exclusiveMaximum":2})",
+       {"0.5", "0.50", "0.51", "1", "1.0", "1.999"},
+       {"0.4", "0", "2", "2.0", "0.49999", "-1"}},
+      {Kind::kJsonSchema,
+       R"({"type":"number","minimum":-1.25,"maximum":-0.75})",
+       {"-1.25", "-1", "-0.75", "-0.8", "-1.2"},
+       {"-1.26", "-0.74", "-0.7", "1", "-1.3", "0"}},
+      {Kind::kJsonSchema,
+       R"({"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":{
+        "v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}},
+        "required":["v","next"]}}})",
+       {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":null}})"},
+       {R"({"v":1})", R"({"v":1,"next":{"v":2}})"}},
+      {Kind::kJsonSchema,
+       R"({"allOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},
+        {"properties":{"b":{"type":"null"},"a":{"minimum":3}},"required":["b"]}],"type":"object"})",
+       {R"({"a":3,"b":null})"},
+       {R"({"a":2,"b":null})", R"({"a":3})"}},
+      {Kind::kJsonSchema,
+       R"({"oneOf":[{"type":"object","properties":{"k":{"const":"x"},
+        "v":{"type":"integer"}},"required":["k","v"]},{"type":"object","properties":{
+        "k":{"const":"y"}},"required":["k"]}]})",
+       {R"({"k":"x","v":1})", R"({"k":"y"})"},
+       {R"({"k":"y","v":1})", R"({"k":"x"})"}},
+      {Kind::kJsonSchema,
+       R"({"type":["string","null"],"format":"date"})",
+       {R"("2024-02-28")", "null", R"("1999-12-31")"},
+       {R"("2024-02-30")", R"("x")", R"("2024-13-01")"}},
+      {Kind::kJsonSchema,
+       R"({"type":"object","additionalProperties":{"type":"boolean"}})",
+       {"{}", R"({"a":true,"b": false})"},
+       {R"({"a":1})"}},
+      {Kind::kJsonSchema, "true", {"1", "[]", "\"x\"", "{\"a\":[{}]}"}, {"", "x"}},
+  };
+}
+
+TEST(GrammarTest, texts_are_accepted_and_rejected) {
+  for (const Case& test : cases()) {
+    const auto grammar = compile(test.kind, test.source);
+    ASSERT_TRUE(grammar.has_value()) << test.source << ": " << grammar.error().message;
+    for (const std::string& text : test.good) {
+      EXPECT_TRUE(accepts(**grammar, text)) << test.source << " should accept " << text;
+    }
+    for (const std::string& text : test.bad) {
+      EXPECT_FALSE(accepts(**grammar, text)) << test.source << " should not accept " << text;
+    }
+  }
+}
+
+// Whether a token may follow, by its bytes one after the other.
+bool may_follow(const Grammar& grammar, const Configuration& at, Stacks& stacks, TokenId token) {
+  Steps steps(grammar.automaton());
+  Configuration here = at;
+  Configuration next;
+  for (const char byte : grammar.trie().text(token)) {
+    if (!steps.step(here, static_cast<uint8_t>(byte), stacks, next)) return false;
+    std::swap(here, next);
+  }
+  return !grammar.trie().text(token).empty() && (here.ended || !here.heads.empty());
+}
+
+TEST(GrammarTest, masks_allow_exactly_the_tokens_whose_bytes_may_follow) {
+  constexpr unsigned kSeed = 20240;
+  RecordProperty("seed", static_cast<int>(kSeed));
+  std::mt19937 random(kSeed);
+  for (const Case& test : cases()) {
+    const auto grammar = compile(test.kind, test.source);
+    ASSERT_TRUE(grammar.has_value());
+    for (int walk = 0; walk < 12; ++walk) {
+      GrammarMatcher matcher(*grammar);
+      Stacks stacks;
+      Steps steps((*grammar)->automaton());
+      Configuration at;
+      Configuration next;
+      ASSERT_TRUE(steps.enter((*grammar)->automaton().root(), Stacks::kBottom, stacks, at));
+      std::string text;
+      for (int step = 0; step < 24 && !matcher.must_end(); ++step) {
+        const auto mask = matcher.allowed();
+        ASSERT_TRUE(mask.has_value()) << mask.error().message;
+        std::vector<TokenId> allowed;
+        std::vector<float> logits(trie()->vocabulary_size(), 1.0F);
+        (*mask)->apply(logits);
+        for (size_t index = 0; index < logits.size(); ++index) {
+          const auto token = static_cast<TokenId>(index);
+          const bool expected = may_follow(**grammar, at, stacks, token);
+          ASSERT_EQ((*mask)->allows(token), expected)
+              << test.source << " after \"" << text << "\", token \"" << trie()->text(token) << '"';
+          ASSERT_EQ(logits[index] == 1.0F, expected);
+          if (expected) allowed.push_back(token);
+        }
+        ASSERT_EQ((*mask)->count(), allowed.size());
+        ASSERT_EQ(matcher.can_end(), accepts(**grammar, text));
+        if (allowed.empty()) break;
+        const TokenId token = allowed[random() % allowed.size()];
+        ASSERT_TRUE(matcher.accept(token).has_value());
+        for (const char byte : trie()->text(token)) {
+          ASSERT_TRUE(steps.step(at, static_cast<uint8_t>(byte), stacks, next));
+          std::swap(at, next);
+        }
+        text += trie()->text(token);
+      }
+    }
+  }
+}
+
+TEST(GrammarTest, no_control_or_end_token_is_text) {
+  for (const TokenId token : tokenizer().end_tokens()) EXPECT_FALSE(trie()->is_text(token));
+  const auto begin = tokenizer().find("<|begin|>");
+  ASSERT_TRUE(begin.has_value());
+  EXPECT_FALSE(trie()->is_text(*begin));
+}
+
+TEST(GrammarTest, a_token_that_is_not_allowed_is_refused) {
+  const auto grammar = compile(Kind::kRegex, "[0-9]+");
+  ASSERT_TRUE(grammar.has_value());
+  GrammarMatcher matcher(*grammar);
+  EXPECT_FALSE(matcher.accept(*tokenizer().find("a")).has_value());
+  EXPECT_FALSE(matcher.allowed().has_value());
+}
+
+}  // namespace
+}  // namespace lockstep
