@@ -107,7 +107,10 @@ Json ResponsesWriter::finished(const Output& last, Json output, const AnswerUsag
 
 std::string ResponsesWriter::opening(const AnswerUsage&) {
   const Json begun = response("in_progress", Json::array());
-  return response_event("response.created", begun) + response_event("response.in_progress", begun);
+  // One after the other: each takes the next number.
+  std::string events = response_event("response.created", begun);
+  events += response_event("response.in_progress", begun);
+  return events;
 }
 
 std::string ResponsesWriter::open_block(Kind kind, const std::string& function) {

@@ -55,6 +55,7 @@ std::vector<TurnEvent> TurnParser::finish() {
       place_ == Place::kReasoning ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
   if (place_ != Place::kDropped && !unfinished_mark) say(pending_, kind);
   pending_.clear();
+  if (thought_ && place_ == Place::kBegin) held_space_.clear();
   // White space between and after calls is none of the answer's, nor that around thoughts.
   if (calls_ == 0 && kind == TurnEvent::Kind::kText && !held_space_.empty()) {
     add(kind, std::exchange(held_space_, {}));
@@ -179,7 +180,7 @@ bool TurnParser::opened() {
 
 bool TurnParser::call() {
   pending_.erase(0, call_->push(pending_));
-  if (call_->name() && !called_ && call_->state() != CallReader::State::kBroken) start_call();
+  if (call_->name() && !called_) start_call();
   if (place_ != Place::kCall) return true;
   if (called_) {
     if (std::string arguments = call_->take_arguments(); !arguments.empty()) {
