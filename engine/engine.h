@@ -121,6 +121,7 @@ struct Output {
   std::vector<OutputToken> tokens;  // those whose text is in `text` or gave none; tokens that are
                                     // wholly part of a stop string never come
   std::optional<FinishReason> finish;  // set in the last Output of a request, and only there
+  std::string stop;                    // with kStop: the stop string that was found, if one was
   std::string error;                   // with kError
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
@@ -143,6 +144,7 @@ struct Request {
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;
   bool skip_special_tokens = true;          // control tokens give no text
+  std::vector<TokenId> visible_tokens;      // but for these
   std::optional<uint32_t> logprobs;         // alternatives per generated token; 0: only its own
   std::optional<uint32_t> prompt_logprobs;  // the same for prompt tokens
   std::shared_ptr<const Grammar> grammar;   // what the generated text must be; none: anything

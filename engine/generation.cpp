@@ -15,7 +15,7 @@ Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer
       tokens_(std::move(request_.prompt)),
       end_tokens_(tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()),
       sampler_(request_.sampling, tokens_, vocabulary_size),
-      stream_(tokenizer, request_.skip_special_tokens, /*at_start=*/false),
+      stream_(tokenizer, request_.skip_special_tokens, /*at_start=*/false, request_.visible_tokens),
       stops_(request_.stop) {
   end_tokens_.insert(end_tokens_.end(), request_.stop_tokens.begin(), request_.stop_tokens.end());
   if (request_.grammar) matcher_.emplace(request_.grammar);
@@ -44,7 +44,7 @@ OutputToken Generation::describe(TokenId token, std::span<const float> logits,
                                  std::optional<uint32_t> alternatives) const {
   OutputToken described;
   described.token = token;
-  described.bytes = tokenizer_.piece(token, !request_.skip_special_tokens);
+  described.bytes = stream_.piece(token);
   if (alternatives) {
     LogprobResult result = compute_logprobs(logits, token, *alternatives);
     described.logprob = result.logprob;
@@ -58,6 +58,7 @@ bool Generation::add_text(const std::string& text) {
   StopMatcher::Progress progress = stops_.push(text);
   released_bytes_ += progress.released.size();
   released_ += progress.released;
+  if (progress.matched) stop_ = request_.stop[*progress.matched];
   return progress.matched.has_value();
 }
 
@@ -156,6 +157,7 @@ void Generation::end(FinishReason reason, std::string error, bool at_stop_string
   if (prompt_tokens_.size() < prompt_count_) prompt_tokens_.clear();
   Output output;
   output.finish = finished_;
+  output.stop = stop_;
   output.error = std::move(error);
   send(std::move(output));
   request_.on_output = nullptr;

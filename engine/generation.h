@@ -83,6 +83,7 @@ class Generation {
   StopMatcher stops_;
   std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent
   std::deque<PendingToken> pending_;
+  std::string stop_;           // the stop string that was found
   std::string released_;       // text for the next Output
   size_t streamed_bytes_ = 0;  // that the stream has completed
   size_t released_bytes_ = 0;  // that no stop string can take back

@@ -1,16 +1,26 @@
 #include "engine/text/text_stream.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/text/utf8.h"
 
 namespace lockstep {
 
-TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special, bool at_start)
+TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special, bool at_start,
+                       std::vector<TokenId> visible)
     : tokenizer_(tokenizer),
       skip_special_(skip_special),
-      strip_space_(at_start && tokenizer.strips_leading_space()) {}
+      strip_space_(at_start && tokenizer.strips_leading_space()),
+      visible_(std::move(visible)) {}
+
+std::string_view TextStream::piece(TokenId token) const {
+  const bool visible = !skip_special_ || std::ranges::find(visible_, token) != visible_.end();
+  return tokenizer_.piece(token, visible);
+}
 
 std::string TextStream::push(TokenId token) {
-  std::string_view bytes = tokenizer_.piece(token, !skip_special_);
+  std::string_view bytes = piece(token);
   if (strip_space_ && !tokenizer_.piece(token, false).empty()) {
     if (bytes.starts_with(' ')) bytes.remove_prefix(1);
     strip_space_ = false;

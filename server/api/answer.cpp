@@ -1,7 +1,6 @@
 #include "server/api/answer.h"
 
 #include <algorithm>
-#include <ctime>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -16,10 +15,6 @@ namespace {
 
 // How long a stream may be silent; proxies cut connections that are silent for a minute.
 constexpr std::chrono::milliseconds kKeepAlive{15'000};
-
-std::string event_text(const Json& data) {
-  return "data: " + to_text(data) + "\n\n";
-}
 
 std::string_view finish_name(FinishReason reason) {
   switch (reason) {
@@ -40,8 +35,8 @@ std::string_view finish_name(FinishReason reason) {
 // The requests of one answer while they run.
 class Run {
  public:
-  Run(ServedModel& model, AnswerPlan& plan, AnswerFormat& format, HttpResponse& response)
-      : model_(model), plan_(plan), format_(format), response_(response) {
+  Run(ServedModel& model, AnswerPlan& plan, AnswerWriter& writer, HttpResponse& response)
+      : model_(model), plan_(plan), writer_(writer), response_(response) {
     for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
       prompt_tokens_ += plan.requests[index].prompt.size();
     }
@@ -78,39 +73,30 @@ class Run {
     }
     if (failure_) {
       cancel();
-      send_error(response_, *failure_);
+      writer_.refuse(response_, *failure_);
       return;
     }
-    Json choices = Json::array();
-    for (size_t index = 0; index < whole.size(); ++index) {
-      choices.push_back(format_.choice(index, whole[index]));
-    }
-    Json body = object(plan_.head.object, std::move(choices));
-    body["usage"] = usage();
-    response_.send(200, "application/json", to_text(body));
+    response_.send(200, "application/json", to_text(writer_.body(whole, usage())));
   }
 
   void answer_stream() {
     response_.set_header("Cache-Control", "no-cache");
     response_.set_header("X-Accel-Buffering", "no");  // or nginx would collect the stream
     bool there = response_.start_stream(200, "text/event-stream; charset=utf-8");
-    std::string text;
-    for (size_t index = 0; index < ids_.size(); ++index) {
-      if (Json opening = format_.opening(index); !opening.is_null()) text += chunk(opening);
-    }
+    std::string text = writer_.opening(usage());
     there = there && (text.empty() || response_.write(text));
     while (there && unfinished() && !failure_) {
       const auto events = queue_->wait(kKeepAlive);
-      text = events.empty() ? ": keep-alive\n\n" : "";
+      text = events.empty() ? writer_.keep_alive() : "";
       for (const auto& event : events) {
         note(event);
         if (failure_) break;
-        for (const Json& part : format_.chunks(event.index, event.output)) text += chunk(part);
+        text += writer_.news(event.index, event.output);
       }
       there = text.empty() || response_.write(text);
     }
     if (!there || failure_) cancel();
-    if (there) response_.write(failure_ ? event_text(error_object(*failure_)) + kDone : ending());
+    if (there) response_.write(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
   }
 
   GenerationNote summary() const {
@@ -127,8 +113,6 @@ class Run {
   }
 
  private:
-  static constexpr const char* kDone = "data: [DONE]\n\n";
-
   bool unfinished() const { return finished_ < ids_.size(); }
 
   void cancel() {
@@ -153,40 +137,16 @@ class Run {
     }
   }
 
-  Json object(const std::string& name, Json choices) const {
-    const AnswerHead& head = plan_.head;
-    return {{"id", head.id},
-            {"object", name},
-            {"created", head.created_seconds},
-            {"model", head.model},
-            {"choices", std::move(choices)},
-            {"system_fingerprint", head.fingerprint}};
-  }
-
-  Json usage() const {
+  AnswerUsage usage() const {
     const GenerationNote note = summary();
-    return usage_object(note.prompt_tokens, note.generated_tokens, note.cached_tokens);
-  }
-
-  std::string chunk(const Json& choice) const {
-    Json body = object(plan_.head.chunk_object, Json::array({choice}));
-    if (plan_.include_usage) body["usage"] = nullptr;
-    return event_text(body);
-  }
-
-  std::string ending() const {
-    std::string text;
-    if (plan_.include_usage) {
-      Json body = object(plan_.head.chunk_object, Json::array());
-      body["usage"] = usage();
-      text += event_text(body);
-    }
-    return text + kDone;
+    return {.prompt_tokens = note.prompt_tokens,
+            .cached_tokens = note.cached_tokens,
+            .generated_tokens = note.generated_tokens};
   }
 
   ServedModel& model_;
   AnswerPlan& plan_;
-  AnswerFormat& format_;
+  AnswerWriter& writer_;
   HttpResponse& response_;
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   std::vector<RequestId> ids_;
@@ -201,7 +161,7 @@ class Run {
 
 }  // namespace
 
-void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const HttpRequest& request,
+void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const HttpRequest& request,
             HttpResponse& response) {
   for (Request& part : plan.requests) {
     part.id = request.request_id;
@@ -209,12 +169,12 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerFormat& format, const Htt
   }
   auto lease = KeyLease::take(model, request, plan.choices, plan.requests, response);
   if (!lease) {
-    send_error(response, lease.error());
+    writer.refuse(response, lease.error());
     return;
   }
-  Run run(model, plan, format, response);
+  Run run(model, plan, writer, response);
   if (const auto started = run.start(); !started) {
-    send_error(response, started.error());
+    writer.refuse(response, started.error());
     return;
   }
   if (plan.stream) {
@@ -232,14 +192,12 @@ std::string random_id(std::string_view prefix) {
   return fmt::format("{}{:016x}{:016x}", prefix, random_seed(), random_seed());
 }
 
-AnswerHead answer_head(const ServedModel& model, std::string_view id_prefix, std::string object,
-                       std::string chunk_object, std::string model_name) {
-  return AnswerHead{.id = random_id(id_prefix),
-                    .object = std::move(object),
-                    .chunk_object = std::move(chunk_object),
-                    .created_seconds = std::time(nullptr),
-                    .model = std::move(model_name),
-                    .fingerprint = model.engine().model().fingerprint};
+std::string event_text(const Json& data) {
+  return "data: " + to_text(data) + "\n\n";
+}
+
+std::string event_text(std::string_view name, const Json& data) {
+  return fmt::format("event: {}\ndata: {}\n\n", name, to_text(data));
 }
 
 void append_output(Output& whole, Output&& next) {
@@ -247,18 +205,11 @@ void append_output(Output& whole, Output&& next) {
   std::ranges::move(next.tokens, std::back_inserter(whole.tokens));
   whole.text += next.text;
   whole.finish = next.finish;
+  whole.stop = std::move(next.stop);
   whole.error = std::move(next.error);
   whole.prompt_tokens = next.prompt_tokens;
   whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;
-}
-
-Json usage_object(uint64_t prompt_tokens, uint64_t generated_tokens, uint64_t cached_tokens) {
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", generated_tokens},
-          {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 
 Json finish_reason(const Output& output) {

@@ -1,10 +1,9 @@
 // POST /v1/chat/completions.
-#include <limits>
 #include <utility>
 
 #include "server/api/answer.h"
 #include "server/api/chat_format.h"
-#include "server/api/chat_request.h"
+#include "server/api/chat_turns.h"
 #include "server/api/endpoints.h"
 
 namespace lockstep {
@@ -14,29 +13,20 @@ ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpRespons
   if (auto unready = model.check_ready()) return std::unexpected(*unready);
   const auto body = parse_body(request);
   if (!body) return std::unexpected(body.error());
-  const auto parsed = parse_chat(*body, model.limits());
+  auto parsed = parse_chat(*body, model.limits());
   if (!parsed) return std::unexpected(parsed.error());
-  const GenerationParameters& parameters = parsed->parameters;
+  const GenerationParameters parameters = parsed->parameters;
   if (auto unknown = model.check_name(parameters.model)) return std::unexpected(*unknown);
-  const auto grammar = compile_structured_output(model, parameters.structured_output);
-  if (!grammar) return std::unexpected(grammar.error());
+  auto turns = make_chat_turns(model, std::move(*parsed), "messages");
+  if (!turns) return std::unexpected(turns.error());
 
-  auto prompt = encode_chat(model, parsed->variables);
-  if (!prompt) return std::unexpected(prompt.error());
-  constexpr uint32_t kWhatTheContextLeaves = std::numeric_limits<uint32_t>::max();
-  auto requests = make_requests(parameters, {std::move(*prompt)}, kWhatTheContextLeaves,
-                                model.limits(), "messages", random_seed());
-  if (!requests) return std::unexpected(requests.error());
-  for (Request& made : *requests) made.grammar = *grammar;
-
-  ChatFormat format(model.engine().tokenizer(), parameters.request.logprobs.has_value());
-  AnswerPlan plan{.head = answer_head(model, "chatcmpl-", "chat.completion",
-                                      "chat.completion.chunk", parameters.model),
-                  .requests = std::move(*requests),
-                  .choices = parameters.choices,
-                  .stream = parameters.stream,
-                  .include_usage = parameters.include_usage};
-  answer(model, std::move(plan), format, request, response);
+  ChatFormat format(model.engine().tokenizer(), parameters.request.logprobs.has_value(),
+                    std::move(turns->rules));
+  ChoicesWriter writer(
+      answer_head(model, "chatcmpl-", "chat.completion", "chat.completion.chunk", parameters.model),
+      format, turns->requests.size(), parameters.include_usage);
+  answer(model, {std::move(turns->requests), parameters.choices, parameters.stream}, writer,
+         request, response);
   return {};
 }
 

@@ -10,32 +10,36 @@ namespace {
 constexpr int64_t kTopLogprobsMax = 20;  // OpenAI's, for this endpoint
 constexpr std::string_view kRoles[] = {"developer", "system",   "user",
                                        "assistant", "function", "tool"};
+constexpr std::string_view kTextTypes[] = {"text"};
 // What the server itself gives the template.
 constexpr std::string_view kReservedVariables[] = {
     "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
 
-// The text of a message's content: a string, or the texts of its parts in order.
-std::string parse_content(JsonFields& message, const Json& content) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) {
-    message.refuse("content",
-                   fmt::format("must be a string or a list of parts, not {}", kind_name(content)));
-    return {};
-  }
-  std::string text;
-  for (const Json& part : content) {
-    const auto type = part.is_object() ? part.find("type") : part.end();
-    const auto part_text = part.is_object() ? part.find("text") : part.end();
-    if (!part.is_object() || type == part.end() || *type != "text" || part_text == part.end() ||
-        !part_text->is_string()) {
-      message.refuse(
-          "content",
-          "parts must be {\"type\": \"text\", \"text\": …}; this server takes no others");
-      return {};
+// Earlier calls as templates want them, with arguments that are objects.
+Json parse_tool_calls(JsonFields& message, const Json& list) {
+  Json calls = Json::array();
+  for (size_t index = 0; index < list.size() && !message.error(); ++index) {
+    const std::string name = fmt::format("tool_calls[{}]", index);
+    if (!list[index].is_object()) {
+      message.refuse(name, fmt::format("must be an object, not {}", kind_name(list[index])));
+      break;
     }
-    text += part_text->get_ref<const std::string&>();
+    JsonFields call(list[index], message.path() + name + ".");
+    const Json* given = call.object("function");
+    if (given == nullptr) {
+      call.refuse("function", "is required");
+      message.adopt(call);
+      break;
+    }
+    JsonFields function(*given, call.path() + "function.");
+    const auto called = function.text("name");
+    if (!called) function.refuse("name", "is required");
+    calls.push_back(template_call(call.text("id").value_or(""), called.value_or(""),
+                                  parse_call_arguments(function, "arguments")));
+    call.adopt(function);
+    message.adopt(call);
   }
-  return text;
+  return calls;
 }
 
 Json parse_message(JsonFields& fields, const Json& given, size_t index) {
@@ -55,16 +59,16 @@ Json parse_message(JsonFields& fields, const Json& given, size_t index) {
   const Json* content = message.any("content");
   const Json* calls = message.array("tool_calls");
   if (content != nullptr) {
-    parsed["content"] = parse_content(message, *content);
+    parsed["content"] = parse_text_content(message, "content", kTextTypes);
   } else if (role == "assistant" && calls != nullptr) {
-    parsed["content"] = nullptr;
+    parsed["content"] = "";  // templates add to it
   } else {
     message.refuse("content", "is required");
   }
   for (const std::string_view name : {"name", "tool_call_id", "reasoning_content"}) {
     if (const auto text = message.text(name)) parsed[std::string(name)] = *text;
   }
-  if (calls != nullptr) parsed["tool_calls"] = *calls;
+  if (calls != nullptr && !calls->empty()) parsed["tool_calls"] = parse_tool_calls(message, *calls);
   fields.adopt(message);
   return parsed;
 }
@@ -77,7 +81,74 @@ std::optional<uint32_t> parse_max_tokens(JsonFields& fields) {
   return static_cast<uint32_t>(name ? *name : *old_name);
 }
 
+bool parse_continuation(JsonFields& fields, Json& variables) {
+  if (!fields.boolean("continue_final_message").value_or(false)) return false;
+  if (fields.boolean("add_generation_prompt").value_or(false)) {
+    fields.refuse("continue_final_message", "cannot go with add_generation_prompt");
+  }
+  if (!can_continue(variables["messages"])) {
+    fields.refuse("continue_final_message",
+                  "needs a last message of the assistant that says something and calls nothing");
+  }
+  variables["add_generation_prompt"] = false;
+  return true;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \n\t\r";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// Cuts what a template writes behind the last message.
+bool cut_behind(std::string& text, const Json& message) {
+  const std::string& content = message["content"].get_ref<const std::string&>();
+  const size_t exact = text.rfind(content);
+  // Many templates trim what they are given.
+  const std::string_view kept = exact == std::string::npos ? trimmed(content) : content;
+  const size_t start = text.rfind(kept);
+  if (start == std::string::npos) return false;
+  text.resize(start + kept.size());
+  return true;
+}
+
 }  // namespace
+
+std::string parse_text_content(JsonFields& holder, std::string_view name,
+                               std::span<const std::string_view> types) {
+  const Json* content = holder.any(name);
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) {
+    holder.refuse(name,
+                  fmt::format("must be a string or a list of parts, not {}", kind_name(*content)));
+    return "";
+  }
+  std::string text;
+  for (const Json& part : *content) {
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    const auto part_text = part.is_object() ? part.find("text") : part.end();
+    const bool known = part.is_object() && type != part.end() && type->is_string() &&
+                       std::ranges::find(types, type->get_ref<const std::string&>()) != types.end();
+    if (!known || part_text == part.end() || !part_text->is_string()) {
+      holder.refuse(name, fmt::format("parts must be {{\"type\": \"{}\", \"text\": …}}; this "
+                                      "server takes no others",
+                                      fmt::join(types, "\" or \"")));
+      return "";
+    }
+    text += part_text->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+bool can_continue(const Json& messages) {
+  if (messages.empty()) return false;
+  const Json& last = messages.back();
+  return last["role"] == "assistant" && !last.contains("tool_calls") &&
+         last["content"].is_string() &&
+         !trimmed(last["content"].get_ref<const std::string&>()).empty();
+}
 
 Json parse_template_variables(JsonFields& fields) {
   Json variables = Json::object();
@@ -117,31 +188,39 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
   const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
   if (top && !logprobs) fields.refuse("top_logprobs", "is only allowed when logprobs is true");
   if (logprobs) chat.parameters.request.logprobs = static_cast<uint32_t>(top.value_or(0));
+  chat.tools = parse_chat_tools(fields);
+  chat.continues_last = parse_continuation(fields, chat.variables);
   refuse_unsupported_features(fields);
   if (fields.error()) return std::unexpected(*fields.error());
   return chat;
 }
 
-ApiResult<std::vector<TokenId>> encode_chat(const ServedModel& model, const Json& variables) {
+ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
+                                  std::string_view parameter, bool continues_last) {
   const Engine& engine = model.engine();
   if (!engine.has_chat_template()) {
     return std::unexpected(bad_parameter(
-        "messages", "The model file has no chat template; use /v1/completions instead"));
+        parameter, "The model file has no chat template; use /v1/completions instead"));
   }
-  const auto text = engine.render_chat(variables);
+  auto text = engine.render_chat(variables);
   if (!text) {
     ApiError error = model.to_api_error(text.error());
     error.message = "The model's chat template refused the messages: " + error.message;
-    if (error.status == 400) error.parameter = "messages";
+    if (error.status == 400) error.parameter = parameter;
     return std::unexpected(std::move(error));
+  }
+  if (continues_last && !cut_behind(*text, variables["messages"].back())) {
+    return std::unexpected(bad_parameter(
+        parameter,
+        "The model's chat template changes the last message: it cannot be gone on with"));
   }
   auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
   if (tokens.empty()) {
     return std::unexpected(
-        bad_parameter("messages", "The model's chat template makes no tokens of these messages"));
+        bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return tokens;
+  return ChatPrompt{std::move(*text), std::move(tokens)};
 }
 
 }  // namespace lockstep

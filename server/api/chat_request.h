@@ -1,13 +1,23 @@
 // The body of POST /v1/chat/completions.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "server/api/generation_parameters.h"
+#include "server/api/tool_use.h"
 
 namespace lockstep {
 
 struct ChatRequest {
   GenerationParameters parameters;
   Json variables;  // for the chat template: messages, add_generation_prompt and what was passed on
+  ToolUse tools;
+  bool continues_last = false;  // the answer goes on with the last message, an assistant's
+  uint32_t default_max_tokens = UINT32_MAX;  // without parameters.max_tokens; what fits, if less
 };
 
 ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits);
@@ -17,7 +27,24 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
 // "developer" as "system".
 Json parse_template_variables(JsonFields& fields);
 
-// The prompt of a chat: the rendered template, with its special tokens as tokens.
-ApiResult<std::vector<TokenId>> encode_chat(const ServedModel& model, const Json& variables);
+// The text of field `name`: a string, or the texts of its parts {"type": …, "text": …} in order,
+// whose types are among `types`.
+std::string parse_text_content(JsonFields& holder, std::string_view name,
+                               std::span<const std::string_view> types);
+
+// Whether the last message can be gone on with: an assistant's that says something and calls
+// nothing.
+bool can_continue(const Json& messages);
+
+struct ChatPrompt {
+  std::string text;  // the rendered template
+  std::vector<TokenId> tokens;
+};
+
+// The prompt of a chat: the rendered template, with its special tokens as tokens. `continues_last`:
+// it ends where the last message's content does. Errors are about `parameter`.
+ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
+                                  std::string_view parameter = "messages",
+                                  bool continues_last = false);
 
 }  // namespace lockstep

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "server/api/answer.h"
+#include "server/api/choices_writer.h"
 #include "server/api/logprobs.h"
 
 namespace lockstep {
 
-class CompletionFormat : public AnswerFormat {
+class CompletionFormat : public ChoiceFormat {
  public:
   // `prompts`: their texts, for `echo`; each has `choices` choices. The tokenizer must outlive
   // this.

@@ -81,6 +81,7 @@ ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLim
   if (best_of && *best_of > parameters.choices) {
     fields.refuse("best_of", "is not supported by this server beyond n");
   }
+  fields.refuse_unsupported("tools");
   if (fields.text("suffix")) fields.refuse_unsupported("suffix");
   refuse_unsupported_features(fields);
   if (fields.error()) return std::unexpected(*fields.error());

@@ -37,13 +37,11 @@ ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpRes
 
   CompletionFormat format(model.engine().tokenizer(), parameters.request.logprobs,
                           parameters.choices, std::move(echoed), completion->echo);
-  AnswerPlan plan{
-      .head = answer_head(model, "cmpl-", "text_completion", "text_completion", parameters.model),
-      .requests = std::move(*requests),
-      .choices = parameters.choices,
-      .stream = parameters.stream,
-      .include_usage = parameters.include_usage};
-  answer(model, std::move(plan), format, request, response);
+  ChoicesWriter writer(
+      answer_head(model, "cmpl-", "text_completion", "text_completion", parameters.model), format,
+      requests->size(), parameters.include_usage);
+  answer(model, {std::move(*requests), parameters.choices, parameters.stream}, writer, request,
+         response);
   return {};
 }
 

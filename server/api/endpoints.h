@@ -11,10 +11,16 @@ namespace lockstep {
 
 void post_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_chat_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_responses(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_messages(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_models(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_model(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_tokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_detokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_tokenizer_info(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_apply_template(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void get_openapi(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_version(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_live(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void get_ready(ServedModel& model, const HttpRequest& request, HttpResponse& response);

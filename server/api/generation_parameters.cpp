@@ -29,30 +29,6 @@ float real(JsonFields& fields, std::string_view name, double minimum, double max
   return number ? static_cast<float>(*number) : fallback;
 }
 
-std::vector<std::string> parse_stop(JsonFields& fields) {
-  const Json* value = fields.any("stop");
-  if (value == nullptr) return {};
-  const Json list = value->is_array() ? *value : Json::array({*value});
-  std::vector<std::string> stops;
-  for (const Json& stop : list) {
-    if (!stop.is_string()) {
-      fields.refuse("stop",
-                    fmt::format("must be a string or a list of strings, not {}", kind_name(stop)));
-      return {};
-    }
-    stops.push_back(stop.get<std::string>());
-    if (stops.back().empty() || stops.back().size() > kStopBytesMax) {
-      fields.refuse("stop", fmt::format("each string must have 1 to {} bytes, not {}",
-                                        kStopBytesMax, stops.back().size()));
-    }
-  }
-  if (stops.size() > kStopStringsMax) {
-    fields.refuse(
-        "stop", fmt::format("must have at most {} strings, not {}", kStopStringsMax, stops.size()));
-  }
-  return stops;
-}
-
 std::vector<TokenId> parse_stop_tokens(JsonFields& fields, const RequestLimits& limits) {
   const Json* list = fields.array("stop_token_ids");
   if (list == nullptr) return {};
@@ -173,6 +149,30 @@ std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameter
 
 }  // namespace
 
+std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name) {
+  const Json* value = fields.any(name);
+  if (value == nullptr) return {};
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  std::vector<std::string> stops;
+  for (const Json& stop : list) {
+    if (!stop.is_string()) {
+      fields.refuse(name,
+                    fmt::format("must be a string or a list of strings, not {}", kind_name(stop)));
+      return {};
+    }
+    stops.push_back(stop.get<std::string>());
+    if (stops.back().empty() || stops.back().size() > kStopBytesMax) {
+      fields.refuse(name, fmt::format("each string must have 1 to {} bytes, not {}", kStopBytesMax,
+                                      stops.back().size()));
+    }
+  }
+  if (stops.size() > kStopStringsMax) {
+    fields.refuse(
+        name, fmt::format("must have at most {} strings, not {}", kStopStringsMax, stops.size()));
+  }
+  return stops;
+}
+
 GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits) {
   GenerationParameters parameters;
   parameters.model = fields.text("model").value_or("");
@@ -191,7 +191,7 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   request.min_tokens = count(fields, "min_tokens", 0, kCountMax).value_or(0);
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
-  request.stop = parse_stop(fields);
+  request.stop = parse_stop(fields, "stop");
   request.stop_tokens = parse_stop_tokens(fields, limits);
   parameters.structured_output = parse_structured_output(fields);
   return parameters;
@@ -199,20 +199,12 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
 
 void refuse_unsupported_features(JsonFields& fields) {
   for (const std::string_view name :
-       {"suffix", "tools", "functions", "function_call", "audio", "web_search_options",
-        "use_beam_search", "include_stop_str_in_output", "prompt_logprobs", "prompt_embeds",
-        "truncate_prompt_tokens", "continue_final_message", "return_tokens_as_token_ids"}) {
-    // Tools that must not be called change nothing.
-    const Json* choice = fields.any("tool_choice");
-    const bool never_called = choice != nullptr && *choice == "none";
-    if (never_called && (name == "tools" || name == "functions")) continue;
+       {"suffix", "functions", "function_call", "audio", "web_search_options", "use_beam_search",
+        "include_stop_str_in_output", "prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens",
+        "return_tokens_as_token_ids"}) {
     const Json* value = fields.any(name);
     if (name == "function_call" && value != nullptr && *value == "none") continue;
     fields.refuse_unsupported(name);
-  }
-  if (const Json* choice = fields.any("tool_choice");
-      choice != nullptr && *choice != "none" && *choice != "auto") {
-    fields.refuse("tool_choice", "is not supported by this server; leave it out");
   }
   if (const Json* modalities = fields.any("modalities");
       modalities != nullptr && *modalities != Json::array({"text"})) {

@@ -29,8 +29,11 @@ struct GenerationParameters {
 // Reads the shared fields; errors stay in `fields`.
 GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits);
 
-// Refuses the fields that ask for what this server does not do yet (tools, audio,
-// beams …); they are never silently ignored.
+// The stop strings of field `name`: one, or a list.
+std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name);
+
+// Refuses the fields that ask for what this server does not do yet (audio, beams …); they are never
+// silently ignored.
 void refuse_unsupported_features(JsonFields& fields);
 
 // One engine request per choice, index = prompt * choices + choice. A choice's seed depends on the

@@ -24,7 +24,8 @@ ServedModel::ServedModel(Engine& engine, std::vector<std::string> names, uint32_
       names_(std::move(names)),
       choices_max_(choices_max),
       requests_max_(requests_max),
-      request_seconds_(request_seconds) {}
+      request_seconds_(request_seconds),
+      chat_family_(find_chat_family(engine)) {}
 
 RequestLimits ServedModel::limits() const {
   return RequestLimits{.vocabulary_size = engine_.model().vocabulary_size,

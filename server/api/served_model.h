@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "server/access/key_limits.h"
 #include "server/api/api_error.h"
+#include "server/api/call_syntax.h"
 
 namespace lockstep {
 
@@ -57,6 +58,7 @@ class ServedModel {
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }
   RequestLimits limits() const;
+  const ChatFamily& chat_family() const { return chat_family_; }
 
   ServingState state() const { return state_.load(std::memory_order_acquire); }
   void set_state(ServingState state) { state_.store(state, std::memory_order_release); }
@@ -95,6 +97,7 @@ class ServedModel {
   uint32_t choices_max_;
   uint32_t requests_max_;
   double request_seconds_;
+  ChatFamily chat_family_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;
   std::atomic<EngineHealth> health_ = EngineHealth::kFine;

@@ -21,7 +21,11 @@ ApiResult<std::vector<TokenId>> tokens_of(const ServedModel& model, JsonFields& 
     fields.refuse("prompt", "is required (or \"content\", or \"messages\")");
   }
   if (fields.error()) return std::unexpected(*fields.error());
-  if (chat) return encode_chat(model, variables);
+  if (chat) {
+    auto rendered = encode_chat(model, variables);
+    if (!rendered) return std::unexpected(rendered.error());
+    return std::move(rendered->tokens);
+  }
   // vLLM adds the beginning token unless told not to, llama-server only when told to.
   const EncodeOptions options{
       .add_special = prompt ? special.value_or(true) : content_special.value_or(false),

@@ -38,12 +38,14 @@ TEST(ChatRequest, the_template_gets_plain_messages_and_what_transformers_gives_i
       R"("messages":[{"role":"developer","content":"be brief"},
                      {"role":"user","content":[{"type":"text","text":"a"},
                                                {"type":"text","text":"b"}],"name":"me"},
-                     {"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},
+                     {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",
+                      "function":{"name":"f","arguments":"{\"x\": 1}"}}]},
                      {"role":"tool","content":"c","tool_call_id":"1"}])");
   EXPECT_EQ(to_text(chat.variables),
             R"({"messages":[{"role":"system","content":"be brief"},)"
             R"({"role":"user","content":"ab","name":"me"},)"
-            R"({"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},)"
+            R"({"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function",)"
+            R"("function":{"name":"f","arguments":{"x":1}}}]},)"
             R"({"role":"tool","content":"c","tool_call_id":"1"}],)"
             R"("tools":null,"documents":null,"add_generation_prompt":true})");
 }
@@ -104,13 +106,15 @@ TEST(ChatRequest, features_that_are_not_there_yet_are_refused_never_ignored) {
   EXPECT_EQ(refused_with_hello(R"("response_format":{"type":"json_object"})"), "response_format");
   EXPECT_EQ(refused_with_hello(R"("response_format":{"type":"json_schema","json_schema":{}})"),
             "response_format");
-  EXPECT_EQ(refused_with_hello(R"("tools":[{"type":"function","function":{"name":"f"}}])"),
-            "tools");
   EXPECT_EQ(refused_with_hello(R"("functions":[{"name":"f"}])"), "functions");
   EXPECT_EQ(refused_with_hello(R"("tool_choice":"required")"), "tool_choice");
   EXPECT_EQ(refused_with_hello(R"("audio":{"voice":"x","format":"wav"})"), "audio");
   EXPECT_EQ(refused_with_hello(R"("modalities":["text","audio"])"), "modalities");
   EXPECT_EQ(refused_with_hello(R"("continue_final_message":true)"), "continue_final_message");
+  const auto going_on = parsed(R"("continue_final_message":true,"messages":[
+      {"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
+  EXPECT_TRUE(going_on.continues_last);
+  EXPECT_EQ(going_on.variables["add_generation_prompt"], false);
 }
 
 TEST(ChatRequest, the_same_fields_are_taken_where_they_ask_for_nothing) {

@@ -1,0 +1,49 @@
+// How a family of models writes the calls of tools into its text.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace lockstep {
+
+// A turn holds text and groups of calls: `open`, then objects {"name": …, "arguments": …} with
+// `separator` between them, then `close`.
+struct CallSyntax {
+  std::string_view name;
+  // What a template of the family writes for a turn that calls the function kProbeFunction.
+  std::string_view sign;
+  std::string_view open;
+  std::string_view list_open;  // may follow `open`
+  std::string_view separator;  // empty: each call is a group of its own
+  std::string_view close;      // may be empty
+  std::string_view arguments;  // the name of the arguments in the object
+  bool bare;                   // a turn that starts with an object is a call without `open`
+  bool parallel;               // the template takes turns with several calls
+  size_t id_length;            // of the ids that the template takes; 0: any
+};
+
+// All families.
+std::span<const CallSyntax> call_syntaxes();
+
+// Tells families apart: see CallSyntax::sign.
+constexpr std::string_view kProbeFunction = "lockstep_probe";
+
+// What the model's chat template knows beyond text.
+struct ChatFamily {
+  const CallSyntax* calls = nullptr;  // null: it knows no tools
+  bool reasoning = false;             // turns start with <think>…</think>
+  // The control tokens that mark calls and reasoning: the reader of a turn wants their text.
+  std::vector<TokenId> visible_tokens;
+};
+
+// By what the template makes of turns with a call and with reasoning.
+ChatFamily find_chat_family(const Engine& engine);
+
+// The id of a call, as the family's template takes it: the same for the same id.
+std::string fitting_call_id(const CallSyntax& syntax, const std::string& id);
+
+}  // namespace lockstep

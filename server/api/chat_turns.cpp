@@ -1,0 +1,89 @@
+#include "server/api/chat_turns.h"
+
+#include <utility>
+
+#include "server/api/tool_grammar.h"
+
+namespace lockstep {
+namespace {
+
+// Whether a conversation holds earlier calls or their results.
+bool speaks_of_calls(const Json& messages) {
+  for (const Json& message : messages) {
+    if (message.contains("tool_calls") || message["role"] == "tool") return true;
+  }
+  return false;
+}
+
+void fit_call_ids(const CallSyntax& syntax, Json& messages) {
+  const auto fit = [&](Json& holder, const char* name) {
+    const auto id = holder.find(name);
+    if (id != holder.end() && id->is_string()) {
+      *id = fitting_call_id(syntax, id->get_ref<const std::string&>());
+    }
+  };
+  for (Json& message : messages) {
+    fit(message, "tool_call_id");
+    if (!message.contains("tool_calls")) continue;
+    for (Json& call : message["tool_calls"]) fit(call, "id");
+  }
+}
+
+ApiError knows_no_tools(std::string_view parameter) {
+  return bad_parameter(parameter, fmt::format("'{}': the chat template of this model knows no "
+                                              "tools; leave them out",
+                                              parameter));
+}
+
+bool ends_in_reasoning(std::string_view prompt) {
+  const size_t last = prompt.find_last_not_of(" \n\t\r");
+  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with("<think>");
+}
+
+}  // namespace
+
+ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
+                                       std::string_view parameter) {
+  const ChatFamily& family = model.chat_family();
+  Json& messages = chat.variables["messages"];
+  if (family.calls == nullptr) {
+    if (chat.tools.active()) return std::unexpected(knows_no_tools("tools"));
+    if (speaks_of_calls(messages)) return std::unexpected(knows_no_tools(parameter));
+  } else {
+    fit_call_ids(*family.calls, messages);
+  }
+  chat.variables["tools"] = template_tools(chat.tools);
+  return encode_chat(model, chat.variables, parameter, chat.continues_last);
+}
+
+ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
+                                     std::string_view parameter) {
+  const ChatFamily& family = model.chat_family();
+  auto prompt = encode_chat_turn(model, chat, parameter);
+  if (!prompt) return std::unexpected(prompt.error());
+  ChatTurns turns;
+  turns.rules = {.calls = chat.tools.active() ? family.calls : nullptr,
+                 .functions = chat.tools.names(),
+                 .parallel = chat.tools.parallel,
+                 .reasoning = family.reasoning && !chat.continues_last,
+                 .starts_in_reasoning = ends_in_reasoning(prompt->text)};
+  if (turns.rules.calls != nullptr || turns.rules.reasoning) {
+    chat.parameters.request.visible_tokens = family.visible_tokens;
+  }
+  auto wanted = chat.parameters.structured_output;
+  if (turns.rules.calls != nullptr) {
+    auto constrained = constrain_turn(*turns.rules.calls, chat.tools, wanted);
+    if (!constrained) return std::unexpected(constrained.error());
+    wanted = std::move(*constrained);
+  }
+  auto grammar = compile_structured_output(model, wanted);
+  if (!grammar) return std::unexpected(grammar.error());
+  chat.parameters.request.grammar = std::move(*grammar);
+  auto requests = make_requests(chat.parameters, {std::move(prompt->tokens)},
+                                chat.default_max_tokens, model.limits(), parameter, random_seed());
+  if (!requests) return std::unexpected(requests.error());
+  turns.requests = std::move(*requests);
+  return turns;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// From a parsed conversation to the engine's requests, and to the rules by which their text is
+// read: what /v1/chat/completions, /v1/responses and /v1/messages have in common.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "server/api/chat_request.h"
+#include "server/api/turn_parser.h"
+
+namespace lockstep {
+
+struct ChatTurns {
+  std::vector<Request> requests;  // one per choice
+  TurnRules rules;
+};
+
+// The prompt of the conversation, with its tools; they are put into its variables. Fails with 400
+// where the model's chat template cannot take the conversation or the tools. `parameter` names the
+// conversation in errors.
+ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
+                                       std::string_view parameter);
+
+// Fails as encode_chat_turn() does, and where the context cannot hold it.
+ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
+                                     std::string_view parameter);
+
+}  // namespace lockstep

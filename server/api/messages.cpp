@@ -1,0 +1,59 @@
+// POST /v1/messages and /v1/messages/count_tokens, for Anthropic's clients.
+#include <utility>
+
+#include "server/api/chat_turns.h"
+#include "server/api/endpoints.h"
+#include "server/api/messages_request.h"
+#include "server/api/messages_writer.h"
+
+namespace lockstep {
+namespace {
+
+ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& request,
+                             bool counts_only) {
+  if (auto unready = model.check_ready()) return std::unexpected(*unready);
+  const auto body = parse_body(request);
+  if (!body) return std::unexpected(body.error());
+  auto chat = parse_messages(*body, model.limits(), counts_only);
+  if (!chat) return chat;
+  if (auto unknown = model.check_name(chat->parameters.model)) return std::unexpected(*unknown);
+  return chat;
+}
+
+ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto chat = parse(model, request, false);
+  if (!chat) return std::unexpected(chat.error());
+  const std::string name = chat->parameters.model;
+  const bool stream = chat->parameters.stream;
+  const uint32_t max_tokens = chat->default_max_tokens;
+  auto turns = make_chat_turns(model, std::move(*chat), "messages");
+  if (!turns) return std::unexpected(turns.error());
+  MessagesWriter writer(std::move(turns->rules), name, max_tokens);
+  answer(model, {std::move(turns->requests), 1, stream}, writer, request, response);
+  return {};
+}
+
+// The length of the prompt, also of one that the context could not hold.
+ApiResult<size_t> count(const ServedModel& model, const HttpRequest& request) {
+  auto chat = parse(model, request, true);
+  if (!chat) return std::unexpected(chat.error());
+  const auto prompt = encode_chat_turn(model, *chat, "messages");
+  if (!prompt) return std::unexpected(prompt.error());
+  return prompt->tokens.size();
+}
+
+}  // namespace
+
+void post_messages(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  const auto done = talk(model, request, response);
+  if (!done) send_anthropic_error(response, done.error());
+}
+
+void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  const auto tokens = count(model, request);
+  if (!tokens) return send_anthropic_error(response, tokens.error());
+  const Json body = {{"input_tokens", *tokens}};
+  response.send(200, "application/json", to_text(body));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// GET /openapi.json: what this server takes and answers. openapi.json says it; the bounds that
+// options and the model set are put in here.
+#include "server/api/endpoints.h"
+#include "server/openapi_text.h"
+#include "server/version.h"
+
+namespace lockstep {
+
+void get_openapi(ServedModel& model, const HttpRequest&, HttpResponse& response) {
+  auto document = parse_json(kOpenApiText);
+  if (!document) return send_error(response, server_error(document.error().message));
+  (*document)["info"]["version"] = kVersion;
+  Json& schemas = (*document)["components"]["schemas"];
+  schemas["ModelName"]["enum"] = model.names();
+  const RequestLimits limits = model.limits();
+  schemas["ChoiceCount"]["maximum"] = limits.choices_max;
+  schemas["TokenId"]["maximum"] = limits.vocabulary_size - 1;
+  response.send(200, "application/json", to_text(*document));
+}
+
+}  // namespace lockstep

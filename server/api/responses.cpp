@@ -1,0 +1,35 @@
+// POST /v1/responses, stateless.
+#include <utility>
+
+#include "server/api/chat_turns.h"
+#include "server/api/endpoints.h"
+#include "server/api/responses_request.h"
+#include "server/api/responses_writer.h"
+
+namespace lockstep {
+namespace {
+
+ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  if (auto unready = model.check_ready()) return std::unexpected(*unready);
+  const auto body = parse_body(request);
+  if (!body) return std::unexpected(body.error());
+  auto parsed = parse_responses(*body, model.limits());
+  if (!parsed) return std::unexpected(parsed.error());
+  const std::string name = parsed->chat.parameters.model;
+  const bool stream = parsed->chat.parameters.stream;
+  if (auto unknown = model.check_name(name)) return std::unexpected(*unknown);
+  auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
+  if (!turns) return std::unexpected(turns.error());
+  ResponsesWriter writer(std::move(turns->rules), name, std::move(parsed->echoed));
+  answer(model, {std::move(turns->requests), 1, stream}, writer, request, response);
+  return {};
+}
+
+}  // namespace
+
+void post_responses(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  const auto done = respond(model, request, response);
+  if (!done) send_error(response, done.error());
+}
+
+}  // namespace lockstep

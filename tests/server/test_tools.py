@@ -1,0 +1,200 @@
+"""Tools on the real daemon: the bundled model under the chat templates of families that know them.
+
+It cannot call tools by itself; tool_choice makes it, by constrained sampling."""
+
+import json
+import subprocess
+import sys
+
+import anthropic
+import jsonschema
+import pytest
+
+from conftest import DATA, ROOT, Daemon
+from openai_schema import check_error
+
+TEMPLATES = DATA / "chat_templates"
+FAMILIES = {
+    "qwen": "Qwen-Qwen2.5-7B-Instruct.jinja",
+    "llama": "meta-llama-Llama-3.1-8B-Instruct.jinja",
+    "mistral": "mistralai-Mistral-Nemo-Instruct-2407.jinja",
+}
+SCHEMA = {"type": "object", "additionalProperties": False, "required": ["city", "days"],
+          "properties": {"city": {"enum": ["Bern", "Z\u00fcrich"]}, "days": {"enum": [1, 2, 3]}}}
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather",
+                                            "parameters": SCHEMA}}
+NOW = {"type": "function", "function": {"name": "now"}}
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+pytestmark = pytest.mark.skipif(not TEMPLATES.exists(), reason=f"{TEMPLATES} is not there")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    """A daemon whose model has the family's chat template, and a context that holds its tools."""
+    source = ROOT / "config/demo.gguf"
+    changed = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
+    template = (TEMPLATES / FAMILIES[request.param]).read_text()
+    subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
+                    "--chat-template", template, str(source), str(changed)],
+                   check=True, capture_output=True)
+    running = Daemon(changed, "--served-model-name", "demo", "--context", "4096", "--workers", "1")
+    running.wait_until_ready()
+    yield request.param, running
+    assert running.stop() == 0
+
+
+def ask(daemon, **fields):
+    return daemon.post("/v1/chat/completions", {
+        "model": "demo", "messages": MESSAGES, "tools": [WEATHER, NOW], "temperature": 0,
+        "max_tokens": 200, **fields})
+
+
+def calls_of(answer):
+    assert answer.status_code == 200, answer.text
+    [choice] = answer.json()["choices"]
+    assert choice["finish_reason"] == "tool_calls", choice
+    assert choice["message"]["content"] is None
+    return choice["message"]["tool_calls"]
+
+
+def test_a_named_function_is_called_with_what_its_schema_asks_for(family):
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    [call] = calls_of(ask(family[1], tool_choice=named, parallel_tool_calls=False))
+    assert call["type"] == "function" and call["id"]
+    assert call["function"]["name"] == "get_weather"
+    jsonschema.validate(json.loads(call["function"]["arguments"]), SCHEMA)
+
+
+def test_a_required_call_is_one_of_the_functions(family):
+    calls = calls_of(ask(family[1], tools=[WEATHER], tool_choice="required",
+                         parallel_tool_calls=False))
+    assert [call["function"]["name"] for call in calls] == ["get_weather"]
+
+
+def test_streamed_deltas_are_the_whole_answer(family):
+    _, daemon = family
+    fields = {"model": "demo", "messages": MESSAGES, "tools": [WEATHER], "temperature": 0,
+              "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
+    [whole] = calls_of(daemon.post("/v1/chat/completions", fields))
+    deltas = [part for event in daemon.events("/v1/chat/completions", fields)[:-1]
+              for part in event["choices"]]
+    assert deltas[-1]["finish_reason"] == "tool_calls"
+    parts = [call for part in deltas for call in part["delta"].get("tool_calls", [])]
+    assert parts[0]["id"] and parts[0]["type"] == "function" and parts[0]["index"] == 0
+    assert parts[0]["function"] == {"name": "get_weather", "arguments": ""}
+    assert len(parts) > 2
+    arguments = "".join(part["function"]["arguments"] for part in parts)
+    assert arguments == whole["function"]["arguments"]
+    assert not any(part["delta"].get("content") for part in deltas)
+
+
+def test_openais_client_puts_the_stream_together(family):
+    client = family[1].client(max_retries=0)
+    with client.chat.completions.stream(
+            model="demo", messages=MESSAGES, tools=[WEATHER], tool_choice="required",
+            parallel_tool_calls=False, temperature=0, max_tokens=200) as stream:
+        message = stream.get_final_completion().choices[0].message
+    assert message.tool_calls[0].function.name == "get_weather"
+    jsonschema.validate(json.loads(message.tool_calls[0].function.arguments), SCHEMA)
+
+
+def test_a_turn_with_calls_and_results_goes_on(family):
+    _, daemon = family
+    call = calls_of(ask(daemon, tool_choice="required", tools=[WEATHER],
+                        parallel_tool_calls=False))[0]
+    history = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]},
+               {"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"}]
+    answer = ask(daemon, messages=history, max_tokens=4)
+    assert answer.status_code == 200, answer.text
+    text = daemon.post("/apply-template", {"model": "demo", "messages": history,
+                                           "tools": [WEATHER]}).json()["prompt"]
+    assert "21 degrees" in text and "get_weather" in text and "Bern" in text
+
+
+def test_without_a_choice_to_call_there_are_no_tools(family):
+    _, daemon = family
+    none = daemon.post("/apply-template", {"model": "demo", "messages": MESSAGES,
+                                           "tools": [WEATHER], "tool_choice": "none"}).json()
+    plain = daemon.post("/apply-template", {"model": "demo", "messages": MESSAGES}).json()
+    told = daemon.post("/apply-template", {"model": "demo", "messages": MESSAGES,
+                                           "tools": [WEATHER]}).json()
+    assert none == plain != told
+
+
+def test_responses_call_functions(family):
+    client = family[1].client(max_retries=0)
+    tool = {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": True}
+    fields = {"model": "demo", "input": "Hi", "tools": [tool], "tool_choice": "required",
+              "temperature": 0, "parallel_tool_calls": False, "max_output_tokens": 200}
+    whole = client.responses.create(**fields)
+    [item] = whole.output
+    assert item.type == "function_call" and item.name == "get_weather" and item.call_id
+    events = list(client.responses.create(**fields, stream=True))
+    deltas = [event.delta for event in events
+              if event.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == item.arguments
+    assert events[-1].response.output[0].arguments == item.arguments
+    more = client.responses.create(
+        **{**fields, "tool_choice": "auto", "max_output_tokens": 4, "input": [
+            {"role": "user", "content": "Hi"}, item.model_dump(exclude_none=True),
+            {"type": "function_call_output", "call_id": item.call_id, "output": "21 degrees"}]})
+    assert more.usage.input_tokens > whole.usage.input_tokens
+
+
+def test_messages_use_tools(family):
+    client = anthropic.Anthropic(base_url=family[1].url, api_key="none", max_retries=0)
+    fields = {"model": "demo", "max_tokens": 200, "messages": MESSAGES,
+              "tools": [{"name": "get_weather", "input_schema": SCHEMA}],
+              "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+              "extra_body": {"temperature": 0}}
+    whole = client.messages.create(**fields)
+    assert whole.stop_reason == "tool_use"
+    [block] = whole.content
+    jsonschema.validate(block.input, SCHEMA)
+    with client.messages.stream(**fields) as stream:
+        final = stream.get_final_message()
+    assert final.stop_reason == "tool_use" and final.content[0].input == block.input
+    more = client.messages.create(**{**fields, "tool_choice": {"type": "auto"}, "max_tokens": 4,
+                                     "messages": [
+        *MESSAGES, {"role": "assistant", "content": [block.model_dump(exclude_none=True)]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": block.id,
+                                      "content": "21 degrees"}]}]})
+    assert more.usage.input_tokens > whole.usage.input_tokens
+
+
+def test_a_schema_and_tools_are_alternatives(family):
+    answer = ask(family[1], response_format={"type": "json_schema", "json_schema": {
+        "name": "n", "schema": {"enum": ["yes"]}}}, tools=[WEATHER])
+    assert answer.status_code == 200, answer.text
+    message = answer.json()["choices"][0]["message"]
+    assert message["content"] == '"yes"' or message["tool_calls"]
+
+
+def test_a_template_without_tools_refuses_them(chat_daemon):
+    error = check_error(ask(chat_daemon), 400, "tools")
+    assert "template" in error["message"]
+    assert ask(chat_daemon, tool_choice="none", max_tokens=2).status_code == 200
+    history = [*MESSAGES, {"role": "tool", "tool_call_id": "1", "content": "x"}]
+    check_error(ask(chat_daemon, tools=None, messages=history), 400, "messages")
+
+
+def test_tools_that_are_wrong_are_refused_by_their_place(chat_daemon):
+    def tool(name="f", **more):
+        return {"type": "function", "function": {"name": name, **more}}
+
+    for fields, place in (
+            ({"tools": ["x"]}, "tools[0]"), ({"tools": [{"type": "x"}]}, "tools[0].type"),
+            ({"tools": [{"type": "function"}]}, "tools[0].function"),
+            ({"tools": [tool("")]}, "tools[0].function.name"),
+            ({"tools": [tool("a b")]}, "tools[0].function.name"),
+            ({"tools": [tool("x" * 65)]}, "tools[0].function.name"),
+            ({"tools": [tool(), tool()]}, "tools[1].function.name"),
+            ({"tools": [tool(parameters=5)]}, "tools[0].function.parameters"),
+            ({"tools": [tool(f"f{i}") for i in range(129)]}, "tools"),
+            ({"tools": None, "tool_choice": "required"}, "tool_choice"),
+            ({"tools": [tool()], "tool_choice": "some"}, "tool_choice"),
+            ({"tools": [tool()], "tool_choice": {"type": "function",
+                                                 "function": {"name": "g"}}}, "tool_choice"),
+            ({"parallel_tool_calls": 1}, "parallel_tool_calls")):
+        check_error(ask(chat_daemon, **fields), 400, place)
