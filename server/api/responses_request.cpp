@@ -207,13 +207,14 @@ Json parse_format(JsonFields& fields, std::optional<StructuredOutput>& wanted) {
   if (wanted && type != "text")
     members.refuse("type", "another field says what the answer must be");
   if (type == "json_object") {
-    wanted = {{GrammarSource::Kind::kJsonObject, ""}, "text.format"};
+    wanted.emplace(GrammarSource{GrammarSource::Kind::kJsonObject, ""}, "text.format");
   } else if (type == "json_schema") {
     const Json* schema = members.object("schema");
     if (schema == nullptr) members.refuse("schema", "is required");
     if (!members.text("name")) members.refuse("name", "is required");
     if (schema != nullptr) {
-      wanted = {{GrammarSource::Kind::kJsonSchema, to_text(*schema)}, "text.format.schema"};
+      wanted.emplace(GrammarSource{GrammarSource::Kind::kJsonSchema, to_text(*schema)},
+                     "text.format.schema");
     }
   } else if (type != "text") {
     members.refuse("type", "must be \"text\", \"json_object\" or \"json_schema\"");
