@@ -124,8 +124,8 @@ const std::vector<OptionRow>& rows() {
        "Whether the model file is read past the page cache, where its file system can",
        [](const Json& v, Options& o) { o.engine.direct_io = v.get<bool>(); }},
       {"keep-weights", kServe, kChoice, "auto", 0, 0, {"auto", "true", "false"},
-       "Whether the service manager keeps weights and KV memory for the next start, which then reads "
-       "no weights; auto: where memfds are given huge pages",
+       "Whether the service manager keeps weights and KV memory for the next start, which then "
+       "reads no weights; auto: where memfds are given huge pages",
        [](const Json& v, Options& o) { o.keep_weights = v.get<std::string>(); }},
       {"batch-tokens", kAll, kInteger, 512, 1, 65536, {},
        "Tokens of one pass at most; longer prompts are cut into several",
