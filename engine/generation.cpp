@@ -94,30 +94,35 @@ bool Generation::advance(std::span<const float> logits, const std::function<void
   return false;
 }
 
-// An end is allowed where the grammar is complete, and only there. Tokens that end are never taken
-// for text, so that those below min_tokens are banned as without a grammar.
-Result<const TokenMask*> Generation::allowed_tokens(bool may_end) {
-  if (!matcher_) return nullptr;
-  auto mask = matcher_->allowed();
+// An end is allowed where the grammar is complete, and only there.
+Result<std::span<const float>> Generation::masked(std::span<const float> logits, bool may_end) {
+  if (!matcher_) return logits;
+  const auto mask = matcher_->allowed();
   if (!mask) return std::unexpected(mask.error());
   if (may_end && matcher_->can_end()) {
     if (!request_.ignore_eos) (*mask)->allow_tokens(tokenizer_.end_tokens());
     (*mask)->allow_tokens(request_.stop_tokens);
   }
-  return *mask;
+  masked_.assign(logits.begin(), logits.end());
+  // An unusable number ends the request wherever it stands: a mask must not hide it.
+  uint32_t unusable = 0;
+  for (const float logit : masked_) {
+    unusable |= logit <= std::numeric_limits<float>::max() ? 0U : 1U;
+  }
+  if (unusable == 0) (*mask)->apply(masked_);
+  return masked_;
 }
 
 TokenId Generation::next_token(std::span<const float> logits,
                                const std::function<void()>& sampled) {
   constexpr TokenId kNone = -1;
   const bool may_end = generated_count() >= request_.min_tokens;
-  const auto allowed = allowed_tokens(may_end);
-  if (!allowed) {
-    finish(FinishReason::kError, allowed.error().message);
+  const auto seen = masked(logits, may_end);
+  if (!seen) {
+    finish(FinishReason::kError, seen.error().message);
     return kNone;
   }
-  const TokenId token =
-      sampler_.sample(logits, may_end ? std::span<const TokenId>() : end_tokens_, *allowed);
+  const TokenId token = sampler_.sample(*seen, may_end ? std::span<const TokenId>() : end_tokens_);
   if (token < 0) {
     finish(FinishReason::kError,
            "the model's output holds no usable numbers (NaN or infinity), or every token is banned "

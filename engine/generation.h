@@ -60,8 +60,9 @@ class Generation {
   };
 
   bool is_end(TokenId token) const;
-  // The tokens that the grammar allows next, ends among them; null without a grammar.
-  Result<const TokenMask*> allowed_tokens(bool may_end);
+  // The logits as the sampler shall see them: those of tokens that the grammar does not allow next
+  // are minus infinity. Without a grammar they are the given ones.
+  Result<std::span<const float>> masked(std::span<const float> logits, bool may_end);
   // Samples, and follows the grammar; -1 after the request has ended with an error.
   TokenId next_token(std::span<const float> logits, const std::function<void()>& sampled);
   OutputToken describe(TokenId token, std::span<const float> logits,
@@ -79,6 +80,7 @@ class Generation {
   std::vector<TokenId> end_tokens_;  // banned below min_tokens
   Sampler sampler_;
   std::optional<GrammarMatcher> matcher_;
+  std::vector<float> masked_;  // reused
   TextStream stream_;
   StopMatcher stops_;
   std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent

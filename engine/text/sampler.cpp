@@ -6,7 +6,6 @@
 
 #include "engine/base/check.h"
 #include "engine/text/exponential.h"
-#include "engine/text/grammar/token_mask.h"
 #include "engine/text/likeliest.h"
 
 namespace lockstep {
@@ -61,15 +60,13 @@ Sampler::Sampler(SamplingParameters parameters, std::span<const TokenId> prompt,
   }
 }
 
-TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> banned,
-                        const TokenMask* allowed) {
+TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> banned) {
   CHECK(logits.size() == vocabulary_size_, "{} logits for a vocabulary of {}", logits.size(),
         vocabulary_size_);
   const uint64_t draw_number = draws_++;
   adjust(logits);
   if (!all_usable(adjusted_)) return kNoToken;
   ban(banned);
-  if (allowed != nullptr) allowed->apply(adjusted_);
   const float logit_max = max_in_lanes(adjusted_);
   if (logit_max == -kInfinity) return kNoToken;
 

@@ -12,8 +12,6 @@
 
 namespace lockstep {
 
-class TokenMask;
-
 struct SamplingParameters {
   float temperature = 1.0F;       // 0: the most likely token (of equal ones the lowest id)
   uint32_t top_k = 0;             // 0: no limit
@@ -44,12 +42,10 @@ class Sampler {
   Sampler(SamplingParameters parameters, std::span<const TokenId> prompt, size_t vocabulary_size);
 
   // Picks the next token. `banned` tokens are never picked (the end tokens below min_tokens).
-  // Neither are those that `allowed` (none: all) does not allow, as if their logits were minus
-  // infinity before anything else. Logits are not changed. CHECKs that logits are vocabulary_size
-  // long. Records the pick for the penalties. Order: bias, penalties, ban and mask, temperature,
-  // top_k, top_p, min_p, draw. Returns -1 if a logit is NaN or +infinity, or nothing can be picked.
-  TokenId sample(std::span<const float> logits, std::span<const TokenId> banned,
-                 const TokenMask* allowed = nullptr);
+  // Logits are not changed. CHECKs that logits are vocabulary_size long. Records the pick for the
+  // penalties. Order: bias, penalties, ban, temperature, top_k, top_p, min_p, draw.
+  // Returns -1 if a logit is NaN or +infinity, or nothing can be picked.
+  TokenId sample(std::span<const float> logits, std::span<const TokenId> banned);
 
  private:
   // The last of the tokens that may be drawn, in the order of likelihood.

@@ -106,9 +106,6 @@ def test_unknown_fields_are_ignored(daemon):
     [
         {"suffix": "the end"},
         {"best_of": 3},
-        {"response_format": {"type": "json_object"}},
-        {"grammar": "root ::= x"},
-        {"guided_json": {"type": "object"}},
         {"use_beam_search": True},
         {"stream_options": {"include_usage": True}},
         {"tools": [{"type": "function", "function": {"name": "f"}}]},

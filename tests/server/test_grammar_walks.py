@@ -60,7 +60,7 @@ SCHEMAS = [
     {"type": "string", "maxLength": 0},
     {"type": "string", "pattern": "^[a-z]{2,5}-[0-9]+$"},
     {"type": "string", "pattern": "b[^a]"},
-    {"type": "string", "pattern": "^(\\w+\\s){1,3}[\\W\\S]$|x\"\\\\"},
+    {"type": "string", "pattern": "^(\\w{1,3}\\s){1,2}[\\W\\S]$|^x\"\\\\$"},
     {"type": "string", "pattern": "^.{3}$"},
     *({"type": "string", "format": name} for name in
       ("date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "duration", "uri")),

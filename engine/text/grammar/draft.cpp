@@ -48,9 +48,11 @@ struct Length {
   uint32_t more;  // bytes after the first
   uint32_t lead;
 };
+// Surrogates are no characters, though a set's range may go over them.
 constexpr Length kLengths[] = {{0, 0x7F, 0, 0},
                                {0x80, 0x7FF, 1, 0xC0},
-                               {0x800, 0xFFFF, 2, 0xE0},
+                               {0x800, 0xD7FF, 2, 0xE0},
+                               {0xE000, 0xFFFF, 2, 0xE0},
                                {0x10000, 0x10FFFF, 3, 0xF0}};
 
 const CharacterSet& plain_above_ascii() {

@@ -20,7 +20,8 @@ size_t MaskMemory::ConfigurationHash::operator()(const Configuration& configurat
 }
 
 size_t MaskMemory::size_bytes() const {
-  return entry_bytes_ + configuration_bytes_;
+  constexpr size_t kStackBytes = 64;  // a node, and what leads to it
+  return entry_bytes_ + configuration_bytes_ + stacks_.size() * kStackBytes;
 }
 
 void MaskMemory::forget_configurations() {
@@ -32,27 +33,40 @@ void MaskMemory::forget_configurations() {
   configuration_bytes_ = 0;
 }
 
-bool MaskMemory::allow(const Configuration& at, const Stacks& stacks, TokenMask& mask) {
-  if (size_bytes() > kBytesMax / 2) forget_configurations();
+// Entries refer to no configuration, so that these can be forgotten alone.
+void MaskMemory::make_room() {
+  if (size_bytes() > kBytesMax / 2 || known_.size() > kConfigurationsMax / 2) {
+    forget_configurations();
+  }
   if (size_bytes() > kBytesMax) {
     first_.clear();
     entries_.clear();
     entry_bytes_ = 0;
   }
   visits_left_ = kVisitsMax;
-  const auto use = [&](const Entry& entry) {
-    for (const PlaceRange& range : entry.ranges) mask.allow(range);
-    if (!entry.words.empty()) mask.allow(entry.words);
+}
+
+bool MaskMemory::spend(size_t visits) {
+  const bool enough = visits_left_ >= visits;
+  visits_left_ -= enough ? visits : visits_left_;
+  return enough;
+}
+
+bool MaskMemory::allow(const Configuration& at, const Stacks& stacks, TokenMask& mask) {
+  make_room();
+  const auto use = [&](const Entry* entry) {
+    if (entry == nullptr || !spend(kVisitsPerEntry)) return false;
+    for (const PlaceRange& range : entry->ranges) mask.allow(range);
+    if (!entry->words.empty()) mask.allow(entry->words);
+    return true;
   };
   for (const Head& head : at.heads) {
     Entry* entry = find(head.state);
-    if (entry == nullptr) return false;
-    use(*entry);
+    if (!use(entry)) return false;
     for (StackId stack = head.stack; stack != Stacks::kBottom && !entry->exits.empty();
          stack = stacks[stack].parent) {
       entry = find_below(*entry, stacks[stack].state);
-      if (entry == nullptr) return false;
-      use(*entry);
+      if (!use(entry)) return false;
     }
   }
   return true;
@@ -65,7 +79,7 @@ void MaskMemory::prepare(std::chrono::steady_clock::time_point until) {
     for (const ByteEdge& edge : automaton_.edges(id)) bytes += edge.high - edge.low + 1;
     if (bytes < kManyBytes) continue;
     if (std::chrono::steady_clock::now() > until || size_bytes() > kBytesMax / 2) return;
-    visits_left_ = kVisitsMax;
+    make_room();
     find(id);
   }
 }
@@ -135,10 +149,7 @@ bool MaskMemory::walk(ConfigurationId from, uint32_t node, Entry& entry) {
   }
   const uint32_t end = nodes[node].end;
   for (uint32_t index = node + 1; index < end;) {
-    if (visits_left_-- == 0) {
-      visits_left_ = 0;
-      return false;
-    }
+    if (!spend(1)) return false;
     const TokenTrie::Node& at = nodes[index];
     const ConfigurationId reached = next(path_[at.depth - 1U], at.byte);
     if (reached == kUnknown) return false;
@@ -182,7 +193,9 @@ MaskMemory::ConfigurationId MaskMemory::next(ConfigurationId from, uint8_t byte)
   const size_t cell = from * automaton_.class_count() + automaton_.byte_class(byte);
   if (next_[cell] != kUnknown) return next_[cell];
   Configuration reached;
-  if (!steps_.step(known_[from].configuration, byte, stacks_, reached)) return kUnknown;
+  const Configuration& configuration = known_[from].configuration;
+  if (!steps_.step(configuration, byte, stacks_, reached)) return kUnknown;
+  if (!spend(kVisitsPerHead * (configuration.heads.size() + reached.heads.size()))) return kUnknown;
   const ConfigurationId id = number(std::move(reached));
   if (id != kUnknown) next_[cell] = id;
   return id;

@@ -18,7 +18,9 @@ namespace lockstep {
 class MaskMemory {
  public:
   static constexpr size_t kBytesMax = size_t{8} << 20U;   // beyond which all is forgotten
-  static constexpr size_t kVisitsMax = size_t{2} << 20U;  // of the trie's nodes for one mask
+  static constexpr size_t kVisitsMax = size_t{2} << 20U;  // of the trie's nodes for one mask;
+  static constexpr size_t kVisitsPerHead = 16;            // a move of one head is as long as these
+  static constexpr size_t kVisitsPerEntry = 64;           // and using what is remembered as these
   static constexpr size_t kConfigurationsMax = 16384;     // met on the way for one mask
 
   // Both must outlive this.
@@ -60,7 +62,9 @@ class MaskMemory {
   // kUnknown beyond the limits.
   ConfigurationId number(Configuration&& configuration);
   ConfigurationId next(ConfigurationId from, uint8_t byte);
+  void make_room();
   void forget_configurations();
+  bool spend(size_t visits);  // false if that is too much
 
   const Automaton& automaton_;
   const TokenTrie& trie_;

@@ -1,6 +1,7 @@
 // Schemas that must hold together, or must not hold together, as far as that can be said of their
 // keywords.
 #include <algorithm>
+#include <unordered_set>
 
 #include "engine/text/grammar/schema_reader.h"
 
@@ -51,10 +52,17 @@ SourceJson common_types(const SourceJson& left, const SourceJson& right) {
   return both;
 }
 
+// A text that equal values have in common: 1 and 1.0 are equal.
+std::string key_of(const SourceJson& value) {
+  return value.is_number() ? fmt::format("{}", value.get<double>()) : value.dump();
+}
+
 SourceJson common_values(const SourceJson& left, const SourceJson& right) {
+  std::unordered_set<std::string> known;
+  for (const SourceJson& value : right) known.insert(key_of(value));
   SourceJson both = SourceJson::array();
   for (const SourceJson& value : left) {
-    if (std::ranges::find(right, value) != right.end()) both.push_back(value);
+    if (known.contains(key_of(value))) both.push_back(value);
   }
   return both;
 }
@@ -86,7 +94,7 @@ SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointe
   if (!schema.is_object() || (!schema.contains("$ref") && !schema.contains("allOf"))) {
     return schema;
   }
-  if (++depth_ > kDepthMax || !draft_.budget().take(sizeof(SourceJson) * schema.size())) {
+  if (++depth_ > kDepthMax || !draft_.budget().look()) {
     fail(pointer, "references and allOf are nested too deeply to be merged");
     --depth_;
     return SourceJson::object();
@@ -111,6 +119,7 @@ SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointe
 
 SourceJson SchemaReader::merge(const SourceJson& left, const SourceJson& right,
                                const Pointer& pointer) {
+  if (!draft_.budget().look()) return false;
   SourceJson merged = flatten(left, pointer);
   const SourceJson other = flatten(right, pointer);
   if (merged == false || other == false) return false;
@@ -139,6 +148,7 @@ void SchemaReader::check_additional(const SourceJson& one, const SourceJson& oth
   if (additional == nullptr || *additional == true || members == nullptr) return;
   const SourceJson* own = properties_of(one);
   for (const auto& [name, value] : members->items()) {
+    if (!draft_.budget().look()) return;
     if (own != nullptr && own->contains(name)) continue;
     fail(pointer,
          "additionalProperties and the property \"{:.60}\" of another schema that must "
@@ -161,10 +171,12 @@ void SchemaReader::merge_keyword(SourceJson& into, const std::string& name, cons
     known = common_types(known, value);
   } else if (name == "required" && known.is_array() && value.is_array()) {
     for (const SourceJson& member : value) {
+      if (!draft_.budget().look()) return;
       if (std::ranges::find(known, member) == known.end()) known.push_back(member);
     }
   } else if (name == "properties" && known.is_object() && value.is_object()) {
     for (const auto& [member, schema] : value.items()) {
+      if (!draft_.budget().look()) return;
       const auto same = known.find(member);
       if (same == known.end()) {
         known[member] = schema;
@@ -193,7 +205,7 @@ bool SchemaReader::are_disjoint(const SourceJson& left, const SourceJson& right,
                                 const Pointer& pointer) {
   const SourceJson ours = flatten(left, pointer);
   const SourceJson theirs = flatten(right, pointer);
-  if (draft_.failed()) return true;
+  if (draft_.failed() || !draft_.budget().look()) return true;
   if ((types_of(ours) & types_of(theirs)) == 0) return true;
   const auto our_values = listed_values(ours);
   const auto their_values = listed_values(theirs);
@@ -221,6 +233,7 @@ bool SchemaReader::have_disjoint_members(const SourceJson& left, const SourceJso
     return true;
   }
   for (const auto& [name, schema] : ours->items()) {
+    if (!draft_.budget().look()) return true;
     const auto same = theirs->find(name);
     if (same == theirs->end() || !requires_member(left, name) || !requires_member(right, name)) {
       continue;

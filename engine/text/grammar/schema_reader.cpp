@@ -328,8 +328,11 @@ ExpressionId SchemaReader::read_alternatives(const SourceJson& schema, const std
     }
   }
   const bool more = says_more_than(schema, keyword);
-  SourceJson base = schema;
-  base.erase(keyword);
+  if (!draft_.budget().look()) return draft_.nothing();
+  SourceJson base = SourceJson::object();
+  for (const auto& [name, value] : schema.items()) {
+    if (name != keyword && name != "$defs" && name != "definitions") base[name] = value;
+  }
   std::vector<ExpressionId> parts;
   for (size_t index = 0; index < list.size() && !draft_.failed(); ++index) {
     const Pointer place = fmt::format("{}/{}", at, index);

@@ -52,7 +52,7 @@ class Steps {
  public:
   static constexpr size_t kHeadsMax = 512;
   static constexpr uint32_t kDepthMax = 1024;
-  static constexpr size_t kVisitsMax = 8192;  // of one move
+  static constexpr size_t kVisitsMax = 4096;  // of one move
 
   // The automaton must outlive this.
   explicit Steps(const Automaton& automaton) : automaton_(automaton) {}

@@ -96,7 +96,8 @@ int main(int count, char** arguments) {
   const auto trie = std::make_shared<const TokenTrie>(**tokenizer, (*tokenizer)->vocabulary_size());
   std::mt19937_64 random(std::stoull(arguments[2]));
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << answer(ordered_json::parse(line), trie, random, std::stoi(arguments[3])).dump()
+    std::cout << answer(ordered_json::parse(line), trie, random, std::stoi(arguments[3]))
+                     .dump(-1, ' ', false, ordered_json::error_handler_t::replace)
               << std::endl;
   }
   return 0;

@@ -103,9 +103,8 @@ TEST(ChatRequest, logprobs_are_a_boolean_and_a_number_of_alternatives) {
 }
 
 TEST(ChatRequest, features_that_are_not_there_yet_are_refused_never_ignored) {
-  EXPECT_EQ(refused_with_hello(R"("response_format":{"type":"json_object"})"), "response_format");
-  EXPECT_EQ(refused_with_hello(R"("response_format":{"type":"json_schema","json_schema":{}})"),
-            "response_format");
+  EXPECT_EQ(refused_with_hello(R"("response_format":{"type":"structural_tag"})"),
+            "response_format.type");
   EXPECT_EQ(refused_with_hello(R"("functions":[{"name":"f"}])"), "functions");
   EXPECT_EQ(refused_with_hello(R"("tool_choice":"required")"), "tool_choice");
   EXPECT_EQ(refused_with_hello(R"("audio":{"voice":"x","format":"wav"})"), "audio");

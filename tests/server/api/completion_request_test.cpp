@@ -168,8 +168,9 @@ TEST(CompletionRequest, values_of_another_type_or_out_of_range_name_their_parame
       {R"("best_of":2)", "best_of"},
       {R"("best_of":21,"n":21)", "best_of"},
       {R"("suffix":"end")", "suffix"},
-      {R"("response_format":{"type":"json_object"})", "response_format"},
-      {R"("grammar":"root ::= x")", "grammar"},
+      {R"("response_format":{"type":"xml"})", "response_format.type"},
+      {R"("grammar":3)", "grammar"},
+      {R"("grammar":"root ::= x","regex":"y")", "grammar"},
       {R"("use_beam_search":true)", "use_beam_search"},
   };
   for (const Refusal& refusal : kRefusals) {
