@@ -1,0 +1,42 @@
+"""The requests that lm-eval 0.4.13's local-completions sends (tokenizer_backend=remote) for a task of
+each kind: multiple choice, generation and rolling likelihood; recorded, as it is no small package."""
+
+import json
+
+import pytest
+
+from conftest import ROOT
+
+REQUESTS = json.loads((ROOT / "tests/fixtures/lm_eval_requests.json").read_text())
+
+
+@pytest.mark.parametrize("echo", [True, False])
+def test_completions_have_what_lm_eval_reads(chat_daemon, echo):
+    asked = [request["body"] for request in REQUESTS
+             if request["path"] == "/v1/completions" and bool(request["body"].get("echo")) == echo]
+    assert asked
+    for body in asked:
+        answer = chat_daemon.post("/v1/completions", body)
+        assert answer.status_code == 200, answer.text
+        choices = answer.json()["choices"]
+        prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
+        assert len(choices) == len(prompts)
+        for choice, prompt in zip(choices, prompts, strict=True):
+            if not echo:
+                assert isinstance(choice["text"], str)
+                continue
+            logprobs = choice["logprobs"]
+            assert len(logprobs["token_logprobs"]) >= len(prompt)
+            assert logprobs["token_logprobs"][0] is None
+            assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
+            assert all(top for top in logprobs["top_logprobs"][1:])
+
+
+def test_the_tokenizer_is_served_as_lm_eval_asks_for_it(chat_daemon):
+    info = chat_daemon.get("/tokenizer_info").json()
+    assert isinstance(info["eos_token"], str)
+    for request in REQUESTS:
+        if request["path"] == "/tokenize":
+            text = request["body"]["prompt"]
+            tokens = chat_daemon.post("/tokenize", request["body"]).json()["tokens"]
+            assert chat_daemon.post("/detokenize", {"tokens": tokens}).json()["prompt"] == text
