@@ -242,8 +242,8 @@ TEST(TurnParser, without_tools_text_passes_as_it_comes) {
 }
 
 TEST(TurnParser, a_prompt_that_ended_in_thoughts_goes_on_with_them) {
-  const Turn turn =
-      read_turn({.functions = {}, .reasoning = true, .starts_in_reasoning = true}, "\nHm.\n</think>\n\nYes.");
+  const Turn turn = read_turn({.functions = {}, .reasoning = true, .starts_in_reasoning = true},
+                              "\nHm.\n</think>\n\nYes.");
   EXPECT_EQ(turn.reasoning, "Hm.");
   EXPECT_EQ(turn.text, "Yes.");
 }
