@@ -89,6 +89,7 @@ Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
   plan_options.kv_pages = 1;
   identity.kv = {{"context", options.context_tokens},
                  {"sequences", options.sequence_count},
+                 {"pages", options.kv_pages},
                  {"format", options.kv_format},
                  {"ranks", Json::array()}};
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {

@@ -37,7 +37,10 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
                                    .small_shared = wish.kept && sources.keep_small,
                                    .workers = workers_.get()};
     const bool is_there = wish.source != nullptr && wish.source->has_value();
-    CHECK(!is_there || (*wish.source)->bytes >= wish.bytes, "a kept arena is too small");
+    if (is_there && (*wish.source)->bytes < wish.bytes) {
+      return machine_refused("the memory that was kept for {} has {} bytes, not {}", wish.what,
+                             (*wish.source)->bytes, wish.bytes);
+    }
     auto memory = is_there ? NodeMemory::adopt(std::move(**wish.source), request)
                            : NodeMemory::allocate(request);
     if (!memory) return std::unexpected(memory.error());

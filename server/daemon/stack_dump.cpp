@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kThreadsMost = 1024;
+constexpr size_t kThreadsMost = 8192;
 constexpr int kFramesMost = 48;
 constexpr size_t kNameMost = 120;  // of a symbol; templates have long ones
 constexpr int kAnswerMilliseconds = 500;

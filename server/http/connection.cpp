@@ -90,7 +90,7 @@ void Connection::shake_hands(Time now) {
 }
 
 void Connection::receive(Time now) {
-  if (phase_ == Phase::kServing || phase_ == Phase::kSending) return;
+  if (phase_ == Phase::kServing || phase_ == Phase::kSending || has_waiting_input_) return;
   const Transport::Outcome outcome =
       transport_->receive(edge_.receive_buffer.data(), edge_.receive_buffer.size());
   switch (outcome.status) {
@@ -457,6 +457,7 @@ uint32_t Connection::wanted_events() const {
     case Phase::kHandshake:
       return handshake_writes_ ? EPOLLOUT : EPOLLIN;
     case Phase::kIdle:
+      return has_waiting_input_ ? events : events | EPOLLIN;
     case Phase::kHead:
     case Phase::kBody:
     case Phase::kLingering:

@@ -150,8 +150,9 @@ void Gate::cut_idle() {
 }
 
 void Gate::accept_clients(const Listener& listener, Time now) {
-  // Once draining, whoever still waits is left to the socket's next owner, if there is one.
-  for (int count = 0; count < kAcceptsPerEvent && listener.is_open() && !edge_.is_draining;
+  // Once accepting has ended, whoever still waits is left to the socket's next owner, if there is
+  // one. While draining, clients are still let in and told so.
+  for (int count = 0; count < kAcceptsPerEvent && listener.is_open() && !accepting_ended_;
        ++count) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);

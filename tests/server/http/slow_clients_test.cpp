@@ -31,6 +31,7 @@ Clients connect_many(const TestServer& server, size_t count, const std::string& 
 TEST(SlowClients, heads_and_bodies_that_drip_hold_no_thread) {
   HttpLimits limits;
   limits.threads = 2;
+  limits.head_deadline = limits.body_deadline = limits.body_grace = 1h;
   TestServer server(limits);
   const std::string head = request_text("GET", "/hello");
   const std::string post = request_text("POST", "/size", "", std::string(100, 'b'));
