@@ -1,5 +1,8 @@
 # Configuring and building, sourced by scripts/run and scripts/test, which set `root`.
 
+# With ccache, a clone in another folder finds what was compiled in this one.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
+
 # configure PRESET [cmake options...]
 configure() {
   local preset=$1
