@@ -40,9 +40,9 @@ int run_serve(const std::vector<std::string>& arguments) {
     return 0;
   }
   block_signals(Hangup::kReloads);
+  DaemonLog log(options);
   const EnvironmentVariables environment = process_environment();
   options.engine.keep_memory = choose_memory_keeping(options.keep_weights, environment);
-  DaemonLog log(options);
   auto engine = open_engine(options, take_kept_memory(environment));
   if (!engine) return report(engine.error());
   Daemon daemon(std::move(*engine), *values, line.sources(), log);

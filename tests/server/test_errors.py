@@ -157,7 +157,7 @@ def test_bad_messages_name_their_place(daemon):
 
 def test_unknown_paths_are_404_and_wrong_methods_405_with_allow(daemon):
     check_error(daemon.get("/v1/nothing"), 404)
-    check_error(daemon.get("/"), 404)
+    check_error(daemon.get("/nothing"), 404)
     for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize"):
         answer = daemon.get(path)
         check_error(answer, 405)
