@@ -127,5 +127,26 @@ TEST(GrammarWork, what_a_mask_is_charged_does_not_depend_on_what_is_remembered) 
   }
 }
 
+TEST(GrammarWork, grammars_that_live_are_counted_and_bounded) {
+  const size_t before = Grammar::live_bytes();
+  {
+    const auto grammar = compile(Kind::kJsonObject, "");
+    EXPECT_EQ(Grammar::live_bytes(), before + grammar->size_bytes());
+    const size_t size = grammar->size_bytes();
+    GrammarMatcher matcher(grammar);
+    for (const char* text : {"{", "\"", "a", "\"", ":", "[", "1"}) {
+      ASSERT_TRUE(matcher.allowed().has_value());
+      ASSERT_TRUE(matcher.accept(*tokenizer().find(text)).has_value());
+    }
+    EXPECT_GT(grammar->size_bytes(), size);
+    EXPECT_EQ(Grammar::live_bytes(), before + grammar->size_bytes());
+    const auto refused = compile_grammar({Kind::kRegex, "a"}, trie(), {}, before);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().kind, ErrorKind::kUnavailable);
+  }
+  EXPECT_EQ(Grammar::live_bytes(), before);
+  EXPECT_TRUE(compile_grammar({Kind::kRegex, "a"}, trie(), {}, before).has_value());
+}
+
 }  // namespace
 }  // namespace lockstep
