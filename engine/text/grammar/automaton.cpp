@@ -35,6 +35,7 @@ class AutomatonBuilder {
     }
     find_plain_runs();
     result_.find_classes();
+    result_.shrink_to_fit();
     if (draft_.failed()) return fail();
     return std::move(result_);
   }
@@ -175,6 +176,13 @@ void Automaton::find_classes() {
     classes_[byte] = static_cast<uint8_t>(current);
   }
   class_count_ = current + 1;
+}
+
+void Automaton::shrink_to_fit() {
+  states_.shrink_to_fit();
+  edges_.shrink_to_fit();
+  calls_.shrink_to_fit();
+  starts_.shrink_to_fit();
 }
 
 size_t Automaton::size_bytes() const {

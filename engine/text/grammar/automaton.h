@@ -71,6 +71,7 @@ class Automaton {
  private:
   friend class AutomatonBuilder;
   void find_classes();
+  void shrink_to_fit();
 
   std::vector<AutomatonState> states_;
   std::vector<ByteEdge> edges_;

@@ -38,27 +38,45 @@ ExpressionId read_source(GrammarDraft& draft, const GrammarSource& source) {
 }  // namespace
 
 Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenTrie> trie)
-    : automaton_(std::move(automaton)), trie_(std::move(trie)), memory_(automaton_, *trie_) {}
+    : automaton_(std::move(automaton)), trie_(std::move(trie)), memory_(automaton_, *trie_) {
+  note_size();
+}
+
+Grammar::~Grammar() {
+  live_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed);
+}
+
+// Under mutex_, or before anybody else knows this.
+void Grammar::note_size() const {
+  const size_t now = sizeof(Grammar) + automaton_.size_bytes() + memory_.size_bytes();
+  const size_t before = size_bytes_.exchange(now, std::memory_order_relaxed);
+  live_bytes_.fetch_add(now - before, std::memory_order_relaxed);  // also where it has shrunk
+}
 
 bool Grammar::allow(const Configuration& at, const Stacks& stacks, TokenMask& mask) const {
   const std::lock_guard lock(mutex_);
-  return memory_.allow(at, stacks, mask);
+  const bool allowed = memory_.allow(at, stacks, mask);
+  constexpr size_t kWorthForgetting = size_t{1} << 20U;
+  if (live_bytes() > kLiveBytesMax && memory_.size_bytes() > kWorthForgetting) memory_.forget();
+  note_size();
+  return allowed;
 }
 
 void Grammar::prepare(std::chrono::steady_clock::time_point until) const {
   const std::lock_guard lock(mutex_);
   memory_.prepare(until);
-}
-
-size_t Grammar::size_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return sizeof(Grammar) + automaton_.size_bytes() + memory_.size_bytes();
+  note_size();
 }
 
 Result<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSource& source,
                                                        std::shared_ptr<const TokenTrie> trie,
-                                                       const GrammarLimits& limits) {
+                                                       const GrammarLimits& limits,
+                                                       size_t live_bytes_max) {
   const auto start = std::chrono::steady_clock::now();
+  if (Grammar::live_bytes() > live_bytes_max) {
+    return unavailable("the grammars in use take {} MiB, more than there may be; try again later",
+                       Grammar::live_bytes() >> 20U);
+  }
   if (source.text.size() > limits.source_bytes) {
     return invalid_input("it has {} bytes; at most {} are taken", source.text.size(),
                          limits.source_bytes);

@@ -15,24 +15,36 @@ Result<std::shared_ptr<const Grammar>> GrammarCache::find_or_compile(const Gramm
 }
 
 std::shared_ptr<const Grammar> GrammarCache::find(const GrammarSource& source) {
+  std::list<Kept> surplus;
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(kept_, source, &Kept::source);
-  if (found == kept_.end()) return nullptr;
-  kept_.splice(kept_.begin(), kept_, found);
-  return found->grammar;
+  auto grammar = found == kept_.end() ? nullptr : found->grammar;
+  if (grammar) kept_.splice(kept_.begin(), kept_, found);
+  surplus = take_surplus();
+  return grammar;
 }
 
 void GrammarCache::keep(const GrammarSource& source,
                         const std::shared_ptr<const Grammar>& grammar) {
+  std::list<Kept> surplus;
   const std::lock_guard lock(mutex_);
   kept_.push_front({source, grammar});
+  surplus = take_surplus();
+}
+
+// Under mutex_. Grammars grow while they are kept: so whenever one is asked for.
+std::list<GrammarCache::Kept> GrammarCache::take_surplus() {
+  std::list<Kept> surplus;
   size_t count = 0;
   size_t bytes = 0;
   for (auto kept = kept_.begin(); kept != kept_.end();) {
+    const auto next = std::next(kept);
     bytes += kept->grammar->size_bytes() + kept->source.text.size();
     const bool too_much = ++count > kCountMax || (count > 1 && bytes > kBytesMax);
-    kept = too_much ? kept_.erase(kept) : std::next(kept);
+    if (too_much) surplus.splice(surplus.end(), kept_, kept);
+    kept = next;
   }
+  return surplus;
 }
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace lockstep {
 class GrammarCache {
  public:
   static constexpr size_t kCountMax = 64;
-  static constexpr size_t kBytesMax = size_t{128} << 20U;  // those in use elsewhere not counted
+  static constexpr size_t kBytesMax = size_t{128} << 20U;  // with the masks that they remember
 
   // The tokenizer must outlive this. The trie of its tokens is made when it is first needed.
   GrammarCache(const Tokenizer& tokenizer, size_t vocabulary_size)
@@ -30,6 +30,8 @@ class GrammarCache {
 
   std::shared_ptr<const Grammar> find(const GrammarSource& source);
   void keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar);
+  // Takes out what is too much, to be destroyed when mutex_ is free.
+  std::list<Kept> take_surplus();
 
   const Tokenizer& tokenizer_;
   size_t vocabulary_size_;

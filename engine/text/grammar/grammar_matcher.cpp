@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Beyond so many stacks those that were left are forgotten, once in a while.
-constexpr size_t kStacksMax = 4096;
+constexpr size_t kVisitsMax = 65536;       // of states, for one token
+constexpr size_t kStacksLiveMax = 32'768;  // of those that the text is within
 
 }  // namespace
 
@@ -28,20 +28,29 @@ Result<TokenMask*> GrammarMatcher::allowed() {
 
 Result<void> GrammarMatcher::accept(TokenId token) {
   const std::string_view text = grammar_->trie().text(token);
+  size_t visits = 0;
   for (const char byte : text) {
-    if (!usable_ || !steps_.step(at_, static_cast<uint8_t>(byte), stacks_, next_)) {
+    if (!usable_ || visits > kVisitsMax ||
+        !steps_.step(at_, static_cast<uint8_t>(byte), stacks_, next_)) {
       usable_ = false;
       return invalid_input(
           "the answer goes deeper into the grammar than {} rules, or the grammar is too ambiguous",
           Steps::kDepthMax);
     }
+    visits += steps_.visits();
     std::swap(at_, next_);
   }
   if (text.empty() || (at_.heads.empty() && !at_.ended)) {
     usable_ = false;
     return invalid_input("the grammar does not allow token {} here", token);
   }
-  if (stacks_.size() > kStacksMax) forget_left_stacks();
+  if (stacks_.size() <= stacks_until_forgetting_) return {};
+  forget_left_stacks();
+  if (stacks_.size() > kStacksLiveMax) {
+    usable_ = false;
+    return invalid_input("the grammar is too ambiguous: the answer is within {} rules at once",
+                         stacks_.size());
+  }
   return {};
 }
 
@@ -62,6 +71,7 @@ void GrammarMatcher::forget_left_stacks() {
   }
   std::ranges::sort(at_.heads);
   stacks_ = std::move(kept);
+  stacks_until_forgetting_ = std::max(2 * stacks_.size(), kStacksMin);
 }
 
 }  // namespace lockstep

@@ -25,7 +25,12 @@ class GrammarMatcher {
   // And nothing can follow.
   bool must_end() const { return at_.heads.empty(); }
 
+  // Stacks that are remembered.
+  size_t stack_count() const { return stacks_.size(); }
+
  private:
+  static constexpr size_t kStacksMin = 4096;
+
   void forget_left_stacks();
 
   std::shared_ptr<const Grammar> grammar_;
@@ -34,6 +39,7 @@ class GrammarMatcher {
   Configuration at_;
   Configuration next_;  // reused
   TokenMask mask_;
+  size_t stacks_until_forgetting_ = kStacksMin;  // so many; then those that were left
   bool usable_ = true;
 };
 

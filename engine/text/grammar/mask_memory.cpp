@@ -21,52 +21,70 @@ size_t MaskMemory::ConfigurationHash::operator()(const Configuration& configurat
 
 size_t MaskMemory::size_bytes() const {
   constexpr size_t kStackBytes = 64;  // a node, and what leads to it
-  return entry_bytes_ + configuration_bytes_ + stacks_.size() * kStackBytes;
+  return entry_bytes_ + configuration_bytes_ + known_.capacity() * sizeof(Known) +
+         moves_.capacity() * sizeof(Move) + stacks_.size() * kStackBytes;
 }
 
 void MaskMemory::forget_configurations() {
-  stacks_.clear();
-  numbers_.clear();
-  known_.assign(1, Known{});
-  next_.assign(automaton_.class_count(), kDead);
+  stacks_ = Stacks();
+  numbers_ = {};
+  known_ = std::vector<Known>(1);
+  moves_ = std::vector<Move>(automaton_.class_count());
   numbers_.emplace(Configuration{}, kDead);
   configuration_bytes_ = 0;
 }
 
-// Entries refer to no configuration, so that these can be forgotten alone.
-void MaskMemory::make_room() {
-  if (size_bytes() > kBytesMax / 2 || known_.size() > kConfigurationsMax / 2) {
-    forget_configurations();
-  }
-  if (size_bytes() > kBytesMax) {
-    first_.clear();
-    entries_.clear();
-    entry_bytes_ = 0;
-  }
-  visits_left_ = kVisitsMax;
+void MaskMemory::forget() {
+  forget_configurations();
+  first_ = {};
+  entries_.clear();
+  entries_.shrink_to_fit();
+  entry_bytes_ = 0;
 }
 
-bool MaskMemory::spend(size_t visits) {
-  const bool enough = visits_left_ >= visits;
-  visits_left_ -= enough ? visits : visits_left_;
-  return enough;
+void MaskMemory::begin_mask() {
+  if (entry_bytes_ > kBytesMax) forget();
+  ++mask_;
+  work_left_ = kWorkMax;
+  look_below_ = 0;
+}
+
+// Entries refer to no configuration, so that these can be forgotten alone.
+void MaskMemory::begin_walk() {
+  ++walk_;
+  if (size_bytes() - entry_bytes_ > kBytesMax / 2) forget_configurations();
+}
+
+bool MaskMemory::spend(size_t work) {
+  const bool enough = work_left_ >= work;
+  work_left_ -= enough ? work : work_left_;
+  return enough && (work_left_ >= look_below_ || look());
+}
+
+bool MaskMemory::look() {
+  constexpr size_t kWorkPerLook = size_t{1} << 16U;
+  look_below_ = work_left_ > kWorkPerLook ? work_left_ - kWorkPerLook : 0;
+  return std::chrono::steady_clock::now() <= until_;
+}
+
+bool MaskMemory::use(Entry& entry, TokenMask& mask) {
+  if (entry.used == mask_) return true;
+  entry.used = mask_;
+  if (!spend(kWorkPerEntry + entry.work)) return false;
+  for (const PlaceRange& range : entry.ranges) mask.allow(range);
+  if (!entry.words.empty()) mask.allow(entry.words);
+  return true;
 }
 
 bool MaskMemory::allow(const Configuration& at, const Stacks& stacks, TokenMask& mask) {
-  make_room();
-  const auto use = [&](const Entry* entry) {
-    if (entry == nullptr || !spend(kVisitsPerEntry)) return false;
-    for (const PlaceRange& range : entry->ranges) mask.allow(range);
-    if (!entry->words.empty()) mask.allow(entry->words);
-    return true;
-  };
+  begin_mask();
   for (const Head& head : at.heads) {
     Entry* entry = find(head.state);
-    if (!use(entry)) return false;
+    if (entry == nullptr || !use(*entry, mask)) return false;
     for (StackId stack = head.stack; stack != Stacks::kBottom && !entry->exits.empty();
          stack = stacks[stack].parent) {
       entry = find_below(*entry, stacks[stack].state);
-      if (!use(entry)) return false;
+      if (entry == nullptr || !use(*entry, mask) || !spend(kWorkPerEntry)) return false;
     }
   }
   return true;
@@ -78,31 +96,40 @@ void MaskMemory::prepare(std::chrono::steady_clock::time_point until) {
     int bytes = 0;
     for (const ByteEdge& edge : automaton_.edges(id)) bytes += edge.high - edge.low + 1;
     if (bytes < kManyBytes) continue;
-    if (std::chrono::steady_clock::now() > until || size_bytes() > kBytesMax / 2) return;
-    make_room();
+    begin_mask();
+    until_ = until;
+    if (!look() || size_bytes() > kBytesMax / 2) break;
     find(id);
   }
+  begin_mask();
 }
 
 MaskMemory::Entry* MaskMemory::find(StateId state) {
   if (const auto found = first_.find(state); found != first_.end()) return found->second;
+  begin_walk();
+  const size_t work_left = work_left_;
   const ConfigurationId from = number({.heads = {{state, Stacks::kBottom}}, .ended = false});
   Entry entry;
-  if (from == kUnknown || !walk(from, 0, entry)) return nullptr;
-  keep(entry);
-  return first_[state] = &entries_.back();
+  if (!charge(from) || !walk(from, 0, entry)) return nullptr;
+  entry.work = work_left - work_left_;
+  work_left_ = work_left;  // charged when it is used
+  return first_[state] = keep(entry);
 }
 
 MaskMemory::Entry* MaskMemory::find_below(Entry& entry, StateId returned_to) {
   if (const auto found = entry.below.find(returned_to); found != entry.below.end()) {
     return found->second;
   }
+  begin_walk();
+  const size_t work_left = work_left_;
   Configuration start;
-  if (!steps_.enter(returned_to, Stacks::kBottom, stacks_, start)) return nullptr;
+  const bool fits = steps_.enter(returned_to, Stacks::kBottom, stacks_, start);
+  visits_ += steps_.visits();
+  if (!fits || !spend(steps_.visits() * kWorkPerVisit)) return nullptr;
   const bool ended = start.ended;
   const ConfigurationId from = number(std::move(start));
   Entry below;
-  if (from == kUnknown) return nullptr;
+  if (!charge(from)) return nullptr;
   for (const uint32_t node : entry.exits) {
     if (ended) below.exits.push_back(node);
     if (!walk(from, node, below)) return nullptr;
@@ -110,12 +137,13 @@ MaskMemory::Entry* MaskMemory::find_below(Entry& entry, StateId returned_to) {
   // Exits are looked at in order; the same may be found from two of them.
   std::ranges::sort(below.exits);
   below.exits.erase(std::ranges::unique(below.exits).begin(), below.exits.end());
-  keep(below);
-  return entry.below[returned_to] = &entries_.back();
+  below.work = work_left - work_left_;
+  work_left_ = work_left;
+  return entry.below[returned_to] = keep(below);
 }
 
 // Takes the finished entry over, in the form that needs less.
-void MaskMemory::keep(Entry& entry) {
+MaskMemory::Entry* MaskMemory::keep(Entry& entry) {
   TokenMask words(trie_);
   if (entry.ranges.size() * sizeof(PlaceRange) > words.words().size_bytes()) {
     for (const PlaceRange& range : entry.ranges) words.allow(range);
@@ -128,6 +156,7 @@ void MaskMemory::keep(Entry& entry) {
                   entry.words.size() * sizeof(uint64_t) + entry.exits.size() * sizeof(uint32_t) +
                   64;  // of the maps that lead to it
   entries_.push_back(std::move(entry));
+  return &entries_.back();
 }
 
 void MaskMemory::add_range(uint32_t begin, uint32_t end, Entry& entry) const {
@@ -142,6 +171,7 @@ void MaskMemory::add_range(uint32_t begin, uint32_t end, Entry& entry) const {
 // What lies below a node that the configuration has come to.
 bool MaskMemory::walk(ConfigurationId from, uint32_t node, Entry& entry) {
   const auto& nodes = trie_.nodes();
+  if (!spend(1)) return false;
   path_[nodes[node].depth] = from;
   if (known_[from].plain_run >= nodes[node].plain_height) {
     add_range(nodes[node].own_token_end, nodes[node].token_end, entry);
@@ -175,30 +205,42 @@ MaskMemory::ConfigurationId MaskMemory::number(Configuration&& configuration) {
   if (const auto found = numbers_.find(configuration); found != numbers_.end()) {
     return found->second;
   }
-  if (known_.size() > kConfigurationsMax) return kUnknown;
   const auto id = static_cast<ConfigurationId>(known_.size());
   Known known{.configuration = configuration};
   for (const Head& head : configuration.heads) {
     known.plain_run = std::max(known.plain_run, automaton_.state(head.state).plain_run);
   }
-  configuration_bytes_ += 2 * (sizeof(Known) + configuration.heads.size() * sizeof(Head)) +
-                          automaton_.class_count() * sizeof(ConfigurationId);
+  configuration_bytes_ += sizeof(Known) + 2 * configuration.heads.size() * sizeof(Head);
   known_.push_back(std::move(known));
-  next_.resize(next_.size() + automaton_.class_count(), kUnknown);
+  moves_.resize(moves_.size() + automaton_.class_count());
   numbers_.emplace(std::move(configuration), id);
   return id;
 }
 
+// As if the walk had met the configuration for the first time.
+bool MaskMemory::charge(ConfigurationId id) {
+  Known& known = known_[id];
+  if (known.charged == walk_) return true;
+  known.charged = walk_;
+  return spend(kWorkPerConfiguration + known.configuration.heads.size() * kWorkPerHead +
+               automaton_.class_count() * kWorkPerClass);
+}
+
 MaskMemory::ConfigurationId MaskMemory::next(ConfigurationId from, uint8_t byte) {
   const size_t cell = from * automaton_.class_count() + automaton_.byte_class(byte);
-  if (next_[cell] != kUnknown) return next_[cell];
-  Configuration reached;
-  const Configuration& configuration = known_[from].configuration;
-  if (!steps_.step(configuration, byte, stacks_, reached)) return kUnknown;
-  if (!spend(kVisitsPerHead * (configuration.heads.size() + reached.heads.size()))) return kUnknown;
-  const ConfigurationId id = number(std::move(reached));
-  if (id != kUnknown) next_[cell] = id;
-  return id;
+  Move move = moves_[cell];
+  if (move.charged == walk_) return move.to;
+  if (move.to == kUnknown) {
+    Configuration reached;
+    const bool fits = steps_.step(known_[from].configuration, byte, stacks_, reached);
+    visits_ += steps_.visits();
+    move.work = static_cast<uint32_t>(steps_.visits() * kWorkPerVisit);
+    if (!fits || work_left_ < move.work) return kUnknown;
+    move.to = number(std::move(reached));
+  }
+  move.charged = walk_;
+  moves_[cell] = move;
+  return spend(move.work) && charge(move.to) ? move.to : kUnknown;
 }
 
 }  // namespace lockstep

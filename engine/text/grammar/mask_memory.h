@@ -6,6 +6,7 @@
 // returns to, and is found once per such state, and so on down the stack.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <unordered_map>
 #include <vector>
@@ -17,22 +18,35 @@ namespace lockstep {
 
 class MaskMemory {
  public:
-  static constexpr size_t kBytesMax = size_t{8} << 20U;   // beyond which all is forgotten
-  static constexpr size_t kVisitsMax = size_t{2} << 20U;  // of the trie's nodes for one mask;
-  static constexpr size_t kVisitsPerHead = 16;            // a move of one head is as long as these
-  static constexpr size_t kVisitsPerEntry = 64;           // and using what is remembered as these
-  static constexpr size_t kConfigurationsMax = 16384;     // met on the way for one mask
+  static constexpr size_t kBytesMax = size_t{8} << 20U;  // beyond which all is forgotten
+  // The unit of work is looking at a node of the trie, a few nanoseconds. A mask is charged for
+  // all that leads to it, remembered or not, once: so it depends on the grammar and the text alone
+  // whether a mask is too much, not on what others have asked for.
+  static constexpr size_t kWorkMax = size_t{4} << 20U;  // for one mask: about ten milliseconds
+  static constexpr size_t kWorkPerVisit = 32;           // of a state, in a move
+  static constexpr size_t kWorkPerConfiguration = 64;   // that is met,
+  static constexpr size_t kWorkPerHead = 16;            // for each of its heads,
+  static constexpr size_t kWorkPerClass = 8;            // and for what follows it
+  static constexpr size_t kWorkPerEntry = 64;
 
   // Both must outlive this.
   MaskMemory(const Automaton& automaton, const TokenTrie& trie);
 
-  // Allows what may follow. False where that would take more than the limits above.
+  // Allows what may follow. False where that takes more than kWorkMax, or a move more than the
+  // limits of Steps.
   bool allow(const Configuration& at, const Stacks& stacks, TokenMask& mask);
 
   // Finds what most tokens may follow ahead of its need, until the time is over.
   void prepare(std::chrono::steady_clock::time_point until);
 
+  // Gives back what can be found again.
+  void forget();
+
   size_t size_bytes() const;
+  // States that were looked at since this was made: what masks have really cost.
+  size_t visits() const { return visits_; }
+  // What the last mask was charged.
+  size_t work() const { return kWorkMax - work_left_; }
 
  private:
   using ConfigurationId = uint32_t;
@@ -45,26 +59,39 @@ class MaskMemory {
     std::vector<uint64_t> words;                // or this, where it is smaller
     std::vector<uint32_t> exits;                // nodes of the trie at which the rule ends
     std::unordered_map<StateId, Entry*> below;  // by the state that is returned to
+    size_t work = 0;                            // to find it
+    uint64_t used = 0;                          // by this mask last
   };
   struct Known {
     Configuration configuration;
+    uint64_t charged = 0;  // in this walk last
     uint16_t plain_run = 0;
+  };
+  struct Move {
+    ConfigurationId to = kUnknown;
+    uint32_t work = 0;
+    uint64_t charged = 0;  // in this walk last
   };
   struct ConfigurationHash {
     size_t operator()(const Configuration& configuration) const;
   };
 
+  // Null where that is too much.
   Entry* find(StateId state);
   Entry* find_below(Entry& entry, StateId returned_to);
+  bool use(Entry& entry, TokenMask& mask);
+  void begin_mask();
+  void begin_walk();
   bool walk(ConfigurationId from, uint32_t node, Entry& entry);
   void add_range(uint32_t begin, uint32_t end, Entry& entry) const;
-  void keep(Entry& entry);
-  // kUnknown beyond the limits.
+  Entry* keep(Entry& entry);
   ConfigurationId number(Configuration&& configuration);
+  // kUnknown beyond the limits.
   ConfigurationId next(ConfigurationId from, uint8_t byte);
-  void make_room();
+  bool charge(ConfigurationId id);
   void forget_configurations();
-  bool spend(size_t visits);  // false if that is too much
+  bool spend(size_t work);  // false if that is too much
+  bool look();              // false if the time is over
 
   const Automaton& automaton_;
   const TokenTrie& trie_;
@@ -75,11 +102,16 @@ class MaskMemory {
   // Configurations over a stack whose bottom stands for whatever the state was within.
   Stacks stacks_;
   std::unordered_map<Configuration, ConfigurationId, ConfigurationHash> numbers_;
-  std::vector<Known> known_;           // by number
-  std::vector<ConfigurationId> next_;  // by number and class of the byte
+  std::vector<Known> known_;  // by number
+  std::vector<Move> moves_;   // by number and class of the byte
   size_t configuration_bytes_ = 0;
   std::vector<ConfigurationId> path_;  // by depth in the trie; reused
-  size_t visits_left_ = 0;
+  uint64_t mask_ = 0;                  // the number of this one
+  uint64_t walk_ = 0;                  // the same of walks
+  size_t work_left_ = kWorkMax;
+  size_t visits_ = 0;
+  size_t look_below_ = 0;  // of work_left_: when to look at the clock next
+  std::chrono::steady_clock::time_point until_;
 };
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@ StackId Stacks::push(StateId state, StackId parent) {
 
 void Steps::visit(StateId state, StackId stack) {
   const Head head{state, stack};
+  ++visits_;
   if (seen_.size() < kFew) {
     if (std::ranges::find(seen_, head) != seen_.end()) return;
   } else {
@@ -41,11 +42,13 @@ void Steps::visit(StateId state, StackId stack) {
 }
 
 bool Steps::enter(StateId state, StackId stack, Stacks& stacks, Configuration& to) {
+  visits_ = 0;
   visit(state, stack);
   return close(stacks, to);
 }
 
 bool Steps::step(const Configuration& from, uint8_t byte, Stacks& stacks, Configuration& to) {
+  visits_ = from.heads.size();
   for (const Head& head : from.heads) {
     const StateId next = automaton_.next(head.state, byte);
     if (next != Automaton::kNoState) visit(next, head.stack);
@@ -67,7 +70,8 @@ bool Steps::close(Stacks& stacks, Configuration& to) {
       // A call at the end of a rule returns to where the rule returns to.
       const bool last = automaton_.only_ends(call.target);
       const StackId stack = last ? head.stack : stacks.push(call.target, head.stack);
-      fits = fits && stacks[stack].depth <= kDepthMax;
+      fits = fits && stacks[stack].depth <= kDepthMax && visits_ <= kVisitsMax;
+      if (!fits) break;
       visit(automaton_.start(call.rule), stack);
     }
     if (state.final) {
@@ -78,7 +82,7 @@ bool Steps::close(Stacks& stacks, Configuration& to) {
         visit(node.state, node.parent);
       }
     }
-    fits = fits && seen_.size() <= kVisitsMax && to.heads.size() <= kHeadsMax;
+    fits = fits && visits_ <= kVisitsMax && to.heads.size() <= kHeadsMax;
   }
   open_.clear();
   seen_.clear();

@@ -12,6 +12,15 @@ namespace lockstep {
 
 using StackId = uint32_t;
 
+// Of two numbers in one; the standard library's hash is the number itself, whose order a client
+// could choose.
+struct PairHash {
+  size_t operator()(uint64_t pair) const {
+    pair = (pair ^ (pair >> 32U)) * 0x9E3779B97F4A7C15U;
+    return (pair ^ (pair >> 29U)) * 0xBF58476D1CE4E5B9U >> 8U;
+  }
+};
+
 // Stacks of states to return to, as a tree: equal stacks have one number. Number 0 is the bottom.
 class Stacks {
  public:
@@ -31,7 +40,7 @@ class Stacks {
 
  private:
   std::vector<Node> nodes_;
-  std::unordered_map<uint64_t, StackId> numbers_;  // by state and parent
+  std::unordered_map<uint64_t, StackId, PairHash> numbers_;  // by state and parent
 };
 
 struct Head {
@@ -52,7 +61,7 @@ class Steps {
  public:
   static constexpr size_t kHeadsMax = 512;
   static constexpr uint32_t kDepthMax = 1024;
-  static constexpr size_t kVisitsMax = 4096;  // of one move
+  static constexpr size_t kVisitsMax = 4096;  // of states in one move, the same again included
 
   // The automaton must outlive this.
   explicit Steps(const Automaton& automaton) : automaton_(automaton) {}
@@ -61,6 +70,9 @@ class Steps {
   bool enter(StateId state, StackId stack, Stacks& stacks, Configuration& to);
   bool step(const Configuration& from, uint8_t byte, Stacks& stacks, Configuration& to);
 
+  // What the last move cost, also if it failed: the states that it looked at.
+  size_t visits() const { return visits_; }
+
  private:
   bool close(Stacks& stacks, Configuration& to);
   void visit(StateId state, StackId stack);
@@ -68,7 +80,8 @@ class Steps {
   const Automaton& automaton_;
   std::vector<Head> open_;  // reused
   std::vector<Head> seen_;  // reused; all that open_ has held
-  std::unordered_map<uint64_t, bool> seen_many_;
+  std::unordered_map<uint64_t, bool, PairHash> seen_many_;
+  size_t visits_ = 0;
 };
 
 }  // namespace lockstep

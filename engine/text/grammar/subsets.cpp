@@ -1,6 +1,7 @@
 #include "engine/text/grammar/subsets.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 
@@ -21,7 +22,9 @@ void Subsets::close(Set& set) {
   ++closing_;
   Set open = std::move(set);
   set.clear();
-  for (const uint32_t state : open) marks_[state] = closing_;
+  std::erase_if(open, [&](uint32_t state) {
+    return std::exchange(marks_[state], closing_) == closing_;  // there already
+  });
   while (!open.empty()) {
     const uint32_t state = open.back();
     open.pop_back();
@@ -36,9 +39,15 @@ void Subsets::close(Set& set) {
       }
     }
     if (reads) set.push_back(state);
-    draft_.budget().take(0);
+    if (!note_scratch(open.size() + set.size())) break;
   }
   std::ranges::sort(set);
+}
+
+bool Subsets::note_scratch(size_t items) {
+  const size_t more = items > scratch_items_ ? items - scratch_items_ : 0;
+  scratch_items_ += more;
+  return draft_.budget().take(more * (sizeof(ByteEdge) + sizeof(CallEdge) + sizeof(uint32_t)));
 }
 
 StateId Subsets::find_or_add(Set&& set) {
@@ -66,6 +75,7 @@ const SubsetEdges& Subsets::expand(size_t index) {
       } else if (edge.kind == NondeterministicEdge::Kind::kRule) {
         call_edges_.push_back({edge.rule, edge.target});
       }
+      if (!note_scratch(byte_edges_.size() + call_edges_.size())) return found_;
     }
   }
   std::ranges::sort(call_edges_, {}, &CallEdge::rule);
@@ -76,6 +86,7 @@ const SubsetEdges& Subsets::expand(size_t index) {
       targets.push_back(call_edges_[end].target);
     }
     found_.calls.push_back({rule, find_or_add(std::move(targets))});
+    if (draft_.failed()) return found_;
   }
   find_byte_edges();
   return found_;
@@ -104,6 +115,7 @@ void Subsets::find_byte_edges() {
     if (open.empty()) continue;
     Set targets;
     for (const ByteEdge& edge : open) targets.push_back(edge.target);
+    if (!note_scratch(targets.size())) return;
     const StateId target = find_or_add(std::move(targets));
     const auto high = static_cast<uint8_t>(borders[piece + 1] - 1);
     const bool joins = !found_.bytes.empty() && found_.bytes.back().target == target &&

@@ -24,7 +24,8 @@ class Subsets {
   Subsets(GrammarDraft& draft, const Nondeterministic& source);
 
   size_t size() const { return sets_.size(); }
-  // Finds the set's edges, and the sets that they lead to. Valid until the next call.
+  // Finds the set's edges, and the sets that they lead to; not all of them if the draft's budget is
+  // spent. Valid until the next call.
   const SubsetEdges& expand(size_t index);
 
  private:
@@ -36,6 +37,7 @@ class Subsets {
   void close(Set& set);
   StateId find_or_add(Set&& set);
   void find_byte_edges();
+  bool note_scratch(size_t items);  // false if that is too much
 
   GrammarDraft& draft_;
   const Nondeterministic& source_;
@@ -46,6 +48,7 @@ class Subsets {
   std::vector<ByteEdge> byte_edges_;  // of the set's states; targets are states
   std::vector<CallEdge> call_edges_;
   SubsetEdges found_;
+  size_t scratch_items_ = 0;  // the most that were noted: what is used again is counted once
 };
 
 }  // namespace lockstep
