@@ -77,8 +77,8 @@ const std::vector<OptionRow>& rows() {
        "The certificate's private key in PEM, not encrypted",
        [](const Json& v, Options& o) { o.http.tls_key = v.get<std::string>(); }},
       {"api-keys", kServe, kText, "", 0, 0, {},
-       "JSON file of API keys and their limits, see README; with it every path but /health needs "
-       "a key. SIGHUP reads it again",
+       "JSON file of API keys and their limits, see README; with it every path but /health and "
+       "the page's files needs a key. SIGHUP reads it again",
        [](const Json& v, Options& o) { o.api_keys = v.get<std::string>(); }},
       {"metrics-without-key", kServe, kBoolean, false, 0, 0, {},
        "Whether GET /metrics needs no key though there are some",

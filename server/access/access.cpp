@@ -54,14 +54,16 @@ Result<std::function<void()>> Access::prepare_reload() {
   };
 }
 
-bool Access::needs_no_key(std::string_view route) const {
-  return route == kHealth || (route.starts_with(kHealth) && route[kHealth.size()] == '/') ||
+bool Access::needs_no_key(const HttpHead& head) const {
+  const std::string_view route = head.route;
+  return head.without_key || route == kHealth ||
+         (route.starts_with(kHealth) && route[kHealth.size()] == '/') ||
          (metrics_without_key_ && route == kMetrics);
 }
 
 std::expected<std::string, HttpRefusal> Access::authorize(const HttpHead& head,
                                                           KeyLimits::Time now) {
-  if (!is_on() || needs_no_key(head.route)) return std::string();
+  if (!is_on() || needs_no_key(head)) return std::string();
   std::shared_ptr<const ApiKeys> keys;
   {
     const std::lock_guard lock(mutex_);

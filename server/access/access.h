@@ -22,9 +22,9 @@ class Access {
   Result<std::function<void()>> prepare_reload();
 
   bool is_on() const { return !key_file_.empty(); }
-  // HttpOptions::authorize. Without a key only /health and below it is open, and /metrics if that
-  // was asked for: whatever else there is, or is not, is refused with 401. 429 for more requests
-  // per minute than the key allows.
+  // HttpOptions::authorize. Without a key only /health and below it is open, what is the same for
+  // everybody (HttpRoute::without_key), and /metrics if that was asked for: whatever else there is,
+  // or is not, is refused with 401. 429 for more requests per minute than the key allows.
   std::expected<std::string, HttpRefusal> authorize(const HttpHead& head, KeyLimits::Time now);
 
   KeyLimits& limits() { return limits_; }
@@ -32,7 +32,7 @@ class Access {
  private:
   Access(std::string key_file, bool metrics_without_key)
       : key_file_(std::move(key_file)), metrics_without_key_(metrics_without_key) {}
-  bool needs_no_key(std::string_view route) const;
+  bool needs_no_key(const HttpHead& head) const;
 
   const std::string key_file_;
   const bool metrics_without_key_;

@@ -1,10 +1,12 @@
 #include "server/api/answer.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <utility>
 
+#include "engine/base/log.h"
 #include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
 #include "server/api/key_lease.h"
@@ -35,12 +37,30 @@ std::string_view finish_name(FinishReason reason) {
 // The requests of one answer while they run.
 class Run {
  public:
-  Run(ServedModel& model, AnswerPlan& plan, AnswerWriter& writer, HttpResponse& response)
-      : model_(model), plan_(plan), writer_(writer), response_(response) {
+  // `lease` is charged at the end, whatever that is.
+  Run(ServedModel& model, AnswerPlan& plan, AnswerWriter& writer, HttpResponse& response,
+      KeyLease& lease)
+      : model_(model), plan_(plan), writer_(writer), response_(response), lease_(lease) {
     for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
       prompt_tokens_ += plan.requests[index].prompt.size();
     }
   }
+
+  // Nothing goes on without its answer, not even when writing it has failed with an exception.
+  ~Run() {
+    if (ids_.empty()) return;
+    uint64_t used = prompt_tokens_;
+    for (const uint32_t count : generated_) used += count;
+    lease_.set_used_tokens(used);
+    if (!unfinished()) return;
+    try {
+      for (const RequestId id : ids_) model_.engine().cancel(id);
+    } catch (const std::exception& error) {
+      spdlog::error("requests of a broken answer run on: {}", error.what());
+    }
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   // Submits all requests, or none.
   ApiResult<void> start() {
@@ -148,6 +168,7 @@ class Run {
   AnswerPlan& plan_;
   AnswerWriter& writer_;
   HttpResponse& response_;
+  KeyLease& lease_;
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;  // tokens so far, by request
@@ -172,7 +193,7 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const Htt
     writer.refuse(response, lease.error());
     return;
   }
-  Run run(model, plan, writer, response);
+  Run run(model, plan, writer, response, *lease);
   if (const auto started = run.start(); !started) {
     writer.refuse(response, started.error());
     return;
@@ -183,7 +204,6 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const Htt
     run.answer_whole();
   }
   GenerationNote note = run.summary();
-  lease->set_used_tokens(note.prompt_tokens + note.generated_tokens);
   if (model.logs_prompts()) note.body = request.body;
   model.leave_note(std::move(note));
 }

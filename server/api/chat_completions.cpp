@@ -9,24 +9,49 @@
 namespace lockstep {
 namespace {
 
-ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+// What is left of a request while its answer is made: neither its body nor its messages.
+struct Prepared {
+  AnswerPlan plan;
+  TurnRules rules;
+  bool logprobs = false;
+  bool include_usage = false;
+  std::string name;  // of the model, as the request has it
+};
+
+ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& request) {
   if (auto unready = model.check_ready()) return std::unexpected(*unready);
   const auto body = parse_body(request);
   if (!body) return std::unexpected(body.error());
-  auto parsed = parse_chat(*body, model.limits());
-  if (!parsed) return std::unexpected(parsed.error());
-  const GenerationParameters parameters = parsed->parameters;
-  if (auto unknown = model.check_name(parameters.model)) return std::unexpected(*unknown);
-  auto turns = make_chat_turns(model, std::move(*parsed), "messages");
-  if (!turns) return std::unexpected(turns.error());
+  auto chat = parse_chat(*body, model.limits());
+  if (!chat) return chat;
+  if (auto unknown = model.check_name(chat->parameters.model)) return std::unexpected(*unknown);
+  return chat;
+}
 
-  ChatFormat format(model.engine().tokenizer(), parameters.request.logprobs.has_value(),
-                    std::move(turns->rules));
+ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+  auto chat = parse(model, request);
+  if (!chat) return std::unexpected(chat.error());
+  const GenerationParameters& parameters = chat->parameters;
+  Prepared prepared{.plan = {{}, parameters.choices, parameters.stream},
+                    .rules = {},
+                    .logprobs = parameters.request.logprobs.has_value(),
+                    .include_usage = parameters.include_usage,
+                    .name = parameters.model};
+  auto turns = make_chat_turns(model, std::move(*chat), "messages");
+  if (!turns) return std::unexpected(turns.error());
+  prepared.plan.requests = std::move(turns->requests);
+  prepared.rules = std::move(turns->rules);
+  return prepared;
+}
+
+ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto prepared = prepare(model, request);
+  if (!prepared) return std::unexpected(prepared.error());
+  ChatFormat format(model.engine().tokenizer(), prepared->logprobs, std::move(prepared->rules));
   ChoicesWriter writer(
-      answer_head(model, "chatcmpl-", "chat.completion", "chat.completion.chunk", parameters.model),
-      format, turns->requests.size(), parameters.include_usage);
-  answer(model, {std::move(turns->requests), parameters.choices, parameters.stream}, writer,
-         request, response);
+      answer_head(model, "chatcmpl-", "chat.completion", "chat.completion.chunk", prepared->name),
+      format, prepared->plan.requests.size(), prepared->include_usage);
+  answer(model, std::move(prepared->plan), writer, request, response);
   return {};
 }
 

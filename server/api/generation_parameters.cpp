@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kStopStringsMax = 16;  // OpenAI allows 4; more is common and costs little
 constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kStopTokensMax = 256;
+constexpr size_t kLogitBiasMax = 1024;  // each choice has its copy
 constexpr int64_t kPriorityMax = 1000;
 constexpr size_t kCacheSaltBytesMax = 256;
 constexpr int64_t kCountMax = std::numeric_limits<int32_t>::max();
@@ -53,6 +54,11 @@ std::vector<std::pair<TokenId, float>> parse_logit_bias(JsonFields& fields,
                                                         const RequestLimits& limits) {
   const Json* map = fields.object("logit_bias");
   if (map == nullptr) return {};
+  if (map->size() > kLogitBiasMax) {
+    fields.refuse("logit_bias",
+                  fmt::format("must have at most {} tokens, not {}", kLogitBiasMax, map->size()));
+    return {};
+  }
   std::vector<std::pair<TokenId, float>> biases;
   for (const auto& [key, value] : map->items()) {
     TokenId token = -1;
@@ -136,6 +142,27 @@ ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t
   return error;
 }
 
+// Every choice has a copy of its prompt, made before the engine can refuse it: what could never
+// wait and run is refused here.
+std::optional<ApiError> check_amount(const std::vector<std::vector<TokenId>>& prompts,
+                                     uint64_t choices, const RequestLimits& limits,
+                                     std::string_view parameter) {
+  const uint64_t requests = prompts.size() * choices;
+  if (requests > limits.requests_max) {
+    return bad_parameter(parameter,
+                         fmt::format("{} prompts with n = {} make {} choices; this server takes at "
+                                     "most {} in one request",
+                                     prompts.size(), choices, requests, limits.requests_max));
+  }
+  uint64_t tokens = 0;
+  for (const auto& prompt : prompts) tokens += prompt.size() * choices;
+  if (tokens <= limits.prompt_tokens_max) return std::nullopt;
+  return bad_parameter(
+      parameter, fmt::format("The prompts of all {} choices have {} tokens together; this server "
+                             "takes at most {} in one request",
+                             requests, tokens, limits.prompt_tokens_max));
+}
+
 // The most tokens to generate after a prompt, or nothing if prompt and answer do not fit.
 std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameters, uint64_t prompt,
                                            uint32_t default_max_tokens,
@@ -217,23 +244,20 @@ ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parame
                                               uint32_t default_max_tokens,
                                               const RequestLimits& limits,
                                               std::string_view parameter, uint64_t random_seed) {
-  const uint64_t request_count = uint64_t{prompts.size()} * parameters.choices;
-  if (request_count > limits.requests_max) {
-    return std::unexpected(bad_parameter(
-        parameter,
-        fmt::format("{} prompts with n = {} make {} choices; this server takes at most "
-                    "{} in one request",
-                    prompts.size(), parameters.choices, request_count, limits.requests_max)));
+  for (const auto& prompt : prompts) {
+    if (!fitting_max_tokens(parameters, prompt.size(), default_max_tokens, limits)) {
+      return std::unexpected(
+          context_exceeded(limits, prompt.size(), parameters.max_tokens.value_or(1), parameter));
+    }
+  }
+  if (auto excess = check_amount(prompts, parameters.choices, limits, parameter)) {
+    return std::unexpected(std::move(*excess));
   }
   const uint64_t seed = parameters.seed.value_or(random_seed);
   std::vector<Request> requests;
   for (const auto& prompt : prompts) {
     const auto max_tokens =
         fitting_max_tokens(parameters, prompt.size(), default_max_tokens, limits);
-    if (!max_tokens) {
-      return std::unexpected(
-          context_exceeded(limits, prompt.size(), parameters.max_tokens.value_or(1), parameter));
-    }
     if (parameters.request.min_tokens > *max_tokens) {
       return std::unexpected(bad_parameter(
           "min_tokens", fmt::format("'min_tokens': {} is more than the {} tokens that may be "

@@ -136,10 +136,14 @@ namespace {
 // parsed at once. One for the process, since memory is.
 Result<Json> parse_bounded(const HttpRequest& request) {
   static std::counting_semaphore<> places(8);
-  places.acquire();
-  auto parsed = parse_json(request.body, {.depth = request.nesting_max});
-  places.release();
-  return parsed;
+  struct Place {
+    Place() { places.acquire(); }
+    ~Place() { places.release(); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+  };
+  const Place place;
+  return parse_json(request.body, {.depth = request.nesting_max});
 }
 
 }  // namespace

@@ -26,10 +26,9 @@ ApiResult<KeyLease> KeyLease::take(ServedModel& model, const HttpRequest& reques
     if (index % choices == 0) tokens += part.prompt.size();
     tokens += part.max_tokens;
     part.tenant = request.principal;
-    // Nobody is more urgent than his key allows.
-    if (limits != nullptr) {
-      part.priority = std::max(part.priority, limits->priority(request.principal));
-    }
+    // Nobody is more urgent than his key allows, and nobody without one than others.
+    part.priority =
+        std::max(part.priority, limits != nullptr ? limits->priority(request.principal) : 0);
   }
   return take(model, request, tokens, response);
 }

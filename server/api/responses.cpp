@@ -9,15 +9,23 @@
 namespace lockstep {
 namespace {
 
-ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& request) {
   if (auto unready = model.check_ready()) return std::unexpected(*unready);
   const auto body = parse_body(request);
   if (!body) return std::unexpected(body.error());
   auto parsed = parse_responses(*body, model.limits());
+  if (!parsed) return parsed;
+  if (auto unknown = model.check_name(parsed->chat.parameters.model)) {
+    return std::unexpected(*unknown);
+  }
+  return parsed;
+}
+
+ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto parsed = parse(model, request);
   if (!parsed) return std::unexpected(parsed.error());
   const std::string name = parsed->chat.parameters.model;
   const bool stream = parsed->chat.parameters.stream;
-  if (auto unknown = model.check_name(name)) return std::unexpected(*unknown);
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
   ResponsesWriter writer(std::move(turns->rules), name, std::move(parsed->echoed));

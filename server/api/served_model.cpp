@@ -16,23 +16,30 @@ ApiError stalled() {
                  kRetryWhenStalledSeconds);
 }
 
+// Full contexts that one request may bring however few run at once, as its choices.
+constexpr uint64_t kFullContextsMin = 8;
+
+// One request may have as much as waits and runs when the engine is full.
+RequestLimits limits_of(const ModelInfo& model, const EngineOptions& options) {
+  const uint64_t contexts = std::max<uint64_t>(options.sequence_count, kFullContextsMin);
+  RequestLimits limits;
+  limits.vocabulary_size = model.vocabulary_size;
+  limits.context_tokens = model.context_tokens;
+  limits.requests_max = options.waiting_requests + options.sequence_count;
+  limits.prompt_tokens_max = options.waiting_prompt_tokens + contexts * model.context_tokens;
+  return limits;
+}
+
 }  // namespace
 
-ServedModel::ServedModel(Engine& engine, std::vector<std::string> names, uint32_t choices_max,
-                         uint32_t requests_max, double request_seconds)
+ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
+                         const EngineOptions& options, uint32_t choices_max, double request_seconds)
     : engine_(engine),
       names_(std::move(names)),
-      choices_max_(choices_max),
-      requests_max_(requests_max),
-      request_seconds_(request_seconds),
-      chat_family_(find_chat_family(engine)) {}
-
-RequestLimits ServedModel::limits() const {
-  return RequestLimits{.vocabulary_size = engine_.model().vocabulary_size,
-                       .context_tokens = engine_.model().context_tokens,
-                       .choices_max = choices_max_,
-                       .requests_max = requests_max_,
-                       .request_seconds = request_seconds_};
+      limits_(limits_of(engine.model(), options)),
+      chat_family_(find_chat_family(engine)) {
+  limits_.choices_max = choices_max;
+  limits_.request_seconds = request_seconds;
 }
 
 bool ServedModel::has_name(std::string_view name) const {

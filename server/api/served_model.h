@@ -34,7 +34,8 @@ struct RequestLimits {
   uint32_t context_tokens = 0;
   uint32_t choices_max = 128;    // n
   uint32_t requests_max = 1024;  // n times prompts: what runs and waits in the engine at most
-  double request_seconds = 0;    // after which a request ends; 0: never
+  uint64_t prompt_tokens_max = 1'048'576;  // of the prompts of all choices together
+  double request_seconds = 0;              // after which a request ends; 0: never
 };
 
 // What the log says of a request beyond HTTP.
@@ -51,13 +52,14 @@ struct GenerationNote {
 
 class ServedModel {
  public:
-  // `names` is not empty; the engine is open and outlives this. The others as in RequestLimits.
-  ServedModel(Engine& engine, std::vector<std::string> names, uint32_t choices_max,
-              uint32_t requests_max, double request_seconds = 0);
+  // `names` is not empty; the engine is open, with these options, and outlives this. The others as
+  // in RequestLimits.
+  ServedModel(Engine& engine, std::vector<std::string> names, const EngineOptions& options,
+              uint32_t choices_max, double request_seconds = 0);
 
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }
-  RequestLimits limits() const;
+  const RequestLimits& limits() const { return limits_; }
   const ChatFamily& chat_family() const { return chat_family_; }
 
   ServingState state() const { return state_.load(std::memory_order_acquire); }
@@ -94,9 +96,7 @@ class ServedModel {
  private:
   Engine& engine_;
   std::vector<std::string> names_;
-  uint32_t choices_max_;
-  uint32_t requests_max_;
-  double request_seconds_;
+  RequestLimits limits_;
   ChatFamily chat_family_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;

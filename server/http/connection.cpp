@@ -183,7 +183,7 @@ std::optional<HttpRefusal> Connection::refusal_of_head() {
   if (edge_.options.authorize) {
     auto principal = edge_.options.authorize(
         {head_.method, route != nullptr ? std::string_view(route->pattern) : "", head_.fields,
-         remote_address_});
+         remote_address_, route != nullptr && route->without_key});
     if (!principal) return std::move(principal.error());
     principal_ = std::move(*principal);
   }

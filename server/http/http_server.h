@@ -89,7 +89,8 @@ struct HttpRoute {
   std::string method;   // "GET", "POST"; a GET route answers HEAD as well
   std::string pattern;  // "/v1/models/:id"; ":name" takes one whole segment
   HttpHandler handler;
-  bool always = false;  // served even when all threads are busy (health, metrics)
+  bool always = false;       // served even when all threads are busy (health, metrics)
+  bool without_key = false;  // the same bytes for everybody: for HttpOptions::authorize
 };
 
 // A request as access control sees it: when its head is whole, before its body is read.
@@ -98,6 +99,7 @@ struct HttpHead {
   std::string_view route;                                  // the pattern, or "" if no route matched
   const std::multimap<std::string, std::string>& headers;  // names in lower case
   std::string_view remote_address;
+  bool without_key = false;  // the route's; false if no route matched
 
   std::string_view header(
       std::string_view name) const;  // the first of this (lower case) name, or ""

@@ -121,6 +121,23 @@ def test_a_daemon_that_is_not_there_or_not_ready_is_not(start):
     assert result.returncode == 1 and daemon.url in result.stderr
 
 
+def test_a_daemon_on_a_unix_socket_is_asked_there(start, tmp_path):
+    place = f"unix:{tmp_path / 'socket'}"
+    daemon = start("--host", place).wait_until_ready()
+    for arguments in (["--host", place], ["--url", place]):
+        result = server.run_program("check-health", *arguments)
+        assert (result.returncode, result.stderr) == (0, ""), arguments
+        assert result.stdout.startswith("200 ")
+    daemon.stop()
+    result = server.run_program("check-health", "--url", place)
+    assert result.returncode == 1 and place in result.stderr
+
+
+def test_tls_is_refused_with_what_to_do():
+    result = server.run_program("check-health", "--url", "https://localhost:1")
+    assert result.returncode == 2 and "TLS" in result.stderr
+
+
 def test_what_check_health_cannot_ask_is_refused():
     for arguments in (["--url", "ftp://localhost"], ["--url", "http://"], ["--timeout", "0"],
                       ["--port", "99999"]):

@@ -52,10 +52,15 @@ def complete(daemon, key, **fields):
     return daemon.post("/v1/completions", body, **bearer(key))
 
 
-def test_without_a_key_everything_but_health_is_401(keyed):
+def test_without_a_key_everything_but_health_and_the_page_is_401(keyed):
     daemon = keyed(row("alice", ALICE))
     for path in ("/health", "/health/live", "/health/ready"):
         assert daemon.get(path).status_code == 200
+    for path in ("/", "/ui/app.js"):
+        assert daemon.get(path).status_code == 200
+        check_error(daemon.post(path, {}), 401, None, "invalid_api_key")
+    for path in ("/ui", "/ui/", "/ui/x/app.js", "//"):
+        check_error(daemon.get(path), 401, None, "invalid_api_key")
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": ALICE},
                     {"Authorization": f"Basic {ALICE}"}, {"x-api-key": ALICE[:-1]}):
         for answer in (daemon.get("/v1/models", headers=headers),
@@ -106,6 +111,13 @@ def variants(path):
         yield path[:index] + "%25" + f"{ord(path[index]):02x}" + path[index + 1:]
 
 
+def is_page_file(path):
+    """Whether it is "/" or one segment below /ui; a %2f is part of its segment."""
+    path = path.split("?")[0]
+    segments = [unquote(segment) for segment in path.split("/")]
+    return path == "/" or (len(segments) == 3 and segments[:2] == ["", "ui"] and segments[2] != "")
+
+
 def test_no_spelling_of_any_route_gets_past_the_keys(keyed):
     daemon = keyed(row("alice", ALICE))
     host, port = daemon.url.removeprefix("http://").split(":")
@@ -131,10 +143,11 @@ def test_no_spelling_of_any_route_gets_past_the_keys(keyed):
                                                           timeout=PATIENCE_SECONDS)
                     reader = connection.makefile("rb")
                 tried += 1
-                if status == 200:
-                    # Only another spelling of a path under /health.
+                if status == 200 or (status == 404 and is_page_file(path)):
+                    # Only another spelling of a path under /health, or of one of the page's files.
                     assert method in ("GET", "HEAD"), (method, path)
-                    assert unquote(path.split("?")[0]) in health, (method, path)
+                    assert unquote(path.split("?")[0]) in health or is_page_file(path), (
+                        method, path)
                 else:
                     assert status in (400, 401), (method, path, status)
     connection.close()

@@ -65,6 +65,17 @@ TEST_F(AccessTest, with_a_file_all_but_health_needs_a_key) {
             "Bearer");
 }
 
+TEST_F(AccessTest, a_route_without_key_is_open_and_its_neighbours_are_not) {
+  write(alice_);
+  const auto access = open();
+  const Fields none;
+  EXPECT_EQ(access->authorize({"GET", "/", none, "127.0.0.1", true}, {}), "");
+  EXPECT_EQ(access->authorize({"GET", "/ui/:name", none, "127.0.0.1", true}, {}), "");
+  for (const char* route : {"", "/", "/ui/:name", "/ui"}) {
+    EXPECT_EQ(status(*access, route), 401) << route;
+  }
+}
+
 TEST_F(AccessTest, metrics_are_open_if_that_is_asked_for) {
   write(alice_);
   const auto access = open(true);

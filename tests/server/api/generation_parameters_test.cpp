@@ -95,6 +95,25 @@ TEST(GenerationParameters, more_choices_than_the_engine_ever_holds_are_refused) 
   EXPECT_THAT(refused.error().message, HasSubstr("12 choices"));
 }
 
+TEST(GenerationParameters,
+     more_tokens_of_prompts_than_the_limit_are_refused_before_they_are_copied) {
+  RequestLimits limits = kLimits;
+  limits.prompt_tokens_max = 240;
+  GenerationParameters parameters;
+  parameters.choices = 4;
+  const auto make_limited = [&](const std::vector<std::vector<TokenId>>& prompts) {
+    return make_requests(parameters, prompts, kDefault, limits, "prompt", 1234);
+  };
+  EXPECT_TRUE(make_limited({prompt_of(60)}));
+  EXPECT_TRUE(make_limited({prompt_of(30), prompt_of(30)}));
+  const auto refused = make_limited({prompt_of(30), prompt_of(31)});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, 400);
+  EXPECT_EQ(refused.error().parameter, "prompt");
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(HasSubstr("8 choices"), HasSubstr("244 tokens"), HasSubstr("240")));
+}
+
 TEST(GenerationParameters, more_tokens_at_least_than_at_most_are_refused) {
   GenerationParameters parameters;
   parameters.request.min_tokens = 17;
@@ -134,6 +153,24 @@ TEST(GenerationParameters, priority_and_salt_are_taken_over_within_their_ranges)
     parsed(wrong, 0, &error);
     ASSERT_TRUE(error.has_value()) << to_text(wrong);
     EXPECT_EQ(error->parameter, wrong.begin().key());
+  }
+}
+
+TEST(GenerationParameters, the_number_of_biases_is_limited) {
+  RequestLimits limits = kLimits;
+  limits.vocabulary_size = 2000;
+  for (const int count : {1024, 1025}) {
+    Json body = {{"model", "m"}, {"logit_bias", Json::object()}};
+    for (int token = 0; token < count; ++token) body["logit_bias"][std::to_string(token)] = 1;
+    JsonFields fields(body);
+    const Request request = parse_generation(fields, limits).request;
+    EXPECT_EQ(fields.error().has_value(), count > 1024);
+    if (fields.error()) {
+      EXPECT_EQ(fields.error()->parameter, "logit_bias");
+      EXPECT_THAT(fields.error()->message, HasSubstr("1025"));
+    } else {
+      EXPECT_EQ(request.sampling.logit_bias.size(), 1024U);
+    }
   }
 }
 
