@@ -10,7 +10,7 @@ namespace {
 class Marking {
  public:
   // With `bytes`, edges that read a byte carry marks, too.
-  Marking(const Automaton& automaton, bool bytes) : automaton_(automaton) {
+  Marking(const Automaton& automaton, bool bytes) {
     const size_t count = automaton.state_count();
     marked_.assign(count, false);
     waiting_.resize(count);
@@ -52,7 +52,6 @@ class Marking {
     open_.push_back(id);
   }
 
-  const Automaton& automaton_;
   std::vector<bool> marked_;
   std::vector<std::vector<Waiting>> waiting_;
   std::vector<StateId> open_;

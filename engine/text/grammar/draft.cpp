@@ -11,7 +11,6 @@ constexpr uint32_t kDepthMax = 1000;
 constexpr uint64_t kSizeMax = 1U << 20U;
 
 constexpr uint32_t kContinuationBits = 6;
-constexpr uint32_t kContinuationMask = 0x3F;
 
 // The byte sequences of the characters `low` to `high`, whose encodings have `more` bytes after
 // the first of the bits considered here.
