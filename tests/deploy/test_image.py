@@ -123,7 +123,8 @@ def test_a_daemon_that_is_not_there_or_not_ready_is_not(start):
 
 def test_a_daemon_on_a_unix_socket_is_asked_there(start, tmp_path):
     place = f"unix:{tmp_path / 'socket'}"
-    daemon = start("--host", place).wait_until_ready()
+    daemon = start("--host", place)
+    daemon.wait_for_line("ready after")
     for arguments in (["--host", place], ["--url", place]):
         result = server.run_program("check-health", *arguments)
         assert (result.returncode, result.stderr) == (0, ""), arguments
