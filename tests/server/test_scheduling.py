@@ -92,8 +92,9 @@ def test_waiting_prompts_are_bounded_by_their_tokens(start):
     """A call whose prompts are too many is taken when nothing waits, and refused as a whole else."""
     daemon = start("--served-model-name", "m", "--sequences", "1",
                    "--waiting-prompt-tokens", "50").wait_until_ready()
-    running = ask(daemon, n=64, max_tokens=200, stream=True)
-    wait_until(lambda: daemon.metric("lockstep_requests_running") > 0)
+    running = ask(daemon, prompt="Once upon", n=64, max_tokens=400, stream=True)
+    assert running.status_code == 200, running.text
+    wait_until(lambda: daemon.metric("lockstep_generation_tokens_total") > 0)
     answer = ask(daemon, n=2, max_tokens=1)
     running.close()
     if answer.status_code == 200:
