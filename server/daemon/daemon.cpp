@@ -58,7 +58,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
              options_.request_seconds),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
-      store_(notify_socket(process_environment()), process_environment()),
+      store_(notifier_, process_environment()),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds) {
   model_.set_logs_prompts(options_.log_prompts);

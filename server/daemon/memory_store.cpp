@@ -2,16 +2,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstddef>
-#include <cstring>
 #include <optional>
 #include <set>
 
@@ -60,45 +55,7 @@ std::vector<Passed> passed_memory(const EnvironmentVariables& environment) {
   return passed;
 }
 
-bool send_to(const std::string& address, std::string_view lines, std::span<const int> descriptors) {
-  constexpr size_t kDescriptorsMost = 8;
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (address.size() < 2 || address.size() >= sizeof(name.sun_path)) return false;
-  if (descriptors.size() > kDescriptorsMost) return false;
-  std::memcpy(name.sun_path, address.data(), address.size());
-  if (name.sun_path[0] == '@') name.sun_path[0] = '\0';
-  const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const timeval patience{.tv_sec = 1, .tv_usec = 0};
-  ::setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  iovec content{.iov_base = const_cast<char*>(lines.data()), .iov_len = lines.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMost * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_name = &name;
-  message.msg_namelen = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  message.msg_iov = &content;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size_bytes());
-  }
-  return ::sendmsg(socket.number(), &message, MSG_NOSIGNAL) >= 0;
-}
-
 }  // namespace
-
-NotifyServiceManager notify_socket(const EnvironmentVariables& environment) {
-  const std::string address(find(environment, "NOTIFY_SOCKET"));
-  if (address.empty()) return {};
-  return [address](std::string_view lines, std::span<const int> descriptors) {
-    return send_to(address, lines, descriptors);
-  };
-}
 
 MemoryKeeping choose_memory_keeping(std::string_view option,
                                     const EnvironmentVariables& environment) {
@@ -124,25 +81,25 @@ std::vector<KeptDescriptor> take_kept_memory(const EnvironmentVariables& environ
   return kept;
 }
 
-MemoryStore::MemoryStore(NotifyServiceManager notify, const EnvironmentVariables& environment)
-    : notify_(std::move(notify)), limit_(find(environment, "FDSTORE")) {
+MemoryStore::MemoryStore(const ServiceNotifier& notifier, const EnvironmentVariables& environment)
+    : notifier_(notifier), limit_(find(environment, "FDSTORE")) {
   for (Passed& passed : passed_memory(environment)) stored_.push_back(std::move(passed.name));
 }
 
 void MemoryStore::replace(const MemoryToKeep& memory) {
-  if (!notify_ || memory.is_kept_already) return;
+  if (!notifier_.is_there() || memory.is_kept_already) return;
   if (stored_.empty() && memory.entries.empty()) return;
   bool told = true;
   const std::set<std::string> names(stored_.begin(), stored_.end());
   for (const std::string& name : names) {
-    told = notify_(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name), {}) && told;
+    told = notifier_.send(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name)) && told;
   }
   stored_.clear();
   const bool stores = told && has_room_for(memory.entries.size());
   for (const MemoryToKeep::Entry& entry : memory.entries) {
     if (!stores) break;
-    told = told && notify_(fmt::format("FDSTORE=1\nFDPOLL=0\nFDNAME={}", entry.name),
-                           std::span(&entry.descriptor, 1));
+    told = told && notifier_.send(fmt::format("FDSTORE=1\nFDPOLL=0\nFDNAME={}", entry.name),
+                                  std::span(&entry.descriptor, 1));
     stored_.push_back(entry.name);
   }
   if (!told || !wait_until_taken()) {
@@ -174,7 +131,7 @@ bool MemoryStore::wait_until_taken() const {
   const Descriptor reading(ends[0]);
   Descriptor writing(ends[1]);
   const int passed = writing.number();
-  if (!notify_("BARRIER=1", std::span(&passed, 1))) return false;
+  if (!notifier_.send("BARRIER=1", std::span(&passed, 1))) return false;
   writing.close();
   pollfd entry{.fd = reading.number(), .events = 0, .revents = 0};
   int ready = 0;

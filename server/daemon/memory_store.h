@@ -2,25 +2,17 @@
 // store (sd_notify(3): FDSTORE, FDSTOREREMOVE, BARRIER; sd_listen_fds(3)).
 #pragma once
 
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/daemon/service_notifier.h"
 
 namespace lockstep {
 
 using EnvironmentVariables = std::vector<std::pair<std::string, std::string>>;
-
-// Sends lines to the service manager, and descriptors with them; false if it could not be told.
-using NotifyServiceManager =
-    std::function<bool(std::string_view lines, std::span<const int> descriptors)>;
-
-// To the socket that NOTIFY_SOCKET names; empty without one.
-NotifyServiceManager notify_socket(const EnvironmentVariables& environment);
 
 // --keep-weights (auto, true, false) in this environment: without a service manager nothing is
 // kept.
@@ -33,8 +25,8 @@ std::vector<KeptDescriptor> take_kept_memory(const EnvironmentVariables& environ
 
 class MemoryStore {
  public:
-  // What was passed to this process is in the store.
-  MemoryStore(NotifyServiceManager notify, const EnvironmentVariables& environment);
+  // What was passed to this process is in the store. The notifier outlives this.
+  MemoryStore(const ServiceNotifier& notifier, const EnvironmentVariables& environment);
 
   // Makes the store hold this and nothing else of ours, unless it does; returns when the service
   // manager has taken it, or does not answer. A failure is no more than a line in the log: the next
@@ -45,7 +37,7 @@ class MemoryStore {
   bool has_room_for(size_t count) const;
   bool wait_until_taken() const;
 
-  NotifyServiceManager notify_;
+  const ServiceNotifier& notifier_;
   std::string limit_;                // FDSTORE, which newer service managers set
   std::vector<std::string> stored_;  // names
 };
