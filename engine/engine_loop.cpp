@@ -38,7 +38,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       tokenizer_(tokenizer),
       vocabulary_size_(vocabulary_size),
       counters_(counters) {
-  scheduler_.limit_prompt_tokens(throughput_.prompt_tokens_most());
+  limit_prompts();
   activity_.enter(LoopPhase::kIdle);
   publish_gauges();
   thread_ = std::thread([this] { work(); });
@@ -53,6 +53,11 @@ EngineLoop::~EngineLoop() {
   }
   wake_.notify_one();
   thread_.join();
+}
+
+void EngineLoop::limit_prompts() {
+  scheduler_.limit_prompt_tokens({.alone = throughput_.prompt_tokens_most(),
+                                  .beside_streams = throughput_.prompt_tokens_beside_streams()});
 }
 
 // Whoever hears of an end finds it counted.
@@ -258,7 +263,7 @@ void EngineLoop::step() {
   const double seconds = seconds_since(start);
   activity_.enter(LoopPhase::kSampling);
   throughput_.add_pass(batch_.tokens.size(), seconds);
-  scheduler_.limit_prompt_tokens(throughput_.prompt_tokens_most());
+  limit_prompts();
   counters_.step_seconds.observe(seconds);
   counters_.step_tokens.observe(static_cast<double>(batch_.tokens.size()));
   counters_.step_sequences.observe(static_cast<double>(schedule.chunks.size()));

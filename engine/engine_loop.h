@@ -74,6 +74,7 @@ class EngineLoop {
   void end(Generation& generation, FinishReason reason, const std::string& error,
            bool usable = true);
   void step();
+  void limit_prompts();
   void fill_batch(const Schedule& schedule);
   void postprocess(const Schedule& schedule);
   void use_logits(Generation& generation, const Chunk& chunk, size_t row);

@@ -10,7 +10,8 @@ constexpr double kKept = 0.9;  // of what was, with every pass or request
 // A pass of fewer tokens says little of how fast prompts are, and a prompt in smaller chunks would
 // read the weights too often.
 constexpr size_t kPromptTokensLeast = 32;
-constexpr double kPromptPassSeconds = 4;  // below any sensible limit on a heartbeat's age
+constexpr double kPromptPassSeconds = 4;   // below any sensible limit on a heartbeat's age
+constexpr double kMixedPassSeconds = 0.1;  // a text is still read as fluent
 constexpr double kRetrySecondsMax = 60;
 
 }  // namespace
@@ -32,7 +33,15 @@ void Throughput::add_request(size_t generated_tokens) {
 }
 
 size_t Throughput::prompt_tokens_most() const {
-  const double tokens = std::min(prompt_tokens_per_second_ * kPromptPassSeconds, 1e9);
+  return prompt_tokens_within(kPromptPassSeconds);
+}
+
+size_t Throughput::prompt_tokens_beside_streams() const {
+  return prompt_tokens_within(kMixedPassSeconds);
+}
+
+size_t Throughput::prompt_tokens_within(double seconds) const {
+  const double tokens = std::min(prompt_tokens_per_second_ * seconds, 1e9);
   return std::max(kPromptTokensLeast, static_cast<size_t>(tokens));
 }
 

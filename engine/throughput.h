@@ -17,10 +17,14 @@ class Throughput {
   // Prompt tokens that one pass may compute so that the engine's thread is heard of every few
   // seconds, however slow the model is. The engine's thread only.
   size_t prompt_tokens_most() const;
+  // The same where others generate, so that their next tokens are not long in coming.
+  size_t prompt_tokens_beside_streams() const;
   // Seconds after which half of such a queue will have been served: 1 to 60.
   int seconds_until_room(size_t requests, size_t prompt_tokens) const;
 
  private:
+  size_t prompt_tokens_within(double seconds) const;
+
   // Sums that forget: the last dozen passes weigh the most.
   double tokens_ = 0;
   double seconds_ = 0;

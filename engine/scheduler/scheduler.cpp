@@ -14,7 +14,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
       pages_(limits.page_count, {.page_tokens = limits.page_tokens,
                                  .share_generated = limits.share_generated,
                                  .secret = limits.cache_secret}),
-      prompt_tokens_most_(limits.batch_tokens) {
+      prompt_tokens_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,
         "{} sequences do not fit into passes of {} tokens and {} rows of logits",
@@ -187,10 +187,9 @@ void Scheduler::plan_chunks() {
     tokens_left -= sequence->planned;
     rows_left -= sequence->planned;
   }
-  if (tokens_left < limits_.batch_tokens) {
-    tokens_left = std::min(tokens_left, limits_.mixed_prompt_tokens);
-  }
-  plan_prompts(std::min(tokens_left, prompt_tokens_most_), rows_left);
+  const bool has_streams = tokens_left < limits_.batch_tokens;
+  const size_t most = has_streams ? prompt_tokens_most_.beside_streams : prompt_tokens_most_.alone;
+  plan_prompts(std::min(tokens_left, most), rows_left);
 }
 
 void Scheduler::plan_prompts(size_t tokens_left, size_t rows_left) {

@@ -36,14 +36,18 @@ namespace lockstep {
 struct SchedulerLimits {
   size_t page_tokens = 64;
   size_t page_count = 0;
-  size_t sequence_count = 8;  // running at once
-  size_t batch_tokens = 512;  // tokens of a pass
-  // Prompt tokens of a pass in which others generate: what a running stream may be delayed by.
-  size_t mixed_prompt_tokens = 128;
+  size_t sequence_count = 8;    // running at once
+  size_t batch_tokens = 512;    // tokens of a pass
   size_t logit_rows = 64;       // rows whose logits one pass may give
   bool share_generated = true;  // as in SequencePages::Rules
   double patience_seconds = 60;
   HashSecret cache_secret = {};
+};
+
+// Prompt tokens of one pass at most; at least 1 each.
+struct PromptAllowance {
+  size_t alone = 0;
+  size_t beside_streams = 0;  // where others generate: what a running stream may be delayed by
 };
 
 // A stretch of one sequence that the next pass computes.
@@ -99,8 +103,8 @@ class Scheduler {
   void discard(SequenceId sequence);
   // Somebody else has written to the pages; only while idle.
   void forget_prefixes();
-  // At most so many prompt tokens in a pass from now on (at least 1).
-  void limit_prompt_tokens(size_t tokens) { prompt_tokens_most_ = tokens; }
+  // From the next pass on; until then only batch_tokens are the limit.
+  void limit_prompt_tokens(const PromptAllowance& most) { prompt_tokens_most_ = most; }
 
   std::span<const uint32_t> pages(SequenceId sequence) const;
   // Of the prompt, found in the prefix cache.
@@ -146,7 +150,7 @@ class Scheduler {
   std::vector<Sequence*> running_;    // in order, as of the last pass
   SequenceId senior_ = 0;             // 0: none
   std::vector<PrefixKey> in_flight_;  // of pages that the pass being formed fills
-  size_t prompt_tokens_most_;
+  PromptAllowance prompt_tokens_most_;
   Schedule schedule_;
   SchedulerCounters counters_;
   bool pass_open_ = false;

@@ -17,7 +17,6 @@ SchedulerLimits small_limits() {
   limits.page_count = 12;
   limits.sequence_count = 3;
   limits.batch_tokens = 16;
-  limits.mixed_prompt_tokens = 4;
   limits.logit_rows = 5;
   return limits;
 }
@@ -25,7 +24,9 @@ SchedulerLimits small_limits() {
 // A scheduler, and what the tests need to speak of it in few words.
 class Passes {
  public:
-  explicit Passes(const SchedulerLimits& limits) : scheduler(limits) {}
+  explicit Passes(const SchedulerLimits& limits, size_t beside_streams = 4) : scheduler(limits) {
+    scheduler.limit_prompt_tokens({limits.batch_tokens, beside_streams});
+  }
 
   // Prompts differ from their first token on, unless `first_token` is given.
   SequenceId add(size_t prompt, size_t most_tokens, NewSequence asked = {},
@@ -378,8 +379,7 @@ TEST(Scheduler, a_tenants_flood_delays_others_by_no_more_than_twice) {
     limits.sequence_count = 8;
     limits.logit_rows = 8;
     limits.batch_tokens = 64;
-    limits.mixed_prompt_tokens = 16;
-    Passes passes(limits);
+    Passes passes(limits, 16);
     size_t waited = 0;
     size_t asked = 0;
     std::optional<SequenceId> own;

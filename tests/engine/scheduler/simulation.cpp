@@ -23,12 +23,12 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.page_count = 1 + pick(30);
   limits_.sequence_count = 1 + pick(6);
   limits_.batch_tokens = limits_.sequence_count + pick(24);
-  limits_.mixed_prompt_tokens = 1 + pick(10);
   limits_.logit_rows = limits_.sequence_count + pick(6);
   limits_.share_generated = chance(2);
   limits_.patience_seconds = static_cast<double>(1 + pick(60));
   limits_.cache_secret = {random_(), random_()};
   scheduler_.emplace(limits_);
+  allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
   for (size_t prefix = 1 + pick(3); prefix > 0; --prefix) {
     prefixes_.push_back(some_tokens(1 + pick(limits_.page_count * limits_.page_tokens)));
@@ -51,7 +51,11 @@ void Simulation::run() {
     for (size_t arrivals = pick(3); arrivals > 0 && to_add > 0; --arrivals, --to_add) add();
     if (!live_.empty() && chance(15)) end(std::next(live_.begin(), pick(live_.size()))->first);
     end_overdue();
-    if (chance(40)) scheduler_->limit_prompt_tokens(1 + pick(limits_.batch_tokens));
+    if (chance(40)) {
+      allowance_.alone = 1 + pick(limits_.batch_tokens);
+      allowance_.beside_streams = 1 + pick(allowance_.alone);
+      scheduler_->limit_prompt_tokens(allowance_);
+    }
     pass();
     now_ += static_cast<double>(pick(3));
     if (::testing::Test::HasFailure()) return;
@@ -125,6 +129,8 @@ void Simulation::pass() {
 // The pass as a whole.
 void Simulation::check_promises(const Schedule& schedule) {
   size_t tokens = 0;
+  size_t prompt_tokens = 0;
+  bool has_streams = false;
   size_t rows = 0;
   std::set<SequenceId> moved;
   bool prompts_begun = false;
@@ -134,9 +140,12 @@ void Simulation::check_promises(const Schedule& schedule) {
     EXPECT_FALSE(chunk.generated && prompts_begun) << "generated tokens come first";
     prompts_begun = prompts_begun || !chunk.generated;
     tokens += chunk.count;
+    prompt_tokens += chunk.generated ? 0 : chunk.count;
+    has_streams = has_streams || (chunk.generated && chunk.sample && chunk.count == 1);
     rows += chunk.begin + chunk.count - chunk.logits_begin;
   }
   EXPECT_LE(tokens, limits_.batch_tokens);
+  EXPECT_LE(prompt_tokens, has_streams ? allowance_.beside_streams : allowance_.alone);
   EXPECT_LE(rows, limits_.logit_rows);
   EXPECT_LE(scheduler_->running_count(), limits_.sequence_count);
   EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), live_.size());

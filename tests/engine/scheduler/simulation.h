@@ -56,6 +56,7 @@ class Simulation {
 
   std::mt19937_64 random_;
   SchedulerLimits limits_;
+  PromptAllowance allowance_;
   std::optional<Scheduler> scheduler_;
   std::map<SequenceId, Life> live_;
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
