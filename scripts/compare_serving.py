@@ -3,11 +3,11 @@
 prints what clients see: answers and tokens per second, times to the first and to the next token.
 
     scripts/compare_serving.py --peer PATH/llama-server --model FILE [--clients 1,4,16,64]
-        [--prompts 32,256,1024] [--answers 32] [--seconds 10] [--rounds 3]
+        [--prompts 32,256,1024] [--answers 16,32,64] [--seconds 10] [--rounds 3]
 
-Each client asks again as soon as it has its answer (a closed loop), streamed, for a fixed number of
-tokens. Prompts are random token ids of the given lengths in turn, so that both compute the same;
-with --shared each begins with the same half. Rounds go A B A B; medians are printed."""
+Each client asks again as soon as it has its answer (a closed loop), streamed. Prompts are random
+token ids; they and the answers have the given numbers of tokens in turn, so that both servers
+compute the same; with --shared every prompt begins with the same half. Rounds go A B A B; medians are printed."""
 
 import argparse
 import asyncio
@@ -36,7 +36,8 @@ def parse():
     parser.add_argument("--lockstepd", default=str(ROOT / "build/release/lockstepd"))
     parser.add_argument("--clients", type=numbers, default=[1, 4, 16, 64])
     parser.add_argument("--prompts", type=numbers, default=[32, 256, 1024], help="tokens, in turn")
-    parser.add_argument("--answers", type=int, default=32, help="tokens")
+    parser.add_argument("--answers", type=numbers, default=[16, 32, 64],
+                        help="tokens, in turn")
     parser.add_argument("--sequences", type=int, default=16, help="side by side, in both")
     parser.add_argument("--threads", type=int, default=0, help="of each; 0: one per processor")
     parser.add_argument("--vocabulary", type=int, default=4000, help="token ids are below this")
@@ -77,7 +78,7 @@ class Server:
 
 def start(name, options):
     port = free_port()
-    context = max(options.prompts) + options.answers + 64
+    context = max(options.prompts) + max(options.answers) + 64
     threads = options.threads or len(os.sched_getaffinity(0))
     if name == "lockstepd":
         command = [options.lockstepd, "--model", options.model, "--port", str(port),
@@ -99,18 +100,23 @@ class Load:
         self.first, self.between, self.answers, self.tokens, self.failed = [], [], 0, 0, 0
         self.turn = 0
 
-    def prompt(self):
-        length = self.options.prompts[self.turn % len(self.options.prompts)]
+    def next_request(self):
+        """The ids of a prompt, and how many tokens its answer has."""
+        round_, turn = divmod(self.turn, len(self.options.prompts))
         self.turn += 1
+        length = self.options.prompts[turn]
+        # Every length of a prompt meets every length of an answer.
+        tokens = self.options.answers[(round_ + turn) % len(self.options.answers)]
         ids = [self.random.randrange(300, self.options.vocabulary) for _ in range(length)]
         if self.options.shared:
             ids[:length // 2] = [300 + index % 3000 for index in range(length // 2)]
-        return ids
+        return ids, tokens
 
     async def ask(self):
+        prompt, tokens = self.next_request()
         body = json.dumps({
-            "model": self.server.model, "prompt": self.prompt(), "stream": True, "temperature": 0,
-            "max_tokens": self.options.answers, "ignore_eos": True}).encode()
+            "model": self.server.model, "prompt": prompt, "stream": True, "temperature": 0,
+            "max_tokens": tokens, "ignore_eos": True}).encode()
         began = time.perf_counter()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
         try:
@@ -131,6 +137,7 @@ class Load:
                     self.between.append(now - last)
                 last = now
             self.answers += 1
+            self.tokens += tokens
         finally:
             writer.close()
 
@@ -144,7 +151,7 @@ class Load:
         await asyncio.gather(*[self.client(end) for _ in range(self.clients)])
         seconds = time.perf_counter() - began
         return {"answers/s": self.answers / seconds,
-                "tokens/s": self.answers * self.options.answers / seconds,
+                "tokens/s": self.tokens / seconds,
                 "first p50 ms": percentile(self.first, 50),
                 "first p99 ms": percentile(self.first, 99),
                 "next p50 ms": percentile(self.between, 50),
