@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json_text.h"
 #include "engine/engine.h"
 #include "server/http/http_server.h"
-#include "server/json/json_text.h"
 
 namespace lockstep {
 

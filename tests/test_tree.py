@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Bottom up. A folder includes only from itself and from those before it.
 LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "graph", "model", "text", "runtime",
           "scheduler"]
-SERVER_LAYERS = ["http", "json", "access", "metrics", "api", "ui", "daemon", "commands"]
+SERVER_LAYERS = ["http", "access", "metrics", "api", "ui", "daemon", "commands"]
 
 MOST_COLUMNS = 100
 MOST_LINES = 500

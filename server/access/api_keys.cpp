@@ -8,8 +8,8 @@
 #include <fstream>
 #include <set>
 
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
-#include "server/json/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/json/json_text.h"
+#include "engine/base/json_text.h"
 
 namespace lockstep {
 namespace {

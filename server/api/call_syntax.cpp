@@ -1,6 +1,6 @@
 #include "server/api/call_syntax.h"
 
-#include "server/json/json_text.h"
+#include "engine/base/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json_text.h"
 #include "server/api/api_error.h"
-#include "server/json/json_text.h"
 
 namespace lockstep {
 

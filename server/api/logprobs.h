@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/json_text.h"
 #include "engine/engine.h"
-#include "server/json/json_text.h"
 
 namespace lockstep {
 

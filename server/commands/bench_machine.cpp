@@ -2,9 +2,9 @@
 // do, measured. No model is needed.
 #include <iostream>
 
+#include "engine/base/json_text.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
-#include "server/json/json_text.h"
 #include "server/version.h"
 
 namespace lockstep {

@@ -2,9 +2,9 @@
 // with the machine and how to mend it, and the speed to expect, with the arithmetic.
 #include <iostream>
 
+#include "engine/base/json_text.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
-#include "server/json/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -25,7 +25,7 @@ ExpressionId read_source(GrammarDraft& draft, const GrammarSource& source) {
     case Kind::kTemplate:
       break;
   }
-  const auto json = parse_source_json(source.text, draft.budget().limits());
+  const auto json = parse_json(source.text, {.depth = draft.budget().limits().depth});
   if (!json) {
     draft.fail("{}", json.error().message);
     return draft.nothing();

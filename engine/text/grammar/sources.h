@@ -2,17 +2,14 @@
 // wrong with the source stays in the draft.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "engine/base/json_text.h"
 #include "engine/text/grammar/draft.h"
 
 namespace lockstep {
 
-using SourceJson = nlohmann::ordered_json;
-
-// JSON within the limits of size and depth. Fails with kInvalidInput.
-Result<SourceJson> parse_source_json(std::string_view text, const GrammarLimits& limits);
+using SourceJson = Json;
 
 // A JSON string's form of a character: as it is, or escaped where JSON wants that.
 enum class CharacterForm { kPlain, kInJsonString };

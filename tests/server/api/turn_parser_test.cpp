@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "server/json/json_text.h"
+#include "engine/base/json_text.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/json/json_text.h"
+#include "engine/base/json_text.h"
 
 #include <memory>
 #include <unordered_set>
