@@ -178,8 +178,10 @@ std::vector<ArenaSources> MemoryHandover::sources(size_t rank_count, MemoryKeepi
 MemoryToKeep MemoryHandover::leave(Ranks& ranks, const MemoryIdentity& identity, size_t kv_pages,
                                    MemoryKeeping keeping, Descriptor& description) const {
   if (keeping == MemoryKeeping::kNo) return {};
-  const auto not_kept = [](size_t rank, std::string_view reason) {
-    spdlog::warn("the weights cannot be kept for the next start: rank {}: {}", rank, reason);
+  // Nothing is wrong where it was only to be done if there are huge pages for it.
+  const auto level = keeping == MemoryKeeping::kAlways ? spdlog::level::warn : spdlog::level::info;
+  const auto not_kept = [level](size_t rank, std::string_view reason) {
+    spdlog::log(level, "the weights cannot be kept for the next start: rank {}: {}", rank, reason);
     return MemoryToKeep();
   };
   Json weights = {{"identity", identity.weights}, {"arenas", Json::array()}};

@@ -246,6 +246,19 @@ def check_hugepages(kind):
     return None
 
 
+def check_handover(kind):
+    """Weights stay in the descriptor store: a restart reads none of them."""
+    command = "/usr/local/bin/lockstepd serve --config /etc/lockstep/lockstepd.json"
+    command += " --model /opt/lockstep/model.gguf --keep-weights true"
+    seconds = "1" if kind == "native" else str(PATIENCE_SECONDS)
+    with drop_in(f"ExecStart=\nExecStart={command}\n"):
+        told = subprocess.run(["/usr/local/bin/check-handover", UNIT, "http://127.0.0.1:8080",
+                               seconds], capture_output=True, text=True)
+        assert told.returncode == 0, told.stdout + told.stderr
+        systemctl("stop", UNIT)
+    return told.stdout
+
+
 def check_exposure(kind):
     """What the running systemd says of the unit that it runs."""
     verified = subprocess.run(
@@ -274,7 +287,7 @@ def check_times(kind):
 
 
 CHECKS = [check_start, check_sandbox, check_reload, check_drain, check_watchdog, check_crash,
-          check_exit_codes, check_socket, check_hugepages, check_exposure, check_times]
+          check_exit_codes, check_socket, check_hugepages, check_handover, check_exposure, check_times]
 
 
 def stop_everything():
