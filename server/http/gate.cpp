@@ -18,7 +18,10 @@ namespace {
 constexpr uint64_t kMailboxId = 0;
 constexpr uint64_t kFirstListenerId = 1;
 constexpr uint64_t kFirstConnectionId = 1024;  // never used twice, so a late event finds nobody
-constexpr int kAcceptsPerEvent = 64;           // then the clients that are here get their turn
+// Turns are kept short, a few milliseconds, so that a probe that knocks among thousands is heard:
+// after so many new clients, or so many that are cut, the others get their turn.
+constexpr int kAcceptsPerTurn = 256;
+constexpr int kDeadlinesPerTurn = 256;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 // Above the limits so many more clients are heard, for probes and scrapes; the oldest that does not
 // get an answer makes room for the next.
@@ -152,8 +155,7 @@ void Gate::cut_idle() {
 void Gate::accept_clients(const Listener& listener, Time now) {
   // Once accepting has ended, whoever still waits is left to the socket's next owner, if there is
   // one. While draining, clients are still let in and told so.
-  for (int count = 0; count < kAcceptsPerEvent && listener.is_open() && !accepting_ended_;
-       ++count) {
+  for (int count = 0; count < kAcceptsPerTurn && listener.is_open() && !accepting_ended_; ++count) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
     Descriptor socket(accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size,
@@ -275,7 +277,10 @@ void Gate::deliver_notices(Time now) {
 }
 
 void Gate::pass_deadlines(Time now) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+  // What is left over ends the next wait at once.
+  for (int count = 0;
+       count < kDeadlinesPerTurn && !deadlines_.empty() && deadlines_.begin()->first <= now;
+       ++count) {
     const uint64_t id = deadlines_.begin()->second;
     Client& client = clients_.at(id);
     client.connection->deadline_passed(now);
