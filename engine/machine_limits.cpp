@@ -12,7 +12,8 @@ Result<std::vector<MachineArithmetic>> measure_arithmetic_of(std::span<const int
                                                              double seconds) {
   std::vector<MachineArithmetic> measured;
   for (const ArithmeticLoop& loop : arithmetic_loops()) {
-    if (!instruction_set.empty() && loop.instruction_set != instruction_set) continue;
+    // avx512bf16 computes with avx512's instructions as well; amx's vectors are not its speed.
+    if (!instruction_set.empty() && !instruction_set.starts_with(loop.instruction_set)) continue;
     if (!loop.is_supported()) continue;
     const auto speed = measure_arithmetic(loop, cpus, seconds);
     if (!speed) return std::unexpected(speed.error());

@@ -135,8 +135,8 @@ const std::vector<OptionRow>& rows() {
        "dimensions",
        [](const Json& v, Options& o) { o.engine.kv_format = v.get<std::string>(); }},
       {"isa", kAll, kText, "auto", 0, 0, {},
-       "Instruction set of the kernels (scalar, avx2, avx512, amx); auto: the best this machine "
-       "has",
+       "Instruction set of the kernels (scalar, avx2, avx512, avx512bf16, amx); auto: the best "
+       "this machine has",
        [](const Json& v, Options& o) {
          o.engine.instruction_set = v == "auto" ? "" : v.get<std::string>();
        }},

@@ -47,6 +47,7 @@ size_t activation_row_bytes(ActivationForm form, size_t columns) {
     case ActivationForm::kF32:
       return aligned(columns * sizeof(float));
     case ActivationForm::kBf16:
+    case ActivationForm::kBf16Dots:
       return aligned(columns * sizeof(uint16_t)) | kAlignment;
     case ActivationForm::kQ8:
       break;

@@ -16,8 +16,11 @@
 // of
 //       64 bytes, so that rows side by side do not meet in one set of a cache.
 //
-// A row of any form takes activation_row_bytes(), a multiple of 64. Of kBf16 the columns up to the
-// next multiple of 32 are zero; what else lies beyond the last column is anything.
+// kBf16Dots: the same row as kBf16, for products that take its columns two by two.
+//
+// A row of any form takes activation_row_bytes(), a multiple of 64. Of both forms of bf16 the
+// columns up to the next multiple of 32 are zero; what else lies beyond the last column is
+// anything.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +31,11 @@
 
 namespace lockstep {
 
-enum class ActivationForm : uint8_t { kF32, kQ8, kBf16 };
-inline constexpr size_t kActivationFormCount = 3;
+enum class ActivationForm : uint8_t { kF32, kQ8, kBf16, kBf16Dots };
+inline constexpr size_t kActivationFormCount = 4;
 
-// The form that a product with weights of this format consumes outside the arithmetic kBf16: kF32
-// for F32, F16 and BF16 weights, kQ8 for the quantized formats.
+// The form that a product with weights of this format consumes outside the arithmetics of bf16:
+// kF32 for F32, F16 and BF16 weights, kQ8 for the quantized formats.
 ActivationForm activation_form(Format weights);
 
 inline constexpr size_t kQ8BlockElements = 32;

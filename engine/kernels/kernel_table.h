@@ -39,6 +39,10 @@ namespace lockstep {
 //       acc = acc + (even + odd)
 //     with F16 twice: for the first parts, then for the second. Numbers below the normal ones are
 //     zero, as operands and as results. This is what the tile product of AMX computes.
+//   kBf16Dots activations, with BF16 weights alone: per pair of columns k, k + 1 (an absent one
+//   being
+//     0) acc = fma(w[k + 1], x[k + 1], acc), then acc = fma(w[k], x[k], acc). Numbers below the
+//     normal ones are zero, as operands and as results. This is what VDPBF16PS computes.
 //   then  y = acc,  or acc * token_scales[t];  then that + bias[r];  and with `accumulate`  y[t][r]
 //   + that.
 struct MatmulArguments {
@@ -67,13 +71,16 @@ size_t preferred_panel_streams();
 using MatmulKernel = void (*)(const MatmulArguments&);
 
 struct KernelTable {
-  std::string_view name;  // "scalar", "avx2", "avx512", "amx"
+  std::string_view name;  // "scalar", "avx2", "avx512", "avx512bf16", "amx"
   bool has_tiles;         // a matrix unit computes products with kBf16 activations
+  bool has_bf16_dots;     // an instruction computes a pair of kBf16Dots
 
   // One per Format, by its number: with activations of activation_form(format), ...
   std::array<MatmulKernel, kFormatCount> matmul;
-  // ... and of form kBf16; none for F32.
+  // ... of form kBf16; none for F32 ...
   std::array<MatmulKernel, kFormatCount> matmul_bf16;
+  // ... and of form kBf16Dots; for BF16 alone.
+  std::array<MatmulKernel, kFormatCount> matmul_bf16_dots;
 
   // Elements to bf16, nearest even. Any alignment of `values`; `out` is that of bf16.
   void (*to_bf16)(const float* values, size_t count, std::byte* out);
@@ -112,13 +119,20 @@ struct KernelTable {
 std::span<const KernelTable* const> all_kernel_tables();
 bool machine_supports(const KernelTable& table);
 
+// Whether what a row has beyond the one before it is faster than that on this processor.
+bool machine_prefers(const KernelTable& table);
+
+// None where the table has no such product.
 inline MatmulKernel matmul_kernel(const KernelTable& table, Format format, ActivationForm form) {
-  const auto& kernels = form == ActivationForm::kBf16 ? table.matmul_bf16 : table.matmul;
-  return kernels[static_cast<size_t>(format)];
+  const auto index = static_cast<size_t>(format);
+  if (form == ActivationForm::kBf16) return table.matmul_bf16[index];
+  if (form == ActivationForm::kBf16Dots) return table.matmul_bf16_dots[index];
+  return table.matmul[index];
 }
 
-// The row called `name`, or the best that this machine supports if `name` is empty. Fails with
-// kInvalidInput for an unknown name and for one this machine lacks (naming what it lacks).
+// The row called `name`, or the last that this machine supports and prefers if `name` is empty.
+// Fails with kInvalidInput for an unknown name and for one this machine lacks (naming what it
+// lacks).
 Result<const KernelTable*> choose_kernel_table(std::string_view name);
 
 }  // namespace lockstep

@@ -4,17 +4,21 @@ namespace lockstep {
 
 namespace {
 
-ProductForms forms_of(Format format, Profile profile, bool has_tiles) {
+ProductForms forms_of(Format format, Profile profile, bool has_tiles, bool has_bf16_dots) {
   const ActivationForm own = activation_form(format);
   if (format == Format::kF32) return {own, own};
   if (profile == Profile::kExact) return {ActivationForm::kBf16, ActivationForm::kBf16};
-  return {has_tiles ? ActivationForm::kBf16 : own, own};
+  if (has_tiles) return {ActivationForm::kBf16, own};
+  if (has_bf16_dots && format == Format::kBf16) {
+    return {ActivationForm::kBf16Dots, ActivationForm::kBf16Dots};
+  }
+  return {own, own};
 }
 
-ProductFormTable forms_for(Profile profile, bool has_tiles) {
+ProductFormTable forms_for(Profile profile, bool has_tiles, bool has_bf16_dots) {
   ProductFormTable forms;
   for (size_t format = 0; format < kFormatCount; ++format) {
-    forms[format] = forms_of(static_cast<Format>(format), profile, has_tiles);
+    forms[format] = forms_of(static_cast<Format>(format), profile, has_tiles, has_bf16_dots);
   }
   return forms;
 }
@@ -28,10 +32,8 @@ struct OwnProfile {
   Profile profile;
 };
 constexpr OwnProfile kOwnProfiles[] = {
-    {"scalar", Profile::kFast},
-    {"avx2", Profile::kFast},
-    {"avx512", Profile::kFast},
-    {"amx", Profile::kFast},
+    {"scalar", Profile::kFast},     {"avx2", Profile::kFast}, {"avx512", Profile::kFast},
+    {"avx512bf16", Profile::kFast}, {"amx", Profile::kFast},
 };
 
 }  // namespace
@@ -41,11 +43,11 @@ std::string_view profile_name(Profile profile) {
 }
 
 ProductFormTable own_product_forms() {
-  return forms_for(Profile::kFast, false);
+  return forms_for(Profile::kFast, false, false);
 }
 
 ProductFormTable product_forms(Profile profile, const KernelTable& table) {
-  return forms_for(profile, table.has_tiles);
+  return forms_for(profile, table.has_tiles, table.has_bf16_dots);
 }
 
 Result<Profile> choose_profile(std::string_view name, const KernelTable& table) {

@@ -64,7 +64,7 @@ constexpr ArithmeticLoop kLoops[] = {
     {"avx2", "int8 dot product", vectors(32), has_avx2, avx2_int8},
     {"avx512", "f32 multiply-add", vectors(16), has_avx512, avx512_f32},
     {"avx512", "int8 dot product", vectors(64), has_avx512_vnni, avx512_int8},
-    {"avx512", "bf16 dot product", vectors(32), has_avx512_bf16, avx512_bf16},
+    {"avx512bf16", "bf16 dot product", vectors(32), has_avx512_bf16, avx512_bf16},
     {"amx", "bf16 tile product", tiles(32), has_amx_bf16, amx_bf16},
     {"amx", "int8 tile product", tiles(64), has_amx_int8, amx_int8},
 };

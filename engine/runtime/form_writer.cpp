@@ -59,8 +59,10 @@ void write_forms(const Pass& pass, const float* values, const FormsOutput& outpu
   if (std::byte* q8 = place(ActivationForm::kQ8)) {
     write_q8(pass, values, output, q8, first, columns.size());
   }
-  if (std::byte* bf16 = place(ActivationForm::kBf16)) {
-    write_bf16(pass, values, output, bf16, first, columns.size());
+  for (const ActivationForm form : {ActivationForm::kBf16, ActivationForm::kBf16Dots}) {
+    if (std::byte* bf16 = place(form)) {
+      write_bf16(pass, values, output, bf16, first, columns.size());
+    }
   }
   if (std::byte* f32 = place(ActivationForm::kF32)) {
     write_f32(pass, values, output, f32, first, columns.size());

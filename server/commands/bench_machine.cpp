@@ -54,7 +54,7 @@ void print_arithmetic(const MachineMeasurement& measured) {
       "two)\n  {:<8} {:<24} {:>10} {:>10}\n",
       "", "", "all cores", "one core");
   for (const MachineArithmetic& each : measured.arithmetic) {
-    std::cout << fmt::format("  {:<8} {:<24} {:>10.1f} {:>10.1f}\n", each.instruction_set,
+    std::cout << fmt::format("  {:<10} {:<24} {:>10.1f} {:>10.1f}\n", each.instruction_set,
                              each.operation, each.operations_per_second / 1e9,
                              each.one_core_operations_per_second / 1e9);
   }

@@ -7,6 +7,7 @@
 
 // These are written over both.
 #include "engine/kernels/cpu/bf16_avx2.h"
+#include "engine/kernels/cpu/bf16_pairs.inl.h"
 #include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"
 

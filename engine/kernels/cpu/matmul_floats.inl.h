@@ -11,19 +11,30 @@
 namespace lockstep {
 namespace {
 
-// One column of a panel: 16 rows' weights as float.
-struct F32Column {
-  static constexpr size_t kBytes = 64;
-  static F32x16 read(const std::byte* p) { return load(reinterpret_cast<const float*>(p)); }
+// What is taken of a panel at a time, its 16 rows side by side:
+//   kColumns     columns
+//   kBytes       of one column
+//   Weights      of the 16 rows; read(p), and where kColumns is 2 read_last(p) of a column without
+//                a second
+//   Inputs       a token's, in all lanes; inputs(row, k)
+//   multiply(weights, inputs, sum)
+template <typename Value, F32x16 (*kRead)(const Value*)>
+struct FloatColumn {
+  static constexpr size_t kColumns = 1;
+  static constexpr size_t kBytes = kPanelRows * sizeof(Value);
+  using Weights = F32x16;
+  using Inputs = F32x16;
+  static Weights read(const std::byte* p) { return kRead(reinterpret_cast<const Value*>(p)); }
+  static Inputs inputs(const std::byte* row, size_t k) {
+    return broadcast(read_float(row + k * sizeof(float)));
+  }
+  static F32x16 multiply(Weights weights, Inputs inputs, F32x16 sum) {
+    return fma(weights, inputs, sum);
+  }
 };
-struct F16Column {
-  static constexpr size_t kBytes = 32;
-  static F32x16 read(const std::byte* p) { return load_half(reinterpret_cast<const uint16_t*>(p)); }
-};
-struct Bf16Column {
-  static constexpr size_t kBytes = 32;
-  static F32x16 read(const std::byte* p) { return load_bf16(reinterpret_cast<const uint16_t*>(p)); }
-};
+using F32Column = FloatColumn<float, load>;
+using F16Column = FloatColumn<uint16_t, load_half>;
+using Bf16Column = FloatColumn<uint16_t, load_bf16>;
 
 template <typename Column, size_t kPanels, size_t kTokens>
 inline void multiply_columns(const MatmulArguments& arguments, size_t panel, size_t token) {
@@ -38,20 +49,25 @@ inline void multiply_columns(const MatmulArguments& arguments, size_t panel, siz
   for (auto& panel_sums : sums) {
     for (F32x16& sum : panel_sums) sum = zero();
   }
-  for (size_t k = 0; k < columns; ++k) {
-    F32x16 inputs_k[kTokens];
+  const auto multiply_at = [&] [[gnu::always_inline]] (size_t k, auto read) {
+    typename Column::Inputs inputs_k[kTokens];
 #pragma GCC unroll 8
-    for (size_t t = 0; t < kTokens; ++t) {
-      inputs_k[t] = broadcast(read_float(inputs[t] + k * sizeof(float)));
-    }
+    for (size_t t = 0; t < kTokens; ++t) inputs_k[t] = Column::inputs(inputs[t], k);
 #pragma GCC unroll 8
     for (size_t p = 0; p < kPanels; ++p) {
       const std::byte* place = weights + p * panel_stride + k * Column::kBytes;
       if constexpr (kTokens > 1) __builtin_prefetch(place + kPrefetchBytes, 0, kSecondCache);
-      const F32x16 column = Column::read(place);
+      const typename Column::Weights column = read(place);
 #pragma GCC unroll 8
-      for (size_t t = 0; t < kTokens; ++t) sums[p][t] = fma(column, inputs_k[t], sums[p][t]);
+      for (size_t t = 0; t < kTokens; ++t) {
+        sums[p][t] = Column::multiply(column, inputs_k[t], sums[p][t]);
+      }
     }
+  };
+  const size_t whole = columns / Column::kColumns * Column::kColumns;
+  for (size_t k = 0; k < whole; k += Column::kColumns) multiply_at(k, Column::read);
+  if constexpr (Column::kColumns == 2) {
+    if (whole < columns) multiply_at(whole, Column::read_last);
   }
   for (size_t p = 0; p < kPanels; ++p) {
     for (size_t t = 0; t < kTokens; ++t) {

@@ -5,6 +5,7 @@
 #include "engine/kernels/cpu/bytes_scalar.h"
 
 // These are written over both.
+#include "engine/kernels/cpu/bf16_pairs.inl.h"
 #include "engine/kernels/cpu/bf16_scalar.h"
 #include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"

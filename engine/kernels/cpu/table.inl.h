@@ -6,6 +6,7 @@
 #include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
 #include "engine/kernels/cpu/matmul_bf16.inl.h"
+#include "engine/kernels/cpu/matmul_bf16_dots.inl.h"
 #include "engine/kernels/cpu/matmul_floats.inl.h"
 #include "engine/kernels/cpu/quantize.inl.h"
 #include "engine/kernels/kernel_table.h"
@@ -17,6 +18,7 @@ constexpr KernelTable make_row(std::string_view name) {
   return {
       .name = name,
       .has_tiles = false,
+      .has_bf16_dots = false,
       .matmul =
           {
               matmul_floats<F32Column>,
@@ -45,6 +47,7 @@ constexpr KernelTable make_row(std::string_view name) {
               kMatmulBf16<QuantizedWeights<Q5_KTile>>,
               kMatmulBf16<QuantizedWeights<Q6_KTile>>,
           },
+      .matmul_bf16_dots = {nullptr, nullptr, kMatmulBf16Dots},
       .to_bf16 = to_bf16,
       .quantize = quantize,
       .rms_norm = rms_norm,

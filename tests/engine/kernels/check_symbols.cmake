@@ -1,6 +1,7 @@
-# Fails unless each object of an instruction set exports exactly its row of the kernel table. An
-# inline function or template of a library that was compiled with these flags and exported could be
-# the copy that the linker keeps for the whole program, and stop it on an older machine.
+# Fails unless each object of an instruction set exports exactly one function: its row of the kernel
+# table, or the kernel that it has beyond another's. An inline function or template of a library that
+# was compiled with these flags and exported could be the copy that the linker keeps for the whole
+# program, and stop it on an older machine.
 #   cmake -DNM=nm -DOBJECTS="a.o;b.o" -P check_symbols.cmake
 set(checked 0)
 foreach(object IN LISTS OBJECTS)
@@ -14,11 +15,10 @@ foreach(object IN LISTS OBJECTS)
   string(REPLACE "\n" ";" symbols "${output}")
   # Unoptimised code of GCC holds this pointer for its exception tables; it is no code.
   list(FILTER symbols EXCLUDE REGEX "^DW\\.ref\\.__gxx_personality_v0 ")
-  set(expected "lockstep::${isa}_kernel_table()")
+  set(expected "lockstep::${isa}_[a-z_]*(table|kernel)")
   foreach(symbol IN LISTS symbols)
-    string(FIND "${symbol}" "${expected} T" place)
-    if(NOT place EQUAL 0)
-      message(SEND_ERROR "${object} exports '${symbol}'; it may export '${expected}' alone: "
+    if(NOT symbol MATCHES "^${expected}\\(\\) T")
+      message(SEND_ERROR "${object} exports '${symbol}'; it may export '${expected}()' alone: "
         "put it into the anonymous namespace, or do without it")
     endif()
   endforeach()

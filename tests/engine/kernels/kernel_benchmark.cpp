@@ -139,6 +139,8 @@ void register_all() {
       register_matmul("matmul", *table, format, activation_form(format.format), {1, 8, 256});
       if (matmul_kernel(*table, format.format, ActivationForm::kBf16) == nullptr) continue;
       register_matmul("matmul_bf16", *table, format, ActivationForm::kBf16, {1, 8, 64, 512});
+      if (matmul_kernel(*table, format.format, ActivationForm::kBf16Dots) == nullptr) continue;
+      register_matmul("matmul_bf16_dots", *table, format, ActivationForm::kBf16Dots, {1, 8, 256});
     }
   }
 }

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST(KernelTable, rows_are_named_slowest_first) {
   std::vector<std::string_view> names;
   for (const KernelTable* table : all_kernel_tables()) names.push_back(table->name);
-  EXPECT_THAT(names, testing::ElementsAre("scalar", "avx2", "avx512", "amx"));
+  EXPECT_THAT(names, testing::ElementsAre("scalar", "avx2", "avx512", "avx512bf16", "amx"));
 }
 
 TEST(KernelTable, every_row_has_every_operation) {
@@ -22,6 +22,8 @@ TEST(KernelTable, every_row_has_every_operation) {
       const bool has = matmul_kernel(*table, format.format, ActivationForm::kBf16) != nullptr;
       EXPECT_EQ(has, format.format != Format::kF32) << table->name << ", " << format.name;
     }
+    EXPECT_NE(matmul_kernel(*table, Format::kBf16, ActivationForm::kBf16Dots), nullptr);
+    EXPECT_EQ(matmul_kernel(*table, Format::kF16, ActivationForm::kBf16Dots), nullptr);
     EXPECT_NE(table->to_bf16, nullptr);
     EXPECT_NE(table->quantize, nullptr);
     EXPECT_NE(table->rms_norm, nullptr);
@@ -43,10 +45,10 @@ TEST(KernelTable, every_machine_supports_the_scalar_row) {
 TEST(KernelTable, no_name_chooses_the_best_supported_row) {
   const auto chosen = choose_kernel_table("");
   ASSERT_TRUE(chosen.has_value());
-  EXPECT_TRUE(machine_supports(**chosen));
+  EXPECT_TRUE(machine_supports(**chosen) && machine_prefers(**chosen));
   bool after = false;
   for (const KernelTable* table : all_kernel_tables()) {
-    EXPECT_FALSE(after && machine_supports(*table)) << table->name;
+    EXPECT_FALSE(after && machine_supports(*table) && machine_prefers(*table)) << table->name;
     after = after || table == *chosen;
   }
 }
@@ -70,7 +72,7 @@ TEST(KernelTable, an_unknown_name_is_refused_with_the_known_ones) {
   ASSERT_FALSE(chosen.has_value());
   EXPECT_EQ(chosen.error().kind, ErrorKind::kInvalidInput);
   EXPECT_EQ(chosen.error().message,
-            "unknown instruction set 'avx1024'; known are: scalar, avx2, avx512, amx");
+            "unknown instruction set 'avx1024'; known are: scalar, avx2, avx512, avx512bf16, amx");
 }
 
 }  // namespace

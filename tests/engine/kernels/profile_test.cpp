@@ -68,6 +68,18 @@ TEST(ProductForms, of_fast_prompt_through_tiles_where_there_are_some) {
   }
 }
 
+TEST(ProductForms, of_fast_take_bf16_weights_by_dot_products_where_there_are_some) {
+  KernelTable table = made_up_row(false);
+  table.has_bf16_dots = true;
+  const ProductFormTable forms = product_forms(Profile::kFast, table);
+  for (const FormatTraits& format : all_formats()) {
+    const ProductForms& form = forms[static_cast<size_t>(format.format)];
+    const bool dots = format.format == Format::kBf16;
+    EXPECT_EQ(form.prompted, dots ? ActivationForm::kBf16Dots : activation_form(format.format));
+    EXPECT_EQ(form.generated, form.prompted) << format.name;
+  }
+}
+
 // A form for which the table has no kernel could be called.
 TEST(ProductForms, have_their_kernels_in_every_row) {
   for (const KernelTable* table : all_kernel_tables()) {

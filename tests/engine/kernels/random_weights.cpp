@@ -135,6 +135,7 @@ Activations::Activations(const KernelTable& table, ActivationForm form,
         table.quantize(source, columns, 0, columns, row);
         break;
       case ActivationForm::kBf16:
+      case ActivationForm::kBf16Dots:
         table.to_bf16(source, columns, row);
         break;
     }
