@@ -157,6 +157,10 @@ const std::vector<OptionRow>& rows() {
       {"max-n", kServe, kInteger, 128, 1, 128, {},
        "Largest n (choices per prompt) of a request",
        [](const Json& v, Options& o) { o.choices_max = v.get<uint32_t>(); }},
+      {"max-answer-bytes", kServe, kInteger, 268435456, 1048576, 1099511627776, {},
+       "Memory that an answer with several choices may come to, by an estimate, unless it is "
+       "streamed; one choice alone may always fill the context",
+       [](const Json& v, Options& o) { o.answer_bytes_max = v.get<uint64_t>(); }},
       {"drain-seconds", kServe, kNumber, 30, 0, 86400, {},
        "How long running requests may go on after SIGTERM before they are cut off",
        [](const Json& v, Options& o) { o.drain_seconds = v.get<double>(); }, kReloadable},

@@ -35,6 +35,14 @@ std::vector<std::string> served_names(const Engine& engine, const Options& optio
   return {engine.model().name};
 }
 
+RequestLimits limits_of(const Engine& engine, const Options& options) {
+  RequestLimits limits = request_limits(engine.model(), options.engine);
+  limits.choices_max = options.choices_max;
+  limits.request_seconds = options.request_seconds;
+  limits.answer_bytes_max = options.answer_bytes_max;
+  return limits;
+}
+
 void log_start(const ModelInfo& info, const Options& options) {
   spdlog::info("lockstepd {}: model {} ({}, {}, {:.1f} MiB, {} parameters)", kVersion, info.name,
                info.architecture, info.format, static_cast<double>(info.file_bytes) / 1048576,
@@ -54,8 +62,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
     : options_(to_options(values)),
       log_(log),
       engine_(std::move(engine)),
-      model_(*engine_, served_names(*engine_, options_), options_.engine, options_.choices_max,
-             options_.request_seconds),
+      model_(*engine_, served_names(*engine_, options_), limits_of(*engine_, options_)),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
       store_(notify_socket(process_environment()), process_environment()),
