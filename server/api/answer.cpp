@@ -193,6 +193,7 @@ void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const Htt
     writer.refuse(response, lease.error());
     return;
   }
+  if (!model.logs_prompts()) response.release_body();  // the plan holds what is left of it
   Run run(model, plan, writer, response, *lease);
   if (const auto started = run.start(); !started) {
     writer.refuse(response, started.error());

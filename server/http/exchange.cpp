@@ -104,6 +104,11 @@ void Exchange::set_header(std::string name, std::string value) {
   headers_.emplace(std::move(name), std::move(value));
 }
 
+void Exchange::release_body() {
+  std::string().swap(request_.body);  // to assign an empty one would keep the memory
+  outbox_.tell_body_released();
+}
+
 void Exchange::send(int status, std::string_view content_type, std::string body) {
   CHECK(progress_ == Progress::kNothing, "a second answer, with status {}, to {} {}", status,
         request_.method, request_.path);

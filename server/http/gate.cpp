@@ -266,6 +266,9 @@ void Gate::deliver_notices(Time now) {
       case Notice::Kind::kCut:
         connection.owes_too_much();
         break;
+      case Notice::Kind::kBodyReleased:
+        connection.body_released();
+        break;
       case Notice::Kind::kAnswered:
         connection.answered(notice.keep_alive, now);
         break;

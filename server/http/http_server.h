@@ -25,7 +25,8 @@ struct HttpLimits {
   size_t head_fields = 64;
   size_t target_bytes = 2 * 1024;  // path and query
   size_t body_bytes = 4 * 1024 * 1024;
-  size_t bodies_bytes = 512 * 1024 * 1024;  // of all requests that are read, wait or run
+  // Of all requests that are read, wait or run, until HttpResponse::release_body().
+  size_t bodies_bytes = 512 * 1024 * 1024;
   std::chrono::milliseconds head_deadline{10'000};
   std::chrono::milliseconds body_deadline{30'000};
   // From body_grace after its head on, a body must have come at this rate at least; 0: any.
@@ -64,6 +65,8 @@ class HttpResponse {
   virtual ~HttpResponse() = default;
 
   virtual void set_header(std::string name, std::string value) = 0;
+  // The handler has read the request's body, which is empty from here on: its memory is another's.
+  virtual void release_body() = 0;
   virtual void send(int status, std::string_view content_type, std::string body) = 0;
 
   // Sends the head of a chunked answer. False if the client has gone.

@@ -93,6 +93,11 @@ std::vector<HttpRoute> TestServer::routes() {
   add("GET", "/throw", [](Request, Response) { throw std::runtime_error("on purpose"); });
   add("GET", "/silent", [](Request, Response) {});
   add("GET", "/block", [this](Request, Response response) { block(response); });
+  add("POST", "/release", [this](Request request, Response response) {
+    response.release_body();
+    EXPECT_EQ(request.body, "");
+    block(response);
+  });
   add("GET", "/guard", [this](Request, Response response) { guard(response); });
   add("GET", "/endless", [this](Request, Response response) { write_endlessly(response); });
   add(
