@@ -304,6 +304,8 @@ class Engine {
   Result<RequestId> submit(Request request);
   // All of them or none; their ids in the same order.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
+  // What may wait from here on, as EngineOptions has it; what waits already stays.
+  void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);
   // Counts a request that was turned away before it came here.
   void count_rejected(Rejection reason);
 

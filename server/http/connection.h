@@ -97,6 +97,7 @@ class Connection {
   const std::string remote_address_;
   const std::optional<HttpRejection> over_;
   Edge& edge_;
+  HttpLimits limits_;  // those at the begin of the current request; scanner_ and outbox_ read them
 
   Phase phase_ = Phase::kIdle;
   std::optional<Time> deadline_;

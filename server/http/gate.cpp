@@ -61,6 +61,20 @@ void Gate::start() {
   pthread_setname_np(thread_.native_handle(), "gate");
 }
 
+void Gate::set_limits(const HttpLimits& limits) {
+  {
+    const std::lock_guard lock(new_limits_mutex_);
+    new_limits_ = limits;
+  }
+  has_new_limits_ = true;
+  edge_.mailbox.wake();
+}
+
+void Gate::take_limits() {
+  const std::lock_guard lock(new_limits_mutex_);
+  if (new_limits_) edge_.limits = *std::exchange(new_limits_, std::nullopt);
+}
+
 void Gate::close_after_answers() {
   edge_.is_draining = true;
   cuts_idle_ = true;
@@ -90,6 +104,7 @@ void Gate::run() {
         epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), timeout);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
+    if (has_new_limits_.exchange(false)) take_limits();
     int handshakes = 0;
     for (int index = 0; index < count; ++index) {
       const epoll_event& event = events[static_cast<size_t>(index)];
@@ -202,7 +217,7 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
 }
 
 std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) const {
-  const HttpLimits& limits = edge_.options.limits;
+  const HttpLimits& limits = edge_.limits;
   if (clients_.size() - over_limit_.size() >= limits.connections) {
     return HttpRejection::kConnections;
   }

@@ -165,6 +165,9 @@ class HttpServer {
   virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
   virtual const HttpCounters& counters() const = 0;  // any thread
+  // Requests and connections that begin from here on have these limits; those that have begun keep
+  // theirs. Any thread.
+  virtual void set_limits(const HttpLimits& limits) = 0;
   // Reads certificate and key again and changes nothing yet; an error if they cannot be used. Once
   // what it returns has been called, connections that begin use them. Any thread. Without TLS
   // nothing happens.
