@@ -329,7 +329,16 @@ void Connection::finish_request(bool keep_alive, Time now) {
   keep_alive_ = keep_alive && !peer_is_done_;
   phase_ = Phase::kSending;
   deadline_.reset();
+  sent_by_ = send_deadline(now);
   flush(now);
+}
+
+// However little the client takes at a time, and however often.
+std::optional<Connection::Time> Connection::send_deadline(Time now) {
+  if (limits_.answer_bytes_per_second == 0) return std::nullopt;
+  const auto earned =
+      std::chrono::milliseconds(outbox_.owed_bytes() * 1000 / limits_.answer_bytes_per_second);
+  return now + limits_.write_deadline + earned;
 }
 
 void Connection::output_queued(Time now) {
@@ -348,6 +357,7 @@ void Connection::flush(Time now) {
       if (phase_ != Phase::kBody && (progressed || !deadline_)) {
         deadline_ = now + limits_.write_deadline;
       }
+      if (phase_ == Phase::kSending && sent_by_) deadline_ = std::min(*deadline_, *sent_by_);
       return;
     case Outbox::Flush::kDrained:
       break;

@@ -85,6 +85,7 @@ class Connection {
   void answer_without_handler(HttpAnswer answer, bool may_keep, Time now);
   void record(int status, size_t sent_bytes) const;
   void finish_request(bool keep_alive, Time now);
+  std::optional<Time> send_deadline(Time now);
   void flush(Time now);
   void answer_sent(Time now);
   void peer_sends_no_more(Time now);
@@ -112,6 +113,7 @@ class Connection {
   ConnectionTerms terms_;          // of the current request
   Time began_;                     // of the current request: its first byte
   Time body_began_;                // its head was whole
+  std::optional<Time> sent_by_;    // until when the client must have taken the whole answer
   size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes
 
   Outbox outbox_;

@@ -33,8 +33,11 @@ struct HttpLimits {
   size_t body_bytes_per_second = 64 * 1024;
   std::chrono::milliseconds body_grace{10'000};
   std::chrono::milliseconds write_deadline{10'000};  // a client that takes nothing for so long
-  std::chrono::milliseconds idle_deadline{15'000};   // between two requests of one connection
-  size_t unsent_bytes = 256 * 1024;                  // what a streaming client may owe
+  // Once an answer is complete, what the client owes must be taken at this rate at least, from
+  // write_deadline after that on; 0: any.
+  size_t answer_bytes_per_second = 64 * 1024;
+  std::chrono::milliseconds idle_deadline{15'000};  // between two requests of one connection
+  size_t unsent_bytes = 256 * 1024;                 // what a streaming client may owe
   size_t connections = 4096;
   size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits
   size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
