@@ -9,7 +9,6 @@
 #include "engine/base/log.h"
 #include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
-#include "server/api/key_lease.h"
 #include "server/api/output_queue.h"
 
 namespace lockstep {
@@ -182,19 +181,15 @@ class Run {
 
 }  // namespace
 
-void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const HttpRequest& request,
-            HttpResponse& response) {
-  for (Request& part : plan.requests) {
-    part.id = request.request_id;
-    part.tenant = request.principal;
-  }
-  auto lease = KeyLease::take(model, request, plan.choices, plan.requests, response);
-  if (!lease) {
-    writer.refuse(response, lease.error());
+void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
+            const HttpRequest& request, HttpResponse& response) {
+  for (Request& part : plan.requests) part.id = request.request_id;
+  if (const auto reserved = lease.reserve(plan.choices, plan.requests, response); !reserved) {
+    writer.refuse(response, reserved.error());
     return;
   }
   if (!model.logs_prompts()) response.release_body();  // the plan holds what is left of it
-  Run run(model, plan, writer, response, *lease);
+  Run run(model, plan, writer, response, lease);
   if (const auto started = run.start(); !started) {
     writer.refuse(response, started.error());
     return;
