@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "server/api/http_error_body.h"
 #include "server/api/routes.h"
 #include "server/daemon/daemon_metrics.h"
 #include "server/daemon/signals.h"

@@ -282,7 +282,9 @@ void Connection::refuse(HttpRefusal refusal, bool may_keep, Time now) {
   HttpAnswer answer;
   answer.status = refusal.status;
   answer.content_type = "application/json";
-  answer.body = edge_.options.error_body(refusal.status, refusal.message);
+  const std::string_view path =
+      head_.target.path.empty() ? path_at_sight(input_) : head_.target.path;
+  answer.body = edge_.options.error_body(path, refusal.status, refusal.message);
   answer.headers = std::move(refusal.headers);
   if (!may_keep) head_.keep_alive = false;
   answer_without_handler(std::move(answer), may_keep, now);

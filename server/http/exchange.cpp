@@ -89,7 +89,8 @@ void Exchange::complete(const HttpOptions& options) {
   }
   headers_.clear();
   terms_.keep_alive = false;
-  send(500, "application/json", options.error_body(500, "the server failed on this request"));
+  send(500, "application/json",
+       options.error_body(request_.path, 500, "the server failed on this request"));
 }
 
 std::string Exchange::head_and_body(HttpAnswer answer) {

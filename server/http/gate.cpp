@@ -45,7 +45,7 @@ Gate::Gate(std::vector<Listener> listeners, Edge& edge)
   HttpAnswer full;
   full.status = 503;
   full.content_type = "application/json";
-  full.body = edge_.options.error_body(503, "too many connections are open: try again");
+  full.body = edge_.options.error_body("", 503, "too many connections are open: try again");
   full.headers.emplace("Retry-After", "1");
   add_connection_headers(full, {.minor_version = 1, .keep_alive = false}, "connection-limit");
   full_answer_ = edge_.writer.bytes("GET", std::move(full));

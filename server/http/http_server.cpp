@@ -131,7 +131,7 @@ std::string_view HttpHead::header(std::string_view name) const {
 Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
                                                      std::vector<HttpRoute> routes) {
   if (!options.error_body) {
-    options.error_body = [](int, std::string_view) { return std::string("{}"); };
+    options.error_body = [](std::string_view, int, std::string_view) { return std::string("{}"); };
   }
   if (options.tls_certificate.empty() != options.tls_key.empty()) {
     return invalid_input("--tls-certificate and --tls-key belong together; only one is given");

@@ -116,8 +116,9 @@ struct HttpHead {
 using HttpAuthorize = std::function<std::expected<std::string, HttpRefusal>(const HttpHead&)>;
 
 // What a request that never reaches a handler is answered with: the api layer words the errors.
-using HttpErrorBody =
-    std::function<std::string(int status, std::string_view message)>;  // a JSON text
+// `path` as far as it is known; "" if nothing of it is.
+using HttpErrorBody = std::function<std::string(std::string_view path, int status,
+                                                std::string_view message)>;  // a JSON text
 
 // One finished request, for the log and the metrics; called by the thread that served it.
 struct HttpRecord {

@@ -42,8 +42,8 @@ TestServer::TestServer(HttpLimits limits, const std::function<void(HttpOptions&)
   HttpOptions options;
   options.port = 0;
   options.limits = limits;
-  options.error_body = [](int status, std::string_view message) {
-    return fmt::format("{} {}", status, message);
+  options.error_body = [](std::string_view path, int status, std::string_view message) {
+    return fmt::format("{} {} at {}", status, message, path);
   };
   options.on_finished = [this](const HttpRecord& record) {
     const std::lock_guard lock(records_mutex_);
