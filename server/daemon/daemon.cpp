@@ -201,7 +201,11 @@ void Daemon::watch_engine() {
       .heartbeat_age = [this] { return engine_->statistics().heartbeat_age_seconds; },
       .describe = [this] { return engine_->describe_batch(); },
       .on_stage = [this](StallStage stage) { model_.set_health(health_of(stage)); },
-      .on_fine = [this] { notifier_.feed_watchdog(); }});
+      .on_fine =
+          [this] {
+            notifier_.feed_watchdog();
+            log_.tell_left_out();
+          }});
 }
 
 // On the signals' thread: from here on no request is taken.

@@ -314,6 +314,7 @@ void Connection::record(int status, size_t sent_bytes) const {
   record.status = status;
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes;
+  record.without_handler = true;
   edge_.options.on_finished(record);
 }
 

@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kMailboxId = 0;
 constexpr uint64_t kFirstListenerId = 1;
 constexpr uint64_t kFirstConnectionId = 1024;  // never used twice, so a late event finds nobody
-constexpr int kAcceptsPerEvent = 64;           // then the clients that are here get their turn
+constexpr std::string_view kTurnedAwayId = "connection-limit";  // the request id of all of them
+constexpr int kAcceptsPerEvent = 64;  // then the clients that are here get their turn
 constexpr std::chrono::milliseconds kAcceptPause{100};
 // Above the limits so many more clients are heard, for probes and scrapes; the oldest that does not
 // get an answer makes room for the next.
@@ -47,7 +48,8 @@ Gate::Gate(std::vector<Listener> listeners, Edge& edge)
   full.content_type = "application/json";
   full.body = edge_.options.error_body("", 503, "too many connections are open: try again");
   full.headers.emplace("Retry-After", "1");
-  add_connection_headers(full, {.minor_version = 1, .keep_alive = false}, "connection-limit");
+  add_connection_headers(full, {.minor_version = 1, .keep_alive = false},
+                         std::string(kTurnedAwayId));
   full_answer_ = edge_.writer.bytes("GET", std::move(full));
 }
 
@@ -191,7 +193,7 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
   if (accepting_ended_) return;
   const auto over = limit_reached(address);
   if (over && !make_room_over_limit(now)) {
-    turn_away(socket, *over);
+    turn_away(socket, address, *over);
     return;
   }
   const int number = socket.number();
@@ -242,8 +244,16 @@ bool Gate::make_room_over_limit(Time now) {
 }
 
 // Says why, as far as the socket takes it at once; nothing is kept for such a client.
-void Gate::turn_away(const Descriptor& socket, HttpRejection reason) {
+void Gate::turn_away(const Descriptor& socket, const PeerAddress& address, HttpRejection reason) {
   edge_.counters.add(reason);
+  if (edge_.options.on_finished) {
+    HttpRecord record;
+    record.request_id = kTurnedAwayId;
+    record.remote_address = address.text;
+    record.status = 503;
+    record.without_handler = true;
+    edge_.options.on_finished(record);
+  }
   if (edge_.tls != nullptr) return;
   send(socket.number(), full_answer_.data(), full_answer_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(socket.number(), SHUT_WR);

@@ -59,7 +59,7 @@ class Gate {
   void admit_client(const Listener& listener, Descriptor socket, PeerAddress address, Time now);
   std::optional<HttpRejection> limit_reached(const PeerAddress& address) const;
   bool make_room_over_limit(Time now);
-  void turn_away(const Descriptor& socket, HttpRejection reason);
+  void turn_away(const Descriptor& socket, const PeerAddress& address, HttpRejection reason);
   void pause_accepting(Time now);
   void resume_accepting(Time now);
   void watch_listeners(uint32_t events);

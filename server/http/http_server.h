@@ -120,7 +120,8 @@ using HttpAuthorize = std::function<std::expected<std::string, HttpRefusal>(cons
 using HttpErrorBody = std::function<std::string(std::string_view path, int status,
                                                 std::string_view message)>;  // a JSON text
 
-// One finished request, for the log and the metrics; called by the thread that served it.
+// One finished request, for the log and the metrics; called by the thread that served it, or the
+// gate's. Of one that was refused before its head was read, little is known.
 struct HttpRecord {
   std::string_view method;
   std::string_view route;  // the pattern, or "" if no route matched
@@ -132,6 +133,7 @@ struct HttpRecord {
   double seconds = 0;
   uint64_t sent_bytes = 0;
   bool client_gone = false;
+  bool without_handler = false;  // the gate's own answer, which costs its client next to nothing
 };
 
 struct HttpOptions {
