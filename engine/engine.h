@@ -126,6 +126,7 @@ struct Output {
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
   uint32_t generated_tokens = 0;
+  std::optional<double> queue_seconds;  // from its submission to its first pass; none before
 };
 
 struct Request {

@@ -283,7 +283,8 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       generation.started = true;
       counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(),
                                                 std::memory_order_relaxed);
-      counters_.queue_seconds.observe(seconds_since(generation.submitted_at));
+      generation.queue_seconds = seconds_since(generation.submitted_at);
+      counters_.queue_seconds.observe(*generation.queue_seconds);
     }
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
       if (index >= chunk.logits_begin) {

@@ -142,6 +142,7 @@ class Run {
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
     clock_.observe(event.index, output.generated_tokens);
+    if (output.queue_seconds) clock_.observe_queue(*output.queue_seconds);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
     if (!output.finish) return;
@@ -226,6 +227,7 @@ void append_output(Output& whole, Output&& next) {
   whole.prompt_tokens = next.prompt_tokens;
   whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;
+  whole.queue_seconds = next.queue_seconds;
 }
 
 Json finish_reason(const Output& output) {
