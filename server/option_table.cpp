@@ -69,7 +69,7 @@ const std::vector<OptionRow>& rows() {
          o.http.socket_mode =
              static_cast<uint32_t>(std::stoul(v.get<std::string>(), nullptr, 8));
        }},
-      {"tls-certificate", kServe, kText, "", 0, 0, {},
+      {"tls-certificate", kServe | kCheckHealth, kText, "", 0, 0, {},
        "Certificate in PEM, followed by those that lead to its issuer; with it and --tls-key "
        "clients over IP speak TLS. SIGHUP reads both again",
        [](const Json& v, Options& o) { o.http.tls_certificate = v.get<std::string>(); }},
