@@ -38,7 +38,10 @@ struct Engine::Parts {
       : options(std::move(given)),
         file(std::move(model_file)),
         model(std::move(built)),
-        handover(std::move(kept)) {}
+        handover(std::move(kept)) {
+    waiting.requests = options.waiting_requests;
+    waiting.prompt_tokens = options.waiting_prompt_tokens;
+  }
 
   Result<void> read_texts();
   Result<void> lay_out();
@@ -71,6 +74,7 @@ struct Engine::Parts {
   std::string chat_template_error;  // why there is none
 
   EngineCounters counters;
+  WaitingLimits waiting;
   std::atomic<uint64_t> bytes_done = 0;
   std::atomic<uint64_t> bytes_total = 0;
   std::atomic<uint64_t> bytes_kept = 0;
@@ -231,7 +235,6 @@ Result<void> Engine::Parts::load() {
       [](const ProductForms& forms) { return forms.prompted == forms.generated; });
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
-  const WaitingLimits waiting = {options.waiting_requests, options.waiting_prompt_tokens};
   loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
                                       counters);
   return {};
@@ -296,6 +299,11 @@ EngineStatistics Engine::statistics() const {
     statistics.scratch_bytes += rank.scratch_bytes;
   }
   return statistics;
+}
+
+void Engine::set_waiting_limits(uint32_t requests, uint32_t prompt_tokens) {
+  parts_->waiting.requests = requests;
+  parts_->waiting.prompt_tokens = prompt_tokens;
 }
 
 Result<void> Engine::Parts::check_request(const Request& request) const {

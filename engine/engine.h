@@ -126,6 +126,7 @@ struct Output {
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
   uint32_t generated_tokens = 0;
+  std::optional<double> queue_seconds;  // from its submission to its first pass; none before
 };
 
 struct Request {
@@ -304,6 +305,8 @@ class Engine {
   Result<RequestId> submit(Request request);
   // All of them or none; their ids in the same order.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
+  // What may wait from here on, as EngineOptions has it; what waits already stays.
+  void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);
   // Counts a request that was turned away before it came here.
   void count_rejected(Rejection reason);
 

@@ -33,7 +33,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        size_t vocabulary_size, EngineCounters& counters)
     : executor_(executor),
       scheduler_(limits),
-      open_most_(limits.sequence_count + waiting.requests),
+      running_most_(limits.sequence_count),
       waiting_(waiting),
       tokenizer_(tokenizer),
       vocabulary_size_(vocabulary_size),
@@ -104,18 +104,20 @@ Result<void> EngineLoop::check_room(size_t requests, size_t prompt_tokens) const
   if (draining_) {
     return full(Rejection::kDraining, "shutting down: no more requests are taken");
   }
-  if (open_count_ + requests > open_most_) {
+  const size_t open_most = running_most_ + waiting_.requests.load(std::memory_order_relaxed);
+  if (open_count_ + requests > open_most) {
     return full(Rejection::kQueueRequests,
                 fmt::format("{} requests are running and waiting, {} at most; {} more are not "
                             "taken; try again later",
-                            open_count_, open_most_, requests));
+                            open_count_, open_most, requests));
   }
   const size_t waiting = counters_.waiting_prompt_tokens.load(std::memory_order_relaxed);
-  if (waiting > 0 && waiting + prompt_tokens > waiting_.prompt_tokens) {
+  const size_t waiting_most = waiting_.prompt_tokens.load(std::memory_order_relaxed);
+  if (waiting > 0 && waiting + prompt_tokens > waiting_most) {
     return full(Rejection::kQueueTokens,
                 fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
                             "try again later",
-                            waiting, waiting_.prompt_tokens, prompt_tokens));
+                            waiting, waiting_most, prompt_tokens));
   }
   return {};
 }
@@ -286,7 +288,8 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       generation.started = true;
       counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(),
                                                 std::memory_order_relaxed);
-      counters_.queue_seconds.observe(seconds_since(generation.submitted_at));
+      generation.queue_seconds = seconds_since(generation.submitted_at);
+      counters_.queue_seconds.observe(*generation.queue_seconds);
     }
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
       if (index >= chunk.logits_begin) {

@@ -21,10 +21,10 @@
 
 namespace lockstep {
 
-// What may wait for its first pass.
+// What may wait for its first pass. May change at any time, by any thread.
 struct WaitingLimits {
-  size_t requests = 0;
-  size_t prompt_tokens = 0;  // one request is taken whatever its length
+  std::atomic<size_t> requests = 0;
+  std::atomic<size_t> prompt_tokens = 0;  // one request is taken whatever its length
 };
 
 class EngineLoop {
@@ -86,8 +86,8 @@ class EngineLoop {
 
   Executor& executor_;
   Scheduler scheduler_;
-  const size_t open_most_;  // requests that run or wait
-  const WaitingLimits waiting_;
+  const size_t running_most_;
+  const WaitingLimits& waiting_;
   const Tokenizer& tokenizer_;
   const size_t vocabulary_size_;
   EngineCounters& counters_;

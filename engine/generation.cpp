@@ -178,6 +178,7 @@ void Generation::send(Output output) {
   output.prompt_tokens = static_cast<uint32_t>(prompt_count_);
   output.cached_tokens = static_cast<uint32_t>(cached_tokens);
   output.generated_tokens = static_cast<uint32_t>(generated_count());
+  output.queue_seconds = queue_seconds;
   const bool news =
       output.finish || !output.text.empty() || !output.tokens.empty() || !output.prompt.empty();
   if (news && request_.on_output) request_.on_output(std::move(output));

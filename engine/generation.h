@@ -48,8 +48,9 @@ class Generation {
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;
-  size_t cached_tokens = 0;  // of the prompt, found in the prefix cache
-  bool started = false;      // has been part of a pass
+  size_t cached_tokens = 0;             // of the prompt, found in the prefix cache
+  bool started = false;                 // has been part of a pass
+  std::optional<double> queue_seconds;  // until it was
 
  private:
   // A token whose text lies at [begin, end) of the generated text, not sent yet.

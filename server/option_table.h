@@ -22,8 +22,9 @@ struct Options {
   std::string api_keys = {};                         // the file; empty: none are asked for
   bool metrics_without_key = false;
   double drain_seconds = 30;
-  double request_seconds = 0;  // after which a request ends; 0: never
-  uint32_t choices_max = 128;  // "n" of a request at most
+  double request_seconds = 0;             // after which a request ends; 0: never
+  uint32_t choices_max = 128;             // "n" of a request at most
+  uint64_t answer_bytes_max = 256 << 20;  // of an answer that is collected before it is sent
   bool metrics = true;
   double stall_seconds = 30;
   bool ui = true;

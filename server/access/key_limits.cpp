@@ -82,34 +82,49 @@ std::expected<void, KeyLimits::Refusal> KeyLimits::count_request(std::string_vie
   return {};
 }
 
-std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::begin(std::string_view name, uint64_t tokens,
-                                                             Time now) {
+// A part of a token is not waited for: a full bucket may be a rounding error short of it.
+bool KeyLimits::holds(const Bucket& bucket, double tokens) {
+  return bucket.left + 1e-6 >= tokens;
+}
+
+std::expected<void, KeyLimits::Refusal> KeyLimits::enter(std::string_view name, Time now) {
   const std::lock_guard lock(mutex_);
   Owner* owner = find(name, now);
-  if (owner == nullptr) return 0;
+  if (owner == nullptr) return {};
   const KeyAllowance& allowance = owner->allowance;
   if (allowance.concurrent > 0 && owner->running >= allowance.concurrent) {
     return std::unexpected(
         refuse(*owner, fmt::format("Rate limit reached: {} requests at once", allowance.concurrent),
                Seconds(1)));
   }
-  uint64_t reserved = 0;
-  if (allowance.tokens_per_minute > 0) {
-    reserved = std::min(tokens, allowance.tokens_per_minute);
-    const auto limit = static_cast<double>(allowance.tokens_per_minute);
-    const auto wanted = static_cast<double>(reserved);
-    // A part of a token is not waited for: a full bucket may be a rounding error short of it.
-    if (owner->tokens.left + 1e-6 < wanted) {
-      return std::unexpected(refuse(
-          *owner,
-          fmt::format("Rate limit reached: {} tokens per minute; this request may come to {}, and "
-                      "{} are left. A smaller max_tokens reserves less",
-                      allowance.tokens_per_minute, tokens, whole_part(owner->tokens.left)),
-          Bucket::wait(wanted - owner->tokens.left, limit)));
-    }
-    owner->tokens.left -= wanted;
+  if (allowance.tokens_per_minute > 0 && !holds(owner->tokens, 1)) {
+    return std::unexpected(refuse(
+        *owner,
+        fmt::format("Rate limit reached: {} tokens per minute, and none is left",
+                    allowance.tokens_per_minute),
+        Bucket::wait(1 - owner->tokens.left, static_cast<double>(allowance.tokens_per_minute))));
   }
   ++owner->running;
+  return {};
+}
+
+std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view name,
+                                                               uint64_t tokens, Time now) {
+  const std::lock_guard lock(mutex_);
+  Owner* owner = find(name, now);
+  if (owner == nullptr || owner->allowance.tokens_per_minute == 0) return 0;
+  const uint64_t per_minute = owner->allowance.tokens_per_minute;
+  const uint64_t reserved = std::min(tokens, per_minute);
+  const auto wanted = static_cast<double>(reserved);
+  if (!holds(owner->tokens, wanted)) {
+    return std::unexpected(refuse(
+        *owner,
+        fmt::format("Rate limit reached: {} tokens per minute; this request may come to {}, and "
+                    "{} are left. A smaller max_tokens reserves less",
+                    per_minute, tokens, whole_part(owner->tokens.left)),
+        Bucket::wait(wanted - owner->tokens.left, static_cast<double>(per_minute))));
+  }
+  owner->tokens.left -= wanted;
   return reserved;
 }
 

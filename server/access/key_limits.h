@@ -2,8 +2,8 @@
 // tests need no clock. Any thread.
 //
 // A minute's requests and tokens are buckets that fill evenly and hold a minute's worth. A request
-// takes its place and reserves the tokens that it can come to; at its end it gives back what it did
-// not use. Between the two nobody can spend the same token twice.
+// takes its place, reserves the tokens that it can come to once these are known, and at its end
+// gives back what it did not use. Between the two nobody can spend the same token twice.
 #pragma once
 
 #include <chrono>
@@ -38,9 +38,12 @@ class KeyLimits {
   // Counts one HTTP request; unknown owners and "" have no limits, here and below.
   std::expected<void, Refusal> count_request(std::string_view owner, Time now);
 
-  // Takes one of the places for requests at once, and reserves tokens: as many as are asked for,
-  // but a whole minute's at most. What is returned goes to end().
-  std::expected<uint64_t, Refusal> begin(std::string_view owner, uint64_t tokens, Time now);
+  // Takes one of the places for requests at once, before anybody knows what the request comes to.
+  // Refused as well while no token is left. What is taken is given back by end().
+  std::expected<void, Refusal> enter(std::string_view owner, Time now);
+  // Of one that has entered. Reserves tokens: as many as are asked for, but a whole minute's at
+  // most. What is returned goes to end().
+  std::expected<uint64_t, Refusal> reserve(std::string_view owner, uint64_t tokens, Time now);
   // Gives the place back and charges what was used instead of what was reserved.
   void end(std::string_view owner, uint64_t reserved_tokens, uint64_t used_tokens, Time now);
 
@@ -67,6 +70,7 @@ class KeyLimits {
   };
 
   Owner* find(std::string_view name, Time now);
+  static bool holds(const Bucket& bucket, double tokens);
   static Headers headers_of(const Owner& owner);
   static Refusal refuse(const Owner& owner, std::string message,
                         std::chrono::duration<double> wait);

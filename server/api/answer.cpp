@@ -9,7 +9,6 @@
 #include "engine/base/log.h"
 #include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
-#include "server/api/key_lease.h"
 #include "server/api/output_queue.h"
 
 namespace lockstep {
@@ -143,6 +142,7 @@ class Run {
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
     clock_.observe(event.index, output.generated_tokens);
+    if (output.queue_seconds) clock_.observe_queue(*output.queue_seconds);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
     if (!output.finish) return;
@@ -182,18 +182,15 @@ class Run {
 
 }  // namespace
 
-void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const HttpRequest& request,
-            HttpResponse& response) {
-  for (Request& part : plan.requests) {
-    part.id = request.request_id;
-    part.tenant = request.principal;
-  }
-  auto lease = KeyLease::take(model, request, plan.choices, plan.requests, response);
-  if (!lease) {
-    writer.refuse(response, lease.error());
+void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
+            const HttpRequest& request, HttpResponse& response) {
+  for (Request& part : plan.requests) part.id = request.request_id;
+  if (const auto reserved = lease.reserve(plan.choices, plan.requests, response); !reserved) {
+    writer.refuse(response, reserved.error());
     return;
   }
-  Run run(model, plan, writer, response, *lease);
+  if (!model.logs_prompts()) response.release_body();  // the plan holds what is left of it
+  Run run(model, plan, writer, response, lease);
   if (const auto started = run.start(); !started) {
     writer.refuse(response, started.error());
     return;
@@ -230,6 +227,7 @@ void append_output(Output& whole, Output&& next) {
   whole.prompt_tokens = next.prompt_tokens;
   whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;
+  whole.queue_seconds = next.queue_seconds;
 }
 
 Json finish_reason(const Output& output) {

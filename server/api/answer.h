@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/api/key_lease.h"
 #include "server/api/served_model.h"
 
 namespace lockstep {
@@ -45,9 +46,9 @@ struct AnswerPlan {
 };
 
 // Blocks until the answer is given, refused or its client has left; a client that leaves stops its
-// requests.
-void answer(ServedModel& model, AnswerPlan plan, AnswerWriter& writer, const HttpRequest& request,
-            HttpResponse& response);
+// requests. `lease`: as entered, before the plan was made.
+void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
+            const HttpRequest& request, HttpResponse& response);
 
 // A server-sent event without and with a name.
 std::string event_text(const Json& data);

@@ -44,7 +44,4 @@ Json error_object(const ApiError& error);
 
 void send_error(HttpResponse& response, const ApiError& error);
 
-// The body of an answer that the HTTP layer gives by itself.
-std::string http_error_body(int status, std::string_view message);
-
 }  // namespace lockstep

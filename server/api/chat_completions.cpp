@@ -45,13 +45,15 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 }
 
 ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
   auto prepared = prepare(model, request);
   if (!prepared) return std::unexpected(prepared.error());
   ChatFormat format(model.engine().tokenizer(), prepared->logprobs, std::move(prepared->rules));
   ChoicesWriter writer(
       answer_head(model, "chatcmpl-", "chat.completion", "chat.completion.chunk", prepared->name),
       format, prepared->plan.requests.size(), prepared->include_usage);
-  answer(model, std::move(prepared->plan), writer, request, response);
+  answer(model, *lease, std::move(prepared->plan), writer, request, response);
   return {};
 }
 

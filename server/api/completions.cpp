@@ -61,6 +61,8 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 }
 
 ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
   auto prepared = prepare(model, request);
   if (!prepared) return std::unexpected(prepared.error());
   AnswerPlan& plan = prepared->plan;
@@ -69,7 +71,7 @@ ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpRes
   ChoicesWriter writer(
       answer_head(model, "cmpl-", "text_completion", "text_completion", prepared->name), format,
       plan.requests.size(), prepared->include_usage);
-  answer(model, std::move(plan), writer, request, response);
+  answer(model, *lease, std::move(plan), writer, request, response);
   return {};
 }
 

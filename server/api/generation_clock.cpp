@@ -1,5 +1,7 @@
 #include "server/api/generation_clock.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -26,7 +28,12 @@ void GenerationClock::observe(size_t index, uint32_t generated, Clock::time_poin
   tokens.last = now;
 }
 
+void GenerationClock::observe_queue(double seconds) {
+  queue_seconds_ = std::min(seconds, queue_seconds_.value_or(seconds));
+}
+
 void GenerationClock::fill(GenerationNote& note) const {
+  note.queue_seconds = queue_seconds_;
   if (first_) note.first_token_seconds = seconds(*first_ - started_);
   double generating_seconds = 0;
   uint64_t later_tokens = 0;

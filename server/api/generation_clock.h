@@ -18,6 +18,8 @@ class GenerationClock {
   void start(size_t requests, Clock::time_point now = Clock::now());
   // The request at `index` has so many tokens by now.
   void observe(size_t index, uint32_t generated, Clock::time_point now = Clock::now());
+  // One of them has waited so long for its first pass; the shortest counts.
+  void observe_queue(double seconds);
 
   // Sets the note's times, as far as they are known.
   void fill(GenerationNote& note) const;
@@ -33,6 +35,7 @@ class GenerationClock {
   Clock::time_point started_;
   std::vector<Tokens> requests_;
   std::optional<Clock::time_point> first_;
+  std::optional<double> queue_seconds_;
 };
 
 }  // namespace lockstep

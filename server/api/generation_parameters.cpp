@@ -163,6 +163,41 @@ std::optional<ApiError> check_amount(const std::vector<std::vector<TokenId>>& pr
                              requests, tokens, limits.prompt_tokens_max));
 }
 
+// Of memory, for a token that is collected and written, and for a log-probability beside it: its
+// place in JSON, as an object and as text.
+constexpr uint64_t kAnswerTokenBytes = 100;
+constexpr uint64_t kAnswerLogprobBytes = 400;
+
+uint64_t answer_bytes(uint64_t tokens, const std::optional<uint32_t>& alternatives) {
+  return tokens *
+         (kAnswerTokenBytes + (alternatives ? (1 + *alternatives) * kAnswerLogprobBytes : 0));
+}
+
+// A whole answer lies in memory until its last token has come. A stream is given away as it comes.
+std::optional<ApiError> check_answer(const GenerationParameters& parameters,
+                                     const std::vector<Request>& requests,
+                                     const RequestLimits& limits, std::string_view parameter) {
+  if (parameters.stream || requests.size() <= 1) return std::nullopt;
+  uint64_t bytes = 0;
+  uint64_t tokens = 0;
+  for (const Request& request : requests) {
+    bytes += answer_bytes(request.max_tokens, request.logprobs);
+    tokens += request.max_tokens;
+    if (!request.prompt_logprobs) continue;
+    bytes += answer_bytes(request.prompt.size(), request.prompt_logprobs);
+    tokens += request.prompt.size();
+  }
+  if (bytes <= limits.answer_bytes_max) return std::nullopt;
+  const auto& logprobs = parameters.request.logprobs;
+  return bad_parameter(
+      parameters.choices > 1 ? "n" : parameter,
+      fmt::format("The answer may come to {} bytes ({} choices with {} tokens in all and {} "
+                  "log-probabilities for each); this server collects at most {}. Ask for less, or "
+                  "for a stream",
+                  bytes, requests.size(), tokens, logprobs ? 1 + *logprobs : 0,
+                  limits.answer_bytes_max));
+}
+
 // The most tokens to generate after a prompt, or nothing if prompt and answer do not fit.
 std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameters, uint64_t prompt,
                                            uint32_t default_max_tokens,
@@ -270,6 +305,9 @@ ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parame
       request.max_tokens = *max_tokens;
       request.sampling.seed = choice_seed(seed, choice);
     }
+  }
+  if (auto excess = check_answer(parameters, requests, limits, parameter)) {
+    return std::unexpected(std::move(*excess));
   }
   return requests;
 }

@@ -40,7 +40,7 @@ void refuse_unsupported_features(JsonFields& fields);
 // request's seed and the choice's number within its prompt alone; choice 0 has the seed itself.
 // Without max_tokens a choice may take `default_max_tokens`, or what the context leaves if that is
 // less. 400 (context_length_exceeded, with the numbers, about `parameter`) for what cannot fit; 400
-// for more choices, or more tokens of prompts, than the limits allow.
+// for more choices, more tokens of prompts, or a larger whole answer than the limits allow.
 ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parameters,
                                               const std::vector<std::vector<TokenId>>& prompts,
                                               uint32_t default_max_tokens,

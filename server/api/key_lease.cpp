@@ -15,36 +15,46 @@ void add_headers(HttpResponse& response, KeyLimits::Headers headers) {
   for (auto& [name, value] : headers) response.set_header(std::move(name), std::move(value));
 }
 
+ApiError refuse(KeyLimits::Refusal refusal, HttpResponse& response) {
+  add_headers(response, std::move(refusal.headers));
+  return rate_limited(std::move(refusal.message), refusal.retry_after_seconds);
+}
+
 }  // namespace
 
-ApiResult<KeyLease> KeyLease::take(ServedModel& model, const HttpRequest& request, size_t choices,
-                                   std::vector<Request>& requests, HttpResponse& response) {
+ApiResult<KeyLease> KeyLease::enter(ServedModel& model, const HttpRequest& request,
+                                    HttpResponse& response) {
   KeyLimits* limits = request.principal.empty() ? nullptr : model.key_limits();
+  if (limits != nullptr) {
+    if (auto entered = limits->enter(request.principal, now()); !entered) {
+      return std::unexpected(refuse(std::move(entered.error()), response));
+    }
+  }
+  return KeyLease(limits, request.principal);
+}
+
+ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests,
+                                  HttpResponse& response) {
   uint64_t tokens = 0;
+  // Nobody is more urgent than his key allows, and nobody without one than others.
+  const int32_t priority = limits_ != nullptr ? limits_->priority(owner_) : 0;
   for (size_t index = 0; index < requests.size(); ++index) {
     Request& part = requests[index];
     if (index % choices == 0) tokens += part.prompt.size();
     tokens += part.max_tokens;
-    part.tenant = request.principal;
-    // Nobody is more urgent than his key allows, and nobody without one than others.
-    part.priority =
-        std::max(part.priority, limits != nullptr ? limits->priority(request.principal) : 0);
+    part.tenant = owner_;
+    part.priority = std::max(part.priority, priority);
   }
-  return take(model, request, tokens, response);
+  return reserve(tokens, response);
 }
 
-ApiResult<KeyLease> KeyLease::take(ServedModel& model, const HttpRequest& request, uint64_t tokens,
-                                   HttpResponse& response) {
-  KeyLimits* limits = request.principal.empty() ? nullptr : model.key_limits();
-  if (limits == nullptr) return KeyLease(nullptr, "", 0);
-  auto reserved = limits->begin(request.principal, tokens, now());
-  if (!reserved) {
-    add_headers(response, std::move(reserved.error().headers));
-    return std::unexpected(
-        rate_limited(std::move(reserved.error().message), reserved.error().retry_after_seconds));
-  }
-  add_headers(response, limits->headers(request.principal, now()));
-  return KeyLease(limits, request.principal, *reserved);
+ApiResult<void> KeyLease::reserve(uint64_t tokens, HttpResponse& response) {
+  if (limits_ == nullptr) return {};
+  auto reserved = limits_->reserve(owner_, tokens, now());
+  if (!reserved) return std::unexpected(refuse(std::move(reserved.error()), response));
+  reserved_ = *reserved;
+  add_headers(response, limits_->headers(owner_, now()));
+  return {};
 }
 
 KeyLease::KeyLease(KeyLease&& other) noexcept

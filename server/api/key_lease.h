@@ -13,14 +13,16 @@ namespace lockstep {
 
 class KeyLease {
  public:
-  // For engine requests made from `request`, `choices` for each prompt. Puts x-ratelimit-* headers
-  // on the answer, and the key's name and priority on the engine requests. 429 if it is too much
-  // for now.
-  static ApiResult<KeyLease> take(ServedModel& model, const HttpRequest& request, size_t choices,
-                                  std::vector<Request>& requests, HttpResponse& response);
+  // The place, before the request's body is parsed: who has too many requests at once, or no token
+  // left, costs no more than this. 429 with x-ratelimit-* headers then.
+  static ApiResult<KeyLease> enter(ServedModel& model, const HttpRequest& request,
+                                   HttpResponse& response);
+  // The tokens of engine requests made from the request, `choices` for each prompt. Puts
+  // x-ratelimit-* headers on the answer, and the key's name and priority on the engine requests.
+  // 429 if it is too much for now.
+  ApiResult<void> reserve(size_t choices, std::vector<Request>& requests, HttpResponse& response);
   // The same for a request that comes to so many tokens and makes no engine request.
-  static ApiResult<KeyLease> take(ServedModel& model, const HttpRequest& request, uint64_t tokens,
-                                  HttpResponse& response);
+  ApiResult<void> reserve(uint64_t tokens, HttpResponse& response);
 
   KeyLease(KeyLease&& other) noexcept;
   KeyLease& operator=(KeyLease&&) = delete;
@@ -30,8 +32,7 @@ class KeyLease {
   void set_used_tokens(uint64_t tokens) { used_ = tokens; }
 
  private:
-  KeyLease(KeyLimits* limits, std::string owner, uint64_t reserved)
-      : limits_(limits), owner_(std::move(owner)), reserved_(reserved) {}
+  KeyLease(KeyLimits* limits, std::string owner) : limits_(limits), owner_(std::move(owner)) {}
 
   KeyLimits* limits_;  // null: nothing to give back
   std::string owner_;

@@ -21,6 +21,8 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
 }
 
 ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
   auto chat = parse(model, request, false);
   if (!chat) return std::unexpected(chat.error());
   const std::string name = chat->parameters.model;
@@ -29,7 +31,7 @@ ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpRespons
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   MessagesWriter writer(std::move(turns->rules), name, max_tokens);
-  answer(model, {std::move(turns->requests), 1, stream}, writer, request, response);
+  answer(model, *lease, {std::move(turns->requests), 1, stream}, writer, request, response);
   return {};
 }
 

@@ -22,6 +22,8 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
 }
 
 ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
   auto parsed = parse(model, request);
   if (!parsed) return std::unexpected(parsed.error());
   const std::string name = parsed->chat.parameters.model;
@@ -29,7 +31,7 @@ ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResp
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
   ResponsesWriter writer(std::move(turns->rules), name, std::move(parsed->echoed));
-  answer(model, {std::move(turns->requests), 1, stream}, writer, request, response);
+  answer(model, *lease, {std::move(turns->requests), 1, stream}, writer, request, response);
   return {};
 }
 

@@ -19,8 +19,10 @@ ApiError stalled() {
 // Full contexts that one request may bring however few run at once, as its choices.
 constexpr uint64_t kFullContextsMin = 8;
 
+}  // namespace
+
 // One request may have as much as waits and runs when the engine is full.
-RequestLimits limits_of(const ModelInfo& model, const EngineOptions& options) {
+RequestLimits request_limits(const ModelInfo& model, const EngineOptions& options) {
   const uint64_t contexts = std::max<uint64_t>(options.sequence_count, kFullContextsMin);
   RequestLimits limits;
   limits.vocabulary_size = model.vocabulary_size;
@@ -30,16 +32,21 @@ RequestLimits limits_of(const ModelInfo& model, const EngineOptions& options) {
   return limits;
 }
 
-}  // namespace
-
 ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
-                         const EngineOptions& options, uint32_t choices_max, double request_seconds)
+                         const RequestLimits& limits)
     : engine_(engine),
       names_(std::move(names)),
-      limits_(limits_of(engine.model(), options)),
-      chat_family_(find_chat_family(engine)) {
-  limits_.choices_max = choices_max;
-  limits_.request_seconds = request_seconds;
+      limits_(limits),
+      chat_family_(find_chat_family(engine)) {}
+
+RequestLimits ServedModel::limits() const {
+  const std::lock_guard lock(limits_mutex_);
+  return limits_;
+}
+
+void ServedModel::set_limits(const RequestLimits& limits) {
+  const std::lock_guard lock(limits_mutex_);
+  limits_ = limits;
 }
 
 bool ServedModel::has_name(std::string_view name) const {

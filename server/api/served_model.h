@@ -35,8 +35,14 @@ struct RequestLimits {
   uint32_t choices_max = 128;    // n
   uint32_t requests_max = 1024;  // n times prompts: what runs and waits in the engine at most
   uint64_t prompt_tokens_max = 1'048'576;  // of the prompts of all choices together
-  double request_seconds = 0;              // after which a request ends; 0: never
+  // What a whole (not streamed) answer may come to, as make_requests() estimates it; one choice of
+  // one prompt may always fill the context.
+  uint64_t answer_bytes_max = 256 << 20;
+  double request_seconds = 0;  // after which a request ends; 0: never
 };
+
+// Those that follow from the model and from what its engine lets wait; the others are the defaults.
+RequestLimits request_limits(const ModelInfo& model, const EngineOptions& options);
 
 // What the log says of a request beyond HTTP.
 struct GenerationNote {
@@ -52,14 +58,14 @@ struct GenerationNote {
 
 class ServedModel {
  public:
-  // `names` is not empty; the engine is open, with these options, and outlives this. The others as
-  // in RequestLimits.
-  ServedModel(Engine& engine, std::vector<std::string> names, const EngineOptions& options,
-              uint32_t choices_max, double request_seconds = 0);
+  // `names` is not empty; the engine is open and outlives this.
+  ServedModel(Engine& engine, std::vector<std::string> names, const RequestLimits& limits);
 
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }
-  const RequestLimits& limits() const { return limits_; }
+  // Any thread; a request keeps those with which it began.
+  RequestLimits limits() const;
+  void set_limits(const RequestLimits& limits);
   const ChatFamily& chat_family() const { return chat_family_; }
 
   ServingState state() const { return state_.load(std::memory_order_acquire); }
@@ -96,7 +102,8 @@ class ServedModel {
  private:
   Engine& engine_;
   std::vector<std::string> names_;
-  RequestLimits limits_;
+  mutable std::mutex limits_mutex_;
+  RequestLimits limits_;  // guarded by limits_mutex_
   ChatFamily chat_family_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;

@@ -69,13 +69,14 @@ ApiResult<Json> detokenize(const ServedModel& model, const HttpRequest& request)
   if (auto wrong = check_optional_name(model, fields)) return std::unexpected(*wrong);
   const Json* list = fields.array("tokens");
   if (list == nullptr) fields.refuse("tokens", "is required");
+  const uint32_t vocabulary_size = model.limits().vocabulary_size;
   std::vector<TokenId> tokens;
   for (const Json& value : list == nullptr ? Json::array() : *list) {
-    if (const auto token = token_id(value, model.limits().vocabulary_size)) {
+    if (const auto token = token_id(value, vocabulary_size)) {
       tokens.push_back(*token);
     } else {
       fields.refuse("tokens", fmt::format("must be token ids from 0 to {}, not {:.100}",
-                                          model.limits().vocabulary_size - 1, to_text(value)));
+                                          vocabulary_size - 1, to_text(value)));
     }
   }
   if (fields.error()) return std::unexpected(*fields.error());

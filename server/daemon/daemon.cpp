@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "server/api/http_error_body.h"
 #include "server/api/routes.h"
 #include "server/daemon/daemon_metrics.h"
 #include "server/daemon/signals.h"
@@ -16,6 +17,10 @@ namespace {
 
 // Beside the drain and the last bytes: to cancel, to join threads, to give memory back.
 constexpr double kEndSeconds = 30;
+
+double seconds_of(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 EngineHealth health_of(StallStage stage) {
   switch (stage) {
@@ -33,6 +38,14 @@ EngineHealth health_of(StallStage stage) {
 std::vector<std::string> served_names(const Engine& engine, const Options& options) {
   if (!options.served_model_names.empty()) return options.served_model_names;
   return {engine.model().name};
+}
+
+RequestLimits limits_of(const Engine& engine, const Options& options) {
+  RequestLimits limits = request_limits(engine.model(), options.engine);
+  limits.choices_max = options.choices_max;
+  limits.request_seconds = options.request_seconds;
+  limits.answer_bytes_max = options.answer_bytes_max;
+  return limits;
 }
 
 void log_start(const ModelInfo& info, const Options& options) {
@@ -54,13 +67,13 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
     : options_(to_options(values)),
       log_(log),
       engine_(std::move(engine)),
-      model_(*engine_, served_names(*engine_, options_), options_.engine, options_.choices_max,
-             options_.request_seconds),
+      model_(*engine_, served_names(*engine_, options_), limits_of(*engine_, options_)),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
       store_(notifier_, process_environment()),
       reloads_(std::move(sources), std::move(values)),
-      drain_seconds_(options_.drain_seconds) {
+      drain_seconds_(options_.drain_seconds),
+      last_bytes_seconds_(seconds_of(options_.http.limits.write_deadline)) {
   model_.set_logs_prompts(options_.log_prompts);
   metrics_.add_source([this] { return daemon_families(log_.dropped(), reloads_.outcome()); });
   add_reloads();
@@ -103,9 +116,7 @@ Result<void> Daemon::start() {
 // The order of the end: health says no (since the signal came) while new requests are still told
 // so, running ones have their time, their last bytes go out. The watchdog sees to it that it ends.
 void Daemon::stop() {
-  watchdog_->expect_end_within(drain_seconds_ + kEndSeconds +
-                               static_cast<double>(options_.http.limits.write_deadline.count()) /
-                                   1000);
+  watchdog_->expect_end_within(drain_seconds_ + kEndSeconds + last_bytes_seconds_);
   server_->close_after_answers();
   engine_->drain(drain_seconds_);
   server_->stop_accepting();
@@ -157,6 +168,11 @@ void Daemon::add_reloads() {
   reloads_.add("certificate", [this](const Options&) { return server_->prepare_tls(); });
   reloads_.add("options", [this](const Options& options) -> Result<Reloads::Commit> {
     return [this, options] {
+      server_->set_limits(options.http.limits);
+      model_.set_limits(limits_of(*engine_, options));
+      engine_->set_waiting_limits(options.engine.waiting_requests,
+                                  options.engine.waiting_prompt_tokens);
+      last_bytes_seconds_ = seconds_of(options.http.limits.write_deadline);
       log_.set_level(options.log_level);
       model_.set_logs_prompts(options.log_prompts);
       drain_seconds_ = options.drain_seconds;
@@ -185,7 +201,11 @@ void Daemon::watch_engine() {
       .heartbeat_age = [this] { return engine_->statistics().heartbeat_age_seconds; },
       .describe = [this] { return engine_->describe_batch(); },
       .on_stage = [this](StallStage stage) { model_.set_health(health_of(stage)); },
-      .on_fine = [this] { notifier_.feed_watchdog(); }});
+      .on_fine =
+          [this] {
+            notifier_.feed_watchdog();
+            log_.tell_left_out();
+          }});
 }
 
 // On the signals' thread: from here on no request is taken.
@@ -202,7 +222,8 @@ void Daemon::signal_to_stop() {
 // its answer has been taken.
 void Daemon::wait_for_last_bytes() const {
   constexpr std::chrono::milliseconds kPause{5};
-  const auto end = std::chrono::steady_clock::now() + options_.http.limits.write_deadline;
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::milliseconds(static_cast<int64_t>(last_bytes_seconds_ * 1000));
   while (server_->open_connections() > 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kPause);
   }

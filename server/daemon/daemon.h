@@ -62,6 +62,7 @@ class Daemon {
   std::unique_ptr<HttpServer> server_;
   Reloads reloads_;  // after what it reloads
   std::atomic<double> drain_seconds_;
+  std::atomic<double> last_bytes_seconds_;  // that clients have for them after the drain
   std::unique_ptr<StatusReport> status_;
   std::unique_ptr<Watchdog> watchdog_;
 };

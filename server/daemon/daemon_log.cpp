@@ -2,12 +2,17 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 
 #include "engine/base/log.h"
 
 namespace lockstep {
 namespace {
+
+// Of what the gate answers by itself: some 50 MB a day at most, whoever asks.
+constexpr double kGateLinesPerSecond = 2;
+constexpr double kGateLinesAtOnce = 100;
 
 std::shared_ptr<spdlog::logger> make_logger(std::string name,
                                             const std::shared_ptr<LogOutput>& output) {
@@ -22,13 +27,15 @@ std::shared_ptr<spdlog::logger> make_logger(std::string name,
 DaemonLog::DaemonLog(const Options& options)
     : format_(log_format(options.log_format)),
       output_(std::make_shared<LogOutput>(STDERR_FILENO, format_)),
-      requests_(make_logger(std::string(kFieldsLogger), output_)) {
+      requests_(make_logger(std::string(kFieldsLogger), output_)),
+      gate_lines_(kGateLinesPerSecond, kGateLinesAtOnce) {
   spdlog::register_logger(requests_);
   spdlog::set_default_logger(make_logger("lockstepd", output_));
   set_level(options.log_level);
 }
 
 DaemonLog::~DaemonLog() {
+  tell_left_out(std::chrono::seconds(0));
   output_->flush();
 }
 
@@ -39,7 +46,15 @@ void DaemonLog::set_level(const std::string& level) {
 void DaemonLog::log_request(const HttpRecord& record, const std::optional<GenerationNote>& note) {
   const auto level = is_routine(record) ? spdlog::level::debug : spdlog::level::info;
   if (!requests_->should_log(level)) return;
+  if (record.without_handler && !gate_lines_.take(std::chrono::steady_clock::now())) return;
   requests_->log(level, request_fields(format_, record, note).text());
+}
+
+void DaemonLog::tell_left_out(std::chrono::seconds interval) {
+  const auto now = std::chrono::steady_clock::now();
+  if (const auto count = gate_lines_.left_out(now, interval)) {
+    spdlog::warn("{} requests that were refused at the gate have no line of their own", *count);
+  }
 }
 
 void leave(int status) {

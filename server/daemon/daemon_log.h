@@ -5,10 +5,12 @@
 #include <spdlog/logger.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
+#include "server/daemon/line_budget.h"
 #include "server/daemon/log_output.h"
 #include "server/daemon/request_log.h"
 #include "server/options.h"
@@ -27,12 +29,17 @@ class DaemonLog {
 
   // Any thread.
   void set_level(const std::string& level);  // as the option spells it
+  // One line; of what the gate answers by itself so many a second at most.
   void log_request(const HttpRecord& record, const std::optional<GenerationNote>& note);
+  // Says how many lines log_request() has left out, unless it has done so within this interval. To
+  // be called now and then; the destructor does, too.
+  void tell_left_out(std::chrono::seconds interval = std::chrono::seconds(10));
 
  private:
   LogFormat format_;
   std::shared_ptr<LogOutput> output_;
   std::shared_ptr<spdlog::logger> requests_;
+  LineBudget gate_lines_;
 };
 
 // Writes what is queued, as far as that is possible within LogOutput::kPatience, and ends the

@@ -95,7 +95,12 @@ void Reloads::reload() {
 Result<void> Reloads::try_reload() {
   auto fresh = resolve_options(sources_);
   if (!fresh) return std::unexpected(fresh.error());
-  const Options options = to_options(*fresh);
+  // What takes a restart keeps the value that is in effect, and is named at each reload.
+  OptionValues effective = values_;
+  for (const OptionRow& row : option_table()) {
+    if (row.reloadable) effective.find(row.name)->second = fresh->find(row.name)->second;
+  }
+  const Options options = to_options(effective);
   std::vector<Commit> commits;
   for (const Entry& entry : entries_) {
     auto commit = entry.prepare(options);
@@ -110,10 +115,7 @@ Result<void> Reloads::try_reload() {
     spdlog::warn("these options differ now but take effect only after a restart: {}",
                  fmt::join(names, ", "));
   }
-  // What takes a restart keeps the value that is in effect, and is named again at the next reload.
-  for (const OptionRow& row : option_table()) {
-    if (row.reloadable) values_.find(row.name)->second = fresh->find(row.name)->second;
-  }
+  values_ = std::move(effective);
   return {};
 }
 

@@ -18,7 +18,8 @@ class Reloads {
  public:
   // Puts into effect what has been read; must not fail or block.
   using Commit = std::function<void()>;
-  // Reads and checks, changes nothing yet. `options` are those of the configuration as it is now.
+  // Reads and checks, changes nothing yet. `options` are those that will be in effect: as the
+  // configuration is now, but for what takes a restart.
   using Prepare = std::function<Result<Commit>(const Options& options)>;
 
   // How the last reload ended, for metrics.

@@ -19,7 +19,8 @@ sigset_t watched_signals(Hangup hangup) {
 }  // namespace
 
 void block_signals(Hangup hangup) {
-  const sigset_t signals = watched_signals(hangup);
+  sigset_t signals = watched_signals(hangup);
+  sigaddset(&signals, SIGALRM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }

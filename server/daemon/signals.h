@@ -14,8 +14,9 @@ enum class Hangup {
   kReloads,  // it is watched
 };
 
-// Blocks SIGTERM and SIGINT (and SIGHUP) in this thread, and so in all that are started from it
-// later, and ignores SIGPIPE. Before any other thread is started.
+// Blocks SIGTERM and SIGINT (and SIGHUP), and SIGALRM, which is the watchdog's, in this thread, and
+// so in all that are started from it later, and ignores SIGPIPE. Before any other thread is
+// started.
 void block_signals(Hangup hangup);
 
 // What is called for a signal, on the thread of the SignalWatch. None may block: a signal that

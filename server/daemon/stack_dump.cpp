@@ -183,13 +183,22 @@ void add_frame(Line& line, const ProgramSymbols& symbols, void* frame, bool inne
   line.add_number(place.offset + after, 16);
 }
 
+// False if it takes nothing for a second. The last resort's ticks, a second apart, may interrupt
+// the wait; what is waited after one is over before the next.
+bool wait_until_writable(int descriptor) {
+  for (int milliseconds = 1000; milliseconds > 0; milliseconds /= 2) {
+    pollfd entry{.fd = descriptor, .events = POLLOUT, .revents = 0};
+    const int ready = poll(&entry, 1, milliseconds);
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool write_bounded(int descriptor, std::string_view text) {
-  constexpr int kPatienceMilliseconds = 1000;
   while (!text.empty()) {
-    pollfd entry{.fd = descriptor, .events = POLLOUT, .revents = 0};
-    if (poll(&entry, 1, kPatienceMilliseconds) <= 0) return false;
+    if (!wait_until_writable(descriptor)) return false;
     const ssize_t count = write(descriptor, text.data(), std::min(text.size(), kWriteBytes));
     if (count > 0) {
       text.remove_prefix(static_cast<size_t>(count));

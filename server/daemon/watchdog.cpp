@@ -40,7 +40,6 @@ Watchdog::Watchdog(WatchdogOptions options)
     : options_(std::move(options)),
       stall_seconds_(options_.stall_seconds),
       detector_(kTickSeconds) {
-  signal(SIGALRM, SIG_DFL);
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "watchdog");
 }
@@ -53,29 +52,33 @@ Watchdog::~Watchdog() {
   changed_.notify_all();
   thread_.join();
   // What is left of an end in time is the kernel's to watch.
-  const auto left = end_by_ ? *end_by_ - Clock::now() : Clock::duration::zero();
-  alarm(static_cast<unsigned>(
-      std::max<int64_t>(0, std::chrono::ceil<std::chrono::seconds>(left).count())));
+  LastResort::unblock();
+  if (end_seconds_left_) {
+    last_resort_.end_after(static_cast<unsigned>(std::ceil(std::max(0.0, *end_seconds_left_))));
+  } else {
+    last_resort_.never();
+  }
 }
 
 void Watchdog::expect_end_within(double seconds) {
   const std::lock_guard lock(mutex_);
-  end_by_ = Clock::now() +
-            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  end_seconds_left_ = seconds;
 }
 
 void Watchdog::run() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGALRM);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  LastResort::unblock();
+  double last = seconds_of(Clock::now());
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, std::chrono::duration<double>(kTickSeconds),
                             [this] { return ending_; })) {
-    const bool overdue = end_by_ && Clock::now() >= *end_by_;
+    const double now = seconds_of(Clock::now());
+    // Time in which the whole process was stopped does not count.
+    const double passed = std::min(now - std::exchange(last, now), 2 * kTickSeconds);
+    if (end_seconds_left_) *end_seconds_left_ -= passed;
+    const bool overdue = end_seconds_left_ && *end_seconds_left_ <= 0;
     lock.unlock();
     if (overdue) {
-      alarm(2 * kAlarmSeconds);
+      last_resort_.end_after(2 * kAlarmSeconds);
       dump();
       end("the daemon did not end in time");
     }
@@ -96,14 +99,14 @@ void Watchdog::enter(StallStage stage) {
   options_.on_stage(stage);
   const double stalled = detector_.stalled_seconds();
   if (stage == StallStage::kFine) {
-    alarm(0);
+    last_resort_.never();
     spdlog::warn("the engine moves again");
     return;
   }
   if (before == StallStage::kFine) {
-    // Should anything below hang, the kernel ends the process: SIGALRM's default action.
+    // Should anything below hang, the kernel ends the process.
     const double left = std::max(0.0, dead_seconds(stall_seconds_) - stalled);
-    alarm(kAlarmSeconds + static_cast<unsigned>(std::ceil(left)));
+    last_resort_.end_after(kAlarmSeconds + static_cast<unsigned>(std::ceil(left)));
     spdlog::error("the engine has not moved for {:.1f} s, not ready until it does: {}", stalled,
                   options_.describe());
   }
@@ -116,7 +119,7 @@ void Watchdog::dump() {
 }
 
 void Watchdog::end(std::string_view why) {
-  alarm(kAlarmSeconds);
+  last_resort_.end_after(kAlarmSeconds);
   const LogFrame frame = log_frame(options_.log_format, "critical");
   for (const std::string_view part :
        {std::string_view(frame.head), why, std::string_view(": the watchdog ends the process"),

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "server/daemon/last_resort.h"
 #include "server/daemon/log_format.h"
 #include "server/daemon/stack_dump.h"
 #include "server/daemon/stall_detector.h"
@@ -39,8 +40,8 @@ class Watchdog {
 
   // Any thread.
   void set_stall_seconds(double seconds) { stall_seconds_ = seconds; }
-  // The process should have ended by itself so many seconds from now; otherwise the watchdog ends
-  // it.
+  // The process should have ended by itself so many seconds from now, those not counted in which it
+  // is stopped; otherwise the watchdog ends it.
   void expect_end_within(double seconds);
 
  private:
@@ -54,13 +55,14 @@ class Watchdog {
 
   const WatchdogOptions options_;
   std::atomic<double> stall_seconds_;
+  LastResort last_resort_;
   StackDump stacks_;
   StallDetector detector_;
   StallStage stage_ = StallStage::kFine;  // of its thread
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Clock::time_point> end_by_;  // guarded by mutex_
-  bool ending_ = false;                      // guarded by mutex_
+  std::optional<double> end_seconds_left_;  // guarded by mutex_
+  bool ending_ = false;                     // guarded by mutex_
   std::thread thread_;
 };
 

@@ -38,16 +38,16 @@ Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
       remote_address_(std::move(client.remote_address)),
       over_(client.over),
       edge_(edge),
-      scanner_(edge.options.limits),
+      limits_(edge.limits),
+      scanner_(limits_),
       began_(now),
       body_began_(now),
-      outbox_(id, edge.options.limits, edge.mailbox) {
-  const HttpLimits& limits = edge.options.limits;
+      outbox_(id, limits_, edge.mailbox) {
   const bool shakes = transport_->needs_handshake();
   if (shakes) phase_ = Phase::kHandshake;
   deadline_ = now + (over_    ? kOverLimitDeadline
-                     : shakes ? limits.head_deadline
-                              : limits.idle_deadline);
+                     : shakes ? limits_.head_deadline
+                              : limits_.idle_deadline);
 }
 
 void Connection::socket_ready(uint32_t epoll_events, Time now) {
@@ -73,7 +73,7 @@ void Connection::shake_hands(Time now) {
       return;
     case Transport::Status::kDone:
       phase_ = Phase::kIdle;
-      deadline_ = now + (over_ ? kOverLimitDeadline : edge_.options.limits.idle_deadline);
+      deadline_ = now + (over_ ? kOverLimitDeadline : limits_.idle_deadline);
       receive(now);  // the request may have come with the handshake's last bytes
       return;
     case Transport::Status::kEnded:
@@ -111,7 +111,6 @@ void Connection::receive(Time now) {
 // Goes as far as the bytes that are here allow. A loop, since refusals may be answered at once and
 // any number of requests may lie in the input.
 void Connection::read_requests(Time now) {
-  const HttpLimits& limits = edge_.options.limits;
   int requests = 0;
   has_waiting_input_ = false;
   bool goes_on = true;
@@ -126,7 +125,8 @@ void Connection::read_requests(Time now) {
         }
         phase_ = Phase::kHead;
         began_ = now;
-        deadline_ = now + (over_ ? kOverLimitDeadline : limits.head_deadline);
+        limits_ = edge_.limits;
+        deadline_ = now + (over_ ? kOverLimitDeadline : limits_.head_deadline);
         break;
       case Phase::kHead:
         goes_on = read_head(now);
@@ -145,19 +145,18 @@ void Connection::read_requests(Time now) {
 
 // False if more bytes are needed.
 bool Connection::read_head(Time now) {
-  const HttpLimits& limits = edge_.options.limits;
   const auto size = scanner_.scan(input_);
   if (!size) {
     refuse(size.error(), false, now);
     return true;
   }
   if (!*size) return false;
-  auto head = parse_request_head(std::string_view(input_).substr(0, **size), limits);
-  input_.erase(0, **size);
+  auto head = parse_request_head(std::string_view(input_).substr(0, **size), limits_);
   if (!head) {
     refuse(head.error(), false, now);
     return true;
   }
+  input_.erase(0, **size);
   head_ = std::move(*head);
   request_id_ = chosen_request_id();
   match_ = edge_.routes.match(head_.method, head_.target.raw_path);
@@ -204,8 +203,7 @@ void Connection::answer_preflight(Time now) {
 }
 
 void Connection::begin_body(Time now) {
-  const HttpLimits& limits = edge_.options.limits;
-  if (const auto begun = body_.begin(head_, limits.body_bytes); !begun) {
+  if (const auto begun = body_.begin(head_, limits_.body_bytes); !begun) {
     refuse(begun.error(), false, now);
     return;
   }
@@ -220,12 +218,11 @@ void Connection::begin_body(Time now) {
 
 // The body's own, or the time at which what has come so far is too little for the least rate.
 Connection::Time Connection::body_deadline() const {
-  const HttpLimits& limits = edge_.options.limits;
-  const Time end = body_began_ + limits.body_deadline;
-  if (limits.body_bytes_per_second == 0) return end;
+  const Time end = body_began_ + limits_.body_deadline;
+  if (limits_.body_bytes_per_second == 0) return end;
   const auto earned =
-      std::chrono::milliseconds(body_.collected_bytes() * 1000 / limits.body_bytes_per_second);
-  return std::min(end, body_began_ + limits.body_grace + earned);
+      std::chrono::milliseconds(body_.collected_bytes() * 1000 / limits_.body_bytes_per_second);
+  return std::min(end, body_began_ + limits_.body_grace + earned);
 }
 
 bool Connection::read_body(Time now) {
@@ -237,7 +234,7 @@ bool Connection::read_body(Time now) {
   input_.erase(0, *used);
   edge_.bodies_bytes += body_.collected_bytes() - body_bytes_counted_;
   body_bytes_counted_ = body_.collected_bytes();
-  if (edge_.bodies_bytes > edge_.options.limits.bodies_bytes) {
+  if (edge_.bodies_bytes > edge_.limits.bodies_bytes) {
     refuse({503, "too many bytes of requests are waiting: try again"}, false, now);
     return true;
   }
@@ -260,7 +257,7 @@ void Connection::admit(Time now) {
   request.principal = principal_;
   request.request_id = request_id_;
   request.path_parameters = std::move(match_.parameters);
-  request.nesting_max = edge_.options.limits.nesting;
+  request.nesting_max = limits_.nesting;
   request.arrived = now;
 
   phase_ = Phase::kServing;
@@ -285,7 +282,9 @@ void Connection::refuse(HttpRefusal refusal, bool may_keep, Time now) {
   HttpAnswer answer;
   answer.status = refusal.status;
   answer.content_type = "application/json";
-  answer.body = edge_.options.error_body(refusal.status, refusal.message);
+  const std::string_view path =
+      head_.target.path.empty() ? path_at_sight(input_) : head_.target.path;
+  answer.body = edge_.options.error_body(path, refusal.status, refusal.message);
   answer.headers = std::move(refusal.headers);
   if (!may_keep) head_.keep_alive = false;
   answer_without_handler(std::move(answer), may_keep, now);
@@ -315,6 +314,7 @@ void Connection::record(int status, size_t sent_bytes) const {
   record.status = status;
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes;
+  record.without_handler = true;
   edge_.options.on_finished(record);
 }
 
@@ -332,7 +332,16 @@ void Connection::finish_request(bool keep_alive, Time now) {
   keep_alive_ = keep_alive && !peer_is_done_;
   phase_ = Phase::kSending;
   deadline_.reset();
+  sent_by_ = send_deadline(now);
   flush(now);
+}
+
+// However little the client takes at a time, and however often.
+std::optional<Connection::Time> Connection::send_deadline(Time now) {
+  if (limits_.answer_bytes_per_second == 0) return std::nullopt;
+  const auto earned =
+      std::chrono::milliseconds(outbox_.owed_bytes() * 1000 / limits_.answer_bytes_per_second);
+  return now + limits_.write_deadline + earned;
 }
 
 void Connection::output_queued(Time now) {
@@ -349,8 +358,9 @@ void Connection::flush(Time now) {
     case Outbox::Flush::kBlocked:
       is_blocked_ = true;
       if (phase_ != Phase::kBody && (progressed || !deadline_)) {
-        deadline_ = now + edge_.options.limits.write_deadline;
+        deadline_ = now + limits_.write_deadline;
       }
+      if (phase_ == Phase::kSending && sent_by_) deadline_ = std::min(*deadline_, *sent_by_);
       return;
     case Outbox::Flush::kDrained:
       break;
@@ -363,7 +373,7 @@ void Connection::flush(Time now) {
 void Connection::answer_sent(Time now) {
   if (keep_alive_ && !edge_.is_draining) {
     phase_ = Phase::kIdle;
-    deadline_ = now + edge_.options.limits.idle_deadline;
+    deadline_ = now + limits_.idle_deadline;
     scanner_.reset();
     head_ = {};
     match_ = {};
@@ -401,7 +411,7 @@ void Connection::deadline_passed(Time now) {
       refuse({408, "the request's head did not come in time"}, false, now);
       break;
     case Phase::kBody: {
-      const bool out_of_time = now >= body_began_ + edge_.options.limits.body_deadline;
+      const bool out_of_time = now >= body_began_ + limits_.body_deadline;
       edge_.counters.add(out_of_time ? HttpCut::kBody : HttpCut::kRate);
       refuse({408, out_of_time ? "the request's body did not come in time"
                                : "the request's body came too slowly"},

@@ -36,6 +36,7 @@ class Connection {
   void socket_ready(uint32_t epoll_events, Time now);
   void output_queued(Time now);
   void answered(bool keep_alive, Time now);
+  void body_released() { release_body_bytes(); }
   void deadline_passed(Time now);
   // The client owes too much of a stream for too long.
   void owes_too_much();
@@ -84,6 +85,7 @@ class Connection {
   void answer_without_handler(HttpAnswer answer, bool may_keep, Time now);
   void record(int status, size_t sent_bytes) const;
   void finish_request(bool keep_alive, Time now);
+  std::optional<Time> send_deadline(Time now);
   void flush(Time now);
   void answer_sent(Time now);
   void peer_sends_no_more(Time now);
@@ -96,6 +98,7 @@ class Connection {
   const std::string remote_address_;
   const std::optional<HttpRejection> over_;
   Edge& edge_;
+  HttpLimits limits_;  // those at the begin of the current request; scanner_ and outbox_ read them
 
   Phase phase_ = Phase::kIdle;
   std::optional<Time> deadline_;
@@ -110,6 +113,7 @@ class Connection {
   ConnectionTerms terms_;          // of the current request
   Time began_;                     // of the current request: its first byte
   Time body_began_;                // its head was whole
+  std::optional<Time> sent_by_;    // until when the client must have taken the whole answer
   size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes
 
   Outbox outbox_;

@@ -21,13 +21,15 @@ struct Edge {
   Edge(HttpOptions options_given, std::vector<HttpRoute> routes_given,
        std::unique_ptr<TlsIdentity> tls_given)
       : options(std::move(options_given)),
+        limits(options.limits),
         routes(std::move(routes_given)),
         tls(std::move(tls_given)) {}
 
   // "X-Request-Id" of a request that came without one: 128 random bits.
   std::string make_request_id();
 
-  const HttpOptions options;
+  const HttpOptions options;  // its limits are those of the start
+  HttpLimits limits;          // for requests and connections that begin; the gate's thread
   const RouteTable routes;
   const Cors cors{options.cors_origins};
   const std::unique_ptr<TlsIdentity> tls;  // none: no TLS

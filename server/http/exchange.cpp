@@ -89,7 +89,8 @@ void Exchange::complete(const HttpOptions& options) {
   }
   headers_.clear();
   terms_.keep_alive = false;
-  send(500, "application/json", options.error_body(500, "the server failed on this request"));
+  send(500, "application/json",
+       options.error_body(request_.path, 500, "the server failed on this request"));
 }
 
 std::string Exchange::head_and_body(HttpAnswer answer) {
@@ -102,6 +103,11 @@ std::string Exchange::head_and_body(HttpAnswer answer) {
 
 void Exchange::set_header(std::string name, std::string value) {
   headers_.emplace(std::move(name), std::move(value));
+}
+
+void Exchange::release_body() {
+  std::string().swap(request_.body);  // to assign an empty one would keep the memory
+  outbox_.tell_body_released();
 }
 
 void Exchange::send(int status, std::string_view content_type, std::string body) {

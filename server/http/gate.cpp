@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kMailboxId = 0;
 constexpr uint64_t kFirstListenerId = 1;
 constexpr uint64_t kFirstConnectionId = 1024;  // never used twice, so a late event finds nobody
+constexpr std::string_view kTurnedAwayId = "connection-limit";  // the request id of all of them
 // Turns are kept short, a few milliseconds, so that a probe that knocks among thousands is heard:
 // after so many new clients, or so many that are cut, the others get their turn.
 constexpr int kAcceptsPerTurn = 256;
@@ -48,9 +49,10 @@ Gate::Gate(std::vector<Listener> listeners, Edge& edge)
   HttpAnswer full;
   full.status = 503;
   full.content_type = "application/json";
-  full.body = edge_.options.error_body(503, "too many connections are open: try again");
+  full.body = edge_.options.error_body("", 503, "too many connections are open: try again");
   full.headers.emplace("Retry-After", "1");
-  add_connection_headers(full, {.minor_version = 1, .keep_alive = false}, "connection-limit");
+  add_connection_headers(full, {.minor_version = 1, .keep_alive = false},
+                         std::string(kTurnedAwayId));
   full_answer_ = edge_.writer.bytes("GET", std::move(full));
 }
 
@@ -62,6 +64,20 @@ void Gate::start() {
   }
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "gate");
+}
+
+void Gate::set_limits(const HttpLimits& limits) {
+  {
+    const std::lock_guard lock(new_limits_mutex_);
+    new_limits_ = limits;
+  }
+  has_new_limits_ = true;
+  edge_.mailbox.wake();
+}
+
+void Gate::take_limits() {
+  const std::lock_guard lock(new_limits_mutex_);
+  if (new_limits_) edge_.limits = *std::exchange(new_limits_, std::nullopt);
 }
 
 void Gate::close_after_answers() {
@@ -93,6 +109,7 @@ void Gate::run() {
         epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), timeout);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
+    if (has_new_limits_.exchange(false)) take_limits();
     int handshakes = 0;
     for (int index = 0; index < count; ++index) {
       const epoll_event& event = events[static_cast<size_t>(index)];
@@ -178,7 +195,7 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
   if (accepting_ended_) return;
   const auto over = limit_reached(address);
   if (over && !make_room_over_limit(now)) {
-    turn_away(socket, *over);
+    turn_away(socket, address, *over);
     return;
   }
   const int number = socket.number();
@@ -204,7 +221,7 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
 }
 
 std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) const {
-  const HttpLimits& limits = edge_.options.limits;
+  const HttpLimits& limits = edge_.limits;
   if (clients_.size() - over_limit_.size() >= limits.connections) {
     return HttpRejection::kConnections;
   }
@@ -229,8 +246,16 @@ bool Gate::make_room_over_limit(Time now) {
 }
 
 // Says why, as far as the socket takes it at once; nothing is kept for such a client.
-void Gate::turn_away(const Descriptor& socket, HttpRejection reason) {
+void Gate::turn_away(const Descriptor& socket, const PeerAddress& address, HttpRejection reason) {
   edge_.counters.add(reason);
+  if (edge_.options.on_finished) {
+    HttpRecord record;
+    record.request_id = kTurnedAwayId;
+    record.remote_address = address.text;
+    record.status = 503;
+    record.without_handler = true;
+    edge_.options.on_finished(record);
+  }
   if (edge_.tls != nullptr) return;
   send(socket.number(), full_answer_.data(), full_answer_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(socket.number(), SHUT_WR);
@@ -267,6 +292,9 @@ void Gate::deliver_notices(Time now) {
         break;
       case Notice::Kind::kCut:
         connection.owes_too_much();
+        break;
+      case Notice::Kind::kBodyReleased:
+        connection.body_released();
         break;
       case Notice::Kind::kAnswered:
         connection.answered(notice.keep_alive, now);

@@ -34,6 +34,8 @@ class Gate {
   size_t open_connections() const { return open_connections_.load(std::memory_order_relaxed); }
 
   void start();
+  // Any thread. Requests and connections that begin from here on have these.
+  void set_limits(const HttpLimits& limits);
   void close_after_answers();
   void stop_accepting();
   // Cuts all connections and joins the gate's thread.
@@ -49,6 +51,7 @@ class Gate {
   };
 
   void run();
+  void take_limits();
   int milliseconds_to_wait(Time now) const;
   void client_ready(uint64_t id, uint32_t events, int& handshakes, Time now);
   void cut_idle();
@@ -56,7 +59,7 @@ class Gate {
   void admit_client(const Listener& listener, Descriptor socket, PeerAddress address, Time now);
   std::optional<HttpRejection> limit_reached(const PeerAddress& address) const;
   bool make_room_over_limit(Time now);
-  void turn_away(const Descriptor& socket, HttpRejection reason);
+  void turn_away(const Descriptor& socket, const PeerAddress& address, HttpRejection reason);
   void pause_accepting(Time now);
   void resume_accepting(Time now);
   void watch_listeners(uint32_t events);
@@ -79,6 +82,9 @@ class Gate {
   std::optional<Time> accept_again_;  // while the machine has no descriptor left
   std::string full_answer_;           // to clients above the limits that find no place at all
 
+  std::mutex new_limits_mutex_;
+  std::optional<HttpLimits> new_limits_;  // guarded by new_limits_mutex_
+  std::atomic<bool> has_new_limits_ = false;
   std::once_flag accepting_ends_;
   std::atomic<bool> cuts_idle_ = false;  // asked of the gate's thread, once
   std::atomic<bool> accepting_ended_ = false;

@@ -13,7 +13,7 @@ enum class HttpCut {
   kHead,    // the head (or the TLS handshake) did not come in time
   kBody,    // the body did not
   kRate,    // the body came slower than it must
-  kWrite,   // the client took nothing of its answer for too long
+  kWrite,   // the client took nothing of its answer for too long, or too little of it
   kUnsent,  // it owed too much of a stream for too long
   kIdle,    // no request came
 };

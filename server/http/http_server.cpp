@@ -20,6 +20,23 @@ constexpr size_t kOrdinaryThreadsKept = 4;
 constexpr std::string_view kUnixPrefix = "unix:";
 constexpr std::string_view kSystemd = "systemd";
 
+// A connection is a descriptor, and the usual soft limit is 1024.
+void make_room_for_descriptors(size_t connections) {
+  constexpr rlim_t kOthers = 256;  // files, eventfds, the engine's
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = connections + kOthers;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    spdlog::warn(
+        "{} connections may be open, but this process may have {} files open: raise the "
+        "limit (LimitNOFILE, ulimit -n) or lower --max-connections",
+        connections, limit.rlim_cur);
+  }
+}
+
 class GateServer final : public HttpServer {
  public:
   GateServer(std::vector<Listener> listeners, HttpOptions options, std::vector<HttpRoute> routes,
@@ -55,6 +72,13 @@ class GateServer final : public HttpServer {
     edge_.reserved_threads.stop();
   }
 
+  void set_limits(const HttpLimits& limits) override {
+    make_room_for_descriptors(limits.connections);
+    edge_.ordinary_threads.set_counts(std::min(limits.threads, kOrdinaryThreadsKept),
+                                      limits.threads);
+    gate_.set_limits(limits);
+  }
+
   size_t open_connections() const override { return gate_.open_connections(); }
   const HttpCounters& counters() const override { return edge_.counters; }
 
@@ -88,23 +112,6 @@ Result<std::vector<Listener>> listen(const HttpOptions& options) {
   return listeners;
 }
 
-// A connection is a descriptor, and the usual soft limit is 1024.
-void make_room_for_descriptors(size_t connections) {
-  constexpr rlim_t kOthers = 256;  // files, eventfds, the engine's
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = connections + kOthers;
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur < wanted) {
-    spdlog::warn(
-        "{} connections may be open, but this process may have {} files open: raise the "
-        "limit (LimitNOFILE, ulimit -n) or lower --max-connections",
-        connections, limit.rlim_cur);
-  }
-}
-
 std::string_view first_field(const std::multimap<std::string, std::string>& fields,
                              std::string_view name) {
   const auto found = fields.lower_bound(std::string(name));
@@ -124,7 +131,7 @@ std::string_view HttpHead::header(std::string_view name) const {
 Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
                                                      std::vector<HttpRoute> routes) {
   if (!options.error_body) {
-    options.error_body = [](int, std::string_view) { return std::string("{}"); };
+    options.error_body = [](std::string_view, int, std::string_view) { return std::string("{}"); };
   }
   if (options.tls_certificate.empty() != options.tls_key.empty()) {
     return invalid_input("--tls-certificate and --tls-key belong together; only one is given");

@@ -25,15 +25,19 @@ struct HttpLimits {
   size_t head_fields = 64;
   size_t target_bytes = 2 * 1024;  // path and query
   size_t body_bytes = 4 * 1024 * 1024;
-  size_t bodies_bytes = 512 * 1024 * 1024;  // of all requests that are read, wait or run
+  // Of all requests that are read, wait or run, until HttpResponse::release_body().
+  size_t bodies_bytes = 512 * 1024 * 1024;
   std::chrono::milliseconds head_deadline{10'000};
   std::chrono::milliseconds body_deadline{30'000};
   // From body_grace after its head on, a body must have come at this rate at least; 0: any.
   size_t body_bytes_per_second = 64 * 1024;
   std::chrono::milliseconds body_grace{10'000};
   std::chrono::milliseconds write_deadline{10'000};  // a client that takes nothing for so long
-  std::chrono::milliseconds idle_deadline{15'000};   // between two requests of one connection
-  size_t unsent_bytes = 256 * 1024;                  // what a streaming client may owe
+  // Once an answer is complete, what the client owes must be taken at this rate at least, from
+  // write_deadline after that on; 0: any.
+  size_t answer_bytes_per_second = 64 * 1024;
+  std::chrono::milliseconds idle_deadline{15'000};  // between two requests of one connection
+  size_t unsent_bytes = 256 * 1024;                 // what a streaming client may owe
   size_t connections = 4096;
   size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits
   size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
@@ -64,6 +68,8 @@ class HttpResponse {
   virtual ~HttpResponse() = default;
 
   virtual void set_header(std::string name, std::string value) = 0;
+  // The handler has read the request's body, which is empty from here on: its memory is another's.
+  virtual void release_body() = 0;
   virtual void send(int status, std::string_view content_type, std::string body) = 0;
 
   // Sends the head of a chunked answer. False if the client has gone.
@@ -110,10 +116,12 @@ struct HttpHead {
 using HttpAuthorize = std::function<std::expected<std::string, HttpRefusal>(const HttpHead&)>;
 
 // What a request that never reaches a handler is answered with: the api layer words the errors.
-using HttpErrorBody =
-    std::function<std::string(int status, std::string_view message)>;  // a JSON text
+// `path` as far as it is known; "" if nothing of it is.
+using HttpErrorBody = std::function<std::string(std::string_view path, int status,
+                                                std::string_view message)>;  // a JSON text
 
-// One finished request, for the log and the metrics; called by the thread that served it.
+// One finished request, for the log and the metrics; called by the thread that served it, or the
+// gate's. Of one that was refused before its head was read, little is known.
 struct HttpRecord {
   std::string_view method;
   std::string_view route;  // the pattern, or "" if no route matched
@@ -125,6 +133,7 @@ struct HttpRecord {
   double seconds = 0;
   uint64_t sent_bytes = 0;
   bool client_gone = false;
+  bool without_handler = false;  // the gate's own answer, which costs its client next to nothing
 };
 
 struct HttpOptions {
@@ -162,6 +171,9 @@ class HttpServer {
   virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
   virtual const HttpCounters& counters() const = 0;  // any thread
+  // Requests and connections that begin from here on have these limits; those that have begun keep
+  // theirs. Any thread.
+  virtual void set_limits(const HttpLimits& limits) = 0;
   // Reads certificate and key again and changes nothing yet; an error if they cannot be used. Once
   // what it returns has been called, connections that begin use them. Any thread. Without TLS
   // nothing happens.

@@ -11,9 +11,10 @@ namespace lockstep {
 
 struct Notice {
   enum class Kind {
-    kOutput,    // the connection's outbox holds new bytes
-    kCut,       // the client takes nothing: close
-    kAnswered,  // the handler has returned and the whole answer is in the outbox
+    kOutput,        // the connection's outbox holds new bytes
+    kCut,           // the client takes nothing: close
+    kBodyReleased,  // the handler has done with the request's body
+    kAnswered,      // the handler has returned and the whole answer is in the outbox
   };
   uint64_t connection = 0;
   Kind kind = Kind::kOutput;

@@ -25,6 +25,15 @@ void Outbox::append(std::string_view bytes) {
   if (!is_closed()) put(lock, bytes);
 }
 
+void Outbox::tell_body_released() {
+  mailbox_.post({connection_, Notice::Kind::kBodyReleased});
+}
+
+size_t Outbox::owed_bytes() {
+  const std::lock_guard lock(mutex_);
+  return owed_bytes_;
+}
+
 void Outbox::put(std::unique_lock<std::mutex>& lock, std::string_view bytes) {
   pending_ += bytes;
   owed_bytes_ += bytes.size();

@@ -29,6 +29,10 @@ class Outbox {
   bool write(std::string_view bytes);
   // Any thread. A whole answer, at once; dropped if the connection is closed.
   void append(std::string_view bytes);
+  // Serving thread. To the gate, which counts the bytes of bodies.
+  void tell_body_released();
+  // What the client has not taken yet.
+  size_t owed_bytes();
   bool client_gone() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
   bool is_closed() const { return state_.load(std::memory_order_acquire) == State::kClosed; }
   // As HttpResponse has it. An empty one takes back: after that none runs or begins to.

@@ -236,6 +236,13 @@ void HeadScanner::reset() {
   has_request_line_ = false;
 }
 
+std::string_view path_at_sight(std::string_view input) {
+  const size_t space = input.substr(0, kMethodBytesMax + 1).find(' ');
+  if (space == std::string_view::npos) return {};
+  std::string_view path = input.substr(space + 1);
+  return path.substr(0, path.find_first_of(" ?\r\n"));
+}
+
 std::expected<RequestHead, HttpRefusal> parse_request_head(std::string_view bytes,
                                                            const HttpLimits& limits) {
   size_t line_end = bytes.find(kLineEnd);

@@ -51,6 +51,10 @@ class HeadScanner {
   bool has_request_line_ = false;
 };
 
+// The path of a head that is not whole or not sound, for the wording of its refusal alone; "" where
+// there is none yet.
+std::string_view path_at_sight(std::string_view input);
+
 // Parses a whole head as HeadScanner found it.
 std::expected<RequestHead, HttpRefusal> parse_request_head(std::string_view bytes,
                                                            const HttpLimits& limits);

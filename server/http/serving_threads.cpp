@@ -23,6 +23,21 @@ void ServingThreads::start(size_t kept, size_t most) {
   while (threads_.size() < kept_) add_thread();
 }
 
+// Those that rest end by themselves.
+void ServingThreads::set_counts(size_t kept, size_t most) {
+  const std::lock_guard lock(mutex_);
+  kept_ = kept;
+  most_ = std::max(kept, most);
+}
+
+// mutex_ is held, and a thread rests.
+void ServingThreads::wake_one() {
+  Resting* thread = resting_.back();
+  resting_.pop_back();
+  thread->is_woken = true;
+  thread->wake.notify_one();
+}
+
 // mutex_ is held. Throws std::system_error if the machine gives no thread.
 void ServingThreads::add_thread() {
   const auto self = threads_.emplace(threads_.end());
@@ -44,10 +59,7 @@ void ServingThreads::submit(AdmittedRequest request) {
     queue.push_back(std::move(request));
     std::swap(ended, ended_);
     if (!resting_.empty()) {
-      Resting* thread = resting_.back();
-      resting_.pop_back();
-      thread->is_woken = true;
-      thread->wake.notify_one();
+      wake_one();
     } else if (threads_.size() < most_) {
       try {
         add_thread();
@@ -67,11 +79,7 @@ void ServingThreads::stop() {
     is_stopping_ = true;
     std::swap(dropped, waiting_);
     turns_.clear();
-    for (Resting* thread : resting_) {
-      thread->is_woken = true;
-      thread->wake.notify_one();
-    }
-    resting_.clear();
+    while (!resting_.empty()) wake_one();
     threads.splice(threads.end(), threads_);
     threads.splice(threads.end(), ended_);
   }
@@ -104,6 +112,11 @@ bool ServingThreads::rest(std::unique_lock<std::mutex>& lock) {
 bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
+    if (threads_.size() > most_) {
+      if (!turns_.empty() && !resting_.empty()) wake_one();  // it may have been woken for that
+      ended_.splice(ended_.end(), threads_, self);
+      return false;
+    }
     if (!turns_.empty()) {
       request = next();
       return true;

@@ -33,6 +33,9 @@ class ServingThreads {
 
   // `kept` threads are there from now until stop(); up to `most` in all.
   void start(size_t kept, size_t most);
+  // Other numbers from here on; threads above `most` end with the request that they serve. Any
+  // thread.
+  void set_counts(size_t kept, size_t most);
   // The gate bounds what waits: each connection has one request at most.
   void submit(AdmittedRequest request);
   // Drops what waits and returns when all handlers have returned.
@@ -48,6 +51,7 @@ class ServingThreads {
   void add_thread();
   void run(Threads::iterator self);
   bool take(AdmittedRequest& request, Threads::iterator self);
+  void wake_one();
   bool rest(std::unique_lock<std::mutex>& lock);
   AdmittedRequest next();
 

@@ -41,22 +41,31 @@ void HttpMetrics::observe(const HttpRecord& record) {
   counted.seconds.observe(record.seconds);
 }
 
+// Who ends a request waits for this copy at most, not for what is made of it.
+std::vector<HttpMetrics::Copy> HttpMetrics::copies() const {
+  std::vector<Copy> copies;
+  const std::lock_guard lock(mutex_);
+  copies.reserve(routes_.size());
+  for (const auto& [key, counted] : routes_) {
+    copies.push_back({&key, counted.counts, counted.seconds.snapshot()});
+  }
+  return copies;
+}
+
 std::vector<prometheus::MetricFamily> HttpMetrics::families() const {
   std::vector<Sample> counts;
   prometheus::MetricFamily seconds{"lockstep_http_request_duration_seconds",
                                    "Time from a request's arrival to the end of its answer.",
                                    prometheus::MetricType::Histogram,
                                    {}};
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, counted] : routes_) {
-      const MetricLabels labels = {{"route", key.first}, {"method", key.second}};
-      for (const auto& [status, count] : counted.counts) {
-        counts.push_back(
-            {static_cast<double>(count), {labels[0], labels[1], {"code", std::to_string(status)}}});
-      }
-      add_histogram(seconds, counted.seconds.snapshot(), labels);
+  for (const Copy& counted : copies()) {
+    const auto& [route, method] = *counted.key;
+    const MetricLabels labels = {{"route", route}, {"method", method}};
+    for (const auto& [status, count] : counted.counts) {
+      counts.push_back(
+          {static_cast<double>(count), {labels[0], labels[1], {"code", std::to_string(status)}}});
     }
+    add_histogram(seconds, counted.seconds, labels);
   }
   const HttpServer* server = server_.load();
   const auto by_reason = [&](const auto& names, auto&& counters) {

@@ -37,6 +37,13 @@ class HttpMetrics {
   };
   using Key = std::pair<std::string, std::string>;  // route, method
 
+  struct Copy {
+    const Key* key;  // of routes_, whose entries stay
+    std::map<int, uint64_t> counts;
+    HistogramSnapshot seconds;
+  };
+
+  std::vector<Copy> copies() const;
   Route& route(std::string_view pattern, std::string_view method);
 
   mutable std::mutex mutex_;

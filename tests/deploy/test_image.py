@@ -134,9 +134,43 @@ def test_a_daemon_on_a_unix_socket_is_asked_there(start, tmp_path):
     assert result.returncode == 1 and place in result.stderr
 
 
-def test_tls_is_refused_with_what_to_do():
-    result = server.run_program("check-health", "--url", "https://localhost:1")
-    assert result.returncode == 2 and "TLS" in result.stderr
+def test_a_daemon_that_speaks_tls_is_asked_over_tls(start, tmp_path):
+    def make_certificate(name):
+        certificate, key = tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+             "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+             f"subjectAltName=DNS:{name}", "-keyout", key, "-out", certificate],
+            check=True, capture_output=True)
+        key.chmod(0o600)
+        return certificate, key
+
+    own, key = make_certificate("localhost")
+    other, _ = make_certificate("elsewhere")
+    daemon = start("--tls-certificate", own, "--tls-key", key)
+    daemon.wait_for_line("ready after")
+    port = daemon.url.rsplit(":", 1)[1]
+    local, address = f"https://localhost:{port}", f"https://127.0.0.1:{port}/health/live"
+    # With the daemon's own options; with a certificate to trust that names the host; without any.
+    for arguments in (["--port", port, "--tls-certificate", own], ["--url", local, "--tls-ca", own],
+                      ["--url", address, "--insecure"],
+                      ["--url", address, "--tls-certificate", own]):
+        result = server.run_program("check-health", *arguments)
+        assert (result.returncode, result.stderr) == (0, ""), arguments
+        assert result.stdout.startswith("200 ")
+    assert server.run_program(
+        "check-health", "--url", local + "/nowhere", "--insecure").stdout.startswith("404 ")
+    # Who is not trusted, or is not who was asked, is not healthy, with the reason.
+    for arguments in (["--url", local, "--tls-ca", other], ["--url", address, "--tls-ca", own],
+                      ["--port", port, "--tls-certificate", other]):
+        result = server.run_program("check-health", *arguments)
+        assert result.returncode == 1 and "certificate is not trusted" in result.stderr, arguments
+    for arguments in (["--url", local], ["--url", "https://example.com", "--insecure"],
+                      ["--url", local, "--tls-ca", key]):
+        assert server.run_program("check-health", *arguments).returncode == 2, arguments
+    daemon.stop()
+    result = server.run_program("check-health", "--url", local, "--insecure")
+    assert result.returncode == 1 and local in result.stderr
 
 
 def test_what_check_health_cannot_ask_is_refused():

@@ -289,6 +289,31 @@ TEST_F(ServingTest, full_queues_refuse_whole_calls_and_say_when_to_come_again) {
   EXPECT_FALSE(answer_to(request(std::string(150, 'q'), 4)).empty());
 }
 
+TEST_F(ServingTest, what_may_wait_can_be_changed_while_it_runs) {
+  options_.sequence_count = 1;
+  options_.waiting_requests = 0;
+  Gate gate;
+  Answer first;
+  Request holding = request("hold", 2);
+  holding.on_output = gate.hold(first.callback());
+  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  wait_until([&] { return engine().statistics().waiting_prompt_tokens == 0; });
+  EXPECT_FALSE(engine().submit(request("q", 1)).has_value());
+  engine().set_waiting_limits(2, 10);
+  Answer second;
+  submit(request("qqqqqqqq", 1), second);
+  EXPECT_FALSE(engine().submit(request("qqqqqqqq", 1)).has_value());  // more than 10 tokens
+  engine().set_waiting_limits(2, 1000);
+  Answer third;
+  submit(request("qqqqqqqq", 1), third);
+  engine().set_waiting_limits(0, 0);  // what waits stays
+  EXPECT_FALSE(engine().submit(request("q", 1)).has_value());
+  gate.open();
+  for (Answer* answer : {&first, &second, &third}) {
+    EXPECT_EQ(answer->wait(), FinishReason::kLength);
+  }
+}
+
 TEST_F(ServingTest, the_heartbeat_goes_on_when_idle_and_not_when_held_up) {
   const double start = engine().statistics().heartbeat_timestamp_seconds;
   EXPECT_GT(start, 1e9);

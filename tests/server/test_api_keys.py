@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import openai
 import pytest
+import requests
 
 from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program, wait_until
 from openai_schema import check_error
@@ -50,6 +51,13 @@ def keyed(start, tmp_path):
 def complete(daemon, key, **fields):
     body = {"model": "m", "prompt": "Once", "max_tokens": 2, "ignore_eos": True, **fields}
     return daemon.post("/v1/completions", body, **bearer(key))
+
+
+GENERATING = ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"]
+
+
+def post_no_json(daemon, path, key):
+    return requests.post(daemon.url + path, data=b"no json", timeout=PATIENCE_SECONDS, **bearer(key))
 
 
 def test_without_a_key_everything_but_health_and_the_page_is_401(keyed):
@@ -206,8 +214,16 @@ def test_so_many_requests_at_once(keyed):
     assert stream.status_code == 200, stream.text
     check_error(complete(daemon, ALICE), 429, None, "rate_limit_exceeded")
     assert complete(daemon, BOB).status_code == 200
+    # Before anything of it is read: what is no JSON is refused for its key, too.
+    for path in GENERATING:
+        assert post_no_json(daemon, path, ALICE).status_code == 429
+        assert post_no_json(daemon, path, BOB).status_code == 400
     stream.close()
     wait_until(lambda: complete(daemon, ALICE).status_code == 200)
+    # What is refused gives its place back.
+    for path in GENERATING * 3:
+        assert post_no_json(daemon, path, ALICE).status_code == 400
+    assert complete(daemon, ALICE).status_code == 200
 
 
 def test_openais_client_brings_its_key_and_sees_the_limit(keyed):

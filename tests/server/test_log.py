@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -38,6 +39,7 @@ def test_a_request_is_one_line_in_logfmt(start):
     assert int(line["prompt_tokens"]) == usage["prompt_tokens"]
     assert int(line["generated_tokens"]) == 5 and line["finish"] == "length"
     assert 0 <= int(line["cached_tokens"]) <= usage["prompt_tokens"]
+    assert 0 <= float(line["queue_seconds"]) < float(line["first_token_seconds"])
     assert 0 < float(line["first_token_seconds"]) <= float(line["seconds"])
     assert 0 < float(line["per_token_seconds"]) <= float(line["seconds"])
     assert sum("id=the-one" in text for text in daemon.log) == 1
@@ -87,6 +89,30 @@ def test_a_client_cannot_write_lines_or_fields_of_its_own(start):
     daemon.get("/a%0Atime=0%20level=critical%1b%5B31m")
     daemon.stop()
     assert all(text.isascii() and text.isprintable() for text in daemon.log)
+
+
+def test_what_is_refused_at_the_gate_is_one_line_too_but_no_flood(start):
+    daemon = start().wait_until_ready()
+    host, port = daemon.url.removeprefix("http://").split(":")
+    kinds = {b"PUT /x HTTP/1.1\r\nHost: a\r\n\r\n": 404, b"GET / HTTP/3.0\r\n\r\n": 505,
+             b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n": 413}
+    for head, status in kinds.items():
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
+            connection.sendall(head)
+            identity = re.search(rb"X-Request-Id: (\S+)", connection.recv(65536))[1].decode()
+        line = fields(daemon.wait_for_line(f".*id={identity}.*").group(0))
+        assert line["msg"] == "request" and line["status"] == str(status)
+        assert line["client"] == "127.0.0.1" and float(line["seconds"]) >= 0
+    with requests.Session() as session:
+        for _ in range(500):
+            assert session.get(daemon.url + "/nowhere").status_code == 404
+    told = daemon.wait_for_line(r"(\d+) requests that were refused at the gate have no line")
+    daemon.stop()
+    daemon._reader.join()
+    lines = sum("path=/nowhere" in text for text in daemon.log)
+    assert 50 < lines < 500 and int(told[1]) > 0
+    assert lines + sum(int(match[1]) for text in daemon.log if (match := re.search(
+        r"(\d+) requests that were refused at the gate", text))) == 500
 
 
 class UnreadDaemon:

@@ -1,6 +1,7 @@
 """POST /v1/messages, with Anthropic's own client."""
 
 import json
+import socket
 
 import anthropic
 import pytest
@@ -132,3 +133,44 @@ def test_what_is_wrong_is_refused_by_its_place(chat_daemon):
         error = answer.json()["error"]
         assert error["type"] == "invalid_request_error"
         assert error["message"].startswith(f"'{place}'"), error
+
+
+def test_what_the_gate_refuses_has_anthropics_shape_here_and_openais_elsewhere(chat_daemon):
+    host, port = chat_daemon.url.removeprefix("http://").split(":")
+
+    def refusal(head):
+        with socket.create_connection((host, int(port)), timeout=300) as connection:
+            connection.sendall(head)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+        head, body = answer.split(b"\r\n\r\n", 1)
+        return int(head.split()[1]), json.loads(body)
+
+    for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches",
+                 "/v1/messagesx", "/v1/chat/completions"):
+        line = b" " + path.encode() + b" HTTP/1.1\r\nHost: a\r\n"
+        cases = [(413, b"POST" + line + b"Content-Length: 999999999\r\n\r\n"),
+                 (415, b"POST" + line + b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"),
+                 (431, b"POST" + line + b"X: " + b"x" * 20000),
+                 (400, b"POST" + line + b"no field\r\n\r\n"),
+                 (400, b"POST" + line + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx"),
+                 (405, b"PUT" + line + b"\r\n")]
+        for wanted, head in cases:
+            status, body = refusal(head)
+            # Where nothing is served, a sound head is 404 whatever follows it.
+            served = not path.endswith(("batches", "x"))
+            assert status == wanted or (not served and status == 404), (path, head, status, body)
+            if path.startswith("/v1/messages") and path != "/v1/messagesx":
+                assert body["type"] == "error" and set(body["error"]) == {"type", "message"}, body
+            else:
+                assert set(body) == {"error"} and "param" in body["error"], body
+
+
+def test_anthropics_client_knows_what_the_gate_refuses(chat_daemon):
+    client = anthropic.Anthropic(base_url=chat_daemon.url, api_key="none", max_retries=0)
+    with pytest.raises(anthropic.APIStatusError) as refused:
+        create(client, messages=[{"role": "user", "content": "x" * 5_000_000}])
+    assert refused.value.status_code == 413
+    assert refused.value.body["error"]["type"] == "request_too_large"

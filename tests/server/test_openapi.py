@@ -181,7 +181,9 @@ def test_limits_are_where_the_document_says(served, session, document):
             inside = post(served, session, path, with_field(path, name, place.format(limit)))
             outside = post(served, session, path, with_field(path, name, place.format(beyond)))
             what = f"{path} {name} {bound} {limit}: {inside.text:.200} / {outside.text:.200}"
-            if inside.status_code != 200:
+            if (name, inside.status_code) == ("timeout", 504):
+                assert bound == "minimum", what  # a millisecond, which may be over at once
+            elif inside.status_code != 200:
                 assert inside.status_code == 400, what
                 assert re.search("context|more than|beyond", inside.text), what
             assert outside.status_code == 400 and parameter(outside) == name, what

@@ -52,6 +52,43 @@ def test_an_invalid_configuration_keeps_the_old_one(start, tmp_path):
     reload(daemon, 1)
 
 
+def test_limits_change_all_together_or_not_at_all(start, tmp_path):
+    path = tmp_path / "c.json"
+    write(path)
+    daemon = start("--config", str(path), "--served-model-name", "m").wait_until_ready()
+    body = {"model": "m", "prompt": "Once", "max_tokens": 2, "n": 3, "ignore_eos": True}
+    long = {**body, "user": "x" * 4000}
+    slow = {**body, "max_tokens": 100, "n": 9}
+
+    def statuses():
+        deep = daemon.post_bytes("/tokenize", b'{"x": ' + b"[" * 20 + b"]" * 20 + b"}")
+        deep = 200 if "prompt" in deep.text else deep.status_code  # only the prompt is missing
+        fields = daemon.get("/version", headers={f"x-{index}": "a" for index in range(10)})
+        return [daemon.post("/v1/completions", body).status_code,
+                daemon.post("/v1/completions", long).status_code,
+                daemon.post("/v1/completions", slow).status_code, deep, fields.status_code]
+
+    assert statuses() == [200, 200, 200, 200, 200]
+    write(path, **{"max-n": 2, "max-body-bytes": 2048, "max-json-depth": 8, "max-head-fields": 9,
+                   "log-level": "loud"})
+    reload(daemon, 0)  # one of them is wrong
+    assert statuses() == [200, 200, 200, 200, 200]
+    write(path, **{"max-n": 2, "max-body-bytes": 2048, "max-json-depth": 8, "max-head-fields": 9})
+    reload(daemon, 1)
+    assert statuses() == [400, 413, 400, 400, 431]
+    write(path, **{"request-seconds": 0.001})
+    reload(daemon, 1)
+    assert daemon.post("/v1/completions", slow).status_code == 504
+    write(path, **{"waiting-requests": 0, "max-answer-bytes": 2**20})
+    reload(daemon, 1)
+    answer = daemon.post("/v1/completions", slow)  # more choices than may run, and none may wait
+    assert answer.status_code == 400 and "at most 8" in answer.text
+    write(path)
+    reload(daemon, 1)
+    assert statuses() == [200, 200, 200, 200, 200]
+    assert not any("restart" in line for line in daemon.log)
+
+
 def test_what_takes_a_restart_is_named_and_what_does_not_is_not(start, tmp_path):
     path = tmp_path / "c.json"
     write(path)

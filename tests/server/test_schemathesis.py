@@ -25,6 +25,11 @@ def served():
     assert running.stop() == 0
 
 
+def asks_for_an_end(case):
+    """Whether the request says itself after how long it shall end, which may be a millisecond."""
+    return isinstance(case.body, dict) and isinstance(case.body.get("timeout"), (int, float))
+
+
 def test_made_up_requests_are_answered_as_described(served):
     print(f"seed {SEED}, {CASES} cases (LOCKSTEP_TEST_SEED, LOCKSTEP_SCHEMATHESIS_CASES)")
     schema = schemathesis.openapi.from_url(served.url + "/openapi.json")
@@ -38,7 +43,7 @@ def test_made_up_requests_are_answered_as_described(served):
         nonlocal sent
         sent += 1
         answer = case.call(base_url=served.url, timeout=60)
-        if answer.status_code >= 500:
+        if answer.status_code >= 500 and not (answer.status_code == 504 and asks_for_an_end(case)):
             wrong.append((case.method, case.path, answer.status_code, answer.text[:300]))
         described = case.operation.definition.raw["responses"]
         if str(answer.status_code) not in described:

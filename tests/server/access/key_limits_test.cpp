@@ -24,6 +24,15 @@ std::string header(const KeyLimits::Headers& headers, const std::string& name) {
   return "none";
 }
 
+// A request's begin: its place, then its tokens; without these it ends again.
+std::expected<uint64_t, KeyLimits::Refusal> begin(KeyLimits& limits, std::string_view name,
+                                                  uint64_t tokens, KeyLimits::Time now) {
+  if (auto entered = limits.enter(name, now); !entered) return std::unexpected(entered.error());
+  auto reserved = limits.reserve(name, tokens, now);
+  if (!reserved) limits.end(name, 0, 0, now);
+  return reserved;
+}
+
 TEST(KeyLimits, requests_per_minute_are_counted_and_come_back_evenly) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.requests_per_minute = 6})}, kStart);
@@ -46,9 +55,9 @@ TEST(KeyLimits, requests_per_minute_are_counted_and_come_back_evenly) {
 TEST(KeyLimits, tokens_are_reserved_at_the_begin_and_charged_as_used_at_the_end) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
-  const auto first = limits.begin("a", 400, kStart);
+  const auto first = begin(limits, "a", 400, kStart);
   ASSERT_TRUE(first);
-  const auto refused = limits.begin("a", 300, kStart);
+  const auto refused = begin(limits, "a", 300, kStart);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().retry_after_seconds, 10);  // 100 of 600 per minute
   EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-tokens"), "200");
@@ -56,30 +65,45 @@ TEST(KeyLimits, tokens_are_reserved_at_the_begin_and_charged_as_used_at_the_end)
   limits.end("a", *first, 50, kStart);
   EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "550");
   EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-reset-tokens"), "5s");
-  EXPECT_TRUE(limits.begin("a", 550, kStart));
+  EXPECT_TRUE(begin(limits, "a", 550, kStart));
 }
 
 TEST(KeyLimits, a_request_for_more_than_a_minutes_tokens_needs_a_full_minute) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 100})}, kStart);
-  const auto whole = limits.begin("a", 1'000'000, kStart);
+  const auto whole = begin(limits, "a", 1'000'000, kStart);
   ASSERT_TRUE(whole);
   EXPECT_EQ(*whole, 100U);
   limits.end("a", *whole, 300, kStart);  // it came to three minutes' worth
-  EXPECT_FALSE(limits.begin("a", 1, kStart + 119s));
-  EXPECT_TRUE(limits.begin("a", 1, kStart + 121s));
+  EXPECT_FALSE(begin(limits, "a", 1, kStart + 119s));
+  EXPECT_TRUE(begin(limits, "a", 1, kStart + 121s));
 }
 
 TEST(KeyLimits, so_many_at_once) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.concurrent = 2}), owner("b", {.concurrent = 1})}, kStart);
-  EXPECT_TRUE(limits.begin("a", 10, kStart));
-  EXPECT_TRUE(limits.begin("a", 10, kStart));
-  EXPECT_FALSE(limits.begin("a", 10, kStart));
-  EXPECT_TRUE(limits.begin("b", 10, kStart));
+  EXPECT_TRUE(begin(limits, "a", 10, kStart));
+  EXPECT_TRUE(begin(limits, "a", 10, kStart));
+  EXPECT_FALSE(begin(limits, "a", 10, kStart));
+  EXPECT_TRUE(begin(limits, "b", 10, kStart));
   limits.end("a", 0, 10, kStart);
-  EXPECT_TRUE(limits.begin("a", 10, kStart));
-  EXPECT_FALSE(limits.begin("a", 10, kStart));
+  EXPECT_TRUE(begin(limits, "a", 10, kStart));
+  EXPECT_FALSE(begin(limits, "a", 10, kStart));
+}
+
+TEST(KeyLimits, who_has_no_token_left_does_not_even_enter) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 60, .concurrent = 5})}, kStart);
+  EXPECT_TRUE(limits.enter("a", kStart));
+  const auto all = limits.reserve("a", 60, kStart);
+  ASSERT_TRUE(all);
+  const auto refused = limits.enter("a", kStart);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().retry_after_seconds, 1);
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-tokens"), "0");
+  EXPECT_TRUE(limits.enter("a", kStart + 1s));
+  limits.end("a", *all, 0, kStart + 1s);
+  EXPECT_TRUE(limits.enter("a", kStart + 1s));
 }
 
 TEST(KeyLimits, who_is_unknown_or_has_no_limit_has_none) {
@@ -88,7 +112,7 @@ TEST(KeyLimits, who_is_unknown_or_has_no_limit_has_none) {
   for (const char* name : {"free", "unknown", ""}) {
     for (int count = 0; count < 1000; ++count) {
       EXPECT_TRUE(limits.count_request(name, kStart));
-      EXPECT_TRUE(limits.begin(name, 1'000'000, kStart));
+      EXPECT_TRUE(begin(limits, name, 1'000'000, kStart));
     }
     EXPECT_TRUE(limits.headers(name, kStart).empty());
   }
@@ -100,7 +124,7 @@ TEST(KeyLimits, a_reload_keeps_what_was_used_and_forgets_who_left) {
                      owner("b", {.concurrent = 1, .priority = 4})},
                     kStart);
   EXPECT_TRUE(limits.count_request("a", kStart));
-  EXPECT_TRUE(limits.begin("b", 1, kStart));
+  EXPECT_TRUE(begin(limits, "b", 1, kStart));
   EXPECT_EQ(limits.priority("b"), 4);
   limits.set_owners({owner("a", {.requests_per_minute = 2})}, kStart);
   EXPECT_TRUE(limits.count_request("a", kStart));
@@ -108,7 +132,7 @@ TEST(KeyLimits, a_reload_keeps_what_was_used_and_forgets_who_left) {
   limits.end("b", 0, 1, kStart);  // what ran when it was removed ends well
   EXPECT_EQ(limits.priority("b"), 0);
   limits.set_owners({owner("b", {.concurrent = 1})}, kStart);
-  EXPECT_TRUE(limits.begin("b", 1, kStart));
+  EXPECT_TRUE(begin(limits, "b", 1, kStart));
 }
 
 // Over any history: never more than the limit per minute plus one bucket, and what is given back
@@ -127,7 +151,7 @@ TEST(KeyLimits, no_history_spends_more_than_it_may) {
     for (int step = 0; step < 500; ++step) {
       now += std::chrono::milliseconds(random() % 2000);
       if (random() % 2 == 0) {
-        const auto reserved = limits.begin("a", random() % (2 * kLimit), now);
+        const auto reserved = begin(limits, "a", random() % (2 * kLimit), now);
         if (reserved) running.push_back(*reserved);
         ASSERT_LE(running.size(), 4U);
       } else if (!running.empty()) {

@@ -114,6 +114,46 @@ TEST(GenerationParameters,
               testing::AllOf(HasSubstr("8 choices"), HasSubstr("244 tokens"), HasSubstr("240")));
 }
 
+TEST(GenerationParameters, a_whole_answer_that_could_grow_too_large_is_refused_with_numbers) {
+  RequestLimits limits = kLimits;
+  limits.answer_bytes_max = 100'000;
+  GenerationParameters parameters;
+  const auto refusal = [&](uint32_t choices, uint32_t logprobs, uint32_t max_tokens, bool stream) {
+    parameters.choices = choices;
+    parameters.stream = stream;
+    parameters.max_tokens = max_tokens;
+    parameters.request.logprobs = logprobs;
+    const auto made = make_requests(parameters, {prompt_of(1)}, kDefault, limits, "prompt", 1234);
+    return made ? std::nullopt : std::optional(made.error());
+  };
+  EXPECT_FALSE(refusal(2, 20, 5, false));
+  EXPECT_FALSE(refusal(10, 0, 16, false));
+  const auto refused = refusal(10, 20, 50, false);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_EQ(refused->parameter, "n");
+  EXPECT_THAT(refused->message,
+              testing::AllOf(HasSubstr("10 choices"), HasSubstr("500 tokens"),
+                             HasSubstr("21 log-probabilities"), HasSubstr("at most 100000")));
+  // Neither a stream, which is given away as it comes, nor one choice, which the context bounds.
+  EXPECT_FALSE(refusal(10, 20, 50, true));
+  EXPECT_FALSE(refusal(1, 20, 63, false));
+}
+
+TEST(GenerationParameters, the_log_probabilities_of_echoed_prompts_count_as_well) {
+  RequestLimits limits = kLimits;
+  limits.answer_bytes_max = 100'000;
+  GenerationParameters parameters;
+  parameters.max_tokens = 1;
+  parameters.request.logprobs = parameters.request.prompt_logprobs = 5;
+  const std::vector<std::vector<TokenId>> prompts(4, prompt_of(60));
+  const auto refused = make_requests(parameters, prompts, kDefault, limits, "prompt", 1234);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().parameter, "prompt");
+  parameters.request.prompt_logprobs.reset();
+  EXPECT_TRUE(make_requests(parameters, prompts, kDefault, limits, "prompt", 1234));
+}
+
 TEST(GenerationParameters, more_tokens_at_least_than_at_most_are_refused) {
   GenerationParameters parameters;
   parameters.request.min_tokens = 17;

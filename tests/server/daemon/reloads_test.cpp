@@ -24,7 +24,10 @@ class ReloadsTest : public testing::Test {
     sources_.file = path_;
     reloads_.emplace(sources_, *resolve_options(sources_));
     reloads_->add("first", [this](const Options& options) -> Result<Reloads::Commit> {
-      return [this, level = options.log_level] { level_ = level; };
+      return [this, options] {
+        level_ = options.log_level;
+        options_ = options;
+      };
     });
     reloads_->add("second", [this](const Options&) -> Result<Reloads::Commit> {
       if (second_fails_) return invalid_input("no such file");
@@ -51,6 +54,7 @@ class ReloadsTest : public testing::Test {
   std::condition_variable changed_;
   int ended_ = 0;
   std::string level_ = "unchanged";
+  Options options_;  // as the first part has them
   bool second_fails_ = false;
   int second_count_ = 0;
   std::optional<Reloads> reloads_;  // last: its thread uses the rest
@@ -63,6 +67,18 @@ TEST_F(ReloadsTest, new_values_take_effect) {
   EXPECT_EQ(level_, "debug");
   EXPECT_EQ(second_count_, 1);
   EXPECT_TRUE(reloads_->outcome().success);
+}
+
+TEST_F(ReloadsTest, what_takes_a_restart_stays_as_it_is_for_all_parts) {
+  start();
+  write(R"({"sequences": 3, "waiting-requests": 5, "max-body-bytes": 2000, "host": "::"})");
+  for (int times = 0; times < 2; ++times) {
+    reload();
+    EXPECT_EQ(options_.engine.waiting_requests, 5U);
+    EXPECT_EQ(options_.http.limits.body_bytes, 2000U);
+    EXPECT_EQ(options_.engine.sequence_count, EngineOptions().sequence_count);
+    EXPECT_EQ(options_.http.host, HttpOptions().host);
+  }
 }
 
 TEST_F(ReloadsTest, the_command_line_still_beats_the_file) {

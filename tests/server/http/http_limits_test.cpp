@@ -109,6 +109,80 @@ TEST(HttpLimits, a_body_in_chunks_has_at_most_body_bytes) {
   }
 }
 
+TEST(HttpLimits, other_limits_are_those_of_the_next_request_and_a_begun_one_keeps_its_own) {
+  HttpLimits limits;
+  TestServer server(limits);
+  const std::string body(1000, 'b');
+  RawClient begun(server.port());
+  begun.send(request_text("POST", "/size", "Content-Length: 1000\r\n") + body.substr(1));
+  // The gate takes events in their order, so these bytes are in when a later client has its answer.
+  ASSERT_EQ(server.get("/health")->status, 200);
+  RawClient kept(server.port());
+  kept.send(request_text("POST", "/size", "", body));
+  EXPECT_EQ(kept.receive()->status, 200);
+  limits.body_bytes = 999;
+  limits.head_fields = 2;
+  server.server().set_limits(limits);
+  EXPECT_EQ(status_of(server, request_text("POST", "/size", "", body)), 413);
+  EXPECT_EQ(status_of(server, request_text("POST", "/size", "A: b\r\nC: d\r\n")), 431);
+  kept.send(request_text("POST", "/size", "", body));
+  EXPECT_EQ(kept.receive()->status, 413);
+  begun.send("b");
+  EXPECT_EQ(begun.receive()->status, 200);
+  server.server().set_limits(HttpLimits());
+  EXPECT_EQ(status_of(server, request_text("POST", "/size", "", body)), 200);
+}
+
+TEST(HttpLimits, limits_of_connections_can_be_changed_while_some_are_open) {
+  TestServer server;
+  RawClient first(server.port());
+  first.send(request_text("GET", "/hello"));
+  EXPECT_EQ(first.receive()->status, 200);
+  HttpLimits limits;
+  limits.connections_per_address = 1;
+  server.server().set_limits(limits);
+  EXPECT_EQ(server.get("/hello")->status, 503);
+  first.send(request_text("GET", "/hello"));  // who is in stays in
+  EXPECT_EQ(first.receive()->status, 200);
+  limits.connections_per_address = 256;
+  server.server().set_limits(limits);
+  EXPECT_EQ(server.get("/hello")->status, 200);
+}
+
+TEST(HttpLimits, the_number_of_threads_can_be_changed_while_all_of_them_serve) {
+  HttpLimits limits;
+  limits.threads = 1;
+  TestServer server(limits);
+  RawClient first(server.port());
+  first.send(request_text("GET", "/block"));
+  ASSERT_TRUE(server.blocked.wait());
+  limits.threads = 8;
+  server.server().set_limits(limits);
+  // Beside the one that is held there are others now.
+  for (int count = 0; count < 20; ++count) EXPECT_EQ(server.get("/hello")->status, 200);
+  limits.threads = 1;
+  server.server().set_limits(limits);
+  server.unblock.give();
+  EXPECT_EQ(first.receive()->status, 200);
+  for (int count = 0; count < 50; ++count) EXPECT_EQ(server.get("/hello")->status, 200);
+}
+
+TEST(HttpLimits, a_body_that_its_handler_has_released_counts_no_more) {
+  HttpLimits limits;
+  limits.bodies_bytes = 3000;
+  TestServer server(limits);
+  RawClient first(server.port());
+  first.send(request_text("POST", "/release", "", std::string(2000, 'b')));
+  ASSERT_TRUE(server.blocked.wait());
+  // The handler runs on; the gate hears of it in its own time.
+  const std::string second = request_text("POST", "/size", "", std::string(2000, 'b'));
+  int status = 503;
+  for (int tries = 0; tries < 1000 && status == 503; ++tries) status = status_of(server, second);
+  EXPECT_EQ(status, 200);
+  server.unblock.give();
+  EXPECT_EQ(first.receive()->body, "unblocked");
+}
+
 TEST(HttpLimits, all_bodies_together_have_at_most_bodies_bytes) {
   HttpLimits limits;
   limits.bodies_bytes = 3000;

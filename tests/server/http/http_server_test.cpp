@@ -359,5 +359,25 @@ TEST(HttpServer, many_clients_at_once_each_get_their_own_answer) {
   EXPECT_EQ(right, 8 * 200);
 }
 
+TEST(HttpServer, a_refusal_is_worded_for_the_path_that_was_asked_for_however_early_it_comes) {
+  TestServer server;
+  const auto refusal = [&](const std::string& sent) {
+    RawClient client(server.port());
+    client.send(sent);
+    return client.receive().value_or(RawResponse()).body;
+  };
+  EXPECT_THAT(refusal("POST /v1/x?q HTTP/1.1\r\nX: " + std::string(100'000, 'x')),
+              testing::AllOf(testing::StartsWith("431 "), testing::EndsWith(" at /v1/x")));
+  EXPECT_THAT(refusal("POST /v1/x HTTP/1.1\r\nno field\r\n\r\n"),
+              testing::AllOf(testing::StartsWith("400 "), testing::EndsWith(" at /v1/x")));
+  EXPECT_THAT(refusal(request_text("POST", "/v1/x?q", "Content-Length: 99\r\n")),
+              testing::AllOf(testing::StartsWith("404 "), testing::EndsWith(" at /v1/x")));
+  EXPECT_THAT(refusal(request_text("POST", "/size", "Content-Length: 99999999\r\n")),
+              testing::AllOf(testing::StartsWith("413 "), testing::EndsWith(" at /size")));
+  EXPECT_THAT(refusal("GET /throw HTTP/1.1\r\nHost: a\r\n\r\n"),
+              testing::AllOf(testing::StartsWith("500 "), testing::EndsWith(" at /throw")));
+  EXPECT_THAT(refusal("\x01"), testing::EndsWith(" at "));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -169,6 +169,26 @@ TEST(SlowClients, a_whole_answer_that_nobody_takes_is_cut) {
   EXPECT_EQ(server.cuts(HttpCut::kWrite), 1U);
 }
 
+TEST(SlowClients, a_whole_answer_that_is_taken_a_few_bytes_at_a_time_is_cut) {
+  HttpLimits limits;
+  limits.write_deadline = 300ms;
+  limits.answer_bytes_per_second = 1'000'000'000;
+  TestServer server(limits);
+  RawClient client(server.port(), kSmallReceiveBuffer);
+  client.send(request_text("POST", "/echo", "", std::string(4'000'000, 'b')));
+  // It always takes something, which would keep a deadline for taking nothing away.
+  size_t taken = 0;
+  while (server.cuts(HttpCut::kWrite) == 0 && taken < 3'900'000) {
+    if (!client.receive_bytes(4000)) break;
+    taken += 4000;
+    std::this_thread::sleep_for(2ms);
+  }
+  EXPECT_LT(taken, 3'900'000U);
+  while (server.cuts(HttpCut::kWrite) == 0) std::this_thread::sleep_for(1ms);
+  const auto response = client.receive();
+  EXPECT_TRUE(!response || !response->is_whole);
+}
+
 TEST(SlowClients, a_stream_that_is_read_late_but_steadily_comes_whole) {
   TestServer server;
   RawClient client(server.port(), kSmallReceiveBuffer);

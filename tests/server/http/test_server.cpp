@@ -42,8 +42,8 @@ TestServer::TestServer(HttpLimits limits, const std::function<void(HttpOptions&)
   HttpOptions options;
   options.port = 0;
   options.limits = limits;
-  options.error_body = [](int status, std::string_view message) {
-    return fmt::format("{} {}", status, message);
+  options.error_body = [](std::string_view path, int status, std::string_view message) {
+    return fmt::format("{} {} at {}", status, message, path);
   };
   options.on_finished = [this](const HttpRecord& record) {
     const std::lock_guard lock(records_mutex_);
@@ -93,6 +93,11 @@ std::vector<HttpRoute> TestServer::routes() {
   add("GET", "/throw", [](Request, Response) { throw std::runtime_error("on purpose"); });
   add("GET", "/silent", [](Request, Response) {});
   add("GET", "/block", [this](Request, Response response) { block(response); });
+  add("POST", "/release", [this](Request request, Response response) {
+    response.release_body();
+    EXPECT_EQ(request.body, "");
+    block(response);
+  });
   add("GET", "/guard", [this](Request, Response response) { guard(response); });
   add("GET", "/endless", [this](Request, Response response) { write_endlessly(response); });
   add(

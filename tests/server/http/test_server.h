@@ -46,6 +46,7 @@ struct SeenRecord {
 // GET /throw          throws before it answers
 // GET /silent         does not answer
 // GET /block          waits for `unblock`; the gone callback gives `client_left`
+// POST /release       gives its body up, then as /block
 // GET /guard          its gone callback refers to its own variables; counts in `late` if they are
 // gone GET /endless        writes until write() fails, then gives `write_failed` GET /health
 // "healthy"; served always

@@ -1,0 +1,36 @@
+// How many lines of one kind the log may take, so that whoever causes them cannot fill a disk. Time
+// comes in as a value. Any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+namespace lockstep {
+
+class LineBudget {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // `burst` lines at once, `per_second` in the long run.
+  LineBudget(double per_second, double burst)
+      : per_second_(per_second), burst_(burst), left_(burst) {}
+
+  // Whether a line may be written; counts it as left out if not.
+  bool take(Time now);
+  // How many lines were left out since the last answer; none before `interval` is over since then,
+  // or if there were none.
+  std::optional<uint64_t> left_out(Time now, std::chrono::seconds interval);
+
+ private:
+  const double per_second_;
+  const double burst_;
+  std::mutex mutex_;
+  double left_;  // guarded by mutex_, as is all below
+  Time filled_ = {};
+  uint64_t left_out_ = 0;
+  Time told_ = {};
+};
+
+}  // namespace lockstep
