@@ -131,16 +131,30 @@ class Daemon:
                 os.truncate(self.log_path, 0)
         return text
 
+    def status(self, field):
+        """A number of /proc/PID/status."""
+        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"^{field}:\s+(\d+)", text, re.M)[1])
+
+    def memory_mib(self):
+        """Its anonymous memory that is resident."""
+        return self.status("RssAnon") / 1024
+
     def usage(self):
-        """What the kernel counts: MiB of anonymous memory, threads, open descriptors."""
-        folder = pathlib.Path(f"/proc/{self.process.pid}")
-        status = (folder / "status").read_text()
-        return {"memory_mib": int(re.search(r"RssAnon:\s+(\d+)", status)[1]) / 1024,
-                "threads": int(re.search(r"Threads:\s+(\d+)", status)[1]),
-                "descriptors": len(os.listdir(folder / "fd"))}
+        return {"memory_mib": self.memory_mib(), "threads": self.status("Threads"),
+                "descriptors": len(os.listdir(f"/proc/{self.process.pid}/fd"))}
+
+    def get(self, path):
+        """The raw answer and the seconds that it took."""
+        begin = time.monotonic()
+        address = ("127.0.0.1", self.port)
+        with socket.create_connection(address, timeout=PATIENCE_SECONDS) as connection:
+            connection.sendall(request_bytes(path))
+            with connection.makefile("rb") as stream:
+                return stream.read(), time.monotonic() - begin
 
     def metrics(self):
-        return Metrics(asyncio.run(ask(self.port, "/metrics")).text)
+        return Metrics(parse_answer(self.get("/metrics")[0])[2].decode())
 
     def wait_until_idle(self, seconds=PATIENCE_SECONDS):
         """Whether nothing runs or waits before so many seconds are over."""

@@ -182,7 +182,9 @@ def test_the_soaks_model_knows_tools(start, tmp_path):
 
 
 def test_canaries_in_small(tmp_path):
-    figures = run(tmp_path, "canaries", "--pairs", 8, "--answer-tokens", 32)
+    # Pages for all of them, so that what is shared is found; among few it may be evicted first.
+    figures = run(tmp_path, "canaries", "--pairs", 8, "--at-once", 8, "--answer-tokens", 32,
+                  "--begin-words", 200, "--kv-pages", 128)
     assert sum(counts["pairs"] for counts in figures["kinds"].values()) == 8
     canaries = load("canaries")
     for path, value, word in (("told", 1, "log"), ("exit_code", 1, "ended")):
