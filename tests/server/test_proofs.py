@@ -75,10 +75,10 @@ def test_overload_in_small(tmp_path):
         return overload.find_faults(figures, argparse.Namespace(
             least_goodput=0.9, most_rejection_ms=50, most_memory_mib=8))
 
-    good = {**figures, "peak": 10, "goodput": 9.5, "memory_mib": {"third": 10, "most": 12},
+    good = {**figures, "peak": {"tokens": 10}, "goodput": {"tokens": 9.5}, "memory_mib": {"third": 10, "most": 12},
             "rejection_ms": {"p50": 1, "p99": 40, "max": 60}}
     for path, value, word in (
-            ("goodput", 8.9, "goodput"), ("rejected", 0, "no overload"),
+            ("goodput.tokens", 8.9, "goodput"), ("rejected", 0, "no overload"),
             ("rejection_ms.p99", 51, "51.0 ms"), ("memory_mib.most", 20, "memory"),
             ("others", 1, "others"), ("broken", 1, "broken"), ("unanswered", 1, "unanswered"),
             ("without_retry", 1, "without_retry"), ("idle", False, "left"),
