@@ -20,6 +20,7 @@
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/model_description.h"
+#include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
@@ -44,6 +45,7 @@ struct Engine::Parts {
   }
 
   Result<void> read_texts();
+  void read_embeddings();
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
   Result<void> examine_kept();
@@ -62,6 +64,7 @@ struct Engine::Parts {
   Model model;
   const KernelTable* kernels = nullptr;
   ModelInfo info;
+  Pooling pooling = Pooling::kLast;
   Topology topology;
   ModelLayout layout;
   MemoryHandover handover;
@@ -116,12 +119,23 @@ Result<void> Engine::Parts::read_texts() {
   return {};
 }
 
+void Engine::Parts::read_embeddings() {
+  const auto read = read_pooling(file, model.architecture);
+  if (read) {
+    pooling = *read;
+    info.pooling = pooling_name(pooling);
+  } else {
+    info.embedding_refusal = read.error().message;
+  }
+}
+
 Result<void> Engine::Parts::lay_out() {
   topology = read_topology();
   auto split = split_model(model, options, *kernels, topology);
   if (!split) return std::unexpected(split.error());
   layout = std::move(*split);
   info = describe_model(file, model, options, layout.profile);
+  read_embeddings();
   info.instruction_set = kernels->name;
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
@@ -236,7 +250,7 @@ Result<void> Engine::Parts::load() {
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                      counters);
+                                      pooling, counters);
   return {};
 }
 
@@ -309,12 +323,15 @@ void Engine::set_waiting_limits(uint32_t requests, uint32_t prompt_tokens) {
 Result<void> Engine::Parts::check_request(const Request& request) const {
   const size_t context = info.context_tokens;
   if (request.prompt.empty()) return invalid_input("the prompt has no tokens");
+  if (request.embedding && info.pooling.empty()) {
+    return invalid_input("this model gives no embeddings: {}", info.embedding_refusal);
+  }
   const size_t prompt = request.prompt.size();
-  const size_t least = request.max_tokens == 0 ? prompt : prompt + request.max_tokens;
-  if (least > context) {
+  const size_t generated = request.embedding ? 0 : request.max_tokens;
+  if (prompt + generated > context) {
     return invalid_input(
         "a sequence has at most {} tokens; {} were requested ({} of the prompt and {} to generate)",
-        context, prompt + request.max_tokens, prompt, request.max_tokens);
+        context, prompt + generated, prompt, generated);
   }
   return check_tokens(request.prompt);
 }

@@ -93,13 +93,16 @@ struct ModelInfo {
   std::string kv_format;        // "f16"
   uint32_t kv_page_tokens = 0;  // that a page of the KV cache holds
   uint32_t rank_count = 1;
-  uint32_t worker_count = 0;  // of all ranks
-  std::string strategy;       // "gather"
-  std::string fingerprint;    // changes when answers may change: version, profile, model
+  uint32_t worker_count = 0;      // of all ranks
+  std::string strategy;           // "gather"
+  std::string fingerprint;        // changes when answers may change: version, profile, model
+  uint32_t embedding_width = 0;   // numbers of an embedding
+  std::string pooling;            // "mean" of all tokens or the "last" one; empty: no embeddings,
+  std::string embedding_refusal;  // because of this
 };
 
 enum class FinishReason {
-  kStop,       // an end token, a stop token or a stop string
+  kStop,       // an end token, a stop token or a stop string; an embedding is complete
   kLength,     // max_tokens, or the context is full
   kCancelled,  // cancel(), or the drain cut it off
   kError,      // the model gave no usable numbers, or a bug ended this request alone
@@ -123,6 +126,7 @@ struct Output {
   std::optional<FinishReason> finish;  // set in the last Output of a request, and only there
   std::string stop;                    // with kStop: the stop string that was found, if one was
   std::string error;                   // with kError
+  std::vector<float> embedding;        // with kStop of a Request::embedding; of length 1
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
   uint32_t generated_tokens = 0;
@@ -138,6 +142,9 @@ struct Request {
   int32_t priority = 0;         // lower goes first, among all tenants
   double deadline_seconds = 0;  // from its submission, after which it ends; 0: none
   std::vector<TokenId> prompt;  // at least one token
+  // Output::embedding is made of the prompt, and nothing is generated; what follows but on_output
+  // is not looked at.
+  bool embedding = false;
   SamplingParameters sampling;
   uint32_t max_tokens = 16;  // 0: the prompt is only computed
   uint32_t min_tokens = 0;   // before which end tokens and stop tokens cannot be sampled
@@ -303,7 +310,8 @@ class Engine {
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
   // loading, draining or full; then with the time after which there may be room.
   Result<RequestId> submit(Request request);
-  // All of them or none; their ids in the same order.
+  // All of them or none; their ids in the same order. Embeddings that come together take one place
+  // of those that may wait.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
   // What may wait from here on, as EngineOptions has it; what waits already stays.
   void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);

@@ -30,14 +30,16 @@ bool all_finite(std::span<const float> logits) {
 
 EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        const WaitingLimits& waiting, const Tokenizer& tokenizer,
-                       size_t vocabulary_size, EngineCounters& counters)
+                       size_t vocabulary_size, Pooling pooling, EngineCounters& counters)
     : executor_(executor),
       scheduler_(limits),
       running_most_(limits.sequence_count),
       waiting_(waiting),
       tokenizer_(tokenizer),
       vocabulary_size_(vocabulary_size),
-      counters_(counters) {
+      pooling_(pooling),
+      counters_(counters),
+      hidden_row_(executor.hidden_width()) {
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);
   publish_gauges();
@@ -74,42 +76,51 @@ std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
     }
     if (forward) forward(std::move(output));
   };
-  return std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
+  auto made = std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
+  if (made->request().embedding) made->pooled.emplace(pooling_, made->prompt_count());
+  return made;
 }
 
+// Texts that are embedded together are as one request: the last one has its place. What they cost
+// is seen in their tokens.
 Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests) {
   // Made outside the lock: it copies and counts the prompts.
   std::vector<std::unique_ptr<Generation>> generations;
   std::vector<RequestId> ids;
   size_t prompt_tokens = 0;
+  size_t places = 0;
   for (Request& request : requests) {
     prompt_tokens += request.prompt.size();
     generations.push_back(make_generation(std::move(request)));
+    const bool shares_place = generations.back()->pooled && generations.size() < requests.size();
+    generations.back()->places = shares_place ? 0 : 1;
+    places += generations.back()->places;
     ids.push_back(generations.back()->id());
   }
   {
     const std::lock_guard lock(mutex_);
-    if (auto room = check_room(requests.size(), prompt_tokens); !room) {
+    if (auto room = check_room(places, prompt_tokens); !room) {
       return std::unexpected(room.error());
     }
     std::ranges::move(generations, std::back_inserter(inbox_.submitted));
     open_count_ += requests.size();
+    places_taken_ += places;
     counters_.waiting_prompt_tokens.fetch_add(prompt_tokens, std::memory_order_relaxed);
   }
   wake_.notify_one();
   return ids;
 }
 
-Result<void> EngineLoop::check_room(size_t requests, size_t prompt_tokens) const {
+Result<void> EngineLoop::check_room(size_t places, size_t prompt_tokens) const {
   if (draining_) {
     return full(Rejection::kDraining, "shutting down: no more requests are taken");
   }
-  const size_t open_most = running_most_ + waiting_.requests.load(std::memory_order_relaxed);
-  if (open_count_ + requests > open_most) {
+  const size_t places_most = running_most_ + waiting_.requests.load(std::memory_order_relaxed);
+  if (places_taken_ + places > places_most) {
     return full(Rejection::kQueueRequests,
                 fmt::format("{} requests are running and waiting, {} at most; {} more are not "
                             "taken; try again later",
-                            open_count_, open_most, requests));
+                            places_taken_, places_most, places));
   }
   const size_t waiting = counters_.waiting_prompt_tokens.load(std::memory_order_relaxed);
   const size_t waiting_most = waiting_.prompt_tokens.load(std::memory_order_relaxed);
@@ -208,6 +219,13 @@ void EngineLoop::accept(Inbox& inbox) {
   publish_gauges();
 }
 
+Wanted EngineLoop::wanted_of(const Generation& generation) const {
+  if (generation.pooled) {
+    return pooling_ == Pooling::kMean ? Wanted::kAllHidden : Wanted::kLastHidden;
+  }
+  return generation.wants_prompt_logits() ? Wanted::kAllLogits : Wanted::kLastLogits;
+}
+
 void EngineLoop::add(std::unique_ptr<Generation> generation) {
   Generation& added = *generation;
   const Request& request = added.request();
@@ -217,7 +235,7 @@ void EngineLoop::add(std::unique_ptr<Generation> generation) {
   NewSequence sequence;
   sequence.prompt = added.tokens();
   sequence.most_tokens = added.most_computed_tokens();
-  sequence.all_logits = added.wants_prompt_logits();
+  sequence.wanted = wanted_of(added);
   sequence.scope = {request.tenant, request.cache_salt};
   sequence.priority = request.priority;
   if (request.deadline_seconds > 0) {
@@ -303,16 +321,23 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
   }
 }
 
-// The logits' rows stand in the order in which fill_batch() asked for them. What one request throws
-// (no memory for its text, say) ends that request; the others go on.
+// Tokens and the logits' rows stand in the order in which fill_batch() asked for them. What one
+// request throws (no memory for its text, say) ends that request; the others go on.
 void EngineLoop::postprocess(const Schedule& schedule) {
+  size_t token = 0;
   size_t row = 0;
   for (const Chunk& chunk : schedule.chunks) {
     Generation& generation = *by_sequence_.at(chunk.sequence);
+    const size_t first_token = token;
     const size_t first_row = row;
+    token += chunk.count;
     row += chunk.begin + chunk.count - chunk.logits_begin;
     try {
-      use_logits(generation, chunk, first_row);
+      if (generation.pooled) {
+        use_hidden_rows(generation, chunk, first_token);
+      } else {
+        use_logits(generation, chunk, first_row);
+      }
     } catch (const std::exception& error) {
       spdlog::error("request {} ended by an internal error: {}", generation.id(), error.what());
       end(generation, FinishReason::kError, "internal error");
@@ -331,9 +356,21 @@ void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t r
   }
 }
 
+void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token) {
+  PooledRows& pooled = *generation.pooled;
+  for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
+    if (!pooled.wants(index)) continue;
+    executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_);
+    pooled.add(hidden_row_);
+  }
+  if (!chunk.sample) return;
+  if (!generation.finish_embedding()) return discard(generation);
+  retire(generation);
+}
+
 // What it has computed is good for nobody.
 void EngineLoop::discard(Generation& generation) {
-  spdlog::error("request {}: the logits after {} tokens are not finite", generation.id(),
+  spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
                 generation.tokens().size());
   end(generation, FinishReason::kError,
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
@@ -367,11 +404,13 @@ void EngineLoop::retire(Generation& generation, bool usable) {
     counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
   }
   throughput_.add_request(generation.generated_count());
+  const size_t places = generation.places;
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
   const std::lock_guard lock(mutex_);
   --open_count_;
+  places_taken_ -= places;
   changed_.notify_all();
 }
 

@@ -31,7 +31,8 @@ class EngineLoop {
  public:
   // All references must outlive this. Starts the thread.
   EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
-             const Tokenizer& tokenizer, size_t vocabulary_size, EngineCounters& counters);
+             const Tokenizer& tokenizer, size_t vocabulary_size, Pooling pooling,
+             EngineCounters& counters);
   // Cancels what is left and joins the thread.
   ~EngineLoop();
 
@@ -63,11 +64,12 @@ class EngineLoop {
   void work();
   std::unique_ptr<Generation> make_generation(Request request);
   // With mutex_ held.
-  Result<void> check_room(size_t requests, size_t prompt_tokens) const;
+  Result<void> check_room(size_t places, size_t prompt_tokens) const;
   std::unexpected<Error> full(Rejection reason, std::string message) const;
   Inbox wait_for_work();
   void run_task(const std::function<void()>* task);
   void accept(Inbox& inbox);
+  Wanted wanted_of(const Generation& generation) const;
   void add(std::unique_ptr<Generation> generation);
   void end_overdue();
   void cancel_now(RequestId id);
@@ -78,6 +80,7 @@ class EngineLoop {
   void fill_batch(const Schedule& schedule);
   void postprocess(const Schedule& schedule);
   void use_logits(Generation& generation, const Chunk& chunk, size_t row);
+  void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
   void advance(Generation& generation, std::span<const float> logits);
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
@@ -90,11 +93,13 @@ class EngineLoop {
   const WaitingLimits& waiting_;
   const Tokenizer& tokenizer_;
   const size_t vocabulary_size_;
+  const Pooling pooling_;  // of embeddings
   EngineCounters& counters_;
   LoopActivity activity_;
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
+  std::vector<float> hidden_row_;  // reused
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 
@@ -103,6 +108,7 @@ class EngineLoop {
   std::condition_variable changed_;  // open_count_ or the inbox's task has changed
   Inbox inbox_;                      // guarded by mutex_
   size_t open_count_ = 0;            // guarded by mutex_: submitted and not ended
+  size_t places_taken_ = 0;          // guarded by mutex_: by those
   bool draining_ = false;            // guarded by mutex_
   std::atomic<RequestId> next_id_ = 1;
   std::thread thread_;  // last: it uses all of the above

@@ -26,6 +26,7 @@ Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer
 }
 
 size_t Generation::most_computed_tokens() const {
+  if (request_.embedding) return prompt_count_;
   return prompt_count_ + std::max<size_t>(request_.max_tokens, 1) - 1;
 }
 
@@ -140,6 +141,14 @@ TokenId Generation::next_token(std::span<const float> logits,
   return token;
 }
 
+bool Generation::finish_embedding() {
+  auto embedding = pooled->normalized();
+  if (!embedding) return false;
+  embedding_ = std::move(*embedding);
+  finish(FinishReason::kStop);
+  return true;
+}
+
 void Generation::finish(FinishReason reason, std::string error) {
   end(reason, std::move(error), /*at_stop_string=*/false);
 }
@@ -164,6 +173,7 @@ void Generation::end(FinishReason reason, std::string error, bool at_stop_string
   output.finish = finished_;
   output.stop = stop_;
   output.error = std::move(error);
+  output.embedding = std::move(embedding_);
   send(std::move(output));
   request_.on_output = nullptr;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/pooled_rows.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "engine/text/stop_matcher.h"
@@ -41,6 +42,9 @@ class Generation {
   // tells the client what has become certain. True if the request has ended with that.
   bool advance(std::span<const float> logits, const std::function<void()>& sampled);
 
+  // Ends a request for an embedding with it, all rows being pooled; false if they make none.
+  bool finish_embedding();
+
   // Ends the request: the last Output. Nothing happens if it has ended already.
   void finish(FinishReason reason, std::string error = "");
 
@@ -48,6 +52,8 @@ class Generation {
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;
+  std::optional<PooledRows> pooled;     // of a request for an embedding
+  size_t places = 1;                    // that it takes of those for requests that run or wait
   size_t cached_tokens = 0;             // of the prompt, found in the prefix cache
   bool started = false;                 // has been part of a pass
   std::optional<double> queue_seconds;  // until it was
@@ -86,6 +92,7 @@ class Generation {
   StopMatcher stops_;
   std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent
   std::deque<PendingToken> pending_;
+  std::vector<float> embedding_;
   std::string stop_;           // the stop string that was found
   std::string released_;       // text for the next Output
   size_t streamed_bytes_ = 0;  // that the stream has completed

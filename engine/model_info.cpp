@@ -54,6 +54,14 @@ std::string_view most_common_format(const GgufFile& file) {
   return traits(static_cast<Format>(most - bytes.begin())).name;
 }
 
+// The columns of what the output matrix multiplies.
+size_t hidden_columns(const Graph& graph) {
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.output == graph.logits()) return graph.columns(node.inputs.front());
+  }
+  return 0;
+}
+
 }  // namespace
 
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
@@ -67,6 +75,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   info.file_bytes = file.size_bytes();
   info.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
   info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
+  info.embedding_width = static_cast<uint32_t>(hidden_columns(model.graph));
   info.arithmetic = profile_name(profile);
   info.kv_format = options.kv_format;
   info.kv_page_tokens = kPageTokens;

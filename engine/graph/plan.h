@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/base/range.h"
 #include "engine/collectives/peers.h"
 #include "engine/graph/graph.h"
 #include "engine/kernels/kernel_table.h"
@@ -269,11 +270,24 @@ struct WeightSlice {
   size_t size_bytes = 0;
 };
 
+// The residual of every token of a pass as the last norm reads it, which stays where it is until
+// the next pass begins: what hidden rows are made of. Each rank has the columns that it has
+// computed.
+struct HiddenRows {
+  const float* residual = nullptr;  // [token], from columns.begin on
+  size_t residual_stride = 0;       // floats
+  Range columns;                    // all ranks' follow one another; empty: other ranks have them
+  const float* norm_weight = nullptr;  // of `columns`
+  size_t width = 0;                    // of a whole row; 0: the graph's logits are not of a norm
+  float epsilon = 0;
+};
+
 struct Plan {
   std::vector<Step> steps;
   std::vector<WeightSlice> weights;  // by WeightId
   KvLayout kv;
   Peers peers;
+  HiddenRows hidden;
   float* logits = nullptr;  // [logit row][vocabulary], on rank 0
   size_t logits_stride = 0;
   size_t vocabulary_size = 0;

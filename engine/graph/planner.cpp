@@ -59,6 +59,8 @@ class Planner {
   void emit(size_t node_index);
   void emit_embed(const GraphNode& node);
   NormOutput make_norm(const GraphNode& node);
+  bool feeds_logits(ValueId value) const;
+  HiddenRows hidden_rows(const GraphNode& norm);
   void emit_norm(const GraphNode& node);
   void emit_matmuls(size_t node_index);
   void add_part(const GraphNode& node, MatmulStep& step);
@@ -154,8 +156,33 @@ NormOutput Planner::make_norm(const GraphNode& node) {
   norm.output = values_.place_forms(node.output, own);
   norm.chunks = values_.place_chunk_sums(node.output, graph_.columns(residual), node.epsilon);
   norm.chunks.sums += own.begin / kChunkColumns;
-  values_.consume(residual);
+  if (feeds_logits(node.output)) {
+    plan_.hidden = hidden_rows(node);  // never consumed: nothing else comes to lie there
+  } else {
+    values_.consume(residual);
+  }
   return norm;
+}
+
+bool Planner::feeds_logits(ValueId value) const {
+  return std::ranges::any_of(values_.uses(value).consumers, [&](size_t index) {
+    const GraphNode& node = graph_.nodes()[index];
+    return node.operation == Operation::kMatmul && node.output == graph_.logits();
+  });
+}
+
+// What every rank has in full is rank 0's to hand out.
+HiddenRows Planner::hidden_rows(const GraphNode& norm) {
+  const ValueId residual = norm.inputs[0];
+  const Buffer& buffer = values_.of(residual);
+  const bool is_sliced = split_.values[residual].kind == SplitKind::kSliced;
+  const Range own = own_columns(residual);
+  return {.residual = at<float>(*buffer.plain, own.begin - buffer.held.begin),
+          .residual_stride = floats(*buffer.plain),
+          .columns = is_sliced || rank_ == 0 ? own : Range{},
+          .norm_weight = vector(norm.weight) + own.begin,
+          .width = graph_.columns(residual),
+          .epsilon = norm.epsilon};
 }
 
 void Planner::emit_norm(const GraphNode& node) {

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/machine/tick_clock.h"
+#include "engine/runtime/form_writer.h"
 #include "engine/runtime/step_runner.h"
 
 namespace lockstep {
@@ -24,7 +25,8 @@ size_t attention_blocks(Ranks& ranks) {
 Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     : ranks_(ranks),
       kernels_(kernels),
-      layout_(ranks.root_plan().batch_tokens, attention_blocks(ranks)) {
+      layout_(ranks.root_plan().batch_tokens, attention_blocks(ranks)),
+      hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
   }
@@ -76,6 +78,27 @@ void Executor::walk(Rank& rank, size_t worker) const {
 std::span<const float> Executor::logits(size_t row) const {
   const Plan& plan = ranks_.root_plan();
   return {plan.logits + row * plan.logits_stride, plan.vocabulary_size};
+}
+
+// By the thread that has run the pass: the workers have left it, and nobody writes to the residual
+// before the next one.
+void Executor::read_hidden_row(size_t token, std::span<float> row) {
+  CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
+        hidden_width());
+  CHECK(batch_ != nullptr && token < batch_->tokens.size(), "token {} is not in the batch", token);
+  for (size_t rank = 0; rank < ranks_.count(); ++rank) {
+    const HiddenRows& part = ranks_[rank].plan().hidden;
+    if (part.columns.empty()) continue;
+    kernels_.weigh(part.residual + token * part.residual_stride, part.norm_weight,
+                   part.columns.size(), row.data() + part.columns.begin,
+                   hidden_sums_.data() + part.columns.begin / kChunkColumns);
+  }
+  float factor = 0;
+  norm_factors({.chunks = {hidden_sums_.data(), hidden_sums_.size()},
+                .columns = row.size(),
+                .epsilon = ranks_.root_plan().hidden.epsilon},
+               {0, 1}, &factor);
+  for (float& value : row) value *= factor;
 }
 
 }  // namespace lockstep

@@ -26,6 +26,12 @@ class Executor {
   // Of the last batch's logit token `row`; valid until the next run().
   std::span<const float> logits(size_t row) const;
 
+  // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
+  size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
+  // Of token `token` of the last batch, whichever its logit tokens are, until the next run(); as
+  // wide as hidden_width(). The same bits for any number of ranks under `gather`.
+  void read_hidden_row(size_t token, std::span<float> row);
+
  private:
   void walk(Rank& rank, size_t worker) const;
 
@@ -35,6 +41,7 @@ class Executor {
   PassLayout layout_;  // of the batch
   size_t panel_streams_ = preferred_panel_streams();
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
+  std::vector<float> hidden_sums_;                 // of a hidden row's chunks
 };
 
 }  // namespace lockstep

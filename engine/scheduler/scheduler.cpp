@@ -47,7 +47,7 @@ SequenceId Scheduler::add(NewSequence added, double now) {
   sequence.deadline = added.deadline;
   sequence.prompt = added.prompt.size();
   sequence.most = added.most_tokens;
-  sequence.all_logits = added.all_logits;
+  sequence.wanted = added.wanted;
   sequence.scope = std::move(added.scope);
   sequence.tokens = std::move(added.prompt);
   if (sequence.deadline != kNoDeadline) deadlines_.emplace(sequence.deadline, id);
@@ -156,7 +156,7 @@ void Scheduler::start(Sequence& sequence) {
     const size_t found = pages_.match(sequence).pages * limits_.page_tokens;
     sequence.charged = static_cast<double>(sequence.prompt - std::min(sequence.prompt, found));
     sequence.place.start = queue_.admit(*sequence.tenant, sequence.charged);
-    if (!sequence.all_logits) counters_.prefix_query_tokens += sequence.prompt;
+    if (!sequence.wants_all()) counters_.prefix_query_tokens += sequence.prompt;
   }
   sequence.running = true;
   ++sequence.tenant->running;
@@ -214,7 +214,8 @@ void Scheduler::plan_prompts(size_t tokens_left, size_t rows_left) {
     std::ranges::sort(others, {}, [&](auto* one) { return std::pair(left(one), one->id); });
     const size_t kept = tokens_left - tokens_left / 2;
     for (Sequence* other : others) {
-      const bool equal = other->place.priority == head.place.priority && !other->all_logits;
+      const bool equal =
+          other->place.priority == head.place.priority && other->wanted != Wanted::kAllLogits;
       if (equal && left(other) + kept <= tokens_left) plan(*other, left(other));
     }
   }
@@ -236,7 +237,7 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, size_t tokens_left,
   const size_t count = std::min(sequence.stretch_end() - sequence.computed, tokens_left);
   const size_t end = sequence.computed + count;
   const size_t begin = logits_begin(sequence, end);
-  const size_t share = sequence.all_logits && begin < sequence.prompt
+  const size_t share = sequence.wanted == Wanted::kAllLogits && begin < sequence.prompt
                            ? std::min(rows_left, (limits_.logit_rows + 1) / 2)
                            : rows_left;
   return end - begin <= share ? count : begin + share - sequence.computed;
@@ -244,9 +245,10 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, size_t tokens_left,
 
 // Where the logits begin that are wanted of the tokens up to `end`.
 size_t Scheduler::logits_begin(const Sequence& sequence, size_t end) const {
+  if (!sequence.wants_logits()) return end;
   const size_t last = end == sequence.tokens.size() ? end - 1 : end;
-  if (!sequence.all_logits || sequence.computed >= sequence.prompt) return last;
-  return std::min(last, std::max(sequence.computed, sequence.logits_done));
+  if (!sequence.wants_all() || sequence.computed >= sequence.prompt) return last;
+  return std::min(last, std::max(sequence.computed, sequence.rows_done));
 }
 
 void Scheduler::take_pages() {
@@ -311,8 +313,8 @@ void Scheduler::computed() {
   for (const Chunk& chunk : schedule_.chunks) {
     Sequence& sequence = at(chunk.sequence);
     const size_t end = chunk.begin + chunk.count;
-    if (sequence.all_logits) {
-      sequence.logits_done = std::max(sequence.logits_done, std::min(end, sequence.prompt));
+    if (sequence.wants_all()) {
+      sequence.rows_done = std::max(sequence.rows_done, std::min(end, sequence.prompt));
     }
     charge(sequence, std::max(chunk.begin, sequence.reached), end);
     sequence.computed = end;

@@ -55,9 +55,10 @@ struct Chunk {
   SequenceId sequence = 0;
   size_t begin = 0;  // position of its first token
   size_t count = 0;
-  size_t logits_begin = 0;  // logits are wanted from this position to the chunk's end
+  size_t logits_begin = 0;  // logits are wanted from this position to the chunk's end; of a
+                            // sequence that wants hidden rows, none
   bool first = false;       // the sequence's first chunk: it has left the queue
-  bool sample = false;      // its last token is the last known: the next one is sampled
+  bool sample = false;      // its last token is the last known: the next one is sampled, if any
   bool generated = false;   // its tokens were generated, otherwise prompted
 };
 

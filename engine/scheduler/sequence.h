@@ -13,11 +13,19 @@ namespace lockstep {
 
 inline constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
 
+// What a sequence is computed for. Passes give logits of few tokens, and hidden rows of all.
+enum class Wanted : uint8_t {
+  kLastLogits,  // of the last known token
+  kAllLogits,   // of every prompt token, too
+  kLastHidden,  // the hidden row of the prompt's last token; no logits
+  kAllHidden,   // those of every prompt token; no logits
+};
+
 // What the scheduler is asked for.
 struct NewSequence {
   std::vector<int32_t> prompt;  // at least one token
   size_t most_tokens = 0;       // that can ever be computed, at least as many as the prompt has
-  bool all_logits = false;      // of every prompt token; otherwise of the last one alone
+  Wanted wanted = Wanted::kLastLogits;
   CacheScope scope;
   int32_t priority = 0;           // lower goes first
   double deadline = kNoDeadline;  // on the clock whose times next_batch() is given
@@ -32,12 +40,12 @@ struct Sequence {
   double deadline = kNoDeadline;
   size_t prompt = 0;
   size_t most = 0;
-  bool all_logits = false;
+  Wanted wanted = Wanted::kLastLogits;
 
   std::vector<int32_t> tokens;  // known: prompt and sampled
   size_t computed = 0;          // of them in the cache
   size_t reached = 0;           // most that ever were: what lies before is computed again
-  size_t logits_done = 0;       // with all_logits: prompt tokens whose logits were given
+  size_t rows_done = 0;         // with wants_all(): prompt tokens whose rows were given
   size_t cached = 0;            // prompt tokens that were found in the cache, the first time
   double charged = 0;           // to the tenant, for prompt tokens not computed yet
   std::vector<uint32_t> pages;
@@ -47,6 +55,11 @@ struct Sequence {
   bool started = false;  // has been part of a pass
   size_t planned = 0;    // tokens of the pass that is being formed
 
+  // Every prompt token's row, of logits or hidden.
+  bool wants_all() const { return wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden; }
+  bool wants_logits() const {
+    return wanted == Wanted::kLastLogits || wanted == Wanted::kAllLogits;
+  }
   // One token that was generated, and nothing else, is to be computed.
   bool streams() const { return computed >= prompt && computed + 1 == tokens.size(); }
   // End of the stretch whose tokens are all prompted or all generated.

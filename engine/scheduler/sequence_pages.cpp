@@ -5,10 +5,10 @@
 
 namespace lockstep {
 
-// The last known token's logits are wanted, so it is computed; so are all whose logits are wanted.
+// The last known token's row is wanted, so it is computed; so are all whose rows are wanted.
 bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
   const size_t end = (page + 1) * rules_.page_tokens;
-  if (sequence.all_logits && sequence.logits_done < sequence.prompt) return false;
+  if (sequence.wants_all() && sequence.rows_done < sequence.prompt) return false;
   return end < sequence.tokens.size() && may_publish(sequence, page);
 }
 

@@ -95,7 +95,7 @@ class Run {
       writer_.refuse(response_, *failure_);
       return;
     }
-    response_.send(200, "application/json", to_text(writer_.body(whole, usage())));
+    response_.send(200, "application/json", writer_.body_text(whole, usage()));
   }
 
   void answer_stream() {
@@ -224,6 +224,7 @@ void append_output(Output& whole, Output&& next) {
   whole.finish = next.finish;
   whole.stop = std::move(next.stop);
   whole.error = std::move(next.error);
+  whole.embedding = std::move(next.embedding);
   whole.prompt_tokens = next.prompt_tokens;
   whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;

@@ -23,16 +23,22 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
 
   // The bytes of a stream: at its beginning, for one output of a request, at its end, and instead
-  // of the end when it fails.
-  virtual std::string opening(const AnswerUsage& usage) = 0;
-  virtual std::string news(size_t index, const Output& output) = 0;
-  virtual std::string ending(const AnswerUsage& usage) = 0;
-  virtual std::string failure(const ApiError& error) = 0;
+  // of the end when it fails. Not for answers that are never streamed.
+  virtual std::string opening(const AnswerUsage& /*usage*/) { return {}; }
+  virtual std::string news(size_t /*index*/, const Output& /*output*/) { return {}; }
+  virtual std::string ending(const AnswerUsage& /*usage*/) { return {}; }
+  virtual std::string failure(const ApiError& /*error*/) { return {}; }
   // What keeps a silent stream alive.
   virtual std::string keep_alive() { return ": keep-alive\n\n"; }
 
-  // The body of a whole answer, from all outputs of each request.
-  virtual Json body(const std::vector<Output>& whole, const AnswerUsage& usage) = 0;
+  // The body of a whole answer, from all outputs of each request: as a value, or, where that would
+  // be large, as text.
+  virtual Json body(const std::vector<Output>& /*whole*/, const AnswerUsage& /*usage*/) {
+    return {};
+  }
+  virtual std::string body_text(const std::vector<Output>& whole, const AnswerUsage& usage) {
+    return to_text(body(whole, usage));
+  }
   // The answer to a request that is refused before anything of the answer is sent.
   virtual void refuse(HttpResponse& response, const ApiError& error) {
     send_error(response, error);

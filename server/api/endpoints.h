@@ -11,6 +11,7 @@ namespace lockstep {
 
 void post_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_chat_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response);
+void post_embeddings(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_responses(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_messages(ServedModel& model, const HttpRequest& request, HttpResponse& response);
 void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpResponse& response);

@@ -131,17 +131,6 @@ uint64_t choice_seed(uint64_t seed, uint64_t choice) {
   return choice == 0 ? seed : mixed(seed + choice * 0x9e3779b97f4a7c15U);
 }
 
-ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t generated,
-                          std::string_view parameter) {
-  ApiError error = bad_parameter(
-      parameter,
-      fmt::format("This model's maximum context length is {} tokens, but {} were requested ({} in "
-                  "the prompt, {} to generate). Shorten one of them.",
-                  limits.context_tokens, prompt + generated, prompt, generated));
-  error.code = "context_length_exceeded";
-  return error;
-}
-
 // Every choice has a copy of its prompt, made before the engine can refuse it: what could never
 // wait and run is refused here.
 std::optional<ApiError> check_amount(const std::vector<std::vector<TokenId>>& prompts,
@@ -211,6 +200,24 @@ std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameter
 
 }  // namespace
 
+ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t generated,
+                          std::string_view parameter) {
+  ApiError error = bad_parameter(
+      parameter,
+      fmt::format("This model's maximum context length is {} tokens, but {} were requested ({} in "
+                  "the prompt, {} to generate). Shorten one of them.",
+                  limits.context_tokens, prompt + generated, prompt, generated));
+  error.code = "context_length_exceeded";
+  return error;
+}
+
+void parse_scheduling(JsonFields& fields, const RequestLimits& limits, Request& request) {
+  request.priority =
+      static_cast<int32_t>(fields.integer("priority", -kPriorityMax, kPriorityMax).value_or(0));
+  request.deadline_seconds = parse_deadline(fields, limits);
+  request.cache_salt = parse_cache_salt(fields);
+}
+
 std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name) {
   const Json* value = fields.any(name);
   if (value == nullptr) return {};
@@ -246,10 +253,7 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   }
   Request& request = parameters.request;
   parse_sampling(fields, limits, request.sampling);
-  request.priority =
-      static_cast<int32_t>(fields.integer("priority", -kPriorityMax, kPriorityMax).value_or(0));
-  request.deadline_seconds = parse_deadline(fields, limits);
-  request.cache_salt = parse_cache_salt(fields);
+  parse_scheduling(fields, limits, request);
   request.min_tokens = count(fields, "min_tokens", 0, kCountMax).value_or(0);
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);

@@ -29,6 +29,9 @@ struct GenerationParameters {
 // Reads the shared fields; errors stay in `fields`.
 GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits);
 
+// Reads those that say when a request is served: priority, timeout and cache_salt.
+void parse_scheduling(JsonFields& fields, const RequestLimits& limits, Request& request);
+
 // The stop strings of field `name`: one, or a list.
 std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name);
 
@@ -46,6 +49,10 @@ ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parame
                                               uint32_t default_max_tokens,
                                               const RequestLimits& limits,
                                               std::string_view parameter, uint64_t random_seed);
+
+// 400 (context_length_exceeded, with the numbers, about `parameter`).
+ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t generated,
+                          std::string_view parameter);
 
 // A seed for a request that gives none.
 uint64_t random_seed();

@@ -6,6 +6,7 @@ namespace {
 
 Json model_object(const ServedModel& model, const std::string& name) {
   const ModelInfo& info = model.engine().model();
+  const Json pooling = info.pooling.empty() ? Json(nullptr) : Json(info.pooling);
   return {{"id", name},
           {"object", "model"},
           {"created", info.file_seconds},
@@ -18,6 +19,8 @@ Json model_object(const ServedModel& model, const std::string& name) {
             {"format", info.format},
             {"n_params", info.parameter_count},
             {"n_vocab", info.vocabulary_size},
+            {"n_embd", info.embedding_width},
+            {"pooling", pooling},
             {"n_ctx_train", info.trained_context_tokens},
             {"size_bytes", info.file_bytes}}}};
 }

@@ -15,6 +15,9 @@ void get_openapi(ServedModel& model, const HttpRequest&, HttpResponse& response)
   const RequestLimits limits = model.limits();
   schemas["ChoiceCount"]["maximum"] = limits.choices_max;
   schemas["TokenId"]["maximum"] = limits.vocabulary_size - 1;
+  const uint32_t width = model.engine().model().embedding_width;
+  schemas["EmbeddingWidth"]["minimum"] = width;
+  schemas["EmbeddingWidth"]["maximum"] = width;
   response.send(200, "application/json", to_text(*document));
 }
 

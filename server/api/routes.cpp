@@ -22,6 +22,7 @@ struct Row {
 constexpr Row kRows[] = {
     {"POST", "/v1/completions", post_completions, false},
     {"POST", "/v1/chat/completions", post_chat_completions, false},
+    {"POST", "/v1/embeddings", post_embeddings, false},
     {"POST", "/v1/responses", post_responses, false},
     {"POST", "/v1/messages", post_messages, false},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, false},

@@ -29,6 +29,7 @@ class Answer {
       generated_ = output.generated_tokens;
       cached_ = output.cached_tokens;
       error_ = output.error;
+      embedding_ = output.embedding;
       finish_ = output.finish;
       changed_.notify_all();
     };
@@ -51,6 +52,7 @@ class Answer {
   uint32_t generated() const { return generated_; }
   uint32_t cached() const { return cached_; }
   const std::string& error() const { return error_; }
+  const std::vector<float>& embedding() const { return embedding_; }
 
  private:
   std::mutex mutex_;
@@ -61,6 +63,7 @@ class Answer {
   uint32_t generated_ = 0;
   uint32_t cached_ = 0;
   std::string error_;
+  std::vector<float> embedding_;
   std::optional<FinishReason> finish_;
 };
 

@@ -17,6 +17,7 @@ BODIES = {
     "/v1/completions": {"model": MODEL, "prompt": "a", "max_tokens": 1},
     "/v1/chat/completions": {
         "model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/v1/embeddings": {"model": MODEL, "input": "a"},
     "/v1/responses": {"model": MODEL, "input": "a", "max_output_tokens": 1},
     "/v1/messages": {
         "model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1},

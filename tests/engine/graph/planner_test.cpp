@@ -219,6 +219,31 @@ TEST(Planner, the_cache_holds_every_layer_and_head) {
   EXPECT_EQ(plan.kv.size_bytes(), 64 * 16 * 2 * 2 * 2 * 2 * 3U);
 }
 
+TEST(Planner, hidden_rows_are_those_columns_of_the_last_residual_that_each_rank_computes) {
+  const Graph graph = make_graph(Format::kF32);
+  for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+    for (const size_t rank_count : {1U, 2U}) {
+      size_t end = 0;
+      for (size_t rank = 0; rank < rank_count; ++rank) {
+        const std::vector<ArenaAddresses> arenas(rank_count,
+                                                 {.scratch = 1U << 20U, .exchange = 1U << 24U});
+        const Plan plan =
+            make_plan(graph, split_evenly(graph, rank_count, strategy), rank, kOptions, arenas);
+        const HiddenRows& hidden = plan.hidden;
+        EXPECT_EQ(hidden.width, 64U);
+        EXPECT_EQ(hidden.epsilon, 1e-5F);
+        if (hidden.columns.empty()) continue;
+        EXPECT_EQ(hidden.columns.begin, end);
+        end = hidden.columns.end;
+        const auto& embed = std::get<EmbedStep>(plan.steps[2].work);
+        EXPECT_EQ(hidden.residual, embed.output + hidden.columns.begin);
+        EXPECT_EQ(hidden.residual_stride, embed.output_stride);
+      }
+      EXPECT_EQ(end, 64U);
+    }
+  }
+}
+
 // Ranks walk in lockstep: the same steps, and the meetings of all ranks in the same places.
 TEST(Planner, all_ranks_have_the_same_steps_and_exchange_at_the_same_places) {
   for (const Format format : {Format::kF32, Format::kQ8_0}) {

@@ -133,13 +133,40 @@ TEST(Scheduler, a_prompt_waits_for_pages_and_nobody_overtakes_it) {
 TEST(Scheduler, wanted_prompt_logits_bound_the_chunk_and_leave_room_for_others) {
   Passes passes(small_limits());
   NewSequence asked;
-  asked.all_logits = true;
+  asked.wanted = Wanted::kAllLogits;
   const SequenceId all = passes.add(12, 12, asked);
   const SequenceId other = passes.add(9, 9);
   const auto chunks = passes.pass();
   EXPECT_EQ(chunks.at(all).count, 3U);
   EXPECT_EQ(chunks.at(all).logits_begin, 0U);
   EXPECT_EQ(chunks.at(other).count, 9U);
+}
+
+TEST(Scheduler, hidden_rows_take_no_rows_of_logits_and_all_of_them_take_no_prefix) {
+  SchedulerLimits limits = small_limits();
+  limits.page_count = 40;
+  limits.batch_tokens = 64;
+  Passes passes(limits);
+  NewSequence all;
+  all.wanted = Wanted::kAllHidden;
+  NewSequence last;
+  last.wanted = Wanted::kLastHidden;
+  const SequenceId first = passes.add(20, 20, all, 5);
+  const SequenceId second = passes.add(20, 20, all, 5);
+  const SequenceId third = passes.add(20, 20, last, 5);
+  const auto together = passes.pass();
+  for (const SequenceId id : {first, second}) {
+    EXPECT_EQ(together.at(id).begin, 0U);
+    EXPECT_EQ(together.at(id).count, 20U);
+    EXPECT_EQ(together.at(id).logits_begin, 20U);
+    EXPECT_TRUE(together.at(id).sample);
+  }
+  // It waits for the very pages that the others compute.
+  EXPECT_FALSE(together.contains(third));
+  const Chunk rest = passes.pass().at(third);
+  EXPECT_EQ(rest.begin, 16U);
+  EXPECT_EQ(rest.logits_begin, 20U);
+  EXPECT_EQ(passes.scheduler.counters().prefix_query_tokens, 20U);
 }
 
 TEST(Scheduler, a_prefix_is_computed_once_even_in_one_pass) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 namespace lockstep {
@@ -77,7 +78,11 @@ void Simulation::add() {
   const auto tail = some_tokens(pick(1 + capacity - asked.prompt.size()));
   asked.prompt.insert(asked.prompt.end(), tail.begin(), tail.end());
   asked.most_tokens = asked.prompt.size() + pick(1 + capacity - asked.prompt.size());
-  asked.all_logits = chance(5);
+  if (chance(3)) {
+    asked.wanted = std::array{Wanted::kAllLogits, Wanted::kLastHidden, Wanted::kAllHidden}[pick(3)];
+  }
+  const bool hidden = asked.wanted == Wanted::kLastHidden || asked.wanted == Wanted::kAllHidden;
+  if (hidden) asked.most_tokens = asked.prompt.size();
   asked.scope.tenant = std::string(1, static_cast<char>('a' + pick(3)));
   if (chance(4)) asked.scope.salt = "salt";
   asked.priority = static_cast<int32_t>(pick(3)) - 1;
@@ -202,13 +207,19 @@ void Simulation::check_chunk(const Chunk& chunk) {
   EXPECT_EQ(chunk.sample, end == life.tokens.size());
   EXPECT_EQ(chunk.generated, chunk.begin >= life.asked.prompt.size());
   EXPECT_TRUE(chunk.generated || end <= life.asked.prompt.size()) << "a chunk of both kinds";
+  const Wanted wanted = life.asked.wanted;
   size_t logits = chunk.sample ? end - 1 : end;
-  if (life.asked.all_logits && !chunk.generated) {
-    EXPECT_LE(chunk.begin, std::max(life.logits_done, chunk.begin));
-    logits = std::min(logits, std::max(chunk.begin, life.logits_done));
-    EXPECT_LE(chunk.begin, life.logits_done) << "a prompt token's logits are left out";
+  if (wanted == Wanted::kAllLogits && !chunk.generated) {
+    logits = std::min(logits, std::max(chunk.begin, life.rows_done));
+  }
+  if (wanted == Wanted::kLastHidden || wanted == Wanted::kAllHidden) {
+    EXPECT_FALSE(chunk.generated);
+    logits = end;
   }
   EXPECT_EQ(chunk.logits_begin, logits);
+  if ((wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden) && !chunk.generated) {
+    EXPECT_LE(chunk.begin, life.rows_done) << "a prompt token's row is left out";
+  }
 }
 
 // Looks at all that the chunk's tokens see and writes their own.
@@ -228,9 +239,7 @@ void Simulation::compute(const Chunk& chunk) {
     }
   }
   life.started = true;
-  if (life.asked.all_logits && !chunk.generated) {
-    life.logits_done = std::max(life.logits_done, end);
-  }
+  if (!chunk.generated) life.rows_done = std::max(life.rows_done, end);
 }
 
 void Simulation::after(const Chunk& chunk) {

@@ -33,7 +33,7 @@ class Simulation {
     NewSequence asked;
     std::vector<int32_t> tokens;
     double arrived = 0;
-    size_t logits_done = 0;  // positions below have given theirs, with all_logits
+    size_t rows_done = 0;  // prompt tokens below have given their rows, where all are wanted
     size_t sampled = 0;
     bool started = false;
   };

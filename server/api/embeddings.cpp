@@ -1,0 +1,45 @@
+// POST /v1/embeddings.
+#include <utility>
+
+#include "server/api/embedding_request.h"
+#include "server/api/embeddings_writer.h"
+#include "server/api/endpoints.h"
+
+namespace lockstep {
+namespace {
+
+ApiResult<EmbeddingRequest> parse(const ServedModel& model, const HttpRequest& request) {
+  if (auto unready = model.check_ready()) return std::unexpected(*unready);
+  const auto body = parse_body(request);
+  if (!body) return std::unexpected(body.error());
+  const ModelInfo& info = model.engine().model();
+  auto asked = parse_embedding(*body, model.limits(), info.embedding_width);
+  if (!asked) return asked;
+  if (auto unknown = model.check_name(asked->model)) return std::unexpected(*unknown);
+  if (info.pooling.empty()) {
+    return std::unexpected(
+        bad_parameter("model", "This model gives no embeddings: " + info.embedding_refusal));
+  }
+  return asked;
+}
+
+ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto asked = parse(model, request);
+  if (!asked) return std::unexpected(asked.error());
+  auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), model.limits(),
+                                          model.engine().model().embedding_width);
+  if (!requests) return std::unexpected(requests.error());
+  asked->inputs.clear();
+  EmbeddingsWriter writer(std::move(asked->model), asked->base64);
+  answer(model, {.requests = std::move(*requests)}, writer, request, response);
+  return {};
+}
+
+}  // namespace
+
+void post_embeddings(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  const auto done = embed(model, request, response);
+  if (!done) send_error(response, done.error());
+}
+
+}  // namespace lockstep
