@@ -318,6 +318,8 @@ void Scheduler::computed() {
     charge(sequence, std::max(chunk.begin, sequence.reached), end);
     sequence.computed = end;
     sequence.reached = std::max(sequence.reached, end);
+    sequence.sampled = chunk.sample;
+    if (chunk.logits_begin < end) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
   }
 }
@@ -339,9 +341,10 @@ void Scheduler::charge(Sequence& sequence, size_t begin, size_t end) {
 
 void Scheduler::append_token(SequenceId id, int32_t token) {
   Sequence& sequence = at(id);
-  CHECK(sequence.tokens.size() == sequence.computed && sequence.computed < sequence.most,
+  CHECK(sequence.sampled && sequence.tokens.size() < sequence.most,
         "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.tokens.size(),
         sequence.computed, sequence.most);
+  sequence.sampled = false;
   sequence.tokens.push_back(token);
 }
 
@@ -352,13 +355,12 @@ void Scheduler::finish(SequenceId id) {
 void Scheduler::discard(SequenceId id) {
   Sequence& sequence = at(id);
   pages_.forget(sequence);
+  const std::set<uint32_t> doubtful(sequence.pages.begin(), sequence.pages.end());
   for (auto& [other_id, other] : sequences_) {
-    const bool had_logits = other.computed + 1 >= other.tokens.size();
-    if (other_id == id || had_logits) continue;
-    const bool shares = std::ranges::any_of(other.pages, [&](uint32_t page) {
-      return std::ranges::find(sequence.pages, page) != sequence.pages.end();
-    });
-    if (shares) pages_.release(other);
+    // Logits over a page that were numbers speak for it: such a sequence goes on.
+    const auto unproven = std::span(other.pages).subspan(other.proven / limits_.page_tokens);
+    const auto shared = [&](uint32_t page) { return doubtful.contains(page); };
+    if (other_id != id && std::ranges::any_of(unproven, shared)) pages_.release(other);
   }
   forget(sequence);
 }

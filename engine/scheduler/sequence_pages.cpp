@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace lockstep {
 
@@ -56,8 +57,7 @@ void SequencePages::attach(Sequence& sequence) {
     if (!found) return;
     cache_.hold(*found);
     if (page < sequence.pages.size()) {
-      cache_.release(sequence.pages[page]);
-      sequence.pages[page] = *found;
+      replace(sequence, page, *found);
     } else {
       sequence.pages.push_back(*found);
     }
@@ -79,16 +79,20 @@ void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {
   for (size_t page = begin / rules_.page_tokens; (page + 1) * rules_.page_tokens <= end; ++page) {
     if (!may_publish(sequence, page)) return;
     const PrefixCache::Prefix full = prefix(sequence, page);
-    uint32_t& own = sequence.pages[page];
     const auto other = cache_.find(sequence.scope, full);
     if (!other) {
-      cache_.insert(sequence.scope, full, own);
-    } else if (*other != own) {
+      cache_.insert(sequence.scope, full, sequence.pages[page]);
+    } else if (*other != sequence.pages[page]) {
       cache_.hold(*other);
-      cache_.release(own);
-      own = *other;
+      replace(sequence, page, *other);
     }
   }
+}
+
+// With one that it holds as well.
+void SequencePages::replace(Sequence& sequence, size_t page, uint32_t other) {
+  cache_.release(std::exchange(sequence.pages[page], other));
+  sequence.proven = std::min(sequence.proven, page * rules_.page_tokens);
 }
 
 void SequencePages::release(Sequence& sequence) {
@@ -96,6 +100,7 @@ void SequencePages::release(Sequence& sequence) {
   for (size_t page = sequence.pages.size(); page-- > 0;) cache_.release(sequence.pages[page]);
   sequence.pages.clear();
   sequence.computed = 0;
+  sequence.proven = 0;
 }
 
 void SequencePages::forget(const Sequence& sequence) {

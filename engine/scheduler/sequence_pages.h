@@ -56,6 +56,7 @@ class SequencePages {
   bool may_find(const Sequence& sequence, size_t page) const;
   bool may_publish(const Sequence& sequence, size_t page) const;
   PrefixCache::Prefix prefix(Sequence& sequence, size_t page) const;
+  void replace(Sequence& sequence, size_t page, uint32_t other);
 
   Rules rules_;
   PrefixCache cache_;
