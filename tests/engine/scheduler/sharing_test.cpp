@@ -136,5 +136,18 @@ TEST(Scheduler, logits_over_another_page_do_not_speak_for_the_one_that_is_shared
   EXPECT_TRUE(passes.pass().at(shares).sample);
 }
 
+TEST(Scheduler, what_rests_on_discarded_pages_is_free_when_nobody_holds_it) {
+  Passes passes(small_limits());
+  const SequenceId broken = passes.add(5, 20, {}, 5);
+  passes.pass();
+  const SequenceId longer = passes.add(14, 20, {}, 5);
+  while (!passes.first_sampled.contains(longer)) passes.pass();
+  passes.scheduler.finish(longer);
+  EXPECT_EQ(passes.scheduler.cache().idle_count(), 2U);
+  passes.scheduler.discard(broken);
+  EXPECT_EQ(passes.scheduler.cache().idle_count(), 0U);
+  EXPECT_EQ(passes.scheduler.cache().pool().free_count(), 12U);
+}
+
 }  // namespace
 }  // namespace lockstep

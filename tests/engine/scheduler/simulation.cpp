@@ -165,6 +165,11 @@ void Simulation::check_pages() {
       EXPECT_TRUE(own.insert(page).second) << "page " << page << " twice in a sequence";
       ++holders[page];
     }
+    const auto held = scheduler_->pages(id);
+    for (size_t index = 1; index < held.size(); ++index) {
+      EXPECT_TRUE(cache.knows(held[index - 1]) || !cache.knows(held[index]))
+          << "page " << held[index] << " is kept and can never be found";
+    }
   }
   size_t idle = 0;
   for (uint32_t page = 0; page < limits_.page_count; ++page) {
