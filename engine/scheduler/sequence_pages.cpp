@@ -35,8 +35,8 @@ PrefixCache::Prefix SequencePages::prefix(Sequence& sequence, size_t page) const
   return prefix;
 }
 
-SequencePages::Match SequencePages::match(Sequence& sequence) const {
-  Match match;
+std::vector<uint32_t> SequencePages::match(Sequence& sequence) const {
+  std::vector<uint32_t> pages;
   std::optional<uint32_t> before;
   size_t page = sequence.computed / rules_.page_tokens;
   if (page > 0) before = sequence.pages[page - 1];
@@ -45,10 +45,26 @@ SequencePages::Match SequencePages::match(Sequence& sequence) const {
     wanted.before = before;
     before = cache_.find(sequence.scope, wanted);
     if (!before) break;
-    ++match.pages;
-    match.idle += cache_.is_idle(*before) ? 1 : 0;
+    pages.push_back(*before);
   }
-  return match;
+  return pages;
+}
+
+void SequencePages::claim(Sequence& sequence, PageClaims& claims) const {
+  const size_t full = sequence.computed / rules_.page_tokens;
+  const std::vector<uint32_t> known = match(sequence);
+  for (size_t page = 0; page < full; ++page) claims.add(sequence.pages[page]);
+  for (const uint32_t page : known) claims.add(page);
+  for (size_t page = full + known.size(); page < pages_for(sequence.tokens.size()); ++page) {
+    if (page < sequence.pages.size()) {
+      claims.add(sequence.pages[page]);
+    } else if (may_find(sequence, page)) {
+      prefix(sequence, page);
+      claims.add(sequence.keys[page + 1]);
+    } else {
+      claims.add_own();
+    }
+  }
 }
 
 void SequencePages::attach(Sequence& sequence) {

@@ -149,5 +149,39 @@ TEST(Scheduler, what_rests_on_discarded_pages_is_free_when_nobody_holds_it) {
   EXPECT_EQ(passes.scheduler.cache().pool().free_count(), 12U);
 }
 
+TEST(Scheduler, those_who_share_a_prefix_need_room_for_it_once) {
+  Passes passes(small_limits());
+  const SequenceId first = passes.add(33, 34, {}, 5);  // 9 of 12 pages, 8 of them to share
+  while (!passes.first_sampled.contains(first)) passes.pass();
+  const SequenceId second = passes.add(33, 34, {}, 5);
+  const SequenceId third = passes.add(33, 34, {}, 5);
+  const auto chunks = passes.pass();
+  EXPECT_EQ(chunks.at(second).count, 1U);
+  EXPECT_EQ(chunks.at(third).count, 1U);
+  EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
+}
+
+// Of what one that waits holds, only that would be free which nobody else holds.
+TEST(Scheduler, pages_that_one_who_waits_shares_are_no_room_for_others) {
+  SchedulerLimits limits = small_limits();
+  limits.sequence_count = 2;
+  Passes passes(limits);
+  const SequenceId runs = passes.add(33, 39, {}, 5);  // 9 of 12 pages
+  while (!passes.first_sampled.contains(runs)) passes.pass();
+  const SequenceId shares = passes.add(33, 39, of_tenant("", 1), 5);  // one more of its own
+  while (!passes.first_sampled.contains(shares)) passes.pass();
+  const SequenceId urgent = passes.add(2, 2);
+  EXPECT_FALSE(passes.pass().contains(shares));
+  passes.scheduler.finish(urgent);
+  const SequenceId next = passes.add(13, 13);  // 4 pages
+  passes.most[runs] = 3;
+  while (passes.most[runs] > 0) {
+    EXPECT_FALSE(passes.pass().contains(next));
+    EXPECT_EQ(passes.scheduler.pages(shares).size(), 9U);
+  }
+  EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
+  EXPECT_TRUE(passes.pass().contains(next));
+}
+
 }  // namespace
 }  // namespace lockstep
