@@ -63,6 +63,15 @@ TEST(Scheduler, a_prompt_waits_for_pages_and_nobody_overtakes_it) {
   EXPECT_TRUE(chunks.contains(small));
 }
 
+TEST(Scheduler, a_prompt_leaves_a_page_to_those_that_generate) {
+  Passes passes(small_limits());
+  const SequenceId runs = passes.add(33, 44);  // 9 of 12 pages
+  while (!passes.first_sampled.contains(runs)) passes.pass();
+  const SequenceId next = passes.add(12, 12);  // 3, which are free: but not for long
+  EXPECT_FALSE(passes.pass().contains(next));
+  EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
+}
+
 TEST(Scheduler, wanted_prompt_logits_bound_the_chunk_and_leave_room_for_others) {
   Passes passes(small_limits());
   NewSequence asked;

@@ -161,6 +161,21 @@ TEST(Scheduler, those_who_share_a_prefix_need_room_for_it_once) {
   EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
 }
 
+TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_room_once) {
+  Passes passes(small_limits());
+  passes.add(33, 34, {}, 5);  // 9 of 12 pages
+  passes.add(33, 34, {}, 5);
+  passes.add(33, 34, {}, 5);
+  passes.pass();
+  EXPECT_EQ(passes.scheduler.running_count(), 3U);
+  while (passes.first_sampled.size() < 3) {
+    passes.pass();
+    ASSERT_LT(passes.passes, 30U);
+  }
+  EXPECT_EQ(passes.scheduler.counters().prompt_tokens, 35U);
+  EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
+}
+
 // Of what one that waits holds, only that would be free which nobody else holds.
 TEST(Scheduler, pages_that_one_who_waits_shares_are_no_room_for_others) {
   SchedulerLimits limits = small_limits();
