@@ -8,19 +8,9 @@
 
 namespace lockstep {
 
-// The serial of the entry before; 0 for a first page, none if the page before is not known.
-std::optional<uint64_t> PrefixCache::serial_of(const std::optional<uint32_t>& page) const {
-  if (!page) return 0;
-  if (!knows(*page)) return std::nullopt;
-  return entries_[*page]->serial;
-}
-
 std::optional<uint32_t> PrefixCache::take() {
   if (pool_.free_count() == 0 && idle_count_ > 0) {
-    const uint32_t page = oldest();
-    leave_idle(page);
-    erase(page);
-    pool_.free(page);
+    forget(oldest());
     ++eviction_count_;
   }
   return pool_.take();
@@ -65,38 +55,42 @@ void PrefixCache::leave_idle(uint32_t page) {
   --idle_count_;
 }
 
-void PrefixCache::erase(uint32_t page) {
-  pages_.erase(entries_[page]->key);
-  entries_[page].reset();
-}
-
 std::optional<uint32_t> PrefixCache::find(const CacheScope& scope, const Prefix& prefix) const {
   const auto found = pages_.find(prefix.key);
   if (found == pages_.end()) return std::nullopt;
   const Entry& entry = *entries_[found->second];
-  const bool same = serial_of(prefix.before) == entry.before && entry.scope == scope &&
+  const bool same = prefix.before == entry.before && entry.scope == scope &&
                     std::ranges::equal(entry.tokens, prefix.tokens);
   return same ? std::optional(found->second) : std::nullopt;
 }
 
 void PrefixCache::insert(const CacheScope& scope, const Prefix& prefix, uint32_t page) {
   CHECK(pool_.holders(page) > 0, "page {} is held by nobody", page);
-  const auto before = serial_of(prefix.before);
-  if (!before || knows(page) || !pages_.emplace(prefix.key, page).second) return;
+  if ((prefix.before && !knows(*prefix.before)) || knows(page)) return;
+  if (!pages_.emplace(prefix.key, page).second) return;
+  if (prefix.before) entries_[*prefix.before]->after.push_back(page);
   Entry& entry = entries_[page].emplace();
   entry.key = prefix.key;
-  entry.serial = ++last_serial_;
-  entry.before = *before;
+  entry.before = prefix.before;
   entry.scope = scope;
   entry.tokens.assign(prefix.tokens.begin(), prefix.tokens.end());
 }
 
 void PrefixCache::forget(uint32_t page) {
   if (!knows(page)) return;
-  const bool idle = is_idle(page);
-  if (idle) leave_idle(page);
-  erase(page);
-  if (idle) pool_.free(page);
+  if (const auto before = entries_[page]->before) std::erase(entries_[*before]->after, page);
+  std::vector<uint32_t> left = {page};
+  while (!left.empty()) {
+    const uint32_t next = left.back();
+    left.pop_back();
+    const bool idle = is_idle(next);
+    if (idle) leave_idle(next);
+    const Entry& entry = *entries_[next];
+    left.insert(left.end(), entry.after.begin(), entry.after.end());
+    pages_.erase(entry.key);
+    entries_[next].reset();
+    if (idle) pool_.free(next);
+  }
 }
 
 }  // namespace lockstep

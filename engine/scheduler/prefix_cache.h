@@ -1,7 +1,8 @@
 // The pages of the KV cache, shared by prefix: whoever needs the keys and values of tokens that
 // have been computed before, after the same tokens and for the same tenant and salt, holds the same
 // page. A page that nobody holds stays as long as there is room; then those go first that have not
-// been used for the longest time, among the tenants that keep at least as many as the mean.
+// been used for the longest time, among the tenants that keep at least as many as the mean. Only
+// what can be found is known: the page before a known one is known as well.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +51,7 @@ class PrefixCache {
   // A held page is full and known by its prefix from now on. Nothing happens if another one is, if
   // it already is, or if the page before it is not.
   void insert(const CacheScope& scope, const Prefix& prefix, uint32_t page);
-  // Nobody finds the page any more.
+  // Nobody finds the page any more, nor what follows it; those of them that nobody holds are free.
   void forget(uint32_t page);
   bool knows(uint32_t page) const { return entries_[page].has_value(); }
 
@@ -64,8 +65,8 @@ class PrefixCache {
  private:
   struct Entry {
     PrefixKey key;
-    uint64_t serial = 0;  // unlike a page's number never used again
-    uint64_t before = 0;  // serial of the page before; 0: none
+    std::optional<uint32_t> before;  // a known page; none for the first
+    std::vector<uint32_t> after;     // the known pages that follow
     CacheScope scope;
     std::vector<int32_t> tokens;
     uint64_t idle_since = 0;  // a count of releases
@@ -75,9 +76,7 @@ class PrefixCache {
     size_t operator()(const PrefixKey& key) const { return key.low; }
   };
 
-  std::optional<uint64_t> serial_of(const std::optional<uint32_t>& page) const;
   void leave_idle(uint32_t page);
-  void erase(uint32_t page);
   uint32_t oldest() const;
 
   PagePool pool_;
@@ -85,7 +84,6 @@ class PrefixCache {
   std::unordered_map<PrefixKey, uint32_t, KeyHash> pages_;
   std::map<std::string, std::list<uint32_t>> idle_;  // by tenant, oldest first; none is empty
   size_t idle_count_ = 0;
-  uint64_t last_serial_ = 0;
   uint64_t releases_ = 0;
   uint64_t eviction_count_ = 0;
 };

@@ -128,32 +128,23 @@ Sequence* Scheduler::steps_aside_for(const Sequence& next) {
 }
 
 // Whether the prompt finds pages without taking any from those that go before it, and leaves them
-// what their own prompts need, or one for the next tokens.
+// what their own prompts need, or one for the next tokens. All other pages are free or can be.
 bool Scheduler::has_room_for(Sequence& next) {
   if (running_.empty() || next.id == senior_) return true;
-  const auto lacking = [&](const Sequence& sequence, size_t held) {
-    const size_t all = pages_for(sequence.tokens.size());
-    return all > held ? all - held : 0;
-  };
-  const SequencePages::Match known = pages_.match(next);
-  size_t needed = lacking(next, next.pages.size() + known.pages);
-  size_t room = cache().available_count() - known.idle;
-  for (const auto& [id, other] : sequences_) {
-    if (id == next.id) continue;
-    const bool worse = id != senior_ && other.place.priority > next.place.priority;
-    if (other.running && !worse) {
-      needed += std::max<size_t>(1, lacking(other, other.pages.size()));
-    } else if (id != senior_) {
-      room += other.pages.size();
-    }
+  PageClaims claims(cache().pool().page_count());
+  pages_.claim(next, claims);
+  for (Sequence* other : running_) {
+    if (other->id != senior_ && other->place.priority > next.place.priority) continue;
+    pages_.claim(*other, claims);
+    if (other->pages.size() >= pages_for(other->tokens.size())) claims.add_own();
   }
-  return room >= needed;
+  return claims.count() <= cache().pool().page_count();
 }
 
 void Scheduler::start(Sequence& sequence) {
   queue_.remove(*sequence.tenant, sequence.place);
   if (sequence.place.start == FairQueue::kNoStart) {
-    const size_t found = pages_.match(sequence).pages * limits_.page_tokens;
+    const size_t found = pages_.match(sequence).size() * limits_.page_tokens;
     sequence.charged = static_cast<double>(sequence.prompt - std::min(sequence.prompt, found));
     sequence.place.start = queue_.admit(*sequence.tenant, sequence.charged);
     if (!sequence.wants_all()) counters_.prefix_query_tokens += sequence.prompt;
@@ -319,6 +310,8 @@ void Scheduler::computed() {
     charge(sequence, std::max(chunk.begin, sequence.reached), end);
     sequence.computed = end;
     sequence.reached = std::max(sequence.reached, end);
+    sequence.sampled = chunk.sample;
+    if (chunk.logits_begin < end) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
   }
 }
@@ -340,9 +333,10 @@ void Scheduler::charge(Sequence& sequence, size_t begin, size_t end) {
 
 void Scheduler::append_token(SequenceId id, int32_t token) {
   Sequence& sequence = at(id);
-  CHECK(sequence.tokens.size() == sequence.computed && sequence.computed < sequence.most,
+  CHECK(sequence.sampled && sequence.tokens.size() < sequence.most,
         "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.tokens.size(),
         sequence.computed, sequence.most);
+  sequence.sampled = false;
   sequence.tokens.push_back(token);
 }
 
@@ -353,13 +347,12 @@ void Scheduler::finish(SequenceId id) {
 void Scheduler::discard(SequenceId id) {
   Sequence& sequence = at(id);
   pages_.forget(sequence);
+  const std::set<uint32_t> doubtful(sequence.pages.begin(), sequence.pages.end());
   for (auto& [other_id, other] : sequences_) {
-    const bool had_logits = other.computed + 1 >= other.tokens.size();
-    if (other_id == id || had_logits) continue;
-    const bool shares = std::ranges::any_of(other.pages, [&](uint32_t page) {
-      return std::ranges::find(sequence.pages, page) != sequence.pages.end();
-    });
-    if (shares) pages_.release(other);
+    // Logits over a page that were numbers speak for it: such a sequence goes on.
+    const auto unproven = std::span(other.pages).subspan(other.proven / limits_.page_tokens);
+    const auto shared = [&](uint32_t page) { return doubtful.contains(page); };
+    if (other_id != id && std::ranges::any_of(unproven, shared)) pages_.release(other);
   }
   forget(sequence);
 }

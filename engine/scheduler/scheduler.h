@@ -99,8 +99,8 @@ class Scheduler {
   // Ends a sequence, wherever it is; its full pages stay in the prefix cache. Not between
   // next_batch and computed, nor are the next two.
   void finish(SequenceId sequence);
-  // Ends a sequence whose numbers are not to be trusted: nobody finds its pages any more, and those
-  // who hold one of them and have not had their logits start over.
+  // Ends a sequence whose logits were no numbers: nobody finds its pages any more, and those who
+  // hold one of them and have had no logits over it start over.
   void discard(SequenceId sequence);
   // Somebody else has written to the pages; only while idle.
   void forget_prefixes();

@@ -46,6 +46,7 @@ struct Sequence {
   size_t computed = 0;          // of them in the cache
   size_t reached = 0;           // most that ever were: what lies before is computed again
   size_t rows_done = 0;         // with wants_all(): prompt tokens whose rows were given
+  size_t proven = 0;            // before which the pages that are held now have given logits
   size_t cached = 0;            // prompt tokens that were found in the cache, the first time
   double charged = 0;           // to the tenant, for prompt tokens not computed yet
   std::vector<uint32_t> pages;
@@ -53,6 +54,7 @@ struct Sequence {
 
   bool running = false;
   bool started = false;  // has been part of a pass
+  bool sampled = false;  // in the last pass: the next token is to be appended
   size_t planned = 0;    // tokens of the pass that is being formed
 
   // Every prompt token's row, of logits or hidden.

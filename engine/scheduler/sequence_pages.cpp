@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace lockstep {
 
@@ -34,8 +35,8 @@ PrefixCache::Prefix SequencePages::prefix(Sequence& sequence, size_t page) const
   return prefix;
 }
 
-SequencePages::Match SequencePages::match(Sequence& sequence) const {
-  Match match;
+std::vector<uint32_t> SequencePages::match(Sequence& sequence) const {
+  std::vector<uint32_t> pages;
   std::optional<uint32_t> before;
   size_t page = sequence.computed / rules_.page_tokens;
   if (page > 0) before = sequence.pages[page - 1];
@@ -44,10 +45,26 @@ SequencePages::Match SequencePages::match(Sequence& sequence) const {
     wanted.before = before;
     before = cache_.find(sequence.scope, wanted);
     if (!before) break;
-    ++match.pages;
-    match.idle += cache_.is_idle(*before) ? 1 : 0;
+    pages.push_back(*before);
   }
-  return match;
+  return pages;
+}
+
+void SequencePages::claim(Sequence& sequence, PageClaims& claims) const {
+  const size_t full = sequence.computed / rules_.page_tokens;
+  const std::vector<uint32_t> known = match(sequence);
+  for (size_t page = 0; page < full; ++page) claims.add(sequence.pages[page]);
+  for (const uint32_t page : known) claims.add(page);
+  for (size_t page = full + known.size(); page < pages_for(sequence.tokens.size()); ++page) {
+    if (page < sequence.pages.size()) {
+      claims.add(sequence.pages[page]);
+    } else if (may_find(sequence, page)) {
+      prefix(sequence, page);
+      claims.add(sequence.keys[page + 1]);
+    } else {
+      claims.add_own();
+    }
+  }
 }
 
 void SequencePages::attach(Sequence& sequence) {
@@ -56,8 +73,7 @@ void SequencePages::attach(Sequence& sequence) {
     if (!found) return;
     cache_.hold(*found);
     if (page < sequence.pages.size()) {
-      cache_.release(sequence.pages[page]);
-      sequence.pages[page] = *found;
+      replace(sequence, page, *found);
     } else {
       sequence.pages.push_back(*found);
     }
@@ -79,16 +95,20 @@ void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {
   for (size_t page = begin / rules_.page_tokens; (page + 1) * rules_.page_tokens <= end; ++page) {
     if (!may_publish(sequence, page)) return;
     const PrefixCache::Prefix full = prefix(sequence, page);
-    uint32_t& own = sequence.pages[page];
     const auto other = cache_.find(sequence.scope, full);
     if (!other) {
-      cache_.insert(sequence.scope, full, own);
-    } else if (*other != own) {
+      cache_.insert(sequence.scope, full, sequence.pages[page]);
+    } else if (*other != sequence.pages[page]) {
       cache_.hold(*other);
-      cache_.release(own);
-      own = *other;
+      replace(sequence, page, *other);
     }
   }
+}
+
+// With one that it holds as well.
+void SequencePages::replace(Sequence& sequence, size_t page, uint32_t other) {
+  cache_.release(std::exchange(sequence.pages[page], other));
+  sequence.proven = std::min(sequence.proven, page * rules_.page_tokens);
 }
 
 void SequencePages::release(Sequence& sequence) {
@@ -96,6 +116,7 @@ void SequencePages::release(Sequence& sequence) {
   for (size_t page = sequence.pages.size(); page-- > 0;) cache_.release(sequence.pages[page]);
   sequence.pages.clear();
   sequence.computed = 0;
+  sequence.proven = 0;
 }
 
 void SequencePages::forget(const Sequence& sequence) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/scheduler/page_claims.h"
 #include "engine/scheduler/prefix_cache.h"
 #include "engine/scheduler/sequence.h"
 
@@ -26,12 +27,11 @@ class SequencePages {
     return (tokens + rules_.page_tokens - 1) / rules_.page_tokens;
   }
 
-  // How many pages from the first uncomputed one on are known, and how many of these are idle.
-  struct Match {
-    size_t pages = 0;
-    size_t idle = 0;
-  };
-  Match match(Sequence& sequence) const;
+  // The known pages from the first uncomputed one on.
+  std::vector<uint32_t> match(Sequence& sequence) const;
+  // Adds the pages of all its known tokens: held, known, or to be filled. A page that is to be
+  // filled and may be found counts once among all who wait for it.
+  void claim(Sequence& sequence, PageClaims& claims) const;
   // Holds what is known instead of computing it; the last known token is always left.
   void attach(Sequence& sequence);
   // One page more, to be written to; false if all are held.
@@ -56,6 +56,7 @@ class SequencePages {
   bool may_find(const Sequence& sequence, size_t page) const;
   bool may_publish(const Sequence& sequence, size_t page) const;
   PrefixCache::Prefix prefix(Sequence& sequence, size_t page) const;
+  void replace(Sequence& sequence, size_t page, uint32_t other);
 
   Rules rules_;
   PrefixCache cache_;

@@ -129,21 +129,9 @@ class GbnfReader {
 
   ExpressionId read_repetitions(ExpressionId part, bool nested) {
     while (!in_.failed()) {
-      PatternReader::Counts counts;
-      if (in_.take("*")) {
-        counts = {0, GrammarDraft::kUnlimited};
-      } else if (in_.take("+")) {
-        counts = {1, GrammarDraft::kUnlimited};
-      } else if (in_.take("?")) {
-        counts = {0, 1};
-      } else if (in_.peek() == '{') {
-        const auto found = in_.take_counts();
-        if (!found) in_.fail("a count such as {{1,3}} is expected");
-        counts = found.value_or(counts);
-      } else {
-        return part;
-      }
-      part = draft_.repeat(part, counts.min, counts.max);
+      const auto counts = in_.take_quantifier();
+      if (!counts) break;
+      part = draft_.repeat(part, counts->min, counts->max);
       skip_space(nested);
     }
     return part;

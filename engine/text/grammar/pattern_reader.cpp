@@ -48,6 +48,21 @@ std::optional<uint64_t> PatternReader::take_number() {
   return value;
 }
 
+bool PatternReader::at_quantifier() const {
+  const char next = peek();
+  return next == '*' || next == '+' || next == '?' || next == '{';
+}
+
+std::optional<PatternReader::Counts> PatternReader::take_quantifier(std::string_view advice) {
+  if (take("*")) return Counts{0, GrammarDraft::kUnlimited};
+  if (take("+")) return Counts{1, GrammarDraft::kUnlimited};
+  if (take("?")) return Counts{0, 1};
+  if (peek() != '{') return std::nullopt;
+  const auto counts = take_counts();
+  if (!counts) fail("\"{{\" begins a count such as {{1,3}}{}", advice);
+  return counts;
+}
+
 std::optional<PatternReader::Counts> PatternReader::take_counts() {
   const size_t before = position_;
   const auto not_counts = [&] {

@@ -28,13 +28,14 @@ class PatternReader {
   uint32_t take_character();
   // So many hexadecimal digits; fails the draft if they are not there.
   uint32_t take_hex(size_t digits);
-  std::optional<uint64_t> take_number();  // decimal; saturates
-  // {m}, {m,} or {m,n} from the brace on; nothing, and no step, if it is none.
   struct Counts {
     uint32_t min = 0;
     uint32_t max = 0;
   };
-  std::optional<Counts> take_counts();
+  bool at_quantifier() const;  // one of * + ? {
+  // * + ? {m} {m,} or {m,n}; nothing, and no step, if none comes next. A brace that begins none of
+  // them fails the draft, with `advice` behind the reason.
+  std::optional<Counts> take_quantifier(std::string_view advice = {});
 
   // Puts the byte's number before the message.
   template <typename... Arguments>
@@ -46,6 +47,9 @@ class PatternReader {
   GrammarDraft& draft() { return draft_; }
 
  private:
+  std::optional<uint64_t> take_number();  // decimal; saturates
+  std::optional<Counts> take_counts();    // from the brace on; no step if they are none
+
   GrammarDraft& draft_;
   std::string_view text_;
   size_t position_ = 0;

@@ -49,23 +49,18 @@ class RegexReader {
   ExpressionId read_whole_alternative() {
     bool at_start = false;
     while (in_.take("^")) at_start = true;
-    if (at_start && is_quantifier()) in_.fail("there is nothing to repeat");
+    if (at_start && in_.at_quantifier()) in_.fail("there is nothing to repeat");
     std::vector<ExpressionId> parts;
     if (!at_start && options_.anywhere) parts.push_back(anything());
     parts.push_back(read_sequence());
     bool at_end = false;
     while (in_.take("$")) at_end = true;
-    if (at_end && is_quantifier()) in_.fail("there is nothing to repeat");
+    if (at_end && in_.at_quantifier()) in_.fail("there is nothing to repeat");
     if (at_end && !in_.at_end() && in_.peek() != '|') {
       in_.fail("\"$\" is only supported at the end of the pattern or of an alternative");
     }
     if (!at_end && options_.anywhere) parts.push_back(anything());
     return draft_.sequence(parts);
-  }
-
-  bool is_quantifier() const {
-    const char next = in_.peek();
-    return next == '*' || next == '+' || next == '?' || next == '{';
   }
 
   ExpressionId read_sequence() {
@@ -80,33 +75,18 @@ class RegexReader {
 
   ExpressionId read_quantified(ExpressionId atom) {
     if (in_.failed()) return atom;
-    PatternReader::Counts counts{1, 1};
-    if (in_.take("*")) {
-      counts = {0, GrammarDraft::kUnlimited};
-    } else if (in_.take("+")) {
-      counts = {1, GrammarDraft::kUnlimited};
-    } else if (in_.take("?")) {
-      counts = {0, 1};
-    } else if (in_.peek() == '{') {
-      const auto found = in_.take_counts();
-      if (!found) {
-        in_.fail("\"{{\" begins a count such as {{1,3}}; write \\{{ for the character");
-        return atom;
-      }
-      counts = *found;
-    } else {
-      return atom;
-    }
+    const auto counts = in_.take_quantifier("; write \\{ for the character");
+    if (!counts) return atom;
     in_.take("?");  // a lazy one matches the same texts
-    if (is_quantifier()) in_.fail("there is nothing to repeat");
-    return draft_.repeat(atom, counts.min, counts.max);
+    if (in_.at_quantifier()) in_.fail("there is nothing to repeat");
+    return draft_.repeat(atom, counts->min, counts->max);
   }
 
   ExpressionId read_atom() {
     if (in_.take("(")) return read_group();
     if (in_.take("[")) return characters(read_class());
     if (in_.take(".")) return characters(kLineEnds.complement());
-    if (is_quantifier()) {
+    if (in_.at_quantifier()) {
       in_.fail("there is nothing to repeat");
       return draft_.nothing();
     }

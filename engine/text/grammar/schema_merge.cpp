@@ -76,6 +76,19 @@ std::optional<SourceJson> listed_values(const SourceJson& schema) {
   return *values;
 }
 
+// A schema for what is valid for both: a list that grows, so that no depth does.
+SourceJson both(SourceJson schema, const SourceJson& other) {
+  if (schema.is_object() && schema.size() == 1 && schema.contains("allOf") &&
+      schema["allOf"].is_array()) {
+    schema["allOf"].push_back(other);
+    return schema;
+  }
+  SourceJson list = SourceJson::array();
+  list.push_back(std::move(schema));
+  list.push_back(other);
+  return {{"allOf", std::move(list)}};
+}
+
 bool requires_member(const SourceJson& schema, std::string_view name) {
   const auto required = schema.find("required");
   return required != schema.end() && required->is_array() &&
@@ -100,6 +113,10 @@ SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointe
     return SourceJson::object();
   }
   check_keywords(schema, pointer);
+  if (draft_.failed()) {
+    --depth_;
+    return SourceJson::object();
+  }
   SourceJson merged = schema;
   merged.erase("$ref");
   merged.erase("allOf");
@@ -133,8 +150,10 @@ SourceJson SchemaReader::merge(const SourceJson& left, const SourceJson& right,
   check_keywords(other, pointer);
   check_additional(merged, other, pointer);
   check_additional(other, merged, pointer);
+  // All that was ever added to a merged schema, and so all that it holds.
+  if (!draft_.budget().take(count_bytes(other))) return false;
   for (const auto& [name, value] : other.items()) {
-    if (draft_.failed()) return false;
+    if (draft_.failed() || !draft_.budget().look()) return false;
     merge_keyword(merged, name, value, pointer);
   }
   return merged;
@@ -181,7 +200,7 @@ void SchemaReader::merge_keyword(SourceJson& into, const std::string& name, cons
       if (same == known.end()) {
         known[member] = schema;
       } else if (*same != schema) {
-        *same = {{"allOf", SourceJson::array({*same, schema})}};
+        *same = both(std::move(*same), schema);
       }
     }
   } else if (name == "enum" && known.is_array() && value.is_array()) {
@@ -191,7 +210,7 @@ void SchemaReader::merge_keyword(SourceJson& into, const std::string& name, cons
   } else if (is_upper_bound(name) && known.is_number() && value.is_number()) {
     known = std::min(known, value);
   } else if (name == "items") {
-    known = {{"allOf", SourceJson::array({known, value})}};
+    known = both(std::move(known), value);
   } else if (name == "additionalProperties" && (known == true || value == true)) {
     if (known == true) known = value;
   } else {
@@ -224,8 +243,10 @@ bool SchemaReader::have_disjoint_members(const SourceJson& left, const SourceJso
     const SourceJson* additional = find(closed, "additionalProperties");
     const SourceJson* required = find(other, "required");
     if (additional == nullptr || *additional != false || required == nullptr) return false;
+    std::unordered_set<std::string_view> names;
+    for (const auto& member : known.items()) names.insert(member.key());
     return std::ranges::any_of(*required, [&](const SourceJson& name) {
-      return name.is_string() && !known.contains(name.get_ref<const std::string&>());
+      return name.is_string() && !names.contains(name.get_ref<const std::string&>());
     });
   };
   if (lacks_what_the_other_requires(left, *ours, right) ||

@@ -10,6 +10,10 @@ namespace {
 // Schemas within one another, references and merged ones included.
 constexpr size_t kNestingMax = 128;
 
+// In one schema, merged ones included: each is looked up among the others. Members of "properties"
+// are none of them.
+constexpr size_t kKeywordsMax = 2000;
+
 // What decides on validity and cannot be turned into a grammar here.
 constexpr std::string_view kUnsupported[] = {"not",
                                              "if",
@@ -157,6 +161,20 @@ unsigned types_of(const SourceJson& schema) {
   return types & values;
 }
 
+size_t count_bytes(const SourceJson& value) {
+  size_t bytes = sizeof(SourceJson);
+  if (value.is_string()) bytes += sizeof(std::string) + value.get_ref<const std::string&>().size();
+  if (value.is_array()) {
+    for (const SourceJson& part : value) bytes += count_bytes(part);
+  }
+  if (value.is_object()) {
+    for (const auto& [name, part] : value.get_ref<const SourceJson::object_t&>()) {
+      bytes += sizeof(std::string) + name.size() + count_bytes(part);
+    }
+  }
+  return bytes;
+}
+
 ExpressionId read_schema(GrammarDraft& draft, const SourceJson& schema, std::string_view pointer) {
   return SchemaReader(draft, schema, pointer).read();
 }
@@ -205,14 +223,12 @@ ExpressionId SchemaReader::read_object_of_keywords(const SourceJson& schema,
     if (!says_more_than(schema, "$ref")) {
       return read_reference(reference->get_ref<const std::string&>(), pointer + "/$ref");
     }
-    made_.push_back(flatten(schema, pointer));
-    return read(made_.back(), pointer);
+    return read(keep(flatten(schema, pointer)), pointer);
   }
   if (const SourceJson* all = find(schema, "allOf")) {
     const bool alone = all->is_array() && all->size() == 1 && !says_more_than(schema, "allOf");
     if (alone) return read(all->front(), pointer + "/allOf/0");
-    made_.push_back(flatten(schema, pointer));
-    return read(made_.back(), pointer);
+    return read(keep(flatten(schema, pointer)), pointer);
   }
   const bool any = schema.contains("anyOf");
   if (any && schema.contains("oneOf")) {
@@ -230,7 +246,16 @@ ExpressionId SchemaReader::read_object_of_keywords(const SourceJson& schema,
   return read_types(schema, pointer);
 }
 
+const SourceJson& SchemaReader::keep(SourceJson schema) {
+  draft_.budget().take(count_bytes(schema));
+  return made_.emplace_back(std::move(schema));
+}
+
 void SchemaReader::check_keywords(const SourceJson& schema, const Pointer& pointer) {
+  if (schema.size() > kKeywordsMax) {
+    fail(pointer, "a schema has {} keywords; at most {} are taken", schema.size(), kKeywordsMax);
+    return;
+  }
   for (const std::string_view name : kUnsupported) {
     const SourceJson* value = find(schema, name);
     if (value == nullptr || *value == true || (value->is_object() && value->empty())) continue;
@@ -242,6 +267,9 @@ void SchemaReader::check_keywords(const SourceJson& schema, const Pointer& point
   }
   const SourceJson* multiple = find(schema, "multipleOf");
   const SourceJson* type = find(schema, "type");
+  if (type != nullptr && type->is_array() && type->size() > std::size(kJsonTypes)) {
+    fail(pointer + "/type", "at most {} types can be listed", std::size(kJsonTypes));
+  }
   const bool integers = type != nullptr && *type == "integer";
   if (multiple != nullptr && !(integers && multiple->is_number() && *multiple == 1)) {
     fail(pointer + "/multipleOf", "this keyword is not supported");
@@ -336,8 +364,7 @@ ExpressionId SchemaReader::read_alternatives(const SourceJson& schema, const std
   std::vector<ExpressionId> parts;
   for (size_t index = 0; index < list.size() && !draft_.failed(); ++index) {
     const Pointer place = fmt::format("{}/{}", at, index);
-    if (more) made_.push_back(merge(base, list[index], place));
-    parts.push_back(read(more ? made_.back() : list[index], place));
+    parts.push_back(read(more ? keep(merge(base, list[index], place)) : list[index], place));
   }
   return draft_.choice(parts);
 }

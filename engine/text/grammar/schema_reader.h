@@ -35,6 +35,8 @@ class SchemaReader {
   ExpressionId read_type(const SourceJson& schema, std::string_view type, const Pointer& pointer);
   ExpressionId read_values(const SourceJson& schema, const SourceJson& values,
                            const Pointer& pointer);
+  // Keeps what was merged for as long as this reads, and counts it.
+  const SourceJson& keep(SourceJson schema);
   void check_keywords(const SourceJson& schema, const Pointer& pointer);
   const SourceJson* resolve(const std::string& reference, const Pointer& pointer);
 
@@ -92,6 +94,9 @@ class SchemaReader {
 
 // A member's name as a step of a JSON pointer.
 std::string pointer_step(std::string_view name);
+
+// About what a copy takes.
+size_t count_bytes(const SourceJson& value);
 
 // The types that a schema without references admits, as bits in the order of kJsonTypes; all of
 // them where nothing says.

@@ -148,12 +148,31 @@ TEST_F(PrefixCacheTest, a_page_whose_parent_was_forgotten_is_not_stored) {
 // A page's number is used again; what depended on its contents before must not come back.
 TEST_F(PrefixCacheTest, a_child_is_not_found_after_another_page_of_its_parents_number) {
   const uint32_t parent = insert(kAlice, 1);
-  const uint32_t child = insert(kAlice, 2, parent);
+  insert(kAlice, 2, parent);
   cache_.forget(parent);
   cache_.insert(kAlice, prefix(kAlice, 3), parent);
   EXPECT_TRUE(cache_.knows(parent));
-  EXPECT_TRUE(cache_.knows(child));
   EXPECT_EQ(find(kAlice, 2, parent), std::nullopt);
+}
+
+TEST_F(PrefixCacheTest, what_follows_a_forgotten_page_is_forgotten_with_it) {
+  const uint32_t root = insert(kAlice, 1);
+  const uint32_t idle = insert(kAlice, 2, root);
+  const uint32_t held = insert(kAlice, 3, root);
+  const uint32_t last = insert(kAlice, 4, held);
+  for (const uint32_t page : {idle, last}) cache_.release(page);
+  cache_.forget(held);
+  EXPECT_TRUE(cache_.knows(root));
+  EXPECT_TRUE(cache_.knows(idle));
+  EXPECT_FALSE(cache_.knows(held));
+  EXPECT_FALSE(cache_.knows(last));
+  EXPECT_EQ(cache_.pool().free_count(), 1U);
+  cache_.forget(root);
+  EXPECT_FALSE(cache_.knows(idle));
+  EXPECT_EQ(cache_.idle_count(), 0U);
+  EXPECT_EQ(cache_.pool().free_count(), 2U);
+  for (const uint32_t page : {held, root}) cache_.release(page);
+  EXPECT_EQ(cache_.pool().free_count(), 4U);
 }
 
 }  // namespace

@@ -3,80 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <string>
 #include <vector>
+
+#include "tests/engine/scheduler/passes.h"
 
 namespace lockstep {
 namespace {
-
-SchedulerLimits small_limits() {
-  SchedulerLimits limits;
-  limits.page_tokens = 4;
-  limits.page_count = 12;
-  limits.sequence_count = 3;
-  limits.batch_tokens = 16;
-  limits.logit_rows = 5;
-  return limits;
-}
-
-// A scheduler, and what the tests need to speak of it in few words.
-class Passes {
- public:
-  explicit Passes(const SchedulerLimits& limits, size_t beside_streams = 4) : scheduler(limits) {
-    scheduler.limit_prompt_tokens({limits.batch_tokens, beside_streams});
-  }
-
-  // Prompts differ from their first token on, unless `first_token` is given.
-  SequenceId add(size_t prompt, size_t most_tokens, NewSequence asked = {},
-                 std::optional<int32_t> first_token = {}) {
-    const int32_t first = first_token.value_or(next_token_);
-    next_token_ += 1000;
-    for (size_t token = 0; token < prompt; ++token) {
-      asked.prompt.push_back(first + static_cast<int32_t>(token));
-    }
-    asked.most_tokens = most_tokens + 1;  // one is sampled and not computed
-    return scheduler.add(std::move(asked), now);
-  }
-
-  const Schedule& next() { return scheduler.next_batch(now); }
-
-  // One whole pass: whoever is to be sampled gets a token, and ends with its last one.
-  std::map<SequenceId, Chunk> pass() {
-    std::map<SequenceId, Chunk> chunks;
-    for (const Chunk& chunk : next().chunks) chunks[chunk.sequence] = chunk;
-    ++passes;
-    if (chunks.empty()) return chunks;
-    scheduler.computed();
-    for (const auto& [id, chunk] : chunks) {
-      if (!chunk.sample) continue;
-      if (!first_sampled.contains(id)) first_sampled[id] = passes;
-      if (const auto found = most.find(id); found != most.end() && --found->second == 0) {
-        scheduler.finish(id);
-      } else {
-        scheduler.append_token(id, 7);
-      }
-    }
-    return chunks;
-  }
-
-  Scheduler scheduler;
-  double now = 0;
-  size_t passes = 0;
-  std::map<SequenceId, size_t> most;           // passes that sample, until it ends
-  std::map<SequenceId, size_t> first_sampled;  // the pass
-
- private:
-  int32_t next_token_ = 0;
-};
-
-NewSequence of_tenant(const std::string& tenant, int32_t priority = 0) {
-  NewSequence asked;
-  asked.scope.tenant = tenant;
-  asked.priority = priority;
-  return asked;
-}
 
 TEST(Scheduler, a_prompt_is_cut_into_chunks_and_sampled_at_its_end) {
   Passes passes(small_limits());
@@ -130,6 +63,15 @@ TEST(Scheduler, a_prompt_waits_for_pages_and_nobody_overtakes_it) {
   EXPECT_TRUE(chunks.contains(small));
 }
 
+TEST(Scheduler, a_prompt_leaves_a_page_to_those_that_generate) {
+  Passes passes(small_limits());
+  const SequenceId runs = passes.add(33, 44);  // 9 of 12 pages
+  while (!passes.first_sampled.contains(runs)) passes.pass();
+  const SequenceId next = passes.add(12, 12);  // 3, which are free: but not for long
+  EXPECT_FALSE(passes.pass().contains(next));
+  EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
+}
+
 TEST(Scheduler, wanted_prompt_logits_bound_the_chunk_and_leave_room_for_others) {
   Passes passes(small_limits());
   NewSequence asked;
@@ -167,72 +109,6 @@ TEST(Scheduler, hidden_rows_take_no_rows_of_logits_and_all_of_them_take_no_prefi
   EXPECT_EQ(rest.begin, 16U);
   EXPECT_EQ(rest.logits_begin, 20U);
   EXPECT_EQ(passes.scheduler.counters().prefix_query_tokens, 20U);
-}
-
-TEST(Scheduler, a_prefix_is_computed_once_even_in_one_pass) {
-  SchedulerLimits limits = small_limits();
-  limits.page_count = 40;
-  limits.batch_tokens = 64;
-  Passes passes(limits);
-  const SequenceId first = passes.add(10, 20, {}, 5);
-  const SequenceId second = passes.add(10, 20, {}, 5);
-  const auto together = passes.pass();
-  EXPECT_EQ(together.at(first).count, 10U);
-  EXPECT_FALSE(together.contains(second));
-  const Chunk rest = passes.pass().at(second);
-  EXPECT_EQ(rest.begin, 8U);  // two full pages; the last tokens are always computed
-  EXPECT_EQ(passes.scheduler.pages(first)[1], passes.scheduler.pages(second)[1]);
-  EXPECT_NE(passes.scheduler.pages(first)[2], passes.scheduler.pages(second)[2]);
-  passes.scheduler.finish(first);
-  passes.scheduler.finish(second);
-  // What has ended stays. Of a prompt that is wholly known its last page is computed.
-  const SequenceId third = passes.add(8, 20, {}, 5);
-  const Chunk last = passes.pass().at(third);
-  EXPECT_EQ(last.begin, 4U);
-  EXPECT_TRUE(last.sample);
-  EXPECT_EQ(passes.scheduler.cached_tokens(third), 4U);
-  EXPECT_EQ(passes.scheduler.counters().prefix_hit_tokens, 12U);
-  EXPECT_EQ(passes.scheduler.counters().prefix_query_tokens, 28U);
-  EXPECT_EQ(passes.scheduler.counters().prompt_tokens, 16U);
-}
-
-// What a tenant can see is when its tokens come: the passes are the same whoever else sent what.
-TEST(Scheduler, no_pass_of_a_tenant_tells_what_another_has_sent) {
-  const auto chunks_of = [](const CacheScope& before, int32_t their_first_token) {
-    Passes passes(small_limits());
-    NewSequence other;
-    other.scope = before;
-    const SequenceId id = passes.add(20, 20, other, their_first_token);
-    while (!passes.first_sampled.contains(id)) passes.pass();
-    passes.scheduler.finish(id);
-    const SequenceId own = passes.add(20, 20, of_tenant("alice"), 5);
-    std::vector<size_t> counts;
-    while (!passes.first_sampled.contains(own)) counts.push_back(passes.pass().at(own).count);
-    EXPECT_EQ(passes.scheduler.cached_tokens(own) == 0, counts[0] == 16U);
-    return counts;
-  };
-  const auto unknown = chunks_of({"bob", ""}, 100);
-  EXPECT_EQ(chunks_of({"bob", ""}, 5), unknown);
-  EXPECT_EQ(chunks_of({"", "alice"}, 5), unknown);
-  EXPECT_EQ(chunks_of({"alice", "salt"}, 5), unknown);
-  EXPECT_NE(chunks_of({"alice", ""}, 5), unknown);
-}
-
-TEST(Scheduler, generated_pages_are_shared_where_their_arithmetic_is_that_of_prompts) {
-  for (const bool share : {true, false}) {
-    SchedulerLimits limits = small_limits();
-    limits.share_generated = share;
-    Passes passes(limits);
-    NewSequence asked;
-    asked.prompt = {1, 2, 3, 4, 5, 6};
-    asked.most_tokens = 20;
-    const SequenceId first = passes.scheduler.add(asked, 0);
-    while (passes.passes < 8) passes.pass();  // generates sevens
-    passes.scheduler.finish(first);
-    asked.prompt.insert(asked.prompt.end(), {7, 7, 7, 7, 8});
-    const SequenceId next = passes.scheduler.add(asked, 0);
-    EXPECT_EQ(passes.pass().at(next).begin, share ? 8U : 4U);
-  }
 }
 
 TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_tokens) {
@@ -345,24 +221,6 @@ TEST(Scheduler, ending_one_that_waits_changes_nothing_for_those_that_run) {
     return moves;
   };
   EXPECT_EQ(chunks_of_running(true), chunks_of_running(false));
-}
-
-TEST(Scheduler, what_is_discarded_is_found_by_nobody_and_computed_again_by_sharers) {
-  SchedulerLimits limits = small_limits();
-  limits.page_count = 40;
-  Passes passes(limits);
-  const SequenceId broken = passes.add(13, 20, {}, 5);
-  const SequenceId done = passes.add(5, 20, {}, 5);  // of the first page
-  passes.pass();
-  passes.pass();
-  const SequenceId shares = passes.add(40, 40, {}, 5);
-  passes.pass();
-  ASSERT_EQ(passes.scheduler.pages(shares)[0], passes.scheduler.pages(broken)[0]);
-  ASSERT_EQ(passes.scheduler.pages(done)[0], passes.scheduler.pages(broken)[0]);
-  passes.scheduler.discard(broken);
-  const auto chunks = passes.pass();
-  EXPECT_EQ(chunks.at(shares).begin, 0U);
-  EXPECT_EQ(chunks.at(done).count, 1U);
 }
 
 TEST(Scheduler, a_tenant_without_a_place_gets_its_share_of_them) {

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kCleared = 0;
+constexpr uint64_t kSpoiled = 1;
 
 uint64_t mixed(uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -31,6 +32,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
+  before_.resize(limits_.page_count);
   for (size_t prefix = 1 + pick(3); prefix > 0; --prefix) {
     prefixes_.push_back(some_tokens(1 + pick(limits_.page_count * limits_.page_tokens)));
   }
@@ -120,6 +122,7 @@ void Simulation::pass() {
   for (const uint32_t page : schedule.cleared_pages) {
     std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
                 limits_.page_tokens, kCleared);
+    before_[page].reset();
   }
   for (const Chunk& chunk : schedule.chunks) {
     check_chunk(chunk);
@@ -128,6 +131,10 @@ void Simulation::pass() {
   }
   scheduler_->computed();
   check_pages();
+  for (const Chunk& chunk : schedule.chunks) {
+    const auto held = scheduler_->pages(chunk.sequence);
+    for (size_t page = 1; page < held.size(); ++page) before_[held[page]] = held[page - 1];
+  }
   for (const Chunk& chunk : schedule.chunks) after(chunk);
 }
 
@@ -171,6 +178,11 @@ void Simulation::check_pages() {
       ASSERT_LT(page, limits_.page_count);
       EXPECT_TRUE(own.insert(page).second) << "page " << page << " twice in a sequence";
       ++holders[page];
+    }
+    const auto held = scheduler_->pages(id);
+    for (size_t index = 1; index < held.size(); ++index) {
+      EXPECT_TRUE(cache.knows(held[index - 1]) || !cache.knows(held[index]))
+          << "page " << held[index] << " is kept and can never be found";
     }
   }
   size_t idle = 0;
@@ -240,6 +252,11 @@ void Simulation::compute(const Chunk& chunk) {
   }
   life.started = true;
   if (!chunk.generated) life.rows_done = std::max(life.rows_done, end);
+  const auto held = scheduler_->pages(chunk.sequence);
+  if (chunk.logits_begin < end) {
+    life.proven.assign(held.begin(),
+                       held.begin() + static_cast<std::ptrdiff_t>(end / limits_.page_tokens));
+  }
 }
 
 void Simulation::after(const Chunk& chunk) {
@@ -247,19 +264,47 @@ void Simulation::after(const Chunk& chunk) {
   const SequenceId id = chunk.sequence;
   Life& life = live_.at(id);
   if (chance(60)) {
-    const auto held = scheduler_->pages(id);
-    const std::vector<uint32_t> pages(held.begin(), held.end());
-    scheduler_->discard(id);
-    for (const uint32_t page : pages) EXPECT_FALSE(scheduler_->cache().knows(page));
-    live_.erase(id);
-    ++ended_;
-    ++discarded_;
+    discard(id);
   } else if (life.tokens.size() == life.asked.most_tokens || chance(12)) {
     EXPECT_LE(scheduler_->cached_tokens(id), life.asked.prompt.size() - 1);
     end(id);
   } else {
     life.tokens.push_back(static_cast<int32_t>(pick(3)));
     scheduler_->append_token(id, life.tokens.back());
+  }
+}
+
+// Its logits were no numbers: any of its pages may be the reason, but for those over which another
+// one has had logits that were.
+void Simulation::discard(SequenceId id) {
+  std::set<uint32_t> proven;
+  for (const auto& [other, life] : live_) {
+    if (other == id) continue;
+    const auto held = scheduler_->pages(other);
+    for (size_t index = 0; index < std::min(held.size(), life.proven.size()); ++index) {
+      if (held[index] == life.proven[index]) proven.insert(held[index]);
+    }
+  }
+  const auto held = scheduler_->pages(id);
+  const std::vector<uint32_t> pages(held.begin(), held.end());
+  scheduler_->discard(id);
+  for (const uint32_t page : pages) {
+    EXPECT_FALSE(scheduler_->cache().knows(page));
+    spoil(page, proven);
+  }
+  live_.erase(id);
+  ++ended_;
+  ++discarded_;
+}
+
+// And what was computed from it.
+void Simulation::spoil(uint32_t page, const std::set<uint32_t>& proven) {
+  if (proven.contains(page)) return;
+  const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens);
+  if (*begin == kSpoiled) return;
+  std::fill_n(begin, limits_.page_tokens, kSpoiled);
+  for (uint32_t other = 0; other < limits_.page_count; ++other) {
+    if (before_[other] == page) spoil(other, proven);
   }
 }
 

@@ -34,6 +34,7 @@ class Simulation {
     std::vector<int32_t> tokens;
     double arrived = 0;
     size_t rows_done = 0;  // prompt tokens below have given their rows, where all are wanted
+    std::vector<uint32_t> proven;  // its full pages when it last gave logits: those were numbers
     size_t sampled = 0;
     bool started = false;
   };
@@ -50,6 +51,8 @@ class Simulation {
   void check_pages();
   void compute(const Chunk& chunk);
   void after(const Chunk& chunk);
+  void discard(SequenceId id);
+  void spoil(uint32_t page, const std::set<uint32_t>& proven);
   // What the cache holds for a token, if it is the right one.
   uint64_t content(const Life& life, uint64_t before, size_t position) const;
   uint64_t& cell(SequenceId id, size_t position);
@@ -59,8 +62,9 @@ class Simulation {
   PromptAllowance allowance_;
   std::optional<Scheduler> scheduler_;
   std::map<SequenceId, Life> live_;
-  std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
-  std::vector<uint64_t> cells_;                 // by page and token in it
+  std::vector<std::vector<int32_t>> prefixes_;   // that prompts begin with
+  std::vector<uint64_t> cells_;                  // by page and token in it
+  std::vector<std::optional<uint32_t>> before_;  // by page: on which its contents rest
   double now_ = 0;
   size_t added_ = 0;
   size_t ended_ = 0;

@@ -34,6 +34,15 @@ std::string repeated(std::string_view part, size_t count) {
   return text;
 }
 
+// An object of so many members `"<name><number>": value`.
+std::string object_of(std::string_view name, int count, std::string_view value) {
+  std::string object;
+  for (int index = 0; index < count; ++index) {
+    object += fmt::format("{}\"{}{}\":{}", index > 0 ? "," : "{", name, index, value);
+  }
+  return object + "}";
+}
+
 struct Refused {
   Kind kind;
   std::string source;
@@ -63,12 +72,13 @@ TEST(HostileGrammarTest, what_cannot_be_is_refused_with_a_reason) {
       {Kind::kGbnf, "root ::= \"a\" )", "line's end"},
       {Kind::kGbnf, "root ::= *", "line's end"},
       {Kind::kGbnf, "root ::= \"a\"{3,2}", "ascend"},
+      {Kind::kGbnf, "root ::= \"a\"{2", "at byte 12: \"{\" begins a count such as {1,3}"},
       {Kind::kGbnf, "root ::= \xFF", "UTF-8"},
       {Kind::kRegex, repeated("(", 60000), "nested more than"},
       {Kind::kRegex, "foo**", "nothing to repeat"},
       {Kind::kRegex, "^+", "nothing to repeat"},
       {Kind::kRegex, "{2}", "nothing to repeat"},
-      {Kind::kRegex, "a{2", "count"},
+      {Kind::kRegex, "a{2", "at byte 1: \"{\" begins a count such as {1,3}; write \\{ for"},
       {Kind::kRegex, "(?=a)b", "look-ahead"},
       {Kind::kRegex, "(?<!a)b", "look-ahead"},
       {Kind::kRegex, "(a)\\1", "not supported"},
@@ -128,6 +138,73 @@ TEST(HostileGrammarTest, what_cannot_be_is_refused_with_a_reason) {
     EXPECT_THAT(message, HasSubstr(test.reason)) << test.source.substr(0, 100);
     EXPECT_LT(message.size(), 700U);
   }
+}
+
+// Work that grows with the square of the source, or faster, is refused by its size: whatever the
+// time, and before it is done.
+TEST(HostileGrammarTest, what_is_merged_is_bounded_by_counts) {
+  GrammarLimits patient;
+  patient.time = std::chrono::hours(1);
+  const std::string keywords = object_of("a", 20000, "1");
+  const std::string others = object_of("b", 20000, "1");
+  std::string types = R"({"type":["x")";
+  for (int index = 0; index < 10000; ++index) types += fmt::format(",\"x{}\"", index);
+  types += "]}";
+  const std::vector<Refused> list = {
+      {Kind::kJsonSchema, R"({"allOf":[)" + keywords + "," + others + "]}", "at most 2000"},
+      {Kind::kJsonSchema,
+       R"({"title":"t","type":"object","$ref":"#/$defs/a","$defs":{"a":)" + keywords + "}}",
+       "at most 2000"},
+      {Kind::kJsonSchema, R"({"type":"object","anyOf":[)" + keywords + ",true]}", "at most 2000"},
+      {Kind::kJsonSchema, R"({"allOf":[{"type":["null"]},)" + types + "]}", "at most 7 types"},
+      {Kind::kJsonSchema, types, "at most 7 types"},
+  };
+  for (const Refused& test : list) {
+    EXPECT_THAT(refusal(test.kind, test.source, patient), HasSubstr(test.reason))
+        << test.source.substr(0, 100);
+  }
+}
+
+// What is merged is as large as the sum of its parts, and there once per alternative.
+TEST(HostileGrammarTest, what_is_merged_counts_as_memory) {
+  GrammarLimits patient;
+  patient.time = std::chrono::hours(1);
+  GrammarLimits small = patient;
+  small.bytes = size_t{4} << 20U;
+  const std::string text(20000, 'x');
+  std::string alternatives = R"({"type":"object","anyOf":[{})";
+  for (int index = 0; index < 400; ++index) alternatives += R"(,{"title":"t"})";
+  // 20 KB in a value and in a name, 400 times.
+  for (const std::string& part :
+       {R"("description":")" + text + R"(")", R"("examples":[{")" + text + R"(":1}])"}) {
+    const std::string source = alternatives + "]," + part + "}";
+    EXPECT_THAT(refusal(Kind::kJsonSchema, source, small), HasSubstr("too complex"));
+    EXPECT_EQ(refusal(Kind::kJsonSchema, source, patient), "");
+  }
+  // Each level is twice the one before: both halves are merged, and differ in their order.
+  std::string doubled = R"({"$ref":"#/$defs/a14","title":"t","$defs":{)";
+  doubled += R"("a0":{"items":{"minimum":1}},"b0":{"items":{"minimum":2}})";
+  for (int level = 1; level <= 14; ++level) {
+    for (const auto& [name, other] : {std::pair('a', 'b'), std::pair('b', 'a')}) {
+      doubled += fmt::format(R"(,"{0}{2}":{{"allOf":[{{"$ref":"#/$defs/{0}{3}"}},)"
+                             R"({{"$ref":"#/$defs/{1}{3}"}}]}})",
+                             name, other, level, level - 1);
+    }
+  }
+  EXPECT_THAT(refusal(Kind::kJsonSchema, doubled + "}}", small), HasSubstr("too complex"));
+}
+
+TEST(HostileGrammarTest, long_lists_that_must_hold_together_are_no_recursion_of_ours) {
+  std::string items = R"({"allOf":[{"items":{}})";
+  std::string members = R"({"allOf":[{})";
+  for (int index = 0; index < 300; ++index) {
+    items += fmt::format(R"(,{{"items":{{"minimum":{}}}}})", index);
+    members += fmt::format(R"(,{{"properties":{{"a":{{"minimum":{}}}}}}})", index);
+  }
+  GrammarLimits patient;
+  patient.time = std::chrono::hours(1);
+  EXPECT_EQ(refusal(Kind::kJsonSchema, items + "]}", patient), "");
+  EXPECT_EQ(refusal(Kind::kJsonSchema, members + "]}", patient), "");
 }
 
 // Each would take seconds or gigabytes; what ends it is the budget, a generous multiple of which is
