@@ -71,6 +71,10 @@ bool Generation::advance(std::span<const float> logits, const std::function<void
   const TokenId token = next_token(logits, sampled);
   if (token < 0) return true;
   if (is_end(token)) {
+    // No part of the text, but sampled and counted: its log-probability is told like the others'.
+    OutputToken ending = describe(token, logits, request_.logprobs);
+    ending.bytes.clear();
+    pending_.push_back({std::move(ending), streamed_bytes_, streamed_bytes_});
     finish(FinishReason::kStop);
     return true;
   }

@@ -69,9 +69,12 @@ std::vector<Json> ChatFormat::chunks(size_t index, const Output& output) {
     Json part = delta(choice, event);
     if (!part.is_null()) chunks.push_back(chunk(index, std::move(part), nullptr, nullptr));
   }
-  if (logprobs_ && !output.tokens.empty()) {
-    if (chunks.empty()) chunks.push_back(chunk(index, {{"content", ""}}, nullptr, nullptr));
-    chunks.front()["logprobs"] = chat_logprobs(tokenizer_, output.tokens);
+  if (logprobs_) {
+    Json logprobs = chat_logprobs(tokenizer_, output);
+    if (!logprobs["content"].empty()) {
+      if (chunks.empty()) chunks.push_back(chunk(index, {{"content", ""}}, nullptr, nullptr));
+      chunks.front()["logprobs"] = std::move(logprobs);
+    }
   }
   if (output.finish) {
     Json reason = finish_reason(output);
@@ -101,7 +104,7 @@ Json ChatFormat::choice(size_t index, const Output& whole) {
   }
   return {{"index", index},
           {"message", std::move(message)},
-          {"logprobs", logprobs_ ? chat_logprobs(tokenizer_, whole.tokens) : Json(nullptr)},
+          {"logprobs", logprobs_ ? chat_logprobs(tokenizer_, whole) : Json(nullptr)},
           {"finish_reason", std::move(reason)}};
 }
 

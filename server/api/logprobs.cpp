@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace lockstep {
 namespace {
@@ -94,8 +95,14 @@ Json LegacyLogprobs::take(const Output& output, uint32_t alternatives) {
           {"text_offset", std::move(offsets)}};
 }
 
-Json chat_logprobs(const Tokenizer& tokenizer, std::span<const OutputToken> tokens) {
+Json chat_logprobs(const Tokenizer& tokenizer, const Output& output) {
   Json content = Json::array();
+  std::span<const OutputToken> tokens = output.tokens;
+  // The token that the answer stopped at is no part of the message.
+  const bool at_token = output.finish == FinishReason::kStop && output.stop.empty();
+  if (at_token && !tokens.empty() && tokens.back().bytes.empty()) {
+    tokens = tokens.first(tokens.size() - 1);
+  }
   for (const OutputToken& token : tokens) {
     Json entry = chat_token(tokenizer, token.token, token.logprob);
     Json top = Json::array();

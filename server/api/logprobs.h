@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,8 +26,8 @@ class LegacyLogprobs {
   int64_t character_ = 0;  // where the next token's text starts
 };
 
-// Of one choice of a chat: {"content":[…],"refusal":null}.
-Json chat_logprobs(const Tokenizer& tokenizer, std::span<const OutputToken> tokens);
+// Of one choice of a chat: {"content":[…],"refusal":null}, without the token that ended it.
+Json chat_logprobs(const Tokenizer& tokenizer, const Output& output);
 
 // A log-probability as JSON can hold it: OpenAI's -9999 stands for minus infinity.
 double finite_logprob(float logprob);

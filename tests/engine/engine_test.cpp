@@ -153,6 +153,30 @@ TEST_F(EngineTest, tokens_carry_their_logprobs_and_alternatives) {
   }
 }
 
+TEST_F(EngineTest, the_token_that_ends_an_answer_has_its_logprob_and_no_text) {
+  Request asked = request("once", 12);
+  asked.sampling.temperature = 0;
+  asked.logprobs = 1;
+  Request stopped = asked;
+  Answer whole;
+  submit(std::move(asked), whole);
+  whole.wait();
+  ASSERT_EQ(whole.tokens().size(), 12U);
+  const TokenId ending = whole.tokens()[5].token;
+  const auto first = std::ranges::find(whole.tokens(), ending, &OutputToken::token);
+  const auto before = static_cast<size_t>(first - whole.tokens().begin());
+  stopped.stop_tokens = {ending};
+  Answer answer;
+  submit(std::move(stopped), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kStop);
+  EXPECT_EQ(answer.generated(), before + 1);
+  ASSERT_EQ(answer.tokens().size(), before + 1);
+  EXPECT_EQ(answer.tokens().back().token, ending);
+  EXPECT_EQ(answer.tokens().back().bytes, "");
+  EXPECT_EQ(answer.tokens().back().logprob, first->logprob);
+  EXPECT_EQ(answer.tokens().back().top.size(), 1U);
+}
+
 TEST_F(EngineTest, prompt_logprobs_are_the_same_in_any_chunks) {
   const auto prompt_logprobs = [&](uint32_t batch_tokens) {
     options_.batch_tokens = batch_tokens;

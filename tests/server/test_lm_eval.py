@@ -32,6 +32,29 @@ def test_completions_have_what_lm_eval_reads(chat_daemon, echo):
             assert all(top for top in logprobs["top_logprobs"][1:])
 
 
+@pytest.mark.parametrize("end", ["eos", "stop_token_ids"])
+def test_a_token_that_ends_the_answer_has_its_place_after_the_prompts(chat_daemon, end):
+    """lm-eval asks for one token and takes the last logprob off: it would be the prompt's else."""
+    prompt = chat_daemon.post("/tokenize", {"prompt": "The sky is blue."}).json()["tokens"]
+    eos = chat_daemon.get("/tokenizer_info").json()["eos_token"]
+    [token] = chat_daemon.post(
+        "/tokenize", {"prompt": eos if end == "eos" else "a", "add_special_tokens": False}
+    ).json()["tokens"]
+    more = {"logit_bias": {str(token): 100}}
+    if end != "eos":
+        more["stop_token_ids"] = [token]
+    body = {"model": "demo", "prompt": [prompt], "temperature": 0, "logprobs": 1, "echo": True}
+    [alone] = chat_daemon.post("/v1/completions", {**body, "max_tokens": 0}).json()["choices"]
+    answer = chat_daemon.post("/v1/completions", {**body, **more, "max_tokens": 1}).json()
+    [choice] = answer["choices"]
+    assert choice["finish_reason"] == "stop" and choice["text"] == alone["text"]
+    assert answer["usage"]["completion_tokens"] == 1
+    for name, values in choice["logprobs"].items():
+        assert len(values) == len(prompt) + 1, name
+        assert values[:-1] == alone["logprobs"][name], name
+    assert choice["logprobs"]["token_logprobs"][-1] < 0
+
+
 def test_the_tokenizer_is_served_as_lm_eval_asks_for_it(chat_daemon):
     info = chat_daemon.get("/tokenizer_info").json()
     assert isinstance(info["eos_token"], str)

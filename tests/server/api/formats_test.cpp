@@ -12,6 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr TokenId kBos = 1;
+constexpr TokenId kEos = 2;
 constexpr TokenId kOnce = 3;
 constexpr TokenId kUpon = 4;
 constexpr TokenId kByteC3 = 5;  // the two halves of "ö"
@@ -31,7 +32,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(bool with_bos = true) {
   std::swap(data.tokens[kByteB6], data.tokens[5 + 0xB6]);
   data.scores.assign(data.tokens.size(), 0);
   data.unknown = 0;
-  data.eos = 2;
+  data.eos = kEos;
   if (with_bos) {
     data.bos = kBos;
   } else {
@@ -155,6 +156,34 @@ TEST(ChatFormat, logprobs_carry_the_bytes_of_half_characters) {
       "\"top_logprobs\":[{\"token\":\" upon\",\"logprob\":-0.25,\"bytes\":[32,117,112,111,110]}]},"
       "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.0,\"bytes\":[182],\"top_logprobs\":[]}],"
       "\"refusal\":null}");
+}
+
+// As lm-eval reads it: whatever is sampled has its entry, so the last one is not the prompt's.
+TEST(CompletionFormat, the_token_that_ends_an_answer_has_its_logprob) {
+  const auto tokenizer = make_tokenizer();
+  CompletionFormat format(*tokenizer, 1, 1, {"Once"}, true);
+  Output whole = text_output("");
+  whole.prompt = {token(kOnce, " Once", NAN)};
+  whole.tokens = {token(kEos, "", -0.5, {{kEos, -0.5}})};
+  whole.finish = FinishReason::kStop;
+  EXPECT_EQ(to_text(format.choice(0, whole)["logprobs"]),
+            R"({"tokens":["Once","</s>"],"token_logprobs":[null,-0.5],)"
+            R"("top_logprobs":[null,{"</s>":-0.5}],"text_offset":[0,4]})");
+}
+
+TEST(ChatFormat, the_token_that_ends_an_answer_is_no_part_of_its_logprobs) {
+  const auto tokenizer = make_tokenizer();
+  ChatFormat format(*tokenizer, true);
+  Output whole = text_output(" upon");
+  whole.tokens = {token(kUpon, " upon", -1), token(kEos, "", -0.5)};
+  whole.finish = FinishReason::kStop;
+  EXPECT_EQ(format.choice(0, whole)["logprobs"]["content"].size(), 1U);
+  Output last;
+  last.tokens = {token(kEos, "", -0.5)};
+  last.finish = FinishReason::kStop;
+  const auto chunks = ChatFormat(*tokenizer, true).chunks(0, last);
+  ASSERT_EQ(chunks.size(), 1U);
+  EXPECT_EQ(to_text(chunks[0]), R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"})");
 }
 
 TEST(Answer, outputs_of_one_request_add_up) {
