@@ -77,7 +77,7 @@ TEST(Fairness, generated_tokens_are_charged) {
 TEST(Fairness, prompt_tokens_that_were_found_after_all_are_given_back) {
   SchedulerLimits limits = wide_limits(3);
   limits.batch_tokens = 64;
-  Passes passes(limits);
+  Passes passes(limits, 16);
   passes.add(20, 40, of_tenant("other"));
   passes.add(13, 40, of_tenant("same"), 5);
   const SequenceId again = passes.add(13, 40, of_tenant("same"), 5);
