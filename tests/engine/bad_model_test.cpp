@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kModel = std::string(LOCKSTEP_TEST_DATA) + "/stories260K.gguf";
+const std::string kModel = test_data_dir() + "/stories260K.gguf";
 
 class BadModel : public ::testing::Test {
  protected:

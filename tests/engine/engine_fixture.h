@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 
@@ -70,7 +71,7 @@ class Answer {
 class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {
-    options_.model = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/llama-gqa-f16.gguf";
+    options_.model = source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf";
     options_.worker_count = 2;
     options_.sequence_count = 4;
     options_.context_tokens = 192;

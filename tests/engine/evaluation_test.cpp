@@ -16,15 +16,16 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kFixtures = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
+const std::string kFixtures = source_dir() + "/tests/fixtures/logits/";
 const std::string kModel = kFixtures + "llama-gqa-f16.gguf";
 const std::string kSameVocabulary = kFixtures + "llama-wide-head-f16.gguf";
 const std::string kOtherVocabulary = kFixtures + "llama-mha-f32.gguf";
-const std::string kModelWithBos = std::string(LOCKSTEP_SOURCE_DIR) + "/config/demo.gguf";
+const std::string kModelWithBos = source_dir() + "/config/demo.gguf";
 
 EngineOptions options_for(const std::string& model) {
   EngineOptions options;

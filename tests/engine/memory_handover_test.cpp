@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/machine/kept_memory.h"
 #include "engine/memory_identity.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +26,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-const fs::path kModel = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/fixtures/logits/llama-gqa-f16.gguf";
+const fs::path kModel = fs::path(source_dir()) / "tests/fixtures/logits/llama-gqa-f16.gguf";
 
 class MemoryHandoverTest : public ::testing::Test {
  protected:

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/paths.h"
+
 namespace lockstep {
 namespace {
 
@@ -119,7 +121,7 @@ TEST(Options, threads_for_requests_are_as_many_as_the_engine_takes_on_and_some_m
 }
 
 TEST(Options, the_documented_file_has_every_option_with_its_default_and_no_other) {
-  const std::filesystem::path path = LOCKSTEP_SOURCE_DIR "/config/lockstepd.json";
+  const std::filesystem::path path = source_dir() + "/config/lockstepd.json";
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto document = parse_json(text, {.comments = true});

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/engine/model/gguf_samples.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using test::GgufWriter;
 
 std::vector<std::byte> read_real_file() {
-  std::ifstream file(LOCKSTEP_TEST_DATA "/stories260K.gguf", std::ios::binary);
+  std::ifstream file(test_data_dir() + "/stories260K.gguf", std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   const auto* first = reinterpret_cast<const std::byte*>(content.data());
   return {first, first + content.size()};
@@ -48,7 +49,7 @@ TEST(GgufDamage, a_file_cut_anywhere_in_its_header_is_refused) {
 
 TEST(GgufDamage, a_real_file_cut_at_every_page_and_around_every_header_byte_is_refused) {
   const std::vector<std::byte> bytes = read_real_file();
-  if (bytes.empty()) GTEST_SKIP() << "no test data in " LOCKSTEP_TEST_DATA;
+  if (bytes.empty()) GTEST_SKIP() << "no test data in " << test_data_dir();
   std::vector<size_t> lengths;
   for (size_t length = 0; length < bytes.size(); length += 4096) {
     lengths.push_back(length);
@@ -115,7 +116,7 @@ void expect_every_mutation_handled(const std::vector<std::byte>& bytes, size_t h
 
 TEST(GgufDamage, a_thousand_mutations_of_a_real_header_give_errors_or_consistent_files) {
   const std::vector<std::byte> bytes = read_real_file();
-  if (bytes.empty()) GTEST_SKIP() << "no test data in " LOCKSTEP_TEST_DATA;
+  if (bytes.empty()) GTEST_SKIP() << "no test data in " << test_data_dir();
   const auto file = test::parse(bytes);
   ASSERT_TRUE(file);
   expect_every_mutation_handled(bytes, file->tensors().front().offset, 1, 1000);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/engine/model/gguf_samples.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -203,15 +204,15 @@ void expect_value(const GgufFile& file, const std::string& key, const nlohmann::
 }
 
 TEST(GgufFile, real_files_read_as_the_gguf_package_reads_them) {
-  if (!std::filesystem::exists(LOCKSTEP_TEST_DATA "/stories260K.gguf")) {
-    GTEST_SKIP() << "no test data in " LOCKSTEP_TEST_DATA;
+  if (!std::filesystem::exists(test_data_dir() + "/stories260K.gguf")) {
+    GTEST_SKIP() << "no test data in " << test_data_dir();
   }
-  std::ifstream fixture(LOCKSTEP_SOURCE_DIR "/tests/fixtures/gguf_headers.json");
+  std::ifstream fixture(source_dir() + "/tests/fixtures/gguf_headers.json");
   const auto expected = nlohmann::json::parse(fixture);
   ASSERT_GE(expected.size(), 4u);
   for (const auto& [name, header] : expected.items()) {
     SCOPED_TRACE(name);
-    const auto file = GgufFile::open(std::filesystem::path(LOCKSTEP_TEST_DATA) / name);
+    const auto file = GgufFile::open(std::filesystem::path(test_data_dir()) / name);
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->version(), header["version"].get<uint32_t>());
     EXPECT_EQ(file->metadata().size(), header["metadata"].size());

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "tests/engine/runtime/loaded_model.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
+const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
 
 std::vector<float> read_floats(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

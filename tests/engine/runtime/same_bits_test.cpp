@@ -10,11 +10,12 @@
 
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kFolder = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/fixtures/logits/";
+const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
 
 // Every format, two mixtures, and files of each architecture.
 class Models {

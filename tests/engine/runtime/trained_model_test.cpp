@@ -10,12 +10,13 @@
 
 #include "engine/text/sampler.h"
 #include "tests/engine/runtime/loaded_model.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kModel = std::string(LOCKSTEP_TEST_DATA) + "/stories260K.gguf";
-const std::string kExpected = std::string(LOCKSTEP_TEST_DATA) + "/stories260K.expected.json";
+const std::string kModel = test_data_dir() + "/stories260K.gguf";
+const std::string kExpected = test_data_dir() + "/stories260K.expected.json";
 
 class TrainedModel : public ::testing::Test {
  protected:
@@ -92,7 +93,7 @@ double mean_distance(const std::vector<TokenId>& text, const std::vector<std::ve
 // 0.0055 deviations. One of bf16 is off by 2^-7 / sqrt(12) times the power of 2 below it: about
 // 0.0016. So the results of q8_0 are some 3.4 times as far away; twice that is allowed.
 TEST(BundledModel, with_keys_and_values_in_q8_0_is_as_near_as_their_rounding_lets_it) {
-  const std::string model = std::string(LOCKSTEP_SOURCE_DIR) + "/config/demo.gguf";
+  const std::string model = source_dir() + "/config/demo.gguf";
   constexpr size_t kTokens = 300;
   const auto load = [&](KvFormat format) {
     return LoadedModel(model, {.workers = 2, .kv_format = format});

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace lockstep {
 namespace {
 
@@ -21,7 +23,7 @@ struct Blocks {
 };
 
 std::vector<Blocks> read_fixture() {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/fixtures/quantized_blocks.bin", std::ios::binary);
+  std::ifstream file(source_dir() + "/tests/fixtures/quantized_blocks.bin", std::ios::binary);
   std::vector<Blocks> result;
   const auto number = [&file] {
     uint32_t value = 0;

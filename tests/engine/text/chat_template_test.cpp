@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/text/jinja/render.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,7 @@ std::string read_file(const std::filesystem::path& path) {
 
 const ordered_json& reference() {
   static const ordered_json cases = ordered_json::parse(
-      read_file(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/fixtures/template_cases.json"));
+      read_file(std::filesystem::path(source_dir()) / "tests/fixtures/template_cases.json"));
   return cases;
 }
 
@@ -64,7 +65,7 @@ void expect_as_jinja2(const ordered_json& test_case, const std::string& source) 
 }
 
 TEST(ChatTemplate, real_templates_render_every_conversation_as_jinja2_does) {
-  const std::filesystem::path folder = std::filesystem::path(LOCKSTEP_TEST_DATA) / "chat_templates";
+  const std::filesystem::path folder = std::filesystem::path(test_data_dir()) / "chat_templates";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no chat templates in " << folder;
   size_t count = 0;
   for (const auto& test_case : reference()["cases"]) {

@@ -18,6 +18,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_matcher.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -82,7 +83,7 @@ const std::vector<Example>& examples() {
 const Tokenizer& tokenizer() {
   static const std::unique_ptr<Tokenizer> made = [] {
     const char* given = std::getenv("LOCKSTEP_BENCHMARK_MODEL");
-    const std::string path = given != nullptr ? given : LOCKSTEP_TEST_DATA "/vocab-llama-bpe.gguf";
+    const std::string path = given != nullptr ? given : test_data_dir() + "/vocab-llama-bpe.gguf";
     const auto file = GgufFile::open(path);
     auto data = file ? read_tokenizer_data(*file) : std::unexpected(file.error());
     auto tokenizer = data ? Tokenizer::make(std::move(*data)) : std::unexpected(data.error());

@@ -10,6 +10,7 @@
 
 #include "engine/text/utf8.h"
 #include "tests/engine/text/random_text.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -27,8 +28,7 @@ std::vector<std::string> split(std::string_view name, std::string_view text) {
 
 // The file comes from make_pre_tokenizer_expected.py: what another library makes of these texts.
 TEST(PreTokenizer, cuts_as_the_reference_does) {
-  std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) +
-                     "/tests/engine/text/pre_tokenizer_expected.json");
+  std::ifstream file(source_dir() + "/tests/engine/text/pre_tokenizer_expected.json");
   const auto cases = nlohmann::json::parse(file);
   ASSERT_GE(cases.size(), 100U);
   for (const auto& entry : cases) {

@@ -13,12 +13,13 @@
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/random_text.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
 std::string vocabulary_path(const std::string& name) {
-  return std::string(LOCKSTEP_TEST_DATA) + "/vocab-" + name + ".gguf";
+  return test_data_dir() + "/vocab-" + name + ".gguf";
 }
 
 std::string read_text(const std::string& path) {
