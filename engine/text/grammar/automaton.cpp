@@ -34,6 +34,7 @@ class AutomatonBuilder {
       return fail();
     }
     find_plain_runs();
+    for (StateId id = 0; id < result_.state_count(); ++id) result_.states_[id].loops = loops(id);
     result_.find_classes();
     result_.shrink_to_fit();
     if (draft_.failed()) return fail();
@@ -146,6 +147,20 @@ class AutomatonBuilder {
       }
     }
     for (StateId id = 0; id < next.size(); ++id) result_.states_[id].plain_run = runs[id];
+  }
+
+  ByteKinds loops(StateId id) const {
+    std::bitset<256> back;
+    for (const ByteEdge& edge : result_.edges(id)) {
+      if (edge.target != id) continue;
+      for (unsigned byte = edge.low; byte <= edge.high; ++byte) back.set(byte);
+    }
+    if (back.none()) return 0;
+    unsigned left = 0;  // kinds of which a byte leads elsewhere
+    for (unsigned byte = 0; byte < back.size(); ++byte) {
+      if (!back[byte]) left |= kind_of(static_cast<uint8_t>(byte));
+    }
+    return static_cast<ByteKinds>(~left);
   }
 
   GrammarDraft& draft_;

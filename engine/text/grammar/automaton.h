@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/text/grammar/byte_kinds.h"
 #include "engine/text/grammar/draft.h"
 
 namespace lockstep {
@@ -34,7 +35,8 @@ struct AutomatonState {
   uint32_t call_count = 0;
   // So many plain characters (token_trie.h), whichever they are, can follow within this rule.
   uint16_t plain_run = 0;
-  bool final = false;  // the rule may end here
+  bool final = false;   // the rule may end here
+  ByteKinds loops = 0;  // all of whose bytes lead back here
 };
 
 class Automaton {

@@ -1,6 +1,7 @@
 #include "engine/text/grammar/mask_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 namespace lockstep {
@@ -91,7 +92,7 @@ bool MaskMemory::allow(const Configuration& at, const Stacks& stacks, TokenMask&
 }
 
 void MaskMemory::prepare(std::chrono::steady_clock::time_point until) {
-  constexpr int kManyBytes = 64;
+  constexpr int kManyBytes = 16;
   for (StateId id = 0; id < automaton_.state_count(); ++id) {
     int bytes = 0;
     for (const ByteEdge& edge : automaton_.edges(id)) bytes += edge.high - edge.low + 1;
@@ -173,7 +174,7 @@ bool MaskMemory::walk(ConfigurationId from, uint32_t node, Entry& entry) {
   const auto& nodes = trie_.nodes();
   if (!spend(1)) return false;
   path_[nodes[node].depth] = from;
-  if (known_[from].plain_run >= nodes[node].plain_height) {
+  if (known_[from].goes_on_through(nodes[node])) {
     add_range(nodes[node].own_token_end, nodes[node].token_end, entry);
     return true;
   }
@@ -188,7 +189,7 @@ bool MaskMemory::walk(ConfigurationId from, uint32_t node, Entry& entry) {
       continue;
     }
     const Known& known = known_[reached];
-    if (known.plain_run >= at.plain_height) {
+    if (known.goes_on_through(at)) {
       add_range(at.token_begin, at.token_end, entry);
       index = at.end;
       continue;
@@ -208,7 +209,9 @@ MaskMemory::ConfigurationId MaskMemory::number(Configuration&& configuration) {
   const auto id = static_cast<ConfigurationId>(known_.size());
   Known known{.configuration = configuration};
   for (const Head& head : configuration.heads) {
-    known.plain_run = std::max(known.plain_run, automaton_.state(head.state).plain_run);
+    const AutomatonState& state = automaton_.state(head.state);
+    known.plain_run = std::max(known.plain_run, state.plain_run);
+    if (std::popcount(state.loops) > std::popcount(known.loops)) known.loops = state.loops;
   }
   configuration_bytes_ += sizeof(Known) + 2 * configuration.heads.size() * sizeof(Head);
   known_.push_back(std::move(known));

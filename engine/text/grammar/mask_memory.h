@@ -66,6 +66,13 @@ class MaskMemory {
     Configuration configuration;
     uint64_t charged = 0;  // in this walk last
     uint16_t plain_run = 0;
+    ByteKinds loops = 0;  // as AutomatonState's, of one head
+
+    // Every text below the node can follow: it need not be looked at. Nor need the ends of the rule
+    // there, since whatever follows them is below the node as well.
+    bool goes_on_through(const TokenTrie::Node& node) const {
+      return plain_run >= node.plain_height || (node.below & ~loops) == 0;
+    }
   };
   struct Move {
     ConfigurationId to = kUnknown;

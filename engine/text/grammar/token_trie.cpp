@@ -92,7 +92,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size)
     return order != 0 ? order < 0 : left < right;
   });
   add_nodes();
-  find_plain_heights();
+  find_below();
 }
 
 std::string_view TokenTrie::text(TokenId token) const {
@@ -132,7 +132,7 @@ void TokenTrie::add_nodes() {
 
 // A text that begins within a character is taken to complete one: what matters is where the rest
 // of it stands.
-void TokenTrie::find_plain_heights() {
+void TokenTrie::find_below() {
   std::vector<Place> places(nodes_.size(), kBorder);
   std::vector<uint32_t> parents(nodes_.size(), 0);
   std::vector<uint32_t> path = {0};
@@ -154,6 +154,8 @@ void TokenTrie::find_plain_heights() {
     }
     if (index == 0) break;
     const uint32_t parent = parents[index];
+    const unsigned kinds = kind_of(nodes_[index].byte) | nodes_[index].below;
+    nodes_[parent].below = static_cast<ByteKinds>(nodes_[parent].below | kinds);
     const bool continues = is_within(nodes_[index].byte, 0x80, 0xBF);
     // From a border, a continuation byte is no plain character.
     const bool broken = places[index] == kBroken || (continues && places[parent] == kBorder);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/grammar/byte_kinds.h"
 #include "engine/text/tokenizer.h"
 
 namespace lockstep {
@@ -29,6 +30,7 @@ class TokenTrie {
     // cut off): how many of them at most. Otherwise kNotPlain.
     uint16_t plain_height = kNotPlain;
     uint8_t byte = 0;
+    ByteKinds below = 0;  // of all bytes below
   };
 
   // Of all tokens that stand for text: no control tokens, none that ends a generation, none that is
@@ -51,7 +53,7 @@ class TokenTrie {
 
  private:
   void add_nodes();
-  void find_plain_heights();
+  void find_below();
 
   size_t vocabulary_size_;
   std::vector<std::string_view> texts_;  // by token; they belong to the tokenizer

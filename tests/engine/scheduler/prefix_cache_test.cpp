@@ -32,6 +32,8 @@ TEST(PrefixKey, differs_by_secret_tenant_salt_and_every_token) {
   const PrefixKey root = root_key(kSecret, "tenant", "salt");
   EXPECT_EQ(root, root_key(kSecret, "tenant", "salt"));
   EXPECT_NE(root, root_key({1, 3}, "tenant", "salt"));
+  EXPECT_NE(root, root_key(kSecret, "another", "salt"));
+  EXPECT_NE(root, root_key(kSecret, "tenant", "another"));
   EXPECT_NE(root, root_key(kSecret, "tenan", "tsalt"));
   EXPECT_NE(root, root_key(kSecret, "tenantsalt", ""));
   EXPECT_NE(root, root_key(kSecret, "", "tenantsalt"));
@@ -72,6 +74,14 @@ TEST_F(PrefixCacheTest, a_page_is_found_by_its_own_tenant_and_salt_alone) {
   EXPECT_EQ(find(kAlice, 8), std::nullopt);
   EXPECT_EQ(find(kBob, 7), std::nullopt);
   EXPECT_EQ(find({"alice", "salt"}, 7), std::nullopt);
+}
+
+// Otherwise a tenant would see by what is not kept of its own that another has sent the same.
+TEST_F(PrefixCacheTest, the_same_tokens_are_kept_for_every_tenant) {
+  const uint32_t alices = insert(kAlice, 7);
+  const uint32_t bobs = insert(kBob, 7);
+  EXPECT_EQ(find(kAlice, 7), alices);
+  EXPECT_EQ(find(kBob, 7), bobs);
 }
 
 // As if somebody had found two prefixes with one key.

@@ -77,6 +77,35 @@ TEST(GrammarWork, a_mask_that_needs_too_much_is_given_up_early) {
   EXPECT_FALSE(GrammarMatcher(grammar).allowed().has_value());
 }
 
+// 20,000 words: a state that reads any letters takes what begins with them at once.
+TEST(GrammarWork, words_are_not_looked_at_letter_by_letter) {
+  TokenizerData data = small_byte_pair();
+  std::mt19937_64 random(17);
+  for (int index = 0; index < 20000; ++index) {
+    std::string word = index % 2 == 0 ? " zz" : "zz";
+    for (int letter = 0; letter < 12; ++letter) {
+      word += static_cast<char>('a' + static_cast<int>(random() % 26));
+    }
+    add_token(data, word);
+  }
+  const auto words = *Tokenizer::make(std::move(data));
+  const TokenTrie trie(*words, words->vocabulary_size());
+  ASSERT_GT(trie.nodes().size(), 100'000U);
+  const auto grammar = compile(Kind::kRegex, "[a-z]+( [a-z]+){9}!");
+  ASSERT_NE(grammar, nullptr);
+  Steps steps(grammar->automaton());
+  Stacks stacks;
+  Configuration start;
+  Configuration at;
+  ASSERT_TRUE(steps.enter(grammar->automaton().root(), Stacks::kBottom, stacks, start));
+  ASSERT_TRUE(steps.step(start, 'a', stacks, at));
+  MaskMemory memory(grammar->automaton(), trie);
+  TokenMask mask(trie);
+  ASSERT_TRUE(memory.allow(at, stacks, mask));
+  EXPECT_GE(mask.count(), 20000U);
+  EXPECT_LT(memory.work(), 5000U);
+}
+
 TEST(GrammarWork, preparing_ends_with_its_time) {
   const auto grammar = compile(Kind::kJsonObject, "");
   MaskMemory memory(grammar->automaton(), *trie());
