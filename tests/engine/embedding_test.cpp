@@ -184,7 +184,7 @@ TEST_F(EmbeddingTest, has_the_same_bits_for_any_workers_ranks_chunks_and_instruc
       const std::vector<float> first = embed(tokens);
       for (const auto& [ranks, workers, batch] :
            {std::array{1U, 1U, 512U}, std::array{1U, 2U, 48U}, std::array{1U, 3U, 7U},
-            std::array{2U, 1U, 48U}, std::array{2U, 2U, 512U}, std::array{3U, 1U, 7U}}) {
+            std::array{2U, 1U, 48U}, std::array{2U, 2U, 512U}, std::array{3U, 1U, 64U}}) {
         SCOPED_TRACE(fmt::format("type {}, {}, {} ranks, {} workers, passes of {}", type,
                                  arithmetic, ranks, workers, batch));
         options_.rank_count = ranks;
@@ -239,16 +239,18 @@ TEST_F(EmbeddingTest, has_the_same_bits_among_neighbours_and_where_pages_run_out
     engine_.reset();
     std::vector<std::unique_ptr<Answer>> stories;
     std::vector<std::unique_ptr<Answer>> answers;
+    std::vector<Request> together;
+    const auto add = [&](Request asked, auto& to) {
+      to.push_back(std::make_unique<Answer>());
+      together.push_back(std::move(asked));
+      together.back().on_output = to.back()->callback();
+    };
     for (uint32_t index = 0; index < 6; ++index) {
-      if (index % 2 == 0) {
-        stories.push_back(std::make_unique<Answer>());
-        submit(request("beside it", 250, index / 2), *stories.back());
-      }
-      answers.push_back(std::make_unique<Answer>());
-      Request asked = embedding_of(some_tokens(40 + 50 * index, index));
-      asked.priority = 1;
-      submit(std::move(asked), *answers.back());
+      if (index % 2 == 0) add(request("beside it", 250, index / 2), stories);
+      add(embedding_of(some_tokens(40 + 50 * index, index)), answers);
+      together.back().priority = 1;
     }
+    ASSERT_TRUE(engine().submit_all(std::move(together)).has_value());
     for (size_t index = 0; index < stories.size(); ++index) {
       EXPECT_EQ(stories[index]->wait(), FinishReason::kLength);
       EXPECT_EQ(stories[index]->text(), told[index]) << index;
@@ -307,17 +309,29 @@ TEST_F(EmbeddingTest, of_numbers_that_are_none_ends_its_request_alone) {
   }
 }
 
+// Holds the engine's thread in a running request's news until it is let go.
+class Gate {
+ public:
+  std::function<void(Output&&)> hold(std::function<void(Output&&)> pass) {
+    return [this, pass = std::move(pass)](Output&& output) {
+      const std::lock_guard wait(mutex_);
+      pass(std::move(output));
+    };
+  }
+  void open() { closed_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+  std::unique_lock<std::mutex> closed_{mutex_};
+};
+
 TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
   options_.sequence_count = 1;
   options_.waiting_requests = 2;
-  std::mutex gate;
-  std::unique_lock closed(gate);
+  Gate gate;
   Answer first;
   Request holding = request("hold", 2);
-  holding.on_output = [&, pass = first.callback()](Output&& output) {
-    const std::lock_guard wait(gate);
-    pass(std::move(output));
-  };
+  holding.on_output = gate.hold(first.callback());
   ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
   std::vector<std::unique_ptr<Answer>> answers;
   const auto submit_many = [&](size_t count) {
@@ -333,7 +347,7 @@ TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
   EXPECT_TRUE(submit_many(30));
   EXPECT_FALSE(submit_many(2));
   answers.resize(60);
-  closed.unlock();
+  gate.open();
   EXPECT_EQ(first.wait(), FinishReason::kLength);
   for (auto& answer : answers) EXPECT_EQ(answer->wait(), FinishReason::kStop);
   // All places are free again, and none is freed twice.
@@ -341,8 +355,11 @@ TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
 }
 
 TEST_F(EmbeddingTest, can_be_cancelled_and_ends_at_its_deadline) {
+  Gate gate;
   Answer running;
-  submit(request("running", 100), running);
+  Request holding = request("hold", 20);
+  holding.on_output = gate.hold(running.callback());
+  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
   Answer cancelled;
   Answer late;
   submit(embedding_of(some_tokens(300, 1)), cancelled);
@@ -350,6 +367,7 @@ TEST_F(EmbeddingTest, can_be_cancelled_and_ends_at_its_deadline) {
   Request asked = embedding_of(some_tokens(300, 2));
   asked.deadline_seconds = 1e-9;
   submit(std::move(asked), late);
+  gate.open();
   EXPECT_EQ(cancelled.wait(), FinishReason::kCancelled);
   EXPECT_EQ(late.wait(), FinishReason::kDeadline);
   EXPECT_TRUE(late.embedding().empty());

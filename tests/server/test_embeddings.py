@@ -3,12 +3,12 @@
 import base64
 import concurrent.futures
 import json
+import socket
+import urllib.parse
 
 import gguf
 import numpy as np
-import openai
 import pytest
-import requests
 from conftest import wait_until
 from llama_reference import Llama
 
@@ -204,12 +204,16 @@ def test_numbers_that_are_none_fail_one_request_alone(start, model_path, tmp_pat
 def test_a_client_that_leaves_stops_its_inputs(start):
     daemon = start("--served-model-name", "stories", "--batch-tokens", "8", "--sequences", "1")
     daemon.wait_until_ready()
-    body = {"model": "stories", "input": [[5] * 500] * 300}
-    with pytest.raises(requests.exceptions.Timeout):
-        requests.post(daemon.url + "/v1/embeddings", json=body, timeout=0.2)
+    body = json.dumps({"model": "stories", "input": [[5] * 500] * 500}).encode()
+    address = urllib.parse.urlsplit(daemon.url)
+    with socket.create_connection((address.hostname, address.port)) as client:
+        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\n"
+                       b"Content-Type: application/json\r\n"
+                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: daemon.metric("lockstep_requests_running") > 0)
     wait_until(lambda: daemon.metric("lockstep_requests_running") == 0
                and daemon.metric("lockstep_requests_waiting") == 0)
-    assert daemon.metric("lockstep_prompt_tokens_total") < 300 * 500
+    assert daemon.metric("lockstep_prompt_tokens_total") < 500 * 500
     assert daemon.metric("lockstep_requests_total", finish_reason="cancelled") > 0
 
 
