@@ -361,6 +361,11 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
   return parts_->loop->submit(std::move(requests));
 }
 
+Result<void> Engine::check_room() {
+  if (parts_->draining || !parts_->ready) return {};
+  return parts_->loop->check_room();
+}
+
 void Engine::count_rejected(Rejection reason) {
   parts_->counters.rejected[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
 }

@@ -313,6 +313,9 @@ class Engine {
   // All of them or none; their ids in the same order. Embeddings that come together take one place
   // of those that may wait.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
+  // Fails as submit() would for the shortest of prompts if the queue is full, and counts that; so
+  // that whoever has much to do before it can submit may leave it. Loading and draining pass.
+  Result<void> check_room();
   // What may wait from here on, as EngineOptions has it; what waits already stays.
   void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);
   // Counts a request that was turned away before it came here.
@@ -340,7 +343,7 @@ class Engine {
 
   // A grammar that Request::grammar can name, for this model's vocabulary. Any thread; takes at
   // most the budget of time and memory that grammar.h states. kInvalidInput says what is wrong with
-  // the source, and where; or that it is too much.
+  // the source, and where; or that it is too much. kUnavailable: those in use hold too much memory.
   Result<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSource& source) const;
 
   // Only while no request is running; for `lockstepd bench`. One result per repeat.

@@ -99,7 +99,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   }
   {
     const std::lock_guard lock(mutex_);
-    if (auto room = check_room(places, prompt_tokens); !room) {
+    if (auto room = check_room_for(places, prompt_tokens); !room) {
       return std::unexpected(room.error());
     }
     std::ranges::move(generations, std::back_inserter(inbox_.submitted));
@@ -111,7 +111,13 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   return ids;
 }
 
-Result<void> EngineLoop::check_room(size_t places, size_t prompt_tokens) const {
+Result<void> EngineLoop::check_room() const {
+  const std::lock_guard lock(mutex_);
+  return check_room_for(1, 1);
+}
+
+// mutex_ is held.
+Result<void> EngineLoop::check_room_for(size_t places, size_t prompt_tokens) const {
   if (draining_) {
     return full(Rejection::kDraining, "shutting down: no more requests are taken");
   }

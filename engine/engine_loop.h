@@ -38,6 +38,8 @@ class EngineLoop {
 
   // Any thread. All or none; kUnavailable when draining or full.
   Result<std::vector<RequestId>> submit(std::vector<Request> requests);
+  // Fails as submit() would for a request of one token.
+  Result<void> check_room() const;
   void cancel(RequestId id);
   void drain(double seconds);
 
@@ -64,7 +66,7 @@ class EngineLoop {
   void work();
   std::unique_ptr<Generation> make_generation(Request request);
   // With mutex_ held.
-  Result<void> check_room(size_t places, size_t prompt_tokens) const;
+  Result<void> check_room_for(size_t places, size_t prompt_tokens) const;
   std::unexpected<Error> full(Rejection reason, std::string message) const;
   Inbox wait_for_work();
   void run_task(const std::function<void()>* task);

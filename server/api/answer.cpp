@@ -149,7 +149,10 @@ class Run {
     ++finished_;
     finish_ = finish_name(*output.finish);
     if (*output.finish == FinishReason::kCancelled) {
-      failure_ = not_now("shutting_down", "The server shut down before the answer was complete", 5);
+      failure_ =
+          response_.client_gone()
+              ? client_left()
+              : not_now("shutting_down", "The server shut down before the answer was complete", 5);
     } else if (*output.finish == FinishReason::kDeadline) {
       failure_ = deadline_exceeded();
     } else if (*output.finish == FinishReason::kError) {

@@ -24,6 +24,8 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const HttpRequest& r
 }
 
 ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
   auto asked = parse(model, request);
   if (!asked) return std::unexpected(asked.error());
   auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), model.limits(),
@@ -31,7 +33,7 @@ ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpRespon
   if (!requests) return std::unexpected(requests.error());
   asked->inputs.clear();
   EmbeddingsWriter writer(std::move(asked->model), asked->base64);
-  answer(model, {.requests = std::move(*requests)}, writer, request, response);
+  answer(model, *lease, {.requests = std::move(*requests)}, writer, request, response);
   return {};
 }
 

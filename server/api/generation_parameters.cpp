@@ -317,7 +317,7 @@ ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parame
 }
 
 uint64_t random_seed() {
-  std::random_device device;
+  thread_local std::random_device device;  // to make one costs as much as to read a request
   return (uint64_t{device()} << 32U) | device();
 }
 

@@ -53,4 +53,13 @@ std::string http_error_body(std::string_view path, int status, std::string_view 
   return to_text(error_object(error));
 }
 
+HttpRefusal to_http_refusal(std::string_view path, const ApiError& error) {
+  HttpRefusal refusal{.status = error.status, .message = error.message};
+  if (error.retry_after_seconds) {
+    refusal.headers.emplace("Retry-After", std::to_string(*error.retry_after_seconds));
+  }
+  refusal.body = to_text(is_anthropics(path) ? anthropic_error_object(error) : error_object(error));
+  return refusal;
+}
+
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/api/endpoints.h"
+#include "server/api/http_error_body.h"
 
 namespace lockstep {
 namespace {
@@ -16,15 +17,16 @@ struct Row {
   const char* method;
   const char* pattern;
   Endpoint endpoint;
-  bool always;  // also when all threads are busy
+  bool always;          // also when all threads are busy
+  bool queues = false;  // it needs a place in the engine's queue
 };
 
 constexpr Row kRows[] = {
-    {"POST", "/v1/completions", post_completions, false},
-    {"POST", "/v1/chat/completions", post_chat_completions, false},
-    {"POST", "/v1/embeddings", post_embeddings, false},
-    {"POST", "/v1/responses", post_responses, false},
-    {"POST", "/v1/messages", post_messages, false},
+    {"POST", "/v1/completions", post_completions, false, true},
+    {"POST", "/v1/chat/completions", post_chat_completions, false, true},
+    {"POST", "/v1/embeddings", post_embeddings, false, true},
+    {"POST", "/v1/responses", post_responses, false, true},
+    {"POST", "/v1/messages", post_messages, false, true},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, false},
     {"GET", "/v1/models", get_models, false},
     {"GET", "/v1/models/:id", get_model, false},
@@ -72,6 +74,12 @@ std::vector<HttpRoute> make_routes(ServedModel& model, const Metrics* metrics) {
           endpoint(model, request, response);
         },
         row.always});
+    if (!row.queues) continue;
+    routes.back().busy = [&model, path = row.pattern]() -> std::optional<HttpRefusal> {
+      const auto full = model.check_room();
+      if (!full) return std::nullopt;
+      return to_http_refusal(path, *full);
+    };
   }
   if (metrics != nullptr) {
     // Shared, since a std::function is copied.

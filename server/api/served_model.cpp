@@ -72,6 +72,11 @@ std::optional<ApiError> ServedModel::check_ready() const {
   return reason;
 }
 
+std::optional<ApiError> ServedModel::check_room() const {
+  if (const auto room = engine_.check_room(); !room) return to_api_error(room.error());
+  return std::nullopt;
+}
+
 std::optional<ApiError> ServedModel::unready() const {
   switch (state()) {
     case ServingState::kReady:

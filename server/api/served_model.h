@@ -81,6 +81,8 @@ class ServedModel {
   std::optional<ApiError> unready() const;
   // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;
+  // 503 if the engine's queue is full, and counted.
+  std::optional<ApiError> check_room() const;
   // The same, and while the engine is late: requests would be better off elsewhere.
   std::optional<ApiError> check_health() const;
   // The engine's error as the client sees it.

@@ -247,6 +247,12 @@ bool Connection::read_body(Time now) {
 }
 
 void Connection::admit(Time now) {
+  if (match_.route->busy) {
+    if (auto refusal = match_.route->busy()) {
+      answer_refusal(std::move(*refusal), true, now);
+      return;
+    }
+  }
   HttpRequest request;
   request.method = std::move(head_.method);
   request.path = std::move(head_.target.path);
@@ -279,12 +285,18 @@ void Connection::refuse(HttpRefusal refusal, bool may_keep, Time now) {
     edge_.counters.add(over_ && refusal.status == 503 ? *over_
                                                       : rejection_of_status(refusal.status));
   }
+  answer_refusal(std::move(refusal), may_keep, now);
+}
+
+void Connection::answer_refusal(HttpRefusal refusal, bool may_keep, Time now) {
   HttpAnswer answer;
   answer.status = refusal.status;
   answer.content_type = "application/json";
   const std::string_view path =
       head_.target.path.empty() ? path_at_sight(input_) : head_.target.path;
-  answer.body = edge_.options.error_body(path, refusal.status, refusal.message);
+  answer.body = refusal.body.empty()
+                    ? edge_.options.error_body(path, refusal.status, refusal.message)
+                    : std::move(refusal.body);
   answer.headers = std::move(refusal.headers);
   if (!may_keep) head_.keep_alive = false;
   answer_without_handler(std::move(answer), may_keep, now);
@@ -292,7 +304,9 @@ void Connection::refuse(HttpRefusal refusal, bool may_keep, Time now) {
 
 void Connection::answer_without_handler(HttpAnswer answer, bool may_keep, Time now) {
   if (request_id_.empty()) request_id_ = edge_.make_request_id();
-  terms_.keep_alive = may_keep && terms_.keep_alive && !head_.has_body() && !edge_.is_draining;
+  const bool body_follows = head_.has_body() && !(phase_ == Phase::kBody && body_.is_whole());
+  if (phase_ == Phase::kBody) body_.take_body();  // its memory
+  terms_.keep_alive = may_keep && terms_.keep_alive && !body_follows && !edge_.is_draining;
   const int status = answer.status;
   add_connection_headers(answer, terms_, request_id_);
   const std::string bytes =

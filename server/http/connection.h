@@ -82,6 +82,7 @@ class Connection {
   Time body_deadline() const;
   void admit(Time now);
   void refuse(HttpRefusal refusal, bool may_keep, Time now);
+  void answer_refusal(HttpRefusal refusal, bool may_keep, Time now);
   void answer_without_handler(HttpAnswer answer, bool may_keep, Time now);
   void record(int status, size_t sent_bytes) const;
   void finish_request(bool keep_alive, Time now);

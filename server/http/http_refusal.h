@@ -10,6 +10,7 @@ struct HttpRefusal {
   int status = 400;
   std::string message;
   std::multimap<std::string, std::string> headers = {};  // Retry-After, Allow and the like
+  std::string body = {};  // a JSON text; none: HttpOptions::error_body words the message
 };
 
 }  // namespace lockstep

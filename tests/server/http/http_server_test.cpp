@@ -241,6 +241,27 @@ TEST(HttpServer, routes_marked_always_are_answered_while_all_threads_are_busy) {
   EXPECT_EQ(waits.receive()->body, "hello");
 }
 
+TEST(HttpServer, a_busy_route_refuses_without_a_handler_and_keeps_the_connection) {
+  HttpLimits limits;
+  limits.bodies_bytes = 5000;
+  TestServer server(limits);
+  server.is_busy = true;
+  RawClient client(server.port());
+  for (int count = 0; count < 10; ++count) {  // together more than bodies_bytes
+    client.send(request_text("POST", "/queue", "", std::string(2000, 'b')));
+    const auto refused = client.receive();
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_EQ(refused->status, 503);
+    EXPECT_EQ(refused->headers.at("retry-after"), "7");
+    EXPECT_EQ(refused->body, "the route's own words");
+  }
+  EXPECT_EQ(server.handled, 0);
+  EXPECT_EQ(server.records().size(), 10U);
+  server.is_busy = false;
+  client.send(request_text("POST", "/queue", "", std::string(2000, 'b')));
+  EXPECT_EQ(client.receive()->body, "2000");
+}
+
 TEST(HttpServer, every_request_is_recorded_once_refusals_included) {
   TestServer server;
   RawClient client(server.port());

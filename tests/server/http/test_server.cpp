@@ -82,6 +82,13 @@ std::vector<HttpRoute> TestServer::routes() {
   add("POST", "/size", [](Request request, Response response) {
     send_text(response, std::to_string(request.body.size()));
   });
+  add("POST", "/queue", [](Request request, Response response) {
+    send_text(response, std::to_string(request.body.size()));
+  });
+  routes.back().busy = [this]() -> std::optional<HttpRefusal> {
+    if (!is_busy) return std::nullopt;
+    return HttpRefusal{503, "busy", {{"Retry-After", "7"}}, "the route's own words"};
+  };
   add("GET", "/who",
       [](Request request, Response response) { send_text(response, request.principal); });
   add("GET", "/models/:id", [](Request request, Response response) {

@@ -39,6 +39,7 @@ struct SeenRecord {
 // GET /hello          "hello"
 // POST /echo          the body
 // POST /size          the body's size
+// POST /queue         the body's size; refused while `is_busy`
 // GET /who            the principal
 // GET /models/:id     the parameter
 // GET /request        path, query and the header "x-test" as the handler sees them
@@ -77,6 +78,7 @@ class TestServer {
   std::atomic<int> left = 0;     // gone callbacks called
   std::atomic<int> late = 0;
   std::atomic<bool> was_gone_in_handler = false;
+  std::atomic<bool> is_busy = false;
 
  private:
   std::vector<HttpRoute> routes();
