@@ -57,7 +57,9 @@ GENERATING = ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/m
 
 
 def post_no_json(daemon, path, key):
-    return requests.post(daemon.url + path, data=b"no json", timeout=PATIENCE_SECONDS, **bearer(key))
+    headers = {"Content-Type": "application/json", **bearer(key)["headers"]}
+    return requests.post(
+        daemon.url + path, data=b"no json", headers=headers, timeout=PATIENCE_SECONDS)
 
 
 def test_without_a_key_everything_but_health_and_the_page_is_401(keyed):
