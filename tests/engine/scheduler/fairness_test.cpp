@@ -62,17 +62,22 @@ TEST(Fairness, who_comes_while_others_prompts_are_computed_is_as_far_as_the_leas
 }
 
 TEST(Fairness, generated_tokens_are_charged) {
-  Passes passes(wide_limits(2));
-  passes.add(4, 60, of_tenant("talks"));
-  const SequenceId filler = passes.add(4, 60, of_tenant("filler"));
+  SchedulerLimits limits = wide_limits(3);
+  limits.mixed_prompt_tokens = 2;
+  Passes passes(limits);
+  passes.add(50, 100, of_tenant("talks"));
+  while (passes.first_sampled.empty()) passes.pass();
+  const SequenceId filler = passes.add(1, 60, of_tenant("filler"));
+  passes.add(60, 90, of_tenant("reads"));  // for thirty passes
   passes.pass();
-  const SequenceId talks = passes.add(4, 4, of_tenant("talks"));
-  const SequenceId listens = passes.add(4, 4, of_tenant("listens"));  // as far, and came later
-  while (passes.passes < 10) passes.pass();
+  const SequenceId talks = passes.add(4, 4, of_tenant("talks"));  // 50 so far,
+  const SequenceId reads = passes.add(4, 4, of_tenant("reads"));  // and 60
+  for (int pass = 0; pass < 20; ++pass) passes.pass();
   passes.scheduler.finish(filler);
-  const auto chunks = passes.pass();
-  EXPECT_TRUE(chunks.contains(listens));
-  EXPECT_FALSE(chunks.contains(talks));
+  while (!passes.first_sampled.contains(reads)) {
+    EXPECT_FALSE(passes.pass().contains(talks));
+    ASSERT_LT(passes.passes, 60U);
+  }
 }
 
 TEST(Fairness, prompt_tokens_that_were_found_after_all_are_given_back) {
@@ -98,10 +103,12 @@ TEST(Fairness, prompt_tokens_that_were_never_computed_are_given_back) {
   while (passes.first_sampled.empty()) passes.pass();
   const SequenceId cancelled = passes.add(500, 500, of_tenant("cancels"));
   EXPECT_EQ(passes.pass().at(cancelled).count, 15U);
-  passes.scheduler.finish(cancelled);
+  const SequenceId others = passes.add(4, 4, of_tenant("other"));
   const SequenceId next = passes.add(4, 4, of_tenant("cancels"));
-  passes.add(4, 4, of_tenant("other"));
-  EXPECT_TRUE(passes.pass().contains(next));
+  passes.scheduler.finish(cancelled);  // 15 of 500; the other has had 101
+  const auto chunks = passes.pass();
+  EXPECT_TRUE(chunks.contains(next));
+  EXPECT_FALSE(chunks.contains(others));
 }
 
 TEST(Fairness, of_those_that_run_the_last_gives_up_its_pages) {
