@@ -61,17 +61,20 @@ TEST(Fairness, who_comes_while_others_prompts_are_computed_is_as_far_as_the_leas
 }
 
 TEST(Fairness, generated_tokens_are_charged) {
-  Passes passes(wide_limits(2), 16);
-  passes.add(4, 60, of_tenant("talks"));
-  const SequenceId filler = passes.add(4, 60, of_tenant("filler"));
+  Passes passes(wide_limits(3), 2);
+  passes.add(50, 100, of_tenant("talks"));
+  while (passes.first_sampled.empty()) passes.pass();
+  const SequenceId filler = passes.add(1, 60, of_tenant("filler"));
+  passes.add(60, 90, of_tenant("reads"));  // for thirty passes
   passes.pass();
-  const SequenceId talks = passes.add(4, 4, of_tenant("talks"));
-  const SequenceId listens = passes.add(4, 4, of_tenant("listens"));  // as far, and came later
-  while (passes.passes < 10) passes.pass();
+  const SequenceId talks = passes.add(4, 4, of_tenant("talks"));  // 50 so far,
+  const SequenceId reads = passes.add(4, 4, of_tenant("reads"));  // and 60
+  for (int pass = 0; pass < 20; ++pass) passes.pass();
   passes.scheduler.finish(filler);
-  const auto chunks = passes.pass();
-  EXPECT_TRUE(chunks.contains(listens));
-  EXPECT_FALSE(chunks.contains(talks));
+  while (!passes.first_sampled.contains(reads)) {
+    EXPECT_FALSE(passes.pass().contains(talks));
+    ASSERT_LT(passes.passes, 60U);
+  }
 }
 
 TEST(Fairness, prompt_tokens_that_were_found_after_all_are_given_back) {
@@ -92,15 +95,19 @@ TEST(Fairness, prompt_tokens_that_were_found_after_all_are_given_back) {
 }
 
 TEST(Fairness, prompt_tokens_that_were_never_computed_are_given_back) {
-  Passes passes(wide_limits(2), 16);
+  Passes passes(wide_limits(3), 16);
   passes.add(100, 140, of_tenant("other"));
   while (passes.first_sampled.empty()) passes.pass();
+  passes.add(4, 40, of_tenant("cancels"));
+  passes.pass();
   const SequenceId cancelled = passes.add(500, 500, of_tenant("cancels"));
-  EXPECT_EQ(passes.pass().at(cancelled).count, 15U);
-  passes.scheduler.finish(cancelled);
+  EXPECT_EQ(passes.pass().at(cancelled).count, 14U);
+  const SequenceId others = passes.add(4, 4, of_tenant("other"));
   const SequenceId next = passes.add(4, 4, of_tenant("cancels"));
-  passes.add(4, 4, of_tenant("other"));
-  EXPECT_TRUE(passes.pass().contains(next));
+  passes.scheduler.finish(cancelled);  // 14 of 500
+  const auto chunks = passes.pass();
+  EXPECT_TRUE(chunks.contains(next));
+  EXPECT_FALSE(chunks.contains(others));
 }
 
 TEST(Fairness, of_those_that_run_the_last_gives_up_its_pages) {

@@ -161,6 +161,21 @@ TEST(Scheduler, those_who_share_a_prefix_need_room_for_it_once) {
   EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
 }
 
+TEST(Scheduler, what_is_evicted_is_the_end_of_a_prefix) {
+  SchedulerLimits limits = small_limits();
+  limits.page_count = 4;
+  Passes passes(limits);
+  const SequenceId first = passes.add(13, 14, {}, 5);
+  passes.pass();
+  passes.scheduler.finish(first);  // 3 pages are known, 1 is free
+  const SequenceId other = passes.add(5, 6);
+  passes.pass();
+  passes.scheduler.finish(other);
+  EXPECT_EQ(passes.scheduler.cache().eviction_count(), 1U);
+  const SequenceId again = passes.add(13, 14, {}, 5);
+  EXPECT_EQ(passes.pass().at(again).begin, 8U);
+}
+
 TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_room_once) {
   Passes passes(small_limits());
   passes.add(33, 34, {}, 5);  // 9 of 12 pages
