@@ -91,21 +91,21 @@ ExpressionId SchemaReader::name_but(const std::vector<std::string>& names) {
   return OtherNames(draft_, names).make();
 }
 
-ExpressionId SchemaReader::read_object(const SourceJson& schema, const Pointer& pointer) {
-  const SourceJson* properties = find(schema, "properties");
+ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointer) {
+  const Json* properties = find(schema, "properties");
   if (properties != nullptr && !properties->is_object()) {
     fail(pointer + "/properties", "it must be an object");
     return draft_.nothing();
   }
   std::vector<std::string> names;
   std::set<std::string> required;
-  if (const SourceJson* list = find(schema, "required")) {
-    for (const SourceJson& name : list->is_array() ? *list : SourceJson::array({1})) {
+  if (const Json* list = find(schema, "required")) {
+    for (const Json& name : list->is_array() ? *list : Json::array({1})) {
       if (name.is_string()) required.insert(name.get<std::string>());
       if (!name.is_string()) fail(pointer + "/required", "it must be a list of strings");
     }
   }
-  const SourceJson* additional = find(schema, "additionalProperties");
+  const Json* additional = find(schema, "additionalProperties");
   const bool lists = properties != nullptr && !properties->empty();
   const bool open = additional != nullptr ? *additional != false : !lists;
   const ExpressionId extra_value =
@@ -114,7 +114,7 @@ ExpressionId SchemaReader::read_object(const SourceJson& schema, const Pointer& 
                      pointer + "/additionalProperties");
   std::vector<Member> members;
   const auto add = [&](const std::string& name, ExpressionId value) {
-    const ExpressionId key = draft_.literal(SourceJson(name).dump());
+    const ExpressionId key = draft_.literal(Json(name).dump());
     const bool needed = required.erase(name) > 0;
     members.push_back({draft_.sequence({key, json_colon(draft_), value}), needed});
     names.push_back(name);
@@ -138,7 +138,7 @@ ExpressionId SchemaReader::read_object(const SourceJson& schema, const Pointer& 
 }
 
 // Any names. The same name may come twice and counts once then.
-ExpressionId SchemaReader::read_map(const SourceJson& schema, ExpressionId value,
+ExpressionId SchemaReader::read_map(const Json& schema, ExpressionId value,
                                     const Pointer& pointer) {
   const uint32_t min = read_count(schema, "minProperties", 0, pointer);
   const uint32_t max = read_count(schema, "maxProperties", kUnlimited, pointer);
@@ -150,8 +150,8 @@ ExpressionId SchemaReader::read_map(const SourceJson& schema, ExpressionId value
       {draft_.literal("{"), json_list(draft_, member, min, max), draft_.literal("}")});
 }
 
-bool SchemaReader::check_counts(const SourceJson& schema, size_t declared, size_t required,
-                                bool closed, const Pointer& pointer) {
+bool SchemaReader::check_counts(const Json& schema, size_t declared, size_t required, bool closed,
+                                const Pointer& pointer) {
   const uint32_t min = read_count(schema, "minProperties", 0, pointer);
   const uint32_t max = read_count(schema, "maxProperties", kUnlimited, pointer);
   if (min > required) {
@@ -199,9 +199,9 @@ ExpressionId SchemaReader::join_members(const std::vector<Member>& members, Expr
   return draft_.choice(beginnings);
 }
 
-ExpressionId SchemaReader::read_array(const SourceJson& schema, const Pointer& pointer) {
-  const SourceJson* prefix = find(schema, "prefixItems");
-  const SourceJson* items = find(schema, "items");
+ExpressionId SchemaReader::read_array(const Json& schema, const Pointer& pointer) {
+  const Json* prefix = find(schema, "prefixItems");
+  const Json* items = find(schema, "items");
   if (prefix != nullptr && !prefix->is_array()) {
     fail(pointer + "/prefixItems", "it must be a list");
     return draft_.nothing();

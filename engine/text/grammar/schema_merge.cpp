@@ -27,19 +27,19 @@ bool is_annotation(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
-SourceJson as_list(const SourceJson& value) {
-  return value.is_array() ? value : SourceJson::array({value});
+Json as_list(const Json& value) {
+  return value.is_array() ? value : Json::array({value});
 }
 
 // The types in both lists; an integer is a number.
-SourceJson common_types(const SourceJson& left, const SourceJson& right) {
-  SourceJson both = SourceJson::array();
-  const auto has = [](const SourceJson& list, std::string_view name) {
-    return std::ranges::find(list, SourceJson(name)) != list.end();
+Json common_types(const Json& left, const Json& right) {
+  Json both = Json::array();
+  const auto has = [](const Json& list, std::string_view name) {
+    return std::ranges::find(list, Json(name)) != list.end();
   };
-  const SourceJson ours = as_list(left);
-  const SourceJson theirs = as_list(right);
-  for (const SourceJson& name : ours) {
+  const Json ours = as_list(left);
+  const Json theirs = as_list(right);
+  for (const Json& name : ours) {
     if (has(theirs, name.is_string() ? name.get<std::string>() : "") ||
         (name == "integer" && has(theirs, "number"))) {
       both.push_back(name);
@@ -53,56 +53,56 @@ SourceJson common_types(const SourceJson& left, const SourceJson& right) {
 }
 
 // A text that equal values have in common: 1 and 1.0 are equal.
-std::string key_of(const SourceJson& value) {
+std::string key_of(const Json& value) {
   return value.is_number() ? fmt::format("{}", value.get<double>()) : value.dump();
 }
 
-SourceJson common_values(const SourceJson& left, const SourceJson& right) {
+Json common_values(const Json& left, const Json& right) {
   std::unordered_set<std::string> known;
-  for (const SourceJson& value : right) known.insert(key_of(value));
-  SourceJson both = SourceJson::array();
-  for (const SourceJson& value : left) {
+  for (const Json& value : right) known.insert(key_of(value));
+  Json both = Json::array();
+  for (const Json& value : left) {
     if (known.contains(key_of(value))) both.push_back(value);
   }
   return both;
 }
 
 // The values that a schema lists, if it lists them.
-std::optional<SourceJson> listed_values(const SourceJson& schema) {
+std::optional<Json> listed_values(const Json& schema) {
   if (!schema.is_object()) return std::nullopt;
-  if (schema.contains("const")) return SourceJson::array({schema.at("const")});
+  if (schema.contains("const")) return Json::array({schema.at("const")});
   const auto values = schema.find("enum");
   if (values == schema.end() || !values->is_array()) return std::nullopt;
   return *values;
 }
 
 // A schema for what is valid for both: a list that grows, so that no depth does.
-SourceJson both(SourceJson schema, const SourceJson& other) {
+Json both(Json schema, const Json& other) {
   if (schema.is_object() && schema.size() == 1 && schema.contains("allOf") &&
       schema["allOf"].is_array()) {
     schema["allOf"].push_back(other);
     return schema;
   }
-  SourceJson list = SourceJson::array();
+  Json list = Json::array();
   list.push_back(std::move(schema));
   list.push_back(other);
   return {{"allOf", std::move(list)}};
 }
 
-bool requires_member(const SourceJson& schema, std::string_view name) {
+bool requires_member(const Json& schema, std::string_view name) {
   const auto required = schema.find("required");
   return required != schema.end() && required->is_array() &&
-         std::ranges::find(*required, SourceJson(name)) != required->end();
+         std::ranges::find(*required, Json(name)) != required->end();
 }
 
-const SourceJson* properties_of(const SourceJson& schema) {
+const Json* properties_of(const Json& schema) {
   const auto found = schema.find("properties");
   return found != schema.end() && found->is_object() ? &*found : nullptr;
 }
 
 }  // namespace
 
-SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointer) {
+Json SchemaReader::flatten(const Json& schema, const Pointer& pointer) {
   constexpr size_t kDepthMax = 32;
   if (!schema.is_object() || (!schema.contains("$ref") && !schema.contains("allOf"))) {
     return schema;
@@ -110,21 +110,21 @@ SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointe
   if (++depth_ > kDepthMax || !draft_.budget().look()) {
     fail(pointer, "references and allOf are nested too deeply to be merged");
     --depth_;
-    return SourceJson::object();
+    return Json::object();
   }
   check_keywords(schema, pointer);
   if (draft_.failed()) {
     --depth_;
-    return SourceJson::object();
+    return Json::object();
   }
-  SourceJson merged = schema;
+  Json merged = schema;
   merged.erase("$ref");
   merged.erase("allOf");
-  if (const SourceJson* reference = find(schema, "$ref"); reference && reference->is_string()) {
+  if (const Json* reference = find(schema, "$ref"); reference && reference->is_string()) {
     const auto* target = resolve(reference->get_ref<const std::string&>(), pointer + "/$ref");
     if (target != nullptr) merged = merge(*target, merged, pointer);
   }
-  if (const SourceJson* all = find(schema, "allOf")) {
+  if (const Json* all = find(schema, "allOf")) {
     if (!all->is_array()) fail(pointer + "/allOf", "it must be a list");
     for (size_t index = 0; index < all->size() && !draft_.failed(); ++index) {
       merged = merge(merged, (*all)[index], fmt::format("{}/allOf/{}", pointer, index));
@@ -134,11 +134,10 @@ SourceJson SchemaReader::flatten(const SourceJson& schema, const Pointer& pointe
   return merged;
 }
 
-SourceJson SchemaReader::merge(const SourceJson& left, const SourceJson& right,
-                               const Pointer& pointer) {
+Json SchemaReader::merge(const Json& left, const Json& right, const Pointer& pointer) {
   if (!draft_.budget().look()) return false;
-  SourceJson merged = flatten(left, pointer);
-  const SourceJson other = flatten(right, pointer);
+  Json merged = flatten(left, pointer);
+  const Json other = flatten(right, pointer);
   if (merged == false || other == false) return false;
   if (merged == true) return other;
   if (other == true) return merged;
@@ -160,12 +159,11 @@ SourceJson SchemaReader::merge(const SourceJson& left, const SourceJson& right,
 }
 
 // What one side says of additional members must be about none of the other side's.
-void SchemaReader::check_additional(const SourceJson& one, const SourceJson& other,
-                                    const Pointer& pointer) {
-  const SourceJson* additional = find(one, "additionalProperties");
-  const SourceJson* members = properties_of(other);
+void SchemaReader::check_additional(const Json& one, const Json& other, const Pointer& pointer) {
+  const Json* additional = find(one, "additionalProperties");
+  const Json* members = properties_of(other);
   if (additional == nullptr || *additional == true || members == nullptr) return;
-  const SourceJson* own = properties_of(one);
+  const Json* own = properties_of(one);
   for (const auto& [name, value] : members->items()) {
     if (!draft_.budget().look()) return;
     if (own != nullptr && own->contains(name)) continue;
@@ -177,19 +175,19 @@ void SchemaReader::check_additional(const SourceJson& one, const SourceJson& oth
   }
 }
 
-void SchemaReader::merge_keyword(SourceJson& into, const std::string& name, const SourceJson& value,
+void SchemaReader::merge_keyword(Json& into, const std::string& name, const Json& value,
                                  const Pointer& pointer) {
   const auto found = into.find(name);
   if (found == into.end()) {
     into[name] = value;
     return;
   }
-  SourceJson& known = *found;
+  Json& known = *found;
   if (known == value || is_annotation(name)) return;
   if (name == "type") {
     known = common_types(known, value);
   } else if (name == "required" && known.is_array() && value.is_array()) {
-    for (const SourceJson& member : value) {
+    for (const Json& member : value) {
       if (!draft_.budget().look()) return;
       if (std::ranges::find(known, member) == known.end()) known.push_back(member);
     }
@@ -220,10 +218,9 @@ void SchemaReader::merge_keyword(SourceJson& into, const std::string& name, cons
   }
 }
 
-bool SchemaReader::are_disjoint(const SourceJson& left, const SourceJson& right,
-                                const Pointer& pointer) {
-  const SourceJson ours = flatten(left, pointer);
-  const SourceJson theirs = flatten(right, pointer);
+bool SchemaReader::are_disjoint(const Json& left, const Json& right, const Pointer& pointer) {
+  const Json ours = flatten(left, pointer);
+  const Json theirs = flatten(right, pointer);
   if (draft_.failed() || !draft_.budget().look()) return true;
   if ((types_of(ours) & types_of(theirs)) == 0) return true;
   const auto our_values = listed_values(ours);
@@ -233,19 +230,19 @@ bool SchemaReader::are_disjoint(const SourceJson& left, const SourceJson& right,
   return objects && have_disjoint_members(ours, theirs, pointer);
 }
 
-bool SchemaReader::have_disjoint_members(const SourceJson& left, const SourceJson& right,
+bool SchemaReader::have_disjoint_members(const Json& left, const Json& right,
                                          const Pointer& pointer) {
-  const SourceJson* ours = properties_of(left);
-  const SourceJson* theirs = properties_of(right);
+  const Json* ours = properties_of(left);
+  const Json* theirs = properties_of(right);
   if (ours == nullptr || theirs == nullptr) return false;
-  const auto lacks_what_the_other_requires = [&](const SourceJson& closed, const SourceJson& known,
-                                                 const SourceJson& other) {
-    const SourceJson* additional = find(closed, "additionalProperties");
-    const SourceJson* required = find(other, "required");
+  const auto lacks_what_the_other_requires = [&](const Json& closed, const Json& known,
+                                                 const Json& other) {
+    const Json* additional = find(closed, "additionalProperties");
+    const Json* required = find(other, "required");
     if (additional == nullptr || *additional != false || required == nullptr) return false;
     std::unordered_set<std::string_view> names;
     for (const auto& member : known.items()) names.insert(member.key());
-    return std::ranges::any_of(*required, [&](const SourceJson& name) {
+    return std::ranges::any_of(*required, [&](const Json& name) {
       return name.is_string() && !names.contains(name.get_ref<const std::string&>());
     });
   };

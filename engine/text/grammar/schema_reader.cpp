@@ -47,12 +47,12 @@ enum TypeBit : unsigned {
   kAnyType = 127,
 };
 
-bool has_any(const SourceJson& schema, std::span<const std::string_view> names) {
+bool has_any(const Json& schema, std::span<const std::string_view> names) {
   return std::ranges::any_of(names, [&](std::string_view name) { return schema.contains(name); });
 }
 
 // Whether the schema says more than `keyword` and what does not decide on validity.
-bool says_more_than(const SourceJson& schema, std::string_view keyword) {
+bool says_more_than(const Json& schema, std::string_view keyword) {
   constexpr std::string_view kOthers[] = {"type",  "enum",  "const", "anyOf",
                                           "oneOf", "allOf", "$ref"};
   if (has_any(schema, kObjectKeywords) || has_any(schema, kArrayKeywords) ||
@@ -63,7 +63,7 @@ bool says_more_than(const SourceJson& schema, std::string_view keyword) {
       kOthers, [&](std::string_view name) { return name != keyword && schema.contains(name); });
 }
 
-unsigned named_type(const SourceJson& name) {
+unsigned named_type(const Json& name) {
   for (size_t index = 0; index < std::size(kJsonTypes); ++index) {
     if (name.is_string() && name.get_ref<const std::string&>() == kJsonTypes[index]) {
       return 1U << index;
@@ -118,20 +118,20 @@ std::string pointer_step(std::string_view name) {
   return step;
 }
 
-unsigned types_of_value(const SourceJson& value) {
+unsigned types_of_value(const Json& value) {
   switch (value.type()) {
-    case SourceJson::value_t::object:
+    case Json::value_t::object:
       return kObject;
-    case SourceJson::value_t::array:
+    case Json::value_t::array:
       return kArray;
-    case SourceJson::value_t::string:
+    case Json::value_t::string:
       return kString;
-    case SourceJson::value_t::boolean:
+    case Json::value_t::boolean:
       return kBoolean;
-    case SourceJson::value_t::null:
+    case Json::value_t::null:
       return kNull;
-    case SourceJson::value_t::number_integer:
-    case SourceJson::value_t::number_unsigned:
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
       return kNumber | kInteger;
     default: {
       const double number = value.get<double>();
@@ -142,40 +142,40 @@ unsigned types_of_value(const SourceJson& value) {
   }
 }
 
-unsigned types_of(const SourceJson& schema) {
+unsigned types_of(const Json& schema) {
   if (!schema.is_object()) return schema == false ? 0U : unsigned{kAnyType};
   unsigned types = kAnyType;
   if (const auto type = schema.find("type"); type != schema.end()) {
     types = 0;
-    const SourceJson list = type->is_array() ? *type : SourceJson::array({*type});
-    for (const SourceJson& name : list) types |= with_integers(named_type(name));
+    const Json list = type->is_array() ? *type : Json::array({*type});
+    for (const Json& name : list) types |= with_integers(named_type(name));
   }
   unsigned values = 0;
   if (const auto constant = schema.find("const"); constant != schema.end()) {
     values = types_of_value(*constant);
   } else if (const auto list = schema.find("enum"); list != schema.end() && list->is_array()) {
-    for (const SourceJson& value : *list) values |= types_of_value(value);
+    for (const Json& value : *list) values |= types_of_value(value);
   } else {
     values = kAnyType;
   }
   return types & values;
 }
 
-size_t count_bytes(const SourceJson& value) {
-  size_t bytes = sizeof(SourceJson);
+size_t count_bytes(const Json& value) {
+  size_t bytes = sizeof(Json);
   if (value.is_string()) bytes += sizeof(std::string) + value.get_ref<const std::string&>().size();
   if (value.is_array()) {
-    for (const SourceJson& part : value) bytes += count_bytes(part);
+    for (const Json& part : value) bytes += count_bytes(part);
   }
   if (value.is_object()) {
-    for (const auto& [name, part] : value.get_ref<const SourceJson::object_t&>()) {
+    for (const auto& [name, part] : value.get_ref<const Json::object_t&>()) {
       bytes += sizeof(std::string) + name.size() + count_bytes(part);
     }
   }
   return bytes;
 }
 
-ExpressionId read_schema(GrammarDraft& draft, const SourceJson& schema, std::string_view pointer) {
+ExpressionId read_schema(GrammarDraft& draft, const Json& schema, std::string_view pointer) {
   return SchemaReader(draft, schema, pointer).read();
 }
 
@@ -185,14 +185,14 @@ ExpressionId SchemaReader::read() {
   while (!unread_.empty() && !draft_.failed()) {
     const std::string reference = std::move(unread_.back());
     unread_.pop_back();
-    const SourceJson* schema = resolve(reference, root_pointer_);
+    const Json* schema = resolve(reference, root_pointer_);
     if (schema == nullptr) break;
     draft_.define(references_.at(reference), read(*schema, root_pointer_ + reference.substr(1)));
   }
   return expression;
 }
 
-ExpressionId SchemaReader::read(const SourceJson& schema, const Pointer& pointer) {
+ExpressionId SchemaReader::read(const Json& schema, const Pointer& pointer) {
   if (draft_.failed() || !draft_.budget().take(0)) return draft_.nothing();
   if (schema.is_boolean()) {
     return schema.get<bool>() ? json_any_value(draft_) : draft_.nothing();
@@ -211,11 +211,10 @@ ExpressionId SchemaReader::read(const SourceJson& schema, const Pointer& pointer
   return expression;
 }
 
-ExpressionId SchemaReader::read_object_of_keywords(const SourceJson& schema,
-                                                   const Pointer& pointer) {
+ExpressionId SchemaReader::read_object_of_keywords(const Json& schema, const Pointer& pointer) {
   check_keywords(schema, pointer);
   if (draft_.failed()) return draft_.nothing();
-  if (const SourceJson* reference = find(schema, "$ref")) {
+  if (const Json* reference = find(schema, "$ref")) {
     if (!reference->is_string()) {
       fail(pointer + "/$ref", "it must be a string");
       return draft_.nothing();
@@ -225,7 +224,7 @@ ExpressionId SchemaReader::read_object_of_keywords(const SourceJson& schema,
     }
     return read(keep(flatten(schema, pointer)), pointer);
   }
-  if (const SourceJson* all = find(schema, "allOf")) {
+  if (const Json* all = find(schema, "allOf")) {
     const bool alone = all->is_array() && all->size() == 1 && !says_more_than(schema, "allOf");
     if (alone) return read(all->front(), pointer + "/allOf/0");
     return read(keep(flatten(schema, pointer)), pointer);
@@ -237,36 +236,36 @@ ExpressionId SchemaReader::read_object_of_keywords(const SourceJson& schema,
   }
   if (any) return read_alternatives(schema, "anyOf", pointer);
   if (schema.contains("oneOf")) return read_alternatives(schema, "oneOf", pointer);
-  if (const SourceJson* constant = find(schema, "const")) {
-    return read_values(schema, SourceJson::array({*constant}), pointer + "/const");
+  if (const Json* constant = find(schema, "const")) {
+    return read_values(schema, Json::array({*constant}), pointer + "/const");
   }
-  if (const SourceJson* values = find(schema, "enum")) {
+  if (const Json* values = find(schema, "enum")) {
     return read_values(schema, *values, pointer + "/enum");
   }
   return read_types(schema, pointer);
 }
 
-const SourceJson& SchemaReader::keep(SourceJson schema) {
+const Json& SchemaReader::keep(Json schema) {
   draft_.budget().take(count_bytes(schema));
   return made_.emplace_back(std::move(schema));
 }
 
-void SchemaReader::check_keywords(const SourceJson& schema, const Pointer& pointer) {
+void SchemaReader::check_keywords(const Json& schema, const Pointer& pointer) {
   if (schema.size() > kKeywordsMax) {
     fail(pointer, "a schema has {} keywords; at most {} are taken", schema.size(), kKeywordsMax);
     return;
   }
   for (const std::string_view name : kUnsupported) {
-    const SourceJson* value = find(schema, name);
+    const Json* value = find(schema, name);
     if (value == nullptr || *value == true || (value->is_object() && value->empty())) continue;
     fail(pointer + "/" + std::string(name), "this keyword is not supported");
   }
-  const SourceJson* unique = find(schema, "uniqueItems");
+  const Json* unique = find(schema, "uniqueItems");
   if (unique != nullptr && *unique != false) {
     fail(pointer + "/uniqueItems", "this keyword is not supported");
   }
-  const SourceJson* multiple = find(schema, "multipleOf");
-  const SourceJson* type = find(schema, "type");
+  const Json* multiple = find(schema, "multipleOf");
+  const Json* type = find(schema, "type");
   if (type != nullptr && type->is_array() && type->size() > std::size(kJsonTypes)) {
     fail(pointer + "/type", "at most {} types can be listed", std::size(kJsonTypes));
   }
@@ -276,14 +275,14 @@ void SchemaReader::check_keywords(const SourceJson& schema, const Pointer& point
   }
 }
 
-const SourceJson* SchemaReader::find(const SourceJson& schema, std::string_view name) const {
+const Json* SchemaReader::find(const Json& schema, std::string_view name) const {
   const auto found = schema.find(name);
   return found == schema.end() ? nullptr : &*found;
 }
 
-uint32_t SchemaReader::read_count(const SourceJson& schema, std::string_view name,
-                                  uint32_t fallback, const Pointer& pointer) {
-  const SourceJson* value = find(schema, name);
+uint32_t SchemaReader::read_count(const Json& schema, std::string_view name, uint32_t fallback,
+                                  const Pointer& pointer) {
+  const Json* value = find(schema, name);
   if (value == nullptr) return fallback;
   const bool whole = value->is_number() && (types_of_value(*value) & kInteger) != 0;
   const double number = whole ? value->get<double>() : -1;
@@ -295,8 +294,8 @@ uint32_t SchemaReader::read_count(const SourceJson& schema, std::string_view nam
   return static_cast<uint32_t>(number);
 }
 
-const SourceJson* SchemaReader::resolve(const std::string& reference, const Pointer& pointer) {
-  const SourceJson* at = &root_;
+const Json* SchemaReader::resolve(const std::string& reference, const Pointer& pointer) {
+  const Json* at = &root_;
   if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) {
     fail(pointer,
          "only references within the schema (\"#\", \"#/$defs/name\") are supported, not "
@@ -310,7 +309,7 @@ const SourceJson* SchemaReader::resolve(const std::string& reference, const Poin
     const std::string_view step = rest.substr(0, rest.find('/'));
     rest.remove_prefix(step.size());
     const auto name = unescape_step(step);
-    const SourceJson* next = nullptr;
+    const Json* next = nullptr;
     if (name && at->is_object()) next = find(*at, *name);
     if (name && at->is_array() && name->size() < 8 && !name->empty() &&
         name->find_first_not_of("0123456789") == std::string::npos) {
@@ -336,9 +335,9 @@ ExpressionId SchemaReader::read_reference(const std::string& reference, const Po
   return draft_.rule(rule);
 }
 
-ExpressionId SchemaReader::read_alternatives(const SourceJson& schema, const std::string& keyword,
+ExpressionId SchemaReader::read_alternatives(const Json& schema, const std::string& keyword,
                                              const Pointer& pointer) {
-  const SourceJson& list = schema.at(keyword);
+  const Json& list = schema.at(keyword);
   const Pointer at = pointer + "/" + keyword;
   if (!list.is_array() || list.empty()) {
     fail(at, "it must be a list of at least one schema");
@@ -357,7 +356,7 @@ ExpressionId SchemaReader::read_alternatives(const SourceJson& schema, const std
   }
   const bool more = says_more_than(schema, keyword);
   if (!draft_.budget().look()) return draft_.nothing();
-  SourceJson base = SourceJson::object();
+  Json base = Json::object();
   for (const auto& [name, value] : schema.items()) {
     if (name != keyword && name != "$defs" && name != "definitions") base[name] = value;
   }
@@ -370,27 +369,27 @@ ExpressionId SchemaReader::read_alternatives(const SourceJson& schema, const std
 }
 
 // The values that the schema's type admits.
-ExpressionId SchemaReader::read_values(const SourceJson& schema, const SourceJson& values,
+ExpressionId SchemaReader::read_values(const Json& schema, const Json& values,
                                        const Pointer& pointer) {
   if (!values.is_array() || values.empty()) {
     fail(pointer, "it must be a list of at least one value");
     return draft_.nothing();
   }
-  SourceJson others = schema;
+  Json others = schema;
   for (const char* known : {"type", "const", "enum"}) others.erase(known);
   if (says_more_than(others, "")) {
     fail(pointer, "beside it only type is supported");
     return draft_.nothing();
   }
   if (schema.contains("const") && schema.contains("enum")) {
-    const SourceJson& list = schema.at("enum");
+    const Json& list = schema.at("enum");
     if (std::ranges::find(list, schema.at("const")) == list.end()) return draft_.nothing();
   }
-  SourceJson type = SourceJson::object();
+  Json type = Json::object();
   if (schema.contains("type")) type["type"] = schema.at("type");
   const unsigned types = types_of(type);
   std::vector<ExpressionId> parts;
-  for (const SourceJson& value : values) {
+  for (const Json& value : values) {
     if ((types_of_value(value) & types) == 0) continue;
     // An integer where only integers are admitted, not 1.0.
     parts.push_back(draft_.literal(value.dump()));
@@ -398,11 +397,11 @@ ExpressionId SchemaReader::read_values(const SourceJson& schema, const SourceJso
   return draft_.choice(parts);
 }
 
-ExpressionId SchemaReader::read_types(const SourceJson& schema, const Pointer& pointer) {
+ExpressionId SchemaReader::read_types(const Json& schema, const Pointer& pointer) {
   std::vector<std::string> types;
-  if (const SourceJson* type = find(schema, "type")) {
-    const SourceJson list = type->is_array() ? *type : SourceJson::array({*type});
-    for (const SourceJson& name : list) {
+  if (const Json* type = find(schema, "type")) {
+    const Json list = type->is_array() ? *type : Json::array({*type});
+    for (const Json& name : list) {
       if (named_type(name) == 0) {
         fail(pointer + "/type", "{:.60} is not a type", name.dump());
         return draft_.nothing();
@@ -426,7 +425,7 @@ ExpressionId SchemaReader::read_types(const SourceJson& schema, const Pointer& p
   return draft_.choice(parts);
 }
 
-ExpressionId SchemaReader::read_type(const SourceJson& schema, std::string_view type,
+ExpressionId SchemaReader::read_type(const Json& schema, std::string_view type,
                                      const Pointer& pointer) {
   if (type == "object") return read_object(schema, pointer);
   if (type == "array") return read_array(schema, pointer);

@@ -17,7 +17,7 @@ namespace lockstep {
 class SchemaReader {
  public:
   // `root` must outlive this: references are resolved in it.
-  SchemaReader(GrammarDraft& draft, const SourceJson& root, std::string_view pointer)
+  SchemaReader(GrammarDraft& draft, const Json& root, std::string_view pointer)
       : draft_(draft), root_(root), root_pointer_(pointer) {}
 
   ExpressionId read();
@@ -26,54 +26,52 @@ class SchemaReader {
   using Pointer = std::string;  // a JSON pointer, for messages
 
   // schema_reader.cpp
-  ExpressionId read(const SourceJson& schema, const Pointer& pointer);
-  ExpressionId read_object_of_keywords(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read(const Json& schema, const Pointer& pointer);
+  ExpressionId read_object_of_keywords(const Json& schema, const Pointer& pointer);
   ExpressionId read_reference(const std::string& reference, const Pointer& pointer);
-  ExpressionId read_alternatives(const SourceJson& schema, const std::string& keyword,
+  ExpressionId read_alternatives(const Json& schema, const std::string& keyword,
                                  const Pointer& pointer);
-  ExpressionId read_types(const SourceJson& schema, const Pointer& pointer);
-  ExpressionId read_type(const SourceJson& schema, std::string_view type, const Pointer& pointer);
-  ExpressionId read_values(const SourceJson& schema, const SourceJson& values,
-                           const Pointer& pointer);
+  ExpressionId read_types(const Json& schema, const Pointer& pointer);
+  ExpressionId read_type(const Json& schema, std::string_view type, const Pointer& pointer);
+  ExpressionId read_values(const Json& schema, const Json& values, const Pointer& pointer);
   // Keeps what was merged for as long as this reads, and counts it.
-  const SourceJson& keep(SourceJson schema);
-  void check_keywords(const SourceJson& schema, const Pointer& pointer);
-  const SourceJson* resolve(const std::string& reference, const Pointer& pointer);
+  const Json& keep(Json schema);
+  void check_keywords(const Json& schema, const Pointer& pointer);
+  const Json* resolve(const std::string& reference, const Pointer& pointer);
 
   // schema_merge.cpp
   // One schema that admits what both admit, without "$ref" and "allOf" of its own.
-  SourceJson merge(const SourceJson& left, const SourceJson& right, const Pointer& pointer);
-  void merge_keyword(SourceJson& into, const std::string& name, const SourceJson& value,
+  Json merge(const Json& left, const Json& right, const Pointer& pointer);
+  void merge_keyword(Json& into, const std::string& name, const Json& value,
                      const Pointer& pointer);
-  void check_additional(const SourceJson& one, const SourceJson& other, const Pointer& pointer);
-  SourceJson flatten(const SourceJson& schema, const Pointer& pointer);
+  void check_additional(const Json& one, const Json& other, const Pointer& pointer);
+  Json flatten(const Json& schema, const Pointer& pointer);
   // Whether no value can be valid for both; false if that is not known.
-  bool are_disjoint(const SourceJson& left, const SourceJson& right, const Pointer& pointer);
-  bool have_disjoint_members(const SourceJson& left, const SourceJson& right,
-                             const Pointer& pointer);
+  bool are_disjoint(const Json& left, const Json& right, const Pointer& pointer);
+  bool have_disjoint_members(const Json& left, const Json& right, const Pointer& pointer);
 
   // schema_containers.cpp
   struct Member {
     ExpressionId text = 0;  // name, colon and value
     bool required = false;
   };
-  ExpressionId read_object(const SourceJson& schema, const Pointer& pointer);
-  ExpressionId read_map(const SourceJson& schema, ExpressionId value, const Pointer& pointer);
-  bool check_counts(const SourceJson& schema, size_t declared, size_t required, bool closed,
+  ExpressionId read_object(const Json& schema, const Pointer& pointer);
+  ExpressionId read_map(const Json& schema, ExpressionId value, const Pointer& pointer);
+  bool check_counts(const Json& schema, size_t declared, size_t required, bool closed,
                     const Pointer& pointer);
   ExpressionId join_members(const std::vector<Member>& members, ExpressionId extra, bool open);
   ExpressionId name_but(const std::vector<std::string>& names);
-  ExpressionId read_array(const SourceJson& schema, const Pointer& pointer);
+  ExpressionId read_array(const Json& schema, const Pointer& pointer);
 
   // schema_scalars.cpp
-  ExpressionId read_string(const SourceJson& schema, const Pointer& pointer);
-  ExpressionId read_format(const SourceJson& schema, const std::string& format, uint32_t min,
+  ExpressionId read_string(const Json& schema, const Pointer& pointer);
+  ExpressionId read_format(const Json& schema, const std::string& format, uint32_t min,
                            uint32_t max, const Pointer& pointer);
-  ExpressionId read_number(const SourceJson& schema, bool integer, const Pointer& pointer);
+  ExpressionId read_number(const Json& schema, bool integer, const Pointer& pointer);
 
   // A keyword's value, if it is there and of the kind; otherwise the draft fails.
-  const SourceJson* find(const SourceJson& schema, std::string_view name) const;
-  uint32_t read_count(const SourceJson& schema, std::string_view name, uint32_t fallback,
+  const Json* find(const Json& schema, std::string_view name) const;
+  uint32_t read_count(const Json& schema, std::string_view name, uint32_t fallback,
                       const Pointer& pointer);
 
   template <typename... Arguments>
@@ -84,9 +82,9 @@ class SchemaReader {
   }
 
   GrammarDraft& draft_;
-  const SourceJson& root_;
+  const Json& root_;
   Pointer root_pointer_;
-  std::deque<SourceJson> made_;  // schemas that were merged; referred to while being read
+  std::deque<Json> made_;  // schemas that were merged; referred to while being read
   std::unordered_map<std::string, RuleId> references_;
   std::vector<std::string> unread_;  // references whose rules have no body yet
   size_t depth_ = 0;
@@ -96,14 +94,14 @@ class SchemaReader {
 std::string pointer_step(std::string_view name);
 
 // About what a copy takes.
-size_t count_bytes(const SourceJson& value);
+size_t count_bytes(const Json& value);
 
 // The types that a schema without references admits, as bits in the order of kJsonTypes; all of
 // them where nothing says.
 inline constexpr std::string_view kJsonTypes[] = {"object",  "array",   "string", "number",
                                                   "integer", "boolean", "null"};
-unsigned types_of(const SourceJson& schema);
+unsigned types_of(const Json& schema);
 // Of a value; an integer is a number as well.
-unsigned types_of_value(const SourceJson& value);
+unsigned types_of_value(const Json& value);
 
 }  // namespace lockstep

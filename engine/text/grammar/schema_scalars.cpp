@@ -61,12 +61,12 @@ constexpr std::string_view kAnnotations[] = {"password",  "binary",        "byte
 
 }  // namespace
 
-ExpressionId SchemaReader::read_string(const SourceJson& schema, const Pointer& pointer) {
+ExpressionId SchemaReader::read_string(const Json& schema, const Pointer& pointer) {
   const uint32_t min = read_count(schema, "minLength", 0, pointer);
   const uint32_t max = read_count(schema, "maxLength", kUnlimited, pointer);
   if (draft_.failed() || min > max) return draft_.nothing();
-  const SourceJson* pattern = find(schema, "pattern");
-  const SourceJson* format = find(schema, "format");
+  const Json* pattern = find(schema, "pattern");
+  const Json* format = find(schema, "format");
   if (format != nullptr && format->is_string() &&
       std::ranges::find(kAnnotations, format->get_ref<const std::string&>()) !=
           std::end(kAnnotations)) {
@@ -93,7 +93,7 @@ ExpressionId SchemaReader::read_string(const SourceJson& schema, const Pointer& 
   return limited ? json_string(draft_, min, max) : json_string(draft_);
 }
 
-ExpressionId SchemaReader::read_format(const SourceJson& /*schema*/, const std::string& format,
+ExpressionId SchemaReader::read_format(const Json& /*schema*/, const std::string& format,
                                        uint32_t min, uint32_t max, const Pointer& pointer) {
   for (const Format& known : kFormats) {
     if (known.name != format) continue;
@@ -116,8 +116,7 @@ ExpressionId SchemaReader::read_format(const SourceJson& /*schema*/, const std::
   return draft_.nothing();
 }
 
-ExpressionId SchemaReader::read_number(const SourceJson& schema, bool integer,
-                                       const Pointer& pointer) {
+ExpressionId SchemaReader::read_number(const Json& schema, bool integer, const Pointer& pointer) {
   std::optional<DecimalBound> low;
   std::optional<DecimalBound> high;
   bool bounded = false;
@@ -131,7 +130,7 @@ ExpressionId SchemaReader::read_number(const SourceJson& schema, bool integer,
                                    {"maximum", true, false},
                                    {"exclusiveMaximum", false, false}};
   for (const Keyword& keyword : kKeywords) {
-    const SourceJson* value = find(schema, keyword.name);
+    const Json* value = find(schema, keyword.name);
     if (value == nullptr) continue;
     const Pointer place = pointer + "/" + keyword.name;
     if (!value->is_number()) {

@@ -9,8 +9,6 @@
 
 namespace lockstep {
 
-using SourceJson = Json;
-
 // A JSON string's form of a character: as it is, or escaped where JSON wants that.
 enum class CharacterForm { kPlain, kInJsonString };
 
@@ -24,9 +22,9 @@ ExpressionId read_regex(GrammarDraft& draft, std::string_view pattern, const Reg
 ExpressionId read_gbnf(GrammarDraft& draft, std::string_view text);
 
 // `pointer` is the schema's place in the source, for messages: "" or "/1/schema".
-ExpressionId read_schema(GrammarDraft& draft, const SourceJson& schema, std::string_view pointer);
+ExpressionId read_schema(GrammarDraft& draft, const Json& schema, std::string_view pointer);
 
-ExpressionId read_choice(GrammarDraft& draft, const SourceJson& list);
-ExpressionId read_template(GrammarDraft& draft, const SourceJson& part);
+ExpressionId read_choice(GrammarDraft& draft, const Json& list);
+ExpressionId read_template(GrammarDraft& draft, const Json& part);
 
 }  // namespace lockstep

@@ -12,12 +12,12 @@ class TemplateReader {
   explicit TemplateReader(GrammarDraft& draft) : draft_(draft) {}
 
   // Recursion is bounded by the depth of the JSON text.
-  ExpressionId read(const SourceJson& part, const std::string& pointer) {
+  ExpressionId read(const Json& part, const std::string& pointer) {
     if (draft_.failed()) return draft_.nothing();
     if (part.is_array()) return draft_.sequence(read_list(part, pointer));
     if (!part.is_object() || part.empty()) return refuse(pointer);
     const std::string& name = part.begin().key();
-    const SourceJson& value = part.begin().value();
+    const Json& value = part.begin().value();
     if (name == "repeat") return read_repeat(part, pointer);
     if (part.size() != 1) return refuse(pointer);
     if (name == "literal" && value.is_string()) {
@@ -34,7 +34,7 @@ class TemplateReader {
   }
 
  private:
-  std::vector<ExpressionId> read_list(const SourceJson& list, const std::string& pointer) {
+  std::vector<ExpressionId> read_list(const Json& list, const std::string& pointer) {
     std::vector<ExpressionId> parts;
     for (size_t index = 0; index < list.size(); ++index) {
       parts.push_back(read(list[index], fmt::format("{}/{}", pointer, index)));
@@ -42,7 +42,7 @@ class TemplateReader {
     return parts;
   }
 
-  ExpressionId read_repeat(const SourceJson& part, const std::string& pointer) {
+  ExpressionId read_repeat(const Json& part, const std::string& pointer) {
     uint32_t min = 0;
     uint32_t max = GrammarDraft::kUnlimited;
     ExpressionId separator = draft_.empty();
@@ -79,10 +79,10 @@ class TemplateReader {
 
 }  // namespace
 
-ExpressionId read_choice(GrammarDraft& draft, const SourceJson& list) {
+ExpressionId read_choice(GrammarDraft& draft, const Json& list) {
   std::vector<ExpressionId> texts;
   if (!list.is_array() || list.empty()) draft.fail("it must be a list of at least one string");
-  for (const SourceJson& text : list) {
+  for (const Json& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty()) {
       draft.fail("every element must be a string that is not empty");
       break;
@@ -92,7 +92,7 @@ ExpressionId read_choice(GrammarDraft& draft, const SourceJson& list) {
   return draft.choice(texts);
 }
 
-ExpressionId read_template(GrammarDraft& draft, const SourceJson& part) {
+ExpressionId read_template(GrammarDraft& draft, const Json& part) {
   return TemplateReader(draft).read(part, "");
 }
 
