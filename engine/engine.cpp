@@ -134,7 +134,8 @@ Result<void> Engine::Parts::lay_out() {
   auto split = split_model(model, options, *kernels, topology);
   if (!split) return std::unexpected(split.error());
   layout = std::move(*split);
-  info = describe_model(file, model, options, layout.profile);
+  info =
+      describe_model(file, model, options, layout.profile, product_forms(layout.profile, *kernels));
   read_embeddings();
   info.instruction_set = kernels->name;
   if (auto examined = examine_kept(); !examined) return examined;

@@ -99,9 +99,13 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   }
   {
     const std::lock_guard lock(mutex_);
-    if (auto room = check_room_for(places, prompt_tokens); !room) {
+    if (draining_) {
+      return full(Rejection::kDraining, "shutting down: no more requests are taken");
+    }
+    if (auto room = check_queue(places, prompt_tokens); !room) {
       return std::unexpected(room.error());
     }
+    inbox_.submitted.reserve(inbox_.submitted.size() + generations.size());  // or counts would lie
     std::ranges::move(generations, std::back_inserter(inbox_.submitted));
     open_count_ += requests.size();
     places_taken_ += places;
@@ -112,24 +116,21 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
 }
 
 Result<void> EngineLoop::check_room() const {
-  const std::lock_guard lock(mutex_);
-  return check_room_for(1, 1);
+  return check_queue(1, 1);
 }
 
-// mutex_ is held.
-Result<void> EngineLoop::check_room_for(size_t places, size_t prompt_tokens) const {
-  if (draining_) {
-    return full(Rejection::kDraining, "shutting down: no more requests are taken");
-  }
-  const size_t places_most = running_most_ + waiting_.requests.load(std::memory_order_relaxed);
-  if (places_taken_ + places > places_most) {
+Result<void> EngineLoop::check_queue(size_t places, size_t prompt_tokens) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const size_t taken = places_taken_.load(kRelaxed);
+  const size_t places_most = running_most_ + waiting_.requests.load(kRelaxed);
+  if (taken + places > places_most) {
     return full(Rejection::kQueueRequests,
                 fmt::format("{} requests are running and waiting, {} at most; {} more are not "
                             "taken; try again later",
-                            places_taken_, places_most, places));
+                            taken, places_most, places));
   }
-  const size_t waiting = counters_.waiting_prompt_tokens.load(std::memory_order_relaxed);
-  const size_t waiting_most = waiting_.prompt_tokens.load(std::memory_order_relaxed);
+  const size_t waiting = counters_.waiting_prompt_tokens.load(kRelaxed);
+  const size_t waiting_most = waiting_.prompt_tokens.load(kRelaxed);
   if (waiting > 0 && waiting + prompt_tokens > waiting_most) {
     return full(Rejection::kQueueTokens,
                 fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
@@ -367,6 +368,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
   for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
     if (!pooled.wants(index)) continue;
     executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_);
+    if (!all_finite(hidden_row_)) return discard(generation);
     pooled.add(hidden_row_);
   }
   if (!chunk.sample) return;
@@ -409,7 +411,7 @@ void EngineLoop::retire(Generation& generation, bool usable) {
   if (!generation.started) {
     counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
   }
-  throughput_.add_request(generation.generated_count());
+  if (!generation.pooled) throughput_.add_request(generation.generated_count());
   const size_t places = generation.places;
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());

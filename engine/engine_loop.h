@@ -38,7 +38,7 @@ class EngineLoop {
 
   // Any thread. All or none; kUnavailable when draining or full.
   Result<std::vector<RequestId>> submit(std::vector<Request> requests);
-  // Fails as submit() would for a request of one token.
+  // Fails as submit() would for a request of one token if the queue is full. Takes no lock.
   Result<void> check_room() const;
   void cancel(RequestId id);
   void drain(double seconds);
@@ -65,8 +65,8 @@ class EngineLoop {
 
   void work();
   std::unique_ptr<Generation> make_generation(Request request);
-  // With mutex_ held.
-  Result<void> check_room_for(size_t places, size_t prompt_tokens) const;
+  // Sure with mutex_ held; without, as of a moment ago.
+  Result<void> check_queue(size_t places, size_t prompt_tokens) const;
   std::unexpected<Error> full(Rejection reason, std::string message) const;
   Inbox wait_for_work();
   void run_task(const std::function<void()>* task);
@@ -109,9 +109,10 @@ class EngineLoop {
   std::condition_variable wake_;     // the inbox is not empty
   std::condition_variable changed_;  // open_count_ or the inbox's task has changed
   Inbox inbox_;                      // guarded by mutex_
-  size_t open_count_ = 0;            // guarded by mutex_: submitted and not ended
-  size_t places_taken_ = 0;          // guarded by mutex_: by those
-  bool draining_ = false;            // guarded by mutex_
+  // Submitted and not ended, and the places that they take. Written with mutex_ held.
+  std::atomic<size_t> open_count_ = 0;
+  std::atomic<size_t> places_taken_ = 0;
+  bool draining_ = false;  // guarded by mutex_
   std::atomic<RequestId> next_id_ = 1;
   std::thread thread_;  // last: it uses all of the above
 };

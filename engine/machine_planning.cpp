@@ -254,7 +254,8 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   const Topology topology = read_topology();
   auto layout = split_model(*model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
-  const ModelInfo info = describe_model(*file, *model, options, layout->profile);
+  const ModelInfo info = describe_model(*file, *model, options, layout->profile,
+                                        product_forms(layout->profile, **kernels));
   MachinePlan plan;
   plan.model = info.name;
   plan.architecture = info.architecture;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 
 #include "engine/kernels/kv_format.h"
@@ -65,7 +66,7 @@ size_t hidden_columns(const Graph& graph) {
 }  // namespace
 
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
-                         Profile profile) {
+                         Profile profile, const ProductFormTable& forms) {
   ModelInfo info;
   const auto name = file.text("general.name");
   info.name = fit_for_display(name ? name->value_or("") : "");
@@ -86,11 +87,18 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
     fingerprint.add(part.size_bytes());
     fingerprint.add(static_cast<uint64_t>(part.changed_ns()));
   }
+  std::set<Format> formats;
   for (const GgufTensor& tensor : file.tensors()) {
+    formats.insert(tensor.format);
     info.parameter_count += tensor.rows() * tensor.columns();
     fingerprint.add(tensor.name);
     fingerprint.add(tensor.offset);
     fingerprint.add(static_cast<uint64_t>(tensor.format));
+  }
+  for (const Format format : formats) {  // in which arithmetic this machine multiplies them
+    const ProductForms& form = forms[static_cast<size_t>(format)];
+    fingerprint.add(static_cast<uint64_t>(form.prompted));
+    fingerprint.add(static_cast<uint64_t>(form.generated));
   }
   info.fingerprint =
       fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());

@@ -13,6 +13,6 @@ namespace lockstep {
 // Everything that follows from the file, the graph and the cache's format; the rest of how it is
 // served is filled in by the engine. `path` gives the name where the file has none.
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
-                         Profile profile);
+                         Profile profile, const ProductFormTable& forms);
 
 }  // namespace lockstep

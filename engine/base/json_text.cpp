@@ -1,7 +1,7 @@
 #include "engine/base/json_text.h"
 
 #include <memory>
-#include <unordered_set>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -51,7 +51,8 @@ class Builder : public nlohmann::json_sax<Json> {
   struct Open {
     Json value;
     std::string name;  // of the member being read, in an object
-    std::unordered_set<std::string> names;
+    // Ordered: a client that knows the hash could make one bucket of all its names.
+    std::set<std::string> names;
   };
 
   bool fail(std::string message) {

@@ -311,7 +311,8 @@ void Scheduler::computed() {
     sequence.computed = end;
     sequence.reached = std::max(sequence.reached, end);
     sequence.sampled = chunk.sample;
-    if (chunk.logits_begin < end) sequence.proven = end;
+    const bool gives_rows = chunk.logits_begin < end || sequence.wanted == Wanted::kAllHidden;
+    if (gives_rows) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
   }
 }

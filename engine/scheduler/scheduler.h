@@ -94,13 +94,13 @@ class Scheduler {
   // The pass has been computed.
   void computed();
 
-  // A token was sampled. Only for a sequence whose known tokens are all computed.
+  // A token was sampled. Once for a sequence whose chunk of the last pass had `sample`.
   void append_token(SequenceId sequence, int32_t token);
   // Ends a sequence, wherever it is; its full pages stay in the prefix cache. Not between
   // next_batch and computed, nor are the next two.
   void finish(SequenceId sequence);
-  // Ends a sequence whose logits were no numbers: nobody finds its pages any more, and those who
-  // hold one of them and have had no logits over it start over.
+  // Ends a sequence whose logits or hidden rows were no numbers: nobody finds its pages any more,
+  // and those who hold one of them and have had no such rows over it start over.
   void discard(SequenceId sequence);
   // Somebody else has written to the pages; only while idle.
   void forget_prefixes();

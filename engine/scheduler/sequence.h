@@ -46,7 +46,7 @@ struct Sequence {
   size_t computed = 0;          // of them in the cache
   size_t reached = 0;           // most that ever were: what lies before is computed again
   size_t rows_done = 0;         // with wants_all(): prompt tokens whose rows were given
-  size_t proven = 0;            // before which the pages that are held now have given logits
+  size_t proven = 0;            // before which the pages that are held now have given rows
   size_t cached = 0;            // prompt tokens that were found in the cache, the first time
   double charged = 0;           // to the tenant, for prompt tokens not computed yet
   std::vector<uint32_t> pages;

@@ -92,7 +92,8 @@ class Run {
     }
     if (failure_) {
       cancel();
-      writer_.refuse(response_, *failure_);
+      // Whoever has left gets nothing, and is told from whom the server has cut.
+      if (!response_.client_gone()) writer_.refuse(response_, *failure_);
       return;
     }
     response_.send(200, "application/json", writer_.body_text(whole, usage()));
@@ -149,10 +150,7 @@ class Run {
     ++finished_;
     finish_ = finish_name(*output.finish);
     if (*output.finish == FinishReason::kCancelled) {
-      failure_ =
-          response_.client_gone()
-              ? client_left()
-              : not_now("shutting_down", "The server shut down before the answer was complete", 5);
+      failure_ = not_now("shutting_down", "The server shut down before the answer was complete", 5);
     } else if (*output.finish == FinishReason::kDeadline) {
       failure_ = deadline_exceeded();
     } else if (*output.finish == FinishReason::kError) {

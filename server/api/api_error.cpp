@@ -27,12 +27,6 @@ ApiError not_now(std::string_view code, std::string message, int retry_after_sec
                   .retry_after_seconds = retry_after_seconds};
 }
 
-ApiError client_left() {
-  return {.status = 499,
-          .message = "The client left before the answer was complete",
-          .code = "client_left"};
-}
-
 ApiError deadline_exceeded() {
   return ApiError{.status = 504,
                   .message = "The request was not done within its time",

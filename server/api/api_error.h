@@ -30,9 +30,6 @@ ApiError bad_parameter(std::string_view parameter, std::string message);
 // 503: "model_loading", "shutting_down" or "queue_full".
 ApiError not_now(std::string_view code, std::string message, int retry_after_seconds);
 
-// 499, for the log and the metrics: nobody reads it.
-ApiError client_left();
-
 // 504: "deadline_exceeded".
 ApiError deadline_exceeded();
 

@@ -83,7 +83,8 @@ class ServedModel {
   std::optional<ApiError> check_ready() const;
   // 503 if the engine's queue is full, and counted.
   std::optional<ApiError> check_room() const;
-  // The same, and while the engine is late: requests would be better off elsewhere.
+  // As check_ready(), not counted, and while the engine is late: requests would be better off
+  // elsewhere.
   std::optional<ApiError> check_health() const;
   // The engine's error as the client sees it.
   ApiError to_api_error(const Error& error) const;

@@ -200,14 +200,15 @@ void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
 }
 
 void print_heading() {
-  std::cout << fmt::format(
-                   "| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} | {:>14} | {:>14} "
-                   "|\n",
-                   "model", "size", "params", "isa", "threads", "test", "t/s", "GB/s", "GFLOP/s")
-            << fmt::format(
-                   "| {:-<30} | {:->9}: | {:->9}: | {:-<8} | {:->6}: | {:->19}: | {:->19}: | "
-                   "{:->13}: | {:->13}: |\n",
-                   "", "", "", "", "", "", "", "", "");
+  std::cout
+      << fmt::format(
+             "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>20} | {:>20} | {:>14} | {:>14} "
+             "|\n",
+             "model", "size", "params", "isa", "threads", "test", "t/s", "GB/s", "GFLOP/s")
+      << fmt::format(
+             "| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->19}: | {:->19}: | "
+             "{:->13}: | {:->13}: |\n",
+             "", "", "", "", "", "", "", "", "");
 }
 
 // Per second, and the share of what is possible.
@@ -223,13 +224,13 @@ void print_row(const BenchResult& result, const ModelInfo& info, const Limits& l
       fmt::format("{:.2f} M", static_cast<double>(info.parameter_count) / 1e6);
   const std::string model = fmt::format("{} {}", info.architecture, info.format);
   const std::string speed = fmt::format("{:.2f} ± {:.2f}", result.mean, result.deviation);
-  std::cout << fmt::format(
-                   "| {:<30} | {:>10} | {:>10} | {:<8} | {:>7} | {:>20} | {:>20} | {:>14} | {:>14} "
-                   "|\n",
-                   model, size, parameters, info.instruction_set, info.worker_count, result.test,
-                   speed, rate_text(result.bytes, limits.bytes),
-                   rate_text(result.operations, limits.operations))
-            << std::flush;
+  std::cout
+      << fmt::format(
+             "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>20} | {:>20} | {:>14} | {:>14} "
+             "|\n",
+             model, size, parameters, info.instruction_set, info.worker_count, result.test, speed,
+             rate_text(result.bytes, limits.bytes), rate_text(result.operations, limits.operations))
+      << std::flush;
 }
 
 Result<void> bench(Engine& engine, const std::vector<MeasurementCase>& cases,

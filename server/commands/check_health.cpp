@@ -79,7 +79,8 @@ struct TrustOptions {
   bool insecure = false;
 };
 
-// Whom to believe: the certificates given, the daemon's own, or whoever answers on this machine.
+// Whom to believe: the certificates given, the daemon's own and those that it was signed with
+// (whose name for this machine nobody can know), or whoever answers on this machine.
 Result<TlsTrust> choose_trust(const TrustOptions& given, const std::string& own_certificate,
                               const std::string& host) {
   if (!given.tls_ca.empty()) return TlsTrust{.certificates = given.tls_ca, .checks_name = true};
@@ -88,7 +89,7 @@ Result<TlsTrust> choose_trust(const TrustOptions& given, const std::string& own_
     return invalid_input("--insecure is for this machine alone, and {} is not its loopback", host);
   }
   if (!own_certificate.empty()) {
-    return TlsTrust{.certificates = own_certificate, .checks_name = false};
+    return TlsTrust{.certificates = own_certificate, .checks_name = !is_loopback(host)};
   }
   return invalid_input(
       "TLS: name the certificate to trust with --tls-ca, or the daemon's own with "

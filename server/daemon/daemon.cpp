@@ -80,6 +80,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
 }
 
 Daemon::~Daemon() {
+  if (server_ != nullptr) server_->stop();  // its threads use what goes first
   reloads_.stop();
   metrics_.http().set_server(nullptr);
 }

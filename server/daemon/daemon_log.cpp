@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of what the gate answers by itself: some 50 MB a day at most, whoever asks.
+// Of what is refused before it is whole: 172,800 lines a day at most, whoever asks.
 constexpr double kGateLinesPerSecond = 2;
 constexpr double kGateLinesAtOnce = 100;
 
@@ -46,7 +46,7 @@ void DaemonLog::set_level(const std::string& level) {
 void DaemonLog::log_request(const HttpRecord& record, const std::optional<GenerationNote>& note) {
   const auto level = is_routine(record) ? spdlog::level::debug : spdlog::level::info;
   if (!requests_->should_log(level)) return;
-  if (record.without_handler && !gate_lines_.take(std::chrono::steady_clock::now())) return;
+  if (!record.was_whole && !gate_lines_.take(std::chrono::steady_clock::now())) return;
   requests_->log(level, request_fields(format_, record, note).text());
 }
 

@@ -43,8 +43,8 @@ void LastResort::end_after(unsigned seconds) {
 }
 
 void LastResort::never() {
+  ticks_left.store(kNever, std::memory_order_relaxed);  // first: a tick may be under way
   set_timer(0);
-  ticks_left.store(kNever, std::memory_order_relaxed);
 }
 
 void LastResort::unblock() {

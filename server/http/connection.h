@@ -84,7 +84,7 @@ class Connection {
   void refuse(HttpRefusal refusal, bool may_keep, Time now);
   void answer_refusal(HttpRefusal refusal, bool may_keep, Time now);
   void answer_without_handler(HttpAnswer answer, bool may_keep, Time now);
-  void record(int status, size_t sent_bytes) const;
+  void record(int status, size_t sent_bytes, bool was_whole) const;
   void finish_request(bool keep_alive, Time now);
   std::optional<Time> send_deadline(Time now);
   void flush(Time now);

@@ -64,7 +64,8 @@ void Connection::answer_refusal(HttpRefusal refusal, bool may_keep, Time now) {
 
 void Connection::answer_without_handler(HttpAnswer answer, bool may_keep, Time now) {
   if (request_id_.empty()) request_id_ = edge_.make_request_id();
-  const bool body_follows = head_.has_body() && !(phase_ == Phase::kBody && body_.is_whole());
+  const bool is_whole = phase_ == Phase::kBody && body_.is_whole();
+  const bool body_follows = head_.has_body() && !is_whole;
   if (phase_ == Phase::kBody) body_.take_body();  // its memory
   terms_.keep_alive = may_keep && terms_.keep_alive && !body_follows && !edge_.is_draining;
   const int status = answer.status;
@@ -72,11 +73,11 @@ void Connection::answer_without_handler(HttpAnswer answer, bool may_keep, Time n
   const std::string bytes =
       edge_.writer.bytes(may_keep ? std::string_view(head_.method) : "GET", std::move(answer));
   outbox_.append(bytes);
-  record(status, bytes.size());
+  record(status, bytes.size(), is_whole);
   finish_request(terms_.keep_alive, now);
 }
 
-void Connection::record(int status, size_t sent_bytes) const {
+void Connection::record(int status, size_t sent_bytes, bool was_whole) const {
   if (!edge_.options.on_finished) return;
   HttpRecord record;
   record.method = head_.method;
@@ -88,7 +89,7 @@ void Connection::record(int status, size_t sent_bytes) const {
   record.status = status;
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes;
-  record.without_handler = true;
+  record.was_whole = was_whole;
   edge_.options.on_finished(record);
 }
 

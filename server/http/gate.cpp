@@ -253,7 +253,7 @@ void Gate::turn_away(const Descriptor& socket, const PeerAddress& address, HttpR
     record.request_id = kTurnedAwayId;
     record.remote_address = address.text;
     record.status = 503;
-    record.without_handler = true;
+    record.was_whole = false;
     edge_.options.on_finished(record);
   }
   if (edge_.tls != nullptr) return;

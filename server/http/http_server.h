@@ -136,7 +136,7 @@ struct HttpRecord {
   double seconds = 0;
   uint64_t sent_bytes = 0;
   bool client_gone = false;
-  bool without_handler = false;  // the gate's own answer, which costs its client next to nothing
+  bool was_whole = true;  // false: refused before, which costs its client next to nothing
 };
 
 struct HttpOptions {

@@ -23,11 +23,25 @@ void ServingThreads::start(size_t kept, size_t most) {
   while (threads_.size() < kept_) add_thread();
 }
 
-// Those that rest end by themselves.
+// Those that rest end by themselves; where requests wait, threads come for them.
 void ServingThreads::set_counts(size_t kept, size_t most) {
   const std::lock_guard lock(mutex_);
   kept_ = kept;
   most_ = std::max(kept, most);
+  for (size_t waiting = turns_.size(); waiting > 0 && resting_.empty(); --waiting) {
+    if (threads_.size() >= most_ || !try_add_thread()) return;
+  }
+}
+
+// mutex_ is held. False if the machine gives no thread.
+bool ServingThreads::try_add_thread() {
+  try {
+    add_thread();
+    return true;
+  } catch (const std::system_error& error) {
+    spdlog::warn("No further thread for requests, {} serve: {}", threads_.size(), error.what());
+    return false;
+  }
 }
 
 // mutex_ is held, and a thread rests.
@@ -61,11 +75,7 @@ void ServingThreads::submit(AdmittedRequest request) {
     if (!resting_.empty()) {
       wake_one();
     } else if (threads_.size() < most_) {
-      try {
-        add_thread();
-      } catch (const std::system_error& error) {
-        spdlog::warn("No further thread for requests, {} serve: {}", threads_.size(), error.what());
-      }
+      try_add_thread();
     }
   }
   for (std::thread& thread : ended) thread.join();

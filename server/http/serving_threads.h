@@ -49,6 +49,7 @@ class ServingThreads {
   };
 
   void add_thread();
+  bool try_add_thread();
   void run(Threads::iterator self);
   bool take(AdmittedRequest& request, Threads::iterator self);
   void wake_one();

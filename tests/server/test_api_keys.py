@@ -53,7 +53,8 @@ def complete(daemon, key, **fields):
     return daemon.post("/v1/completions", body, **bearer(key))
 
 
-GENERATING = ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"]
+GENERATING = ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/responses",
+              "/v1/messages"]
 
 
 def post_no_json(daemon, path, key):

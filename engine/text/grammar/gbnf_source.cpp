@@ -1,6 +1,6 @@
 // GBNF, the notation of llama.cpp's grammars.
+#include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/text/grammar/pattern_reader.h"
@@ -224,7 +224,7 @@ class GbnfReader {
 
   GrammarDraft& draft_;
   PatternReader in_;
-  std::unordered_map<std::string, RuleId> rules_;
+  std::map<std::string, RuleId> rules_;
   size_t depth_ = 0;
 };
 

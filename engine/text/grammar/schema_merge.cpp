@@ -1,7 +1,7 @@
 // Schemas that must hold together, or must not hold together, as far as that can be said of their
 // keywords.
 #include <algorithm>
-#include <unordered_set>
+#include <set>
 
 #include "engine/text/grammar/schema_reader.h"
 
@@ -58,7 +58,7 @@ std::string key_of(const Json& value) {
 }
 
 Json common_values(const Json& left, const Json& right) {
-  std::unordered_set<std::string> known;
+  std::set<std::string> known;
   for (const Json& value : right) known.insert(key_of(value));
   Json both = Json::array();
   for (const Json& value : left) {
@@ -240,7 +240,7 @@ bool SchemaReader::have_disjoint_members(const Json& left, const Json& right,
     const Json* additional = find(closed, "additionalProperties");
     const Json* required = find(other, "required");
     if (additional == nullptr || *additional != false || required == nullptr) return false;
-    std::unordered_set<std::string_view> names;
+    std::set<std::string_view> names;
     for (const auto& member : known.items()) names.insert(member.key());
     return std::ranges::any_of(*required, [&](const Json& name) {
       return name.is_string() && !names.contains(name.get_ref<const std::string&>());

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/text/grammar/sources.h"
@@ -85,7 +85,7 @@ class SchemaReader {
   const Json& root_;
   Pointer root_pointer_;
   std::deque<Json> made_;  // schemas that were merged; referred to while being read
-  std::unordered_map<std::string, RuleId> references_;
+  std::map<std::string, RuleId> references_;
   std::vector<std::string> unread_;  // references whose rules have no body yet
   size_t depth_ = 0;
 };

@@ -253,7 +253,7 @@ void Simulation::compute(const Chunk& chunk) {
   life.started = true;
   if (!chunk.generated) life.rows_done = std::max(life.rows_done, end);
   const auto held = scheduler_->pages(chunk.sequence);
-  if (chunk.logits_begin < end) {
+  if (chunk.logits_begin < end || life.asked.wanted == Wanted::kAllHidden) {
     life.proven.assign(held.begin(),
                        held.begin() + static_cast<std::ptrdiff_t>(end / limits_.page_tokens));
   }

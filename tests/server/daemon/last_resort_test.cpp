@@ -43,12 +43,12 @@ TEST(LastResort, a_process_that_does_not_end_is_ended) {
 
 TEST(LastResort, a_process_that_was_stopped_for_longer_goes_on) {
   const pid_t child = child_that([](LastResort& last_resort) {
-    last_resort.end_after(1);
+    last_resort.end_after(3);
     raise(SIGSTOP);
     last_resort.never();
   });
   ASSERT_TRUE(WIFSTOPPED(status_of(child, WUNTRACED)));
-  std::this_thread::sleep_for(1500ms);  // longer than an alarm would wait
+  std::this_thread::sleep_for(4500ms);  // longer than an alarm would wait
   kill(child, SIGCONT);
   const int status = status_of(child);
   EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
