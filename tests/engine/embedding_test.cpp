@@ -309,23 +309,6 @@ TEST_F(EmbeddingTest, of_numbers_that_are_none_ends_its_request_alone) {
   }
 }
 
-// Holds the engine's thread in a running request's news until it is let go.
-class Gate {
- public:
-  std::function<void(Output&&)> hold(std::function<void(Output&&)> pass) {
-    return [mutex = mutex_, pass = std::move(pass)](Output&& output) {
-      const std::lock_guard wait(*mutex);
-      pass(std::move(output));
-    };
-  }
-  void open() { closed_.unlock(); }
-
- private:
-  // Shared: the engine's thread may let it go after the test has its answer.
-  const std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
-  std::unique_lock<std::mutex> closed_{*mutex_};
-};
-
 TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
   options_.sequence_count = 1;
   options_.waiting_requests = 2;

@@ -68,6 +68,23 @@ class Answer {
   std::optional<FinishReason> finish_;
 };
 
+// Holds the engine's thread in a running request's news until it is let go.
+class Gate {
+ public:
+  std::function<void(Output&&)> hold(std::function<void(Output&&)> pass) {
+    return [mutex = mutex_, pass = std::move(pass)](Output&& output) {
+      const std::lock_guard wait(*mutex);
+      pass(std::move(output));
+    };
+  }
+  void open() { closed_.unlock(); }
+
+ private:
+  // Shared: the engine's thread may let it go after the test has its answer.
+  const std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
+  std::unique_lock<std::mutex> closed_{*mutex_};
+};
+
 class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {

@@ -195,22 +195,6 @@ TEST_F(ServingTest, a_context_that_does_not_fit_the_pages_is_refused) {
   EXPECT_NE(refused.error().message.find("kv-pages is 4"), std::string::npos);
 }
 
-// A running request that holds the engine's thread until it is let go.
-class Gate {
- public:
-  std::function<void(Output&&)> hold(std::function<void(Output&&)> pass) {
-    return [this, pass = std::move(pass)](Output&& output) {
-      const std::lock_guard wait(mutex_);
-      pass(std::move(output));
-    };
-  }
-  void open() { closed_.unlock(); }
-
- private:
-  std::mutex mutex_;
-  std::unique_lock<std::mutex> closed_{mutex_};
-};
-
 TEST_F(ServingTest, a_request_ends_at_its_deadline) {
   Answer answer;
   Request endless = request("x", 300);
