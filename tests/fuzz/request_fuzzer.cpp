@@ -29,8 +29,10 @@ void check_error(const ApiError& error) {
   CHECK(!error.message.empty() && error.message.size() <= kMessageBytesMax, "a message of {} bytes",
         error.message.size());
   for (const Json& object : {error_object(error), anthropic_error_object(error)}) {
-    const auto again = parse_json(to_text(object));
-    CHECK(again.has_value() && *again == object, "an error that is no JSON");
+    // What it repeats of the body need not be UTF-8: the text is.
+    const std::string text = to_text(object);
+    const auto again = parse_json(text);
+    CHECK(again.has_value() && to_text(*again) == text, "an error that is no JSON: {}", text);
   }
 }
 

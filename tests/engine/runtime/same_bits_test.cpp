@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,13 +42,19 @@ class Models {
   std::vector<std::string> paths_;
 };
 
+// Under `fast`, rows with bf16 dot products multiply BF16 weights in another order than the others.
+bool adds_in_pairs(const KernelTable& table, Profile profile, const std::string& model) {
+  return profile == Profile::kFast && table.has_bf16_dots && model.find("BF16") != model.npos;
+}
+
 TEST(SameBits, on_every_instruction_set_and_for_any_number_of_workers) {
   const Models models;
   const auto tokens = some_tokens(90, 1);
   for (const std::string& model : models.paths()) {
     SCOPED_TRACE(model);
-    LogitRows first;
+    std::array<LogitRows, 2> firsts;
     for (const KernelTable* table : supported_kernel_tables()) {
+      LogitRows& first = firsts[adds_in_pairs(*table, Profile::kFast, model) ? 1 : 0];
       for (const size_t workers : {1U, 2U, 3U, 5U}) {
         SCOPED_TRACE(std::string(table->name) + ", " + std::to_string(workers) + " workers");
         LoadedModel loaded(model, {.kernels = table, .workers = workers});
@@ -101,10 +108,11 @@ TEST(SameBits, prompted_and_generated) {
   const auto tokens = some_tokens(40, 5);
   for (const std::string& model : models.paths()) {
     for (const Profile profile : {Profile::kExact, Profile::kFast}) {
-      LogitRows first;
+      std::array<LogitRows, 2> firsts;
       for (const KernelTable* table : supported_kernel_tables()) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", model, profile_name(profile), table->name));
         if (profile == Profile::kFast && table->has_tiles) continue;
+        LogitRows& first = firsts[adds_in_pairs(*table, profile, model) ? 1 : 0];
         LoadedModel prompted(model, {.kernels = table, .workers = 2, .profile = profile});
         const LogitRows rows = prompted.compute_alone(tokens, 128);
         if (first.empty()) first = rows;
