@@ -22,6 +22,8 @@ import sys
 import time
 import urllib.request
 
+from serving_rig import percentile
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -152,18 +154,11 @@ class Load:
         seconds = time.perf_counter() - began
         return {"answers/s": self.answers / seconds,
                 "tokens/s": self.tokens / seconds,
-                "first p50 ms": percentile(self.first, 50),
-                "first p99 ms": percentile(self.first, 99),
-                "next p50 ms": percentile(self.between, 50),
-                "next p99 ms": percentile(self.between, 99),
+                "first p50 ms": 1000 * percentile(self.first, 0.5),
+                "first p99 ms": 1000 * percentile(self.first, 0.99),
+                "next p50 ms": 1000 * percentile(self.between, 0.5),
+                "next p99 ms": 1000 * percentile(self.between, 0.99),
                 "failed": self.failed}
-
-
-def percentile(values, percent):
-    if not values:
-        return float("nan")
-    ordered = sorted(values)
-    return 1000 * ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def main():

@@ -39,10 +39,10 @@ namespace lockstep {
 //       acc = acc + (even + odd)
 //     with F16 twice: for the first parts, then for the second. Numbers below the normal ones are
 //     zero, as operands and as results. This is what the tile product of AMX computes.
-//   kBf16Dots activations, with BF16 weights alone: per pair of columns k, k + 1 (an absent one
-//   being
-//     0) acc = fma(w[k + 1], x[k + 1], acc), then acc = fma(w[k], x[k], acc). Numbers below the
-//     normal ones are zero, as operands and as results. This is what VDPBF16PS computes.
+//   kBf16Dots activations, with BF16 weights alone: per pair of columns k, k + 1, absent ones being
+//     0, acc = fma(w[k + 1], x[k + 1], acc), and then acc = fma(w[k], x[k], acc).
+//     Numbers below the normal ones are zero, as operands and as results.
+//     This is what VDPBF16PS computes.
 //   then  y = acc,  or acc * token_scales[t];  then that + bias[r];  and with `accumulate`  y[t][r]
 //   + that.
 struct MatmulArguments {

@@ -31,8 +31,8 @@ struct ProductForms {
 
 using ProductFormTable = std::array<ProductForms, kFormatCount>;  // by Format
 
-// Every format with activations of activation_form(): the profile fast without tiles
-// and bf16 dot products.
+// Every format with activations of activation_form(): the profile fast without tiles and bf16 dot
+// products.
 ProductFormTable own_product_forms();
 ProductFormTable product_forms(Profile profile, const KernelTable& table);
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -48,12 +49,10 @@ class Run {
   // Nothing goes on without its answer, not even when writing it has failed with an exception.
   ~Run() {
     if (ids_.empty()) return;
-    uint64_t used = prompt_tokens_;
-    for (const uint32_t count : generated_) used += count;
-    lease_.set_used_tokens(used);
+    lease_.set_used_tokens(prompt_tokens_ + generated_tokens());
     if (!unfinished()) return;
     try {
-      for (const RequestId id : ids_) model_.engine().cancel(id);
+      cancel();
     } catch (const std::exception& error) {
       spdlog::error("requests of a broken answer run on: {}", error.what());
     }
@@ -127,13 +126,17 @@ class Run {
       note.cached_tokens +=
           *std::min_element(begin, begin + static_cast<std::ptrdiff_t>(plan_.choices));
     }
-    for (const uint32_t count : generated_) note.generated_tokens += count;
+    note.generated_tokens = generated_tokens();
     clock_.fill(note);
     return note;
   }
 
  private:
   bool unfinished() const { return finished_ < ids_.size(); }
+
+  uint64_t generated_tokens() const {
+    return std::accumulate(generated_.begin(), generated_.end(), uint64_t{0});
+  }
 
   void cancel() {
     for (const RequestId id : ids_) model_.engine().cancel(id);

@@ -8,12 +8,13 @@
 namespace lockstep {
 namespace {
 
-ApiResult<EmbeddingRequest> parse(const ServedModel& model, const HttpRequest& request) {
+ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits& limits,
+                                  const HttpRequest& request) {
   if (auto unready = model.check_ready()) return std::unexpected(*unready);
   const auto body = parse_body(request);
   if (!body) return std::unexpected(body.error());
   const ModelInfo& info = model.engine().model();
-  auto asked = parse_embedding(*body, model.limits(), info.embedding_width);
+  auto asked = parse_embedding(*body, limits, info.embedding_width);
   if (!asked) return asked;
   if (auto unknown = model.check_name(asked->model)) return std::unexpected(*unknown);
   if (info.pooling.empty()) {
@@ -26,9 +27,10 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const HttpRequest& r
 ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto asked = parse(model, request);
+  const RequestLimits limits = model.limits();
+  auto asked = parse(model, limits, request);
   if (!asked) return std::unexpected(asked.error());
-  auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), model.limits(),
+  auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), limits,
                                           model.engine().model().embedding_width);
   if (!requests) return std::unexpected(requests.error());
   asked->inputs.clear();

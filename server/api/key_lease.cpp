@@ -45,10 +45,6 @@ ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests
     part.tenant = owner_;
     part.priority = std::max(part.priority, priority);
   }
-  return reserve(tokens, response);
-}
-
-ApiResult<void> KeyLease::reserve(uint64_t tokens, HttpResponse& response) {
   if (limits_ == nullptr) return {};
   auto reserved = limits_->reserve(owner_, tokens, now());
   if (!reserved) return std::unexpected(refuse(std::move(reserved.error()), response));

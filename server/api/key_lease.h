@@ -21,8 +21,6 @@ class KeyLease {
   // x-ratelimit-* headers on the answer, and the key's name and priority on the engine requests.
   // 429 if it is too much for now.
   ApiResult<void> reserve(size_t choices, std::vector<Request>& requests, HttpResponse& response);
-  // The same for a request that comes to so many tokens and makes no engine request.
-  ApiResult<void> reserve(uint64_t tokens, HttpResponse& response);
 
   KeyLease(KeyLease&& other) noexcept;
   KeyLease& operator=(KeyLease&&) = delete;

@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "engine/base/descriptor.h"
+#include "server/http/tls.h"
 
 namespace lockstep {
 namespace {
@@ -26,14 +27,7 @@ using ContextPointer = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 using SessionPointer = std::unique_ptr<SSL, decltype(&SSL_free)>;
 
 constexpr size_t kAnswerBytesMax = 64 * 1024;
-
-std::string openssl_reason() {
-  std::array<char, 256> text{};
-  const unsigned long code = ERR_peek_last_error();
-  ERR_error_string_n(code, text.data(), text.size());
-  ERR_clear_error();
-  return code == 0 ? "the connection ended" : text.data();
-}
+constexpr const char* kNoReason = "the connection ended";
 
 std::unexpected<Error> no_answer(std::string why) {
   return std::unexpected(Error{ErrorKind::kMachineRefused, std::move(why)});
@@ -82,12 +76,12 @@ Result<Descriptor> connect_to(const std::string& host, uint16_t port, Clock::tim
 
 Result<ContextPointer> make_context(const TlsTrust& trust) {
   ContextPointer context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-  if (context == nullptr) return no_answer(openssl_reason());
+  if (context == nullptr) return no_answer(openssl_reason(kNoReason));
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   if (trust.certificates.empty()) return context;
   if (SSL_CTX_load_verify_file(context.get(), trust.certificates.c_str()) != 1) {
     return invalid_input("{} holds no certificates in PEM: {}", trust.certificates,
-                         openssl_reason());
+                         openssl_reason(kNoReason));
   }
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   // A certificate in the file is trusted as it is, whoever has signed it.
@@ -117,7 +111,7 @@ Result<int> finish(SSL* session, int socket, Clock::time_point end, Step step) {
           return no_answer(std::string("the server's certificate is not trusted: ") +
                            X509_verify_cert_error_string(verified));
         }
-        return no_answer(openssl_reason());
+        return no_answer(openssl_reason(kNoReason));
     }
   }
 }
@@ -156,7 +150,7 @@ Result<TlsAnswer> get_over_tls(const std::string& host, uint16_t port, const std
   if (!socket) return std::unexpected(socket.error());
   const SessionPointer session(SSL_new(context->get()), SSL_free);
   if (session == nullptr || SSL_set_fd(session.get(), socket->number()) != 1) {
-    return no_answer(openssl_reason());
+    return no_answer(openssl_reason(kNoReason));
   }
   if (!is_address(host)) SSL_set_tlsext_host_name(session.get(), host.c_str());
   if (trust.checks_name) {

@@ -19,14 +19,6 @@ constexpr std::string_view kPlainClientHint =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
     "Content-Length: 35\r\n\r\nthis port speaks TLS: use https://\n";
 
-std::string openssl_reason() {
-  std::array<char, 256> text{};
-  const unsigned long code = ERR_peek_last_error();
-  ERR_error_string_n(code, text.data(), text.size());
-  ERR_clear_error();
-  return code == 0 ? "unknown reason" : text.data();
-}
-
 // OpenSSL would ask for the passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return -1;
@@ -135,6 +127,14 @@ void warn_of_expiry(SSL_CTX* context, const std::string& file) {
 }
 
 }  // namespace
+
+std::string openssl_reason(const char* otherwise) {
+  std::array<char, 256> text{};
+  const unsigned long code = ERR_peek_last_error();
+  ERR_error_string_n(code, text.data(), text.size());
+  ERR_clear_error();
+  return code == 0 ? otherwise : text.data();
+}
 
 Result<std::unique_ptr<TlsIdentity>> TlsIdentity::load(std::string certificate, std::string key) {
   std::unique_ptr<TlsIdentity> identity(new TlsIdentity(std::move(certificate), std::move(key)));

@@ -314,9 +314,7 @@ TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
   options_.waiting_requests = 2;
   Gate gate;
   Answer first;
-  Request holding = request("hold", 2);
-  holding.on_output = gate.hold(first.callback());
-  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   std::vector<std::unique_ptr<Answer>> answers;
   const auto submit_many = [&](size_t count) {
     std::vector<Request> requests;
@@ -341,9 +339,7 @@ TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
 TEST_F(EmbeddingTest, can_be_cancelled_and_ends_at_its_deadline) {
   Gate gate;
   Answer running;
-  Request holding = request("hold", 20);
-  holding.on_output = gate.hold(running.callback());
-  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  ASSERT_NO_FATAL_FAILURE(hold(gate, running, 20));
   Answer cancelled;
   Answer late;
   submit(embedding_of(some_tokens(300, 1)), cancelled);

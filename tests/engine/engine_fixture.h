@@ -121,6 +121,13 @@ class EngineTest : public ::testing::Test {
     last_id_ = *id;
   }
 
+  // A request that generates so many tokens and holds the engine's thread until the gate is opened.
+  void hold(Gate& gate, Answer& answer, uint32_t tokens = 2) {
+    Request holding = request("hold", tokens);
+    holding.on_output = gate.hold(answer.callback());
+    ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  }
+
   std::string answer_to(Request request) {
     Answer answer;
     submit(std::move(request), answer);

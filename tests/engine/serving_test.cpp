@@ -213,9 +213,7 @@ TEST_F(ServingTest, a_request_that_waits_past_its_deadline_is_not_computed) {
   options_.sequence_count = 1;
   Gate gate;
   Answer first;
-  Request holding = request("hold", 2);
-  holding.on_output = gate.hold(first.callback());
-  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   Answer late;
   Request waiting = request(std::string(50, 'w'), 2);
   waiting.deadline_seconds = 0.001;
@@ -235,9 +233,7 @@ TEST_F(ServingTest, full_queues_refuse_whole_calls_and_say_when_to_come_again) {
   EXPECT_FALSE(answer_to(request("how fast it is", 4)).empty());
   Gate gate;
   Answer first;
-  Request holding = request("hold", 2);
-  holding.on_output = gate.hold(first.callback());
-  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   wait_until([&] { return engine().statistics().waiting_prompt_tokens == 0; });
   Answer second;
   submit(request(std::string(90, 'q'), 1), second);
@@ -278,9 +274,7 @@ TEST_F(ServingTest, what_may_wait_can_be_changed_while_it_runs) {
   options_.waiting_requests = 0;
   Gate gate;
   Answer first;
-  Request holding = request("hold", 2);
-  holding.on_output = gate.hold(first.callback());
-  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   wait_until([&] { return engine().statistics().waiting_prompt_tokens == 0; });
   EXPECT_FALSE(engine().submit(request("q", 1)).has_value());
   engine().set_waiting_limits(2, 10);
@@ -304,9 +298,7 @@ TEST_F(ServingTest, the_heartbeat_goes_on_when_idle_and_not_when_held_up) {
   wait_until([&] { return engine().statistics().heartbeat_timestamp_seconds > start + 0.1; });
   Gate gate;
   Answer answer;
-  Request holding = request("hold", 2);
-  holding.on_output = gate.hold(answer.callback());
-  ASSERT_TRUE(engine().submit(std::move(holding)).has_value());
+  ASSERT_NO_FATAL_FAILURE(hold(gate, answer));
   wait_until([&] { return engine().statistics().heartbeat_age_seconds > 1; });
   const std::string stuck = engine().describe_batch();
   EXPECT_TRUE(stuck.starts_with("sampling, ")) << stuck;
