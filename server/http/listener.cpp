@@ -20,7 +20,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kBacklog = 1024;  // clients that connect between two looks of the gate
+// Clients that connect between two looks of the gate: as many as the system admits by default. Who
+// finds no place here tries again after a second.
+constexpr int kBacklog = 4096;
 // What the kernel holds per client beside our own outbox; without it a client that does not read
 // costs megabytes.
 constexpr int kSendBufferBytes = 64 * 1024;
