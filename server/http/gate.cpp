@@ -20,9 +20,12 @@ constexpr uint64_t kFirstListenerId = 1;
 constexpr uint64_t kFirstConnectionId = 1024;  // never used twice, so a late event finds nobody
 constexpr std::string_view kTurnedAwayId = "connection-limit";  // the request id of all of them
 // Turns are kept short, a few milliseconds, so that a probe that knocks among thousands is heard:
-// after so many new clients, or so many that are cut, the others get their turn.
+// after so many new clients, so many that have sent or taken something, and so many that are cut,
+// the gate looks who has come meanwhile.
+constexpr int kEventsPerLook = 1024;
 constexpr int kAcceptsPerTurn = 256;
-constexpr int kDeadlinesPerTurn = 256;
+constexpr int kClientsPerTurn = 32;
+constexpr int kDeadlinesPerTurn = 32;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 // Above the limits so many more clients are heard, for probes and scrapes; the oldest that does not
 // get an answer makes room for the next.
@@ -102,26 +105,15 @@ void Gate::stop() {
 }
 
 void Gate::run() {
-  std::array<epoll_event, 256> events{};
+  std::array<epoll_event, kEventsPerLook> events{};
   while (!is_stopping_) {
-    const int timeout = milliseconds_to_wait(std::chrono::steady_clock::now());
-    const int count =
-        epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), timeout);
+    const int timeout = ready_.empty() ? milliseconds_to_wait(std::chrono::steady_clock::now()) : 0;
+    const int count = epoll_wait(epoll_.number(), events.data(), kEventsPerLook, timeout);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
     if (has_new_limits_.exchange(false)) take_limits();
-    int handshakes = 0;
-    for (int index = 0; index < count; ++index) {
-      const epoll_event& event = events[static_cast<size_t>(index)];
-      const uint64_t id = event.data.u64;
-      if (id == kMailboxId) {
-        deliver_notices(now);
-      } else if (id >= kFirstConnectionId) {
-        client_ready(id, event.events, handshakes, now);
-      } else {
-        accept_clients(listeners_[id - kFirstListenerId], now);
-      }
-    }
+    note_events({events.data(), static_cast<size_t>(std::max(count, 0))}, now);
+    give_turns(now);
     if (accepting_ended_ && is_accepting_) {
       is_accepting_ = false;
       for (Listener& listener : listeners_) listener.close();
@@ -135,14 +127,60 @@ void Gate::run() {
   cut_all();
 }
 
-void Gate::client_ready(uint64_t id, uint32_t events, int& handshakes, Time now) {
+// New clients last: whoever has left makes room for them.
+void Gate::note_events(std::span<const epoll_event> events, Time now) {
+  bool has_notices = false;
+  for (const epoll_event& event : events) {
+    if (event.data.u64 >= kFirstConnectionId) {
+      note_ready(event.data.u64, event.events, now);
+    } else {
+      has_notices = has_notices || event.data.u64 == kMailboxId;
+    }
+  }
+  if (has_notices) deliver_notices(now);
+  for (const epoll_event& event : events) {
+    const uint64_t id = event.data.u64;
+    if (id == kMailboxId || id >= kFirstConnectionId) continue;
+    accept_clients(listeners_[id - kFirstListenerId], now);
+  }
+}
+
+void Gate::note_ready(uint64_t id, uint32_t events, Time now) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  Connection& connection = *found->second.connection;
-  // What is left for later, epoll tells again.
-  if (connection.is_in_handshake() && ++handshakes > kHandshakesPerTurn) return;
-  if (connection.is_open()) connection.socket_ready(events, now);
-  settle(id, found->second);
+  Client& client = found->second;
+  const bool is_waiting = client.ready_events != 0;
+  client.ready_events |= events;
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    client_ready(id, client, now);  // nothing but an end
+  } else if (!is_waiting) {
+    ready_.add(client.network, id);
+  }
+}
+
+// Networks take turns: a client among few waits for one of each of the others, however many
+// connections those have.
+void Gate::give_turns(Time now) {
+  int handshakes = 0;
+  for (int count = 0; count < kClientsPerTurn && !ready_.empty(); ++count) {
+    const uint64_t id = ready_.next();
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) continue;
+    if (found->second.connection->is_in_handshake() && ++handshakes > kHandshakesPerTurn) {
+      found->second.ready_events = 0;  // epoll tells again
+      continue;
+    }
+    client_ready(id, found->second, now);
+  }
+}
+
+void Gate::client_ready(uint64_t id, Client& client, Time now) {
+  // What it has been told of may be no longer wanted.
+  const uint32_t wanted = client.events | EPOLLHUP | EPOLLERR;
+  const uint32_t events = std::exchange(client.ready_events, 0) & wanted;
+  if (events == 0) return;
+  if (client.connection->is_open()) client.connection->socket_ready(events, now);
+  settle(id, client);
 }
 
 int Gate::milliseconds_to_wait(Time now) const {

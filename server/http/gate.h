@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -21,6 +22,9 @@
 #include "server/http/edge.h"
 #include "server/http/listener.h"
 #include "server/http/peer_address.h"
+#include "server/http/turns.h"
+
+struct epoll_event;
 
 namespace lockstep {
 
@@ -48,12 +52,16 @@ class Gate {
     uint32_t events = 0;           // as epoll was told
     std::optional<Time> deadline;  // as deadlines_ holds it
     std::string network;           // that it counts against; "": none
+    uint32_t ready_events = 0;     // that epoll has told of since its last turn; 0: not in ready_
   };
 
   void run();
   void take_limits();
   int milliseconds_to_wait(Time now) const;
-  void client_ready(uint64_t id, uint32_t events, int& handshakes, Time now);
+  void note_events(std::span<const epoll_event> events, Time now);
+  void note_ready(uint64_t id, uint32_t events, Time now);
+  void give_turns(Time now);
+  void client_ready(uint64_t id, Client& client, Time now);
   void cut_idle();
   void accept_clients(const Listener& listener, Time now);
   void admit_client(const Listener& listener, Descriptor socket, PeerAddress address, Time now);
@@ -78,6 +86,7 @@ class Gate {
   std::set<std::pair<Time, uint64_t>> deadlines_;
   uint64_t next_id_;
   std::unordered_map<std::string, size_t> open_by_network_;
+  Turns<uint64_t> ready_;             // by network; some may be gone
   std::deque<uint64_t> over_limit_;   // clients above a limit, the oldest first
   std::optional<Time> accept_again_;  // while the machine has no descriptor left
   std::string full_answer_;           // to clients above the limits that find no place at all

@@ -28,7 +28,7 @@ void ServingThreads::set_counts(size_t kept, size_t most) {
   const std::lock_guard lock(mutex_);
   kept_ = kept;
   most_ = std::max(kept, most);
-  for (size_t waiting = turns_.size(); waiting > 0 && resting_.empty(); --waiting) {
+  for (size_t waiting = waiting_.client_count(); waiting > 0 && resting_.empty(); --waiting) {
     if (threads_.size() >= most_ || !try_add_thread()) return;
   }
 }
@@ -68,9 +68,8 @@ void ServingThreads::submit(AdmittedRequest request) {
   Threads ended;
   {
     const std::lock_guard lock(mutex_);
-    auto& queue = waiting_[request.client];
-    if (queue.empty()) turns_.push_back(request.client);
-    queue.push_back(std::move(request));
+    const std::string client = request.client;
+    waiting_.add(client, std::move(request));
     std::swap(ended, ended_);
     if (!resting_.empty()) {
       wake_one();
@@ -82,32 +81,17 @@ void ServingThreads::submit(AdmittedRequest request) {
 }
 
 void ServingThreads::stop() {
-  std::unordered_map<std::string, std::deque<AdmittedRequest>> dropped;
+  Turns<AdmittedRequest> dropped;
   Threads threads;
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
     std::swap(dropped, waiting_);
-    turns_.clear();
     while (!resting_.empty()) wake_one();
     threads.splice(threads.end(), threads_);
     threads.splice(threads.end(), ended_);
   }
   for (std::thread& thread : threads) thread.join();
-}
-
-AdmittedRequest ServingThreads::next() {
-  const std::string client = std::move(turns_.front());
-  turns_.pop_front();
-  const auto found = waiting_.find(client);
-  AdmittedRequest request = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) {
-    waiting_.erase(found);
-  } else {
-    turns_.push_back(client);
-  }
-  return request;
 }
 
 // Waits to be woken; false if that took too long.
@@ -123,15 +107,15 @@ bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     if (threads_.size() > most_) {
-      if (!turns_.empty() && !resting_.empty()) wake_one();  // it may have been woken for that
+      if (!waiting_.empty() && !resting_.empty()) wake_one();  // it may have been woken for that
       ended_.splice(ended_.end(), threads_, self);
       return false;
     }
-    if (!turns_.empty()) {
-      request = next();
+    if (!waiting_.empty()) {
+      request = waiting_.next();
       return true;
     }
-    if (!rest(lock) && threads_.size() > kept_ && !is_stopping_ && turns_.empty()) {
+    if (!rest(lock) && threads_.size() > kept_ && !is_stopping_ && waiting_.empty()) {
       ended_.splice(ended_.end(), threads_, self);
       return false;
     }

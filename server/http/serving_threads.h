@@ -4,17 +4,16 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
+#include "server/http/turns.h"
 
 namespace lockstep {
 
@@ -54,7 +53,6 @@ class ServingThreads {
   bool take(AdmittedRequest& request, Threads::iterator self);
   void wake_one();
   bool rest(std::unique_lock<std::mutex>& lock);
-  AdmittedRequest next();
 
   const HttpOptions& options_;
   Mailbox& mailbox_;
@@ -65,8 +63,7 @@ class ServingThreads {
   Threads threads_;
   Threads ended_;                  // to be joined
   std::vector<Resting*> resting_;  // the one that rests the shortest is woken first
-  std::unordered_map<std::string, std::deque<AdmittedRequest>> waiting_;  // by client
-  std::deque<std::string> turns_;  // clients in waiting_, the next one first
+  Turns<AdmittedRequest> waiting_;
   bool is_stopping_ = false;
 };
 
