@@ -1,0 +1,170 @@
+// The twin of engine/kernels/cuda/gpu_code.h for the host: a kernel's threads take turns on the
+// calling thread, a block after the other. So a kernel's own code, index arithmetic and all, is
+// tested without a GPU; what a GPU's memory system and its rounding inside a tile product do is
+// not: here a product's sums are formed in double and rounded once.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+
+#include "engine/tensor/format.h"
+#include "tests/engine/kernels/cuda/host_grid.h"
+
+#define GPU_FUNCTION inline
+#define GPU_KERNEL
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kWarpThreads = HostGrid::kWarpThreads;
+
+struct alignas(16) Words4 {
+  uint32_t words[4];
+};
+
+GPU_FUNCTION unsigned thread_index() {
+  return HostGrid::thread();
+}
+GPU_FUNCTION unsigned thread_count() {
+  return HostGrid::shape().threads;
+}
+GPU_FUNCTION unsigned lane_index() {
+  return HostGrid::thread() % kWarpThreads;
+}
+GPU_FUNCTION unsigned warp_index() {
+  return HostGrid::thread() / kWarpThreads;
+}
+GPU_FUNCTION unsigned block_column() {
+  return HostGrid::block_column();
+}
+GPU_FUNCTION unsigned block_row() {
+  return HostGrid::block_row();
+}
+GPU_FUNCTION unsigned block_columns() {
+  return HostGrid::shape().columns;
+}
+GPU_FUNCTION unsigned block_rows() {
+  return HostGrid::shape().rows;
+}
+GPU_FUNCTION std::byte* shared_memory() {
+  return HostGrid::shared_memory();
+}
+GPU_FUNCTION void meet_block() {
+  HostGrid::meet_block();
+}
+GPU_FUNCTION void meet_warp() {
+  HostGrid::meet_warp();
+}
+
+template <typename T>
+GPU_FUNCTION T from_lane(T value, unsigned lane) {
+  static_assert(sizeof(T) == sizeof(uint32_t));
+  const auto& words = HostGrid::exchange({std::bit_cast<uint32_t>(value)});
+  return std::bit_cast<T>(words[lane % kWarpThreads][0]);
+}
+template <typename T>
+GPU_FUNCTION T from_lane_across(T value, unsigned distance) {
+  return from_lane(value, lane_index() ^ distance);
+}
+
+GPU_FUNCTION float from_bf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
+}
+
+GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const auto& words = HostGrid::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
+  // Element (row, column) of A and of B as the lanes hold them.
+  const auto half_of = [](uint32_t word, unsigned index) {
+    return from_bf16(static_cast<uint16_t>(word >> (index % 2 * 16)));
+  };
+  const auto element_a = [&](unsigned row, unsigned column) {
+    const unsigned lane = row % 8 * 4 + column % 8 / 2;
+    return half_of(words[lane][row / 8 + column / 8 * 2], column);
+  };
+  const auto element_b = [&](unsigned row, unsigned column) {
+    const unsigned lane = column * 4 + row % 8 / 2;
+    return half_of(words[lane][4 + row / 8], row);
+  };
+  for (unsigned index = 0; index < 4; ++index) {
+    const unsigned row = lane_index() / 4 + index / 2 * 8;
+    const unsigned column = lane_index() % 4 * 2 + index % 2;
+    double sum = sums[index];
+    for (unsigned k = 0; k < 16; ++k) {
+      sum += static_cast<double>(element_a(row, k)) * static_cast<double>(element_b(k, column));
+    }
+    sums[index] = static_cast<float>(sum);
+  }
+}
+
+GPU_FUNCTION Words4 stream_16(const void* address) {
+  HostGrid::check_aligned(address, 16);
+  Words4 value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
+}
+GPU_FUNCTION uint32_t stream_4(const void* address) {
+  HostGrid::check_aligned(address, 4);
+  uint32_t value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
+}
+
+GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
+  std::atomic_ref(*flag).store(value, std::memory_order_release);
+}
+GPU_FUNCTION uint32_t load_acquire(const uint32_t* flag) {
+  return std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire);
+}
+GPU_FUNCTION uint64_t nanoseconds() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                               std::chrono::nanoseconds(1));
+}
+GPU_FUNCTION void rest() {
+  HostGrid::rest();
+}
+
+GPU_FUNCTION uint16_t to_bf16(float value) {
+  return float_to_bf16(value);
+}
+GPU_FUNCTION uint16_t to_half(float value) {
+  return float_to_half(value);
+}
+GPU_FUNCTION float from_half(uint16_t bits) {
+  return half_to_float(bits);
+}
+GPU_FUNCTION float bits_to_float(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+GPU_FUNCTION uint32_t float_to_bits(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+GPU_FUNCTION float multiply_add(float x, float y, float z) {
+  return std::fma(x, y, z);
+}
+GPU_FUNCTION float exponential_of(float x) {
+  return std::exp(x);
+}
+GPU_FUNCTION float root(float x) {
+  return std::sqrt(x);
+}
+GPU_FUNCTION float greater(float x, float y) {
+  return std::fmax(x, y);
+}
+
+using Grid = HostGrid::Shape;
+
+template <typename... Parameters, typename... Arguments>
+void launch(void*, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+  HostGrid::run(grid, [&] { std::apply(kernel, copies); });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include "tests/engine/kernels/cuda/host_grid.h"
+
+#include <sched.h>
+#include <ucontext.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kStackBytes = 64 * 1024;
+constexpr int kGarbage = 0xA5;
+
+// Where threads are that wait for one another: each has come so often.
+struct Meeting {
+  unsigned arrived = 0;
+  uint64_t round = 0;
+};
+
+struct Warp {
+  Meeting meeting;
+  // Two sets: a lane may bring its next words before another has looked at the last ones.
+  std::array<HostGrid::WarpWords, 2> words;
+};
+
+struct Block {
+  HostGrid::Shape shape;
+  const std::function<void()>* kernel = nullptr;
+  unsigned column = 0;
+  unsigned row = 0;
+  std::unique_ptr<std::byte[]> shared;
+  std::byte* shared_begin = nullptr;
+  std::vector<std::unique_ptr<char[]>> stacks;
+  std::vector<ucontext_t> contexts;
+  std::vector<bool> ended;
+  std::vector<Warp> warps;
+  Meeting meeting;
+  ucontext_t scheduler = {};
+  unsigned thread = 0;
+  bool moved = false;  // since the last sweep over the threads
+};
+
+thread_local Block* block = nullptr;
+
+void yield() {
+  const unsigned self = block->thread;
+  swapcontext(&block->contexts[self], &block->scheduler);
+}
+
+void meet(Meeting& meeting, unsigned count) {
+  const uint64_t round = meeting.round;
+  block->moved = true;
+  if (++meeting.arrived == count) {
+    meeting.arrived = 0;
+    ++meeting.round;
+    return;
+  }
+  while (meeting.round == round) yield();
+}
+
+Warp& own_warp() {
+  return block->warps[block->thread / HostGrid::kWarpThreads];
+}
+
+void begin_thread() {
+  (*block->kernel)();
+  block->ended[block->thread] = true;
+  block->moved = true;
+  yield();
+}
+
+void run_block() {
+  const unsigned count = block->shape.threads;
+  std::memset(block->shared_begin, kGarbage, block->shape.shared_bytes);
+  block->meeting = {};
+  for (Warp& warp : block->warps) warp.meeting = {};
+  for (unsigned thread = 0; thread < count; ++thread) {
+    block->ended[thread] = false;
+    ucontext_t& context = block->contexts[thread];
+    getcontext(&context);
+    context.uc_stack = {
+        .ss_sp = block->stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
+    context.uc_link = nullptr;
+    makecontext(&context, begin_thread, 0);
+  }
+  unsigned running = count;
+  while (running > 0) {
+    block->moved = false;
+    for (unsigned thread = 0; thread < count; ++thread) {
+      if (block->ended[thread]) continue;
+      block->thread = thread;
+      swapcontext(&block->scheduler, &block->contexts[thread]);
+      if (block->ended[thread]) --running;
+    }
+    // Whoever rests, or has met somebody, has moved.
+    CHECK(block->moved, "{} of {} threads wait for others that have ended or wait elsewhere",
+          running, count);
+  }
+}
+
+}  // namespace
+
+void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
+  CHECK(block == nullptr, "a kernel cannot launch another");
+  CHECK(shape.threads % kWarpThreads == 0, "{} threads are not whole warps", shape.threads);
+  Block played;
+  played.shape = shape;
+  played.kernel = &kernel;
+  played.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
+  const auto address = reinterpret_cast<uintptr_t>(played.shared.get());
+  played.shared_begin = played.shared.get() + (128 - address % 128);
+  played.contexts.resize(shape.threads);
+  played.ended.resize(shape.threads);
+  played.warps.resize(shape.threads / kWarpThreads);
+  for (unsigned thread = 0; thread < shape.threads; ++thread) {
+    played.stacks.push_back(std::make_unique<char[]>(kStackBytes));
+  }
+  block = &played;
+  for (played.row = 0; played.row < shape.rows; ++played.row) {
+    for (played.column = 0; played.column < shape.columns; ++played.column) run_block();
+  }
+  block = nullptr;
+}
+
+const HostGrid::Shape& HostGrid::shape() {
+  return block->shape;
+}
+unsigned HostGrid::thread() {
+  return block->thread;
+}
+unsigned HostGrid::block_column() {
+  return block->column;
+}
+unsigned HostGrid::block_row() {
+  return block->row;
+}
+std::byte* HostGrid::shared_memory() {
+  return block->shared_begin;
+}
+
+void HostGrid::meet_block() {
+  meet(block->meeting, block->shape.threads);
+}
+
+void HostGrid::meet_warp() {
+  meet(own_warp().meeting, kWarpThreads);
+}
+
+const HostGrid::WarpWords& HostGrid::exchange(const Words& own) {
+  Warp& warp = own_warp();
+  WarpWords& words = warp.words[warp.meeting.round % 2];
+  words[block->thread % kWarpThreads] = own;
+  meet(warp.meeting, kWarpThreads);
+  return words;
+}
+
+void HostGrid::rest() {
+  block->moved = true;
+  yield();
+  sched_yield();  // whom it waits for may be played by another thread
+}
+
+void HostGrid::check_aligned(const void* address, size_t bytes) {
+  CHECK(reinterpret_cast<uintptr_t>(address) % bytes == 0, "{} is not aligned to {} bytes", address,
+        bytes);
+}
+
+}  // namespace lockstep
