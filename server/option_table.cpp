@@ -239,6 +239,11 @@ const std::vector<OptionRow>& rows() {
        "--write-seconds is cut off",
        [](const Json& v, Options& o) { o.http.limits.unsent_bytes = v.get<size_t>(); },
         kReloadable},
+      {"max-answers-bytes", kServe, kInteger, 536870912, 1048576, 1099511627776, {},
+       "Bytes of the answers to all clients together that are not taken yet; above this the client "
+       "that owes most is cut off",
+       [](const Json& v, Options& o) { o.http.limits.answers_bytes = v.get<size_t>(); },
+        kReloadable},
       {"max-connections", kServe, kInteger, 4096, 1, 1000000, {},
        "Open connections at most; a client above this and the next limit gets health and metrics "
        "alone",

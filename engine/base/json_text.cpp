@@ -41,7 +41,7 @@ class Builder : public nlohmann::json_sax<Json> {
     std::string_view message = exception.what();
     if (const size_t end = message.find("] "); end != message.npos) message.remove_prefix(end + 2);
     if (const size_t end = message.find(": "); end != message.npos) message.remove_prefix(end + 2);
-    return fail(fmt::format("at byte {}: {:.200}", position, message));
+    return fail(fmt::format("it is not valid JSON: at byte {}: {:.200}", position, message));
   }
 
   std::string error;
@@ -106,7 +106,7 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   Builder builder(limits);
   try {
     if (!Json::sax_parse(text, &builder, Json::input_format_t::json, true, limits.comments)) {
-      return invalid_input("it is not valid JSON: {}", builder.error);
+      return invalid_input("{}", builder.error);
     }
   } catch (const nlohmann::detail::exception& exception) {
     return invalid_input("it is not valid JSON: {}", exception.what());

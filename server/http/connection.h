@@ -38,8 +38,9 @@ class Connection {
   void answered(bool keep_alive, Time now);
   void body_released() { release_body_bytes(); }
   void deadline_passed(Time now);
-  // The client owes too much of a stream for too long.
+  // The client owes too much of a stream for too long, or more than others while all owe too much.
   void owes_too_much();
+  size_t owed_bytes() { return outbox_.owed_bytes(); }
   // For one above a limit that has sent no request yet: says so and closes.
   void turn_away(Time now);
   // Closes at once; a handler that still runs learns of it.

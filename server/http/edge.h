@@ -40,7 +40,8 @@ struct Edge {
   ServingThreads ordinary_threads{options, mailbox};
   ServingThreads reserved_threads{options, mailbox};  // for routes that are served always
   std::vector<char> receive_buffer = std::vector<char>(64 * 1024);
-  size_t bodies_bytes = 0;  // held by all requests together
+  size_t bodies_bytes = 0;                // held by all requests together
+  std::atomic<size_t> answers_bytes = 0;  // held by all outboxes together
   std::mt19937_64 random{std::random_device{}()};
 };
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
@@ -122,6 +123,7 @@ void Gate::run() {
     if (cuts_idle_.exchange(false)) cut_idle();
     if (accept_again_ && *accept_again_ <= now) resume_accepting(now);
     pass_deadlines(now);
+    if (edge_.answers_bytes > edge_.limits.answers_bytes) cut_debtors();
     open_connections_.store(clients_.size(), std::memory_order_relaxed);
   }
   cut_all();
@@ -379,6 +381,21 @@ void Gate::forget(uint64_t id, const Client& client) {
     open_by_network_.erase(open);
   }
   clients_.erase(id);
+}
+
+// Those who owe most, until all together owe no more than they may.
+void Gate::cut_debtors() {
+  std::vector<std::pair<size_t, uint64_t>> debts;
+  for (const auto& [id, client] : clients_) {
+    if (const size_t owed = client.connection->owed_bytes(); owed > 0) debts.emplace_back(owed, id);
+  }
+  std::ranges::sort(debts, std::greater());
+  for (const auto& [owed, id] : debts) {
+    if (edge_.answers_bytes <= edge_.limits.answers_bytes) return;
+    Client& client = clients_.at(id);
+    client.connection->owes_too_much();
+    settle(id, client);
+  }
 }
 
 void Gate::cut_all() {

@@ -73,6 +73,7 @@ class Gate {
   void watch_listeners(uint32_t events);
   void deliver_notices(Time now);
   void pass_deadlines(Time now);
+  void cut_debtors();
   void cut_all();
   void forget(uint64_t id, const Client& client);
   // After each event of a connection: brings epoll, the deadlines and the table up to date.

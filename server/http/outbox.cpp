@@ -3,6 +3,20 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+// What an empty buffer keeps for the connection's next answer.
+constexpr size_t kKeptBytes = 64 * 1024;
+
+void empty(std::string& buffer) {
+  if (buffer.capacity() > kKeptBytes) {
+    buffer = {};
+  } else {
+    buffer.clear();
+  }
+}
+
+}  // namespace
 
 bool Outbox::write(std::string_view bytes) {
   std::unique_lock lock(mutex_);
@@ -37,6 +51,7 @@ size_t Outbox::owed_bytes() {
 void Outbox::put(std::unique_lock<std::mutex>& lock, std::string_view bytes) {
   pending_ += bytes;
   owed_bytes_ += bytes.size();
+  held_by_all_ += bytes.size();
   if (std::exchange(is_announced_, true)) return;
   lock.unlock();
   mailbox_.post({connection_, Notice::Kind::kOutput});
@@ -56,8 +71,8 @@ void Outbox::on_client_gone(std::function<void()> callback) {
 Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
   for (;;) {
     if (sent_bytes_ == sending_.size()) {
-      sending_.clear();
-      sent_bytes_ = 0;
+      held_by_all_ -= std::exchange(sent_bytes_, 0);
+      empty(sending_);
       const std::lock_guard lock(mutex_);
       is_announced_ = false;
       if (pending_.empty()) return Flush::kDrained;
@@ -90,12 +105,20 @@ void Outbox::close() {
   {
     const std::lock_guard lock(mutex_);
     state_.store(State::kClosed, std::memory_order_release);
-    pending_ = {};
     room_.notify_all();
   }
+  forget();
+  run_callback();
+}
+
+// After this nothing is put in any more.
+void Outbox::forget() {
+  const std::lock_guard lock(mutex_);
+  held_by_all_ -= pending_.size() + sending_.size();
+  pending_ = {};
   sending_ = {};
   sent_bytes_ = 0;
-  run_callback();
+  owed_bytes_ = 0;
 }
 
 void Outbox::run_callback() {

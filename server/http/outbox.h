@@ -20,8 +20,11 @@ class Outbox {
  public:
   enum class Flush { kDrained, kBlocked, kFailed };
 
-  Outbox(uint64_t connection, const HttpLimits& limits, Mailbox& mailbox)
-      : connection_(connection), limits_(limits), mailbox_(mailbox) {}
+  // `held_by_all` counts the bytes that all outboxes hold.
+  Outbox(uint64_t connection, const HttpLimits& limits, Mailbox& mailbox,
+         std::atomic<size_t>& held_by_all)
+      : connection_(connection), limits_(limits), mailbox_(mailbox), held_by_all_(held_by_all) {}
+  ~Outbox() { forget(); }
 
   // Serving thread. A part of a streamed answer: waits while the client owes so much that
   // limits.unsent_bytes would be passed, until limits.write_deadline; then the client is cut. False
@@ -49,11 +52,13 @@ class Outbox {
   enum class State { kOpen, kHalfClosed, kClosed };
 
   void put(std::unique_lock<std::mutex>& lock, std::string_view bytes);
+  void forget();
   void run_callback();
 
   const uint64_t connection_;
   const HttpLimits& limits_;
   Mailbox& mailbox_;
+  std::atomic<size_t>& held_by_all_;
 
   std::atomic<State> state_ = State::kOpen;  // stored under mutex_, read by any thread
 

@@ -165,6 +165,21 @@ TEST(HttpLimits, the_number_of_threads_can_be_changed_while_all_of_them_serve) {
   server.unblock.give();
   EXPECT_EQ(first.receive()->status, 200);
   for (int count = 0; count < 50; ++count) EXPECT_EQ(server.get("/hello")->status, 200);
+  // The one that is left is held by a client that does not read: another waits for its end.
+  RawClient endless(server.port(), 2048);
+  endless.send(request_text("GET", "/endless"));
+  ASSERT_TRUE(endless.receive_bytes(1000));
+  RawClient waits(server.port());
+  waits.send(request_text("GET", "/hello"));
+  for (int count = 0; count < 50; ++count) EXPECT_EQ(server.get("/health")->status, 200);
+  endless.reset();
+  EXPECT_EQ(waits.receive()->status, 200);
+  std::vector<std::string> order;
+  for (const auto& record : server.records()) {
+    if (record.route != "/health") order.push_back(record.route);
+  }
+  ASSERT_GE(order.size(), 2U);
+  EXPECT_EQ(order[order.size() - 2], "/endless");
 }
 
 TEST(HttpLimits, a_body_that_its_handler_has_released_counts_no_more) {
@@ -206,6 +221,26 @@ TEST(HttpLimits, all_bodies_together_have_at_most_bodies_bytes) {
     wait_for_open_connections(server, 0);
     EXPECT_EQ(status_of(server, request_text("POST", "/size", "", std::string(3001, 'b'))), 503);
   }
+}
+
+TEST(HttpLimits, of_all_answers_together_the_largest_is_given_up) {
+  constexpr int kSmallBuffer = 2048;
+  HttpLimits limits;
+  limits.answers_bytes = 2'500'000;
+  TestServer server(limits);
+  const std::string small(1'000'000, 's');
+  RawClient greedy(server.port(), kSmallBuffer);
+  greedy.send(request_text("POST", "/echo", "", std::string(2'000'000, 'g')));
+  RawClient modest(server.port(), kSmallBuffer);
+  modest.send(request_text("POST", "/echo", "", small));
+  EXPECT_FALSE(greedy.receive_bytes(2'000'000));
+  EXPECT_EQ(modest.receive()->body, small);
+  EXPECT_EQ(server.cuts(HttpCut::kUnsent), 1U);
+  // What was given up and what was taken counts no more.
+  for (int count = 0; count < 5; ++count) {
+    EXPECT_EQ(status_of(server, request_text("POST", "/echo", "", small)), 200);
+  }
+  EXPECT_EQ(server.cuts(HttpCut::kUnsent), 1U);
 }
 
 // Opens clients one after the other, each with one request that is answered, and checks that those
