@@ -119,7 +119,7 @@ class Channel {
   }
 
   GPU_FUNCTION void fail(unsigned peer) {
-    store_release(&shared_.failed, 1);
+    shared_.failed = 1;
     store_release(&own_.failed, 1);
     store_release(peers_.failure, peer + 1);
   }
