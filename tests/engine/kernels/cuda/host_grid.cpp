@@ -21,6 +21,14 @@ struct Meeting {
   uint64_t round = 0;
 };
 
+// For whom a thread waits; it has no turn until they have met.
+struct Wait {
+  const Meeting* meeting = nullptr;
+  uint64_t round = 0;
+
+  bool over() const { return meeting == nullptr || meeting->round != round; }
+};
+
 struct Warp {
   Meeting meeting;
   // Two sets: a lane may bring its next words before another has looked at the last ones.
@@ -34,9 +42,9 @@ struct Block {
   unsigned row = 0;
   std::unique_ptr<std::byte[]> shared;
   std::byte* shared_begin = nullptr;
-  std::vector<std::unique_ptr<char[]>> stacks;
   std::vector<ucontext_t> contexts;
   std::vector<bool> ended;
+  std::vector<Wait> waits;  // by thread
   std::vector<Warp> warps;
   Meeting meeting;
   ucontext_t scheduler = {};
@@ -45,6 +53,8 @@ struct Block {
 };
 
 thread_local Block* block = nullptr;
+// Kept from one grid to the next: to have them anew takes longer than most kernels.
+thread_local std::vector<std::unique_ptr<char[]>> stacks;
 
 void yield() {
   const unsigned self = block->thread;
@@ -59,7 +69,8 @@ void meet(Meeting& meeting, unsigned count) {
     ++meeting.round;
     return;
   }
-  while (meeting.round == round) yield();
+  block->waits[block->thread] = {&meeting, round};
+  yield();
 }
 
 Warp& own_warp() {
@@ -73,25 +84,27 @@ void begin_thread() {
   yield();
 }
 
+void prepare_thread(unsigned thread) {
+  block->ended[thread] = false;
+  block->waits[thread] = {};
+  ucontext_t& context = block->contexts[thread];
+  getcontext(&context);
+  context.uc_stack = {.ss_sp = stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
+  context.uc_link = nullptr;
+  makecontext(&context, begin_thread, 0);
+}
+
 void run_block() {
   const unsigned count = block->shape.threads;
   std::memset(block->shared_begin, kGarbage, block->shape.shared_bytes);
   block->meeting = {};
   for (Warp& warp : block->warps) warp.meeting = {};
-  for (unsigned thread = 0; thread < count; ++thread) {
-    block->ended[thread] = false;
-    ucontext_t& context = block->contexts[thread];
-    getcontext(&context);
-    context.uc_stack = {
-        .ss_sp = block->stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
-    context.uc_link = nullptr;
-    makecontext(&context, begin_thread, 0);
-  }
+  for (unsigned thread = 0; thread < count; ++thread) prepare_thread(thread);
   unsigned running = count;
   while (running > 0) {
     block->moved = false;
     for (unsigned thread = 0; thread < count; ++thread) {
-      if (block->ended[thread]) continue;
+      if (block->ended[thread] || !block->waits[thread].over()) continue;
       block->thread = thread;
       swapcontext(&block->scheduler, &block->contexts[thread]);
       if (block->ended[thread]) --running;
@@ -115,9 +128,10 @@ void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
   played.shared_begin = played.shared.get() + (128 - address % 128);
   played.contexts.resize(shape.threads);
   played.ended.resize(shape.threads);
+  played.waits.resize(shape.threads);
   played.warps.resize(shape.threads / kWarpThreads);
-  for (unsigned thread = 0; thread < shape.threads; ++thread) {
-    played.stacks.push_back(std::make_unique<char[]>(kStackBytes));
+  while (stacks.size() < shape.threads) {
+    stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
   }
   block = &played;
   for (played.row = 0; played.row < shape.rows; ++played.row) {

@@ -1,0 +1,76 @@
+// How GPUs that are ranks of one process exchange: over one another's memory (NVLink, PCIe peer
+// access), by kernels on each rank's own stream. Every rank enqueues the same calls with the same
+// shapes in the same order; no host thread waits here, nothing is allocated, and what is enqueued
+// may be captured into a graph and replayed: the count of rounds lies in the GPUs' memory.
+//
+// Made for nvcc as well: C++20.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace lockstep {
+
+constexpr size_t kGpuRanksMax = 16;
+// Blocks of a rank that exchange at the same time, each with the block of the same index of all
+// other ranks: a channel.
+constexpr size_t kGpuChannelsMax = 32;
+
+// One rank's view of all of them. Plain values: it is an argument of kernels.
+//
+// The blocks of a launch wait for those of the other ranks, so all of them must be resident: there
+// are never more than `channel_count` (of 256 threads), and no kernel that waits for this rank may
+// keep the GPU busy. A GPU that is one rank has room for kGpuChannelsMax; ranks that are made up
+// on one GPU must share what it has.
+struct GpuPeers {
+  size_t rank = 0;
+  size_t rank_count = 1;
+  size_t channel_count = kGpuChannelsMax;  // the same on all ranks
+  // By rank, each in that rank's memory and addressed as this rank's GPU does; aligned to 128
+  // bytes; gpu_mailbox_bytes() of zeros before any rank's first call.
+  std::byte* mailboxes[kGpuRanksMax] = {};
+  // This rank's word in pinned host memory, 0 at first. See missing_rank().
+  uint32_t* failure = nullptr;
+  // How long a block waits for another rank, by the GPU's clock.
+  uint64_t deadline_ns = 5'000'000'000;
+};
+
+size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count);
+
+// Of the failure word, read once the stream has run or at any time: a rank that did not come within
+// the deadline. What this rank has computed since is not to be used, its later exchanges do
+// nothing, and the others report it in their turn: the mailboxes serve no more, the process ends.
+std::optional<size_t> missing_rank(uint32_t failure);
+
+// output[row][column] += sum over the contributors, in order of rank, of their
+// partial[row][column].
+//
+// Arithmetic: with f32 the sum begins with the first contributor's value, one addition in f32 per
+// further contributor, and one that adds it to the output: the bits of all_reduce() in
+// shared_memory.h with f32 (but for the payload of NaNs). With bf16 each partial, this rank's own
+// as well, is rounded once to bf16 (nearest even); then the same: the sum stays f32 and is not
+// rounded again, as shared_memory.h does it for its second journey. Each element's order is fixed:
+// the same bits on every rank, in every run, and for any shape, channel_count and neighbours.
+struct GpuAllReduce {
+  const float* partial = nullptr;  // may be null where this rank does not contribute
+  size_t partial_stride = 0;       // floats
+  float* output = nullptr;         // equal on all ranks before and after
+  size_t output_stride = 0;
+  size_t row_count = 0;
+  size_t column_count = 0;
+  std::span<const size_t> contributors;  // ranks, ascending
+  bool bf16 = false;                     // partials travel as bf16
+};
+
+// One shot: every rank sends its partial to all others and adds up what it has got. `stream`: a
+// cudaStream_t of the rank's GPU, which is the current one. `partial` may be written again by what
+// follows on the stream.
+void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers);
+
+// A barrier on the streams: what follows runs after all ranks have come, and sees what they had
+// written before, into their own memory or another's.
+void gpu_meet(void* stream, const GpuPeers& peers);
+
+}  // namespace lockstep

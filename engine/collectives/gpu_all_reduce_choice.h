@@ -1,0 +1,31 @@
+// Which way sums go between GPUs, by their size: the one place for the thresholds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+enum class GpuSumWay : uint8_t {
+  kPeerMemory,  // gpu_all_reduce(): everyone to everyone, in order of rank
+  kNccl,
+};
+
+struct GpuSumQuestion {
+  size_t rank_count = 2;
+  size_t bytes = 0;          // of one rank's partial, as f32
+  bool peer_access = false;  // every rank's GPU reaches every other's memory
+  bool nccl = false;         // there are communicators
+};
+
+// Asked once per token class when the plan is made, with the class's largest sum: were it asked for
+// every pass, a token's bits would depend on how many others are in it (from three ranks on; the
+// sum of two has one order). Without peer access it is NCCL, without either there is no way: the
+// caller has refused such GPUs.
+GpuSumWay gpu_sum_way(const GpuSumQuestion& question);
+
+// Whether partials travel as bf16, where the user has asked for that: those of at least so many
+// bytes as f32. Smaller ones are held up by the way's latency, not by its width. Asked as above.
+bool gpu_sum_travels_as_bf16(size_t bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// What lies in a rank's mailbox: flags that the other ranks set, and what they send.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/collectives/gpu_all_reduce.h"
+
+namespace lockstep {
+
+// What a rank sends in one round of a channel.
+constexpr size_t kGpuSlotBytes = 16 * 1024;
+
+struct GpuMailbox {
+  // A channel's round is the count of meetings that its blocks have had.
+  struct Channel {
+    alignas(128) uint32_t arrived[kGpuRanksMax];  // by sender: the last round that it has sent
+    alignas(64) uint32_t round;                   // this rank's own, between launches
+  };
+  Channel channels[kGpuChannelsMax];
+  alignas(128) uint32_t failed;  // this rank's own: it has waited in vain
+};
+
+// Where `sender` leaves what it sends in a round: two slots take turns. Whoever sends in round
+// r + 2 has met everybody in r + 1, where nobody arrives before it has read all of r.
+constexpr size_t gpu_slot_offset(size_t channel, uint32_t round, size_t sender, size_t rank_count) {
+  return sizeof(GpuMailbox) + ((channel * 2 + round % 2) * rank_count + sender) * kGpuSlotBytes;
+}
+
+}  // namespace lockstep

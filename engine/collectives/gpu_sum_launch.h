@@ -1,0 +1,35 @@
+// How a sum is dealt out to blocks and threads: equally on all ranks, by its shape alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/collectives/gpu_all_reduce.h"
+
+namespace lockstep {
+
+constexpr unsigned kGpuSumThreads = 256;  // of a block
+// Rows are cut into units of four columns, the last one of a row shorter: what a thread handles.
+constexpr unsigned kGpuUnitFloats = 4;
+
+// The kernel's argument. Blocks take pieces in turn, each in a round of its channel.
+struct GpuSumLaunch {
+  const float* partial = nullptr;
+  size_t partial_stride = 0;
+  float* output = nullptr;
+  size_t output_stride = 0;
+  unsigned column_count = 0;
+  unsigned units_per_row = 0;
+  unsigned unit_count = 0;
+  unsigned piece_units = 0;
+  unsigned block_count = 0;      // at most the peers' channel_count; 0: nothing to do
+  uint32_t contributors = 0;     // a bit per rank
+  bool partial_aligned = false;  // every whole unit to 16 bytes
+  bool output_aligned = false;
+};
+
+// CHECKs both arguments.
+GpuSumLaunch gpu_sum_launch(const GpuAllReduce& sum, const GpuPeers& peers);
+void check_gpu_peers(const GpuPeers& peers);
+
+}  // namespace lockstep

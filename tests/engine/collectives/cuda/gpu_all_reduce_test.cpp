@@ -1,0 +1,348 @@
+// The sum over GPUs' memories, its kernels played by the host: a thread per rank.
+#include "engine/collectives/gpu_all_reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/collectives/gpu_sum_launch.h"
+#include "engine/tensor/format.h"
+#include "tests/engine/collectives/cuda/made_up_gpus.h"
+
+namespace lockstep {
+namespace {
+
+struct Shape {
+  size_t rows = 0;
+  size_t columns = 0;
+  size_t padding = 0;  // between rows; odd: rows are not aligned
+};
+
+// One element; rows shorter than a unit; units cut short; aligned rows; several blocks.
+constexpr Shape kShapes[] = {{1, 1, 0}, {5, 3, 1}, {3, 33, 3}, {2, 64, 4}, {3, 401, 5}};
+constexpr uint32_t kRounds = 3;
+// Left of what is not to be written.
+constexpr float kGap = 77;
+
+// Values of many magnitudes, so that another order of adding shows.
+std::vector<float> random_values(size_t count, uint32_t seed) {
+  std::minstd_rand random(seed);
+  std::uniform_real_distribution<float> mantissa(-1.0F, 1.0F);
+  std::uniform_int_distribution<int> exponent(-12, 12);
+  std::vector<float> values(count);
+  for (float& value : values) value = std::ldexp(mantissa(random), exponent(random));
+  return values;
+}
+
+float as_it_travels(float value, bool bf16) {
+  return bf16 ? bf16_to_float(float_to_bf16(value)) : value;
+}
+
+// What all ranks must hold, element by element, as the header says it.
+void add_reference(const std::vector<std::vector<float>>& partials,
+                   const std::vector<size_t>& contributors, bool bf16, std::vector<float>& output) {
+  for (size_t index = 0; index < output.size(); ++index) {
+    float sum = as_it_travels(partials[contributors[0]][index], bf16);
+    for (size_t next = 1; next < contributors.size(); ++next) {
+      sum += as_it_travels(partials[contributors[next]][index], bf16);
+    }
+    output[index] += sum;
+  }
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// A matrix with gaps between its rows, as partial results and residuals lie.
+class Rows {
+ public:
+  Rows(const Shape& shape, const std::vector<float>& values)
+      : shape_(shape), floats_(shape.rows * stride(), kGap) {
+    for (size_t row = 0; row < shape.rows; ++row) {
+      std::memcpy(floats_.data() + row * stride(), values.data() + row * shape.columns,
+                  shape.columns * sizeof(float));
+    }
+  }
+
+  size_t stride() const { return shape_.columns + shape_.padding; }
+  float* data() { return floats_.data(); }
+  std::vector<float> values() const {
+    std::vector<float> values;
+    for (size_t row = 0; row < shape_.rows; ++row) {
+      const float* begin = floats_.data() + row * stride();
+      values.insert(values.end(), begin, begin + shape_.columns);
+    }
+    return values;
+  }
+  size_t written_gaps() const {
+    size_t written = 0;
+    for (size_t row = 0; row < shape_.rows; ++row) {
+      for (size_t column = shape_.columns; column < stride(); ++column) {
+        written += floats_[row * stride() + column] != kGap ? 1 : 0;
+      }
+    }
+    return written;
+  }
+
+ private:
+  Shape shape_;
+  std::vector<float> floats_;
+};
+
+// Every round's partial of every rank.
+class Reduction {
+ public:
+  Reduction(const Shape& shape, size_t rank_count, std::vector<size_t> contributors, bool bf16)
+      : shape_(shape), contributors_(std::move(contributors)), bf16_(bf16) {
+    const size_t count = shape.rows * shape.columns;
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      partials_.emplace_back();
+      for (uint32_t rank = 0; rank < rank_count; ++rank) {
+        partials_.back().push_back(random_values(count, 100 * round + rank + 1));
+      }
+    }
+    begin_ = random_values(count, 99);
+  }
+
+  // After so many rounds.
+  std::vector<float> expected(uint32_t rounds) const {
+    std::vector<float> output = begin_;
+    for (uint32_t round = 0; round < rounds; ++round) {
+      add_reference(partials_[round], contributors_, bf16_, output);
+    }
+    return output;
+  }
+
+  Rows output() const { return Rows(shape_, begin_); }
+
+  // One rank's part of a round.
+  void reduce(const GpuPeers& peers, uint32_t round, Rows& output) const {
+    Rows partial(shape_, partials_[round][peers.rank]);
+    gpu_all_reduce(nullptr,
+                   {.partial = partial.data(),
+                    .partial_stride = partial.stride(),
+                    .output = output.data(),
+                    .output_stride = output.stride(),
+                    .row_count = shape_.rows,
+                    .column_count = shape_.columns,
+                    .contributors = contributors_,
+                    .bf16 = bf16_},
+                   peers);
+  }
+
+ private:
+  Shape shape_;
+  std::vector<size_t> contributors_;
+  bool bf16_;
+  std::vector<std::vector<std::vector<float>>> partials_;  // by round, rank
+  std::vector<float> begin_;
+};
+
+std::vector<size_t> all_of(size_t rank_count) {
+  std::vector<size_t> all(rank_count);
+  for (size_t rank = 0; rank < rank_count; ++rank) all[rank] = rank;
+  return all;
+}
+
+std::vector<std::vector<size_t>> contributor_sets(size_t rank_count) {
+  std::vector<std::vector<size_t>> sets = {all_of(rank_count)};
+  if (rank_count > 1) sets.push_back({rank_count - 1});
+  if (rank_count > 2) sets.push_back({0, rank_count - 1});
+  return sets;
+}
+
+// All rounds on all ranks, none of which waits for the others between them.
+void expect_sums(MadeUpGpus& gpus, const Reduction& reduction) {
+  std::vector<Rows> outputs(gpus.count(), reduction.output());
+  gpus.run([&](size_t rank) {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      reduction.reduce(gpus.peers(rank), round, outputs[rank]);
+    }
+  });
+  for (size_t rank = 0; rank < gpus.count(); ++rank) {
+    EXPECT_TRUE(same_bits(outputs[rank].values(), reduction.expected(kRounds))) << "rank " << rank;
+    EXPECT_EQ(outputs[rank].written_gaps(), 0U);
+    EXPECT_EQ(gpus.failure(rank), 0U);
+  }
+}
+
+TEST(GpuAllReduce, every_rank_has_the_bits_of_the_sum_in_order_of_rank) {
+  for (const size_t ranks : {1U, 2U, 3U, 4U, 7U}) {
+    // One after another through the same mailboxes, whatever their shapes.
+    MadeUpGpus gpus(ranks);
+    for (const Shape& shape : kShapes) {
+      for (const auto& contributors : contributor_sets(ranks)) {
+        for (const bool bf16 : {false, true}) {
+          SCOPED_TRACE(::testing::Message()
+                       << ranks << " ranks, " << shape.rows << " x " << shape.columns << ", "
+                       << contributors.size() << " contributors, bf16 " << bf16);
+          expect_sums(gpus, Reduction(shape, ranks, contributors, bf16));
+        }
+      }
+    }
+  }
+}
+
+// With one channel the launch takes two rounds, the second with less than a slot.
+TEST(GpuAllReduce, the_count_of_channels_is_not_seen_in_the_bits) {
+  for (const bool bf16 : {false, true}) {
+    const Reduction reduction({3, 1500, 2}, 2, {0, 1}, bf16);
+    for (const size_t channels : {1U, 2U, 32U}) {
+      MadeUpGpus gpus(2, channels);
+      expect_sums(gpus, reduction);
+    }
+  }
+}
+
+// Rank 0 is made to think that rank 1 has come, so it goes as far ahead as it ever may: all that it
+// sends in two rounds lies there before rank 1 has read anything.
+TEST(GpuAllReduce, a_rank_that_is_a_round_ahead_overwrites_nothing) {
+  for (const bool bf16 : {false, true}) {
+    const Reduction reduction({1, 2000, 0}, 2, {0, 1}, bf16);
+    MadeUpGpus gpus(2);
+    for (GpuMailbox::Channel& channel : gpus.mailbox(0).channels) channel.arrived[1] = 2;
+    Rows unused = reduction.output();
+    for (const uint32_t round : {0U, 1U}) reduction.reduce(gpus.peers(0), round, unused);
+    Rows output = reduction.output();
+    for (const uint32_t round : {0U, 1U}) {
+      reduction.reduce(gpus.peers(1), round, output);
+      EXPECT_TRUE(same_bits(output.values(), reduction.expected(round + 1))) << "round " << round;
+    }
+  }
+}
+
+TEST(GpuAllReduce, goes_on_when_the_count_of_rounds_begins_anew) {
+  MadeUpGpus gpus(3);
+  const uint32_t round = UINT32_MAX - 2;
+  for (size_t rank = 0; rank < gpus.count(); ++rank) {
+    for (GpuMailbox::Channel& channel : gpus.mailbox(rank).channels) {
+      channel.round = round;
+      for (uint32_t& arrived : channel.arrived) arrived = round;
+    }
+  }
+  expect_sums(gpus, Reduction({1, 300, 0}, 3, {0, 1, 2}, false));
+}
+
+TEST(GpuAllReduce, bf16_keeps_infinity_and_nan) {
+  MadeUpGpus gpus(2);
+  const std::vector<size_t> contributors = {0, 1};
+  std::vector<std::vector<float>> outputs(2, std::vector<float>(3, 0));
+  gpus.run([&](size_t rank) {
+    const float partial[3] = {rank == 0 ? INFINITY : 1.0F, rank == 0 ? NAN : 1.0F,
+                              rank == 0 ? 3.4e38F : 0.0F};  // the last one rounds to infinity
+    gpu_all_reduce(nullptr,
+                   {.partial = partial,
+                    .partial_stride = 3,
+                    .output = outputs[rank].data(),
+                    .output_stride = 3,
+                    .row_count = 1,
+                    .column_count = 3,
+                    .contributors = contributors,
+                    .bf16 = true},
+                   gpus.peers(rank));
+  });
+  for (const auto& output : outputs) {
+    EXPECT_EQ(output[0], INFINITY);
+    EXPECT_TRUE(std::isnan(output[1]));
+    EXPECT_EQ(output[2], INFINITY);
+  }
+}
+
+TEST(GpuAllReduce, a_rank_without_a_part_gives_no_address) {
+  MadeUpGpus gpus(2);
+  const std::vector<size_t> contributors = {1};
+  const float partial = 3;
+  float outputs[2] = {10, 10};
+  gpus.run([&](size_t rank) {
+    gpu_all_reduce(nullptr,
+                   {.partial = rank == 1 ? &partial : nullptr,
+                    .output = &outputs[rank],
+                    .row_count = 1,
+                    .column_count = 1,
+                    .contributors = contributors},
+                   gpus.peers(rank));
+  });
+  EXPECT_EQ(outputs[0], 13);
+  EXPECT_EQ(outputs[1], 13);
+}
+
+// Rank 2 never comes. Rank 1 has told rank 0 of itself when it gives up; so rank 0 misses rank 2.
+TEST(GpuAllReduce, reports_who_does_not_come_and_then_does_nothing) {
+  MadeUpGpus gpus(3);
+  const Reduction reduction({2, 5000, 0}, 3, {0, 1, 2}, false);
+  for (const size_t rank : {1U, 0U}) {
+    gpus.peers(rank).deadline_ns = 1'000'000;
+    Rows output = reduction.output();
+    reduction.reduce(gpus.peers(rank), 0, output);
+  }
+  EXPECT_TRUE(missing_rank(gpus.failure(1)).has_value());
+  EXPECT_EQ(missing_rank(gpus.failure(0)), 2U);
+  // Nobody waits again: this would take an hour.
+  gpus.peers(0).deadline_ns = uint64_t{3600} * 1'000'000'000;
+  Rows output = reduction.output();
+  reduction.reduce(gpus.peers(0), 1, output);
+  gpu_meet(nullptr, gpus.peers(0));
+  EXPECT_TRUE(same_bits(output.values(), reduction.expected(0)));
+}
+
+TEST(GpuMeet, nobody_goes_on_before_all_have_come) {
+  for (const size_t ranks : {1U, 2U, 5U}) {
+    MadeUpGpus gpus(ranks);
+    // Plain memory: what was written before is seen after.
+    std::vector<uint32_t> done(ranks * 32, 0);
+    std::vector<size_t> behind(ranks * 32, 0);
+    gpus.run([&](size_t rank) {
+      for (uint32_t round = 1; round <= 20; ++round) {
+        done[rank * 32] = round;
+        gpu_meet(nullptr, gpus.peers(rank));
+        for (size_t other = 0; other < ranks; ++other) {
+          behind[rank * 32] += done[other * 32] != round ? 1 : 0;
+        }
+        gpu_meet(nullptr, gpus.peers(rank));
+      }
+    });
+    for (size_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(behind[rank * 32], 0U);
+  }
+}
+
+TEST(GpuMeet, reports_who_does_not_come) {
+  MadeUpGpus gpus(2);
+  gpus.peers(1).deadline_ns = 1'000'000;
+  gpu_meet(nullptr, gpus.peers(1));
+  EXPECT_EQ(missing_rank(gpus.failure(1)), 0U);
+  EXPECT_EQ(missing_rank(gpus.failure(0)), std::nullopt);
+}
+
+TEST(GpuSumLaunch, has_no_more_blocks_than_channels_and_covers_everything) {
+  MadeUpGpus gpus(2, 8);
+  const std::vector<size_t> contributors = {0, 1};
+  alignas(16) float memory[4] = {};
+  for (const size_t columns : {1U, 4U, 1000U, 1024U, 1025U, 8192U, 8193U, 100003U}) {
+    for (const size_t rows : {1U, 3U, 64U}) {
+      const GpuSumLaunch launch = gpu_sum_launch({.partial = memory,
+                                                  .output = memory,
+                                                  .row_count = rows,
+                                                  .column_count = columns,
+                                                  .contributors = contributors},
+                                                 gpus.peers(0));
+      EXPECT_LE(launch.block_count, 8U);
+      EXPECT_LE(launch.piece_units * 16, kGpuSlotBytes);
+      EXPECT_EQ(launch.unit_count, rows * ((columns + 3) / 4));
+      // Every block has something, so that all blocks of all ranks meet equally often.
+      EXPECT_LT((launch.block_count - 1) * launch.piece_units, launch.unit_count);
+    }
+  }
+}
+
+TEST(GpuSumLaunchDeathTest, refuses_more_blocks_than_are_resident) {
+  MadeUpGpus gpus(1);
+  gpus.peers(0).channel_count = kGpuChannelsMax + 1;
+  EXPECT_DEATH(check_gpu_peers(gpus.peers(0)), "33 channels");
+}
+
+}  // namespace
+}  // namespace lockstep
