@@ -38,6 +38,7 @@ struct Block {
   std::vector<ucontext_t> contexts;
   std::vector<bool> ended;
   std::vector<Warp> warps;
+  std::vector<HostGrid::Copies> copies;  // by thread
   Meeting meeting;
   ucontext_t scheduler = {};
   unsigned thread = 0;
@@ -80,6 +81,7 @@ void run_block() {
   for (Warp& warp : block->warps) warp.meeting = {};
   for (unsigned thread = 0; thread < count; ++thread) {
     block->ended[thread] = false;
+    block->copies[thread] = {};
     ucontext_t& context = block->contexts[thread];
     getcontext(&context);
     context.uc_stack = {
@@ -115,6 +117,7 @@ void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
   played.shared_begin = played.shared.get() + (128 - address % 128);
   played.contexts.resize(shape.threads);
   played.ended.resize(shape.threads);
+  played.copies.resize(shape.threads);
   played.warps.resize(shape.threads / kWarpThreads);
   for (unsigned thread = 0; thread < shape.threads; ++thread) {
     played.stacks.push_back(std::make_unique<char[]>(kStackBytes));
@@ -156,6 +159,10 @@ const HostGrid::WarpWords& HostGrid::exchange(const Words& own) {
   words[block->thread % kWarpThreads] = own;
   meet(warp.meeting, kWarpThreads);
   return words;
+}
+
+HostGrid::Copies& HostGrid::copies() {
+  return block->copies[block->thread];
 }
 
 void HostGrid::rest() {
