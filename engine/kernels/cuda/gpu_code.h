@@ -6,6 +6,9 @@
 // Include in .cu files alone. Everything is in an anonymous namespace, as the kernels are.
 #pragma once
 
+// Format strings are checked at run time here: nvcc cannot evaluate the checks of fmt 9.
+#define FMT_CONSTEVAL
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -1,5 +1,7 @@
 // Packs rows on the GPU: a thread writes what one lane of a tile product will read. Included by
 // product.cu, and by tests, after gpu_code.h.
+#pragma once
+
 #include "engine/base/check.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_tile.h"
