@@ -6,8 +6,8 @@
 // Include in .cu files alone. Everything is in an anonymous namespace, as the kernels are.
 #pragma once
 
-// Format strings are checked at run time here: nvcc cannot evaluate the checks of fmt 9.
-#define FMT_CONSTEVAL
+// fmt 9 takes nvcc for a compiler without constexpr functions, which are half of its own.
+#define FMT_USE_CONSTEXPR 1
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -24,6 +24,8 @@
 // Before a loop whose turns are to be laid out one after the other: what they index stays in
 // registers.
 #define GPU_UNROLL _Pragma("unroll")
+// Before one whose turns are not: registers would not do for several at once.
+#define GPU_KEEP_LOOP _Pragma("unroll 1")
 
 namespace lockstep {
 namespace {

@@ -176,7 +176,7 @@ GPU_FUNCTION void add_unit(const ProductInput& input, const std::byte* stage, si
   if constexpr (kFormat == Format::kF32) {
     add_f32<kGroups>(input, stage, first, sums);
   } else {
-    GPU_UNROLL
+    GPU_KEEP_LOOP
     for (unsigned tile = 0; tile < kLayout.unit_tiles; ++tile) {
       const size_t column = first + tile * kGpuTileColumns;
       if constexpr (kLayout.scale_columns == 16) {

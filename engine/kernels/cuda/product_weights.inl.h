@@ -164,7 +164,7 @@ GPU_FUNCTION Scale read_scale(const std::byte* stage, unsigned row, unsigned ind
   if constexpr (S::kLayout.scale_bytes == 4) {
     return {half_of(load_4(scales), index), 0};
   } else if constexpr (kFormat == Format::kQ6_K) {
-    const auto scale = static_cast<int8_t>(load_8(scales).words[index / 4] >> (8 * (index % 4)));
+    const auto scale = static_cast<int8_t>(load_4(scales + index / 4 * 4) >> (8 * (index % 4)));
     const uint32_t factors = load_4(stage + S::kFactors + row / 2 * 4);
     return {multiply(half_of(factors, row % 2), static_cast<float>(scale)), 0};
   } else if constexpr (S::kLayout.scale_bytes == 8) {

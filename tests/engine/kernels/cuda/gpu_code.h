@@ -21,6 +21,7 @@
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
 #define GPU_UNROLL
+#define GPU_KEEP_LOOP
 
 namespace lockstep {
 namespace {
