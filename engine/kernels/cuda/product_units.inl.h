@@ -22,8 +22,7 @@ struct ProductInput {
   unsigned tokens;
 };
 
-// 8 columns of bf16, from 8 * (lane % 4) on of the 32 that begin at `column`; or, `kNarrow`, 4 of
-// 16.
+// 8 columns of bf16, from 8 * (lane % 4) on of the 32 that begin at `column`; or 4 of 16.
 GPU_FUNCTION Words4 read_wide(const ProductInput& input, unsigned group, size_t column) {
   const unsigned token = group * kGroupTokens + lane_index() / 4;
   if (token >= input.tokens || column >= input.columns) return {};
