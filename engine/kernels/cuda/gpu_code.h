@@ -6,6 +6,9 @@
 // Include in .cu files alone. Everything is in an anonymous namespace, as the kernels are.
 #pragma once
 
+// fmt 9 takes nvcc for a compiler without constexpr functions, which are half of its own.
+#define FMT_USE_CONSTEXPR 1
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -17,6 +20,11 @@
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
+// Before a loop whose turns are to be laid out one after the other: what they index stays in
+// registers.
+#define GPU_UNROLL _Pragma("unroll")
+// Before one whose turns are not: registers would not do for several at once.
+#define GPU_KEEP_LOOP _Pragma("unroll 1")
 
 namespace lockstep {
 
@@ -30,6 +38,9 @@ constexpr unsigned kWarpThreads = 32;
 
 struct alignas(16) Words4 {
   uint32_t words[4];
+};
+struct alignas(8) Words2 {
+  uint32_t words[2];
 };
 
 GPU_FUNCTION unsigned thread_index() {
@@ -114,6 +125,61 @@ GPU_FUNCTION uint32_t stream_4(const void* address) {
   return value;
 }
 
+// Copies of weights into shared memory that go on while the thread computes. A thread closes what
+// it has begun into groups; with all but the last kGroups of them waited for, what they copied is
+// seen by that thread, and after a meeting by the others. Both addresses are aligned to the size.
+GPU_FUNCTION void begin_copy_16(std::byte* shared, const std::byte* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(source)
+               : "memory");
+}
+GPU_FUNCTION void begin_copy_8(std::byte* shared, const std::byte* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(source)
+               : "memory");
+}
+GPU_FUNCTION void begin_copy_4(std::byte* shared, const std::byte* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(source)
+               : "memory");
+}
+GPU_FUNCTION void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <unsigned kGroups>
+GPU_FUNCTION void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// 16, 8 or 4 bytes that may stay in the caches, from any memory.
+GPU_FUNCTION Words4 load_16(const void* address) {
+  const uint4 value = *static_cast<const uint4*>(address);
+  return {{value.x, value.y, value.z, value.w}};
+}
+GPU_FUNCTION Words2 load_8(const void* address) {
+  const uint2 value = *static_cast<const uint2*>(address);
+  return {{value.x, value.y}};
+}
+GPU_FUNCTION uint32_t load_4(const void* address) {
+  return *static_cast<const uint32_t*>(address);
+}
+
+// Two bf16 in a word: `lower` in its lower half. The sums of two such words, each half by itself;
+// both round to nearest even.
+GPU_FUNCTION uint32_t bf16_pair(float lower, float upper) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+  return pair;
+}
+GPU_FUNCTION uint32_t add_bf16_pairs(uint32_t x, uint32_t y) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x3F803F80U), "r"(y));
+  return sum;
+}
+
 // Flags that other devices and the host see: what was written before a release is seen after the
 // acquire that reads it.
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
@@ -155,6 +221,10 @@ GPU_FUNCTION uint32_t float_to_bits(float value) {
 }
 GPU_FUNCTION float multiply_add(float x, float y, float z) {
   return __fmaf_rn(x, y, z);
+}
+// A product that is rounded by itself, whatever is added to it.
+GPU_FUNCTION float multiply(float x, float y) {
+  return __fmul_rn(x, y);
 }
 GPU_FUNCTION float exponential_of(float x) {
   return expf(x);

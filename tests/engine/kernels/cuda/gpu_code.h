@@ -13,12 +13,15 @@
 #include <cstring>
 #include <functional>
 #include <tuple>
+#include <utility>
 
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_grid.h"
 
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
+#define GPU_UNROLL
+#define GPU_KEEP_LOOP
 
 namespace lockstep {
 namespace {
@@ -27,6 +30,9 @@ constexpr unsigned kWarpThreads = HostGrid::kWarpThreads;
 
 struct alignas(16) Words4 {
   uint32_t words[4];
+};
+struct alignas(8) Words2 {
+  uint32_t words[2];
 };
 
 GPU_FUNCTION unsigned thread_index() {
@@ -116,6 +122,61 @@ GPU_FUNCTION uint32_t stream_4(const void* address) {
   return value;
 }
 
+// Copied when waited for, garbage until then.
+inline void begin_copy(std::byte* shared, const std::byte* source, size_t bytes) {
+  HostGrid::check_aligned(shared, bytes);
+  HostGrid::check_aligned(source, bytes);
+  std::memset(shared, 0xA5, bytes);
+  HostGrid::copies().open.push_back({shared, source, bytes});
+}
+GPU_FUNCTION void begin_copy_16(std::byte* shared, const std::byte* source) {
+  begin_copy(shared, source, 16);
+}
+GPU_FUNCTION void begin_copy_8(std::byte* shared, const std::byte* source) {
+  begin_copy(shared, source, 8);
+}
+GPU_FUNCTION void begin_copy_4(std::byte* shared, const std::byte* source) {
+  begin_copy(shared, source, 4);
+}
+GPU_FUNCTION void close_copies() {
+  HostGrid::Copies& copies = HostGrid::copies();
+  copies.closed.push_back(std::move(copies.open));
+  copies.open.clear();
+}
+template <unsigned kGroups>
+GPU_FUNCTION void wait_for_copies() {
+  auto& closed = HostGrid::copies().closed;
+  while (closed.size() > kGroups) {
+    for (const HostGrid::Copy& copy : closed.front()) {
+      std::memcpy(copy.shared, copy.source, copy.bytes);
+    }
+    closed.pop_front();
+  }
+}
+
+GPU_FUNCTION Words4 load_16(const void* address) {
+  return stream_16(address);
+}
+GPU_FUNCTION Words2 load_8(const void* address) {
+  HostGrid::check_aligned(address, 8);
+  Words2 value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
+}
+GPU_FUNCTION uint32_t load_4(const void* address) {
+  return stream_4(address);
+}
+
+GPU_FUNCTION uint32_t bf16_pair(float lower, float upper) {
+  return float_to_bf16(lower) | static_cast<uint32_t>(float_to_bf16(upper)) << 16U;
+}
+GPU_FUNCTION uint32_t add_bf16_pairs(uint32_t x, uint32_t y) {
+  const auto half = [](uint32_t pair, unsigned index) {
+    return from_bf16(static_cast<uint16_t>(pair >> (16 * index)));
+  };
+  return bf16_pair(half(x, 0) + half(y, 0), half(x, 1) + half(y, 1));
+}
+
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
   std::atomic_ref(*flag).store(value, std::memory_order_release);
 }
@@ -147,6 +208,9 @@ GPU_FUNCTION uint32_t float_to_bits(float value) {
 }
 GPU_FUNCTION float multiply_add(float x, float y, float z) {
   return std::fma(x, y, z);
+}
+GPU_FUNCTION float multiply(float x, float y) {
+  return x * y;
 }
 GPU_FUNCTION float exponential_of(float x) {
   return std::exp(x);

@@ -46,6 +46,7 @@ struct Block {
   std::vector<bool> ended;
   std::vector<Wait> waits;  // by thread
   std::vector<Warp> warps;
+  std::vector<HostGrid::Copies> copies;  // by thread
   Meeting meeting;
   ucontext_t scheduler = {};
   unsigned thread = 0;
@@ -86,6 +87,7 @@ void begin_thread() {
 
 void prepare_thread(unsigned thread) {
   block->ended[thread] = false;
+  block->copies[thread] = {};
   block->waits[thread] = {};
   ucontext_t& context = block->contexts[thread];
   getcontext(&context);
@@ -129,6 +131,7 @@ void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
   played.contexts.resize(shape.threads);
   played.ended.resize(shape.threads);
   played.waits.resize(shape.threads);
+  played.copies.resize(shape.threads);
   played.warps.resize(shape.threads / kWarpThreads);
   while (stacks.size() < shape.threads) {
     stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
@@ -170,6 +173,10 @@ const HostGrid::WarpWords& HostGrid::exchange(const Words& own) {
   words[block->thread % kWarpThreads] = own;
   meet(warp.meeting, kWarpThreads);
   return words;
+}
+
+HostGrid::Copies& HostGrid::copies() {
+  return block->copies[block->thread];
 }
 
 void HostGrid::rest() {

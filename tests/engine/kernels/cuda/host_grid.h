@@ -10,7 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <vector>
 
 namespace lockstep {
 
@@ -43,6 +45,17 @@ class HostGrid {
   static const WarpWords& exchange(const Words& own);
   // Lets other threads have their turns.
   static void rest();
+  // The current thread's copies that have been begun: not closed yet, and in groups.
+  struct Copy {
+    std::byte* shared;
+    const std::byte* source;
+    size_t bytes;
+  };
+  struct Copies {
+    std::vector<Copy> open;
+    std::deque<std::vector<Copy>> closed;
+  };
+  static Copies& copies();
   static void check_aligned(const void* address, size_t bytes);
 };
 

@@ -113,6 +113,29 @@ TEST(HostGrid, grids_on_two_threads_can_wait_for_each_other) {
   EXPECT_EQ(second, 3U);
 }
 
+// Lanes copy a word each, twice, and look at it before and after they have waited.
+GPU_KERNEL void copy_words(const uint32_t* words, uint32_t* seen) {
+  auto* shared = reinterpret_cast<uint32_t*>(shared_memory()) + 2 * thread_index();
+  const auto* source = reinterpret_cast<const std::byte*>(words + 2 * thread_index());
+  begin_copy_4(reinterpret_cast<std::byte*>(shared), source);
+  close_copies();
+  begin_copy_4(reinterpret_cast<std::byte*>(shared + 1), source + 4);
+  close_copies();
+  wait_for_copies<1>();
+  seen[2 * thread_index()] = shared[0];
+  const bool early = shared[1] == words[2 * thread_index() + 1];
+  wait_for_copies<0>();
+  seen[2 * thread_index() + 1] = early ? 0 : shared[1];
+}
+
+TEST(HostGrid, copies_are_there_when_they_have_been_waited_for) {
+  std::vector<uint32_t> words(64);
+  std::iota(words.begin(), words.end(), 100);
+  std::vector<uint32_t> seen(64);
+  launch(nullptr, {.threads = 32, .shared_bytes = 256}, copy_words, words.data(), seen.data());
+  EXPECT_EQ(seen, words);
+}
+
 GPU_KERNEL void leave_early() {
   if (thread_index() == 3) return;
   meet_block();

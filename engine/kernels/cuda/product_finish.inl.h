@@ -1,0 +1,116 @@
+// What becomes of a block's sums: of each token by one warp, of each row by one lane. Included by
+// product.inl.h.
+#pragma once
+
+#include "engine/kernels/cuda/product_units.inl.h"
+#include "engine/kernels/gpu_product.h"
+
+namespace lockstep {
+namespace {
+
+// The block's rows: the 32 of part `part` from `row` on, or 16 of each of the first two parts.
+struct BlockPlace {
+  size_t part;
+  size_t row;
+  size_t block;  // of the part
+};
+
+// Lanes added pairwise; every lane has the sum.
+GPU_FUNCTION float add_lanes(float value, unsigned distance) {
+  for (; distance > 0; distance /= 2) value += from_lane_across(value, distance);
+  return value;
+}
+
+GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, unsigned token) {
+  if (norm.chunk_sums == nullptr) return 1;
+  const float* chunks = norm.chunk_sums + token * norm.stride;
+  const size_t count = (norm.columns + kBlockRows - 1) / kBlockRows;
+  float sum = 0;
+  for (size_t chunk = lane_index(); chunk < count; chunk += kWarpThreads) sum += chunks[chunk];
+  sum = add_lanes(sum, kWarpThreads / 2);
+  return 1 / root(sum / static_cast<float>(norm.columns) + norm.epsilon);
+}
+
+GPU_FUNCTION void store_row(const GpuRows& rows, size_t token, size_t row, float value) {
+  if (rows.bf16 != nullptr) rows.bf16[token * rows.bf16_stride + row] = to_bf16(value);
+  if (rows.f32 != nullptr) rows.f32[token * rows.f32_stride + row] = value;
+}
+GPU_FUNCTION void store_padding(const GpuRows& rows, size_t token, size_t row) {
+  if (rows.bf16 != nullptr) rows.bf16[token * rows.bf16_stride + row] = 0;
+}
+
+// The part's result for a row: y of gpu_product.h.
+GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, float y,
+                               float factor, unsigned token, size_t row) {
+  if (product.norm.chunk_sums != nullptr) y = multiply(y, factor);
+  if (part.bias != nullptr) y += part.bias[row];
+  if (part.output == nullptr) return y;
+  float* output = part.output + token * part.output_stride + row;
+  if (part.accumulate) y += *output;
+  *output = y;
+  return y;
+}
+
+// `y` is 0 where the lane's row is beyond the last.
+GPU_FUNCTION void finish_norm(const GpuNormOutput& norm, const BlockPlace& place, float y,
+                              bool is_row, unsigned token) {
+  const unsigned lane = lane_index();
+  const float across = from_lane_across(y, 16);
+  const float first = lane < 16 ? y : across;
+  const float second = lane < 16 ? across : y;
+  const float squares = add_lanes(multiply_add(second, second, multiply(first, first)), 8);
+  const uint32_t row = norm.row_of_token == nullptr ? token : norm.row_of_token[token];
+  if (row == kGpuNoRow) return;
+  if (lane == 0) norm.chunk_sums[row * norm.chunk_stride + place.block] = squares;
+  if (is_row) {
+    store_row(norm.rows, row, place.row + lane, multiply(y, norm.weight[place.row + lane]));
+  } else {
+    store_padding(norm.rows, row, place.row + lane);
+  }
+}
+
+// The lower 16 lanes have the gate's rows, the upper ones those that are gated.
+GPU_FUNCTION void finish_gate(const GpuProduct& product, const BlockPlace& place, float y,
+                              unsigned token) {
+  const float gated = from_lane_across(y, 16);
+  const size_t row = place.row + lane_index() % kGpuPanelRows;
+  const size_t rows = product.parts[0].matrix.rows;
+  if (lane_index() < kGpuPanelRows && row < rows) {
+    const float activated = y / (1 + exponential_of(-y));
+    store_row(product.gate, token, row, multiply(activated, gated));
+  } else if (row >= rows && lane_index() < kGpuPanelRows) {
+    store_padding(product.gate, token, row);
+  } else if (place.row % kBlockRows == 0 && place.row + kGpuPanelRows >= rows) {
+    // The last panel, with no other beside it.
+    store_padding(product.gate, token, row + kGpuPanelRows);
+  }
+}
+
+// `sums` is [warp][token][kSumsStride].
+template <unsigned kWarps, unsigned kSumsStride, unsigned kFactors>
+GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& place,
+                                const float* sums, unsigned tokens, unsigned token_room,
+                                const float (&factors)[kFactors]) {
+  const unsigned lane = lane_index();
+  const bool gate = product.finish == GpuFinish::kGate;
+  const GpuPart& part = product.parts[gate ? lane / kGpuPanelRows : place.part];
+  const size_t row = place.row + (gate ? lane % kGpuPanelRows : lane);
+  const bool is_row = row < part.matrix.rows;
+  GPU_UNROLL
+  for (unsigned turn = 0; turn < kFactors; ++turn) {
+    const unsigned token = warp_index() + turn * kWarps;
+    if (token >= tokens) return;
+    float y = sums[token * kSumsStride + lane];
+    for (unsigned warp = 1; warp < kWarps; ++warp) {
+      y += sums[(warp * token_room + token) * kSumsStride + lane];
+    }
+    y = is_row ? finish_part(product, part, y, factors[turn], token, row) : 0.0F;
+    if (gate) finish_gate(product, place, y, token);
+    for (size_t norm = 0; norm < product.norm_count; ++norm) {
+      finish_norm(product.norms[norm], place, y, is_row, token);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,201 @@
+// A warp's sums over the units of columns that it takes. Included by product.inl.h.
+#pragma once
+
+#include "engine/kernels/cuda/product_weights.inl.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kGroupTokens = 8;
+
+// Sums as multiply_tile() leaves them, of each panel and 8 tokens.
+template <unsigned kGroups>
+struct ProductSums {
+  float sums[kBlockPanels][kGroups][4] = {};
+};
+
+// The activations as a lane reads them: those of token lane / 4 of each 8.
+struct ProductInput {
+  const std::byte* rows;
+  size_t stride_bytes;
+  size_t columns;
+  unsigned tokens;
+};
+
+// 8 columns of bf16, from 8 * (lane % 4) on of the 32 that begin at `column`; or 4 of 16.
+GPU_FUNCTION Words4 read_wide(const ProductInput& input, unsigned group, size_t column) {
+  const unsigned token = group * kGroupTokens + lane_index() / 4;
+  if (token >= input.tokens || column >= input.columns) return {};
+  return load_16(input.rows + token * input.stride_bytes + column * 2 + lane_index() % 4 * 16);
+}
+GPU_FUNCTION Words2 read_narrow(const ProductInput& input, unsigned group, size_t column) {
+  const unsigned token = group * kGroupTokens + lane_index() / 4;
+  if (token >= input.tokens || column >= input.columns) return {};
+  return load_8(input.rows + token * input.stride_bytes + column * 2 + lane_index() % 4 * 8);
+}
+
+// Weights that are no quants: 32 columns of a tile.
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void add_plain(const ProductInput& input, const std::byte* stage, size_t column,
+                            unsigned half, ProductSums<kGroups>& sums) {
+  uint32_t a[kBlockPanels][2][Stage<kFormat>::kParts][4];
+  GPU_UNROLL
+  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+    GPU_UNROLL
+    for (unsigned step = 0; step < 2; ++step) {
+      read_weights<kFormat>(stage, panel, 0, half * 2 + step, a[panel][step]);
+    }
+  }
+  GPU_UNROLL
+  for (unsigned group = 0; group < kGroups; ++group) {
+    const Words4 x = read_wide(input, group, column);
+    const uint32_t b[2][2] = {{x.words[0], x.words[1]}, {x.words[2], x.words[3]}};
+    GPU_UNROLL
+    for (unsigned part = 0; part < Stage<kFormat>::kParts; ++part) {
+      GPU_UNROLL
+      for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+        multiply_tile(sums.sums[panel][group], a[panel][0][part], b[0]);
+        multiply_tile(sums.sums[panel][group], a[panel][1][part], b[1]);
+      }
+    }
+  }
+}
+
+// sums[row][token] += scale of the row * products[row][token], of a panel and 8 tokens.
+GPU_FUNCTION void add_scaled(float (&sums)[4], const float (&products)[4], float upper,
+                             float lower) {
+  sums[0] = multiply_add(products[0], upper, sums[0]);
+  sums[1] = multiply_add(products[1], upper, sums[1]);
+  sums[2] = multiply_add(products[2], lower, sums[2]);
+  sums[3] = multiply_add(products[3], lower, sums[3]);
+}
+
+// Quants whose 32 columns share a scale: those of half `half` of tile `tile`.
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void add_wide(const ProductInput& input, const std::byte* stage, size_t column,
+                           unsigned tile, unsigned half, ProductSums<kGroups>& sums) {
+  constexpr uint32_t kOnes[4] = {0x3F803F80U, 0x3F803F80U, 0x3F803F80U, 0x3F803F80U};
+  uint32_t a[kBlockPanels][2][1][4];
+  Scale scales[kBlockPanels][2];
+  GPU_UNROLL
+  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+    GPU_UNROLL
+    for (unsigned step = 0; step < 2; ++step) {
+      read_weights<kFormat>(stage, panel, tile, half * 2 + step, a[panel][step]);
+      scales[panel][step] = read_scale<kFormat>(
+          stage, panel * kGpuPanelRows + lane_index() / 4 + step * 8, tile * 2 + half);
+    }
+  }
+  GPU_UNROLL
+  for (unsigned group = 0; group < kGroups; ++group) {
+    const Words4 x = read_wide(input, group, column);
+    const uint32_t b[2][2] = {{x.words[0], x.words[1]}, {x.words[2], x.words[3]}};
+    float inputs[4] = {};
+    if constexpr (has_minimums(kFormat)) {
+      multiply_tile(inputs, kOnes, b[0]);
+      multiply_tile(inputs, kOnes, b[1]);
+    }
+    GPU_UNROLL
+    for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+      float products[4] = {};
+      multiply_tile(products, a[panel][0][0], b[0]);
+      multiply_tile(products, a[panel][1][0], b[1]);
+      add_scaled(sums.sums[panel][group], products, scales[panel][0].scale, scales[panel][1].scale);
+      if constexpr (has_minimums(kFormat)) {
+        add_scaled(sums.sums[panel][group], inputs, scales[panel][0].minimum,
+                   scales[panel][1].minimum);
+      }
+    }
+  }
+}
+
+// Quants whose 16 columns share a scale: those of step `step` of tile `tile`.
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void add_narrow(const ProductInput& input, const std::byte* stage, size_t column,
+                             unsigned tile, unsigned step, ProductSums<kGroups>& sums) {
+  uint32_t a[kBlockPanels][1][4];
+  Scale scales[kBlockPanels][2];
+  GPU_UNROLL
+  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+    read_weights<kFormat>(stage, panel, tile, step, a[panel]);
+    GPU_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      scales[panel][half] = read_scale<kFormat>(
+          stage, panel * kGpuPanelRows + lane_index() / 4 + half * 8, tile * kGpuSteps + step);
+    }
+  }
+  GPU_UNROLL
+  for (unsigned group = 0; group < kGroups; ++group) {
+    const Words2 x = read_narrow(input, group, column);
+    GPU_UNROLL
+    for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+      float products[4] = {};
+      multiply_tile(products, a[panel][0], x.words);
+      add_scaled(sums.sums[panel][group], products, scales[panel][0].scale, scales[panel][1].scale);
+    }
+  }
+}
+
+// F32 weights have no tile product: a lane computes its own elements of the sums.
+template <unsigned kGroups>
+GPU_FUNCTION void add_f32(const ProductInput& input, const std::byte* stage, size_t column,
+                          ProductSums<kGroups>& sums) {
+  for (unsigned four = 0; four < kGpuTileColumns; four += 4) {
+    if (column + four >= input.columns) return;
+    const size_t left = input.columns - column - four;
+    GPU_UNROLL
+    for (unsigned group = 0; group < kGroups; ++group) {
+      GPU_UNROLL
+      for (unsigned index = 0; index < 4; ++index) {
+        const unsigned token = group * kGroupTokens + lane_index() % 4 * 2 + index % 2;
+        if (token >= input.tokens) continue;
+        const Words4 x =
+            load_16(input.rows + token * input.stride_bytes + (column + four) * sizeof(float));
+        GPU_UNROLL
+        for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+          const Words4 w = load_16(stage + panel * Stage<Format::kF32>::kQuantBytes +
+                                   gpu_f32_byte(lane_index() / 4 + index / 2 * 8, four));
+          float& sum = sums.sums[panel][group][index];
+          GPU_UNROLL
+          for (unsigned k = 0; k < 4; ++k) {
+            const float value = k < left ? bits_to_float(x.words[k]) : 0.0F;
+            sum = multiply_add(bits_to_float(w.words[k]), value, sum);
+          }
+        }
+      }
+    }
+  }
+}
+
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void add_unit(const ProductInput& input, const std::byte* stage, size_t unit,
+                           ProductSums<kGroups>& sums) {
+  constexpr GpuLayout kLayout = gpu_layout(kFormat);
+  const size_t first = unit * kLayout.unit_columns();
+  if constexpr (kFormat == Format::kF32) {
+    add_f32<kGroups>(input, stage, first, sums);
+  } else {
+    GPU_KEEP_LOOP
+    for (unsigned tile = 0; tile < kLayout.unit_tiles; ++tile) {
+      const size_t column = first + tile * kGpuTileColumns;
+      if constexpr (kLayout.scale_columns == 16) {
+        GPU_UNROLL
+        for (unsigned step = 0; step < kGpuSteps; ++step) {
+          add_narrow<kFormat, kGroups>(input, stage, column + step * 16, tile, step, sums);
+        }
+      } else {
+        GPU_UNROLL
+        for (unsigned half = 0; half < 2; ++half) {
+          if constexpr (kLayout.quant_bits == 16) {
+            add_plain<kFormat, kGroups>(input, stage, column + half * 32, half, sums);
+          } else {
+            add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, sums);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,307 @@
+// Where the bits of a weight lie in a GpuMatrix (gpu_matrix.h). All constexpr and without the
+// standard library, for the host and for kernels (nvcc with --expt-relaxed-constexpr).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+
+inline constexpr uint32_t kGpuPanelRows = 16;
+inline constexpr uint32_t kGpuTileColumns = 64;
+inline constexpr uint32_t kGpuLanes = 32;
+inline constexpr uint32_t kGpuFactorUnits = 2;  // units of Q6_K that share a factor
+inline constexpr uint32_t kGpuSteps = 4;        // tile products of 16 columns per tile
+
+struct GpuLayout {
+  uint32_t block_elements;  // of the file
+  uint32_t block_bytes;
+  uint32_t unit_tiles;     // tiles whose scales lie together: what a warp takes at a time
+  uint32_t quant_bits;     // of a weight in the first plane: 4, 8, 16 or 32
+  uint32_t high_bits;      // ... in the second: 0, 1 or 2
+  uint32_t quants_begin;   // in a block of the file
+  uint32_t high_begin;     // in a block of the file
+  uint32_t scale_bytes;    // of a row and unit, in the third plane
+  uint32_t block_scales;   // ... of a block of the file
+  uint32_t scales_begin;   // in a block of the file
+  uint32_t factor_bytes;   // of a row and 256 columns, in the fourth plane: Q6_K's d
+  uint32_t scale_columns;  // that share a scale: 16 or 32; the columns of a tile lie accordingly
+
+  constexpr uint32_t unit_columns() const { return unit_tiles * kGpuTileColumns; }
+  constexpr uint32_t tile_bytes() const { return kGpuPanelRows * kGpuTileColumns / 8 * quant_bits; }
+  constexpr uint32_t quant_unit_bytes() const { return unit_tiles * tile_bytes(); }
+  // High bits of a unit, of a lane: it has them side by side.
+  constexpr uint32_t high_lane_bytes() const { return unit_tiles * 4 * high_bits; }
+  constexpr uint32_t high_unit_bytes() const { return high_lane_bytes() * kGpuLanes; }
+};
+
+constexpr GpuLayout gpu_layout(Format format) {
+  switch (format) {
+    case Format::kF32:
+      return {1, 4, 1, 32, 0, 0, 0, 0, 0, 0, 0, 32};
+    case Format::kF16:
+    case Format::kBf16:
+      return {1, 2, 1, 16, 0, 0, 0, 0, 0, 0, 0, 32};
+    case Format::kQ8_0:
+      return {32, 34, 1, 8, 0, 2, 0, 4, 2, 0, 0, 32};
+    case Format::kQ4_0:
+      return {32, 18, 1, 4, 0, 2, 0, 4, 2, 0, 0, 32};
+    case Format::kQ4_1:
+      return {32, 20, 1, 4, 0, 4, 0, 8, 4, 0, 0, 32};
+    case Format::kQ5_0:
+      return {32, 22, 1, 4, 1, 6, 2, 4, 2, 0, 0, 32};
+    case Format::kQ5_1:
+      return {32, 24, 1, 4, 1, 8, 4, 8, 4, 0, 0, 32};
+    case Format::kQ4_K:
+      return {256, 144, 4, 4, 0, 16, 0, 16, 16, 0, 0, 32};
+    case Format::kQ5_K:
+      return {256, 176, 4, 4, 1, 48, 16, 16, 16, 0, 0, 32};
+    case Format::kQ6_K:
+      return {256, 210, 2, 4, 2, 0, 128, 8, 16, 192, 2, 16};
+  }
+  return {};
+}
+
+constexpr bool has_minimums(Format format) {
+  return format == Format::kQ4_1 || format == Format::kQ5_1 || format == Format::kQ4_K ||
+         format == Format::kQ5_K;
+}
+
+// Where planes begin, in bytes from the matrix's first; each is [panel][unit][...].
+struct GpuPlanes {
+  size_t panels;
+  size_t units;  // of a panel
+  size_t high;
+  size_t scales;
+  size_t factors;
+  size_t size_bytes;
+};
+
+constexpr GpuPlanes gpu_planes(const GpuLayout& layout, size_t rows, size_t columns) {
+  GpuPlanes planes = {};
+  planes.panels = (rows + kGpuPanelRows - 1) / kGpuPanelRows;
+  planes.units = (columns + layout.unit_columns() - 1) / layout.unit_columns();
+  const size_t units = planes.panels * planes.units;
+  planes.high = units * layout.quant_unit_bytes();
+  planes.scales = planes.high + units * layout.high_unit_bytes();
+  planes.factors = planes.scales + units * kGpuPanelRows * layout.scale_bytes;
+  planes.size_bytes =
+      planes.factors + units * kGpuPanelRows * layout.factor_bytes / kGpuFactorUnits;
+  return planes;
+}
+
+// What of a tile lane `lane` holds as half `half` of register `index` of the A operand in step
+// `step` (multiply_tile in cuda/gpu_code.h). The order of the columns is ours to choose, as long as
+// the B operand's is the same: where 32 columns share a scale, a lane's 8 of them lie side by side,
+// so that it reads them of an activation by one load of 16 bytes; where 16 do, its 4.
+constexpr uint32_t gpu_tile_row(uint32_t lane, uint32_t index) {
+  return lane / 4 + index % 2 * 8;
+}
+constexpr uint32_t gpu_tile_column(const GpuLayout& layout, uint32_t lane, uint32_t step,
+                                   uint32_t index, uint32_t half) {
+  const uint32_t place = lane % 4;
+  const uint32_t element = index / 2 * 2 + half;
+  if (layout.scale_columns == 16) return step * 16 + place * 4 + element;
+  return step / 2 * 32 + place * 8 + step % 2 * 4 + element;
+}
+
+// Element `index` of a block of the file, as bits: its quant, or the number itself.
+constexpr uint32_t gpu_file_byte(const std::byte* block, uint32_t offset) {
+  return static_cast<uint32_t>(block[offset]);
+}
+constexpr uint32_t gpu_file_bits(Format format, const std::byte* block, uint32_t index) {
+  const GpuLayout layout = gpu_layout(format);
+  const std::byte* quants = block + layout.quants_begin;
+  if (layout.quant_bits >= 8) {
+    uint32_t bits = 0;
+    for (uint32_t byte = 0; byte < layout.quant_bits / 8; ++byte) {
+      bits |= gpu_file_byte(quants, index * (layout.quant_bits / 8) + byte) << (8 * byte);
+    }
+    return bits;
+  }
+  if (layout.block_elements == 32) {
+    const uint32_t both = gpu_file_byte(quants, index % 16);
+    uint32_t bits = index < 16 ? both & 15U : both >> 4U;
+    if (layout.high_bits == 1) {
+      bits |= (gpu_file_byte(block, layout.high_begin + index / 8) >> (index % 8) & 1U) << 4U;
+    }
+    return bits;
+  }
+  if (format == Format::kQ6_K) {
+    const uint32_t half = index / 128;
+    const uint32_t within = index % 128;
+    const uint32_t both = gpu_file_byte(quants, half * 64 + within % 64);
+    const uint32_t pairs = gpu_file_byte(block, layout.high_begin + half * 32 + within % 32);
+    return (within < 64 ? both & 15U : both >> 4U) | (pairs >> (within / 32 * 2) & 3U) << 4U;
+  }
+  const uint32_t group = index / 32;
+  const uint32_t both = gpu_file_byte(quants, group / 2 * 32 + index % 32);
+  uint32_t bits = group % 2 == 0 ? both & 15U : both >> 4U;
+  if (layout.high_bits == 1) {
+    bits |= (gpu_file_byte(block, layout.high_begin + index % 32) >> group & 1U) << 4U;
+  }
+  return bits;
+}
+
+// Where a lane's quants lie. In a word of 4-bit quants register i has nibbles i (lower half) and
+// i + 4, so that one shift and one mask give both halves; of 8-bit quants two words hold the
+// registers of a step, bytes 0 and 2 the first's, 1 and 3 the second's. A word is the lane's word
+// `word` of the 16 bytes that it reads in piece `piece` of the tile (512 bytes of the warp).
+struct GpuQuantPlace {
+  uint32_t piece;
+  uint32_t word;
+  uint32_t shift;
+};
+constexpr GpuQuantPlace gpu_quant_place(const GpuLayout& layout, uint32_t step, uint32_t index,
+                                        uint32_t half) {
+  if (layout.quant_bits == 4) return {0, step, 4 * (index + 4 * half)};
+  if (layout.quant_bits == 8) {
+    return {step / 2, step % 2 * 2 + index / 2, 8 * (index % 2 + 2 * half)};
+  }
+  return {step, index, 16 * half};
+}
+
+// High bits: bit `shift` of word `word` of the lane's words of the unit.
+struct GpuHighPlace {
+  uint32_t word;
+  uint32_t shift;
+};
+constexpr GpuHighPlace gpu_high_place(const GpuLayout& layout, uint32_t tile, uint32_t step,
+                                      uint32_t index, uint32_t half) {
+  if (layout.high_bits == 1) return {tile, step * 4 + index + 16 * half};
+  return {tile * 2 + step / 2, 2 * (step % 2 * 4 + index) + 16 * half};
+}
+// Where word `word` of a lane lies in the unit: in pieces of 16 bytes a lane, or of less.
+constexpr uint32_t gpu_high_byte(const GpuLayout& layout, uint32_t lane, uint32_t word) {
+  const uint32_t bytes = layout.high_lane_bytes() < 16 ? layout.high_lane_bytes() : 16;
+  return word * 4 / bytes * bytes * kGpuLanes + lane * bytes + word * 4 % bytes;
+}
+
+// An F32 tile holds, for each 4 columns, the 16 rows' 4.
+constexpr uint32_t gpu_f32_byte(uint32_t row, uint32_t column) {
+  return column / 4 * 256 + row * 16 + column % 4 * 4;
+}
+
+// Rows of a matrix as the file stores them, of one panel; where columns or rows end, zeros follow.
+struct GpuFileRows {
+  const std::byte* rows;  // the panel's first
+  size_t stride_bytes;
+  uint32_t row_count;  // 1 to 16
+  size_t columns;
+};
+
+// The bits of row `row` of the panel in column `column`; 0 where there is none.
+constexpr uint32_t gpu_source_bits(Format format, const GpuFileRows& source, uint32_t row,
+                                   size_t column) {
+  const GpuLayout layout = gpu_layout(format);
+  if (row >= source.row_count || column >= source.columns) return 0;
+  const std::byte* block =
+      source.rows + row * source.stride_bytes + column / layout.block_elements * layout.block_bytes;
+  return gpu_file_bits(format, block, static_cast<uint32_t>(column % layout.block_elements));
+}
+
+// What lane `lane` of the unit holds: its word in a piece of a tile, ...
+constexpr uint32_t gpu_quant_word(Format format, const GpuFileRows& source, size_t unit,
+                                  uint32_t tile, uint32_t lane, uint32_t piece, uint32_t word) {
+  const GpuLayout layout = gpu_layout(format);
+  const size_t first = unit * layout.unit_columns() + tile * kGpuTileColumns;
+  if (layout.quant_bits == 32) {
+    const uint32_t at = (piece * kGpuLanes + lane) * 16 + word * 4;
+    return gpu_source_bits(format, source, at % 256 / 16, first + at / 256 * 4 + at % 16 / 4);
+  }
+  uint32_t bits = 0;
+  for (uint32_t step = 0; step < kGpuSteps; ++step) {
+    for (uint32_t part = 0; part < 8; ++part) {
+      const GpuQuantPlace place = gpu_quant_place(layout, step, part / 2, part % 2);
+      if (place.piece != piece || place.word != word) continue;
+      const uint32_t column = gpu_tile_column(layout, lane, step, part / 2, part % 2);
+      const uint32_t code =
+          gpu_source_bits(format, source, gpu_tile_row(lane, part / 2), first + column);
+      const uint32_t mask = layout.quant_bits == 4 ? 15U : 0xFFFFFFFFU;
+      bits |= (code & mask) << place.shift;
+    }
+  }
+  return bits;
+}
+// ... its word of high bits, ...
+constexpr uint32_t gpu_high_word(Format format, const GpuFileRows& source, size_t unit,
+                                 uint32_t lane, uint32_t word) {
+  const GpuLayout layout = gpu_layout(format);
+  const uint32_t tile = word / layout.high_bits;
+  const size_t first = unit * layout.unit_columns() + tile * kGpuTileColumns;
+  uint32_t bits = 0;
+  for (uint32_t step = 0; step < kGpuSteps; ++step) {
+    for (uint32_t part = 0; part < 8; ++part) {
+      const GpuHighPlace place = gpu_high_place(layout, tile, step, part / 2, part % 2);
+      if (place.word != word) continue;
+      const uint32_t column = gpu_tile_column(layout, lane, step, part / 2, part % 2);
+      const uint32_t code =
+          gpu_source_bits(format, source, gpu_tile_row(lane, part / 2), first + column);
+      bits |= code >> 4U << place.shift;
+    }
+  }
+  return bits;
+}
+// ... byte `byte` of row `row`'s scales, ...
+constexpr std::byte gpu_scale_byte(Format format, const GpuFileRows& source, size_t unit,
+                                   uint32_t row, uint32_t byte) {
+  const GpuLayout layout = gpu_layout(format);
+  const size_t first = unit * layout.unit_columns();
+  const size_t block = first / layout.block_elements + byte / layout.block_scales;
+  if (row >= source.row_count || block * layout.block_elements >= source.columns) {
+    return std::byte{0};
+  }
+  // Where a unit is a part of a block, so are its scales.
+  const size_t within = first % layout.block_elements * layout.block_scales / layout.block_elements;
+  return source.rows[row * source.stride_bytes + block * layout.block_bytes + layout.scales_begin +
+                     within + byte % layout.block_scales];
+}
+// ... and of its factor.
+constexpr std::byte gpu_factor_byte(Format format, const GpuFileRows& source, size_t unit,
+                                    uint32_t row, uint32_t byte) {
+  const GpuLayout layout = gpu_layout(format);
+  if (row >= source.row_count) return std::byte{0};
+  return source.rows[row * source.stride_bytes + unit / kGpuFactorUnits * layout.block_bytes +
+                     layout.scales_begin + layout.block_scales + byte];
+}
+
+// Writes what lane `lane` holds of unit `unit` of panel `panel`: its quants, its high bits, and, of
+// the first 16 lanes, the scales of row `lane`.
+constexpr void gpu_pack_lane(Format format, const GpuFileRows& source, const GpuPlanes& planes,
+                             size_t panel, size_t unit, uint32_t lane, std::byte* out) {
+  const GpuLayout layout = gpu_layout(format);
+  const size_t at = panel * planes.units + unit;
+  const auto store = [](std::byte* to, uint32_t word) {
+    for (uint32_t byte = 0; byte < 4; ++byte) to[byte] = static_cast<std::byte>(word >> 8 * byte);
+  };
+  std::byte* quants = out + at * layout.quant_unit_bytes();
+  for (uint32_t tile = 0; tile < layout.unit_tiles; ++tile) {
+    for (uint32_t piece = 0; piece < layout.tile_bytes() / 512; ++piece) {
+      for (uint32_t word = 0; word < 4; ++word) {
+        store(quants + tile * layout.tile_bytes() + piece * 512 + lane * 16 + word * 4,
+              gpu_quant_word(format, source, unit, tile, lane, piece, word));
+      }
+    }
+  }
+  std::byte* high = out + planes.high + at * layout.high_unit_bytes();
+  for (uint32_t word = 0; word < layout.high_lane_bytes() / 4; ++word) {
+    store(high + gpu_high_byte(layout, lane, word),
+          gpu_high_word(format, source, unit, lane, word));
+  }
+  if (lane >= kGpuPanelRows) return;
+  const size_t row = at * kGpuPanelRows + lane;
+  for (uint32_t byte = 0; byte < layout.scale_bytes; ++byte) {
+    out[planes.scales + row * layout.scale_bytes + byte] =
+        gpu_scale_byte(format, source, unit, lane, byte);
+  }
+  if (unit % kGpuFactorUnits != 0) return;
+  const size_t factor = at / kGpuFactorUnits * kGpuPanelRows + lane;
+  for (uint32_t byte = 0; byte < layout.factor_bytes; ++byte) {
+    out[planes.factors + factor * layout.factor_bytes + byte] =
+        gpu_factor_byte(format, source, unit, lane, byte);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+// The product of generated tokens on a GPU, its threads played by the host.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/gpu_product.h"
+#include "tests/engine/kernels/cuda/gpu_code.h"
+#include "tests/engine/kernels/cuda/product_inputs.h"
+#include "tests/engine/kernels/random_weights.h"
+// Kernels come after what they are written in.
+#include "engine/kernels/cuda/product.inl.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSeed = 40;
+
+class GpuProductOf : public testing::TestWithParam<Format> {
+ protected:
+  Format format() const { return GetParam(); }
+  // More units than warps, unevenly, and stages that are used again; an odd end.
+  size_t columns() const {
+    if (traits(format()).block_elements == 256) return 256 * 9;
+    return traits(format()).block_elements == 32 ? 64 * 73 + 32 : 64 * 25 + 17;
+  }
+};
+
+// With u = 2^-24, a term that goes through n roundings is off by at most n u / (1 - n u) of its
+// magnitude. On the host a tile product rounds once. A term goes through: within its 32 columns 2
+// tile products (F16: 4; F32: 64 fma of its unit), then one fma (with a minimum two) per scale, or
+// nothing, and so on through all of the warp's later units; 8 additions of warps' sums; its scale
+// and its reference weight are rounded up to 4 times. All of it is at most as many as there are
+// tile products (fma) and scales of a warp's columns, and 12. The magnitude is |quant * scale * x|
+// + |minimum * x|, at most (|w| + 2 |minimum|) |x|.
+TEST_P(GpuProductOf, is_within_the_rounding_of_its_terms_of_float64) {
+  RandomEngine random(kSeed);
+  constexpr size_t kRows = 50;
+  constexpr size_t kTokens = 11;
+  const Weights weights(format(), kRows, columns(), random);
+  const Inputs inputs(format(), kTokens, columns(), random);
+  const std::vector<float> output = multiply_all(weights.matrix(), inputs, 0, kTokens, kTokens);
+  const GpuLayout layout = gpu_layout(format());
+  const size_t units = (columns() + layout.unit_columns() - 1) / layout.unit_columns();
+  const size_t warp_columns = (units + 7) / 8 * layout.unit_columns();
+  const size_t roundings = 12 + (format() == Format::kF32 ? warp_columns : warp_columns / 16 * 2);
+  const double unit = static_cast<double>(roundings) * std::ldexp(1.0, -24);
+  const double relative = unit / (1 - unit);
+  for (size_t row = 0; row < kRows; ++row) {
+    const std::vector<float> w = weights.row(row);
+    const std::vector<float> minimums = weights.minimums(row);
+    for (size_t token = 0; token < kTokens; ++token) {
+      double sum = 0;
+      double magnitude = 0;
+      for (size_t k = 0; k < columns(); ++k) {
+        const auto x = static_cast<double>(inputs.at(token, k));
+        sum += static_cast<double>(w[k]) * x;
+        magnitude += static_cast<double>(std::abs(w[k]) + 2 * std::abs(minimums[k])) * std::abs(x);
+      }
+      ASSERT_NEAR(static_cast<double>(output[token * kRows + row]), sum,
+                  relative * magnitude + 1e-30)
+          << "seed " << kSeed << ", row " << row << ", token " << token;
+    }
+  }
+}
+
+TEST_P(GpuProductOf, gives_a_token_the_same_bits_alone_and_among_others) {
+  RandomEngine random(kSeed + 1);
+  constexpr size_t kRows = 33;
+  const size_t few = std::min<size_t>(columns(), 64 * 9 + 32);
+  const size_t block = traits(format()).block_elements;
+  const size_t width = block == 256 ? 256 : few / 32 * 32;
+  const Weights weights(format(), kRows, width, random);
+  const Inputs inputs(format(), kGpuProductTokens, width, random);
+  const std::vector<float> all =
+      multiply_all(weights.matrix(), inputs, 0, kGpuProductTokens, kGpuProductTokens);
+  struct Case {
+    size_t first;
+    uint32_t count;
+    size_t limit;
+  };
+  for (const Case& some : {Case{0, 1, 1}, Case{63, 1, 1}, Case{29, 1, 16}, Case{5, 9, 16},
+                           Case{17, 31, 32}, Case{3, 33, 64}, Case{40, 0, 8}}) {
+    const std::vector<float> output =
+        multiply_all(weights.matrix(), inputs, some.first, some.count, some.limit);
+    ASSERT_TRUE(std::equal(output.begin(), output.end(),
+                           all.begin() + static_cast<ptrdiff_t>(some.first * kRows)))
+        << "seed " << kSeed + 1 << ", " << some.count << " tokens from " << some.first << " on";
+  }
+}
+
+std::vector<Format> formats() {
+  std::vector<Format> formats;
+  for (const FormatTraits& row : all_formats()) formats.push_back(row.format);
+  return formats;
+}
+
+std::string case_name(const testing::TestParamInfo<Format>& info) {
+  return std::string(traits(info.param).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GpuProductOf, testing::ValuesIn(formats()), case_name);
+
+}  // namespace
+}  // namespace lockstep
