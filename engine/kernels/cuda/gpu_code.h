@@ -18,6 +18,11 @@
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
+// A kernel whose blocks have at most so many threads, which may so have more registers.
+#define GPU_KERNEL_OF(threads) __global__ __launch_bounds__(threads)
+// Before a loop: so many turns at once, so that the loads of several are under way.
+#define GPU_PRAGMA(words) _Pragma(#words)
+#define GPU_UNROLL(times) GPU_PRAGMA(unroll times)
 
 namespace lockstep {
 namespace {
@@ -26,6 +31,12 @@ constexpr unsigned kWarpThreads = 32;
 
 struct alignas(16) Words4 {
   uint32_t words[4];
+};
+struct alignas(8) Words2 {
+  uint32_t words[2];
+};
+struct alignas(16) Floats4 {
+  float values[4];
 };
 
 GPU_FUNCTION unsigned thread_index() {
@@ -95,6 +106,16 @@ GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The same of f16, as they stand.
+GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // 16 or 4 bytes of weights, which are read once: they take no place in the first cache.
 GPU_FUNCTION Words4 stream_16(const void* address) {
   Words4 value;
@@ -108,6 +129,23 @@ GPU_FUNCTION uint32_t stream_4(const void* address) {
   uint32_t value;
   asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(value) : "l"(address));
   return value;
+}
+
+// Of what other blocks read as well, and of what earlier kernels have written.
+GPU_FUNCTION Words4 load_16(const void* address) {
+  const uint4 value = *static_cast<const uint4*>(address);
+  return {{value.x, value.y, value.z, value.w}};
+}
+GPU_FUNCTION Words2 load_8(const void* address) {
+  const uint2 value = *static_cast<const uint2*>(address);
+  return {{value.x, value.y}};
+}
+GPU_FUNCTION void store_16(void* address, const Words4& value) {
+  *static_cast<uint4*>(address) =
+      make_uint4(value.words[0], value.words[1], value.words[2], value.words[3]);
+}
+GPU_FUNCTION void store_8(void* address, const Words2& value) {
+  *static_cast<uint2*>(address) = make_uint2(value.words[0], value.words[1]);
 }
 
 // Flags that other devices and the host see: what was written before a release is seen after the
@@ -152,6 +190,10 @@ GPU_FUNCTION uint32_t float_to_bits(float value) {
 GPU_FUNCTION float multiply_add(float x, float y, float z) {
   return __fmaf_rn(x, y, z);
 }
+// Rounded, whatever it is added to.
+GPU_FUNCTION float rounded_product(float x, float y) {
+  return __fmul_rn(x, y);
+}
 GPU_FUNCTION float exponential_of(float x) {
   return expf(x);
 }
@@ -160,6 +202,22 @@ GPU_FUNCTION float root(float x) {
 }
 GPU_FUNCTION float greater(float x, float y) {
   return fmaxf(x, y);
+}
+GPU_FUNCTION float lesser(float x, float y) {
+  return fminf(x, y);
+}
+GPU_FUNCTION float magnitude(float x) {
+  return fabsf(x);
+}
+// To nearest even.
+GPU_FUNCTION float nearest_integer(float x) {
+  return rintf(x);
+}
+GPU_FUNCTION double cosine_of(double angle) {
+  return cos(angle);
+}
+GPU_FUNCTION double sine_of(double angle) {
+  return sin(angle);
 }
 
 struct Grid {

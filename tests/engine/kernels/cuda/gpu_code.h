@@ -19,6 +19,8 @@
 
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
+#define GPU_KERNEL_OF(threads)
+#define GPU_UNROLL(times)
 
 namespace lockstep {
 namespace {
@@ -27,6 +29,12 @@ constexpr unsigned kWarpThreads = HostGrid::kWarpThreads;
 
 struct alignas(16) Words4 {
   uint32_t words[4];
+};
+struct alignas(8) Words2 {
+  uint32_t words[2];
+};
+struct alignas(16) Floats4 {
+  float values[4];
 };
 
 GPU_FUNCTION unsigned thread_index() {
@@ -78,11 +86,17 @@ GPU_FUNCTION float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
 }
 
-GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+GPU_FUNCTION float from_half(uint16_t bits) {
+  return half_to_float(bits);
+}
+
+template <float (*kNumber)(uint16_t)>
+GPU_FUNCTION void multiply_tile_of(float (&sums)[4], const uint32_t (&a)[4],
+                                   const uint32_t (&b)[2]) {
   const auto& words = HostGrid::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
   // Element (row, column) of A and of B as the lanes hold them.
   const auto half_of = [](uint32_t word, unsigned index) {
-    return from_bf16(static_cast<uint16_t>(word >> (index % 2 * 16)));
+    return kNumber(static_cast<uint16_t>(word >> (index % 2 * 16)));
   };
   const auto element_a = [&](unsigned row, unsigned column) {
     const unsigned lane = row % 8 * 4 + column % 8 / 2;
@@ -102,6 +116,13 @@ GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const 
     sums[index] = static_cast<float>(sum);
   }
 }
+GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  multiply_tile_of<from_bf16>(sums, a, b);
+}
+GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2]) {
+  multiply_tile_of<from_half>(sums, a, b);
+}
 
 GPU_FUNCTION Words4 stream_16(const void* address) {
   HostGrid::check_aligned(address, 16);
@@ -114,6 +135,24 @@ GPU_FUNCTION uint32_t stream_4(const void* address) {
   uint32_t value;
   std::memcpy(&value, address, sizeof(value));
   return value;
+}
+
+GPU_FUNCTION Words4 load_16(const void* address) {
+  return stream_16(address);
+}
+GPU_FUNCTION Words2 load_8(const void* address) {
+  HostGrid::check_aligned(address, 8);
+  Words2 value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
+}
+GPU_FUNCTION void store_16(void* address, const Words4& value) {
+  HostGrid::check_aligned(address, 16);
+  std::memcpy(address, &value, sizeof(value));
+}
+GPU_FUNCTION void store_8(void* address, const Words2& value) {
+  HostGrid::check_aligned(address, 8);
+  std::memcpy(address, &value, sizeof(value));
 }
 
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
@@ -136,9 +175,6 @@ GPU_FUNCTION uint16_t to_bf16(float value) {
 GPU_FUNCTION uint16_t to_half(float value) {
   return float_to_half(value);
 }
-GPU_FUNCTION float from_half(uint16_t bits) {
-  return half_to_float(bits);
-}
 GPU_FUNCTION float bits_to_float(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
@@ -148,6 +184,10 @@ GPU_FUNCTION uint32_t float_to_bits(float value) {
 GPU_FUNCTION float multiply_add(float x, float y, float z) {
   return std::fma(x, y, z);
 }
+// Rounded, whatever it is added to.
+GPU_FUNCTION float rounded_product(float x, float y) {
+  return x * y;
+}
 GPU_FUNCTION float exponential_of(float x) {
   return std::exp(x);
 }
@@ -156,6 +196,21 @@ GPU_FUNCTION float root(float x) {
 }
 GPU_FUNCTION float greater(float x, float y) {
   return std::fmax(x, y);
+}
+GPU_FUNCTION float lesser(float x, float y) {
+  return std::fmin(x, y);
+}
+GPU_FUNCTION float magnitude(float x) {
+  return std::fabs(x);
+}
+GPU_FUNCTION float nearest_integer(float x) {
+  return std::nearbyint(x);
+}
+GPU_FUNCTION double cosine_of(double angle) {
+  return std::cos(angle);
+}
+GPU_FUNCTION double sine_of(double angle) {
+  return std::sin(angle);
 }
 
 using Grid = HostGrid::Shape;
