@@ -57,4 +57,19 @@ struct GpuAttention {
 // Then the chunks are merged in order, as attention.h says.
 void gpu_attend_generated(void* stream, const GpuAttention& attention);
 
+// Of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else by the
+// arithmetic of generated tokens, to the bit, slowly: a block per token and 8 heads.
+//
+// By tile products, keys are taken in chunks of a page, in order of position; a row is a token:
+//   queries, keys and values are rounded to f16 (of an F16 cache; queries at most 65504) or bf16,
+//   score = (the product, 16 dimensions at a time, f32) * scale
+//   M' = the greater of M (at first -FLT_MAX) and of the chunk's scores that the token sees
+//   O = O * exponential(M - M'), L alike, per lane
+//   p = exponential(score - M'), 0 outside the token's keys; L = L + p, before p is rounded
+//   O = O + the product of p, rounded as the keys are, and the values, 16 keys at a time
+// and the result is O / L. A chunk that a token sees nothing of leaves it as it was. (A later token
+// of the same tile whose value is infinite or NaN may make the tile's earlier ones NaN.)
+void gpu_attend_prompted(void* stream, const GpuAttention& attention);
+bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension);
+
 }  // namespace lockstep

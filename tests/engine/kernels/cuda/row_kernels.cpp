@@ -3,4 +3,5 @@
 // After it.
 #include "engine/kernels/cuda/attention.inl.h"
 #include "engine/kernels/cuda/heads.inl.h"
+#include "engine/kernels/cuda/prompt_attention.inl.h"
 #include "engine/kernels/cuda/rows.inl.h"
