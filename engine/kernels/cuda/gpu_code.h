@@ -20,6 +20,11 @@
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
+// A kernel whose blocks have at most so many threads, which may so have more registers.
+#define GPU_KERNEL_OF(threads) __global__ __launch_bounds__(threads)
+// Before a loop: so many turns at once, so that the loads of several are under way.
+#define GPU_PRAGMA(words) _Pragma(#words)
+#define GPU_UNROLL_BY(times) GPU_PRAGMA(unroll times)
 // Before a loop whose turns are to be laid out one after the other: what they index stays in
 // registers.
 #define GPU_UNROLL _Pragma("unroll")
@@ -41,6 +46,9 @@ struct alignas(16) Words4 {
 };
 struct alignas(8) Words2 {
   uint32_t words[2];
+};
+struct alignas(16) Floats4 {
+  float values[4];
 };
 
 GPU_FUNCTION unsigned thread_index() {
@@ -105,6 +113,16 @@ GPU_FUNCTION T from_lane(T value, unsigned lane) {
 GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The same of f16, as they stand.
+GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -180,6 +198,14 @@ GPU_FUNCTION uint32_t add_bf16_pairs(uint32_t x, uint32_t y) {
   return sum;
 }
 
+GPU_FUNCTION void store_16(void* address, const Words4& value) {
+  *static_cast<uint4*>(address) =
+      make_uint4(value.words[0], value.words[1], value.words[2], value.words[3]);
+}
+GPU_FUNCTION void store_8(void* address, const Words2& value) {
+  *static_cast<uint2*>(address) = make_uint2(value.words[0], value.words[1]);
+}
+
 // Flags that other devices and the host see: what was written before a release is seen after the
 // acquire that reads it.
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
@@ -234,6 +260,22 @@ GPU_FUNCTION float root(float x) {
 }
 GPU_FUNCTION float greater(float x, float y) {
   return fmaxf(x, y);
+}
+GPU_FUNCTION float lesser(float x, float y) {
+  return fminf(x, y);
+}
+GPU_FUNCTION float magnitude(float x) {
+  return fabsf(x);
+}
+// To nearest even.
+GPU_FUNCTION float nearest_integer(float x) {
+  return rintf(x);
+}
+GPU_FUNCTION double cosine_of(double angle) {
+  return cos(angle);
+}
+GPU_FUNCTION double sine_of(double angle) {
+  return sin(angle);
 }
 
 struct Grid {

@@ -20,6 +20,8 @@
 
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
+#define GPU_KERNEL_OF(threads)
+#define GPU_UNROLL_BY(times)
 #define GPU_UNROLL
 #define GPU_KEEP_LOOP
 
@@ -33,6 +35,9 @@ struct alignas(16) Words4 {
 };
 struct alignas(8) Words2 {
   uint32_t words[2];
+};
+struct alignas(16) Floats4 {
+  float values[4];
 };
 
 GPU_FUNCTION unsigned thread_index() {
@@ -84,11 +89,17 @@ GPU_FUNCTION float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
 }
 
-GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+GPU_FUNCTION float from_half(uint16_t bits) {
+  return half_to_float(bits);
+}
+
+template <float (*kNumber)(uint16_t)>
+GPU_FUNCTION void multiply_tile_of(float (&sums)[4], const uint32_t (&a)[4],
+                                   const uint32_t (&b)[2]) {
   const auto& words = HostGrid::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
   // Element (row, column) of A and of B as the lanes hold them.
   const auto half_of = [](uint32_t word, unsigned index) {
-    return from_bf16(static_cast<uint16_t>(word >> (index % 2 * 16)));
+    return kNumber(static_cast<uint16_t>(word >> (index % 2 * 16)));
   };
   const auto element_a = [&](unsigned row, unsigned column) {
     const unsigned lane = row % 8 * 4 + column % 8 / 2;
@@ -107,6 +118,13 @@ GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const 
     }
     sums[index] = static_cast<float>(sum);
   }
+}
+GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  multiply_tile_of<from_bf16>(sums, a, b);
+}
+GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2]) {
+  multiply_tile_of<from_half>(sums, a, b);
 }
 
 GPU_FUNCTION Words4 stream_16(const void* address) {
@@ -177,6 +195,15 @@ GPU_FUNCTION uint32_t add_bf16_pairs(uint32_t x, uint32_t y) {
   return bf16_pair(half(x, 0) + half(y, 0), half(x, 1) + half(y, 1));
 }
 
+GPU_FUNCTION void store_16(void* address, const Words4& value) {
+  HostGrid::check_aligned(address, 16);
+  std::memcpy(address, &value, sizeof(value));
+}
+GPU_FUNCTION void store_8(void* address, const Words2& value) {
+  HostGrid::check_aligned(address, 8);
+  std::memcpy(address, &value, sizeof(value));
+}
+
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
   std::atomic_ref(*flag).store(value, std::memory_order_release);
 }
@@ -196,9 +223,6 @@ GPU_FUNCTION uint16_t to_bf16(float value) {
 }
 GPU_FUNCTION uint16_t to_half(float value) {
   return float_to_half(value);
-}
-GPU_FUNCTION float from_half(uint16_t bits) {
-  return half_to_float(bits);
 }
 GPU_FUNCTION float bits_to_float(uint32_t bits) {
   return std::bit_cast<float>(bits);
@@ -220,6 +244,21 @@ GPU_FUNCTION float root(float x) {
 }
 GPU_FUNCTION float greater(float x, float y) {
   return std::fmax(x, y);
+}
+GPU_FUNCTION float lesser(float x, float y) {
+  return std::fmin(x, y);
+}
+GPU_FUNCTION float magnitude(float x) {
+  return std::fabs(x);
+}
+GPU_FUNCTION float nearest_integer(float x) {
+  return std::nearbyint(x);
+}
+GPU_FUNCTION double cosine_of(double angle) {
+  return std::cos(angle);
+}
+GPU_FUNCTION double sine_of(double angle) {
+  return std::sin(angle);
 }
 
 using Grid = HostGrid::Shape;

@@ -1,0 +1,281 @@
+// Attention of prompted tokens by tile products (gpu_attention.h): a warp takes a tile of 16 tokens
+// and a query head; warps of a block have neighbouring heads, which mostly share their keys.
+// Included after gpu_code.h.
+#pragma once
+
+#include "engine/kernels/cuda/attention_chunk.inl.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kTileWarps = 4;
+constexpr unsigned kTileRows = kGpuTileTokens;
+constexpr unsigned kBlockDimensions = 32;  // that four lanes' pieces of 8 are
+constexpr unsigned kKeyTiles = kSlots / 8;
+constexpr unsigned kKeySteps = kSlots / 16;
+
+template <KvFormat kFormat>
+GPU_FUNCTION uint32_t pack_pair(float lower, float upper) {
+  if constexpr (kFormat == KvFormat::kF16) {
+    return to_half(lower) | static_cast<uint32_t>(to_half(upper)) << 16U;
+  } else {
+    return to_bf16(lower) | static_cast<uint32_t>(to_bf16(upper)) << 16U;
+  }
+}
+
+template <KvFormat kFormat>
+GPU_FUNCTION void multiply_pairs(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (kFormat == KvFormat::kF16) {
+    multiply_half_tile(sums, a, b);
+  } else {
+    multiply_tile(sums, a, b);
+  }
+}
+
+template <KvFormat kFormat>
+GPU_FUNCTION float limited_query(float x) {
+  constexpr float kMost = 65504.0F;
+  if (kFormat != KvFormat::kF16) return x;
+  return x > kMost ? kMost : x < -kMost ? -kMost : x;
+}
+
+// 8 dimensions of a key, two in a word.
+template <KvFormat kFormat>
+GPU_FUNCTION Words4 key_words(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
+  if (dimension >= blocks.dimensions) return {};
+  if constexpr (kFormat == KvFormat::kQ8_0) {
+    float elements[8];
+    load_key<kFormat>(blocks, slot, dimension, elements);
+    Words4 words;
+    for (unsigned i = 0; i < 4; ++i) {
+      words.words[i] = pack_pair<kFormat>(elements[2 * i], elements[2 * i + 1]);
+    }
+    return words;
+  } else {
+    return load_16(key_place<kFormat>(blocks, slot, dimension));
+  }
+}
+
+// 4 dimensions of two neighbours' values, of a dimension both in a word; zeros in place of those in
+// slots from `end` on, which may be no numbers.
+template <KvFormat kFormat>
+GPU_FUNCTION Words4 value_words(const KvBlocks& blocks, unsigned pair, unsigned dimension,
+                                unsigned end) {
+  if (dimension >= blocks.dimensions || 2 * pair >= end) return {};
+  Words4 words;
+  if constexpr (kFormat == KvFormat::kQ8_0) {
+    float elements[8];
+    load_values<kFormat>(blocks, pair, dimension, elements);
+    for (unsigned i = 0; i < 4; ++i) {
+      words.words[i] = pack_pair<kFormat>(elements[2 * i], elements[2 * i + 1]);
+    }
+  } else {
+    words = load_16(value_place<kFormat>(blocks, 2 * pair, dimension));
+  }
+  const uint32_t seen = 2 * pair + 1 < end ? 0xFFFFFFFFU : 0xFFFFU;
+  for (uint32_t& word : words.words) word &= seen;
+  return words;
+}
+
+// A lane has rows group and group + 8 of the tile.
+struct TilePlace {
+  unsigned token;     // the tile's first
+  unsigned count;     // tokens
+  unsigned position;  // of the first
+  unsigned head;
+  unsigned group;
+  unsigned place;
+};
+
+// What a lane has of two rows.
+struct TileRowsState {
+  float maximum[2] = {-FLT_MAX, -FLT_MAX};
+  float sum[2] = {0, 0};
+};
+
+// The queries as the products want them, in the lane's own places of shared memory. Their
+// dimensions, and the keys', are taken in an order in which a lane has 8 neighbours: in turn j of
+// block b, words 0 and 1 are of dimensions 32 * b + 8 * place + 4 * j and the next, words 2 and 3
+// of the two after them.
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_FUNCTION Words4* load_tile_queries(const GpuAttention& a, const TilePlace& tile) {
+  auto* fragments = reinterpret_cast<Words4*>(shared_memory()) +
+                    warp_index() * kBlocks * 2 * kWarpThreads + lane_index();
+  const unsigned dimensions = a.kv.head_dimension;
+  for (unsigned turn = 0; turn < kBlocks * 2; ++turn) {
+    Words4 words;
+    for (unsigned index = 0; index < 4; ++index) {
+      const unsigned row = tile.group + index % 2 * 8;
+      const unsigned dimension =
+          turn / 2 * kBlockDimensions + tile.place * 8 + turn % 2 * 4 + index / 2 * 2;
+      const bool present = row < tile.count && dimension < dimensions;
+      const float* from =
+          a.queries + (tile.token + row) * a.query_stride + tile.head * dimensions + dimension;
+      words.words[index] = present ? pack_pair<kFormat>(limited_query<kFormat>(from[0]),
+                                                        limited_query<kFormat>(from[1]))
+                                   : 0;
+    }
+    fragments[turn * kWarpThreads] = words;
+  }
+  return fragments;
+}
+
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_FUNCTION void score_tile(const KvBlocks& blocks, const TilePlace& tile, const Words4* fragments,
+                             float (&scores)[kKeyTiles][4]) {
+  for (auto& sums : scores) {
+    for (float& sum : sums) sum = 0;
+  }
+  GPU_UNROLL_BY(1) for (unsigned block = 0; block < kBlocks; ++block) {
+    const Words4 first = fragments[block * 2 * kWarpThreads];
+    const Words4 second = fragments[(block * 2 + 1) * kWarpThreads];
+    GPU_UNROLL_BY(8) for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
+      const Words4 key = key_words<kFormat>(blocks, keys * 8 + tile.group,
+                                            block * kBlockDimensions + tile.place * 8);
+      multiply_pairs<kFormat>(scores[keys], first.words, {key.words[0], key.words[1]});
+      multiply_pairs<kFormat>(scores[keys], second.words, {key.words[2], key.words[3]});
+    }
+  }
+}
+
+// Scores to weights, and what was before them to the new maximum: returns the factors of the two
+// rows' outputs.
+struct TileFactors {
+  float of_row[2];
+};
+GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile, unsigned page,
+                                    float (&scores)[kKeyTiles][4], TileRowsState& state) {
+  unsigned first[2];
+  unsigned last[2];
+  float maximum[2];
+  for (unsigned row = 0; row < 2; ++row) {
+    last[row] = tile.position + tile.group + row * 8;
+    first[row] = first_key(a, last[row]);
+    maximum[row] = state.maximum[row];
+  }
+  const unsigned origin = page * kSlots + 2 * tile.place;
+  const auto seen = [&](unsigned keys, unsigned index) {
+    const unsigned key = origin + keys * 8 + index % 2;
+    return key >= first[index / 2] && key <= last[index / 2];
+  };
+  for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
+    for (unsigned index = 0; index < 4; ++index) {
+      float& score = scores[keys][index];
+      score = multiply(score, a.scale);
+      if (seen(keys, index)) maximum[index / 2] = greater(maximum[index / 2], score);
+    }
+  }
+  TileFactors factors;
+  for (unsigned row = 0; row < 2; ++row) {
+    maximum[row] = greater(maximum[row], from_lane_across(maximum[row], 1));
+    maximum[row] = greater(maximum[row], from_lane_across(maximum[row], 2));
+    factors.of_row[row] = exponential_of(state.maximum[row] - maximum[row]);
+    state.maximum[row] = maximum[row];
+    state.sum[row] = multiply(state.sum[row], factors.of_row[row]);
+  }
+  for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
+    for (unsigned index = 0; index < 4; ++index) {
+      float& score = scores[keys][index];
+      score = seen(keys, index) ? exponential_of(score - maximum[index / 2]) : 0.0F;
+      state.sum[index / 2] = state.sum[index / 2] + score;
+    }
+  }
+  return factors;
+}
+
+// A lane loads 4 neighbouring dimensions of two pairs of keys at once: column c of product j of a
+// block is dimension 4 * c + j.
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_FUNCTION void add_tile_values(const KvBlocks& blocks, const TilePlace& tile, unsigned end,
+                                  const float (&weights)[kKeyTiles][4],
+                                  float (&outputs)[kBlocks * 4][4]) {
+  GPU_UNROLL_BY(4) for (unsigned step = 0; step < kKeySteps; ++step) {
+    const auto& lower = weights[2 * step];
+    const auto& upper = weights[2 * step + 1];
+    const uint32_t rows[4] = {
+        pack_pair<kFormat>(lower[0], lower[1]), pack_pair<kFormat>(lower[2], lower[3]),
+        pack_pair<kFormat>(upper[0], upper[1]), pack_pair<kFormat>(upper[2], upper[3])};
+    GPU_UNROLL_BY(8) for (unsigned block = 0; block < kBlocks; ++block) {
+      const unsigned dimension = block * kBlockDimensions + tile.group * kValuePiece;
+      const unsigned pair = step * 8 + tile.place;
+      const Words4 first = value_words<kFormat>(blocks, pair, dimension, end);
+      const Words4 second = value_words<kFormat>(blocks, pair + 4, dimension, end);
+      for (unsigned j = 0; j < 4; ++j) {
+        multiply_pairs<kFormat>(outputs[block * 4 + j], rows, {first.words[j], second.words[j]});
+      }
+    }
+  }
+}
+
+template <unsigned kBlocks>
+GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileRowsState& state,
+                             const float (&outputs)[kBlocks * 4][4]) {
+  for (unsigned row = 0; row < 2; ++row) {
+    state.sum[row] = state.sum[row] + from_lane_across(state.sum[row], 1);
+    state.sum[row] = state.sum[row] + from_lane_across(state.sum[row], 2);
+  }
+  GPU_UNROLL_BY(128) for (unsigned index = 0; index < kBlocks * 16; ++index) {
+    const unsigned product = index / 4;
+    const unsigned row = tile.group + index % 4 / 2 * 8;
+    const unsigned dimension =
+        product / 4 * kBlockDimensions + (2 * tile.place + index % 2) * kValuePiece + product % 4;
+    if (row >= tile.count || dimension >= a.kv.head_dimension) continue;
+    write_attention(a, tile.token + row, tile.head, dimension,
+                    outputs[product][index % 4] / state.sum[index % 4 / 2]);
+  }
+  if (tile.head + 1 != a.head_count) return;
+  for (unsigned row = 0; row < tile.count; ++row) pad_attention(a, tile.token + row, lane_index());
+}
+
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
+  const Words4* fragments = load_tile_queries<kFormat, kBlocks>(a, tile);
+  const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
+  const unsigned kv_head = (tile.head + a.group_offset) / a.group;
+  const unsigned keys_end = tile.position + tile.count;
+  TileRowsState state;
+  float outputs[kBlocks * 4][4] = {};
+  for (unsigned page = first_key(a, tile.position) / kSlots; page * kSlots < keys_end; ++page) {
+    const KvBlocks blocks = kv_blocks<kFormat>(a.kv, kv_head, table[page]);
+    float scores[kKeyTiles][4];
+    score_tile<kFormat, kBlocks>(blocks, tile, fragments, scores);
+    const TileFactors factors = weigh_tile(a, tile, page, scores, state);
+    for (auto& sums : outputs) {
+      for (unsigned index = 0; index < 4; ++index) {
+        sums[index] = multiply(sums[index], factors.of_row[index / 2]);
+      }
+    }
+    const unsigned left = keys_end - page * kSlots;
+    add_tile_values<kFormat, kBlocks>(blocks, tile, left < kSlots ? left : kSlots, scores, outputs);
+  }
+  write_tile<kBlocks>(a, tile, state, outputs);
+}
+
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_KERNEL_OF(kTileWarps* kWarpThreads)
+void attend_tiles(GpuAttention a) {
+  const unsigned head = block_column() * kTileWarps + warp_index();
+  if (head >= a.head_count) return;
+  for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
+    const unsigned token = a.batch.tile_tokens[index];
+    attend_tile<kFormat, kBlocks>(a, {.token = token,
+                                      .count = a.batch.tile_counts[index],
+                                      .position = a.batch.positions[token],
+                                      .head = head,
+                                      .group = lane_index() / 4,
+                                      .place = lane_index() % 4});
+  }
+}
+
+template <KvFormat kFormat, unsigned kBlocks>
+void launch_tiles(void* stream, const GpuAttention& a) {
+  launch(stream,
+         {.columns = (a.head_count + kTileWarps - 1) / kTileWarps,
+          .rows = a.grid_rows,
+          .threads = kTileWarps * kWarpThreads,
+          .shared_bytes = kTileWarps * kBlocks * 2 * kWarpThreads * sizeof(Words4)},
+         attend_tiles<kFormat, kBlocks>, a);
+}
+
+}  // namespace
+}  // namespace lockstep

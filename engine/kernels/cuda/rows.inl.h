@@ -1,0 +1,110 @@
+// Kernels of gpu_rows.h. Included after gpu_code.h.
+#pragma once
+
+#include "engine/base/checked_math.h"
+#include "engine/kernels/gpu_rows.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kRowThreads = 128;
+constexpr unsigned kRowChunk = 32;  // columns
+
+GPU_FUNCTION unsigned row_count_of(const GpuBatch& batch, GpuRows which) {
+  return which == GpuRows::kTokens ? batch.counts->tokens : batch.counts->logits;
+}
+
+// A warp takes a chunk of 32 columns, a lane a column.
+GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
+  const unsigned rows = row_count_of(norm.batch, norm.which);
+  const unsigned chunks = static_cast<unsigned>((norm.columns + kRowChunk - 1) / kRowChunk);
+  const unsigned warps = thread_count() / kWarpThreads;
+  const unsigned chunk = block_column() * warps + warp_index();
+  if (chunk >= chunks) return;
+  const unsigned column = chunk * kRowChunk + lane_index();
+  const bool present = column < norm.columns;
+  const float weight = present ? norm.weight[column] : 0.0F;
+  for (unsigned row = block_row(); row < rows; row += block_rows()) {
+    const unsigned token = norm.which == GpuRows::kTokens ? row : norm.batch.logit_tokens[row];
+    const float x = present ? norm.residual[token * norm.residual_stride + column] : 0.0F;
+    norm.rows[row * norm.row_stride + column] = to_bf16(x * weight);
+    const float second = from_lane_across(x, 16);
+    float sum = multiply_add(second, second, x * x);
+    for (unsigned distance = 8; distance > 0; distance /= 2) {
+      sum = sum + from_lane_across(sum, distance);
+    }
+    if (lane_index() == 0) norm.sums[row * norm.sum_stride + chunk] = sum;
+  }
+}
+
+GPU_KERNEL_OF(kRowThreads) void norm_factors(GpuNormFactors norm) {
+  const unsigned rows = row_count_of(norm.batch, norm.which);
+  const unsigned chunks = static_cast<unsigned>((norm.columns + kRowChunk - 1) / kRowChunk);
+  const unsigned step = block_rows() * thread_count();
+  for (unsigned row = block_row() * thread_count() + thread_index(); row < rows; row += step) {
+    float sum = 0;
+    for (unsigned chunk = 0; chunk < chunks; ++chunk) {
+      sum = sum + norm.sums[row * norm.sum_stride + chunk];
+    }
+    const float mean = sum / static_cast<float>(norm.columns);
+    norm.factors[row] = 1.0F / root(mean + norm.epsilon);
+  }
+}
+
+GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
+  const unsigned rows = row_count_of(form.batch, form.which);
+  const unsigned column = block_column() * thread_count() + thread_index();
+  if (column >= round_up<size_t>(form.columns, kRowChunk)) return;
+  for (unsigned row = block_row(); row < rows; row += block_rows()) {
+    float value = 0;
+    if (column < form.columns) {
+      value = form.input[row * form.input_stride + column];
+      if (form.up != nullptr) {
+        value = value / (1.0F + exponential_of(-value)) * form.up[row * form.input_stride + column];
+      }
+    }
+    form.rows[row * form.row_stride + column] = to_bf16(value);
+  }
+}
+
+GPU_KERNEL_OF(kRowThreads) void rotary_table(GpuRotaryTable rotary) {
+  const unsigned pair = block_column() * thread_count() + thread_index();
+  if (pair >= rotary.pairs) return;
+  const double frequency = rotary.frequencies[pair];
+  for (unsigned token = block_row(); token < rotary.batch.counts->tokens; token += block_rows()) {
+    const double angle = static_cast<double>(rotary.batch.positions[token]) * frequency;
+    float* row = rotary.table + token * rotary.stride;
+    row[pair] = static_cast<float>(cosine_of(angle));
+    row[rotary.pairs + pair] = static_cast<float>(sine_of(angle));
+  }
+}
+
+unsigned blocks_for(size_t units, unsigned per_block) {
+  return static_cast<unsigned>((units + per_block - 1) / per_block);
+}
+
+}  // namespace
+
+void gpu_norm_rows(void* stream, const GpuNormRows& norm) {
+  const unsigned blocks = blocks_for(norm.columns, kRowThreads);
+  launch(stream, {.columns = blocks, .rows = norm.grid_rows, .threads = kRowThreads}, norm_rows,
+         norm);
+}
+
+void gpu_norm_factors(void* stream, const GpuNormFactors& norm) {
+  launch(stream, {.rows = norm.grid_rows, .threads = kRowThreads}, norm_factors, norm);
+}
+
+void gpu_form_rows(void* stream, const GpuFormRows& form) {
+  const unsigned blocks = blocks_for(round_up<size_t>(form.columns, kRowChunk), kRowThreads);
+  launch(stream, {.columns = blocks, .rows = form.grid_rows, .threads = kRowThreads}, form_rows,
+         form);
+}
+
+void gpu_rotary_table(void* stream, const GpuRotaryTable& rotary) {
+  const unsigned blocks = blocks_for(rotary.pairs, kRowThreads);
+  launch(stream, {.columns = blocks, .rows = rotary.grid_rows, .threads = kRowThreads},
+         rotary_table, rotary);
+}
+
+}  // namespace lockstep

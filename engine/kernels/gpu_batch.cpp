@@ -1,0 +1,130 @@
+#include "engine/kernels/gpu_batch.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/checked_math.h"
+#include "engine/kernels/attention.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kAlignment = 16;
+
+// Takes arrays of numbers from a block, or only counts them where there is none.
+class Numbers {
+ public:
+  explicit Numbers(std::byte* block) : block_(block) {}
+
+  uint32_t* take(size_t count) {
+    std::byte* begin = block_ == nullptr ? nullptr : block_ + bytes_;
+    bytes_ += round_up<size_t>(count * sizeof(uint32_t), kAlignment);
+    return reinterpret_cast<uint32_t*>(begin);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* block_;
+  size_t bytes_ = 0;
+};
+
+GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
+  GpuBatch batch;
+  batch.counts =
+      reinterpret_cast<GpuBatchCounts*>(numbers.take(sizeof(GpuBatchCounts) / sizeof(uint32_t)));
+  batch.token_ids = numbers.take(limits.tokens);
+  batch.positions = numbers.take(limits.tokens);
+  batch.sequences = numbers.take(limits.tokens);
+  batch.page_tables = numbers.take(limits.sequences);
+  batch.pages = numbers.take(limits.pages);
+  batch.logit_tokens = numbers.take(limits.logits);
+  batch.unit_tokens = numbers.take(limits.attention_units);
+  batch.first_units = numbers.take(limits.tokens);
+  batch.tile_tokens = numbers.take(limits.tokens);
+  batch.tile_counts = numbers.take(limits.tokens);
+  return batch;
+}
+
+}  // namespace
+
+size_t gpu_batch_bytes(const GpuBatchLimits& limits) {
+  Numbers numbers(nullptr);
+  lay_out(numbers, limits);
+  return numbers.bytes();
+}
+
+GpuBatch gpu_batch_at(std::byte* block, const GpuBatchLimits& limits) {
+  Numbers numbers(block);
+  return lay_out(numbers, limits);
+}
+
+GpuBatchWriter::GpuBatchWriter(std::byte* block, const GpuBatchLimits& limits)
+    : limits_(limits), batch_(gpu_batch_at(block, limits)) {
+  begin();
+}
+
+void GpuBatchWriter::begin() {
+  *batch_.counts = {};
+  sequence_count_ = 0;
+  page_count_ = 0;
+}
+
+uint32_t GpuBatchWriter::add_sequence(std::span<const uint32_t> pages) {
+  CHECK(sequence_count_ < limits_.sequences, "more than {} sequences", limits_.sequences);
+  CHECK(page_count_ + pages.size() <= limits_.pages, "more than {} pages", limits_.pages);
+  batch_.page_tables[sequence_count_] = static_cast<uint32_t>(page_count_);
+  std::ranges::copy(pages, batch_.pages + page_count_);
+  page_count_ += pages.size();
+  return static_cast<uint32_t>(sequence_count_++);
+}
+
+void GpuBatchWriter::add_token(uint32_t token_id, uint32_t position, uint32_t sequence) {
+  const uint32_t index = batch_.counts->tokens++;
+  CHECK(index < limits_.tokens, "more than {} tokens", limits_.tokens);
+  batch_.token_ids[index] = token_id;
+  batch_.positions[index] = position;
+  batch_.sequences[index] = sequence;
+}
+
+void GpuBatchWriter::add_generated(uint32_t token_id, uint32_t position, uint32_t sequence) {
+  CHECK(batch_.counts->generated == batch_.counts->tokens, "a generated token after prompted ones");
+  add_token(token_id, position, sequence);
+  ++batch_.counts->generated;
+}
+
+void GpuBatchWriter::add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence) {
+  add_token(token_id, position, sequence);
+}
+
+void GpuBatchWriter::want_logits() {
+  const uint32_t row = batch_.counts->logits++;
+  CHECK(row < limits_.logits, "more than {} rows of logits", limits_.logits);
+  batch_.logit_tokens[row] = batch_.counts->tokens - 1;
+}
+
+void GpuBatchWriter::end() {
+  GpuBatchCounts& counts = *batch_.counts;
+  counts.attention_units = 0;
+  for (uint32_t token = 0; token < counts.generated; ++token) {
+    const size_t chunks = batch_.positions[token] / kAttentionChunkTokens + 1;
+    CHECK(counts.attention_units + chunks <= limits_.attention_units, "more than {} chunks of keys",
+          limits_.attention_units);
+    batch_.first_units[token] = counts.attention_units;
+    std::fill_n(batch_.unit_tokens + counts.attention_units, chunks, token);
+    counts.attention_units += static_cast<uint32_t>(chunks);
+  }
+  counts.prompt_tiles = 0;
+  // From the end: of a prompt the last tokens see most keys.
+  for (uint32_t end = counts.tokens; end > counts.generated;) {
+    uint32_t begin = end - 1;
+    while (begin > counts.generated && end - begin < kGpuTileTokens &&
+           batch_.sequences[begin - 1] == batch_.sequences[begin]) {
+      --begin;
+    }
+    batch_.tile_tokens[counts.prompt_tiles] = begin;
+    batch_.tile_counts[counts.prompt_tiles++] = end - begin;
+    end = begin;
+  }
+}
+
+}  // namespace lockstep

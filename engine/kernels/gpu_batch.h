@@ -1,0 +1,86 @@
+// What a pass's batch is on a GPU: one block of the device's memory that the host fills and copies
+// before the pass. Kernels read all counts from there and walk over the work in steps of their
+// grid, so that a launch recorded in a graph serves every batch: the grid's size is a matter of
+// speed alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace lockstep {
+
+// Tokens of a sequence whose queries one tile product takes.
+inline constexpr uint32_t kGpuTileTokens = 16;
+
+// What there is room for.
+struct GpuBatchLimits {
+  size_t tokens = 0;
+  size_t sequences = 0;
+  size_t pages = 0;            // of all sequences' page tables together
+  size_t logits = 0;           // rows
+  size_t attention_units = 0;  // chunks of keys of all generated tokens together
+};
+
+struct GpuBatchCounts {
+  uint32_t tokens;
+  uint32_t generated;  // the first so many tokens; the others are prompted
+  uint32_t logits;
+  uint32_t attention_units;
+  uint32_t prompt_tiles;
+};
+
+// Addresses in that block, of the device, or of the host where it is filled.
+struct GpuBatch {
+  GpuBatchCounts* counts = nullptr;
+  // [token]
+  uint32_t* token_ids = nullptr;
+  uint32_t* positions = nullptr;
+  uint32_t* sequences = nullptr;
+  // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
+  uint32_t* page_tables = nullptr;
+  uint32_t* pages = nullptr;
+  uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
+  // One unit for each chunk of keys (kAttentionChunkTokens of them, from position 0 on) up to a
+  // generated token's own position: [unit] the token, [token] the first of its units.
+  uint32_t* unit_tokens = nullptr;
+  uint32_t* first_units = nullptr;
+  // [tile]: consecutive prompted tokens of one sequence, the first of them and how many. Those that
+  // see most keys come first.
+  uint32_t* tile_tokens = nullptr;
+  uint32_t* tile_counts = nullptr;
+};
+
+size_t gpu_batch_bytes(const GpuBatchLimits& limits);
+// 16-byte aligned.
+GpuBatch gpu_batch_at(std::byte* block, const GpuBatchLimits& limits);
+
+// Fills a batch in the host's memory. Allocates nothing; more than there is room for is a bug.
+class GpuBatchWriter {
+ public:
+  GpuBatchWriter(std::byte* block, const GpuBatchLimits& limits);
+
+  // An empty batch.
+  void begin();
+  // Returns the sequence's index.
+  uint32_t add_sequence(std::span<const uint32_t> pages);
+  // Generated tokens come before all prompted ones; a sequence's stand together, in order.
+  void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence);
+  void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);
+  // Of the token added last.
+  void want_logits();
+  // Lays out the attention of what has been added.
+  void end();
+
+  const GpuBatch& batch() const { return batch_; }
+
+ private:
+  void add_token(uint32_t token_id, uint32_t position, uint32_t sequence);
+
+  GpuBatchLimits limits_;
+  GpuBatch batch_;
+  size_t sequence_count_ = 0;
+  size_t page_count_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,201 @@
+// Attention of prompted tokens on a GPU, played by the host, against float64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/base/checked_math.h"
+#include "engine/kernels/gpu_attention.h"
+#include "engine/tensor/format.h"
+#include "tests/engine/kernels/attention_reference.h"
+#include "tests/engine/kernels/cuda/gpu_cache.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float kScale = 0.125F;
+
+// Tokens [begin, end) of a sequence.
+struct Stretch {
+  uint32_t sequence;
+  uint32_t begin;
+  uint32_t end;
+};
+
+struct Prompt {
+  const GpuCache& cache;
+  unsigned head_count;
+  unsigned group;
+  unsigned offset = 0;
+  unsigned window = 0;
+};
+
+std::vector<float> queries_of(const Prompt& prompt, uint32_t sequence, uint32_t position) {
+  return random_floats(prompt.head_count * prompt.cache.layer().head_dimension,
+                       7000 + sequence * 1000 + position);
+}
+
+// [token][head][dimension]; a generated token, which is none of this kernel's, comes first if
+// asked.
+std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stretch>& stretches,
+                                   bool with_generated = false) {
+  GpuTestBatch batch(prompt.cache.limits());
+  for (size_t i = 0; i < prompt.cache.sequence_count(); ++i) {
+    batch.writer().add_sequence(prompt.cache.pages(i));
+  }
+  const size_t row = prompt.head_count * prompt.cache.layer().head_dimension;
+  std::vector<float> queries;
+  if (with_generated) {
+    batch.writer().add_generated(0, 0, 0);
+    queries.resize(row);
+  }
+  for (const Stretch& stretch : stretches) {
+    for (uint32_t position = stretch.begin; position < stretch.end; ++position) {
+      batch.writer().add_prompted(0, position, stretch.sequence);
+      const std::vector<float> own = queries_of(prompt, stretch.sequence, position);
+      queries.insert(queries.end(), own.begin(), own.end());
+    }
+  }
+  batch.writer().end();
+  const size_t stride = round_up<size_t>(row, 32);
+  std::vector<float> floats(queries.size(), 77.0F);
+  std::vector<uint16_t> bf16(queries.size() / row * stride, 0x1234);
+  gpu_attend_prompted(nullptr, {.batch = batch.batch(),
+                                .kv = prompt.cache.layer(),
+                                .queries = queries.data(),
+                                .query_stride = row,
+                                .head_count = prompt.head_count,
+                                .kv_head_count = prompt.cache.kv_head_count(),
+                                .group = prompt.group,
+                                .group_offset = prompt.offset,
+                                .window = prompt.window,
+                                .scale = kScale,
+                                .output = {.floats = floats.data(),
+                                           .float_stride = row,
+                                           .bf16 = bf16.data(),
+                                           .bf16_stride = stride},
+                                .grid_rows = 2});
+  const size_t first = with_generated ? 1 : 0;
+  for (size_t i = first * row; i < floats.size(); ++i) {
+    EXPECT_EQ(bf16[i / row * stride + i % row], float_to_bf16(floats[i]));
+  }
+  for (size_t i = row; i < stride; ++i) EXPECT_EQ(bf16[first * stride + i], 0);
+  if (with_generated) {
+    EXPECT_EQ(floats[0], 77.0F);
+    floats.erase(floats.begin(), floats.begin() + static_cast<std::ptrdiff_t>(row));
+  }
+  return floats;
+}
+
+// The queries as the products see them are given to the reference. What else is rounded, beside
+// its own f32: the weights (16-bit), and, of kQ8_0, keys and values (bf16). With scores off by at
+// most E a weight's share is off by a factor within e^(2 E). Weights below f16's normal numbers are
+// off by 2^-25 each.
+void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, const float* row) {
+  const KvFormat format = prompt.cache.layer().format;
+  const size_t dimensions = prompt.cache.layer().head_dimension;
+  const bool tiles = gpu_has_prompt_tiles(format, dimensions);
+  std::vector<float> queries = queries_of(prompt, sequence, position);
+  for (float& query : queries) {
+    if (!tiles) continue;
+    query = format == KvFormat::kF16 ? half_to_float(float_to_half(query))
+                                     : bf16_to_float(float_to_bf16(query));
+  }
+  const size_t begin =
+      prompt.window == 0 || prompt.window > position ? 0 : position + 1 - prompt.window;
+  for (size_t head = 0; head < prompt.head_count; ++head) {
+    const PagedSequence& stored =
+        prompt.cache.stored(sequence, (head + prompt.offset) / prompt.group);
+    const float* query = &queries[head * dimensions];
+    const AttentionReference reference =
+        attention_reference(stored, query, kScale, position, prompt.window);
+    double score_error = 0;
+    std::vector<double> scores;
+    for (size_t token = begin; token <= position; ++token) {
+      double score = 0;
+      double sizes = 0;
+      for (size_t d = 0; d < dimensions; ++d) {
+        const double product = static_cast<double>(query[d]) * stored.key(token, d);
+        score += product * static_cast<double>(kScale);
+        sizes += std::fabs(product) * static_cast<double>(kScale);
+      }
+      scores.push_back(score);
+      score_error = std::max(score_error, sizes * 0x1p-8);
+    }
+    const bool rounds = tiles && format == KvFormat::kQ8_0;
+    const double weights_off = tiles ? (format == KvFormat::kF16 ? 0x1p-11 : 0x1p-8) : 0;
+    const double relative =
+        (rounds ? std::expm1(2 * score_error) * 1.01 + 0x1p-8 : 0) + weights_off;
+    const double greatest = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (const double score : scores) sum += std::exp(score - greatest);
+    for (size_t d = 0; d < dimensions; ++d) {
+      double sizes = 0;
+      double plain = 0;
+      for (size_t i = 0; i < scores.size(); ++i) {
+        const double value = std::fabs(stored.value(begin + i, d));
+        sizes += std::exp(scores[i] - greatest) / sum * value;
+        plain += value;
+      }
+      const double bound = reference.bound[d] * 2 + sizes * relative * 1.01 +
+                           (tiles && format == KvFormat::kF16 ? plain * 0x1p-25 : 0);
+      ASSERT_NEAR(static_cast<double>(row[head * dimensions + d]), reference.output[d], bound)
+          << format_name(format) << ", " << dimensions << " dimensions, window " << prompt.window
+          << ", position " << position << ", head " << head << ", dimension " << d;
+    }
+  }
+}
+
+void expect_near_reference(const Prompt& prompt, const std::vector<Stretch>& stretches) {
+  const std::vector<float> outputs = attend_prompted(prompt, stretches);
+  const float* row = outputs.data();
+  for (const Stretch& stretch : stretches) {
+    for (uint32_t position = stretch.begin; position < stretch.end; ++position) {
+      expect_near(prompt, stretch.sequence, position, row);
+      row += prompt.head_count * prompt.cache.layer().head_dimension;
+    }
+  }
+}
+
+TEST(GpuPromptAttention, tokens_are_near_the_reference_in_every_format) {
+  for (const KvFormat format : kAllKvFormats) {
+    const GpuCache cache(format, 64, 2, {90, 5}, 31);
+    for (const unsigned window : {0U, 20U}) {
+      expect_near_reference({.cache = cache, .head_count = 4, .group = 2, .window = window},
+                            {{1, 0, 5}, {0, 61, 90}});
+    }
+  }
+}
+
+TEST(GpuPromptAttention, heads_have_any_size) {
+  for (const unsigned dimensions : {8U, 80U, 96U, 128U, 256U, 264U}) {
+    const GpuCache cache(KvFormat::kF16, dimensions, 1, {67}, 32);
+    expect_near_reference({.cache = cache, .head_count = 3, .group = 3}, {{0, 60, 67}});
+  }
+}
+
+TEST(GpuPromptAttention, groups_may_lie_on_several_ranks) {
+  const GpuCache cache(KvFormat::kBf16, 32, 2, {20}, 33);
+  expect_near_reference({.cache = cache, .head_count = 5, .group = 4, .offset = 3}, {{0, 3, 20}});
+}
+
+TEST(GpuPromptAttention, a_tokens_bits_are_its_own) {
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
+    const GpuCache cache(format, 32, 1, {280, 40}, 34);
+    for (const unsigned window : {0U, 70U}) {
+      const Prompt prompt = {.cache = cache, .head_count = 2, .group = 2, .window = window};
+      const std::vector<float> together = attend_prompted(prompt, {{1, 3, 7}, {0, 250, 280}}, true);
+      const size_t row = together.size() / 34;
+      for (const uint32_t position : {250U, 255U, 256U, 270U, 279U}) {
+        const std::vector<float> alone = attend_prompted(prompt, {{0, position, position + 1}});
+        for (size_t i = 0; i < row; ++i) {
+          ASSERT_EQ(alone[i], together[(position - 250 + 4) * row + i]) << position;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

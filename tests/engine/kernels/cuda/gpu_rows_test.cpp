@@ -1,0 +1,179 @@
+// Rows of activations on a GPU, played by the host.
+#include "engine/kernels/gpu_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "engine/base/checked_math.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/tensor/format.h"
+#include "tests/engine/kernels/cuda/gpu_cache.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint16_t kUntouched = 0x1234;
+
+// `tokens` of one sequence, logits wanted of every third.
+GpuTestBatch batch_of(uint32_t tokens) {
+  GpuTestBatch batch({.tokens = 40, .sequences = 1, .pages = 4, .logits = 40});
+  const std::vector<uint32_t> pages = {3, 1};
+  const uint32_t sequence = batch.writer().add_sequence(pages);
+  for (uint32_t token = 0; token < tokens; ++token) {
+    batch.writer().add_prompted(token, 7 * token, sequence);
+    if (token % 3 == 1) batch.writer().want_logits();
+  }
+  batch.writer().end();
+  return batch;
+}
+
+TEST(GpuRows, norm_gives_the_bits_that_weigh_does) {
+  const KernelTable& scalar = *all_kernel_tables().front();
+  for (const size_t columns : {size_t{32}, size_t{200}, size_t{420}}) {
+    const size_t padded = round_up<size_t>(columns, 32);
+    const std::vector<float> residual = random_floats(11 * padded, 1);
+    const std::vector<float> weight = random_floats(columns, 2);
+    for (const GpuRows which : {GpuRows::kTokens, GpuRows::kLogits}) {
+      const GpuTestBatch batch = batch_of(11);
+      std::vector<uint16_t> rows(12 * padded, kUntouched);
+      std::vector<float> sums(12 * padded / 32, -1.0F);
+      gpu_norm_rows(nullptr, {.batch = batch.batch(),
+                              .which = which,
+                              .residual = residual.data(),
+                              .residual_stride = padded,
+                              .columns = columns,
+                              .weight = weight.data(),
+                              .rows = rows.data(),
+                              .row_stride = padded,
+                              .sums = sums.data(),
+                              .sum_stride = padded / 32,
+                              .grid_rows = 3});
+      const size_t count = which == GpuRows::kTokens ? 11 : 4;
+      std::vector<float> product(columns);
+      std::vector<float> expected(padded / 32);
+      for (size_t row = 0; row < count; ++row) {
+        const size_t token = which == GpuRows::kTokens ? row : 3 * row + 1;
+        scalar.weigh(residual.data() + token * padded, weight.data(), columns, product.data(),
+                     expected.data());
+        for (size_t i = 0; i < padded; ++i) {
+          const uint16_t value = i < columns ? float_to_bf16(product[i]) : uint16_t{0};
+          ASSERT_EQ(rows[row * padded + i], value) << row << ", column " << i;
+        }
+        for (size_t chunk = 0; chunk < padded / 32; ++chunk) {
+          ASSERT_EQ(sums[row * padded / 32 + chunk], expected[chunk]) << row << ", " << chunk;
+        }
+      }
+      EXPECT_EQ(rows[count * padded], kUntouched);
+      EXPECT_EQ(sums[count * padded / 32], -1.0F);
+    }
+  }
+}
+
+TEST(GpuRows, factors_are_those_of_the_sums) {
+  const GpuTestBatch batch = batch_of(40);
+  std::vector<float> sums = random_floats(40 * 5, 3);
+  for (float& sum : sums) sum = std::fabs(sum);
+  std::vector<float> factors(41, -1.0F);
+  gpu_norm_factors(nullptr, {.batch = batch.batch(),
+                             .sums = sums.data(),
+                             .sum_stride = 5,
+                             .columns = 130,
+                             .epsilon = 0.5F,
+                             .factors = factors.data()});
+  for (size_t row = 0; row < 40; ++row) {
+    float sum = 0;
+    for (size_t chunk = 0; chunk < 5; ++chunk) sum += sums[row * 5 + chunk];
+    EXPECT_EQ(factors[row], 1.0F / std::sqrt(sum / 130.0F + 0.5F)) << row;
+  }
+  EXPECT_EQ(factors[40], -1.0F);
+}
+
+TEST(GpuRows, forms_are_bf16_of_the_input_or_of_the_gated_one) {
+  const size_t columns = 150;
+  const std::vector<float> input = random_floats(5 * columns, 4);
+  const std::vector<float> up = random_floats(5 * columns, 5);
+  const GpuTestBatch batch = batch_of(5);
+  for (const bool gated : {false, true}) {
+    std::vector<uint16_t> rows(6 * 160, kUntouched);
+    gpu_form_rows(nullptr, {.batch = batch.batch(),
+                            .input = input.data(),
+                            .up = gated ? up.data() : nullptr,
+                            .input_stride = columns,
+                            .columns = columns,
+                            .rows = rows.data(),
+                            .row_stride = 160,
+                            .grid_rows = 2});
+    for (size_t i = 0; i < 5 * 160; ++i) {
+      const size_t column = i % 160;
+      const size_t from = i / 160 * columns + column;
+      if (column >= columns) {
+        ASSERT_EQ(rows[i], 0);
+      } else if (!gated) {
+        ASSERT_EQ(rows[i], float_to_bf16(input[from]));
+      } else {
+        const double x = input[from];
+        const double exact = x / (1 + std::exp(-x)) * static_cast<double>(up[from]);
+        // bf16's own rounding, and a few of f32.
+        ASSERT_NEAR(static_cast<double>(bf16_to_float(rows[i])), exact,
+                    std::fabs(exact) * (0x1p-8 + 0x1p-20));
+      }
+    }
+    EXPECT_EQ(rows[size_t{5} * 160], kUntouched);
+  }
+}
+
+TEST(GpuRows, rotary_angles_are_those_of_the_positions) {
+  const GpuTestBatch batch = batch_of(9);
+  std::vector<double> frequencies;
+  for (int pair = 0; pair < 24; ++pair) frequencies.push_back(std::pow(10000.0, -pair / 24.0));
+  std::vector<float> table(10 * 50, -7.0F);
+  gpu_rotary_table(nullptr, {.batch = batch.batch(),
+                             .frequencies = frequencies.data(),
+                             .pairs = frequencies.size(),
+                             .table = table.data(),
+                             .stride = 50,
+                             .grid_rows = 2});
+  for (size_t token = 0; token < 9; ++token) {
+    for (size_t pair = 0; pair < 24; ++pair) {
+      const double angle = static_cast<double>(7 * token) * frequencies[pair];
+      EXPECT_EQ(table[token * 50 + pair], static_cast<float>(std::cos(angle)));
+      EXPECT_EQ(table[token * 50 + 24 + pair], static_cast<float>(std::sin(angle)));
+    }
+  }
+  EXPECT_EQ(table[450], -7.0F);
+}
+
+TEST(GpuBatch, lays_out_chunks_and_tiles) {
+  GpuTestBatch batch(
+      {.tokens = 64, .sequences = 4, .pages = 64, .logits = 4, .attention_units = 8});
+  GpuBatchWriter& writer = batch.writer();
+  const std::vector<uint32_t> pages(16, 5);
+  for (int sequence = 0; sequence < 4; ++sequence) writer.add_sequence(pages);
+  writer.add_generated(9, 255, 0);
+  writer.add_generated(8, 512, 1);
+  for (uint32_t i = 0; i < 20; ++i) writer.add_prompted(i, 100 + i, 2);
+  for (uint32_t i = 0; i < 3; ++i) writer.add_prompted(i, i, 3);
+  writer.want_logits();
+  writer.end();
+  const GpuBatch& laid = batch.batch();
+  EXPECT_EQ(laid.counts->tokens, 25U);
+  EXPECT_EQ(laid.counts->generated, 2U);
+  EXPECT_EQ(laid.logit_tokens[0], 24U);
+  EXPECT_EQ(laid.page_tables[3], 48U);
+  ASSERT_EQ(laid.counts->attention_units, 4U);
+  EXPECT_EQ(laid.unit_tokens[0], 0U);
+  for (int unit = 1; unit < 4; ++unit) EXPECT_EQ(laid.unit_tokens[unit], 1U);
+  EXPECT_EQ(laid.first_units[1], 1U);
+  ASSERT_EQ(laid.counts->prompt_tiles, 3U);
+  const std::vector<std::pair<uint32_t, uint32_t>> expected = {{22, 3}, {6, 16}, {2, 4}};
+  for (size_t tile = 0; tile < 3; ++tile) {
+    EXPECT_EQ(laid.tile_tokens[tile], expected[tile].first);
+    EXPECT_EQ(laid.tile_counts[tile], expected[tile].second);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

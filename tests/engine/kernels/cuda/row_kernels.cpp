@@ -1,0 +1,7 @@
+// The kernels of everything that is no matrix product, for the host's grid.
+#include "tests/engine/kernels/cuda/gpu_code.h"
+// After it.
+#include "engine/kernels/cuda/attention.inl.h"
+#include "engine/kernels/cuda/heads.inl.h"
+#include "engine/kernels/cuda/prompt_attention.inl.h"
+#include "engine/kernels/cuda/rows.inl.h"
