@@ -12,6 +12,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/model/weight_loader.h"
@@ -232,10 +233,15 @@ size_t cached_pages(const std::filesystem::path& path) {
   return pages;
 }
 
+// The kernel leaves what it is busy with, so this may take several tries.
 void drop_from_cache(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  ::fsync(descriptor);
-  ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  for (int tries = 0; tries < 1000; ++tries) {
+    ::fsync(descriptor);
+    ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+    if (cached_pages(path) == 0) break;
+    std::this_thread::yield();
+  }
   ::close(descriptor);
 }
 
@@ -247,6 +253,7 @@ TEST_F(WeightLoaderFaults, the_page_cache_is_left_as_it_was) {
   for (const bool direct : {true, false}) {
     for (const bool io_uring : {true, false}) {
       drop_from_cache(case_.path());
+      ASSERT_EQ(cached_pages(case_.path()), 0U);
       expect_loads({.direct = direct, .io_uring = io_uring, .buffer_bytes = kSmallBuffers});
       EXPECT_EQ(cached_pages(case_.path()), 0U) << "direct " << direct << " io_uring " << io_uring;
     }
