@@ -1,17 +1,4 @@
 // The kernels of gpu_all_reduce.h for GPUs.
 #include "engine/kernels/cuda/gpu_code.h"
-
-// Written in the words of the file above.
+// Kernels come after what they are written in.
 #include "engine/collectives/cuda/all_reduce.inl.h"
-
-namespace lockstep {
-
-void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
-  enqueue_all_reduce(stream, sum, peers);
-}
-
-void gpu_meet(void* stream, const GpuPeers& peers) {
-  enqueue_meeting(stream, peers);
-}
-
-}  // namespace lockstep

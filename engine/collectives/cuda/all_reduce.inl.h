@@ -15,20 +15,16 @@ constexpr unsigned kPartialsAtOnce = 4;
 struct Unit {
   float values[kGpuUnitFloats];
 };
-struct alignas(8) PackedBf16 {
-  uint32_t words[2];
-};
 
-// A unit as it travels: Words4 as f32, PackedBf16 as bf16.
+// A unit as it travels: Words4 as f32, Words2 as bf16.
 GPU_FUNCTION void pack(const Unit& unit, Words4& packed) {
   for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
     packed.words[index] = float_to_bits(unit.values[index]);
   }
 }
-GPU_FUNCTION void pack(const Unit& unit, PackedBf16& packed) {
+GPU_FUNCTION void pack(const Unit& unit, Words2& packed) {
   for (unsigned index = 0; index < kGpuUnitFloats / 2; ++index) {
-    packed.words[index] = static_cast<uint32_t>(to_bf16(unit.values[2 * index])) |
-                          static_cast<uint32_t>(to_bf16(unit.values[2 * index + 1])) << 16U;
+    packed.words[index] = bf16_pair(unit.values[2 * index], unit.values[2 * index + 1]);
   }
 }
 GPU_FUNCTION Unit unpack(const Words4& packed) {
@@ -38,7 +34,7 @@ GPU_FUNCTION Unit unpack(const Words4& packed) {
   }
   return unit;
 }
-GPU_FUNCTION Unit unpack(const PackedBf16& packed) {
+GPU_FUNCTION Unit unpack(const Words2& packed) {
   Unit unit;
   for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
     const uint32_t word = packed.words[index / 2];
@@ -256,22 +252,23 @@ GPU_KERNEL void meet_all_peers(const GpuPeers peers) {
   if (channel.meet_peers()) channel.close();
 }
 
-inline void enqueue_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
+}  // namespace
+
+void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
   const GpuSumLaunch arguments = gpu_sum_launch(sum, peers);
   const Grid grid = {.columns = arguments.block_count,
                      .rows = 1,
                      .threads = kGpuSumThreads,
                      .shared_bytes = sizeof(Channel::Shared)};
-  launch(stream, grid, sum.bf16 ? all_reduce_one_shot<PackedBf16> : all_reduce_one_shot<Words4>,
-         peers, arguments);
+  launch(stream, grid, sum.bf16 ? all_reduce_one_shot<Words2> : all_reduce_one_shot<Words4>, peers,
+         arguments);
 }
 
-inline void enqueue_meeting(void* stream, const GpuPeers& peers) {
+void gpu_meet(void* stream, const GpuPeers& peers) {
   check_gpu_peers(peers);
   const Grid grid = {
       .columns = 1, .rows = 1, .threads = kWarpThreads, .shared_bytes = sizeof(Channel::Shared)};
   launch(stream, grid, meet_all_peers, peers);
 }
 
-}  // namespace
 }  // namespace lockstep

@@ -83,20 +83,8 @@ void launch_group(void* stream, const GpuAttention& a) {
 }  // namespace
 
 void gpu_attend_generated(void* stream, const GpuAttention& attention) {
-  switch (attention.kv.format) {
-    case KvFormat::kF32:
-      launch_group<KvFormat::kF32>(stream, attention);
-      break;
-    case KvFormat::kF16:
-      launch_group<KvFormat::kF16>(stream, attention);
-      break;
-    case KvFormat::kBf16:
-      launch_group<KvFormat::kBf16>(stream, attention);
-      break;
-    case KvFormat::kQ8_0:
-      launch_group<KvFormat::kQ8_0>(stream, attention);
-      break;
-  }
+  with_kv_format(attention.kv.format,
+                 [&]<KvFormat kFormat>() { launch_group<kFormat>(stream, attention); });
   launch(stream,
          {.columns = attention.head_count, .rows = attention.token_rows, .threads = kAttendThreads},
          merge_chunks, attention);

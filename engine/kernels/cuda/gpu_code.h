@@ -15,8 +15,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
+
+#include "engine/base/check.h"
+#include "engine/kernels/cuda/gpu_words.h"
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
@@ -32,24 +34,7 @@
 #define GPU_KEEP_LOOP _Pragma("unroll 1")
 
 namespace lockstep {
-
-// Of engine/base/check.h, whose CHECK formats in ways that nvcc cannot follow.
-[[noreturn]] void check_failed(const char* file, int line, const char* condition,
-                               const std::string& message);
-
 namespace {
-
-constexpr unsigned kWarpThreads = 32;
-
-struct alignas(16) Words4 {
-  uint32_t words[4];
-};
-struct alignas(8) Words2 {
-  uint32_t words[2];
-};
-struct alignas(16) Floats4 {
-  float values[4];
-};
 
 GPU_FUNCTION unsigned thread_index() {
   return threadIdx.x;
@@ -295,19 +280,13 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
     const cudaError_t allowed = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                      static_cast<int>(grid.shared_bytes));
-    if (allowed != cudaSuccess) {
-      check_failed(__FILE__, __LINE__, "allowed == cudaSuccess",
-                   std::to_string(grid.shared_bytes) +
-                       " bytes of shared memory: " + cudaGetErrorString(allowed));
-    }
+    CHECK(allowed == cudaSuccess, "{} bytes of shared memory: {}", grid.shared_bytes,
+          cudaGetErrorString(allowed));
   }
   kernel<<<dim3(grid.columns, grid.rows), grid.threads, grid.shared_bytes,
            static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
   const cudaError_t launched = cudaGetLastError();
-  if (launched != cudaSuccess) {
-    check_failed(__FILE__, __LINE__, "launched == cudaSuccess",
-                 std::string("a kernel was not launched: ") + cudaGetErrorString(launched));
-  }
+  CHECK(launched == cudaSuccess, "a kernel was not launched: {}", cudaGetErrorString(launched));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "engine/base/check.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/cuda/kv_elements.inl.h"
+#include "engine/kernels/cuda/lanes.inl.h"
 #include "engine/kernels/gpu_heads.h"
 
 namespace lockstep {
@@ -16,9 +17,7 @@ GPU_FUNCTION float norm_factor(const float* head, unsigned dimensions, float eps
   for (unsigned i = lane_index(); i < dimensions; i += kWarpThreads) {
     sum = multiply_add(head[i], head[i], sum);
   }
-  for (unsigned distance = 16; distance > 0; distance /= 2) {
-    sum = sum + from_lane_across(sum, distance);
-  }
+  sum = add_lanes(sum, kWarpThreads / 2);
   return 1.0F / root(sum / static_cast<float>(dimensions) + epsilon);
 }
 
@@ -106,16 +105,8 @@ void gpu_prepare_heads(void* stream, const GpuHeads& heads) {
                      .rows = heads.grid_rows,
                      .threads = kHeadWarps * kWarpThreads,
                      .shared_bytes = kHeadWarps * heads.kv.head_dimension * sizeof(float)};
-  switch (heads.kv.format) {
-    case KvFormat::kF32:
-      return launch(stream, grid, prepare_heads<KvFormat::kF32>, heads);
-    case KvFormat::kF16:
-      return launch(stream, grid, prepare_heads<KvFormat::kF16>, heads);
-    case KvFormat::kBf16:
-      return launch(stream, grid, prepare_heads<KvFormat::kBf16>, heads);
-    case KvFormat::kQ8_0:
-      return launch(stream, grid, prepare_heads<KvFormat::kQ8_0>, heads);
-  }
+  with_kv_format(heads.kv.format,
+                 [&]<KvFormat kFormat>() { launch(stream, grid, prepare_heads<kFormat>, heads); });
 }
 
 }  // namespace lockstep

@@ -11,6 +11,21 @@ constexpr unsigned kKeyPiece = 8;    // dimensions of a key
 constexpr unsigned kValuePiece = 4;  // dimensions of the values of two neighbours
 constexpr unsigned kSlots = static_cast<unsigned>(kPageTokens);
 
+// Calls work<kFormat>() for `format`: kernels are made for one format each.
+template <typename Work>
+void with_kv_format(KvFormat format, const Work& work) {
+  switch (format) {
+    case KvFormat::kF32:
+      return work.template operator()<KvFormat::kF32>();
+    case KvFormat::kF16:
+      return work.template operator()<KvFormat::kF16>();
+    case KvFormat::kBf16:
+      return work.template operator()<KvFormat::kBf16>();
+    case KvFormat::kQ8_0:
+      return work.template operator()<KvFormat::kQ8_0>();
+  }
+}
+
 // One KV head's part of a page.
 struct KvBlocks {
   std::byte* keys;

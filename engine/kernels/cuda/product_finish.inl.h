@@ -2,6 +2,7 @@
 // product.inl.h.
 #pragma once
 
+#include "engine/kernels/cuda/lanes.inl.h"
 #include "engine/kernels/cuda/product_units.inl.h"
 #include "engine/kernels/gpu_product.h"
 
@@ -14,12 +15,6 @@ struct BlockPlace {
   size_t row;
   size_t block;  // of the part
 };
-
-// Lanes added pairwise; every lane has the sum.
-GPU_FUNCTION float add_lanes(float value, unsigned distance) {
-  for (; distance > 0; distance /= 2) value += from_lane_across(value, distance);
-  return value;
-}
 
 GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, unsigned token) {
   if (norm.chunk_sums == nullptr) return 1;

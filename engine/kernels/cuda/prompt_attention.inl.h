@@ -103,16 +103,8 @@ bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension) {
 }
 
 void gpu_attend_prompted(void* stream, const GpuAttention& attention) {
-  switch (attention.kv.format) {
-    case KvFormat::kF32:
-      return launch_prompted<KvFormat::kF32>(stream, attention);
-    case KvFormat::kF16:
-      return launch_prompted<KvFormat::kF16>(stream, attention);
-    case KvFormat::kBf16:
-      return launch_prompted<KvFormat::kBf16>(stream, attention);
-    case KvFormat::kQ8_0:
-      return launch_prompted<KvFormat::kQ8_0>(stream, attention);
-  }
+  with_kv_format(attention.kv.format,
+                 [&]<KvFormat kFormat>() { launch_prompted<kFormat>(stream, attention); });
 }
 
 }  // namespace lockstep

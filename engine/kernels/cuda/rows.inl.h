@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/lanes.inl.h"
 #include "engine/kernels/gpu_rows.h"
 
 namespace lockstep {
@@ -29,10 +30,7 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
     const float x = present ? norm.residual[token * norm.residual_stride + column] : 0.0F;
     norm.rows[row * norm.row_stride + column] = to_bf16(x * weight);
     const float second = from_lane_across(x, 16);
-    float sum = multiply_add(second, second, x * x);
-    for (unsigned distance = 8; distance > 0; distance /= 2) {
-      sum = sum + from_lane_across(sum, distance);
-    }
+    const float sum = add_lanes(multiply_add(second, second, x * x), 8);
     if (lane_index() == 0) norm.sums[row * norm.sum_stride + chunk] = sum;
   }
 }

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "engine/collectives/shared_memory.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/collectives/made_up_ranks.h"
+#include "tests/engine/collectives/random_partials.h"
 
 namespace lockstep {
 namespace {
@@ -30,16 +30,6 @@ enum class Transport : uint8_t { kOneShot, kScatterAndGather, kBySize, kBf16 };
 
 constexpr Transport kTransports[] = {Transport::kOneShot, Transport::kScatterAndGather,
                                      Transport::kBySize, Transport::kBf16};
-
-// Values of many magnitudes, so that another order of adding shows.
-std::vector<float> random_values(size_t count, uint32_t seed) {
-  std::minstd_rand random(seed);
-  std::uniform_real_distribution<float> mantissa(-1.0F, 1.0F);
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  std::vector<float> values(count);
-  for (float& value : values) value = std::ldexp(mantissa(random), exponent(random));
-  return values;
-}
 
 float round_trip(float value) {
   return bf16_to_float(float_to_bf16(value));

@@ -5,12 +5,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "engine/collectives/gpu_sum_launch.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/collectives/cuda/made_up_gpus.h"
+#include "tests/engine/collectives/random_partials.h"
 
 namespace lockstep {
 namespace {
@@ -26,16 +26,6 @@ constexpr Shape kShapes[] = {{1, 1, 0}, {5, 3, 1}, {3, 33, 3}, {2, 64, 4}, {3, 4
 constexpr uint32_t kRounds = 3;
 // Left of what is not to be written.
 constexpr float kGap = 77;
-
-// Values of many magnitudes, so that another order of adding shows.
-std::vector<float> random_values(size_t count, uint32_t seed) {
-  std::minstd_rand random(seed);
-  std::uniform_real_distribution<float> mantissa(-1.0F, 1.0F);
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  std::vector<float> values(count);
-  for (float& value : values) value = std::ldexp(mantissa(random), exponent(random));
-  return values;
-}
 
 float as_it_travels(float value, bool bf16) {
   return bf16 ? bf16_to_float(float_to_bf16(value)) : value;

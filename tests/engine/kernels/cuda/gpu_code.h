@@ -15,6 +15,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/kernels/cuda/gpu_words.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_grid.h"
 
@@ -27,18 +28,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr unsigned kWarpThreads = HostGrid::kWarpThreads;
-
-struct alignas(16) Words4 {
-  uint32_t words[4];
-};
-struct alignas(8) Words2 {
-  uint32_t words[2];
-};
-struct alignas(16) Floats4 {
-  float values[4];
-};
 
 GPU_FUNCTION unsigned thread_index() {
   return HostGrid::thread();

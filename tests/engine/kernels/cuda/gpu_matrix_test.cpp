@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/kernels/cuda/format_cases.h"
 #include "tests/engine/kernels/cuda/gpu_code.h"
 #include "tests/engine/kernels/random_weights.h"
 // Kernels come after what they are written in.
@@ -81,17 +82,7 @@ TEST_P(GpuMatrixOf, of_a_slice_of_rows_and_columns_is_the_same_from_the_gpu) {
   }
 }
 
-std::vector<Format> formats() {
-  std::vector<Format> formats;
-  for (const FormatTraits& row : all_formats()) formats.push_back(row.format);
-  return formats;
-}
-
-std::string case_name(const testing::TestParamInfo<Format>& info) {
-  return std::string(traits(info.param).name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Formats, GpuMatrixOf, testing::ValuesIn(formats()), case_name);
+INSTANTIATE_TEST_SUITE_P(Formats, GpuMatrixOf, testing::ValuesIn(every_format()), name_of_format);
 
 }  // namespace
 }  // namespace lockstep

@@ -75,7 +75,7 @@ void meet(Meeting& meeting, unsigned count) {
 }
 
 Warp& own_warp() {
-  return block->warps[block->thread / HostGrid::kWarpThreads];
+  return block->warps[block->thread / kWarpThreads];
 }
 
 void begin_thread() {

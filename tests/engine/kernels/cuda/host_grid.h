@@ -14,11 +14,12 @@
 #include <functional>
 #include <vector>
 
+#include "engine/kernels/cuda/gpu_words.h"
+
 namespace lockstep {
 
 class HostGrid {
  public:
-  static constexpr unsigned kWarpThreads = 32;
   static constexpr size_t kExchangeWords = 6;
   using Words = std::array<uint32_t, kExchangeWords>;
   using WarpWords = std::array<Words, kWarpThreads>;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/kernels/gpu_product.h"
+#include "tests/engine/kernels/cuda/format_cases.h"
 #include "tests/engine/kernels/cuda/gpu_code.h"
 #include "tests/engine/kernels/cuda/product_inputs.h"
 #include "tests/engine/kernels/random_weights.h"
@@ -92,17 +93,7 @@ TEST_P(GpuProductOf, gives_a_token_the_same_bits_alone_and_among_others) {
   }
 }
 
-std::vector<Format> formats() {
-  std::vector<Format> formats;
-  for (const FormatTraits& row : all_formats()) formats.push_back(row.format);
-  return formats;
-}
-
-std::string case_name(const testing::TestParamInfo<Format>& info) {
-  return std::string(traits(info.param).name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Formats, GpuProductOf, testing::ValuesIn(formats()), case_name);
+INSTANTIATE_TEST_SUITE_P(Formats, GpuProductOf, testing::ValuesIn(every_format()), name_of_format);
 
 }  // namespace
 }  // namespace lockstep
