@@ -26,6 +26,24 @@ struct Home {
   std::vector<int> cores;     // the first processor of each
 };
 
+// The machine as if it had these nodes alone.
+Topology part_of(const Topology& whole, const std::vector<int>& nodes) {
+  const auto chosen = [&](int id) { return std::ranges::find(nodes, id) != nodes.end(); };
+  Topology part;
+  for (const Cpu& cpu : whole.cpus) {
+    if (chosen(cpu.node)) part.cpus.push_back(cpu);
+  }
+  for (const Node& node : whole.nodes) {
+    if (!chosen(node.id)) continue;
+    Node& kept = part.nodes.emplace_back(node);
+    kept.distances.clear();
+    for (size_t other = 0; other < whole.nodes.size(); ++other) {
+      if (chosen(whole.nodes[other].id)) kept.distances.push_back(node.distances[other]);
+    }
+  }
+  return part;
+}
+
 // Either way: firmware may give two.
 int distance_between(const Topology& topology, size_t a, size_t b) {
   return std::max(topology.distance(a, b), topology.distance(b, a));
@@ -225,7 +243,8 @@ Result<void> set_shares(const RankRequest& request, std::vector<RankPlace>& plac
 
 }  // namespace
 
-Result<std::vector<RankPlace>> place_ranks(const Topology& topology, const RankRequest& request) {
+Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequest& request) {
+  const Topology topology = request.nodes ? part_of(whole, *request.nodes) : whole;
   if (topology.cpus.empty()) {
     return machine_refused(
         "there is no processor that this process may use; allow it some (cpuset.cpus, its "
@@ -249,8 +268,7 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& topology, const RankR
   if (request.worker_count != 0) {
     set_worker_count(places, request.worker_count);
   } else {
-    drop_cores(places,
-               automatic_worker_count(request, one_cpu_per_core(topology).size(), rank_count));
+    drop_cores(places, automatic_worker_count(request, one_cpu_per_core(whole).size(), rank_count));
   }
   if (auto set = set_shares(request, places); !set) return std::unexpected(set.error());
   return places;

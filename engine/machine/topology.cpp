@@ -221,6 +221,12 @@ Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int
   return read(sysfs, allowed_cpus, allowed_memory_nodes);
 }
 
+void add_gpus(Topology& topology, const std::filesystem::path& sysfs) {
+  GpuReading reading = read_gpus(sysfs);
+  topology.gpus = std::move(reading.gpus);
+  topology.no_gpus = std::move(reading.absence);
+}
+
 std::vector<int> one_cpu_per_core(const Topology& topology) {
   std::set<std::pair<int, int>> seen;
   std::vector<int> result;

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/machine/gpu.h"
 
 namespace lockstep {
 
@@ -38,6 +41,8 @@ struct Node {
 struct Topology {
   std::vector<Cpu> cpus;    // online ones that this process may use, by id
   std::vector<Node> nodes;  // online ones, by id; at least one
+  std::vector<Gpu> gpus;    // by index; read_topology() leaves them out, add_gpus() reads them
+  std::string no_gpus = "they were not looked for";  // why `gpus` is empty, where it is
 
   // Null when there is no such node.
   const Node* find_node(int id) const;
@@ -54,6 +59,9 @@ Topology read_topology(const std::filesystem::path& sysfs = "/sys");
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed);
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed_cpus,
                        const std::vector<int>& allowed_memory_nodes);
+
+// Asks for the GPUs, once per machine: with a driver, the first time takes a moment.
+void add_gpus(Topology& topology, const std::filesystem::path& sysfs = "/sys");
 
 // One processor of every physical core, in order of id: where workers are pinned.
 std::vector<int> one_cpu_per_core(const Topology& topology);

@@ -67,6 +67,41 @@ TEST(RankPlaces, by_default_every_node_gets_a_rank_and_each_of_its_cores_a_worke
   EXPECT_EQ(place(sub_nodes(), ranks(0)).size(), 8U);
 }
 
+TEST(RankPlaces, of_named_nodes_only_their_processors_and_memory_are_taken) {
+  RankRequest request = ranks(0);
+  request.nodes = {1};
+  const auto one = place(two_sockets(), request);
+  EXPECT_EQ(nodes_of(one), (std::vector<int>{1}));
+  EXPECT_EQ(cpus_of(one), (std::vector<Cpus>{{4, 5, 6, 7}}));
+  request.nodes = {1, 6, 7};
+  EXPECT_EQ(nodes_of(place(sub_nodes(), request)), (std::vector<int>{1, 6, 7}));
+  request.rank_count = 2;  // the nearest two are joined
+  EXPECT_EQ(cpus_of(place(sub_nodes(), request)), (std::vector<Cpus>{{2, 3}, {12, 13, 14, 15}}));
+  request.nodes = {3};
+  EXPECT_EQ(cpus_of(place(sub_nodes(), request)), (std::vector<Cpus>{{6}, {7}}));
+}
+
+TEST(RankPlaces, naming_every_node_is_naming_none) {
+  for (const NamedTopology& machine : made_up_topologies()) {
+    RankRequest request;
+    const auto expected = place(machine.topology, request);
+    request.nodes.emplace();
+    for (const Node& node : machine.topology.nodes) request.nodes->push_back(node.id);
+    const auto named = place(machine.topology, request);
+    EXPECT_EQ(nodes_of(named), nodes_of(expected)) << machine.name;
+    EXPECT_EQ(cpus_of(named), cpus_of(expected)) << machine.name;
+  }
+}
+
+TEST(RankPlaces, cores_of_nodes_that_are_not_named_are_reserved_first) {
+  RankRequest request;
+  request.nodes = {1};
+  // Of 8 cores one is to be free of workers by default, and four are on node 0.
+  EXPECT_THAT(worker_counts(place(two_sockets(), request)), ElementsAre(4));
+  request.reserved_cores = 6;
+  EXPECT_THAT(worker_counts(place(two_sockets(), request)), ElementsAre(2));
+}
+
 TEST(RankPlaces, processors_without_memory_go_to_the_nearest_rank) {
   // Node 1 has processors 2 and 3 only, and is nearest to node 7; node 2 has memory only.
   const auto places = place(topology_of(lopsided_machine(), "0-5", "0,2,7"), ranks(0));

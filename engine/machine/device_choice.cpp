@@ -1,0 +1,190 @@
+#include "engine/machine/device_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kNode = "node";
+constexpr std::string_view kGpu = "gpu";
+
+// The number in "node12" for the prefix "node"; none: it is no such name.
+std::optional<int> number_after(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  // A sign is no digit: "node-1" is no name.
+  if (name.empty() || name.front() < '0' || name.front() > '9') return std::nullopt;
+  int number = 0;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || rest != name.data() + name.size()) return std::nullopt;
+  return number;
+}
+
+std::vector<int> all_nodes(const Topology& topology) {
+  std::vector<int> ids;
+  for (const Node& node : topology.nodes) ids.push_back(node.id);
+  return ids;
+}
+
+std::vector<int> all_gpus(const Topology& topology) {
+  std::vector<int> indices;
+  for (const Gpu& gpu : topology.gpus) indices.push_back(gpu.index);
+  return indices;
+}
+
+bool has_processors(const Topology& topology, int node) {
+  return std::ranges::find(topology.cpus, node, &Cpu::node) != topology.cpus.end();
+}
+
+std::string names_of(std::string_view prefix, const std::vector<int>& numbers) {
+  std::vector<std::string> names;
+  for (const int number : numbers) names.push_back(fmt::format("{}{}", prefix, number));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+double gib(uint64_t bytes) {
+  return static_cast<double>(bytes) / (1U << 30U);
+}
+
+// Every GPU holds an even share.
+bool fits_on_gpus(const Topology& topology, uint64_t model_bytes, std::string& reason) {
+  const uint64_t share = (model_bytes + topology.gpus.size() - 1) / topology.gpus.size();
+  const Gpu& fullest = *std::ranges::min_element(topology.gpus, {}, &Gpu::free_bytes);
+  const bool fits = share <= fullest.free_bytes;
+  reason = fmt::format(
+      "the model {} on all GPUs: {:.1f} GiB of weights, cache and activations at least fall to "
+      "each of {}, gpu{} has {:.1f} GiB free",
+      fits ? "fits" : "does not fit", gib(share), topology.gpus.size(), fullest.index,
+      gib(fullest.free_bytes));
+  return fits;
+}
+
+DeviceChoice choose_automatically(const Topology& topology, uint64_t model_bytes) {
+  DeviceChoice choice{.nodes = {}, .gpus = {}, .automatic = true, .reason = {}};
+  if (topology.gpus.empty()) {
+    choice.nodes = all_nodes(topology);
+    choice.reason = "there is no GPU: " + topology.no_gpus;
+  } else if (fits_on_gpus(topology, model_bytes, choice.reason)) {
+    choice.gpus = all_gpus(topology);
+  } else {
+    choice.nodes = all_nodes(topology);
+  }
+  return choice;
+}
+
+// One name of a list.
+Result<void> add_named(std::string_view wish, std::string_view name, const Topology& topology,
+                       DeviceChoice& choice) {
+  const auto gpu = number_after(kGpu, name);
+  const auto node = number_after(kNode, name);
+  if (!gpu && !node) {
+    return invalid_input(
+        "devices \"{}\": \"{}\" is not known; give auto, cpu, gpu, all, or a list of names like "
+        "gpu0,node1",
+        wish, name);
+  }
+  if (gpu && topology.gpus.empty()) {
+    return invalid_input("devices \"{}\": there is no {}: {}", wish, name, topology.no_gpus);
+  }
+  const std::vector<int> there = gpu ? all_gpus(topology) : all_nodes(topology);
+  const int number = gpu ? *gpu : *node;
+  if (std::ranges::find(there, number) == there.end()) {
+    return invalid_input("devices \"{}\": there is no {}: this machine has {}", wish, name,
+                         names_of(gpu ? kGpu : kNode, there));
+  }
+  std::vector<int>& chosen = gpu ? choice.gpus : choice.nodes;
+  if (std::ranges::find(chosen, number) != chosen.end()) {
+    return invalid_input("devices \"{}\": {} is named twice", wish, name);
+  }
+  chosen.push_back(number);
+  return {};
+}
+
+// A rank needs processors and memory; nodes may have one of them for another that is named.
+Result<void> check_nodes(std::string_view wish, const Topology& topology,
+                         const std::vector<int>& nodes) {
+  bool have_memory = false;
+  for (const int id : nodes) {
+    if (!has_processors(topology, id)) {
+      std::vector<int> others = all_nodes(topology);
+      std::erase_if(others, [&](int other) { return !has_processors(topology, other); });
+      return invalid_input(
+          "devices \"{}\": node{} has no processors that this process may use; {} {}", wish, id,
+          names_of(kNode, others), others.size() == 1 ? "has" : "have");
+    }
+    have_memory = have_memory || topology.find_node(id)->has_usable_memory();
+  }
+  if (!have_memory && !nodes.empty()) {
+    return invalid_input(
+        "devices \"{}\": no memory of {} may be used by this process; name a node that has some",
+        wish, names_of(kNode, nodes));
+  }
+  return {};
+}
+
+Result<DeviceChoice> choose_named(std::string_view wish, const Topology& topology) {
+  DeviceChoice choice{.nodes = {},
+                      .gpus = {},
+                      .automatic = false,
+                      .reason = fmt::format("as asked for: --devices {}", wish)};
+  std::string_view rest = wish;
+  while (true) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    if (auto added = add_named(wish, rest.substr(0, end), topology, choice); !added) {
+      return std::unexpected(added.error());
+    }
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
+  }
+  std::ranges::sort(choice.nodes);
+  std::ranges::sort(choice.gpus);
+  if (auto checked = check_nodes(wish, topology, choice.nodes); !checked) {
+    return std::unexpected(checked.error());
+  }
+  return choice;
+}
+
+}  // namespace
+
+bool may_choose_gpus(std::string_view wish) {
+  return wish == "auto" || wish == "all" || wish.find(kGpu) != std::string_view::npos;
+}
+
+Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
+                                    uint64_t model_bytes) {
+  if (wish == "auto") return choose_automatically(topology, model_bytes);
+  const bool every_gpu = wish == "gpu" || wish == "all";
+  const bool every_node = wish == "cpu" || wish == "all";
+  if (!every_gpu && !every_node) return choose_named(wish, topology);
+  if (every_gpu && topology.gpus.empty()) {
+    return invalid_input("devices \"{}\": there is no GPU: {}", wish, topology.no_gpus);
+  }
+  return DeviceChoice{.nodes = every_node ? all_nodes(topology) : std::vector<int>(),
+                      .gpus = every_gpu ? all_gpus(topology) : std::vector<int>(),
+                      .automatic = false,
+                      .reason = fmt::format("as asked for: --devices {}", wish)};
+}
+
+Result<DeviceChoice> without_gpus(DeviceChoice choice, const Topology& topology) {
+  if (choice.gpus.empty()) return choice;
+  if (!choice.automatic) {
+    return invalid_input(
+        "this version cannot compute on GPUs yet ({}); use --devices cpu, or name nodes",
+        names_of(kGpu, choice.gpus));
+  }
+  choice.reason = fmt::format("this version cannot compute on GPUs yet, though {}", choice.reason);
+  choice.nodes = all_nodes(topology);
+  choice.gpus.clear();
+  return choice;
+}
+
+std::string device_names(const DeviceChoice& choice) {
+  std::string names = names_of(kGpu, choice.gpus);
+  if (!choice.gpus.empty() && !choice.nodes.empty()) names += ", ";
+  return names + names_of(kNode, choice.nodes);
+}
+
+}  // namespace lockstep

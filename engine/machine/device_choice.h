@@ -1,0 +1,38 @@
+// Which of a machine's devices get ranks: what --devices says, held against what there is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/machine/topology.h"
+
+namespace lockstep {
+
+struct DeviceChoice {
+  std::vector<int> nodes;  // Node::id, ascending: whose processors and memory ranks get
+  std::vector<int> gpus;   // Gpu::index, ascending: one rank on each
+  bool automatic = false;  // nobody has named them
+  std::string reason;      // why these, half a sentence
+};
+
+// Whether this wish can come to a GPU, so that one has to ask for them (add_gpus()).
+bool may_choose_gpus(std::string_view wish);
+
+// `wish`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
+// ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (weights, a page
+// of cache and activations) is free on each of them, else every node. Fails with kInvalidInput for
+// a wish that is none of these or names what the machine does not have.
+Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
+                                    uint64_t model_bytes);
+
+// No rank runs on a GPU yet, and this is the one place that says so: a choice that names GPUs fails
+// with kInvalidInput, an automatic one takes every node instead. To be removed with its one call.
+Result<DeviceChoice> without_gpus(DeviceChoice choice, const Topology& topology);
+
+// "gpu0, node1".
+std::string device_names(const DeviceChoice& choice);
+
+}  // namespace lockstep

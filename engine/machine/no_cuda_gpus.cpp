@@ -1,0 +1,10 @@
+// What stands in for cuda_gpus.cpp in a build without CUDA.
+#include "engine/machine/gpu.h"
+
+namespace lockstep {
+
+GpuReading read_gpus(const std::filesystem::path& /*sysfs*/) {
+  return {.gpus = {}, .absence = "this program was built without CUDA"};
+}
+
+}  // namespace lockstep

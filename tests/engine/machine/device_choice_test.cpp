@@ -1,0 +1,140 @@
+#include "engine/machine/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/machine/made_up_gpus.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kWithoutCuda = "this program was built without CUDA";
+
+Topology machine_without_gpus() {
+  Topology topology = machine_with_gpus();
+  topology.gpus.clear();
+  topology.no_gpus = kWithoutCuda;
+  return topology;
+}
+
+DeviceChoice choose(const std::string& wish, const Topology& topology, uint64_t model_bytes = 0) {
+  auto choice = choose_devices(wish, topology, model_bytes);
+  EXPECT_TRUE(choice.has_value()) << wish << ": " << choice.error().message;
+  return choice.value_or(DeviceChoice());
+}
+
+std::string refusal(const std::string& wish, const Topology& topology) {
+  const auto choice = choose_devices(wish, topology, 0);
+  EXPECT_FALSE(choice.has_value()) << wish << " gives " << device_names(*choice);
+  if (choice) return "";
+  EXPECT_EQ(choice.error().kind, ErrorKind::kInvalidInput);
+  return choice.error().message;
+}
+
+TEST(DeviceChoice, words_stand_for_every_node_every_gpu_or_both) {
+  const Topology topology = machine_with_gpus();
+  EXPECT_EQ(device_names(choose("cpu", topology)), "node0, node1");
+  EXPECT_EQ(device_names(choose("gpu", topology)), "gpu0, gpu1, gpu2, gpu3");
+  EXPECT_EQ(device_names(choose("all", topology)), "gpu0, gpu1, gpu2, gpu3, node0, node1");
+}
+
+TEST(DeviceChoice, names_stand_for_one_device_each_in_any_order) {
+  const Topology topology = machine_with_gpus();
+  const DeviceChoice choice = choose("node1,gpu2,gpu0,node0", topology);
+  EXPECT_THAT(choice.nodes, ElementsAre(0, 1));
+  EXPECT_THAT(choice.gpus, ElementsAre(0, 2));
+  EXPECT_FALSE(choice.automatic);
+  EXPECT_THAT(choice.reason, HasSubstr("--devices node1,gpu2,gpu0,node0"));
+  EXPECT_THAT(choose("gpu3", topology).nodes, IsEmpty());
+  EXPECT_THAT(choose("node1", machine_without_gpus()).nodes, ElementsAre(1));
+}
+
+TEST(DeviceChoice, gpus_keep_the_runtimes_numbers_where_one_is_left_out) {
+  Topology topology = machine_with_gpus();
+  topology.gpus.erase(topology.gpus.begin() + 1);
+  EXPECT_THAT(choose("gpu", topology).gpus, ElementsAre(0, 2, 3));
+  EXPECT_THAT(refusal("gpu1", topology), HasSubstr("this machine has gpu0, gpu2, gpu3"));
+}
+
+TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_is_free_on_each) {
+  Topology topology = machine_with_gpus();
+  topology.gpus[2].free_bytes = 20 * kGiB;
+  const DeviceChoice fitting = choose("auto", topology, 80 * kGiB);
+  EXPECT_EQ(device_names(fitting), "gpu0, gpu1, gpu2, gpu3");
+  EXPECT_TRUE(fitting.automatic);
+  EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 20.0 GiB"));
+  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has 20.0 GiB free"));
+  const DeviceChoice misfit = choose("auto", topology, 80 * kGiB + 1);
+  EXPECT_EQ(device_names(misfit), "node0, node1");
+  EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
+}
+
+TEST(DeviceChoice, without_gpus_the_default_is_every_node_and_the_reason_says_why) {
+  const DeviceChoice choice = choose("auto", machine_without_gpus(), kGiB);
+  EXPECT_THAT(choice.nodes, ElementsAre(0, 1));
+  EXPECT_EQ(choice.reason, std::string("there is no GPU: ") + kWithoutCuda);
+}
+
+TEST(DeviceChoice, what_is_not_there_is_refused_with_what_there_is) {
+  const Topology topology = machine_with_gpus();
+  EXPECT_THAT(refusal("node3", topology),
+              HasSubstr("there is no node3: this machine has node0, node1"));
+  EXPECT_THAT(refusal("gpu4", topology),
+              HasSubstr("there is no gpu4: this machine has gpu0, gpu1, gpu2, gpu3"));
+  for (const char* wish : {"gpu", "all", "gpu0", "node0,gpu0"}) {
+    EXPECT_THAT(refusal(wish, machine_without_gpus()), HasSubstr(kWithoutCuda)) << wish;
+  }
+}
+
+TEST(DeviceChoice, what_is_no_name_is_refused_with_those_that_are) {
+  for (const char* wish :
+       {"", "cpus", "node", "node-1", "node 0", "gpu0x", "node0,", ",node0", "node0,,node1",
+        "cpu,gpu0", "auto,node0", "Node0", "gpu0;gpu1", "node99999999999999999999"}) {
+    EXPECT_THAT(refusal(wish, machine_with_gpus()), HasSubstr("is not known; give auto, cpu"))
+        << wish;
+  }
+  EXPECT_THAT(refusal("node0,gpu1,node0", machine_with_gpus()), HasSubstr("named twice"));
+}
+
+TEST(DeviceChoice, nodes_that_cannot_have_a_rank_are_refused) {
+  // Node 1 has processors only, node 2 memory only.
+  const Topology topology = topology_of(lopsided_machine(), "0-5", "0,2,7");
+  EXPECT_THAT(refusal("node2", topology), HasSubstr("node2 has no processors"));
+  EXPECT_THAT(refusal("node0,node2", topology), HasSubstr("node0, node1, node7 have"));
+  EXPECT_THAT(refusal("node1", topology), HasSubstr("no memory of node1"));
+  EXPECT_THAT(choose("node1,node7", topology).nodes, ElementsAre(1, 7));
+  // What this process may not use does not count.
+  const Topology confined = topology_of(two_socket_machine(), "0-3", "0");
+  EXPECT_THAT(refusal("node1", confined), HasSubstr("node0 has"));
+}
+
+TEST(DeviceChoice, gpus_are_asked_for_only_where_one_may_be_chosen) {
+  for (const char* wish : {"auto", "all", "gpu", "gpu0", "node0,gpu1"}) {
+    EXPECT_TRUE(may_choose_gpus(wish)) << wish;
+  }
+  for (const char* wish : {"cpu", "node0", "node0,node1"}) {
+    EXPECT_FALSE(may_choose_gpus(wish)) << wish;
+  }
+}
+
+TEST(DeviceChoice, as_long_as_gpus_cannot_compute_they_are_refused_and_never_the_default) {
+  const Topology topology = machine_with_gpus();
+  for (const char* wish : {"gpu", "all", "gpu1", "node0,gpu1"}) {
+    const auto refused = without_gpus(choose(wish, topology), topology);
+    ASSERT_FALSE(refused.has_value()) << wish;
+    EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_THAT(refused.error().message, HasSubstr("cannot compute on GPUs yet")) << wish;
+  }
+  const auto automatic = without_gpus(choose("auto", topology, kGiB), topology);
+  ASSERT_TRUE(automatic.has_value());
+  EXPECT_EQ(device_names(*automatic), "node0, node1");
+  EXPECT_THAT(automatic->reason, HasSubstr("cannot compute on GPUs yet, though the model fits"));
+  EXPECT_EQ(device_names(*without_gpus(choose("node1", topology), topology)), "node1");
+}
+
+}  // namespace
+}  // namespace lockstep
