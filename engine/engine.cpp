@@ -130,10 +130,11 @@ void Engine::Parts::read_embeddings() {
 }
 
 Result<void> Engine::Parts::lay_out() {
-  topology = read_topology();
+  topology = read_machine(options);
   auto split = split_model(model, options, *kernels, topology);
   if (!split) return std::unexpected(split.error());
   layout = std::move(*split);
+  spdlog::info("devices {}: {}", device_names(layout.devices), layout.devices.reason);
   info =
       describe_model(file, model, options, layout.profile, product_forms(layout.profile, *kernels));
   read_embeddings();
@@ -160,7 +161,7 @@ Result<void> Engine::Parts::examine_kept() {
   }
   layout.weights_held = handover.has_weights();
   layout.kv_pages_held = handover.kv_pages();
-  topology = read_topology();  // what was of no use is free by now
+  topology.nodes = read_topology().nodes;  // what was of no use is free by now
   return {};
 }
 

@@ -55,7 +55,8 @@ struct MemoryToKeep {
 
 struct EngineOptions {
   std::filesystem::path model;
-  uint32_t rank_count = 0;        // 0: one per NUMA node that has processors and memory
+  std::string devices = "auto";   // that get ranks: "auto", "cpu", "gpu", "all" or "gpu0,node1"
+  uint32_t rank_count = 0;        // 0: one per NUMA node of these with processors and memory
   std::vector<double> shares;     // of the work, one per rank; none: as many as it has workers
   bool measure_shares = false;    // instead: by the memory bandwidth that each rank reaches
   std::string strategy = "auto";  // how products are split: "auto", "gather" or "reduce"

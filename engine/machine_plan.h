@@ -24,6 +24,30 @@ struct MachinePlan {
     std::vector<int> distances;  // to each of `nodes`
     std::vector<HugePages> huge_pages;
   };
+  struct GpuPath {
+    int gpu = 0;       // Gpu::index of the other one
+    std::string link;  // "NVLink", "peer access", "through the host"
+  };
+  struct Gpu {
+    int index = 0;
+    std::string name;
+    std::string uuid;
+    std::string pci_address;
+    int node = -1;  // -1: the machine does not say
+    uint64_t memory_bytes = 0;
+    uint64_t free_bytes = 0;
+    std::string compute_capability;  // "9.0"
+    uint32_t multiprocessor_count = 0;
+    double bytes_per_second = 0;  // of its memory, by clock and width; 0: it does not say
+    std::vector<GpuPath> links;   // to each of the others
+  };
+  // What computes, by EngineOptions::devices.
+  struct Devices {
+    std::vector<int> nodes;  // Node::id
+    std::vector<int> gpus;   // Gpu::index
+    std::string names;       // "gpu0, node1"
+    std::string reason;      // why these
+  };
   struct Fault {
     std::string sentence;  // what is wrong with the machine, and what it costs
     std::string command;   // mends it
@@ -56,6 +80,9 @@ struct MachinePlan {
   uint32_t sequence_count = 0;
   uint64_t model_weight_bytes = 0;  // packed, once
   std::vector<Node> nodes;
+  std::vector<Gpu> gpus;
+  std::string no_gpus;  // why there are none, where there are none
+  Devices devices;
   std::vector<Fault> faults;  // the worst first
   std::vector<Rank> ranks;
   std::vector<Replica> replicas;

@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/device_report.h"
 #include "engine/engine.h"
 #include "engine/graph/weight_placement.h"
 #include "engine/kernels/kernel_table.h"
@@ -202,9 +203,11 @@ Result<void> estimate_speed(const Model& model, const EngineOptions& options,
   const double read = slowest_rank_seconds(plan);
   if (plan.ranks.size() == 1) {
     plan.tokens_per_second = plan.one_rank_tokens_per_second = 1 / read;
-    plan.verdict = topology.nodes.size() == 1
-                       ? "one rank: this machine has one node"
-                       : "one rank, as asked for; --ranks auto would take every node";
+    plan.verdict =
+        topology.nodes.size() == 1 ? "one rank: this machine has one node"
+        : options.rank_count == 0
+            ? "one rank: of " + plan.devices.names + " one node has processors and memory"
+            : "one rank, as asked for; --ranks auto would take every node";
     return {};
   }
   plan.exchanges_per_token = count_exchanges(model, layout);
@@ -251,7 +254,8 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   if (!file) return std::unexpected(file.error());
   const auto model = build_model(*file);
   if (!model) return std::unexpected(model.error());
-  const Topology topology = read_topology();
+  Topology topology = read_topology();
+  add_gpus(topology);
   auto layout = split_model(*model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
   const ModelInfo info = describe_model(*file, *model, options, layout->profile,
@@ -264,6 +268,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   plan.instruction_set = (*kernels)->name;
   plan.sequence_count = options.sequence_count;
   plan.nodes = describe_nodes(topology);
+  describe_devices(topology, layout->devices, plan);
   if (auto sized = size_context(*model, options, topology, *layout); !sized) {
     plan.fits = false;
     plan.misfit = sized.error().message;

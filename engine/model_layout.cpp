@@ -39,8 +39,30 @@ size_t pages_for(size_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
 
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology) {
-  auto places = place_ranks(topology, {.rank_count = options.rank_count,
+// What the devices must have room for together: the weights once, one page of cache, activations.
+Result<uint64_t> least_bytes(const Model& model, const PlanOptions& options) {
+  const std::vector<double> alone = {1};
+  const auto whole = split_graph(model.graph, alone, Strategy::kGather);
+  if (!whole) return std::unexpected(whole.error());
+  return rank_sizes(model, *whole, options, 1).front().total_bytes();
+}
+
+Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& options,
+                                  const PlanOptions& plan_options, const Topology& topology) {
+  uint64_t model_bytes = 0;
+  if (!topology.gpus.empty()) {
+    const auto bytes = least_bytes(model, plan_options);
+    if (!bytes) return std::unexpected(bytes.error());
+    model_bytes = *bytes;
+  }
+  auto choice = choose_devices(options.devices, topology, model_bytes);
+  return choice ? without_gpus(std::move(*choice), topology) : choice;
+}
+
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
+                                           const DeviceChoice& devices) {
+  auto places = place_ranks(topology, {.nodes = devices.nodes,
+                                       .rank_count = options.rank_count,
                                        .shares = options.shares,
                                        .worker_count = options.worker_count,
                                        .reserved_cores = options.reserved_cores,
@@ -134,6 +156,12 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
   return sizes;
 }
 
+Topology read_machine(const EngineOptions& options) {
+  Topology topology = read_topology();
+  if (may_choose_gpus(options.devices)) add_gpus(topology);
+  return topology;
+}
+
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const KernelTable& kernels, const Topology& topology) {
   const auto profile = choose_profile(options.arithmetic, kernels);
@@ -169,7 +197,10 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
       .bf16_sums = options.exchange_format == "bf16",
       .forms = product_forms(*profile, kernels)};
   layout.profile = *profile;
-  auto places = find_places(options, topology);
+  auto devices = find_devices(model, options, layout.plan_options, topology);
+  if (!devices) return std::unexpected(devices.error());
+  layout.devices = std::move(*devices);
+  auto places = find_places(options, topology, layout.devices);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
   std::vector<double> shares;

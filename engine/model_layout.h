@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/graph/planner.h"
 #include "engine/graph/split.h"
+#include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/model/architecture.h"
@@ -28,6 +29,7 @@ struct RankSizes {
 };
 
 struct ModelLayout {
+  DeviceChoice devices;
   std::vector<RankPlace> places;
   Split split;
   PlanOptions plan_options;
@@ -43,8 +45,11 @@ struct ModelLayout {
 // counted where they are the node's.
 uint64_t takeable_bytes(const Topology& topology, int node);
 
-// The ranks and the split; there is no cache yet. Fails with kInvalidInput for options that
-// contradict each other or the model.
+// The machine as these options ask for it: with its GPUs where ranks may come to lie on them.
+Topology read_machine(const EngineOptions& options);
+
+// The devices, the ranks and the split; there is no cache yet. Fails with kInvalidInput for options
+// that contradict each other or the model.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const KernelTable& kernels, const Topology& topology);
 

@@ -48,6 +48,30 @@ void print_machine(const MachinePlan& plan) {
   }
 }
 
+void print_gpus(const MachinePlan& plan) {
+  if (plan.gpus.empty()) std::cout << fmt::format("  no GPU: {}\n", plan.no_gpus);
+  for (const MachinePlan::Gpu& gpu : plan.gpus) {
+    std::cout << fmt::format("  gpu{}: {}, {}{}, {:.0f} MiB of memory, {:.0f} free", gpu.index,
+                             gpu.name, gpu.pci_address,
+                             gpu.node < 0 ? "" : fmt::format(" on node {}", gpu.node),
+                             mib(gpu.memory_bytes), mib(gpu.free_bytes));
+    if (gpu.bytes_per_second > 0) {
+      std::cout << fmt::format(" at {:.0f} GB/s by its clock", gigabytes(gpu.bytes_per_second));
+    }
+    std::cout << fmt::format(", compute capability {}, {} multiprocessors", gpu.compute_capability,
+                             gpu.multiprocessor_count);
+    for (size_t index = 0; index < gpu.links.size(); ++index) {
+      std::cout << fmt::format("{} gpu{} {}", index == 0 ? "; links:" : ",", gpu.links[index].gpu,
+                               gpu.links[index].link);
+    }
+    std::cout << '\n';
+  }
+}
+
+void print_devices(const MachinePlan& plan) {
+  std::cout << fmt::format("\ndevices {}: {}\n", plan.devices.names, plan.devices.reason);
+}
+
 void print_faults(const MachinePlan& plan) {
   if (plan.faults.empty()) {
     std::cout << "\nnothing is wrong with the machine's settings\n";
@@ -122,6 +146,28 @@ Json to_json(const MachinePlan::Node& node) {
           {"huge_pages", pools}};
 }
 
+Json to_json(const MachinePlan::Gpu& gpu) {
+  Json links = Json::array();
+  for (const MachinePlan::GpuPath& path : gpu.links) {
+    links.push_back({{"gpu", path.gpu}, {"link", path.link}});
+  }
+  return {{"index", gpu.index},
+          {"name", gpu.name},
+          {"uuid", gpu.uuid},
+          {"pci_address", gpu.pci_address},
+          {"node", gpu.node},
+          {"memory_bytes", gpu.memory_bytes},
+          {"free_bytes", gpu.free_bytes},
+          {"compute_capability", gpu.compute_capability},
+          {"multiprocessors", gpu.multiprocessor_count},
+          {"bytes_per_second", gpu.bytes_per_second},
+          {"links", links}};
+}
+
+Json to_json(const MachinePlan::Devices& devices) {
+  return {{"nodes", devices.nodes}, {"gpus", devices.gpus}, {"reason", devices.reason}};
+}
+
 Json to_json(const MachinePlan::Rank& rank) {
   return {{"node", rank.node},
           {"processors", rank.cpus},
@@ -146,6 +192,9 @@ void print_json(const MachinePlan& plan) {
                {"sequences", plan.sequence_count},
                {"model_weight_bytes", plan.model_weight_bytes},
                {"nodes", Json::array()},
+               {"gpus", Json::array()},
+               {"no_gpus", plan.no_gpus},
+               {"devices", to_json(plan.devices)},
                {"faults", Json::array()},
                {"ranks", Json::array()},
                {"replicas", Json::array()},
@@ -157,6 +206,7 @@ void print_json(const MachinePlan& plan) {
                {"one_rank_tokens_per_second", plan.one_rank_tokens_per_second},
                {"verdict", plan.verdict}};
   for (const MachinePlan::Node& node : plan.nodes) body["nodes"].push_back(to_json(node));
+  for (const MachinePlan::Gpu& gpu : plan.gpus) body["gpus"].push_back(to_json(gpu));
   for (const MachinePlan::Rank& rank : plan.ranks) body["ranks"].push_back(to_json(rank));
   for (const MachinePlan::Fault& fault : plan.faults) {
     body["faults"].push_back({{"sentence", fault.sentence}, {"command", fault.command}});
@@ -191,6 +241,8 @@ int run_plan(const std::vector<std::string>& arguments) {
     print_json(*plan);
   } else {
     print_machine(*plan);
+    print_gpus(*plan);
+    print_devices(*plan);
     print_faults(*plan);
     print_ranks(*plan);
     if (measure) print_speed(*plan);

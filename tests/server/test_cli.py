@@ -266,6 +266,43 @@ def test_plan_of_what_does_not_fit_says_so_and_is_exit_1(model_path):
     assert "IT DOES NOT FIT" in result.stdout
 
 
+def test_plan_tells_the_devices_that_are_chosen_and_why(model_path):
+    body = json.loads(plan(model_path, "--no-measure", "--json").stdout)
+    assert body["devices"]["nodes"] == [node["id"] for node in body["nodes"]]
+    assert body["devices"]["reason"]
+    assert bool(body["gpus"]) != bool(body["no_gpus"])
+    text = plan(model_path, "--no-measure").stdout
+    names = ", ".join(f"node{node['id']}" for node in body["nodes"])
+    assert f"devices {names}: {body['devices']['reason']}" in text
+    assert f"no GPU: {body['no_gpus']}" in text or "  gpu0: " in text
+
+
+def test_ranks_are_on_the_nodes_that_are_named(model_path):
+    nodes = json.loads(plan(model_path, "--no-measure", "--json").stdout)["nodes"]
+    last = [node["id"] for node in nodes if node["processors"] and node["memory_allowed"]][-1]
+    result = plan(model_path, "--no-measure", "--json", "--devices", f"node{last}", "--ranks", "2")
+    body = json.loads(result.stdout)
+    assert body["devices"]["nodes"] == [last]
+    assert f"--devices node{last}" in body["devices"]["reason"]
+    assert {rank["node"] for rank in body["ranks"]} == {last}
+    result = run_program("generate", "--model", model_path, "--devices", f"node{last}",
+                         "--max-tokens", "2", "Once")
+    assert result.returncode == 0, result.stderr
+
+
+def test_devices_that_cannot_compute_are_exit_2_with_the_reason(model_path):
+    body = json.loads(plan(model_path, "--no-measure", "--json").stdout)
+    there = ", ".join(f"node{node['id']}" for node in body["nodes"])
+    for command in ("plan", "generate", "serve"):
+        assert f"there is no node99: this machine has {there}" in refusal(
+            command, "--model", model_path, "--devices", "node99")
+    for devices in ("gpu", "all", "gpu0"):
+        expected = body["no_gpus"] or "cannot compute on GPUs yet"
+        assert expected in refusal("plan", "--model", model_path, "--devices", devices)
+    assert "give auto, cpu, gpu, all, or" in refusal(
+        "plan", "--model", model_path, environment={"LOCKSTEP_DEVICES": "tpu"})
+
+
 def test_plan_without_a_model_is_exit_2():
     result = run_program("plan")
     assert result.returncode == 2
