@@ -1,0 +1,36 @@
+// The operations of a GPU, as one table of functions, each of which launches its kernels on a
+// stream. Like KernelTable, but for one row per kind of device: NVIDIA's, by CUDA. Tests have
+// another, whose kernels are the same code played by the host.
+#pragma once
+
+#include <string_view>
+
+#include "engine/kernels/gpu_attention.h"
+#include "engine/kernels/gpu_batch.h"
+#include "engine/kernels/gpu_heads.h"
+#include "engine/kernels/gpu_matrix.h"
+#include "engine/kernels/gpu_product.h"
+#include "engine/kernels/gpu_rows.h"
+
+namespace lockstep {
+
+// Each is documented where the function of its name is declared (gpu_pack_rows and so on). The GPU
+// whose stream it is must be the calling thread's (GpuDevice::use). None allocates or waits.
+struct GpuKernels {
+  std::string_view name;  // "cuda"
+  void (*pack_rows)(void* stream, const GpuPacking& packing);
+  void (*embed_rows)(void* stream, const GpuEmbedding& embedding);
+  void (*product)(void* stream, const GpuProduct& product);
+  void (*prepare_heads)(void* stream, const GpuHeads& heads);
+  void (*attend_generated)(void* stream, const GpuAttention& attention);
+  void (*attend_walked)(void* stream, const GpuAttention& attention);
+  void (*attend_prompted)(void* stream, const GpuAttention& attention);
+  void (*norm_rows)(void* stream, const GpuNormRows& norm);
+  void (*form_rows)(void* stream, const GpuFormRows& form);
+  void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
+};
+
+// In builds with CUDA alone.
+const GpuKernels& cuda_kernels();
+
+}  // namespace lockstep

@@ -1,0 +1,10 @@
+#include "engine/runtime/gpu_platform.h"
+
+namespace lockstep {
+
+const GpuPlatform* cuda_platform() {
+  static const GpuPlatform platform = {&cuda_kernels(), &open_cuda_device};
+  return &platform;
+}
+
+}  // namespace lockstep
