@@ -73,4 +73,13 @@ void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers
 // written before, into their own memory or another's.
 void gpu_meet(void* stream, const GpuPeers& peers);
 
+// The two as a table, like GpuKernels.
+struct GpuCollectives {
+  void (*all_reduce)(void* stream, const GpuAllReduce& sum, const GpuPeers& peers);
+  void (*meet)(void* stream, const GpuPeers& peers);
+};
+
+// In builds with CUDA alone.
+const GpuCollectives& cuda_collectives();
+
 }  // namespace lockstep

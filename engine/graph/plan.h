@@ -29,6 +29,7 @@
 #include "engine/base/range.h"
 #include "engine/collectives/peers.h"
 #include "engine/graph/graph.h"
+#include "engine/kernels/gpu_batch.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/profile.h"
 
@@ -200,6 +201,9 @@ struct AttentionPartials {
   size_t stride = 0;       // floats
   size_t block_count = 0;  // blocks that there is room for
   uint32_t* arrived = nullptr;
+  // On a GPU the rows follow one another without gaps, one per unit of the batch with all the
+  // rank's query heads' outputs; their maximums and sums, two floats per head, lie here.
+  float* sums = nullptr;
 };
 
 // The rank's query heads, in groups that share a KV head. The first group may be without its first
@@ -207,7 +211,7 @@ struct AttentionPartials {
 struct AttendStep {
   size_t layer = 0;
   PrepareHeads prepare;
-  const float* queries = nullptr;
+  float* queries = nullptr;  // prepared where they are by a GPU, in copies by processors
   size_t query_stride = 0;
   size_t head_count = 0;
   size_t kv_head_count = 0;
@@ -282,12 +286,20 @@ struct HiddenRows {
   float epsilon = 0;
 };
 
+// What a rank on a GPU has in its memory beside: none on processors.
+struct GpuAreas {
+  std::byte* batch = nullptr;     // a pass's batch, as gpu_batch_at() lays it out
+  GpuBatchLimits limits;          // what it has room for
+  double* frequencies = nullptr;  // RotaryTableStep's, of the GPU
+};
+
 struct Plan {
   std::vector<Step> steps;
   std::vector<WeightSlice> weights;  // by WeightId
   KvLayout kv;
   Peers peers;
   HiddenRows hidden;
+  GpuAreas gpu;
   float* logits = nullptr;  // [logit row][vocabulary], on rank 0
   size_t logits_stride = 0;
   size_t vocabulary_size = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/graph/plan_areas.h"
 #include "engine/graph/value_buffers.h"
 #include "engine/graph/weight_placement.h"
 
@@ -74,7 +75,6 @@ class Planner {
   PrepareHeads prepare_heads(const GraphNode& node);
   void emit_attend(const GraphNode& node);
   void emit_rotary_table();
-  void place_partials();
   std::optional<size_t> only_consumer(ValueId value) const {
     const ValueUses& uses = values_.uses(value);
     if (uses.count != 1 || uses.consumers.empty()) return std::nullopt;
@@ -409,28 +409,6 @@ void Planner::emit_attend(const GraphNode& node) {
             meet);
 }
 
-// One area for all layers: a layer's chunks are merged before the next layer's begin. There is room
-// for every chunk of all the cache's pages, and for a shared one per token.
-void Planner::place_partials() {
-  size_t group = 0;
-  for (const GraphNode& node : graph_.nodes()) {
-    if (node.operation != Operation::kAttention) continue;
-    group = std::max(group, node.head_count / node.kv_head_count);
-  }
-  const KvLayout& kv = plan_.kv;
-  if (group == 0 || kv.head_count == 0) return;
-  const size_t tokens = std::min(kSplitTokens, options_.batch_tokens);
-  const size_t chunk_pages = kAttentionChunkTokens / kPageTokens;
-  partials_.block_count = tokens + (options_.kv_pages + chunk_pages - 1) / chunk_pages;
-  partials_.stride = attention_partial_floats(group, kv.head_dimension);
-  const Stretch rows = values_.activations().allocate_f32(Arena::kScratch, partials_.stride,
-                                                          partials_.block_count * kv.head_count);
-  partials_.rows = at<float>(rows);
-  const Stretch arrived =
-      values_.activations().allocate_f32(Arena::kScratch, kv.head_count, tokens);
-  partials_.arrived = at<uint32_t>(arrived);
-}
-
 void Planner::emit(size_t node_index) {
   const GraphNode& node = graph_.nodes()[node_index];
   switch (node.operation) {
@@ -466,11 +444,14 @@ void Planner::emit(size_t node_index) {
 Plan Planner::make() {
   plan_.batch_tokens = options_.batch_tokens;
   plan_.logit_rows = options_.logit_rows;
-  plan_.weights = place_weights(graph_, split_, rank_, own_.weights);
-  plan_.weight_bytes = weight_arena_bytes(plan_.weights);
+  plan_.weights = place_weights(graph_, split_, rank_, own_.weights, options_.weight_layout);
+  plan_.weight_bytes = weight_arena_bytes(plan_.weights, options_.weight_layout);
   plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages, own_.kv);
-  place_partials();
+  partials_ = place_partials(graph_, split_, rank_, options_, plan_.kv, values_);
   plan_.attention_blocks = partials_.block_count;
+  if (options_.weight_layout == WeightLayout::kGpuTiles) {
+    plan_.gpu = place_gpu_areas(graph_, options_, partials_.block_count, values_);
+  }
   emit_step(ClearPagesStep{});
   emit_rotary_table();
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {

@@ -11,6 +11,12 @@
 
 namespace lockstep {
 
+// How matrices lie in a rank's memory, and so what computes there.
+enum class WeightLayout : uint8_t {
+  kPanels,    // PackedMatrix, on processors
+  kGpuTiles,  // GpuMatrix, on a GPU
+};
+
 struct PlanOptions {
   size_t batch_tokens = 512;  // tokens of the largest batch
   size_t logit_rows = 64;     // rows whose logits one pass may give
@@ -18,6 +24,9 @@ struct PlanOptions {
   size_t kv_pages = 0;
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
   ProductFormTable forms = own_product_forms();
+  WeightLayout weight_layout = WeightLayout::kPanels;
+  size_t sequences = 0;       // of a pass at most; 0: one per token
+  size_t sequence_pages = 0;  // of a sequence at most; 0: all there are
 };
 
 // Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.

@@ -1,13 +1,17 @@
 #include "engine/graph/weight_placement.h"
 
 #include "engine/base/check.h"
+#include "engine/kernels/gpu_matrix.h"
 
 namespace lockstep {
 namespace {
 
-size_t slice_bytes(const Weight& weight, Range rows, Range columns) {
+size_t slice_bytes(const Weight& weight, Range rows, Range columns, WeightLayout layout) {
   if (rows.empty() || columns.empty()) return 0;
   if (!weight.is_matrix) return columns.size() * sizeof(float);
+  if (layout == WeightLayout::kGpuTiles) {
+    return gpu_matrix_bytes(weight.format, rows.size(), columns.size());
+  }
   const size_t panels = (rows.size() + kPanelRows - 1) / kPanelRows;
   return panels * panel_bytes(weight.format, columns.size());
 }
@@ -15,7 +19,7 @@ size_t slice_bytes(const Weight& weight, Range rows, Range columns) {
 }  // namespace
 
 std::vector<WeightSlice> place_weights(const Graph& graph, const Split& split, size_t rank,
-                                       uintptr_t base) {
+                                       uintptr_t base, WeightLayout layout) {
   std::vector<WeightSlice> slices;
   uintptr_t address = base;
   for (WeightId id = 0; id < graph.weights().size(); ++id) {
@@ -24,7 +28,7 @@ std::vector<WeightSlice> place_weights(const Graph& graph, const Split& split, s
     Range rows = {0, weight.rows};
     Range columns = {0, weight.columns};
     if (held.kind == SplitKind::kSliced) (held.by_columns ? columns : rows) = held.ranges[rank];
-    const size_t bytes = slice_bytes(weight, rows, columns);
+    const size_t bytes = slice_bytes(weight, rows, columns, layout);
     slices.push_back({.weight = id,
                       .row_begin = rows.begin,
                       .row_end = rows.end,
@@ -32,14 +36,19 @@ std::vector<WeightSlice> place_weights(const Graph& graph, const Split& split, s
                       .column_end = columns.end,
                       .address = reinterpret_cast<std::byte*>(address),
                       .size_bytes = bytes});
-    address += round_up<size_t>(bytes, 64);
+    address += round_up<size_t>(bytes, weight_alignment(layout));
   }
   return slices;
 }
 
-size_t weight_arena_bytes(const std::vector<WeightSlice>& slices) {
+size_t weight_alignment(WeightLayout layout) {
+  return layout == WeightLayout::kGpuTiles ? 256 : 64;
+}
+
+size_t weight_arena_bytes(const std::vector<WeightSlice>& slices, WeightLayout layout) {
+  const size_t alignment = weight_alignment(layout);
   size_t bytes = 0;
-  for (const WeightSlice& slice : slices) bytes += round_up<size_t>(slice.size_bytes, 64);
+  for (const WeightSlice& slice : slices) bytes += round_up<size_t>(slice.size_bytes, alignment);
   return bytes;
 }
 

@@ -50,6 +50,10 @@ ProductFormTable product_forms(Profile profile, const KernelTable& table) {
   return forms_for(profile, table.has_tiles, table.has_bf16_dots);
 }
 
+ProductFormTable gpu_product_forms() {
+  return forms_for(Profile::kExact, false, false);
+}
+
 Result<Profile> choose_profile(std::string_view name, const KernelTable& table) {
   if (name == "exact") return Profile::kExact;
   if (name == "fast") return Profile::kFast;

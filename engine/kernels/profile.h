@@ -36,6 +36,9 @@ using ProductFormTable = std::array<ProductForms, kFormatCount>;  // by Format
 ProductFormTable own_product_forms();
 ProductFormTable product_forms(Profile profile, const KernelTable& table);
 
+// A GPU has arithmetic of its own, whatever the profile: bf16, but f32 for F32 weights.
+ProductFormTable gpu_product_forms();
+
 // The profile called `name`, or the instruction set's own if `name` is "auto". Fails with
 // kInvalidInput.
 Result<Profile> choose_profile(std::string_view name, const KernelTable& table);

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 const GpuPlatform* cuda_platform() {
-  static const GpuPlatform platform = {&cuda_kernels(), &open_cuda_device};
+  static const GpuPlatform platform = {&cuda_kernels(), &cuda_collectives(), &open_cuda_device};
   return &platform;
 }
 

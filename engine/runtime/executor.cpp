@@ -26,13 +26,21 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     : ranks_(ranks),
       kernels_(kernels),
       layout_(ranks.root_plan().batch_tokens, attention_blocks(ranks)),
+      results_(ranks.count()),
       hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
-    jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
+    GpuRank* gpu = ranks_[rank].gpu();
+    if (gpu == nullptr) {
+      jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
+      continue;
+    }
+    jobs_.emplace_back([this, rank, gpu](size_t) { results_[rank] = gpu->run(*batch_); });
+    gpu_residual_.resize(hidden_width());
+    gpu_norm_weights_.resize(hidden_width());
   }
 }
 
-void Executor::run(const Batch& batch) {
+Result<void> Executor::run(const Batch& batch) {
   const Plan& plan = ranks_.root_plan();
   CHECK(batch.tokens.size() <= plan.batch_tokens, "{} tokens in a batch of at most {}",
         batch.tokens.size(), plan.batch_tokens);
@@ -45,6 +53,10 @@ void Executor::run(const Batch& batch) {
   layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().begin(jobs_[rank]);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().finish();
+  for (Result<void>& result : results_) {
+    if (!result) return result;
+  }
+  return {};
 }
 
 void Executor::walk(Rank& rank, size_t worker) const {
@@ -82,16 +94,12 @@ std::span<const float> Executor::logits(size_t row) const {
 
 // By the thread that has run the pass: the workers have left it, and nobody writes to the residual
 // before the next one.
-void Executor::read_hidden_row(size_t token, std::span<float> row) {
+Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
   CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
         hidden_width());
   CHECK(batch_ != nullptr && token < batch_->tokens.size(), "token {} is not in the batch", token);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
-    const HiddenRows& part = ranks_[rank].plan().hidden;
-    if (part.columns.empty()) continue;
-    kernels_.weigh(part.residual + token * part.residual_stride, part.norm_weight,
-                   part.columns.size(), row.data() + part.columns.begin,
-                   hidden_sums_.data() + part.columns.begin / kChunkColumns);
+    if (auto weighed = weigh_hidden(ranks_[rank], token, row); !weighed) return weighed;
   }
   float factor = 0;
   norm_factors({.chunks = {hidden_sums_.data(), hidden_sums_.size()},
@@ -99,6 +107,28 @@ void Executor::read_hidden_row(size_t token, std::span<float> row) {
                 .epsilon = ranks_.root_plan().hidden.epsilon},
                {0, 1}, &factor);
   for (float& value : row) value *= factor;
+  return {};
+}
+
+// The rank's columns of the row, times the norm's weights.
+Result<void> Executor::weigh_hidden(Rank& rank, size_t token, std::span<float> row) {
+  const HiddenRows& part = rank.plan().hidden;
+  const size_t count = part.columns.size();
+  if (count == 0) return {};
+  const float* residual = part.residual + token * part.residual_stride;
+  const float* weights = part.norm_weight;
+  if (rank.gpu() != nullptr) {
+    const auto fetch = [&](const float*& from, std::vector<float>& to) {
+      auto fetched = rank.gpu()->read(from, std::span(to).first(count));
+      from = to.data();
+      return fetched;
+    };
+    if (auto fetched = fetch(residual, gpu_residual_); !fetched) return fetched;
+    if (auto fetched = fetch(weights, gpu_norm_weights_); !fetched) return fetched;
+  }
+  kernels_.weigh(residual, weights, count, row.data() + part.columns.begin,
+                 hidden_sums_.data() + part.columns.begin / kChunkColumns);
+  return {};
 }
 
 }  // namespace lockstep

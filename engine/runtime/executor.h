@@ -20,8 +20,8 @@ class Executor {
 
   // Computes the batch: keys and values of all its tokens are in the cache afterwards, the logits
   // of its logit tokens in logits(). One caller at a time; blocks. CHECKs that the batch fits the
-  // plan.
-  void run(const Batch& batch);
+  // plan. Fails with kMachineRefused when a GPU has failed: nothing more can be computed then.
+  Result<void> run(const Batch& batch);
 
   // Of the last batch's logit token `row`; valid until the next run().
   std::span<const float> logits(size_t row) const;
@@ -29,11 +29,12 @@ class Executor {
   // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
   // Of token `token` of the last batch, whichever its logit tokens are, until the next run(); as
-  // wide as hidden_width(). The same bits for any number of ranks under `gather`.
-  void read_hidden_row(size_t token, std::span<float> row);
+  // wide as hidden_width(). The same bits for any number of ranks under `gather`. Fails as run().
+  Result<void> read_hidden_row(size_t token, std::span<float> row);
 
  private:
   void walk(Rank& rank, size_t worker) const;
+  Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;
   const KernelTable& kernels_;
@@ -41,7 +42,10 @@ class Executor {
   PassLayout layout_;  // of the batch
   size_t panel_streams_ = preferred_panel_streams();
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
+  std::vector<Result<void>> results_;              // of GPUs' passes, by rank
   std::vector<float> hidden_sums_;                 // of a hidden row's chunks
+  std::vector<float> gpu_residual_;                // what of it a GPU has, and its norm's weights
+  std::vector<float> gpu_norm_weights_;
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "engine/base/result.h"
+#include "engine/collectives/gpu_all_reduce.h"
 #include "engine/kernels/gpu_kernels.h"
 #include "engine/machine/gpu_device.h"
 
@@ -12,6 +13,7 @@ namespace lockstep {
 
 struct GpuPlatform {
   const GpuKernels* kernels = nullptr;
+  const GpuCollectives* collectives = nullptr;
   Result<std::unique_ptr<GpuDevice>> (*open)(int gpu) = nullptr;
 };
 

@@ -1,16 +1,24 @@
 #include "engine/runtime/rank.h"
 
+#include <iterator>
 #include <utility>
 
 #include "engine/base/check.h"
 
 namespace lockstep {
 
-Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded) {
+Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded,
+                                          const GpuPlatform* gpus) {
   std::unique_ptr<Rank> rank(new Rank(place));
   auto workers = Workers::start(place.cpus, crowded, place.node, place.processors);
   if (!workers) return std::unexpected(workers.error());
   rank->workers_ = std::move(*workers);
+  if (place.gpu < 0) return rank;
+  CHECK(gpus != nullptr && place.cpus.size() == 1, "a rank on gpu{} with {} workers", place.gpu,
+        place.cpus.size());
+  auto gpu = GpuRank::open(*gpus, place.gpu);
+  if (!gpu) return std::unexpected(gpu.error());
+  rank->gpu_ = std::move(*gpu);
   return rank;
 }
 
@@ -22,13 +30,16 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
     bool kept = false;
     std::optional<KeptArena>* source = nullptr;
   };
-  const Wish wishes[] = {
+  const bool on_host = gpu_ == nullptr;
+  const Wish all[] = {
       {weights_, sizes.weight_bytes, "weights", sources.keep, &sources.weights},
       {scratch_, sizes.scratch_bytes, "activations"},
       {exchange_, sizes.exchange_bytes, "activations that ranks exchange"},
       {kv_, sizes.kv.size_bytes(), "the KV cache", sources.keep, &sources.kv},
       {logits_, sizes.logits_bytes, "logits"},
   };
+  // A GPU's logits lie where they are read.
+  const std::span<const Wish> wishes = std::span(all).last(on_host ? std::size(all) : 1);
   for (const Wish& wish : wishes) {
     const MemoryRequest request = {.bytes = wish.bytes,
                                    .what = wish.what,
@@ -46,13 +57,26 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
     if (!memory) return std::unexpected(memory.error());
     wish.arena = std::move(*memory);
   }
-  return {};
+  if (on_host) return {};
+  if (auto taken = gpu_->allocate(sizes, place_.node); !taken) return taken;
+  return gpu_->pin(logits_);
+}
+
+Result<void> Rank::set_plan(Plan plan) {
+  tasks_ = std::vector<TaskCounter>(plan.steps.size());
+  plan_ = std::move(plan);
+  return gpu_ == nullptr ? Result<void>() : gpu_->prepare(plan_);
 }
 
 ArenaAddresses Rank::arenas() const {
   const auto address = [](const NodeMemory& arena) {
     return reinterpret_cast<uintptr_t>(arena.data());
   };
+  if (gpu_ != nullptr) {
+    ArenaAddresses arenas = gpu_->arenas();
+    arenas.logits = address(logits_);
+    return arenas;
+  }
   return {.weights = address(weights_),
           .scratch = address(scratch_),
           .exchange = address(exchange_),

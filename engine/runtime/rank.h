@@ -11,6 +11,7 @@
 #include "engine/machine/node_memory.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/workers.h"
+#include "engine/runtime/gpu_rank.h"
 #include "engine/runtime/task_counter.h"
 #include "engine/runtime/worker_counters.h"
 
@@ -27,30 +28,31 @@ struct ArenaSources {
 class Rank {
  public:
   // Starts one worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same
-  // processors.
-  static Result<std::unique_ptr<Rank>> start(const RankPlace& place, bool crowded);
+  // processors. `gpus`: through what a GPU is used; needed by a place on one, which has one worker.
+  static Result<std::unique_ptr<Rank>> start(const RankPlace& place, bool crowded,
+                                             const GpuPlatform* gpus = nullptr);
 
   // Takes the memory that the plan needs, on the rank's node, touched by its workers. A KV cache
   // that is taken over holds anything.
   Result<void> allocate(const Plan& sizes, ArenaSources sources = {});
   ArenaAddresses arenas() const;
 
-  void set_plan(Plan plan) {
-    tasks_ = std::vector<TaskCounter>(plan.steps.size());
-    plan_ = std::move(plan);
-  }
+  // Once. A GPU's launches are made and recorded here.
+  Result<void> set_plan(Plan plan);
   const Plan& plan() const { return plan_; }
   const RankPlace& place() const { return place_; }
   Workers& workers() { return *workers_; }
   // One per step of the plan.
   std::span<TaskCounter> task_counters() { return tasks_; }
   WorkerCounters& counters(size_t worker) { return counters_[worker]; }
+  // What computes where it is not the workers: they drive it. Null on processors.
+  GpuRank* gpu() const { return gpu_.get(); }
 
   const NodeMemory& weights() const { return weights_; }
   const NodeMemory& kv() const { return kv_; }
   // After the load, between passes: see NodeMemory::seal().
   Result<void> seal_weights() { return weights_.seal(workers_.get()); }
-  // Weights, scratch, exchange, KV cache and logits.
+  // Weights, scratch, exchange, KV cache and logits; of a GPU's rank, what of them is the host's.
   std::vector<const NodeMemory*> all_memory() const;
 
  private:
@@ -65,6 +67,7 @@ class Rank {
   NodeMemory logits_;  // empty but on rank 0
   Plan plan_;          // addresses lie in the arenas
   std::vector<TaskCounter> tasks_;
+  std::unique_ptr<GpuRank> gpu_;
   std::unique_ptr<Workers> workers_;
 };
 

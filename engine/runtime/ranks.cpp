@@ -27,10 +27,10 @@ bool is_crowded(std::span<const RankPlace> places) {
 
 }  // namespace
 
-Result<void> Ranks::start(std::span<const RankPlace> places) {
+Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* gpus) {
   const bool crowded = places.size() > 1 && is_crowded(places);
   for (const RankPlace& place : places) {
-    auto started = Rank::start(place, crowded);
+    auto started = Rank::start(place, crowded, gpus);
     if (!started) return std::unexpected(started.error());
     ranks_.push_back(std::move(*started));
   }
@@ -91,24 +91,41 @@ Result<void> Ranks::allocate(std::span<const Plan> sizes, std::span<ArenaSources
   return {};
 }
 
+Result<void> Ranks::connect_gpus(const Split& split) {
+  std::vector<GpuRank*> gpus;
+  for (const auto& rank : ranks_) {
+    if (rank->gpu() != nullptr) gpus.push_back(rank->gpu());
+  }
+  if (gpus.empty() || ranks_.size() == 1) return {};
+  CHECK(gpus.size() == ranks_.size() && split.strategy == Strategy::kReduce,
+        "{} of {} ranks are GPUs, under {}", gpus.size(), ranks_.size(),
+        strategy_name(split.strategy));
+  return GpuRank::connect(gpus);
+}
+
 Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& split,
                                            const PlanOptions& options,
                                            std::span<const RankPlace> places,
-                                           std::vector<ArenaSources> sources) {
+                                           std::vector<ArenaSources> sources,
+                                           const GpuPlatform* gpus) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
   sources.resize(places.size());
   std::unique_ptr<Ranks> made(new Ranks());
-  if (auto started = made->start(places); !started) return std::unexpected(started.error());
+  if (auto started = made->start(places, gpus); !started) {
+    return std::unexpected(started.error());
+  }
   std::vector<Plan> sizes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     sizes.push_back(make_plan(graph, split, rank, options));
   }
   if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
+  if (auto joined = made->connect_gpus(split); !joined) return std::unexpected(joined.error());
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    made->ranks_[rank]->set_plan(make_plan(graph, split, rank, options, arenas));
+    auto set = made->ranks_[rank]->set_plan(make_plan(graph, split, rank, options, arenas));
+    if (!set) return std::unexpected(set.error());
   }
   return made;
 }

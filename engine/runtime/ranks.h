@@ -16,11 +16,13 @@ class Ranks {
  public:
   // Starts the workers of every place, takes the memory and makes the plans. The graph must outlive
   // the ranks; the split is for as many ranks as there are places. Weights that no source holds are
-  // not loaded yet. `sources`: of every rank, or none.
+  // not loaded yet. `sources`: of every rank, or none. `gpus`: through what places on GPUs are
+  // used.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places,
-                                             std::vector<ArenaSources> sources = {});
+                                             std::vector<ArenaSources> sources = {},
+                                             const GpuPlatform* gpus = nullptr);
 
   // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
   static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,
@@ -34,9 +36,10 @@ class Ranks {
  private:
   Ranks() = default;
 
-  Result<void> start(std::span<const RankPlace> places);
+  Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
   // One source per rank.
   Result<void> allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources);
+  Result<void> connect_gpus(const Split& split);
   Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                 std::span<ArenaSources> sources);
 

@@ -23,19 +23,27 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const KernelTable* kernels =
       options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
   generated_ = options.generated;
-  const PlanOptions plan_options{
+  PlanOptions plan_options{
       .batch_tokens = options.batch_tokens,
       .logit_rows = options.batch_tokens,
       .kv_format = options.kv_format,
       .kv_pages = options.kv_pages,
       .bf16_sums = options.bf16_sums,
       .forms = options.forms.value_or(product_forms(options.profile, *kernels))};
+  if (options.gpus != nullptr) {
+    plan_options.forms = gpu_product_forms();
+    plan_options.weight_layout = WeightLayout::kGpuTiles;
+  }
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;
   for (const double share : options.shares) {
-    places.push_back({.node = -1, .cpus = std::vector<int>(options.workers, -1), .share = share});
+    places.push_back({.node = -1,
+                      .cpus = std::vector<int>(options.workers, -1),
+                      .share = share,
+                      .gpu = options.gpus != nullptr ? static_cast<int>(places.size()) : -1});
   }
-  ranks_ = value_or_throw(Ranks::make(model_->graph, split, plan_options, places));
+  ranks_ =
+      value_or_throw(Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus));
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {
     targets.push_back({(*ranks_)[rank].plan(), (*ranks_)[rank].workers()});
@@ -55,7 +63,24 @@ LoadedModel::Sequence LoadedModel::new_sequence(size_t tokens) {
   return sequence;
 }
 
+void LoadedModel::give_back(const Sequence& sequence) {
+  next_page_ -= static_cast<uint32_t>(sequence.pages.size());
+}
+
 std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> pieces) {
+  size_t tokens = 0;
+  for (const Piece& piece : pieces) tokens += piece.tokens.size();
+  return compute(pieces, generated_ ? tokens : 0);
+}
+
+std::vector<float> LoadedModel::hidden_row(size_t token) {
+  std::vector<float> row(executor_->hidden_width());
+  value_or_throw(executor_->read_hidden_row(token, row));
+  return row;
+}
+
+std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> pieces,
+                                                     size_t generated) {
   Batch batch;
   for (const Piece& piece : pieces) {
     const auto slot = static_cast<uint32_t>(batch.page_tables.size());
@@ -71,8 +96,8 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
                               .sequence = slot});
     }
   }
-  if (generated_) batch.generated_tokens = batch.tokens.size();
-  executor_->run(batch);
+  batch.generated_tokens = generated;
+  value_or_throw(executor_->run(batch));
   std::vector<std::vector<float>> rows;
   for (size_t row = 0; row < batch.tokens.size(); ++row) {
     const std::span<const float> logits = executor_->logits(row);
@@ -90,7 +115,7 @@ std::vector<std::vector<float>> LoadedModel::compute_alone(std::span<const Token
         {sequence, tokens.subspan(begin, std::min(chunk, tokens.size() - begin))}};
     for (auto& row : compute(pieces)) rows.push_back(std::move(row));
   }
-  next_page_ -= static_cast<uint32_t>(sequence.pages.size());
+  give_back(sequence);
   return rows;
 }
 

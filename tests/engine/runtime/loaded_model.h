@@ -25,6 +25,9 @@ struct LoadedModelOptions {
   bool generated = false;
   size_t batch_tokens = 128;
   size_t kv_pages = 32;
+  // The first of these, as many as there are shares, are the ranks, with arithmetic and kernels of
+  // their own; none: processors are.
+  const GpuPlatform* gpus = nullptr;
 };
 
 class LoadedModel {
@@ -39,6 +42,9 @@ class LoadedModel {
   };
   Sequence new_sequence(size_t tokens);
 
+  // Its pages are those that were taken last.
+  void give_back(const Sequence& sequence);
+
   // Adds tokens to sequences in one pass; the logits after every token, [token][vocabulary], in the
   // order given.
   struct Piece {
@@ -49,6 +55,11 @@ class LoadedModel {
 
   // A whole sequence by itself, in chunks of at most `chunk` tokens.
   std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
+
+  // Several pieces with tokens, of which the first `generated` tokens count as generated.
+  std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
+  // Of the last pass.
+  std::vector<float> hidden_row(size_t token);
 
   // Whether all tokens of a pass count as generated from now on.
   void set_generated(bool generated) { generated_ = generated; }

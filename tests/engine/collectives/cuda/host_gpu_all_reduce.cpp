@@ -2,3 +2,13 @@
 #include "tests/engine/kernels/cuda/gpu_code.h"
 // Kernels come after what they are written in.
 #include "engine/collectives/cuda/all_reduce.inl.h"
+#include "tests/engine/collectives/cuda/host_collectives.h"
+
+namespace lockstep {
+
+const GpuCollectives& host_played_collectives() {
+  static const GpuCollectives collectives = {&gpu_all_reduce, &gpu_meet};
+  return collectives;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#include "engine/graph/plan_areas.h"
+
+#include <algorithm>
+
+#include "engine/kernels/attention.h"
+
+namespace lockstep {
+namespace {
+
+// The most query heads of a KV head, and columns of attention that this rank computes, of any
+// layer.
+struct Widest {
+  size_t group = 0;
+  size_t columns = 0;
+};
+
+Widest widest_attention(const Graph& graph, const Split& split, size_t rank) {
+  Widest widest;
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.operation != Operation::kAttention) continue;
+    widest.group = std::max(widest.group, node.head_count / node.kv_head_count);
+    const ValueSplit& value = split.values[node.output];
+    const size_t columns =
+        value.kind == SplitKind::kSliced ? value.columns[rank].size() : graph.columns(node.output);
+    widest.columns = std::max(widest.columns, columns);
+  }
+  return widest;
+}
+
+}  // namespace
+
+AttentionPartials place_partials(const Graph& graph, const Split& split, size_t rank,
+                                 const PlanOptions& options, const KvLayout& kv,
+                                 ValueBuffers& values) {
+  AttentionPartials partials;
+  const Widest widest = widest_attention(graph, split, rank);
+  if (widest.group == 0 || kv.head_count == 0) return partials;
+  const size_t tokens = std::min(kSplitTokens, options.batch_tokens);
+  constexpr size_t kChunkPages = kAttentionChunkTokens / kPageTokens;
+  partials.block_count = tokens + (options.kv_pages + kChunkPages - 1) / kChunkPages;
+  const auto place = [&](size_t columns, size_t rows) {
+    return values.activations().allocate_f32(Arena::kScratch, columns, rows);
+  };
+  if (options.weight_layout == WeightLayout::kGpuTiles) {
+    partials.rows = values.at<float>(place(widest.columns, partials.block_count));
+    partials.stride = widest.columns;
+    const size_t heads = widest.columns / kv.head_dimension;
+    partials.sums = values.at<float>(place(2 * heads, partials.block_count));
+    return partials;
+  }
+  partials.stride = attention_partial_floats(widest.group, kv.head_dimension);
+  partials.rows = values.at<float>(place(partials.stride, partials.block_count * kv.head_count));
+  partials.arrived = values.at<uint32_t>(place(kv.head_count, tokens));
+  return partials;
+}
+
+GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
+                         ValueBuffers& values) {
+  const size_t tokens = options.batch_tokens;
+  const size_t sequences = options.sequences == 0 ? tokens : options.sequences;
+  const size_t pages = options.sequence_pages == 0 ? options.kv_pages : options.sequence_pages;
+  GpuAreas areas;
+  areas.limits = {.tokens = tokens,
+                  .sequences = sequences,
+                  .pages = sequences * pages,
+                  .logits = options.logit_rows,
+                  .attention_units = attention_blocks};
+  const auto place = [&](size_t bytes) {
+    return values.activations().allocate_f32(Arena::kScratch,
+                                             (bytes + sizeof(float) - 1) / sizeof(float), 1);
+  };
+  areas.batch = values.at<std::byte>(place(gpu_batch_bytes(areas.limits)));
+  const size_t frequencies = graph.rotary_parameters().frequencies.size();
+  if (frequencies > 0) areas.frequencies = values.at<double>(place(frequencies * sizeof(double)));
+  return areas;
+}
+
+}  // namespace lockstep

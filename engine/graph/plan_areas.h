@@ -1,0 +1,26 @@
+// Areas of a plan that are no value of the graph: what attention leaves between its parts, and what
+// a GPU reads of a pass.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/graph/graph.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/planner.h"
+#include "engine/graph/split.h"
+#include "engine/graph/value_buffers.h"
+
+namespace lockstep {
+
+// One area for all layers: a layer's chunks are merged before the next layer's begin. There is room
+// for every chunk of all the cache's pages, and for a shared one per token. `kv`: the rank's.
+AttentionPartials place_partials(const Graph& graph, const Split& split, size_t rank,
+                                 const PlanOptions& options, const KvLayout& kv,
+                                 ValueBuffers& values);
+
+// Never released: a pass's batch is read by all its steps. `attention_blocks`: that the partials
+// have room for.
+GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
+                         ValueBuffers& values);
+
+}  // namespace lockstep

@@ -1,0 +1,376 @@
+#include "engine/runtime/gpu_program.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+namespace {
+
+// A launch has at most so many blocks in its second dimension; kernels take what is more in turns.
+constexpr uint32_t kGridRowsMax = 65'535;
+// The products' kernels are made for so many tokens: what rounds up to one is one launch.
+constexpr uint32_t kTokenSteps[] = {8, 16, 32, 64};
+
+uint32_t round_up_tokens(uint32_t tokens) {
+  if (tokens == 0) return 0;
+  for (const uint32_t step : kTokenSteps) {
+    if (tokens <= step) return step;
+  }
+  return tokens;
+}
+
+unsigned grid_rows(uint32_t rows) {
+  return std::clamp<uint32_t>(rows, 1, kGridRowsMax);
+}
+
+uint32_t row_count(GpuRowSet rows, const GpuPassShape& shape) {
+  return rows == GpuRowSet::kTokens ? shape.tokens : shape.logits;
+}
+
+GpuRows rows_of(const FormsOutput& output) {
+  const Forms& forms = output.forms;
+  CHECK(!forms[ActivationForm::kQ8].is_read() && !forms[ActivationForm::kBf16Dots].is_read(),
+        "a GPU's activations are bf16 or f32");
+  GpuRows rows;
+  if (const FormBuffer& bf16 = forms[ActivationForm::kBf16]; bf16.is_read()) {
+    rows.bf16 = reinterpret_cast<uint16_t*>(bf16.rows) + output.first_column;
+    rows.bf16_stride = bf16.stride_bytes / sizeof(uint16_t);
+  }
+  if (const FormBuffer& f32 = forms[ActivationForm::kF32]; f32.is_read()) {
+    rows.f32 = reinterpret_cast<float*>(f32.rows) + output.first_column;
+    rows.f32_stride = f32.stride_bytes / sizeof(float);
+  }
+  return rows;
+}
+
+// Planner and panels name what lies there; here it is tiles.
+GpuMatrix gpu_matrix(const PackedMatrix& matrix) {
+  return {matrix.format, matrix.rows, matrix.columns, matrix.panels};
+}
+
+GpuRowSet row_set(Rows rows) {
+  return rows == Rows::kTokens ? GpuRowSet::kTokens : GpuRowSet::kLogits;
+}
+
+bool is_one_shape(const std::vector<MatmulPart>& parts) {
+  return parts.size() == 2 && parts[0].matrix.format == parts[1].matrix.format &&
+         parts[0].matrix.rows == parts[1].matrix.rows;
+}
+
+}  // namespace
+
+GpuPassShape round_up_shape(const GpuBatchCounts& counts) {
+  return {.tokens = round_up_tokens(counts.tokens),
+          .logits = round_up_tokens(counts.logits),
+          .units = counts.attention_units == 0 ? 0 : std::bit_ceil(counts.attention_units),
+          .prompt_tiles = counts.prompt_tiles,
+          .walked = counts.split < counts.generated};
+}
+
+std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) {
+  std::vector<GpuPassShape> shapes;
+  uint32_t before = 0;  // the rounded numbers of tokens begin above it
+  for (const uint32_t tokens : kTokenSteps) {
+    if (before >= sequences) break;
+    // Each token has a unit at least.
+    for (uint32_t rounded = std::bit_ceil(before + 1); rounded <= std::bit_ceil(units);
+         rounded *= 2) {
+      shapes.push_back({.tokens = tokens, .logits = tokens, .units = rounded});
+    }
+    before = tokens;
+  }
+  return shapes;
+}
+
+class GpuProgram::Builder {
+ public:
+  Builder(const Plan& plan, std::vector<Launch>& launches)
+      : plan_(plan), batch_(gpu_batch_at(plan.gpu.batch, plan.gpu.limits)), launches_(launches) {}
+
+  // Pages need not be cleared: no slot is read that has not been written.
+  void add(const ClearPagesStep&) {}
+
+  void add(const RotaryTableStep& step) {
+    launches_.emplace_back(GpuRotaryTable{.batch = batch_,
+                                          .frequencies = plan_.gpu.frequencies,
+                                          .pairs = step.frequencies->size(),
+                                          .table = step.table,
+                                          .stride = step.stride});
+  }
+
+  void add(const EmbedStep& step) {
+    launches_.emplace_back(GpuEmbedding{.batch = batch_,
+                                        .table = gpu_matrix(step.table),
+                                        .row_begin = step.row_begin,
+                                        .output = step.output,
+                                        .output_stride = step.output_stride});
+    if (!step.gather || plan_.peers.distances.size() == 1) return;
+    // Into every rank's copy. What another rank writes is there once all have met.
+    auto& embedding = std::get<GpuEmbedding>(launches_.back());
+    for (size_t rank = 0; rank < plan_.peers.distances.size(); ++rank) {
+      if (rank == plan_.peers.rank) continue;
+      embedding.copies[embedding.copy_count++] =
+          at_distance(step.output, plan_.peers.distances[rank]);
+    }
+    launches_.emplace_back(Meeting{});
+  }
+
+  void add(const NormStep& step) {
+    launches_.emplace_back(GpuNormRows{.batch = batch_,
+                                       .which = row_set(step.norm.rows),
+                                       .residual = step.residual,
+                                       .residual_stride = step.residual_stride,
+                                       .columns = step.columns,
+                                       .weight = step.norm.weight,
+                                       .rows = rows_of(step.norm.output),
+                                       .sums = step.norm.chunks.sums,
+                                       .sum_stride = step.norm.chunks.stride});
+  }
+
+  void add(const FormStep& step) {
+    launches_.emplace_back(GpuFormRows{.batch = batch_,
+                                       .input = step.input,
+                                       .input_stride = step.input_stride,
+                                       .columns = step.columns,
+                                       .rows = rows_of(step.output)});
+  }
+
+  void add(const MatmulStep& step) {
+    const auto* gate = std::get_if<GateFinish>(&step.finish);
+    const bool fused_gate = gate != nullptr && is_one_shape(step.parts);
+    // Parts that consume one form are one product.
+    for (size_t begin = 0; begin < step.parts.size();) {
+      const ActivationForm form = form_of(step.parts[begin]);
+      GpuProduct product = input_of(step, form);
+      for (; begin < step.parts.size() && form_of(step.parts[begin]) == form; ++begin) {
+        CHECK(product.part_count < kGpuProductParts, "{} parts in one product", step.parts.size());
+        product.parts[product.part_count++] = part_of(step.parts[begin], fused_gate);
+      }
+      if (fused_gate) {
+        product.finish = GpuFinish::kGate;
+        product.gate = rows_of(gate->output);
+      } else if (const auto* residual = std::get_if<ResidualFinish>(&step.finish)) {
+        add_norms(*residual, product);
+      }
+      launches_.emplace_back(Product{step.rows, product});
+    }
+    if (gate == nullptr || fused_gate || step.parts.empty()) return;
+    launches_.emplace_back(GpuFormRows{.batch = batch_,
+                                       .which = row_set(step.rows),
+                                       .input = step.parts[0].output,
+                                       .up = step.parts[1].output,
+                                       .input_stride = step.parts[0].output_stride,
+                                       .columns = step.parts[0].matrix.rows,
+                                       .rows = rows_of(gate->output)});
+  }
+
+  void add(const AttendStep& step) {
+    const GpuKvLayer kv = layer_of(step);
+    launches_.emplace_back(Attention{heads_of(step, kv), attention_of(step, kv)});
+  }
+
+  void add(const AllReduceStep& step) {
+    const size_t rows = step.rows == Rows::kTokens ? plan_.batch_tokens : plan_.logit_rows;
+    launches_.emplace_back(Sum{.rows = step.rows,
+                               .contributors = step.contributors,
+                               .sum = {.partial = step.partial,
+                                       .partial_stride = step.partial_stride,
+                                       .output = step.output,
+                                       .output_stride = step.output_stride,
+                                       .row_count = rows,
+                                       .column_count = step.columns,
+                                       .bf16 = step.bf16_partial != nullptr}});
+  }
+
+ private:
+  static ActivationForm form_of(const MatmulPart& part) {
+    CHECK(part.forms.prompted == part.forms.generated, "a GPU has one form for all tokens");
+    return part.forms.generated;
+  }
+
+  GpuProduct input_of(const MatmulStep& step, ActivationForm form) const {
+    const FormBuffer& input = step.input[form];
+    return {
+        .input = input.rows,
+        .input_stride_bytes = input.stride_bytes,
+        .token_count = step.rows == Rows::kTokens ? &batch_.counts->tokens : &batch_.counts->logits,
+        .norm = {.chunk_sums = step.norm.chunks.sums,
+                 .stride = step.norm.chunks.stride,
+                 .columns = step.norm.columns,
+                 .epsilon = step.norm.epsilon}};
+  }
+
+  static GpuPart part_of(const MatmulPart& part, bool gated) {
+    return {.matrix = gpu_matrix(part.matrix),
+            .bias = part.bias,
+            .output = gated ? nullptr : part.output,
+            .output_stride = part.output_stride,
+            .accumulate = part.accumulate};
+  }
+
+  void add_norms(const ResidualFinish& residual, GpuProduct& product) const {
+    if (residual.norms.empty()) return;
+    CHECK(residual.norms.size() <= kGpuProductNorms, "{} norms of one residual",
+          residual.norms.size());
+    product.finish = GpuFinish::kNorms;
+    for (const NormOutput& norm : residual.norms) {
+      product.norms[product.norm_count++] = {
+          .weight = norm.weight,
+          .rows = rows_of(norm.output),
+          .chunk_sums = norm.chunks.sums,
+          .chunk_stride = norm.chunks.stride,
+          .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
+    }
+  }
+
+  GpuKvLayer layer_of(const AttendStep& step) const {
+    const KvLayout& kv = plan_.kv;
+    return {.format = kv.format,
+            .head_dimension = static_cast<unsigned>(kv.head_dimension),
+            .blocks = kv.keys(step.layer, 0),
+            .head_stride_bytes = kv.page_count * kv.page_stride_bytes(),
+            .page_stride_bytes = kv.page_stride_bytes()};
+  }
+
+  GpuHeads heads_of(const AttendStep& step, const GpuKvLayer& kv) const {
+    const PrepareHeads& prepare = step.prepare;
+    return {.batch = batch_,
+            .kv = kv,
+            .queries = step.queries,
+            .query_stride = step.query_stride,
+            .keys = prepare.keys,
+            .values = prepare.values,
+            .kv_stride = prepare.kv_stride,
+            .head_count = static_cast<unsigned>(step.head_count),
+            .kv_head_count = static_cast<unsigned>(step.kv_head_count),
+            .query_norm = prepare.query_norm,
+            .key_norm = prepare.key_norm,
+            .epsilon = prepare.epsilon,
+            .pairs = prepare.pairs,
+            .rotary_table = prepare.rotary_table,
+            .rotary_stride = prepare.rotary_stride,
+            .rotary_dimensions = static_cast<unsigned>(prepare.rotary_dimensions)};
+  }
+
+  GpuAttention attention_of(const AttendStep& step, const GpuKvLayer& kv) const {
+    GpuRows rows;
+    if (step.forms) {
+      rows = rows_of(*step.forms);
+    } else {
+      rows.f32 = step.output;
+      rows.f32_stride = step.output_stride;
+    }
+    return {.batch = batch_,
+            .kv = kv,
+            .queries = step.queries,
+            .query_stride = step.query_stride,
+            .head_count = static_cast<unsigned>(step.head_count),
+            .kv_head_count = static_cast<unsigned>(step.kv_head_count),
+            .group = static_cast<unsigned>(step.group),
+            .group_offset = static_cast<unsigned>(step.group_offset),
+            .window = static_cast<unsigned>(step.window),
+            .scale = step.scale,
+            .output = {.floats = rows.f32,
+                       .float_stride = rows.f32_stride,
+                       .bf16 = rows.bf16,
+                       .bf16_stride = rows.bf16_stride},
+            .partial_outputs = step.partials.rows,
+            .partial_sums = step.partials.sums};
+  }
+
+  const Plan& plan_;
+  const GpuBatch batch_;
+  std::vector<Launch>& launches_;
+};
+
+GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers& peers)
+    : kernels_(*platform.kernels), collectives_(*platform.collectives), peers_(peers) {
+  CHECK(plan.gpu.batch != nullptr, "the plan is none of a GPU");
+  Builder builder(plan, launches_);
+  for (const Step& step : plan.steps) {
+    std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
+  }
+}
+
+void GpuProgram::enqueue(void* stream, const GpuPassShape& shape) const {
+  for (const Launch& launch : launches_) {
+    std::visit([&](const auto& kind) { run(kind, stream, shape); }, launch);
+  }
+}
+
+void GpuProgram::run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const {
+  GpuRotaryTable sized = rotary;
+  sized.grid_rows = grid_rows(shape.tokens);
+  kernels_.rotary_table(stream, sized);
+}
+
+void GpuProgram::run(const GpuEmbedding& embedding, void* stream, const GpuPassShape& shape) const {
+  GpuEmbedding sized = embedding;
+  sized.grid_rows = grid_rows(shape.tokens);
+  kernels_.embed_rows(stream, sized);
+}
+
+void GpuProgram::run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const {
+  const uint32_t rows = row_count(norm.which, shape);
+  if (rows == 0) return;
+  GpuNormRows sized = norm;
+  sized.grid_rows = grid_rows(rows);
+  kernels_.norm_rows(stream, sized);
+}
+
+void GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const {
+  const uint32_t rows = row_count(form.which, shape);
+  if (rows == 0) return;
+  GpuFormRows sized = form;
+  sized.grid_rows = grid_rows(rows);
+  kernels_.form_rows(stream, sized);
+}
+
+// Of more tokens than a product takes, windows that follow one another.
+void GpuProgram::run(const Product& product, void* stream, const GpuPassShape& shape) const {
+  const size_t rows = row_count(row_set(product.rows), shape);
+  GpuProduct window = product.product;
+  for (size_t begin = 0; begin < rows; begin += kGpuProductTokens) {
+    window.token_begin = begin;
+    window.token_limit = std::min(rows - begin, kGpuProductTokens);
+    kernels_.product(stream, window);
+  }
+}
+
+void GpuProgram::run(const Attention& attention, void* stream, const GpuPassShape& shape) const {
+  GpuHeads heads = attention.heads;
+  heads.grid_rows = grid_rows(shape.tokens);
+  kernels_.prepare_heads(stream, heads);
+  GpuAttention attend = attention.attention;
+  attend.token_rows = grid_rows(shape.tokens);
+  if (shape.units > 0) {
+    attend.grid_rows = grid_rows(shape.units);
+    kernels_.attend_generated(stream, attend);
+  }
+  if (shape.walked) {
+    attend.grid_rows = grid_rows(shape.tokens);
+    kernels_.attend_walked(stream, attend);
+  }
+  if (shape.prompt_tiles == 0) return;
+  // Of f32 there are no tile products: each block takes a token.
+  const bool tiles = attend.kv.format != KvFormat::kF32;
+  attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
+  kernels_.attend_prompted(stream, attend);
+}
+
+// Rows that the batch does not have are summed as well: nobody reads them.
+void GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) const {
+  GpuAllReduce sized = sum.sum;
+  sized.contributors = sum.contributors;
+  sized.row_count = std::min<size_t>(row_count(row_set(sum.rows), shape), sum.sum.row_count);
+  if (sized.row_count > 0) collectives_.all_reduce(stream, sized, peers_);
+}
+
+void GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
+  collectives_.meet(stream, peers_);
+}
+
+}  // namespace lockstep

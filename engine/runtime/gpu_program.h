@@ -1,0 +1,81 @@
+// A GPU rank's plan as launches of kernels, every argument fixed when it is made. What varies from
+// pass to pass the kernels read from the batch in the GPU's memory; a pass's shape decides how many
+// blocks they get, and so no bit of any result.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "engine/graph/plan.h"
+#include "engine/runtime/gpu_platform.h"
+
+namespace lockstep {
+
+// Of a pass: at least what its batch has of everything.
+struct GpuPassShape {
+  uint32_t tokens = 0;
+  uint32_t logits = 0;        // rows
+  uint32_t units = 0;         // of generated tokens' attention; 0: there are none
+  uint32_t prompt_tiles = 0;  // of prompted tokens'; 0: no token is prompted
+  bool walked = false;        // there are generated tokens without units
+
+  auto operator<=>(const GpuPassShape&) const = default;
+};
+
+// The shape of a pass whose numbers are rounded up, so that few shapes serve many passes.
+GpuPassShape round_up_shape(const GpuBatchCounts& counts);
+
+// The shapes of all passes that only generate, one token for each of at most `sequences`, with
+// logits for each of them; at most `units` of attention.
+std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
+
+class GpuProgram {
+ public:
+  // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
+  // `peers`: of several ranks, all of them GPUs; they enqueue the same shapes in the same order.
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers& peers);
+
+  // Launches everything that a pass of this shape computes. The batch is in the GPU's memory by
+  // then, copied on the same stream.
+  void enqueue(void* stream, const GpuPassShape& shape) const;
+
+  size_t launch_count() const { return launches_.size(); }
+
+ private:
+  struct Product {
+    Rows rows = Rows::kTokens;
+    GpuProduct product;
+  };
+  struct Attention {
+    GpuHeads heads;
+    GpuAttention attention;
+  };
+  struct Sum {
+    Rows rows = Rows::kTokens;
+    std::vector<size_t> contributors;  // ranks
+    GpuAllReduce sum;                  // of all rows that there is room for
+  };
+  struct Meeting {};
+  using Launch = std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product,
+                              Attention, Sum, Meeting>;
+  class Builder;
+
+  void run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
+  void run(const GpuEmbedding& embedding, void* stream, const GpuPassShape& shape) const;
+  void run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const;
+  void run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const;
+  void run(const Product& product, void* stream, const GpuPassShape& shape) const;
+  void run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
+  void run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
+  void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
+
+  const GpuKernels& kernels_;
+  const GpuCollectives& collectives_;
+  GpuPeers peers_;
+  std::vector<Launch> launches_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+// A model on a rank that is a GPU: a made-up one, whose memory is the host's and whose kernels are
+// played by the host. Everything but the device itself is what a real one runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/text/logprobs.h"
+#include "tests/engine/runtime/host_gpus.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_model.h"
+#include "tests/paths.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
+
+LoadedModelOptions on_gpu(KvFormat format = KvFormat::kF16) {
+  return {.kv_format = format, .gpus = &host_gpus()};
+}
+
+double worst_difference(const LogitRows& a, const LogitRows& b) {
+  double worst = 0;
+  for (size_t row = 0; row < a.size(); ++row) {
+    for (size_t column = 0; column < a[row].size(); ++column) {
+      EXPECT_TRUE(std::isfinite(a[row][column]));
+      worst = std::max(worst, std::abs(double{a[row][column]} - double{b[row][column]}));
+    }
+  }
+  return worst;
+}
+
+// Activations are rounded to bf16 as under `exact`, whose weights are rounded as well; a GPU's are
+// not. So its distance from f32 is that of `exact` or less, but for what chance makes of both.
+void expect_as_near_as_exact(const std::string& model, size_t count, size_t chunk) {
+  const auto tokens = some_tokens(count, 3);
+  ProductFormTable f32;
+  f32.fill({ActivationForm::kF32, ActivationForm::kF32});
+  const KernelTable* kernels = supported_kernel_tables().front();
+  LoadedModel reference(model, {.kernels = kernels, .kv_format = KvFormat::kF16, .forms = f32});
+  LoadedModel exact(model, {.kv_format = KvFormat::kF16, .profile = Profile::kExact});
+  LoadedModel gpu(model, on_gpu());
+  const LogitRows wanted = reference.compute_alone(tokens, 128);
+  const double allowed = worst_difference(exact.compute_alone(tokens, 128), wanted);
+  EXPECT_LE(worst_difference(gpu.compute_alone(tokens, chunk), wanted), 1.5 * allowed + 1e-4);
+}
+
+TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
+  for (const FormatTraits& format : all_formats()) {
+    SCOPED_TRACE(format.name);
+    const RandomModel model(format.format, format.format, /*seed=*/21);
+    expect_as_near_as_exact(model.path(), 20, 20);
+  }
+}
+
+TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_architectures) {
+  const RandomModel mixture(Format::kQ4_K, Format::kQ6_K, /*seed=*/22);
+  const RandomModel floats(Format::kQ8_0, Format::kF32, /*seed=*/23);
+  for (const std::string& model : {mixture.path(), floats.path()}) {
+    SCOPED_TRACE(model);
+    expect_as_near_as_exact(model, 20, 9);
+  }
+  std::ifstream file(kFolder + "index.json");
+  for (const auto& model : nlohmann::json::parse(file).at("models")) {
+    SCOPED_TRACE(model.at("name").get<std::string>());
+    expect_as_near_as_exact(kFolder + model.at("file").get<std::string>(), 20, 20);
+  }
+}
+
+// More tokens than one product takes, and than one page has.
+TEST(GpuRank, a_long_prompt_has_the_same_bits_in_any_chunks) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/24);
+  const auto tokens = some_tokens(80, 5);
+  LoadedModel loaded(model.path(), on_gpu());
+  const LogitRows whole = loaded.compute_alone(tokens, 128);
+  for (const size_t chunk : {7U, 65U}) {
+    SCOPED_TRACE(chunk);
+    expect_same_bits(whole, loaded.compute_alone(tokens, chunk));
+  }
+}
+
+TEST(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
+  const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/25);
+  const auto first = some_tokens(13, 1);
+  const auto second = some_tokens(21, 40);
+  LoadedModel loaded(model.path(), on_gpu());
+  const LogitRows alone = loaded.compute_alone(first, 128);
+  LoadedModel::Sequence a = loaded.new_sequence(first.size() + 1);
+  LoadedModel::Sequence b = loaded.new_sequence(second.size() + 1);
+  const std::vector<LoadedModel::Piece> prompts = {{b, second}, {a, first}};
+  const LogitRows together = loaded.compute(prompts);
+  expect_same_bits(alone, {together.begin() + 21, together.end()});
+  // A generated token: beside another one, and beside a prompt.
+  LoadedModel::Sequence c = loaded.new_sequence(second.size());
+  LoadedModel::Sequence a_again = a;
+  const std::vector<TokenId> next = {17};
+  const std::vector<LoadedModel::Piece> both = {{a, next}, {b, next}};
+  const std::vector<float> beside_one = loaded.compute(both, 2).front();
+  const std::vector<LoadedModel::Piece> mixed = {{a_again, next}, {c, second}};
+  expect_same_bits({beside_one}, {loaded.compute(mixed, 1).front()});
+}
+
+// What was recorded when the rank was made is what plays, with each pass's own batch.
+TEST(GpuRank, generating_plays_recordings_and_allocates_nothing) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/26);
+  LoadedModelOptions options = on_gpu();
+  options.generated = true;
+  LoadedModel loaded(model.path(), options);
+  const GpuRank& rank = *loaded.ranks()[0].gpu();
+  EXPECT_GT(rank.recording_count(), 0U);
+  const HostGpu::Counts before = host_gpu(0).counts();
+  const auto tokens = some_tokens(6, 2);
+  const LogitRows rows = loaded.compute_alone(tokens, 1);
+  const HostGpu::Counts after = host_gpu(0).counts();
+  EXPECT_EQ(after.plays - before.plays, tokens.size());
+  EXPECT_EQ(after.allocations, before.allocations);
+}
+
+// Chunks of keys for which there is room are computed side by side, others one after the other.
+TEST(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits) {
+  const RandomModel model(Format::kF16, Format::kF16, /*seed=*/27);
+  const auto tokens = some_tokens(300, 4);
+  LoadedModelOptions options = on_gpu();
+  options.batch_tokens = 300;
+  options.kv_pages = 6;
+  LoadedModel loaded(model.path(), options);
+  const auto generate = [&](size_t at_once) {
+    LoadedModel::Sequence sequence = loaded.new_sequence(tokens.size());
+    LogitRows rows;
+    for (size_t begin = 0; begin < tokens.size(); begin += at_once) {
+      const size_t count = std::min(at_once, tokens.size() - begin);
+      const std::vector<LoadedModel::Piece> piece = {
+          {sequence, std::span(tokens).subspan(begin, count)}};
+      for (auto& row : loaded.compute(piece, count)) rows.push_back(std::move(row));
+    }
+    loaded.give_back(sequence);
+    return rows;
+  };
+  const size_t units = loaded.plan().attention_blocks;
+  ASSERT_LT(units, 256U);  // of the last 150 tokens alone
+  expect_same_bits(generate(300), generate(30));
+}
+
+TEST(GpuRank, hidden_rows_are_near_those_of_processors) {
+  const RandomModel model(Format::kF16, Format::kF16, /*seed=*/28);
+  const auto tokens = some_tokens(5, 6);
+  const auto last_row = [&](const LoadedModelOptions& options) {
+    LoadedModel loaded(model.path(), options);
+    loaded.compute_alone(tokens, 128);
+    return loaded.hidden_row(4);
+  };
+  const std::vector<float> wanted = last_row({.kv_format = KvFormat::kF16});
+  const std::vector<float> got = last_row(on_gpu());
+  double product = 0;
+  double squares = 0;
+  double own_squares = 0;
+  for (size_t column = 0; column < wanted.size(); ++column) {
+    product += double{wanted[column]} * got[column];
+    squares += double{wanted[column]} * wanted[column];
+    own_squares += double{got[column]} * got[column];
+  }
+  EXPECT_GT(product / std::sqrt(squares * own_squares), 0.9999);
+}
+
+TEST(GpuRank, every_format_of_the_cache) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/29);
+  const auto tokens = some_tokens(20, 8);
+  const LogitRows wanted = LoadedModel(model.path(), on_gpu()).compute_alone(tokens, 128);
+  double spread = 0;
+  for (const float logit : wanted.back()) spread = std::max(spread, double{std::abs(logit)});
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kQ8_0}) {
+    SCOPED_TRACE(kv_format_name(format));
+    LoadedModel loaded(model.path(), on_gpu(format));
+    // Half a unit in the last place of bf16's or of 8 bits' values, some layers deep.
+    EXPECT_LT(worst_difference(loaded.compute_alone(tokens, 128), wanted), 0.05 * spread);
+  }
+}
+
+// Heads, feed-forward and vocabulary are cut, partial results summed in order of rank. With three
+// ranks two of them share a KV head.
+TEST(GpuRank, several_gpus_sum_their_parts) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/30);
+  const auto tokens = some_tokens(20, 9);
+  LoadedModelOptions options = on_gpu();
+  const LogitRows alone = LoadedModel(model.path(), options).compute_alone(tokens, 128);
+  double spread = 0;
+  for (const float logit : alone.back()) spread = std::max(spread, double{std::abs(logit)});
+  options.strategy = Strategy::kReduce;
+  for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}}) {
+    SCOPED_TRACE(shares.size());
+    options.shares = shares;
+    LoadedModel several(model.path(), options);
+    const LogitRows rows = several.compute_alone(tokens, 128);
+    // Other sums, and so now and then another rounding to bf16.
+    EXPECT_LT(worst_difference(rows, alone), 0.02 * spread);
+    expect_same_bits(rows, several.compute_alone(tokens, 128));
+    LoadedModel again(model.path(), options);
+    expect_same_bits(rows, again.compute_alone(tokens, 7));
+  }
+}
+
+// The greedy continuations that an independent engine gives.
+TEST(GpuRank, a_trained_model_continues_as_expected) {
+  const std::string path = test_data_dir() + "/stories260K.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
+  std::ifstream file(test_data_dir() + "/stories260K.expected.json");
+  const nlohmann::json expected = nlohmann::json::parse(file).at(0);
+  LoadedModel loaded(path, on_gpu());
+  auto next = expected.at("prompt_ids").get<std::vector<TokenId>>();
+  const auto ids = expected.at("ids").get<std::vector<TokenId>>();
+  LoadedModel::Sequence sequence = loaded.new_sequence(next.size() + ids.size());
+  for (size_t step = 0; step < std::min<size_t>(ids.size(), 24); ++step) {
+    const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
+    const std::vector<float> logits = loaded.compute(pieces, step == 0 ? 0 : 1).back();
+    const LogprobResult result = compute_logprobs(logits, ids[step], 1);
+    ASSERT_EQ(result.top.at(0).token, ids[step]) << "step " << step;
+    ASSERT_NEAR(result.logprob, expected.at("logprobs").at(step).at("logprob").get<double>(), 0.02)
+        << "step " << step;
+    next = {ids[step]};
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
