@@ -464,6 +464,13 @@ Plan Planner::make() {
 
 }  // namespace
 
+PlanOptions options_on(const RankPlace& place, PlanOptions options) {
+  if (place.gpu < 0) return options;
+  options.weight_layout = WeightLayout::kGpuTiles;
+  options.forms = gpu_product_forms();
+  return options;
+}
+
 Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
                std::span<const ArenaAddresses> arenas) {
   CHECK(graph.logits() != kNone, "the graph has no logits");

@@ -8,6 +8,7 @@
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/split.h"
+#include "engine/machine/rank_places.h"
 
 namespace lockstep {
 
@@ -28,6 +29,9 @@ struct PlanOptions {
   size_t sequences = 0;       // of a pass at most; 0: one per token
   size_t sequence_pages = 0;  // of a sequence at most; 0: all there are
 };
+
+// The same for a rank at this place: a GPU has a layout and arithmetic of its own.
+PlanOptions options_on(const RankPlace& place, PlanOptions options);
 
 // Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.
 struct ArenaAddresses {

@@ -34,7 +34,11 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
       jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
       continue;
     }
-    jobs_.emplace_back([this, rank, gpu](size_t) { results_[rank] = gpu->run(*batch_); });
+    if (ranks.is_mixed()) {
+      jobs_.emplace_back([this, rank](size_t) { drive(rank); });
+    } else {
+      jobs_.emplace_back([this, rank, gpu](size_t) { results_[rank] = gpu->run(*batch_); });
+    }
     gpu_residual_.resize(hidden_width());
     gpu_norm_weights_.resize(hidden_width());
   }
@@ -85,6 +89,32 @@ void Executor::walk(Rank& rank, size_t worker) const {
     counters.wait_ticks.add(ticks_now() - arrived);
     counters.meetings.add(1);
   }
+}
+
+// A GPU among processors, by its worker: what it has computed lies in the host's memory where all
+// ranks meet; the worker exchanges it as theirs do. After a failure it goes on meeting them, so
+// that they come to an end.
+void Executor::drive(size_t index) {
+  Rank& rank = ranks_[index];
+  GpuRank& gpu = *rank.gpu();
+  const Plan& plan = rank.plan();
+  Barrier& barrier = rank.workers().barrier();
+  const Pass pass{plan, kernels_, *batch_, layout_, barrier, rank.counters(0)};
+  Result<void>& result = results_[index];
+  result = gpu.begin(*batch_);
+  size_t begin = 0;
+  for (size_t step = 0; step < plan.steps.size(); ++step) {
+    if (plan.steps[step].meet != Meet::kAllRanks) continue;
+    if (result) result = gpu.run_steps({begin, step + 1});
+    exchange_step(plan.steps[step].work, pass, rank.task_counters()[step]);
+    begin = step + 1;
+    const uint64_t arrived = ticks_now();
+    barrier.arrive(0);
+    barrier.wait_for_all_ranks(0);
+    pass.counters.wait_ticks.add(ticks_now() - arrived);
+    pass.counters.meetings.add(1);
+  }
+  if (result && begin < plan.steps.size()) result = gpu.run_steps({begin, plan.steps.size()});
 }
 
 std::span<const float> Executor::logits(size_t row) const {

@@ -34,6 +34,7 @@ class Executor {
 
  private:
   void walk(Rank& rank, size_t worker) const;
+  void drive(size_t rank);
   Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;

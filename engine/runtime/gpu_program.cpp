@@ -87,8 +87,11 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) 
 
 class GpuProgram::Builder {
  public:
-  Builder(const Plan& plan, std::vector<Launch>& launches)
-      : plan_(plan), batch_(gpu_batch_at(plan.gpu.batch, plan.gpu.limits)), launches_(launches) {}
+  Builder(const Plan& plan, bool has_peers, std::vector<Launch>& launches)
+      : plan_(plan),
+        batch_(gpu_batch_at(plan.gpu.batch, plan.gpu.limits)),
+        has_peers_(has_peers),
+        launches_(launches) {}
 
   // Pages need not be cleared: no slot is read that has not been written.
   void add(const ClearPagesStep&) {}
@@ -107,7 +110,7 @@ class GpuProgram::Builder {
                                         .row_begin = step.row_begin,
                                         .output = step.output,
                                         .output_stride = step.output_stride});
-    if (!step.gather || plan_.peers.distances.size() == 1) return;
+    if (!step.gather || !has_peers_) return;
     // Into every rank's copy. What another rank writes is there once all have met.
     auto& embedding = std::get<GpuEmbedding>(launches_.back());
     for (size_t rank = 0; rank < plan_.peers.distances.size(); ++rank) {
@@ -173,6 +176,7 @@ class GpuProgram::Builder {
   }
 
   void add(const AllReduceStep& step) {
+    if (!has_peers_) return;
     const size_t rows = step.rows == Rows::kTokens ? plan_.batch_tokens : plan_.logit_rows;
     launches_.emplace_back(Sum{.rows = step.rows,
                                .contributors = step.contributors,
@@ -283,21 +287,25 @@ class GpuProgram::Builder {
 
   const Plan& plan_;
   const GpuBatch batch_;
+  const bool has_peers_;
   std::vector<Launch>& launches_;
 };
 
-GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers& peers)
-    : kernels_(*platform.kernels), collectives_(*platform.collectives), peers_(peers) {
+GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers)
+    : kernels_(*platform.kernels), collectives_(*platform.collectives) {
   CHECK(plan.gpu.batch != nullptr, "the plan is none of a GPU");
-  Builder builder(plan, launches_);
+  if (peers != nullptr) peers_ = *peers;
+  Builder builder(plan, peers != nullptr, launches_);
   for (const Step& step : plan.steps) {
+    step_begins_.push_back(launches_.size());
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
   }
+  step_begins_.push_back(launches_.size());
 }
 
-void GpuProgram::enqueue(void* stream, const GpuPassShape& shape) const {
-  for (const Launch& launch : launches_) {
-    std::visit([&](const auto& kind) { run(kind, stream, shape); }, launch);
+void GpuProgram::enqueue(void* stream, const GpuPassShape& shape, Range steps) const {
+  for (size_t index = step_begins_[steps.begin]; index < step_begins_[steps.end]; ++index) {
+    std::visit([&](const auto& kind) { run(kind, stream, shape); }, launches_[index]);
   }
 }
 

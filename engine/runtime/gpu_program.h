@@ -36,13 +36,16 @@ class GpuProgram {
  public:
   // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
   // `peers`: of several ranks, all of them GPUs; they enqueue the same shapes in the same order.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers& peers);
+  // None: the GPU is the only rank, or others are processors: what is exchanged with those is the
+  // host's work, and no launch.
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers);
 
-  // Launches everything that a pass of this shape computes. The batch is in the GPU's memory by
-  // then, copied on the same stream.
-  void enqueue(void* stream, const GpuPassShape& shape) const;
-
-  size_t launch_count() const { return launches_.size(); }
+  // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
+  // memory by then, copied on the same stream.
+  void enqueue(void* stream, const GpuPassShape& shape) const {
+    enqueue(stream, shape, {0, step_begins_.size() - 1});
+  }
+  void enqueue(void* stream, const GpuPassShape& shape, Range steps) const;
 
  private:
   struct Product {
@@ -76,6 +79,7 @@ class GpuProgram {
   const GpuCollectives& collectives_;
   GpuPeers peers_;
   std::vector<Launch> launches_;
+  std::vector<size_t> step_begins_;  // by step the first of its launches, and the end of all
 };
 
 }  // namespace lockstep

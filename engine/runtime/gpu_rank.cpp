@@ -36,7 +36,8 @@ Result<std::unique_ptr<GpuRank>> GpuRank::open(const GpuPlatform& platform, int 
   return rank;
 }
 
-Result<void> GpuRank::allocate(const Plan& sizes, int node) {
+Result<void> GpuRank::allocate(const Plan& sizes, int node, bool among_processors) {
+  among_processors_ = among_processors;
   struct Wish {
     GpuMemory& arena;
     size_t bytes;
@@ -45,7 +46,7 @@ Result<void> GpuRank::allocate(const Plan& sizes, int node) {
   const Wish wishes[] = {
       {weights_, sizes.weight_bytes, "weights"},
       {scratch_, sizes.scratch_bytes, "activations"},
-      {exchange_, sizes.exchange_bytes, "activations that ranks exchange"},
+      {exchange_, among_processors ? 0 : sizes.exchange_bytes, "activations that ranks exchange"},
       {kv_, sizes.kv.size_bytes(), "the KV cache"},
   };
   for (const Wish& wish : wishes) {
@@ -116,10 +117,11 @@ size_t GpuRank::device_bytes() const {
 Result<void> GpuRank::prepare(const Plan& plan) {
   CHECK(plan_ == nullptr, "a GPU's plan is made once");
   plan_ = &plan;
-  program_ = std::make_unique<GpuProgram>(plan, platform_, peers_);
+  program_ =
+      std::make_unique<GpuProgram>(plan, platform_, peers_.failure == nullptr ? nullptr : &peers_);
   if (auto used = device_->use(); !used) return used;
   if (auto filled = fill_constants(); !filled) return filled;
-  return record();
+  return among_processors_ ? Result<void>() : record();
 }
 
 Result<void> GpuRank::fill_constants() {
@@ -157,7 +159,7 @@ Result<void> GpuRank::record() {
 }
 
 // Returns how many bytes of the staging are to be copied.
-size_t GpuRank::write_batch(const Batch& batch, GpuPassShape& shape) {
+size_t GpuRank::write_batch(const Batch& batch) {
   GpuBatchWriter writer(staging_.data(), plan_->gpu.limits);
   for (const std::span<const uint32_t> pages : batch.page_tables) writer.add_sequence(pages);
   auto wanted = batch.logit_tokens.begin();
@@ -174,21 +176,27 @@ size_t GpuRank::write_batch(const Batch& batch, GpuPassShape& shape) {
     ++wanted;
   }
   writer.end();
-  shape = round_up_shape(*writer.batch().counts);
+  shape_ = round_up_shape(*writer.batch().counts);
   return writer.used_bytes();
 }
 
-Result<void> GpuRank::run(const Batch& batch) {
+Result<void> GpuRank::begin(const Batch& batch) {
   if (auto used = device_->use(); !used) return used;
-  GpuPassShape shape;
-  const size_t bytes = write_batch(batch, shape);
-  if (auto copied = stream_->copy(plan_->gpu.batch, staging_.data(), bytes); !copied) {
-    return copied;
-  }
-  if (const auto recorded = recordings_.find(shape); recorded != recordings_.end()) {
+  const size_t bytes = write_batch(batch);
+  return stream_->copy(plan_->gpu.batch, staging_.data(), bytes);
+}
+
+Result<void> GpuRank::run_steps(Range steps) {
+  program_->enqueue(stream_->handle(), shape_, steps);
+  return wait();
+}
+
+Result<void> GpuRank::run(const Batch& batch) {
+  if (auto begun = begin(batch); !begun) return begun;
+  if (const auto recorded = recordings_.find(shape_); recorded != recordings_.end()) {
     if (auto played = stream_->play(*recorded->second); !played) return played;
   } else {
-    program_->enqueue(stream_->handle(), shape);
+    program_->enqueue(stream_->handle(), shape_);
   }
   return wait();
 }

@@ -26,8 +26,9 @@ class GpuRank {
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);
 
   // Takes the memory that the plan needs but for the logits', which are the host's. `node`: where
-  // its own memory of the host lies.
-  Result<void> allocate(const Plan& sizes, int node);
+  // its own memory of the host lies. `among_processors`: other ranks are processors; then what
+  // ranks exchange is the host's as well.
+  Result<void> allocate(const Plan& sizes, int node, bool among_processors);
   // Makes the host's memory, which must outlive this, reachable for the GPU: the logits.
   Result<void> pin(const NodeMemory& memory);
   // Of all ranks, which are GPUs, once all have allocated: lets each reach the others' memory.
@@ -42,6 +43,10 @@ class GpuRank {
   // Computes a pass, by one thread at a time; when it returns, the logits are there. Allocates
   // nothing. After a failure nothing more can be computed.
   Result<void> run(const Batch& batch);
+  // The same in parts, among processors: begin(), then run_steps() of the plan's steps in order,
+  // without those that sum; what a part has computed is there when it returns.
+  Result<void> begin(const Batch& batch);
+  Result<void> run_steps(Range steps);
 
   // `count` floats of the GPU's memory, between passes.
   Result<void> read(const float* from, std::span<float> to);
@@ -59,7 +64,7 @@ class GpuRank {
   Result<void> wait();
   Result<void> record();
   Result<void> fill_constants();
-  size_t write_batch(const Batch& batch, GpuPassShape& shape);
+  size_t write_batch(const Batch& batch);
 
   const GpuPlatform& platform_;
   std::unique_ptr<GpuDevice> device_;
@@ -72,9 +77,11 @@ class GpuRank {
   NodeMemory failure_;  // a word that tells which rank did not come
   std::vector<GpuMemory> pinned_;
   GpuPeers peers_;
+  bool among_processors_ = false;
   const Plan* plan_ = nullptr;
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
+  GpuPassShape shape_;  // of the pass at hand
   std::map<GpuPassShape, std::unique_ptr<GpuRecording>> recordings_;
 };
 

@@ -22,7 +22,7 @@ Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded,
   return rank;
 }
 
-Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
+Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, bool mixed) {
   struct Wish {
     NodeMemory& arena;
     size_t bytes;
@@ -31,15 +31,16 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
     std::optional<KeptArena>* source = nullptr;
   };
   const bool on_host = gpu_ == nullptr;
-  const Wish all[] = {
-      {weights_, sizes.weight_bytes, "weights", sources.keep, &sources.weights},
-      {scratch_, sizes.scratch_bytes, "activations"},
-      {exchange_, sizes.exchange_bytes, "activations that ranks exchange"},
-      {kv_, sizes.kv.size_bytes(), "the KV cache", sources.keep, &sources.kv},
+  const auto if_host = [](bool is_host, size_t bytes) { return is_host ? bytes : 0; };
+  // A GPU's logits lie where they are read, and what it exchanges with processors where they are.
+  const Wish wishes[] = {
+      {weights_, if_host(on_host, sizes.weight_bytes), "weights", sources.keep, &sources.weights},
+      {scratch_, if_host(on_host, sizes.scratch_bytes), "activations"},
+      {exchange_, if_host(on_host || mixed, sizes.exchange_bytes),
+       "activations that ranks exchange"},
+      {kv_, if_host(on_host, sizes.kv.size_bytes()), "the KV cache", sources.keep, &sources.kv},
       {logits_, sizes.logits_bytes, "logits"},
   };
-  // A GPU's logits lie where they are read.
-  const std::span<const Wish> wishes = std::span(all).last(on_host ? std::size(all) : 1);
   for (const Wish& wish : wishes) {
     const MemoryRequest request = {.bytes = wish.bytes,
                                    .what = wish.what,
@@ -58,7 +59,8 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources) {
     wish.arena = std::move(*memory);
   }
   if (on_host) return {};
-  if (auto taken = gpu_->allocate(sizes, place_.node); !taken) return taken;
+  if (auto taken = gpu_->allocate(sizes, place_.node, mixed); !taken) return taken;
+  if (auto pinned = gpu_->pin(exchange_); !pinned) return pinned;
   return gpu_->pin(logits_);
 }
 
@@ -74,6 +76,7 @@ ArenaAddresses Rank::arenas() const {
   };
   if (gpu_ != nullptr) {
     ArenaAddresses arenas = gpu_->arenas();
+    if (exchange_.size_bytes() > 0) arenas.exchange = address(exchange_);
     arenas.logits = address(logits_);
     return arenas;
   }

@@ -34,7 +34,8 @@ class Rank {
 
   // Takes the memory that the plan needs, on the rank's node, touched by its workers. A KV cache
   // that is taken over holds anything.
-  Result<void> allocate(const Plan& sizes, ArenaSources sources = {});
+  // `mixed`: some ranks are GPUs and others are not.
+  Result<void> allocate(const Plan& sizes, ArenaSources sources = {}, bool mixed = false);
   ArenaAddresses arenas() const;
 
   // Once. A GPU's launches are made and recorded here.

@@ -1,5 +1,6 @@
 #include "engine/runtime/ranks.h"
 
+#include <algorithm>
 #include <map>
 #include <new>
 #include <set>
@@ -48,7 +49,7 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
 Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                      std::span<ArenaSources> sources) {
   for (const size_t rank : ranks) {
-    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]));
+    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]), is_mixed());
     if (!taken) return taken;
   }
   return {};
@@ -91,15 +92,16 @@ Result<void> Ranks::allocate(std::span<const Plan> sizes, std::span<ArenaSources
   return {};
 }
 
-Result<void> Ranks::connect_gpus(const Split& split) {
+bool Ranks::is_mixed() const {
+  const auto is_gpu = [](const auto& rank) { return rank->gpu() != nullptr; };
+  return std::ranges::any_of(ranks_, is_gpu) && !std::ranges::all_of(ranks_, is_gpu);
+}
+
+// All of them GPUs. Processors reach none of their memory: with those they exchange by the host.
+Result<void> Ranks::connect_gpus() {
+  if (ranks_.size() == 1 || ranks_.front()->gpu() == nullptr || is_mixed()) return {};
   std::vector<GpuRank*> gpus;
-  for (const auto& rank : ranks_) {
-    if (rank->gpu() != nullptr) gpus.push_back(rank->gpu());
-  }
-  if (gpus.empty() || ranks_.size() == 1) return {};
-  CHECK(gpus.size() == ranks_.size() && split.strategy == Strategy::kReduce,
-        "{} of {} ranks are GPUs, under {}", gpus.size(), ranks_.size(),
-        strategy_name(split.strategy));
+  for (const auto& rank : ranks_) gpus.push_back(rank->gpu());
   return GpuRank::connect(gpus);
 }
 
@@ -115,16 +117,22 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
   if (auto started = made->start(places, gpus); !started) {
     return std::unexpected(started.error());
   }
+  std::vector<PlanOptions> own;  // by rank
+  for (const RankPlace& place : places) {
+    CHECK(places.size() == 1 || place.gpu < 0 || split.strategy == Strategy::kReduce,
+          "gpu{} under {}", place.gpu, strategy_name(split.strategy));
+    own.push_back(options_on(place, options));
+  }
   std::vector<Plan> sizes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    sizes.push_back(make_plan(graph, split, rank, options));
+    sizes.push_back(make_plan(graph, split, rank, own[rank]));
   }
   if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
-  if (auto joined = made->connect_gpus(split); !joined) return std::unexpected(joined.error());
+  if (auto joined = made->connect_gpus(); !joined) return std::unexpected(joined.error());
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    auto set = made->ranks_[rank]->set_plan(make_plan(graph, split, rank, options, arenas));
+    auto set = made->ranks_[rank]->set_plan(make_plan(graph, split, rank, own[rank], arenas));
     if (!set) return std::unexpected(set.error());
   }
   return made;

@@ -31,6 +31,8 @@ class Ranks {
   size_t count() const { return ranks_.size(); }
   Rank& operator[](size_t rank) { return *ranks_[rank]; }
   const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
+  // Some are GPUs and others are not.
+  bool is_mixed() const;
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
 
  private:
@@ -39,7 +41,7 @@ class Ranks {
   Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
   // One source per rank.
   Result<void> allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources);
-  Result<void> connect_gpus(const Split& split);
+  Result<void> connect_gpus();
   Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                 std::span<ArenaSources> sources);
 

@@ -59,11 +59,16 @@ void run(const RotaryTableStep& step, const Pass& pass, TaskCounter&) {
   }
 }
 
+bool holds_row(const EmbedStep& step, const BatchToken& token) {
+  const auto row = static_cast<size_t>(token.token);
+  return row >= step.row_begin && row < step.row_begin + step.table.rows;
+}
+
 void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
   const Range mine = share(pass.batch.tokens.size(), pass);
   for (size_t token = mine.begin; token < mine.end; ++token) {
+    if (!holds_row(step, pass.batch.tokens[token])) continue;
     const auto row = static_cast<size_t>(pass.batch.tokens[token].token);
-    if (row < step.row_begin || row >= step.row_begin + step.table.rows) continue;
     float* output = step.output + token * step.output_stride;
     unpack_row(step.table, row - step.row_begin, output);
     if (step.gather) push(pass, output, step.table.columns * sizeof(float));
@@ -110,6 +115,16 @@ void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {
 }
 
 }  // namespace
+
+void exchange_step(const StepWork& step, const Pass& pass, TaskCounter& tasks) {
+  if (std::holds_alternative<AllReduceStep>(step)) return run_step(step, pass, tasks);
+  const auto* embed = std::get_if<EmbedStep>(&step);
+  if (embed == nullptr || !embed->gather) return;
+  for (size_t token = 0; token < pass.batch.tokens.size(); ++token) {
+    if (!holds_row(*embed, pass.batch.tokens[token])) continue;
+    push(pass, embed->output + token * embed->output_stride, embed->table.columns * sizeof(float));
+  }
+}
 
 void run_step(const StepWork& step, const Pass& pass, TaskCounter& tasks) {
   std::visit([&](const auto& kind) { run(kind, pass, tasks); }, step);

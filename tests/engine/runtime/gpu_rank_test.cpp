@@ -206,6 +206,28 @@ TEST(GpuRank, several_gpus_sum_their_parts) {
   }
 }
 
+// Processors and GPUs: each with its own layout and arithmetic, sums in the host's memory.
+TEST(GpuRank, sums_with_processors) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/31);
+  const auto tokens = some_tokens(20, 9);
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.shares = {1, 1};
+  options.workers = 2;
+  options.gpu_count = 0;
+  const LogitRows processors = LoadedModel(model.path(), options).compute_alone(tokens, 128);
+  double spread = 0;
+  for (const float logit : processors.back()) spread = std::max(spread, double{std::abs(logit)});
+  for (const bool bf16_sums : {false, true}) {
+    options.bf16_sums = bf16_sums;
+    options.gpu_count = 1;
+    LoadedModel mixed(model.path(), options);
+    const LogitRows rows = mixed.compute_alone(tokens, 128);
+    EXPECT_LT(worst_difference(rows, processors), 0.05 * spread);
+    expect_same_bits(rows, mixed.compute_alone(tokens, 9));
+  }
+}
+
 // The greedy continuations that an independent engine gives.
 TEST(GpuRank, a_trained_model_continues_as_expected) {
   const std::string path = test_data_dir() + "/stories260K.gguf";

@@ -23,24 +23,22 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const KernelTable* kernels =
       options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
   generated_ = options.generated;
-  PlanOptions plan_options{
+  const PlanOptions plan_options{
       .batch_tokens = options.batch_tokens,
       .logit_rows = options.batch_tokens,
       .kv_format = options.kv_format,
       .kv_pages = options.kv_pages,
       .bf16_sums = options.bf16_sums,
       .forms = options.forms.value_or(product_forms(options.profile, *kernels))};
-  if (options.gpus != nullptr) {
-    plan_options.forms = gpu_product_forms();
-    plan_options.weight_layout = WeightLayout::kGpuTiles;
-  }
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;
+  const size_t gpu_count =
+      options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());
   for (const double share : options.shares) {
     places.push_back({.node = -1,
                       .cpus = std::vector<int>(options.workers, -1),
                       .share = share,
-                      .gpu = options.gpus != nullptr ? static_cast<int>(places.size()) : -1});
+                      .gpu = places.size() < gpu_count ? static_cast<int>(places.size()) : -1});
   }
   ranks_ =
       value_or_throw(Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus));

@@ -25,9 +25,10 @@ struct LoadedModelOptions {
   bool generated = false;
   size_t batch_tokens = 128;
   size_t kv_pages = 32;
-  // The first of these, as many as there are shares, are the ranks, with arithmetic and kernels of
-  // their own; none: processors are.
+  // Through which ranks on GPUs are used, with arithmetic and kernels of their own; none: all ranks
+  // are processors. The first so many ranks are GPUs; none: all.
   const GpuPlatform* gpus = nullptr;
+  std::optional<size_t> gpu_count = {};
 };
 
 class LoadedModel {
