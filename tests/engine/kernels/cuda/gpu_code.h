@@ -18,6 +18,7 @@
 #include "engine/kernels/cuda/gpu_words.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_grid.h"
+#include "tests/engine/kernels/cuda/host_stream.h"
 
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
@@ -252,10 +253,16 @@ GPU_FUNCTION double sine_of(double angle) {
 
 using Grid = HostGrid::Shape;
 
+// `stream`: a HostStream, or null: at once.
 template <typename... Parameters, typename... Arguments>
-void launch(void*, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
-  HostGrid::run(grid, [&] { std::apply(kernel, copies); });
+void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+  auto run = [grid, kernel, copies = std::move(copies)] {
+    HostGrid::run(grid, [&] { std::apply(kernel, copies); });
+  };
+  if (stream == nullptr) return run();
+  static_cast<HostStream*>(stream)->enqueue_kernel(std::move(run));
 }
 
 }  // namespace

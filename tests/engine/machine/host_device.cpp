@@ -1,0 +1,328 @@
+#include "tests/engine/machine/host_device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "tests/engine/kernels/cuda/host_stream.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kPageBytes = 4096;
+constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest count
+
+using Work = std::vector<std::function<void()>>;
+
+// Whose kernels the thread launches, and what it records.
+thread_local const HostGpu* used_gpu = nullptr;
+thread_local int recordings = 0;
+
+// What any GPU of the process can reach: memory that is pinned for one is for all.
+class Reachable {
+ public:
+  static Reachable& memory() {
+    static Reachable reachable;
+    return reachable;
+  }
+
+  // False where some of it is there already.
+  bool add(std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto after = regions_.lower_bound(bytes.data());
+    if (after != regions_.end() && after->first < bytes.data() + bytes.size()) return false;
+    if (after != regions_.begin()) {
+      const auto before = std::prev(after);
+      if (before->first + before->second > bytes.data()) return false;
+    }
+    regions_.emplace(bytes.data(), bytes.size());
+    return true;
+  }
+
+  void remove(std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find(bytes.data());
+    CHECK(found != regions_.end() && found->second == bytes.size(), "{} bytes at {} are no memory",
+          bytes.size(), static_cast<const void*>(bytes.data()));
+    regions_.erase(found);
+  }
+
+  void check(const void* address, size_t bytes) const {
+    const auto* const begin = static_cast<const std::byte*>(address);
+    const std::lock_guard lock(mutex_);
+    auto found = regions_.upper_bound(begin);
+    const bool reachable =
+        found != regions_.begin() && begin + bytes <= (--found)->first + found->second;
+    CHECK(reachable, "{} bytes at {} lie in no GPU's memory and are not pinned", bytes, address);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, size_t> regions_;  // GUARDED_BY(mutex_)
+};
+
+std::unexpected<Error> lost(const HostGpu& gpu, std::string_view call) {
+  return machine_refused("gpu{}: {}: the GPU is lost", gpu.index(), call);
+}
+
+struct HostRecording final : GpuRecording {
+  Work work;
+};
+
+}  // namespace
+
+class HostDeviceStream final : public GpuStream, public HostStream {
+ public:
+  explicit HostDeviceStream(HostGpu& gpu) : gpu_(gpu) {}
+  ~HostDeviceStream() override {
+    CHECK(recording_ == nullptr, "a stream of gpu{} ends while it records", gpu_.index());
+    if (!gpu_.is_lost()) run_enqueued();
+  }
+  HostDeviceStream(const HostDeviceStream&) = delete;
+  HostDeviceStream& operator=(const HostDeviceStream&) = delete;
+
+  void* handle() override { return static_cast<HostStream*>(this); }
+  Result<void> copy(void* to, const void* from, size_t bytes) override;
+  Result<void> clear(void* to, size_t bytes) override;
+  Result<void> begin_recording() override;
+  Result<std::unique_ptr<GpuRecording>> end_recording() override;
+  Result<void> play(const GpuRecording& recording) override;
+  Result<void> wait(std::chrono::nanoseconds deadline) override;
+
+  void enqueue_kernel(std::function<void()> grid) override;
+
+ private:
+  void enqueue(std::function<void()> work);
+  void run_enqueued();
+  // Not the stream's: a recording may outlive it.
+  static void count(HostGpu& gpu, size_t HostGpu::Counts::*what) {
+    const std::lock_guard lock(gpu.mutex_);
+    ++(gpu.state_.counts.*what);
+  }
+
+  HostGpu& gpu_;
+  std::unique_ptr<HostRecording> recording_;
+  Work enqueued_;
+};
+
+void HostDeviceStream::enqueue(std::function<void()> work) {
+  if (recording_ != nullptr) {
+    recording_->work.push_back(std::move(work));
+    return;
+  }
+  if (gpu_.is_lost()) return;
+  const bool late = [this] {
+    const std::lock_guard lock(gpu_.mutex_);
+    return gpu_.state_.runs_late;
+  }();
+  enqueued_.push_back(std::move(work));
+  if (!late) run_enqueued();
+}
+
+void HostDeviceStream::run_enqueued() {
+  for (const auto& work : std::exchange(enqueued_, {})) work();
+}
+
+void HostDeviceStream::enqueue_kernel(std::function<void()> grid) {
+  CHECK(used_gpu == &gpu_, "a kernel for gpu{} is launched by a thread that uses another",
+        gpu_.index());
+  enqueue([&gpu = gpu_, grid = std::move(grid)] {
+    count(gpu, &HostGpu::Counts::launches);
+    grid();
+  });
+}
+
+Result<void> HostDeviceStream::copy(void* to, const void* from, size_t bytes) {
+  if (!gpu_.call()) return lost(gpu_, "a copy");
+  if (bytes == 0) return {};
+  count(gpu_, &HostGpu::Counts::copies);
+  enqueue([=] {
+    Reachable::memory().check(to, bytes);
+    Reachable::memory().check(from, bytes);
+    std::memmove(to, from, bytes);
+  });
+  return {};
+}
+
+Result<void> HostDeviceStream::clear(void* to, size_t bytes) {
+  if (!gpu_.call()) return lost(gpu_, "clearing memory");
+  if (bytes == 0) return {};
+  enqueue([=] {
+    Reachable::memory().check(to, bytes);
+    std::memset(to, 0, bytes);
+  });
+  return {};
+}
+
+Result<void> HostDeviceStream::begin_recording() {
+  if (!gpu_.call()) return lost(gpu_, "beginning a recording");
+  CHECK(recording_ == nullptr, "gpu{} records already on this stream", gpu_.index());
+  recording_ = std::make_unique<HostRecording>();
+  ++recordings;
+  return {};
+}
+
+Result<std::unique_ptr<GpuRecording>> HostDeviceStream::end_recording() {
+  CHECK(recording_ != nullptr, "gpu{} records nothing on this stream", gpu_.index());
+  --recordings;
+  auto recording = std::exchange(recording_, nullptr);
+  if (!gpu_.call()) return lost(gpu_, "ending a recording");
+  return recording;
+}
+
+Result<void> HostDeviceStream::play(const GpuRecording& recording) {
+  CHECK(recording_ == nullptr, "gpu{} plays a recording while it records", gpu_.index());
+  if (!gpu_.call()) return lost(gpu_, "playing a recording");
+  count(gpu_, &HostGpu::Counts::plays);
+  for (const auto& work : dynamic_cast<const HostRecording&>(recording).work) enqueue(work);
+  return {};
+}
+
+Result<void> HostDeviceStream::wait(std::chrono::nanoseconds) {
+  CHECK(recording_ == nullptr, "gpu{} is waited for while it records", gpu_.index());
+  if (!gpu_.call()) return lost(gpu_, "waiting for it");
+  run_enqueued();
+  return {};
+}
+
+void HostGpu::reset(size_t memory_bytes) {
+  const std::lock_guard lock(mutex_);
+  CHECK(state_.counts.allocated_bytes == 0 && state_.counts.pinned_bytes == 0, "gpu{} is in use",
+        index_);
+  memory_bytes_ = memory_bytes;
+  state_ = {};
+}
+
+void HostGpu::set_memory(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  memory_bytes_ = bytes;
+}
+
+void HostGpu::set_pinnable(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  state_.pinnable_bytes = bytes;
+}
+
+void HostGpu::run_late(bool late) {
+  const std::lock_guard lock(mutex_);
+  state_.runs_late = late;
+}
+
+void HostGpu::lose(size_t calls_left) {
+  const std::lock_guard lock(mutex_);
+  state_.calls_left = calls_left;
+}
+
+HostGpu::Counts HostGpu::counts() const {
+  const std::lock_guard lock(mutex_);
+  return state_.counts;
+}
+
+bool HostGpu::is_lost() const {
+  const std::lock_guard lock(mutex_);
+  return state_.calls_left == 0;
+}
+
+bool HostGpu::call() {
+  const std::lock_guard lock(mutex_);
+  ++state_.counts.calls;
+  if (state_.calls_left == 0) return false;
+  if (state_.calls_left != std::numeric_limits<size_t>::max()) --state_.calls_left;
+  return true;
+}
+
+HostDevice::~HostDevice() {
+  CHECK(memory_count_ == 0, "{} pieces of memory outlive gpu{}", memory_count_, index());
+  if (used_gpu == &gpu_) used_gpu = nullptr;
+}
+
+Result<GpuMemory> HostDevice::allocate(size_t bytes, std::string_view what) {
+  CHECK(recordings == 0, "memory for {} while a stream records", what);
+  if (!gpu_.call()) return lost(gpu_, fmt::format("taking memory for {}", what));
+  if (bytes == 0) return GpuMemory();
+  const std::lock_guard lock(gpu_.mutex_);
+  HostGpu::Counts& counts = gpu_.state_.counts;
+  const size_t left = gpu_.memory_bytes_ - std::min(gpu_.memory_bytes_, counts.allocated_bytes);
+  if (bytes > left) {
+    return machine_refused("gpu{}: {} bytes of memory for {}: {} of {} are free", index(), bytes,
+                           what, left, gpu_.memory_bytes_);
+  }
+  void* memory = nullptr;
+  CHECK(posix_memalign(&memory, kAlignment, bytes) == 0, "no {} bytes of memory", bytes);
+  std::memset(memory, kGarbage, bytes);
+  const std::span<std::byte> span(static_cast<std::byte*>(memory), bytes);
+  Reachable::memory().add(span);
+  counts.allocated_bytes += bytes;
+  ++counts.allocations;
+  ++memory_count_;
+  return GpuMemory(*this, span, false);
+}
+
+Result<GpuMemory> HostDevice::pin(std::span<std::byte> host) {
+  CHECK(recordings == 0, "memory is pinned while a stream records");
+  CHECK(reinterpret_cast<uintptr_t>(host.data()) % kPageBytes == 0 &&
+            host.size() % kPageBytes == 0 && !host.empty(),
+        "{} bytes at {} are not whole pages", host.size(), static_cast<void*>(host.data()));
+  if (!gpu_.call()) return lost(gpu_, "pinning memory");
+  const std::lock_guard lock(gpu_.mutex_);
+  const size_t pinned = gpu_.state_.counts.pinned_bytes;
+  if (pinned + host.size() > gpu_.state_.pinnable_bytes || !Reachable::memory().add(host)) {
+    return machine_refused("gpu{}: {} bytes of the host's memory cannot be pinned", index(),
+                           host.size());
+  }
+  gpu_.state_.counts.pinned_bytes += host.size();
+  ++gpu_.state_.counts.pinnings;
+  ++memory_count_;
+  return GpuMemory(*this, host, true);
+}
+
+void HostDevice::give_back(std::span<std::byte> bytes, bool pinned) {
+  CHECK(recordings == 0, "memory is given back while a stream records");
+  Reachable::memory().remove(bytes);
+  if (!pinned) std::free(bytes.data());
+  const std::lock_guard lock(gpu_.mutex_);
+  HostGpu::Counts& counts = gpu_.state_.counts;
+  (pinned ? counts.pinned_bytes : counts.allocated_bytes) -= bytes.size();
+  --memory_count_;
+}
+
+Result<std::unique_ptr<GpuStream>> HostDevice::make_stream() {
+  if (!gpu_.call()) return lost(gpu_, "making a stream");
+  {
+    const std::lock_guard lock(gpu_.mutex_);
+    ++gpu_.state_.counts.streams;
+  }
+  return std::make_unique<HostDeviceStream>(gpu_);
+}
+
+Result<void> HostDevice::use() {
+  if (!gpu_.call()) return lost(gpu_, "using it");
+  used_gpu = &gpu_;
+  return {};
+}
+
+HostGpu& host_gpu(int index) {
+  static std::array<HostGpu, kHostGpuCount> gpus = [] {
+    return []<size_t... kIndex>(std::index_sequence<kIndex...>) {
+      return std::array<HostGpu, kHostGpuCount>{HostGpu(static_cast<int>(kIndex))...};
+    }
+    (std::make_index_sequence<kHostGpuCount>());
+  }();
+  CHECK(index >= 0 && index < kHostGpuCount, "gpu{} is not made up", index);
+  return gpus[static_cast<size_t>(index)];
+}
+
+Result<std::unique_ptr<GpuDevice>> open_host_device(int gpu) {
+  HostGpu& made_up = host_gpu(gpu);
+  if (!made_up.call()) return lost(made_up, "opening it");
+  return std::make_unique<HostDevice>(made_up);
+}
+
+}  // namespace lockstep

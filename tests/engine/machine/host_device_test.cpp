@@ -1,0 +1,221 @@
+// The made-up GPU does what gpu_device.h promises, and shows what a real one would hide.
+#include "tests/engine/machine/host_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "engine/machine/node_memory.h"
+#include "tests/engine/kernels/cuda/gpu_code.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kDeadline{10};
+constexpr size_t kCount = 64;
+
+GPU_KERNEL void add_to_all(float* values, float more) {
+  values[thread_index()] += more;
+}
+
+class MadeUpGpu : public testing::Test {
+ protected:
+  MadeUpGpu() { EXPECT_TRUE(device_.use().has_value()); }
+
+  GpuMemory allocate(size_t bytes) { return device_.allocate(bytes, "a test").value(); }
+  std::unique_ptr<GpuStream> make_stream() { return device_.make_stream().value(); }
+  static void add(GpuStream& stream, float* values, float more) {
+    launch(stream.handle(), {.threads = kCount}, add_to_all, values, more);
+  }
+  static std::span<const float> floats(const GpuMemory& memory) {
+    return {reinterpret_cast<const float*>(memory.data()), memory.size_bytes() / sizeof(float)};
+  }
+  static float* begin(const GpuMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
+
+  HostGpu gpu_{3, 4096};
+  HostDevice device_{gpu_};
+};
+
+TEST_F(MadeUpGpu, gives_aligned_memory_that_holds_no_number) {
+  const GpuMemory first = allocate(4);
+  const GpuMemory second = allocate(1000);
+  for (const GpuMemory* memory : {&first, &second}) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->data()) % 256, 0U);
+    for (const float value : floats(*memory)) EXPECT_TRUE(std::isnan(value));
+  }
+  EXPECT_EQ(gpu_.counts().allocated_bytes, 1004U);
+  EXPECT_EQ(device_.allocate(0, "nothing").value().size_bytes(), 0U);
+  EXPECT_EQ(gpu_.counts().allocations, 2U);
+}
+
+TEST_F(MadeUpGpu, has_as_much_memory_as_a_test_says) {
+  GpuMemory memory = allocate(4000);
+  const auto more = device_.allocate(97, "the KV cache");
+  ASSERT_FALSE(more.has_value());
+  EXPECT_EQ(more.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(more.error().message, HasSubstr("gpu3: 97 bytes of memory for the KV cache: 96 of"));
+  memory = GpuMemory();
+  EXPECT_EQ(gpu_.counts().allocated_bytes, 0U);
+  memory = allocate(4096);
+  gpu_.set_memory(4095);
+  EXPECT_FALSE(device_.allocate(1, "a test").has_value());
+}
+
+TEST_F(MadeUpGpu, copies_between_its_memory_and_pinned_memory_alone) {
+  const NodeMemory host = NodeMemory::allocate({.bytes = 4096, .what = "a test"}).value();
+  GpuMemory pinned = device_.pin({host.data(), host.size_bytes()}).value();
+  EXPECT_EQ(pinned.data(), host.data());
+  EXPECT_EQ(gpu_.counts().pinned_bytes, host.size_bytes());
+  EXPECT_FALSE(device_.pin({host.data(), host.size_bytes()}).has_value()) << "twice";
+  const GpuMemory memory = allocate(256);
+  const auto stream = make_stream();
+  host.data()[255] = std::byte{7};
+  ASSERT_TRUE(stream->copy(memory.data(), host.data(), 256).has_value());
+  ASSERT_TRUE(stream->wait(kDeadline).has_value());
+  EXPECT_EQ(memory.data()[255], std::byte{7});
+  std::vector<std::byte> pageable(256);
+  EXPECT_DEATH((void)stream->copy(memory.data(), pageable.data(), 256), "are not pinned");
+  EXPECT_DEATH((void)stream->copy(memory.data(), host.data(), 257), "lie in no GPU's memory");
+  EXPECT_DEATH((void)stream->clear(memory.data() + 1, 256), "lie in no GPU's memory");
+  pinned = GpuMemory();
+  EXPECT_EQ(gpu_.counts().pinned_bytes, 0U);
+  EXPECT_DEATH((void)stream->copy(memory.data(), host.data(), 256), "are not pinned");
+  gpu_.set_pinnable(host.size_bytes() - 1);
+  const auto refused = device_.pin({host.data(), host.size_bytes()});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("cannot be pinned"));
+}
+
+TEST_F(MadeUpGpu, runs_copies_and_kernels_in_their_order) {
+  for (const bool late : {false, true}) {
+    gpu_.run_late(late);
+    const GpuMemory memory = allocate(kCount * sizeof(float));
+    const GpuMemory other = allocate(kCount * sizeof(float));
+    const auto stream = make_stream();
+    ASSERT_TRUE(stream->clear(memory.data(), memory.size_bytes()).has_value());
+    add(*stream, begin(memory), 2);
+    ASSERT_TRUE(stream->copy(other.data(), memory.data(), memory.size_bytes()).has_value());
+    add(*stream, begin(memory), 3);
+    EXPECT_EQ(std::isnan(floats(memory)[0]), late);
+    ASSERT_TRUE(stream->wait(kDeadline).has_value());
+    EXPECT_THAT(floats(memory), testing::Each(5));
+    EXPECT_THAT(floats(other), testing::Each(2));
+  }
+  EXPECT_EQ(gpu_.counts().launches, 4U);
+  EXPECT_EQ(gpu_.counts().copies, 2U);
+}
+
+TEST_F(MadeUpGpu, plays_a_recording_on_what_memory_holds_then) {
+  for (const bool late : {false, true}) {
+    gpu_.run_late(late);
+    const GpuMemory memory = allocate(kCount * sizeof(float));
+    const GpuMemory result = allocate(kCount * sizeof(float));
+    auto recorder = make_stream();
+    ASSERT_TRUE(recorder->begin_recording().has_value());
+    add(*recorder, begin(memory), 1);
+    ASSERT_TRUE(recorder->copy(result.data(), memory.data(), memory.size_bytes()).has_value());
+    const auto recording = recorder->end_recording().value();
+    ASSERT_TRUE(recorder->wait(kDeadline).has_value());
+    EXPECT_TRUE(std::isnan(floats(result)[0])) << "it ran while it was recorded";
+    recorder.reset();
+    const auto stream = make_stream();
+    for (const float before : {10.0F, 20.0F}) {
+      std::fill_n(begin(memory), kCount, before);
+      ASSERT_TRUE(stream->play(*recording).has_value());
+      ASSERT_TRUE(stream->play(*recording).has_value());
+      ASSERT_TRUE(stream->wait(kDeadline).has_value());
+      EXPECT_THAT(floats(result), testing::Each(before + 2));
+    }
+  }
+  EXPECT_EQ(gpu_.counts().plays, 8U);
+  EXPECT_EQ(gpu_.counts().launches, 8U);
+}
+
+TEST_F(MadeUpGpu, does_nothing_but_copies_and_kernels_while_it_records) {
+  const GpuMemory memory = allocate(256);
+  const auto stream = make_stream();
+  ASSERT_TRUE(stream->begin_recording().has_value());
+  EXPECT_DEATH((void)stream->wait(kDeadline), "waited for while it records");
+  EXPECT_DEATH((void)device_.allocate(1, "a test"), "while a stream records");
+  EXPECT_DEATH((void)stream->begin_recording(), "records already");
+  ASSERT_TRUE(stream->end_recording().has_value());
+}
+
+TEST_F(MadeUpGpu, fails_every_call_once_it_is_lost) {
+  const GpuMemory memory = allocate(kCount * sizeof(float));
+  const auto stream = make_stream();
+  ASSERT_TRUE(stream->clear(memory.data(), memory.size_bytes()).has_value());
+  ASSERT_TRUE(stream->begin_recording().has_value());
+  add(*stream, begin(memory), 1);
+  const auto recording = stream->end_recording().value();
+  gpu_.lose(1);
+  ASSERT_TRUE(stream->wait(kDeadline).has_value());
+  add(*stream, begin(memory), 1);
+  const auto expect_lost = [](const auto& result) {
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().kind, ErrorKind::kMachineRefused);
+    EXPECT_THAT(result.error().message, HasSubstr("gpu3: "));
+    EXPECT_THAT(result.error().message, HasSubstr("the GPU is lost"));
+  };
+  expect_lost(stream->wait(kDeadline));
+  expect_lost(stream->copy(memory.data(), memory.data(), 1));
+  expect_lost(stream->clear(memory.data(), 1));
+  expect_lost(stream->play(*recording));
+  expect_lost(stream->begin_recording());
+  expect_lost(device_.allocate(1, "a test"));
+  expect_lost(device_.make_stream());
+  expect_lost(device_.use());
+  EXPECT_THAT(floats(memory), testing::Each(0)) << "it computed";
+}
+
+TEST_F(MadeUpGpu, runs_kernels_for_threads_that_use_it) {
+  const GpuMemory memory = allocate(kCount * sizeof(float));
+  const auto stream = make_stream();
+  HostGpu other(4);
+  HostDevice other_device(other);
+  ASSERT_TRUE(other_device.use().has_value());
+  EXPECT_DEATH(add(*stream, begin(memory), 1), "launched by a thread that uses another");
+  ASSERT_TRUE(device_.use().has_value());
+  add(*stream, begin(memory), 1);
+  std::jthread([&] {
+    ASSERT_TRUE(device_.use().has_value());
+    add(*stream, begin(memory), 1);
+  });
+  EXPECT_EQ(gpu_.counts().launches, 2U);
+}
+
+TEST(HostGpus, are_opened_by_number) {
+  HostGpu& gpu = host_gpu(2);
+  gpu.reset(512);
+  {
+    const auto device = open_host_device(2).value();
+    EXPECT_EQ(device->index(), 2);
+    const GpuMemory memory = device->allocate(512, "a test").value();
+    EXPECT_EQ(gpu.counts().allocated_bytes, 512U);
+  }
+  EXPECT_EQ(gpu.counts().allocated_bytes, 0U);
+  gpu.lose();
+  EXPECT_FALSE(open_host_device(2).has_value());
+  gpu.reset();
+  EXPECT_EQ(gpu.counts(), HostGpu::Counts{});
+  EXPECT_TRUE(open_host_device(2).has_value());
+}
+
+TEST(HostGpus, memory_that_outlives_its_device_is_found) {
+  EXPECT_DEATH(
+      {
+        HostGpu gpu;
+        GpuMemory memory;
+        HostDevice device(gpu);
+        memory = device.allocate(1, "a test").value();
+      },
+      "outlive");
+}
+
+}  // namespace
+}  // namespace lockstep
