@@ -87,6 +87,10 @@ class GpuDevice {
 
   virtual Result<std::unique_ptr<GpuStream>> make_stream() = 0;
 
+  // Lets this GPU's kernels read and write the other's memory. Fails with kMachineRefused where the
+  // machine has no way between them.
+  virtual Result<void> reach(const GpuDevice& other) = 0;
+
   // From now on the calling thread's kernels are launched on this GPU.
   virtual Result<void> use() = 0;
 

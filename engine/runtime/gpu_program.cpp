@@ -177,16 +177,17 @@ class GpuProgram::Builder {
 
   void add(const AllReduceStep& step) {
     if (!has_peers_) return;
-    const size_t rows = step.rows == Rows::kTokens ? plan_.batch_tokens : plan_.logit_rows;
-    launches_.emplace_back(Sum{.rows = step.rows,
-                               .contributors = step.contributors,
-                               .sum = {.partial = step.partial,
-                                       .partial_stride = step.partial_stride,
-                                       .output = step.output,
-                                       .output_stride = step.output_stride,
-                                       .row_count = rows,
-                                       .column_count = step.columns,
-                                       .bf16 = step.bf16_partial != nullptr}});
+    Sum sum;
+    sum.rows = step.rows;
+    sum.contributors = step.contributors;
+    sum.sum.partial = step.partial;
+    sum.sum.partial_stride = step.partial_stride;
+    sum.sum.output = step.output;
+    sum.sum.output_stride = step.output_stride;
+    sum.sum.row_count = step.rows == Rows::kTokens ? plan_.batch_tokens : plan_.logit_rows;
+    sum.sum.column_count = step.columns;
+    sum.sum.bf16 = step.bf16_partial != nullptr;
+    launches_.emplace_back(std::move(sum));
   }
 
  private:
@@ -197,14 +198,16 @@ class GpuProgram::Builder {
 
   GpuProduct input_of(const MatmulStep& step, ActivationForm form) const {
     const FormBuffer& input = step.input[form];
-    return {
-        .input = input.rows,
-        .input_stride_bytes = input.stride_bytes,
-        .token_count = step.rows == Rows::kTokens ? &batch_.counts->tokens : &batch_.counts->logits,
-        .norm = {.chunk_sums = step.norm.chunks.sums,
-                 .stride = step.norm.chunks.stride,
-                 .columns = step.norm.columns,
-                 .epsilon = step.norm.epsilon}};
+    GpuProduct product;
+    product.input = input.rows;
+    product.input_stride_bytes = input.stride_bytes;
+    product.token_count =
+        step.rows == Rows::kTokens ? &batch_.counts->tokens : &batch_.counts->logits;
+    product.norm = {.chunk_sums = step.norm.chunks.sums,
+                    .stride = step.norm.chunks.stride,
+                    .columns = step.norm.columns,
+                    .epsilon = step.norm.epsilon};
+    return product;
   }
 
   static GpuPart part_of(const MatmulPart& part, bool gated) {

@@ -302,6 +302,11 @@ Result<std::unique_ptr<GpuStream>> HostDevice::make_stream() {
   return std::make_unique<HostDeviceStream>(gpu_);
 }
 
+Result<void> HostDevice::reach(const GpuDevice&) {
+  if (!gpu_.call()) return lost(gpu_, "reaching another GPU");
+  return {};
+}
+
 Result<void> HostDevice::use() {
   if (!gpu_.call()) return lost(gpu_, "using it");
   used_gpu = &gpu_;

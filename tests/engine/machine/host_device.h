@@ -85,6 +85,7 @@ class HostDevice final : public GpuDevice {
   Result<GpuMemory> allocate(size_t bytes, std::string_view what) override;
   Result<GpuMemory> pin(std::span<std::byte> host) override;
   Result<std::unique_ptr<GpuStream>> make_stream() override;
+  Result<void> reach(const GpuDevice& other) override;
   Result<void> use() override;
 
  private:

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/logprobs.h"
+#include "engine/text/sampler.h"
 #include "tests/engine/runtime/host_gpus.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
