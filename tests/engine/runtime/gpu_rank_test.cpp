@@ -38,15 +38,17 @@ double worst_difference(const LogitRows& a, const LogitRows& b) {
 }
 
 // Activations are rounded to bf16 as under `exact`, whose weights are rounded as well; a GPU's are
-// not. So its distance from f32 is that of `exact` or less, but for what chance makes of both.
-void expect_as_near_as_exact(const std::string& model, size_t count, size_t chunk) {
+// not. So its distance from f32 is that of `exact` or less, but for what chance makes of both, and
+// for queries and weights of keys, which a GPU's attention rounds as it does keys and values.
+void expect_as_near_as_exact(const std::string& model, size_t count, size_t chunk,
+                             KvFormat format = KvFormat::kF16) {
   const auto tokens = some_tokens(count, 3);
   ProductFormTable f32;
   f32.fill({ActivationForm::kF32, ActivationForm::kF32});
   const KernelTable* kernels = supported_kernel_tables().front();
-  LoadedModel reference(model, {.kernels = kernels, .kv_format = KvFormat::kF16, .forms = f32});
-  LoadedModel exact(model, {.kv_format = KvFormat::kF16, .profile = Profile::kExact});
-  LoadedModel gpu(model, on_gpu());
+  LoadedModel reference(model, {.kernels = kernels, .kv_format = format, .forms = f32});
+  LoadedModel exact(model, {.kv_format = format, .profile = Profile::kExact});
+  LoadedModel gpu(model, on_gpu(format));
   const LogitRows wanted = reference.compute_alone(tokens, 128);
   const double allowed = worst_difference(exact.compute_alone(tokens, 128), wanted);
   EXPECT_LE(worst_difference(gpu.compute_alone(tokens, chunk), wanted), 1.5 * allowed + 1e-4);
@@ -56,7 +58,9 @@ TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
   for (const FormatTraits& format : all_formats()) {
     SCOPED_TRACE(format.name);
     const RandomModel model(format.format, format.format, /*seed=*/21);
-    expect_as_near_as_exact(model.path(), 20, 20);
+    // Of F32 weights nothing is rounded but what the cache's format does.
+    const bool floats = format.format == Format::kF32;
+    expect_as_near_as_exact(model.path(), 12, 12, floats ? KvFormat::kF32 : KvFormat::kF16);
   }
 }
 
@@ -65,12 +69,12 @@ TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_archi
   const RandomModel floats(Format::kQ8_0, Format::kF32, /*seed=*/23);
   for (const std::string& model : {mixture.path(), floats.path()}) {
     SCOPED_TRACE(model);
-    expect_as_near_as_exact(model, 20, 9);
+    expect_as_near_as_exact(model, 12, 7);
   }
   std::ifstream file(kFolder + "index.json");
   for (const auto& model : nlohmann::json::parse(file).at("models")) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    expect_as_near_as_exact(kFolder + model.at("file").get<std::string>(), 20, 20);
+    expect_as_near_as_exact(kFolder + model.at("file").get<std::string>(), 12, 12);
   }
 }
 
@@ -80,10 +84,7 @@ TEST(GpuRank, a_long_prompt_has_the_same_bits_in_any_chunks) {
   const auto tokens = some_tokens(80, 5);
   LoadedModel loaded(model.path(), on_gpu());
   const LogitRows whole = loaded.compute_alone(tokens, 128);
-  for (const size_t chunk : {7U, 65U}) {
-    SCOPED_TRACE(chunk);
-    expect_same_bits(whole, loaded.compute_alone(tokens, chunk));
-  }
+  expect_same_bits(whole, loaded.compute_alone(tokens, 23));
 }
 
 TEST(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
@@ -126,10 +127,10 @@ TEST(GpuRank, generating_plays_recordings_and_allocates_nothing) {
 // Chunks of keys for which there is room are computed side by side, others one after the other.
 TEST(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits) {
   const RandomModel model(Format::kF16, Format::kF16, /*seed=*/27);
-  const auto tokens = some_tokens(300, 4);
+  const auto tokens = some_tokens(70, 4);
   LoadedModelOptions options = on_gpu();
-  options.batch_tokens = 300;
-  options.kv_pages = 6;
+  options.batch_tokens = 70;
+  options.kv_pages = 2;
   LoadedModel loaded(model.path(), options);
   const auto generate = [&](size_t at_once) {
     LoadedModel::Sequence sequence = loaded.new_sequence(tokens.size());
@@ -143,9 +144,8 @@ TEST(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits)
     loaded.give_back(sequence);
     return rows;
   };
-  const size_t units = loaded.plan().attention_blocks;
-  ASSERT_LT(units, 256U);  // of the last 150 tokens alone
-  expect_same_bits(generate(300), generate(30));
+  ASSERT_LT(loaded.plan().attention_blocks, tokens.size());
+  expect_same_bits(generate(70), generate(35));
 }
 
 TEST(GpuRank, hidden_rows_are_near_those_of_processors) {
@@ -176,7 +176,7 @@ TEST(GpuRank, every_format_of_the_cache) {
   double spread = 0;
   for (const float logit : wanted.back()) spread = std::max(spread, double{std::abs(logit)});
   for (const KvFormat format : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kQ8_0}) {
-    SCOPED_TRACE(kv_format_name(format));
+    SCOPED_TRACE(static_cast<int>(format));
     LoadedModel loaded(model.path(), on_gpu(format));
     // Half a unit in the last place of bf16's or of 8 bits' values, some layers deep.
     EXPECT_LT(worst_difference(loaded.compute_alone(tokens, 128), wanted), 0.05 * spread);
@@ -187,7 +187,7 @@ TEST(GpuRank, every_format_of_the_cache) {
 // ranks two of them share a KV head.
 TEST(GpuRank, several_gpus_sum_their_parts) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/30);
-  const auto tokens = some_tokens(20, 9);
+  const auto tokens = some_tokens(12, 9);
   LoadedModelOptions options = on_gpu();
   const LogitRows alone = LoadedModel(model.path(), options).compute_alone(tokens, 128);
   double spread = 0;
@@ -202,14 +202,14 @@ TEST(GpuRank, several_gpus_sum_their_parts) {
     EXPECT_LT(worst_difference(rows, alone), 0.02 * spread);
     expect_same_bits(rows, several.compute_alone(tokens, 128));
     LoadedModel again(model.path(), options);
-    expect_same_bits(rows, again.compute_alone(tokens, 7));
+    expect_same_bits(rows, again.compute_alone(tokens, 5));
   }
 }
 
 // Processors and GPUs: each with its own layout and arithmetic, sums in the host's memory.
 TEST(GpuRank, sums_with_processors) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/31);
-  const auto tokens = some_tokens(20, 9);
+  const auto tokens = some_tokens(12, 9);
   LoadedModelOptions options = on_gpu();
   options.strategy = Strategy::kReduce;
   options.shares = {1, 1};
@@ -224,7 +224,7 @@ TEST(GpuRank, sums_with_processors) {
     LoadedModel mixed(model.path(), options);
     const LogitRows rows = mixed.compute_alone(tokens, 128);
     EXPECT_LT(worst_difference(rows, processors), 0.05 * spread);
-    expect_same_bits(rows, mixed.compute_alone(tokens, 9));
+    expect_same_bits(rows, mixed.compute_alone(tokens, 5));
   }
 }
 
@@ -238,7 +238,7 @@ TEST(GpuRank, a_trained_model_continues_as_expected) {
   auto next = expected.at("prompt_ids").get<std::vector<TokenId>>();
   const auto ids = expected.at("ids").get<std::vector<TokenId>>();
   LoadedModel::Sequence sequence = loaded.new_sequence(next.size() + ids.size());
-  for (size_t step = 0; step < std::min<size_t>(ids.size(), 24); ++step) {
+  for (size_t step = 0; step < std::min<size_t>(ids.size(), 12); ++step) {
     const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
     const std::vector<float> logits = loaded.compute(pieces, step == 0 ? 0 : 1).back();
     const LogprobResult result = compute_logprobs(logits, ids[step], 1);

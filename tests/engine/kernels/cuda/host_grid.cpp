@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <ucontext.h>
 
+#include <csetjmp>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -35,6 +36,14 @@ struct Warp {
   std::array<HostGrid::WarpWords, 2> words;
 };
 
+// Where a thread of the grid, or who gives them their turns, is to go on. A context begins it; from
+// then on jumps between stacks do, which ask the system for nothing.
+struct Place {
+  ucontext_t context = {};
+  jmp_buf jump = {};
+  bool begun = false;
+};
+
 struct Block {
   HostGrid::Shape shape;
   const std::function<void()>* kernel = nullptr;
@@ -42,13 +51,13 @@ struct Block {
   unsigned row = 0;
   std::unique_ptr<std::byte[]> shared;
   std::byte* shared_begin = nullptr;
-  std::vector<ucontext_t> contexts;
+  std::vector<Place> places;  // by thread
   std::vector<bool> ended;
   std::vector<Wait> waits;  // by thread
   std::vector<Warp> warps;
   std::vector<HostGrid::Copies> copies;  // by thread
   Meeting meeting;
-  ucontext_t scheduler = {};
+  Place scheduler;
   unsigned thread = 0;
   bool moved = false;  // since the last sweep over the threads
 };
@@ -57,9 +66,15 @@ thread_local Block* block = nullptr;
 // Kept from one grid to the next: to have them anew takes longer than most kernels.
 thread_local std::vector<std::unique_ptr<char[]>> stacks;
 
+void go_on(Place& from, Place& to) {
+  if (_setjmp(from.jump) != 0) return;
+  if (to.begun) _longjmp(to.jump, 1);
+  to.begun = true;
+  setcontext(&to.context);
+}
+
 void yield() {
-  const unsigned self = block->thread;
-  swapcontext(&block->contexts[self], &block->scheduler);
+  go_on(block->places[block->thread], block->scheduler);
 }
 
 void meet(Meeting& meeting, unsigned count) {
@@ -89,7 +104,8 @@ void prepare_thread(unsigned thread) {
   block->ended[thread] = false;
   block->copies[thread] = {};
   block->waits[thread] = {};
-  ucontext_t& context = block->contexts[thread];
+  block->places[thread].begun = false;
+  ucontext_t& context = block->places[thread].context;
   getcontext(&context);
   context.uc_stack = {.ss_sp = stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
   context.uc_link = nullptr;
@@ -108,7 +124,7 @@ void run_block() {
     for (unsigned thread = 0; thread < count; ++thread) {
       if (block->ended[thread] || !block->waits[thread].over()) continue;
       block->thread = thread;
-      swapcontext(&block->scheduler, &block->contexts[thread]);
+      go_on(block->scheduler, block->places[thread]);
       if (block->ended[thread]) --running;
     }
     // Whoever rests, or has met somebody, has moved.
@@ -128,7 +144,8 @@ void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
   played.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
   const auto address = reinterpret_cast<uintptr_t>(played.shared.get());
   played.shared_begin = played.shared.get() + (128 - address % 128);
-  played.contexts.resize(shape.threads);
+  played.places.resize(shape.threads);
+  played.scheduler.begun = true;
   played.ended.resize(shape.threads);
   played.waits.resize(shape.threads);
   played.copies.resize(shape.threads);
