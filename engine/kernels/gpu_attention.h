@@ -44,8 +44,9 @@ struct GpuAttention {
   unsigned token_rows = 1;  // blocks that share the tokens
 };
 
-// Of the batch's generated tokens. Keys are taken in chunks of kAttentionChunkTokens by position,
-// each by one block, which reads them once for up to 8 query heads; per query, in f32:
+// Of the batch's generated tokens that have units (GpuBatchCounts::split). Keys are taken in chunks
+// of kAttentionChunkTokens by position, each by one block, which reads them once for up to 8 query
+// heads; per query, in f32:
 //   score[t] = (fma over the dimensions, ascending, from 0) * scale
 //   maximum  = the greatest score of a key that the token sees
 //   p[t]     = exponential(score[t] - maximum), 0 outside the token's keys
@@ -57,8 +58,12 @@ struct GpuAttention {
 // Then the chunks are merged in order, as attention.h says.
 void gpu_attend_generated(void* stream, const GpuAttention& attention);
 
-// Of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else by the
-// arithmetic of generated tokens, to the bit, slowly: a block per token and 8 heads.
+// Of the other generated tokens, with the same bits, slowly: a block per token and 8 heads walks
+// over all chunks. It needs no room for partial results.
+void gpu_attend_walked(void* stream, const GpuAttention& attention);
+
+// Of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else as
+// gpu_attend_walked does.
 //
 // By tile products, keys are taken in chunks of a page, in order of position; a row is a token:
 //   queries, keys and values are rounded to f16 (of an F16 cache; queries at most 65504) or bf16,

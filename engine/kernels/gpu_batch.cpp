@@ -35,13 +35,14 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.token_ids = numbers.take(limits.tokens);
   batch.positions = numbers.take(limits.tokens);
   batch.sequences = numbers.take(limits.tokens);
-  batch.page_tables = numbers.take(limits.sequences);
-  batch.pages = numbers.take(limits.pages);
+  batch.logit_rows = numbers.take(limits.tokens);
   batch.logit_tokens = numbers.take(limits.logits);
   batch.unit_tokens = numbers.take(limits.attention_units);
   batch.first_units = numbers.take(limits.tokens);
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
+  batch.page_tables = numbers.take(limits.sequences);
+  batch.pages = numbers.take(limits.pages);
   return batch;
 }
 
@@ -84,6 +85,7 @@ void GpuBatchWriter::add_token(uint32_t token_id, uint32_t position, uint32_t se
   batch_.token_ids[index] = token_id;
   batch_.positions[index] = position;
   batch_.sequences[index] = sequence;
+  batch_.logit_rows[index] = kGpuNoRow;
 }
 
 void GpuBatchWriter::add_generated(uint32_t token_id, uint32_t position, uint32_t sequence) {
@@ -99,18 +101,19 @@ void GpuBatchWriter::add_prompted(uint32_t token_id, uint32_t position, uint32_t
 void GpuBatchWriter::want_logits() {
   const uint32_t row = batch_.counts->logits++;
   CHECK(row < limits_.logits, "more than {} rows of logits", limits_.logits);
-  batch_.logit_tokens[row] = batch_.counts->tokens - 1;
+  const uint32_t token = batch_.counts->tokens - 1;
+  batch_.logit_tokens[row] = token;
+  batch_.logit_rows[token] = row;
 }
 
 void GpuBatchWriter::end() {
   GpuBatchCounts& counts = *batch_.counts;
   counts.attention_units = 0;
-  for (uint32_t token = 0; token < counts.generated; ++token) {
-    const size_t chunks = batch_.positions[token] / kAttentionChunkTokens + 1;
-    CHECK(counts.attention_units + chunks <= limits_.attention_units, "more than {} chunks of keys",
-          limits_.attention_units);
-    batch_.first_units[token] = counts.attention_units;
-    std::fill_n(batch_.unit_tokens + counts.attention_units, chunks, token);
+  for (counts.split = 0; counts.split < counts.generated; ++counts.split) {
+    const size_t chunks = batch_.positions[counts.split] / kAttentionChunkTokens + 1;
+    if (counts.attention_units + chunks > limits_.attention_units) break;
+    batch_.first_units[counts.split] = counts.attention_units;
+    std::fill_n(batch_.unit_tokens + counts.attention_units, chunks, counts.split);
     counts.attention_units += static_cast<uint32_t>(chunks);
   }
   counts.prompt_tiles = 0;
@@ -125,6 +128,12 @@ void GpuBatchWriter::end() {
     batch_.tile_counts[counts.prompt_tiles++] = end - begin;
     end = begin;
   }
+}
+
+size_t GpuBatchWriter::used_bytes() const {
+  const auto* begin = reinterpret_cast<const std::byte*>(batch_.counts);
+  const auto* end = reinterpret_cast<const std::byte*>(batch_.pages + page_count_);
+  return static_cast<size_t>(end - begin);
 }
 
 }  // namespace lockstep

@@ -13,18 +13,21 @@ namespace lockstep {
 // Tokens of a sequence whose queries one tile product takes.
 inline constexpr uint32_t kGpuTileTokens = 16;
 
+inline constexpr uint32_t kGpuNoRow = 0xFFFFFFFFU;
+
 // What there is room for.
 struct GpuBatchLimits {
   size_t tokens = 0;
   size_t sequences = 0;
   size_t pages = 0;            // of all sequences' page tables together
   size_t logits = 0;           // rows
-  size_t attention_units = 0;  // chunks of keys of all generated tokens together
+  size_t attention_units = 0;  // chunks of keys; generated tokens beyond it are attended to whole
 };
 
 struct GpuBatchCounts {
   uint32_t tokens;
   uint32_t generated;  // the first so many tokens; the others are prompted
+  uint32_t split;      // of these the first so many have attention units
   uint32_t logits;
   uint32_t attention_units;
   uint32_t prompt_tiles;
@@ -37,18 +40,19 @@ struct GpuBatch {
   uint32_t* token_ids = nullptr;
   uint32_t* positions = nullptr;
   uint32_t* sequences = nullptr;
-  // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
-  uint32_t* page_tables = nullptr;
-  uint32_t* pages = nullptr;
+  uint32_t* logit_rows = nullptr;    // the token's row of logits, or kGpuNoRow
   uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
-  // One unit for each chunk of keys (kAttentionChunkTokens of them, from position 0 on) up to a
-  // generated token's own position: [unit] the token, [token] the first of its units.
+  // One unit for each chunk of keys (kAttentionChunkTokens of them, from position 0 on) up to the
+  // position of a generated token before `split`: [unit] the token, [token] the first of its units.
   uint32_t* unit_tokens = nullptr;
   uint32_t* first_units = nullptr;
   // [tile]: consecutive prompted tokens of one sequence, the first of them and how many. Those that
   // see most keys come first.
   uint32_t* tile_tokens = nullptr;
   uint32_t* tile_counts = nullptr;
+  // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
+  uint32_t* page_tables = nullptr;
+  uint32_t* pages = nullptr;  // the block's last
 };
 
 size_t gpu_batch_bytes(const GpuBatchLimits& limits);
@@ -69,8 +73,11 @@ class GpuBatchWriter {
   void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);
   // Of the token added last.
   void want_logits();
-  // Lays out the attention of what has been added.
+  // Lays out the attention of what has been added. Generated tokens get their units in order, up to
+  // the first that there is no room for.
   void end();
+  // What of the block there is to copy, from its beginning on.
+  size_t used_bytes() const;
 
   const GpuBatch& batch() const { return batch_; }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/kernels/gpu_attention.h"
-#include "engine/kernels/gpu_batch.h"
+#include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_product.h"

@@ -1,7 +1,7 @@
 // The product of a few tokens' activations with weights, on a GPU: 1 to 64 tokens, which is what a
-// pass of generated tokens has. What follows a product in a layer is a part of it: the norm's
-// factor, bias, residual, the next norms' products, the gate. A token's results never depend on
-// which tokens are beside it, nor on how many.
+// pass of generated tokens has, or a part of a prompt. What follows a product in a layer is a part
+// of it: the norm's factor, bias, residual, the next norms' products, the gate. A token's results
+// never depend on which tokens are beside it, nor on how many.
 //
 // Order of operations, per element. Columns are taken in units: 64, of Q4_K and Q5_K 256, of Q6_K
 // 128. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this order, each
@@ -22,6 +22,7 @@
 #include <cstdint>
 
 #include "engine/kernels/gpu_matrix.h"
+#include "engine/kernels/gpu_rows.h"
 
 namespace lockstep {
 
@@ -40,15 +41,6 @@ struct GpuNormFactor {
   float epsilon = 0;
 };
 
-// Where rows of activations go, in bf16 (nearest even), in f32, or both. Of bf16 the columns up to
-// the next multiple of 32 become zero.
-struct GpuRows {
-  uint16_t* bf16 = nullptr;
-  size_t bf16_stride = 0;
-  float* f32 = nullptr;
-  size_t f32_stride = 0;
-};
-
 // y * weight to `rows`; per 32 rows of the product the sum of y^2, as KernelTable::weigh forms it.
 struct GpuNormOutput {
   const float* weight = nullptr;  // of the product's rows
@@ -58,7 +50,6 @@ struct GpuNormOutput {
   // Which row of `rows` and of the sums each token has; kGpuNoRow: it has none. None: its own.
   const uint32_t* row_of_token = nullptr;
 };
-inline constexpr uint32_t kGpuNoRow = 0xFFFFFFFFU;
 
 struct GpuPart {
   GpuMatrix matrix;
@@ -79,8 +70,12 @@ struct GpuProduct {
   // up to the next multiple of 4. 16-byte aligned, as the stride is.
   const std::byte* input = nullptr;
   size_t input_stride_bytes = 0;
-  const uint32_t* token_count = nullptr;  // read by the kernel; at most
-  size_t token_limit = 0;                 // ... this: 1 to kGpuProductTokens
+  // Of the tokens [token_begin, token_begin + token_limit) those below *token_count, which the
+  // kernel reads; every array is indexed by the token. So windows that follow one another compute
+  // a prompt. One that holds no token reads no weights.
+  const uint32_t* token_count = nullptr;
+  size_t token_begin = 0;
+  size_t token_limit = 0;  // 1 to kGpuProductTokens
   GpuNormFactor norm;
   size_t part_count = 0;  // of one number of columns
   GpuPart parts[kGpuProductParts];

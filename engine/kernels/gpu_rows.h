@@ -11,23 +11,31 @@
 namespace lockstep {
 
 // Which rows a kernel walks over, by GpuBatchCounts.
-enum class GpuRows : uint8_t { kTokens, kLogits };
+enum class GpuRowSet : uint8_t { kTokens, kLogits };
 
-// rows[t][i] = bf16(residual[t][i] * weight[i]), zeros up to the next multiple of 32 columns, and
-// sums[t][chunk], the sum of the squares of 32 columns of the residual (the last may be fewer):
+// Where rows of activations go, in bf16 (nearest even), in f32 (as they are), or both; strides
+// count elements. Of bf16 the columns up to the next multiple of 32 become zero.
+struct GpuRows {
+  uint16_t* bf16 = nullptr;
+  size_t bf16_stride = 0;
+  float* f32 = nullptr;
+  size_t f32_stride = 0;
+};
+
+// rows[t][i] = residual[t][i] * weight[i], and sums[t][chunk], the sum of the squares of 32 columns
+// of the residual (the last may be fewer):
 //   lane i of 16 = fma(x[i + 16], x[i + 16], x[i]^2), absent columns being 0; the lanes are added
 //   pairwise, 8, 4, 2, 1 apart
 // as KernelTable::weigh forms it, to the bit. With kLogits, row t is of the residual's row
 // logit_tokens[t].
 struct GpuNormRows {
   GpuBatch batch;
-  GpuRows which = GpuRows::kTokens;
+  GpuRowSet which = GpuRowSet::kTokens;
   const float* residual = nullptr;
   size_t residual_stride = 0;  // floats
   size_t columns = 0;
   const float* weight = nullptr;
-  uint16_t* rows = nullptr;  // bf16
-  size_t row_stride = 0;     // elements
+  GpuRows rows;
   float* sums = nullptr;
   size_t sum_stride = 0;   // floats
   unsigned grid_rows = 1;  // blocks that share the rows
@@ -37,7 +45,7 @@ void gpu_norm_rows(void* stream, const GpuNormRows& norm);
 // factors[t] = 1 / root((the sum of sums[t], chunks ascending, from 0) / columns + epsilon)
 struct GpuNormFactors {
   GpuBatch batch;
-  GpuRows which = GpuRows::kTokens;
+  GpuRowSet which = GpuRowSet::kTokens;
   const float* sums = nullptr;
   size_t sum_stride = 0;  // floats
   size_t columns = 0;
@@ -47,17 +55,15 @@ struct GpuNormFactors {
 };
 void gpu_norm_factors(void* stream, const GpuNormFactors& norm);
 
-// rows[t][i] = bf16(input[t][i]), or bf16((input / (1 + exponential(-input))) * up) where there is
-// an `up`; zeros up to the next multiple of 32 columns.
+// rows[t][i] = input[t][i], or (input / (1 + exponential(-input))) * up where there is an `up`.
 struct GpuFormRows {
   GpuBatch batch;
-  GpuRows which = GpuRows::kTokens;
+  GpuRowSet which = GpuRowSet::kTokens;
   const float* input = nullptr;
   const float* up = nullptr;  // or none; rows as the input's
   size_t input_stride = 0;    // floats
   size_t columns = 0;
-  uint16_t* rows = nullptr;  // bf16
-  size_t row_stride = 0;     // elements
+  GpuRows rows;
   unsigned grid_rows = 1;
 };
 void gpu_form_rows(void* stream, const GpuFormRows& form);

@@ -107,6 +107,23 @@ constexpr uint32_t gpu_tile_column(const GpuLayout& layout, uint32_t lane, uint3
   return step / 2 * 32 + place * 8 + step % 2 * 4 + element;
 }
 
+// Likewise the other way: who holds row `row` of the panel in column `column` of the tile.
+struct GpuTilePlace {
+  uint32_t lane;
+  uint32_t step;
+  uint32_t index;
+  uint32_t half;
+};
+constexpr GpuTilePlace gpu_tile_place(const GpuLayout& layout, uint32_t row, uint32_t column) {
+  const uint32_t element = column % 4;
+  const uint32_t index = element / 2 * 2 + row / 8;
+  if (layout.scale_columns == 16) {
+    return {row % 8 * 4 + column % 16 / 4, column / 16, index, element % 2};
+  }
+  const uint32_t step = column / 32 * 2 + column % 8 / 4;
+  return {row % 8 * 4 + column % 32 / 8, step, index, element % 2};
+}
+
 // Element `index` of a block of the file, as bits: its quant, or the number itself.
 constexpr uint32_t gpu_file_byte(const std::byte* block, uint32_t offset) {
   return static_cast<uint32_t>(block[offset]);

@@ -43,7 +43,7 @@ void attend_chunks(GpuAttention a) {
 GPU_KERNEL_OF(kAttendThreads) void merge_chunks(GpuAttention a) {
   const unsigned head = block_column();
   const unsigned dimensions = a.kv.head_dimension;
-  for (unsigned token = block_row(); token < a.batch.counts->generated; token += block_rows()) {
+  for (unsigned token = block_row(); token < a.batch.counts->split; token += block_rows()) {
     const unsigned position = a.batch.positions[token];
     const unsigned first = a.batch.first_units[token];
     const unsigned begin = first + first_key(a, position) / kChunkKeys;

@@ -86,6 +86,7 @@ template <Format kFormat, unsigned kGroups>
 GPU_KERNEL void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
   constexpr unsigned kStages = stage_count<kFormat>();
   constexpr unsigned kTokens = kGroups * kGroupTokens;
+  const unsigned token_count = *product.token_count;
   const BlockPlace place = block_place(product, part_begin, part_end);
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
@@ -95,6 +96,7 @@ GPU_KERNEL void multiply_rows(GpuProduct product, size_t part_begin, size_t part
   place_panel<kFormat>(matrix, planes, panel, 0, weights);
   place_panel<kFormat>(gate ? product.parts[1].matrix : matrix, planes, gate ? panel : panel + 1, 1,
                        weights);
+  if (token_count <= product.token_begin) return;
 
   std::byte* stages = shared_memory() + warp_index() * (kStages * Stage<kFormat>::kBytes);
   for (unsigned stage = 0; stage < kStages; ++stage) {
@@ -104,7 +106,9 @@ GPU_KERNEL void multiply_rows(GpuProduct product, size_t part_begin, size_t part
     }
     close_copies();
   }
-  const unsigned tokens = *product.token_count;
+  const size_t left = token_count - product.token_begin;
+  const auto tokens =
+      static_cast<unsigned>(left < product.token_limit ? left : product.token_limit);
   float factors[kTokens / kProductWarps];
   GPU_UNROLL
   for (unsigned turn = 0; turn < kTokens / kProductWarps; ++turn) {
@@ -153,6 +157,29 @@ void launch_product(void* stream, const GpuProduct& product, size_t begin, size_
   return launch_groups<kFormat, 8>(stream, product, begin, end);
 }
 
+// Every array from the window's first token on. What is written by row_of_token stays.
+GpuProduct window_of(GpuProduct product) {
+  const size_t first = product.token_begin;
+  const auto advance = [first](auto*& array, size_t stride) {
+    if (array != nullptr) array += first * stride;
+  };
+  const auto advance_rows = [&advance](GpuRows& rows) {
+    advance(rows.bf16, rows.bf16_stride);
+    advance(rows.f32, rows.f32_stride);
+  };
+  advance(product.input, product.input_stride_bytes);
+  advance(product.norm.chunk_sums, product.norm.stride);
+  for (GpuPart& part : product.parts) advance(part.output, part.output_stride);
+  for (GpuNormOutput& norm : product.norms) {
+    advance(norm.row_of_token, 1);
+    if (norm.row_of_token != nullptr) continue;
+    advance_rows(norm.rows);
+    advance(norm.chunk_sums, norm.chunk_stride);
+  }
+  advance_rows(product.gate);
+  return product;
+}
+
 void check_product(const GpuProduct& product) {
   CHECK(product.token_limit >= 1 && product.token_limit <= kGpuProductTokens, "{} tokens",
         product.token_limit);
@@ -181,6 +208,7 @@ void check_product(const GpuProduct& product) {
 
 void gpu_product(void* stream, const GpuProduct& product) {
   check_product(product);
+  const GpuProduct window = window_of(product);
   constexpr void (*kLaunches[kFormatCount])(void*, const GpuProduct&, size_t, size_t) = {
       launch_product<Format::kF32>,  launch_product<Format::kF16>,  launch_product<Format::kBf16>,
       launch_product<Format::kQ8_0>, launch_product<Format::kQ4_0>, launch_product<Format::kQ4_1>,
@@ -190,7 +218,7 @@ void gpu_product(void* stream, const GpuProduct& product) {
     const Format format = product.parts[begin].matrix.format;
     size_t end = begin + 1;
     while (end < product.part_count && product.parts[end].matrix.format == format) ++end;
-    kLaunches[static_cast<size_t>(format)](stream, product, begin, end);
+    kLaunches[static_cast<size_t>(format)](stream, window, begin, end);
     begin = end;
   }
 }

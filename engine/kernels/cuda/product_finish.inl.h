@@ -4,6 +4,7 @@
 
 #include "engine/kernels/cuda/lanes.inl.h"
 #include "engine/kernels/cuda/product_units.inl.h"
+#include "engine/kernels/cuda/row_stores.inl.h"
 #include "engine/kernels/gpu_product.h"
 
 namespace lockstep {
@@ -24,14 +25,6 @@ GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, unsigned token) {
   for (size_t chunk = lane_index(); chunk < count; chunk += kWarpThreads) sum += chunks[chunk];
   sum = add_lanes(sum, kWarpThreads / 2);
   return 1 / root(sum / static_cast<float>(norm.columns) + norm.epsilon);
-}
-
-GPU_FUNCTION void store_row(const GpuRows& rows, size_t token, size_t row, float value) {
-  if (rows.bf16 != nullptr) rows.bf16[token * rows.bf16_stride + row] = to_bf16(value);
-  if (rows.f32 != nullptr) rows.f32[token * rows.f32_stride + row] = value;
-}
-GPU_FUNCTION void store_padding(const GpuRows& rows, size_t token, size_t row) {
-  if (rows.bf16 != nullptr) rows.bf16[token * rows.bf16_stride + row] = 0;
 }
 
 // The part's result for a row: y of gpu_product.h.

@@ -5,6 +5,7 @@
 // 128 and the format's offset away.
 #pragma once
 
+#include "engine/kernels/cuda/weight_scales.inl.h"
 #include "engine/kernels/gpu_tile.h"
 
 namespace lockstep {
@@ -73,15 +74,6 @@ GPU_FUNCTION void begin_unit(const BlockWeights& weights, size_t unit, std::byte
   }
 }
 
-// What a format's quants are offset by.
-template <Format kFormat>
-constexpr uint32_t quant_offset() {
-  if (kFormat == Format::kQ4_0) return 8;
-  if (kFormat == Format::kQ5_0) return 16;
-  if (kFormat == Format::kQ6_K) return 32;
-  return 0;
-}
-
 // Register `index` of step `step` of a tile of 4-bit quants, and their high bits.
 template <Format kFormat>
 GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, unsigned index) {
@@ -147,47 +139,12 @@ GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned 
   }
 }
 
-struct Scale {
-  float scale;
-  float minimum;  // what is added for each x
-};
-
-GPU_FUNCTION float half_of(uint32_t word, unsigned index) {
-  return from_half(static_cast<uint16_t>(word >> (16 * index)));
-}
-
-// The scale of row `row` (of 32) for scale `index` of the unit: of 32 columns, of Q6_K 16.
+// The scale of row `row` (of 32) for scale `index` of the unit.
 template <Format kFormat>
 GPU_FUNCTION Scale read_scale(const std::byte* stage, unsigned row, unsigned index) {
   using S = Stage<kFormat>;
-  const std::byte* scales = stage + S::kScales + row * S::kLayout.scale_bytes;
-  if constexpr (S::kLayout.scale_bytes == 4) {
-    return {half_of(load_4(scales), index), 0};
-  } else if constexpr (kFormat == Format::kQ6_K) {
-    const auto scale = static_cast<int8_t>(load_4(scales + index / 4 * 4) >> (8 * (index % 4)));
-    const uint32_t factors = load_4(stage + S::kFactors + row / 2 * 4);
-    return {multiply(half_of(factors, row % 2), static_cast<float>(scale)), 0};
-  } else if constexpr (S::kLayout.scale_bytes == 8) {
-    const uint32_t word = load_8(scales).words[index];
-    return {half_of(word, 0), half_of(word, 1)};
-  } else {
-    // 12 bytes after the two halves: of sub-blocks 0 to 3 the scales and then the minimums, whose
-    // upper two bits are those of sub-blocks 4 to 7; then these's lower four bits.
-    const Words4 words = load_16(scales);
-    const unsigned shift = 8 * (index % 4);
-    uint32_t scale = words.words[1] >> shift;
-    uint32_t minimum = words.words[2] >> shift;
-    if (index < 4) {
-      scale &= 63U;
-      minimum &= 63U;
-    } else {
-      const uint32_t lower = words.words[3] >> shift;
-      scale = (lower & 15U) | (scale >> 2U & 48U);
-      minimum = (lower >> 4U & 15U) | (minimum >> 2U & 48U);
-    }
-    return {multiply(half_of(words.words[0], 0), static_cast<float>(scale)),
-            -multiply(half_of(words.words[0], 1), static_cast<float>(minimum))};
-  }
+  return scale_of<kFormat>(stage + S::kScales + row * S::kLayout.scale_bytes,
+                           stage + S::kFactors + row * S::kLayout.factor_bytes, index);
 }
 
 }  // namespace

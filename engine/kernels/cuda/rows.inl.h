@@ -3,7 +3,7 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/lanes.inl.h"
-#include "engine/kernels/gpu_rows.h"
+#include "engine/kernels/cuda/row_stores.inl.h"
 
 namespace lockstep {
 namespace {
@@ -11,8 +11,8 @@ namespace {
 constexpr unsigned kRowThreads = 128;
 constexpr unsigned kRowChunk = 32;  // columns
 
-GPU_FUNCTION unsigned row_count_of(const GpuBatch& batch, GpuRows which) {
-  return which == GpuRows::kTokens ? batch.counts->tokens : batch.counts->logits;
+GPU_FUNCTION unsigned row_count_of(const GpuBatch& batch, GpuRowSet which) {
+  return which == GpuRowSet::kTokens ? batch.counts->tokens : batch.counts->logits;
 }
 
 // A warp takes a chunk of 32 columns, a lane a column.
@@ -26,9 +26,13 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
   const bool present = column < norm.columns;
   const float weight = present ? norm.weight[column] : 0.0F;
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
-    const unsigned token = norm.which == GpuRows::kTokens ? row : norm.batch.logit_tokens[row];
+    const unsigned token = norm.which == GpuRowSet::kTokens ? row : norm.batch.logit_tokens[row];
     const float x = present ? norm.residual[token * norm.residual_stride + column] : 0.0F;
-    norm.rows[row * norm.row_stride + column] = to_bf16(x * weight);
+    if (present) {
+      store_row(norm.rows, row, column, multiply(x, weight));
+    } else {
+      store_padding(norm.rows, row, column);
+    }
     const float second = from_lane_across(x, 16);
     const float sum = add_lanes(multiply_add(second, second, x * x), 8);
     if (lane_index() == 0) norm.sums[row * norm.sum_stride + chunk] = sum;
@@ -54,14 +58,15 @@ GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
   const unsigned column = block_column() * thread_count() + thread_index();
   if (column >= round_up<size_t>(form.columns, kRowChunk)) return;
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
-    float value = 0;
-    if (column < form.columns) {
-      value = form.input[row * form.input_stride + column];
-      if (form.up != nullptr) {
-        value = value / (1.0F + exponential_of(-value)) * form.up[row * form.input_stride + column];
-      }
+    if (column >= form.columns) {
+      store_padding(form.rows, row, column);
+      continue;
     }
-    form.rows[row * form.row_stride + column] = to_bf16(value);
+    float value = form.input[row * form.input_stride + column];
+    if (form.up != nullptr) {
+      value = value / (1.0F + exponential_of(-value)) * form.up[row * form.input_stride + column];
+    }
+    store_row(form.rows, row, column, value);
   }
 }
 

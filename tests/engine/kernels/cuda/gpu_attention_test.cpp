@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Attended {
   Heads heads;
   unsigned window = 0;
   unsigned grid_rows = 3;
+  size_t units_max = 1000;  // tokens beyond them are walked over
 };
 
 constexpr float kScale = 0.125F;
@@ -48,7 +50,9 @@ struct Outputs {
 
 Outputs attend_generated(const Attended& run, const std::vector<Place>& places) {
   const size_t row = run.heads.count * run.cache.layer().head_dimension;
-  GpuTestBatch batch(run.cache.limits());
+  GpuBatchLimits limits = run.cache.limits();
+  limits.attention_units = run.units_max;
+  GpuTestBatch batch(limits);
   for (size_t i = 0; i < run.cache.sequence_count(); ++i) {
     batch.writer().add_sequence(run.cache.pages(i));
   }
@@ -65,24 +69,34 @@ Outputs attend_generated(const Attended& run, const std::vector<Place>& places) 
   const size_t stride = round_up<size_t>(row, 32);
   Outputs outputs{std::vector<float>(places.size() * row, NAN),
                   std::vector<uint16_t>(places.size() * stride, 0x1234), stride};
-  gpu_attend_generated(nullptr, {.batch = batch.batch(),
-                                 .kv = run.cache.layer(),
-                                 .queries = queries.data(),
-                                 .query_stride = row,
-                                 .head_count = run.heads.count,
-                                 .kv_head_count = run.cache.kv_head_count(),
-                                 .group = run.heads.group,
-                                 .group_offset = run.heads.offset,
-                                 .window = run.window,
-                                 .scale = kScale,
-                                 .output = {.floats = outputs.floats.data(),
-                                            .float_stride = row,
-                                            .bf16 = outputs.bf16.data(),
-                                            .bf16_stride = stride},
-                                 .partial_outputs = partial_outputs.data(),
-                                 .partial_sums = partial_sums.data(),
-                                 .grid_rows = run.grid_rows,
-                                 .token_rows = 2});
+  const GpuAttention attention = {.batch = batch.batch(),
+                                  .kv = run.cache.layer(),
+                                  .queries = queries.data(),
+                                  .query_stride = row,
+                                  .head_count = run.heads.count,
+                                  .kv_head_count = run.cache.kv_head_count(),
+                                  .group = run.heads.group,
+                                  .group_offset = run.heads.offset,
+                                  .window = run.window,
+                                  .scale = kScale,
+                                  .output = {.floats = outputs.floats.data(),
+                                             .float_stride = row,
+                                             .bf16 = outputs.bf16.data(),
+                                             .bf16_stride = stride},
+                                  .partial_outputs = partial_outputs.data(),
+                                  .partial_sums = partial_sums.data(),
+                                  .grid_rows = run.grid_rows,
+                                  .token_rows = 2};
+  gpu_attend_generated(nullptr, attention);
+  // Each token is the one kernel's or the other's.
+  const std::vector<float> with_units = outputs.floats;
+  const auto split = static_cast<std::ptrdiff_t>(batch.batch().counts->split * row);
+  const auto is_nan = [](float x) { return std::isnan(x); };
+  EXPECT_TRUE(std::all_of(with_units.begin() + split, with_units.end(), is_nan));
+  std::fill_n(outputs.floats.begin(), split, NAN);
+  gpu_attend_walked(nullptr, attention);
+  EXPECT_TRUE(std::all_of(outputs.floats.begin(), outputs.floats.begin() + split, is_nan));
+  std::copy_n(with_units.begin(), split, outputs.floats.begin());
   return outputs;
 }
 
@@ -158,6 +172,25 @@ TEST(GpuAttention, a_generated_tokens_bits_are_its_own) {
     const Outputs own = attend_generated(alone, {places[token]});
     for (size_t i = 0; i < own.floats.size(); ++i) {
       ASSERT_EQ(own.floats[i], together.floats[token * own.floats.size() + i]) << token;
+    }
+  }
+}
+
+// Whatever there is room for in partial results.
+TEST(GpuAttention, a_token_without_units_has_the_bits_that_it_has_with_them) {
+  const std::vector<Place> places = {{0, 69}, {1, 520}, {0, 12}, {1, 511}};
+  for (const KvFormat format : kAllKvFormats) {
+    const GpuCache cache(format, 32, 2, {70, 521}, 26);
+    for (const Heads& heads : {Heads{.count = 2, .group = 1}, Heads{.count = 6, .group = 3},
+                               Heads{.count = 17, .group = 10, .offset = 3}}) {
+      Attended run = {.cache = cache, .heads = heads, .window = heads.group == 3 ? 300U : 0U};
+      const Outputs roomy = attend_generated(run, places);
+      for (const size_t units : {size_t{0}, size_t{4}}) {
+        run.units_max = units;
+        const Outputs tight = attend_generated(run, places);
+        ASSERT_EQ(tight.floats, roomy.floats) << format_name(format) << ", " << units;
+        ASSERT_EQ(tight.bf16, roomy.bf16) << format_name(format) << ", " << units;
+      }
     }
   }
 }

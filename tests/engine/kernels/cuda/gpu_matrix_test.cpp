@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "tests/engine/kernels/cuda/format_cases.h"
-#include "tests/engine/kernels/cuda/gpu_code.h"
 #include "tests/engine/kernels/random_weights.h"
-// Kernels come after what they are written in.
-#include "engine/kernels/cuda/pack_rows.inl.h"
 
 namespace lockstep {
 namespace {

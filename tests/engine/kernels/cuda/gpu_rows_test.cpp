@@ -16,6 +16,7 @@ namespace lockstep {
 namespace {
 
 constexpr uint16_t kUntouched = 0x1234;
+constexpr float kLeftAlone = -5.0F;
 
 // `tokens` of one sequence, logits wanted of every third.
 GpuTestBatch batch_of(uint32_t tokens) {
@@ -36,9 +37,10 @@ TEST(GpuRows, norm_gives_the_bits_that_weigh_does) {
     const size_t padded = round_up<size_t>(columns, 32);
     const std::vector<float> residual = random_floats(11 * padded, 1);
     const std::vector<float> weight = random_floats(columns, 2);
-    for (const GpuRows which : {GpuRows::kTokens, GpuRows::kLogits}) {
+    for (const GpuRowSet which : {GpuRowSet::kTokens, GpuRowSet::kLogits}) {
       const GpuTestBatch batch = batch_of(11);
       std::vector<uint16_t> rows(12 * padded, kUntouched);
+      std::vector<float> floats(12 * padded, kLeftAlone);
       std::vector<float> sums(12 * padded / 32, -1.0F);
       gpu_norm_rows(nullptr, {.batch = batch.batch(),
                               .which = which,
@@ -46,27 +48,28 @@ TEST(GpuRows, norm_gives_the_bits_that_weigh_does) {
                               .residual_stride = padded,
                               .columns = columns,
                               .weight = weight.data(),
-                              .rows = rows.data(),
-                              .row_stride = padded,
+                              .rows = {rows.data(), padded, floats.data(), padded},
                               .sums = sums.data(),
                               .sum_stride = padded / 32,
                               .grid_rows = 3});
-      const size_t count = which == GpuRows::kTokens ? 11 : 4;
+      const size_t count = which == GpuRowSet::kTokens ? 11 : 4;
       std::vector<float> product(columns);
       std::vector<float> expected(padded / 32);
       for (size_t row = 0; row < count; ++row) {
-        const size_t token = which == GpuRows::kTokens ? row : 3 * row + 1;
+        const size_t token = which == GpuRowSet::kTokens ? row : 3 * row + 1;
         scalar.weigh(residual.data() + token * padded, weight.data(), columns, product.data(),
                      expected.data());
         for (size_t i = 0; i < padded; ++i) {
           const uint16_t value = i < columns ? float_to_bf16(product[i]) : uint16_t{0};
           ASSERT_EQ(rows[row * padded + i], value) << row << ", column " << i;
+          ASSERT_EQ(floats[row * padded + i], i < columns ? product[i] : kLeftAlone);
         }
         for (size_t chunk = 0; chunk < padded / 32; ++chunk) {
           ASSERT_EQ(sums[row * padded / 32 + chunk], expected[chunk]) << row << ", " << chunk;
         }
       }
       EXPECT_EQ(rows[count * padded], kUntouched);
+      EXPECT_EQ(floats[count * padded], kLeftAlone);
       EXPECT_EQ(sums[count * padded / 32], -1.0F);
     }
   }
@@ -98,30 +101,64 @@ TEST(GpuRows, forms_are_bf16_of_the_input_or_of_the_gated_one) {
   const GpuTestBatch batch = batch_of(5);
   for (const bool gated : {false, true}) {
     std::vector<uint16_t> rows(6 * 160, kUntouched);
+    std::vector<float> floats(6 * 170, kLeftAlone);
     gpu_form_rows(nullptr, {.batch = batch.batch(),
                             .input = input.data(),
                             .up = gated ? up.data() : nullptr,
                             .input_stride = columns,
                             .columns = columns,
-                            .rows = rows.data(),
-                            .row_stride = 160,
+                            .rows = {rows.data(), 160, floats.data(), 170},
                             .grid_rows = 2});
     for (size_t i = 0; i < 5 * 160; ++i) {
       const size_t column = i % 160;
       const size_t from = i / 160 * columns + column;
+      const float value = floats[i / 160 * 170 + column];
       if (column >= columns) {
         ASSERT_EQ(rows[i], 0);
-      } else if (!gated) {
-        ASSERT_EQ(rows[i], float_to_bf16(input[from]));
+        ASSERT_EQ(value, kLeftAlone);
+        continue;
+      }
+      ASSERT_EQ(rows[i], float_to_bf16(value));
+      if (!gated) {
+        ASSERT_EQ(value, input[from]);
       } else {
         const double x = input[from];
         const double exact = x / (1 + std::exp(-x)) * static_cast<double>(up[from]);
-        // bf16's own rounding, and a few of f32.
-        ASSERT_NEAR(static_cast<double>(bf16_to_float(rows[i])), exact,
-                    std::fabs(exact) * (0x1p-8 + 0x1p-20));
+        // A few roundings of f32.
+        ASSERT_NEAR(static_cast<double>(value), exact, std::fabs(exact) * 0x1p-20);
       }
     }
     EXPECT_EQ(rows[size_t{5} * 160], kUntouched);
+    EXPECT_EQ(floats[size_t{5} * 170], kLeftAlone);
+  }
+}
+
+TEST(GpuRows, of_both_forms_one_may_be_missing) {
+  const std::vector<float> input = random_floats(2 * 40, 6);
+  const std::vector<float> weight(40, 1.0F);
+  std::vector<float> sums(2 * 2);
+  const GpuTestBatch batch = batch_of(2);
+  for (const bool bf16 : {false, true}) {
+    std::vector<uint16_t> rows(2 * 64, kUntouched);
+    std::vector<float> floats(2 * 64, kLeftAlone);
+    const GpuRows output = {bf16 ? rows.data() : nullptr, 64, bf16 ? nullptr : floats.data(), 64};
+    gpu_form_rows(nullptr, {.batch = batch.batch(),
+                            .input = input.data(),
+                            .input_stride = 40,
+                            .columns = 40,
+                            .rows = output});
+    gpu_norm_rows(nullptr, {.batch = batch.batch(),
+                            .residual = input.data(),
+                            .residual_stride = 40,
+                            .columns = 40,
+                            .weight = weight.data(),
+                            .rows = output,
+                            .sums = sums.data(),
+                            .sum_stride = 2});
+    for (size_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(rows[64 + i], bf16 ? float_to_bf16(input[40 + i]) : kUntouched);
+      EXPECT_EQ(floats[64 + i], bf16 ? kLeftAlone : input[40 + i]);
+    }
   }
 }
 
@@ -144,35 +181,6 @@ TEST(GpuRows, rotary_angles_are_those_of_the_positions) {
     }
   }
   EXPECT_EQ(table[450], -7.0F);
-}
-
-TEST(GpuBatch, lays_out_chunks_and_tiles) {
-  GpuTestBatch batch(
-      {.tokens = 64, .sequences = 4, .pages = 64, .logits = 4, .attention_units = 8});
-  GpuBatchWriter& writer = batch.writer();
-  const std::vector<uint32_t> pages(16, 5);
-  for (int sequence = 0; sequence < 4; ++sequence) writer.add_sequence(pages);
-  writer.add_generated(9, 255, 0);
-  writer.add_generated(8, 512, 1);
-  for (uint32_t i = 0; i < 20; ++i) writer.add_prompted(i, 100 + i, 2);
-  for (uint32_t i = 0; i < 3; ++i) writer.add_prompted(i, i, 3);
-  writer.want_logits();
-  writer.end();
-  const GpuBatch& laid = batch.batch();
-  EXPECT_EQ(laid.counts->tokens, 25U);
-  EXPECT_EQ(laid.counts->generated, 2U);
-  EXPECT_EQ(laid.logit_tokens[0], 24U);
-  EXPECT_EQ(laid.page_tables[3], 48U);
-  ASSERT_EQ(laid.counts->attention_units, 4U);
-  EXPECT_EQ(laid.unit_tokens[0], 0U);
-  for (int unit = 1; unit < 4; ++unit) EXPECT_EQ(laid.unit_tokens[unit], 1U);
-  EXPECT_EQ(laid.first_units[1], 1U);
-  ASSERT_EQ(laid.counts->prompt_tiles, 3U);
-  const std::vector<std::pair<uint32_t, uint32_t>> expected = {{22, 3}, {6, 16}, {2, 4}};
-  for (size_t tile = 0; tile < 3; ++tile) {
-    EXPECT_EQ(laid.tile_tokens[tile], expected[tile].first);
-    EXPECT_EQ(laid.tile_counts[tile], expected[tile].second);
-  }
 }
 
 }  // namespace

@@ -9,11 +9,8 @@
 
 #include "engine/kernels/gpu_product.h"
 #include "tests/engine/kernels/cuda/format_cases.h"
-#include "tests/engine/kernels/cuda/gpu_code.h"
 #include "tests/engine/kernels/cuda/product_inputs.h"
 #include "tests/engine/kernels/random_weights.h"
-// Kernels come after what they are written in.
-#include "engine/kernels/cuda/product.inl.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-// The kernels of everything that is no matrix product, for the host's grid.
+// The kernels of everything that reads no weights, for the host's grid.
 #include "tests/engine/kernels/cuda/gpu_code.h"
 // After it.
 #include "engine/kernels/cuda/attention.inl.h"

@@ -1,0 +1,94 @@
+// A pass's batch in the memory that is copied to a GPU.
+#include "engine/kernels/gpu_batch.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/kernels/cuda/gpu_cache.h"
+
+namespace lockstep {
+namespace {
+
+TEST(GpuBatch, lays_out_chunks_and_tiles) {
+  GpuTestBatch batch(
+      {.tokens = 64, .sequences = 4, .pages = 64, .logits = 4, .attention_units = 8});
+  GpuBatchWriter& writer = batch.writer();
+  const std::vector<uint32_t> pages(16, 5);
+  for (int sequence = 0; sequence < 4; ++sequence) writer.add_sequence(pages);
+  writer.add_generated(9, 255, 0);
+  writer.add_generated(8, 512, 1);
+  for (uint32_t i = 0; i < 20; ++i) writer.add_prompted(i, 100 + i, 2);
+  for (uint32_t i = 0; i < 3; ++i) writer.add_prompted(i, i, 3);
+  writer.want_logits();
+  writer.end();
+  const GpuBatch& laid = batch.batch();
+  EXPECT_EQ(laid.counts->tokens, 25U);
+  EXPECT_EQ(laid.counts->generated, 2U);
+  EXPECT_EQ(laid.counts->split, 2U);
+  EXPECT_EQ(laid.logit_tokens[0], 24U);
+  EXPECT_EQ(laid.logit_rows[24], 0U);
+  EXPECT_EQ(laid.logit_rows[23], kGpuNoRow);
+  EXPECT_EQ(laid.page_tables[3], 48U);
+  ASSERT_EQ(laid.counts->attention_units, 4U);
+  EXPECT_EQ(laid.unit_tokens[0], 0U);
+  for (int unit = 1; unit < 4; ++unit) EXPECT_EQ(laid.unit_tokens[unit], 1U);
+  EXPECT_EQ(laid.first_units[1], 1U);
+  ASSERT_EQ(laid.counts->prompt_tiles, 3U);
+  const std::vector<std::pair<uint32_t, uint32_t>> expected = {{22, 3}, {6, 16}, {2, 4}};
+  for (size_t tile = 0; tile < 3; ++tile) {
+    EXPECT_EQ(laid.tile_tokens[tile], expected[tile].first);
+    EXPECT_EQ(laid.tile_counts[tile], expected[tile].second);
+  }
+}
+
+TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_room) {
+  GpuTestBatch batch({.tokens = 8, .sequences = 1, .pages = 64, .attention_units = 5});
+  GpuBatchWriter& writer = batch.writer();
+  for (int time = 0; time < 2; ++time) {
+    writer.begin();
+    const uint32_t sequence = writer.add_sequence(std::vector<uint32_t>(16, 1));
+    // 2, 3, 4 and 1 units: what comes after the third has none, though there would be room.
+    for (const uint32_t position : {300U, 600U, 1000U, 5U}) {
+      writer.add_generated(0, position, sequence);
+    }
+    writer.end();
+    const GpuBatch& laid = batch.batch();
+    EXPECT_EQ(laid.counts->generated, 4U);
+    EXPECT_EQ(laid.counts->split, 2U);
+    EXPECT_EQ(laid.counts->attention_units, 5U);
+    EXPECT_EQ(laid.first_units[1], 2U);
+    for (int unit = 0; unit < 5; ++unit) EXPECT_EQ(laid.unit_tokens[unit], unit < 2 ? 0U : 1U);
+  }
+}
+
+// What kernels may read lies before used_bytes(), however much room there is for pages.
+TEST(GpuBatch, copying_what_is_used_copies_all_that_was_written) {
+  const GpuBatchLimits limits = {
+      .tokens = 5, .sequences = 2, .pages = 1000, .logits = 3, .attention_units = 7};
+  const size_t bytes = gpu_batch_bytes(limits);
+  GpuBytes block(bytes);
+  GpuBatchWriter writer(block.data(), limits);
+  EXPECT_EQ(writer.used_bytes() + 1000 * sizeof(uint32_t), bytes);
+  writer.add_sequence(std::vector<uint32_t>{7, 8, 9});
+  const uint32_t second = writer.add_sequence(std::vector<uint32_t>{10, 11});
+  for (uint32_t token = 0; token < 5; ++token) writer.add_prompted(token, token, second);
+  writer.want_logits();
+  writer.end();
+  const size_t used = writer.used_bytes();
+  EXPECT_EQ(used + 995 * sizeof(uint32_t), bytes);
+  GpuBytes copied(bytes);
+  std::memcpy(copied.data(), block.data(), used);
+  EXPECT_EQ(0, std::memcmp(copied.data(), block.data(), bytes)) << "written beyond it";
+  const GpuBatch batch = gpu_batch_at(copied.data(), limits);
+  EXPECT_EQ(batch.pages[batch.page_tables[second] + 1], 11U);
+  EXPECT_EQ(batch.logit_rows[4], 0U);
+  EXPECT_EQ(batch.token_ids[4], 4U);
+  writer.begin();
+  EXPECT_LT(writer.used_bytes(), used);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// Rows of a table for tokens on a GPU, played by the host.
+#include "engine/kernels/gpu_embedding.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <vector>
+
+#include "tests/engine/kernels/cuda/format_cases.h"
+#include "tests/engine/kernels/cuda/gpu_cache.h"
+#include "tests/engine/kernels/cuda/product_inputs.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSeed = 70;
+constexpr float kLeftAlone = -5.0F;
+
+class GpuEmbeddingOf : public testing::TestWithParam<Format> {
+ protected:
+  Format format() const { return GetParam(); }
+  // No multiple of a tile where the format allows it.
+  size_t columns() const {
+    if (traits(format()).block_elements == 256) return 512;
+    return traits(format()).block_elements == 32 ? 160 : 149;
+  }
+};
+
+TEST_P(GpuEmbeddingOf, gives_the_tables_rows_bit_for_bit) {
+  RandomEngine random(kSeed);
+  constexpr size_t kRows = 53;
+  constexpr size_t kRowBegin = 100;
+  const Weights table(format(), kRows, columns(), random);
+  GpuTestBatch batch({.tokens = 64, .sequences = 1, .pages = 1});
+  batch.writer().add_sequence(std::vector<uint32_t>{0});
+  std::vector<uint32_t> ids = {99, 100, 152, 153, 0, 117, 100, 4'000'000'000U};
+  for (uint32_t row = 0; row < kRows; row += 3) ids.push_back(kRowBegin + row);
+  for (uint32_t token = 0; token < ids.size(); ++token) {
+    batch.writer().add_prompted(ids[token], token, 0);
+  }
+  batch.writer().end();
+  const size_t stride = columns() + 3;
+  std::vector<float> output((ids.size() + 1) * stride, kLeftAlone);
+  gpu_embed_rows(nullptr, {.batch = batch.batch(),
+                           .table = table.matrix(),
+                           .row_begin = kRowBegin,
+                           .output = output.data(),
+                           .output_stride = stride,
+                           .grid_rows = 3});
+  for (size_t token = 0; token <= ids.size(); ++token) {
+    std::vector<float> expected(columns(), kLeftAlone);
+    if (token < ids.size() && ids[token] >= kRowBegin && ids[token] - kRowBegin < kRows) {
+      expected = table.row(ids[token] - kRowBegin);
+      std::vector<float> unpacked(columns());
+      unpack_gpu_row(table.matrix(), ids[token] - kRowBegin, unpacked.data());
+      EXPECT_EQ(0, std::memcmp(unpacked.data(), expected.data(), columns() * sizeof(float)));
+    }
+    expected.resize(stride, kLeftAlone);
+    for (size_t column = 0; column < stride; ++column) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(output[token * stride + column]),
+                std::bit_cast<uint32_t>(expected[column]))
+          << "seed " << kSeed << ", token " << token << ", column " << column;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GpuEmbeddingOf, testing::ValuesIn(every_format()),
+                         name_of_format);
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,6 @@
+// The kernels that read weights, for the host's grid.
+#include "tests/engine/kernels/cuda/gpu_code.h"
+// After it.
+#include "engine/kernels/cuda/embedding.inl.h"
+#include "engine/kernels/cuda/pack_rows.inl.h"
+#include "engine/kernels/cuda/product.inl.h"
