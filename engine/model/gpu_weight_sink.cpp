@@ -41,7 +41,7 @@ GpuWeightSink::Turn::~Turn() {
 }
 
 Result<void> GpuWeightSink::begin(size_t extent_bytes_max) {
-  auto bounce = NodeMemory::allocate({.bytes = kLaneCount * kBounceBytes,
+  auto bounce = NodeMemory::allocate({.bytes = kLaneCount * bounce_bytes_,
                                       .what = "a buffer to copy weights to a GPU through",
                                       .node = node_});
   if (!bounce) return std::unexpected(bounce.error());
@@ -51,7 +51,7 @@ Result<void> GpuWeightSink::begin(size_t extent_bytes_max) {
   pinned_bounce_ = std::move(*pinned);
   for (size_t index = 0; index < kLaneCount; ++index) {
     Lane& lane = lanes_[index];
-    lane.bounce = bounce_.data() + index * kBounceBytes;
+    lane.bounce = bounce_.data() + index * bounce_bytes_;
     auto staging = device_.allocate(extent_bytes_max, "weights that are to be packed");
     if (!staging) return std::unexpected(staging.error());
     lane.staging = std::move(*staging);
@@ -80,14 +80,14 @@ Result<void> GpuWeightSink::take(const ReadExtent& read) {
 
 Result<void> GpuWeightSink::take(Lane& lane, const ReadExtent& read) {
   if (auto used = device_.use(); !used) return used;
-  return read.weight.is_matrix ? take_matrix(lane, read, pack_rows_) : take_vector(lane, read);
+  return read.weight.is_matrix ? take_matrix(lane, read) : take_vector(lane, read);
 }
 
 // Whole rows, whatever columns of them are the slice's: then it is one copy.
-Result<void> GpuWeightSink::take_matrix(Lane& lane, const ReadExtent& read, PackRows pack_rows) {
+Result<void> GpuWeightSink::take_matrix(Lane& lane, const ReadExtent& read) const {
   const auto& [weight, slice, extent, bytes, pinned] = read;
   std::byte* const staging = lane.staging.data();
-  const size_t step = pinned ? extent.bytes : kBounceBytes;
+  const size_t step = pinned ? extent.bytes : bounce_bytes_;
   for (size_t done = 0; done < extent.bytes; done += step) {
     const size_t count = std::min(step, extent.bytes - done);
     if (!pinned) std::memcpy(lane.bounce, bytes + done, count);
@@ -97,22 +97,22 @@ Result<void> GpuWeightSink::take_matrix(Lane& lane, const ReadExtent& read, Pack
   }
   const FormatTraits& format = traits(weight.format);
   // Not waited for: what is next in this lane comes behind it on the stream.
-  pack_rows(lane.stream->handle(),
-            {.format = weight.format,
-             .rows = slice.row_end - slice.row_begin,
-             .columns = slice.column_end - slice.column_begin,
-             .source = staging + slice.column_begin / format.block_elements * format.block_bytes,
-             .stride_bytes = row_bytes(weight.format, weight.columns),
-             .row_begin = extent.begin - slice.row_begin,
-             .row_count = extent.end - extent.begin,
-             .planes = slice.address});
+  pack_rows_(lane.stream->handle(),
+             {.format = weight.format,
+              .rows = slice.row_end - slice.row_begin,
+              .columns = slice.column_end - slice.column_begin,
+              .source = staging + slice.column_begin / format.block_elements * format.block_bytes,
+              .stride_bytes = row_bytes(weight.format, weight.columns),
+              .row_begin = extent.begin - slice.row_begin,
+              .row_count = extent.end - extent.begin,
+              .planes = slice.address});
   return {};
 }
 
-Result<void> GpuWeightSink::take_vector(Lane& lane, const ReadExtent& read) {
+Result<void> GpuWeightSink::take_vector(Lane& lane, const ReadExtent& read) const {
   const FormatTraits& format = traits(read.weight.format);
   const size_t blocks = read.extent.end - read.extent.begin;
-  const size_t step = kBounceBytes / (format.block_elements * sizeof(float));
+  const size_t step = bounce_bytes_ / (format.block_elements * sizeof(float));
   auto* const floats = reinterpret_cast<float*>(lane.bounce);
   std::byte* to = read.slice.address + first_float(read) * sizeof(float);
   for (size_t done = 0; done < blocks; done += step) {

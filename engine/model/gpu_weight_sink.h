@@ -20,9 +20,11 @@ class GpuWeightSink final : public WeightSink {
   using PackRows = void (*)(void* stream, const GpuPacking& packing);
 
   // The device must outlive it. `node`: the GPU's, where pinned memory lies that bytes go through
-  // which are not pinned; -1: anywhere.
-  GpuWeightSink(GpuDevice& device, PackRows pack_rows, int node = -1)
-      : device_(device), pack_rows_(pack_rows), node_(node) {}
+  // which are not pinned; -1: anywhere. `bounce_bytes`: of that memory, for each lane; a block's
+  // floats fit into it.
+  GpuWeightSink(GpuDevice& device, PackRows pack_rows, int node = -1,
+                size_t bounce_bytes = kBounceBytes)
+      : device_(device), pack_rows_(pack_rows), node_(node), bounce_bytes_(bounce_bytes) {}
   ~GpuWeightSink() override { (void)finish(); }
   GpuWeightSink(const GpuWeightSink&) = delete;
   GpuWeightSink& operator=(const GpuWeightSink&) = delete;
@@ -41,7 +43,7 @@ class GpuWeightSink final : public WeightSink {
 
  private:
   static constexpr size_t kLaneCount = 2;
-  static constexpr size_t kBounceBytes = 1U << 20U;  // of a lane
+  static constexpr size_t kBounceBytes = 1U << 20U;
 
   // A stream, and where it copies to. One thread's at a time.
   struct Lane {
@@ -69,12 +71,13 @@ class GpuWeightSink final : public WeightSink {
 
   std::optional<Error> failure();
   Result<void> take(Lane& lane, const ReadExtent& read);
-  static Result<void> take_matrix(Lane& lane, const ReadExtent& read, PackRows pack_rows);
-  static Result<void> take_vector(Lane& lane, const ReadExtent& read);
+  Result<void> take_matrix(Lane& lane, const ReadExtent& read) const;
+  Result<void> take_vector(Lane& lane, const ReadExtent& read) const;
 
   GpuDevice& device_;
   PackRows pack_rows_;
   int node_;
+  size_t bounce_bytes_;
   NodeMemory bounce_;
   GpuMemory pinned_bounce_;
   std::mutex mutex_;

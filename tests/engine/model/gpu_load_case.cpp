@@ -12,6 +12,7 @@ namespace lockstep::test {
 namespace {
 
 constexpr size_t kSliceAlignment = 256;
+constexpr size_t kBounceBytes = 4096;  // less than most extents have
 constexpr std::byte kUnfilled{0xFF};
 
 // What gpu_pack_rows() does, as gpu_matrix_test shows; this runs under sanitizers as well.
@@ -36,7 +37,8 @@ GpuLoadCase::GpuLoadCase(const std::filesystem::path& folder, const GpuLoadShape
     gpus_.emplace_back(static_cast<int>(rank));
     devices_.push_back(std::make_unique<HostDevice>(gpus_.back()));
     workers_.push_back(Workers::start(cpus, true).value());
-    sinks_.push_back(std::make_unique<GpuWeightSink>(*devices_.back(), pack_rows_when_due));
+    sinks_.push_back(
+        std::make_unique<GpuWeightSink>(*devices_.back(), pack_rows_when_due, -1, kBounceBytes));
   }
   memory_.resize(plans_.size());
   host_memory_.resize(plans_.size());
