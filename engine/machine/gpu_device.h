@@ -3,7 +3,7 @@
 //
 // Any thread may call, several at the same time, but for one stream: its calls come from one thread
 // at a time. A call that fails names the GPU and what was asked; after a failure other than too
-// little memory the GPU is of no more use to this process.
+// little memory, or refused pinning, the GPU is of no more use to this process.
 #pragma once
 
 #include <chrono>

@@ -47,6 +47,8 @@ class ReadQueue {
 
   size_t buffer_count() const { return reads_.size(); }
   size_t size_bytes() const { return memory_.size_bytes(); }
+  // All buffers, in whole pages.
+  std::span<std::byte> memory() const { return {memory_.data(), memory_.size_bytes()}; }
   bool has_ring() const { return ring_ != nullptr; }
   int ring_error() const { return ring_error_; }  // why there is none; 0: there is, or none asked
   bool has_registered_buffers() const { return has_registered_buffers_; }

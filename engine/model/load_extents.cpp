@@ -23,26 +23,59 @@ struct Owner {
   size_t rank = 0;
   const WeightSlice* slice = nullptr;
   Range units;
+  bool whole_panels = false;
 };
+
+// Whether a border of `other` lies within a panel of `owner`.
+bool cuts_panels(const Owner& owner, const Owner& other) {
+  const auto cuts = [&units = owner.units](size_t border) {
+    return units.begin < border && border < units.end && (border - units.begin) % kPanelRows != 0;
+  };
+  return owner.whole_panels && (cuts(other.units.begin) || cuts(other.units.end));
+}
+
+// Owners that can have extents in common, together.
+std::vector<std::vector<Owner>> group(const std::vector<Owner>& owners) {
+  std::vector<std::vector<Owner>> groups;
+  for (const Owner& owner : owners) {
+    const auto fits = [&owner](const std::vector<Owner>& others) {
+      return std::ranges::none_of(others, [&owner](const Owner& other) {
+        return cuts_panels(owner, other) || cuts_panels(other, owner);
+      });
+    };
+    const auto found = std::ranges::find_if(groups, fits);
+    if (found != groups.end()) {
+      found->push_back(owner);
+    } else {
+      groups.push_back({owner});
+    }
+  }
+  return groups;
+}
 
 class Cutter {
  public:
-  Cutter(const GgufFile& file, const Graph& graph, std::span<const Plan* const> plans,
+  Cutter(const GgufFile& file, const Graph& graph, std::span<const RankToLoad> ranks,
          size_t extent_bytes)
       : file_(file), graph_(graph), extent_bytes_(extent_bytes) {
-    extents_.by_rank.resize(plans.size());
-    alone_bytes_.resize(plans.size());
+    extents_.by_rank.resize(ranks.size());
+    alone_bytes_.resize(ranks.size());
     owners_.resize(graph.weights().size());
-    for (size_t rank = 0; rank < plans.size(); ++rank) {
-      for (const WeightSlice& slice : plans[rank]->weights) {
-        const Range units = units_of(graph.weights()[slice.weight], slice);
-        if (units.size() > 0) owners_[slice.weight].push_back({rank, &slice, units});
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      for (const WeightSlice& slice : ranks[rank].plan->weights) {
+        const Weight& weight = graph.weights()[slice.weight];
+        const Range units = units_of(weight, slice);
+        if (units.size() == 0) continue;
+        owners_[slice.weight].push_back(
+            {rank, &slice, units, ranks[rank].on_gpu && weight.is_matrix});
       }
     }
   }
 
   LoadExtents cut() {
-    for (WeightId weight = 0; weight < graph_.weights().size(); ++weight) cut_weight(weight);
+    for (WeightId weight = 0; weight < graph_.weights().size(); ++weight) {
+      for (const std::vector<Owner>& owners : group(owners_[weight])) cut_weight(weight, owners);
+    }
     share_out();
     for (auto& extents : extents_.by_rank) {
       std::ranges::sort(extents, {}, [](const LoadExtent& extent) {
@@ -59,8 +92,7 @@ class Cutter {
   };
 
   // Between two neighbouring boundaries of slices, all units have the same owners.
-  void cut_weight(WeightId id) {
-    const std::vector<Owner>& owners = owners_[id];
+  void cut_weight(WeightId id, const std::vector<Owner>& owners) {
     std::vector<size_t> boundaries;
     for (const Owner& owner : owners) {
       boundaries.push_back(owner.units.begin);
@@ -79,11 +111,15 @@ class Cutter {
     }
   }
 
-  // Into parts of about equal size; where that can be, at the first owner's panels.
+  // Into parts of about equal size, at the panels of a GPU that is among the owners; else, where
+  // that can be, at the first owner's.
   void cut_run(WeightId id, Range units, const std::vector<Owner>& owners) {
     const Weight& weight = graph_.weights()[id];
     const size_t unit_bytes = load_unit_bytes(weight);
-    const size_t units_max = std::max<size_t>(1, extent_bytes_ / unit_bytes);
+    const auto on_gpu = std::ranges::find_if(owners, &Owner::whole_panels);
+    const Owner& aligned = on_gpu != owners.end() ? *on_gpu : owners.front();
+    const size_t units_max =
+        std::max(aligned.whole_panels ? kPanelRows : size_t{1}, extent_bytes_ / unit_bytes);
     const size_t parts = (units.size() + units_max - 1) / units_max;
     size_t step = (units.size() + parts - 1) / parts;
     const size_t whole = round_up(step, kPanelRows);
@@ -93,7 +129,7 @@ class Cutter {
     while (begin < units.end) {
       size_t end = begin + step;
       // Back onto a border of panels, from wherever the run has begun.
-      if (by_panels) end -= (end - owners.front().units.begin) % kPanelRows;
+      if (by_panels) end -= (end - aligned.units.begin) % kPanelRows;
       end = std::min(end, units.end);
       add(id, {begin, end}, owners);
       begin = end;
@@ -114,7 +150,7 @@ class Cutter {
     extents_.bytes += extent.bytes;
     std::vector<size_t> ranks;
     for (const Owner& owner : owners) {
-      extent.owners.push_back(owner.slice);
+      extent.owners.push_back({owner.rank, owner.slice});
       if (ranks.empty() || ranks.back() != owner.rank) ranks.push_back(owner.rank);
     }
     if (ranks.size() > 1) {
@@ -154,9 +190,9 @@ size_t load_unit_bytes(const Weight& weight) {
                           : traits(weight.format).block_bytes;
 }
 
-LoadExtents cut_extents(const GgufFile& file, const Graph& graph,
-                        std::span<const Plan* const> plans, size_t extent_bytes) {
-  return Cutter(file, graph, plans, extent_bytes).cut();
+LoadExtents cut_extents(const GgufFile& file, const Graph& graph, std::span<const RankToLoad> ranks,
+                        size_t extent_bytes) {
+  return Cutter(file, graph, ranks, extent_bytes).cut();
 }
 
 }  // namespace lockstep

@@ -1,44 +1,9 @@
 #include "engine/model/rank_loader.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
-#include "engine/kernels/packed_matrix.h"
-
 namespace lockstep {
-namespace {
-
-// Rows [extent.begin, extent.end) of the file, all of which are the slice's, into its panels.
-void pack_rows(const Weight& weight, const WeightSlice& slice, const LoadExtent& extent,
-               const std::byte* rows) {
-  const FormatTraits& format = traits(weight.format);
-  const size_t columns = slice.column_end - slice.column_begin;
-  const size_t stride = row_bytes(weight.format, weight.columns);
-  const size_t panel_size = panel_bytes(weight.format, columns);
-  rows += slice.column_begin / format.block_elements * format.block_bytes;
-  for (size_t row = extent.begin; row < extent.end;) {
-    const size_t place = row - slice.row_begin;
-    const size_t lane = place % kPanelRows;
-    const size_t count = std::min(kPanelRows - lane, extent.end - row);
-    std::byte* panel = slice.address + place / kPanelRows * panel_size;
-    pack_lanes(weight.format, columns, rows + (row - extent.begin) * stride, stride, lane, count,
-               panel);
-    row += count;
-    if (row == slice.row_end) clear_lanes(weight.format, columns, lane + count, panel);
-  }
-}
-
-// The same for blocks of a vector.
-void dequantize_blocks(const Weight& weight, const WeightSlice& slice, const LoadExtent& extent,
-                       const std::byte* blocks) {
-  const FormatTraits& format = traits(weight.format);
-  const size_t first = extent.begin * format.block_elements - slice.column_begin;
-  format.dequantize(blocks, (extent.end - extent.begin) * format.block_elements,
-                    reinterpret_cast<float*>(slice.address) + first);
-}
-
-}  // namespace
 
 void LoadState::fail(Error error) {
   const std::lock_guard lock(mutex_);
@@ -52,13 +17,12 @@ void LoadState::fail_for_memory() {
   has_failed_.store(true, std::memory_order_relaxed);
 }
 
-RankLoader::RankLoader(const Graph& graph, std::span<const std::unique_ptr<DirectFile>> files,
-                       std::span<const LoadExtent> extents, std::unique_ptr<ReadQueue> queue,
-                       LoadState& state)
-    : graph_(graph),
-      files_(files),
+RankLoader::RankLoader(const LoadPlaces& places, std::span<const LoadExtent> extents,
+                       std::unique_ptr<ReadQueue> queue, GpuMemory pinned, LoadState& state)
+    : places_(places),
       extents_(extents),
       queue_(std::move(queue)),
+      pinned_(std::move(pinned)),
       state_(state),
       extent_of_(queue_->buffer_count()),
       was_cached_(queue_->buffer_count()) {
@@ -96,7 +60,7 @@ void RankLoader::start_reads() {
     free_.pop_back();
     const LoadExtent& extent = extents_[next_extent_];
     extent_of_[buffer] = next_extent_++;
-    DirectFile& file = *files_[extent.part];
+    DirectFile& file = *places_.files[extent.part];
     was_cached_[buffer] = !file.is_direct() && file.was_cached(extent.offset, extent.bytes) ? 1 : 0;
     queue_->start(buffer, extent.part, extent.offset, extent.bytes);
   }
@@ -121,18 +85,16 @@ void RankLoader::load(size_t buffer) {
   try {
     const auto bytes = queue_->take(buffer);
     if (!bytes) return state_.fail(bytes.error());
-    DirectFile& file = *files_[extent.part];
+    DirectFile& file = *places_.files[extent.part];
     if (!file.is_direct() && was_cached_[buffer] == 0) {
       file.drop(queue_->range(buffer));
       state_.add_dropped(extent.bytes);
     }
-    const Weight& weight = graph_.weights()[extent.weight];
-    for (const WeightSlice* slice : extent.owners) {
-      if (weight.is_matrix) {
-        pack_rows(weight, *slice, extent, bytes->data());
-      } else {
-        dequantize_blocks(weight, *slice, extent, bytes->data());
-      }
+    for (const ExtentOwner& owner : extent.owners) {
+      const auto taken =
+          places_.sinks[owner.rank]->take({places_.graph.weights()[extent.weight], *owner.slice,
+                                           extent, bytes->data(), pinned_.size_bytes() > 0});
+      if (!taken) return state_.fail(taken.error());
     }
     state_.add_done(extent.bytes);
   } catch (const std::bad_alloc&) {

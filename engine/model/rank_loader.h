@@ -1,4 +1,5 @@
-// One rank's part of a load: its workers keep its queue's reads in flight and pack what has ended.
+// One rank's part of a load: its workers keep its queue's reads in flight and give what has ended
+// to those whose it is.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include "engine/base/result.h"
 #include "engine/machine/read_queue.h"
 #include "engine/model/load_extents.h"
+#include "engine/model/weight_sink.h"
 
 namespace lockstep {
 
@@ -42,12 +44,18 @@ class LoadState {
   Error no_memory_ = {ErrorKind::kMachineRefused, "no memory left for reading weights; free some"};
 };
 
+// Where weights come from and go to.
+struct LoadPlaces {
+  const Graph& graph;
+  std::vector<std::unique_ptr<DirectFile>> files = {};  // by part of the model
+  std::vector<WeightSink*> sinks = {};                  // by rank
+};
+
 class RankLoader {
  public:
-  // All of it must outlive this; `files` by part of the model.
-  RankLoader(const Graph& graph, std::span<const std::unique_ptr<DirectFile>> files,
-             std::span<const LoadExtent> extents, std::unique_ptr<ReadQueue> queue,
-             LoadState& state);
+  // What is referred to must outlive this. `pinned`: the queue's buffers, if they are.
+  RankLoader(const LoadPlaces& places, std::span<const LoadExtent> extents,
+             std::unique_ptr<ReadQueue> queue, GpuMemory pinned, LoadState& state);
 
   // Run by every worker of the rank at the same time. Returns when there is nothing left to do for
   // the caller, or the load has failed; then nothing is in flight any more, once all have returned.
@@ -60,10 +68,10 @@ class RankLoader {
   void load(size_t buffer);
   void wait_for_read(std::unique_lock<std::mutex>& lock);
 
-  const Graph& graph_;
-  std::span<const std::unique_ptr<DirectFile>> files_;
+  const LoadPlaces& places_;
   std::span<const LoadExtent> extents_;
   std::unique_ptr<ReadQueue> queue_;
+  GpuMemory pinned_;
   LoadState& state_;
 
   std::mutex mutex_;  // guards what follows, and the queue but for its wait() and take()

@@ -13,6 +13,8 @@
 #include "engine/base/log.h"
 #include "engine/machine/direct_file.h"
 #include "engine/machine/read_queue.h"
+#include "engine/model/gpu_weight_sink.h"
+#include "engine/model/host_weight_sink.h"
 #include "engine/model/load_extents.h"
 #include "engine/model/rank_loader.h"
 
@@ -27,24 +29,27 @@ constexpr size_t kBufferBytesMin = 1U << 20U;
 constexpr size_t kBuffersMax = 16;  // of a rank
 constexpr size_t kBuffersMin = 2;   // one is read while the other is packed
 
-// Panels that are wider than this are read in parts: a buffer holds at least one row.
+// Panels that are wider than this are read in parts: a buffer holds at least one row. But for GPUs,
+// which take whole panels.
 constexpr size_t kPanelBytesMax = 32U << 20U;
 
-using Files = std::vector<std::unique_ptr<DirectFile>>;
+bool is_on_gpu(const LoadTarget& rank) {
+  return rank.sink != nullptr && rank.sink->is_on_gpu();
+}
 
-std::vector<const Plan*> plans_of(std::span<const LoadTarget> ranks) {
-  std::vector<const Plan*> plans;
-  for (const LoadTarget& rank : ranks) plans.push_back(&rank.plan);
-  return plans;
+std::vector<RankToLoad> ranks_to_load(std::span<const LoadTarget> ranks) {
+  std::vector<RankToLoad> result;
+  for (const LoadTarget& rank : ranks) result.push_back({&rank.plan, is_on_gpu(rank)});
+  return result;
 }
 
 // The largest stretch that has to fit into a buffer as a whole.
-size_t least_extent_bytes(const Graph& graph) {
+size_t least_extent_bytes(const Graph& graph, bool with_gpus) {
   size_t least = 0;
   for (const Weight& weight : graph.weights()) {
     const size_t unit = load_unit_bytes(weight);
     const size_t panel = unit * std::min(weight.rows, kPanelRows);
-    least = std::max(least, panel <= kPanelBytesMax ? panel : unit);
+    least = std::max(least, with_gpus || panel <= kPanelBytesMax ? panel : unit);
   }
   return least;
 }
@@ -54,21 +59,36 @@ class Load {
   Load(const GgufFile& file, const Graph& graph, std::span<const LoadTarget> ranks,
        std::atomic<uint64_t>& bytes_done, const LoadOptions& options)
       : file_(file),
-        graph_(graph),
         ranks_(ranks),
         options_(options),
         calls_(options.calls != nullptr ? *options.calls : real_disk_calls()),
-        state_(bytes_done) {}
+        state_(bytes_done),
+        places_{.graph = graph} {
+    for (const LoadTarget& rank : ranks_) {
+      places_.sinks.push_back(rank.sink != nullptr ? rank.sink : &host_sink_);
+    }
+  }
 
   Result<LoadReport> run() {
     if (auto unchanged = check_unchanged(); !unchanged) return std::unexpected(unchanged.error());
     if (auto prepared = prepare(); !prepared) return std::unexpected(prepared.error());
     const auto start = std::chrono::steady_clock::now();
     work();
+    if (auto finished = finish_sinks(); !finished) state_.fail(finished.error());
     if (state_.error()) return std::unexpected(*state_.error());
     if (auto unchanged = check_unchanged(); !unchanged) return std::unexpected(unchanged.error());
-    for (const auto& part : files_) part->drop_rest();
+    for (const auto& part : places_.files) part->drop_rest();
     return report(std::chrono::steady_clock::now() - start);
+  }
+
+  // All of them, whatever happens; harmless where nothing was begun.
+  Result<void> finish_sinks() {
+    Result<void> finished;
+    for (WeightSink* sink : places_.sinks) {
+      auto result = sink->finish();
+      if (finished) finished = std::move(result);
+    }
+    return finished;
   }
 
  private:
@@ -83,8 +103,8 @@ class Load {
   Result<void> prepare() {
     size_t block = 1;
     for (const FileReader& reader : file_.readers()) {
-      files_.push_back(std::make_unique<DirectFile>(reader, options_.direct, calls_));
-      block = std::max(block, files_.back()->block_bytes());
+      places_.files.push_back(std::make_unique<DirectFile>(reader, options_.direct, calls_));
+      block = std::max(block, places_.files.back()->block_bytes());
     }
     const size_t per_rank = kBuffersBytes / ranks_.size();
     const size_t wanted = options_.buffer_bytes != 0 ? options_.buffer_bytes
@@ -92,23 +112,50 @@ class Load {
                                                                   kBufferBytesMin, kBufferBytesMax);
     // Beside its stretch a buffer holds what is left of the first and the last block.
     const size_t ends = 2 * block;
-    const size_t least = round_up(least_extent_bytes(graph_) + ends, block);
-    size_t buffer_bytes = std::max(round_up(wanted, block), least);
-    extents_ = cut_extents(file_, graph_, plans_of(ranks_), buffer_bytes - ends);
-    buffer_bytes = round_up(largest_extent() + ends, block);
+    const bool with_gpus = std::ranges::any_of(ranks_, is_on_gpu);
+    const size_t least = round_up(least_extent_bytes(places_.graph, with_gpus) + ends, block);
+    const size_t extent_bytes = std::max(round_up(wanted, block), least) - ends;
+    extents_ = cut_extents(file_, places_.graph, ranks_to_load(ranks_), extent_bytes);
+    const size_t largest = largest_extent();
+    for (WeightSink* sink : places_.sinks) {
+      if (auto begun = sink->begin(largest); !begun) return begun;
+    }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const size_t extents = extents_.by_rank[rank].size();
-      const size_t count = std::clamp(per_rank / buffer_bytes, kBuffersMin, kBuffersMax);
-      auto queue = ReadQueue::make(files_,
-                                   {.buffer_count = std::max<size_t>(1, std::min(count, extents)),
-                                    .buffer_bytes = buffer_bytes,
-                                    .io_uring = options_.io_uring,
-                                    .node = ranks_[rank].node,
-                                    .workers = &ranks_[rank].workers},
-                                   calls_);
-      if (!queue) return std::unexpected(queue.error());
-      loaders_.push_back(std::make_unique<RankLoader>(graph_, files_, extents_.by_rank[rank],
-                                                      std::move(*queue), state_));
+      if (auto made = make_loader(rank, round_up(largest + ends, block)); !made) return made;
+    }
+    return {};
+  }
+
+  Result<void> make_loader(size_t rank, size_t buffer_bytes) {
+    const std::vector<LoadExtent>& extents = extents_.by_rank[rank];
+    const size_t per_rank = kBuffersBytes / ranks_.size();
+    const size_t count = std::clamp(per_rank / buffer_bytes, kBuffersMin, kBuffersMax);
+    auto queue =
+        ReadQueue::make(places_.files,
+                        {.buffer_count = std::max<size_t>(1, std::min(count, extents.size())),
+                         .buffer_bytes = buffer_bytes,
+                         .io_uring = options_.io_uring,
+                         .node = ranks_[rank].node,
+                         .workers = &ranks_[rank].workers},
+                        calls_);
+    if (!queue) return std::unexpected(queue.error());
+    GpuMemory pinned = pin(**queue, extents);
+    loaders_.push_back(std::make_unique<RankLoader>(places_, extents, std::move(*queue),
+                                                    std::move(pinned), state_));
+    return {};
+  }
+
+  // If a GPU takes any of the extents, by one that does, for all. Refused, it goes without.
+  GpuMemory pin(const ReadQueue& queue, std::span<const LoadExtent> extents) {
+    for (const LoadExtent& extent : extents) {
+      for (const ExtentOwner& owner : extent.owners) {
+        WeightSink& sink = *places_.sinks[owner.rank];
+        if (!sink.is_on_gpu()) continue;
+        auto pinned = sink.pin(queue.memory());
+        if (pinned) return std::move(*pinned);
+        not_pinned_ = pinned.error().message;
+        return {};
+      }
     }
     return {};
   }
@@ -137,25 +184,27 @@ class Load {
                          .io_uring = true,
                          .direct = true,
                          .registered = true,
-                         .dropped_bytes = state_.dropped_bytes()};
+                         .dropped_bytes = state_.dropped_bytes(),
+                         .not_pinned = not_pinned_};
     for (const auto& loader : loaders_) {
       report.io_uring &= loader->queue().has_ring();
       if (report.ring_error == 0) report.ring_error = loader->queue().ring_error();
       report.registered &= loader->queue().has_registered_buffers();
       report.buffer_bytes += loader->queue().size_bytes();
     }
-    for (const auto& part : files_) report.direct &= part->is_direct();
+    for (const auto& part : places_.files) report.direct &= part->is_direct();
     return report;
   }
 
   const GgufFile& file_;
-  const Graph& graph_;
   std::span<const LoadTarget> ranks_;
   const LoadOptions& options_;
   DiskCalls& calls_;
   LoadState state_;
-  Files files_;
+  HostWeightSink host_sink_;
+  LoadPlaces places_;
   LoadExtents extents_;
+  std::string not_pinned_;
   std::vector<std::unique_ptr<RankLoader>> loaders_;  // by rank
 };
 
@@ -177,13 +226,21 @@ void log_report(const GgufFile& file, const LoadReport& report) {
         "cache and dropped again",
         file.parts().front().string(), report.dropped_bytes >> 20U);
   }
+  if (!report.not_pinned.empty()) {
+    spdlog::info("weights were copied to GPUs through a small buffer, which is slower: {}",
+                 report.not_pinned);
+  }
 }
 
 }  // namespace
 
 uint64_t bytes_to_load(const GgufFile& file, const Graph& graph,
                        std::span<const LoadTarget> ranks) {
-  return cut_extents(file, graph, plans_of(ranks), kBufferBytesMax).bytes;
+  return cut_extents(file, graph, ranks_to_load(ranks), kBufferBytesMax).bytes;
+}
+
+size_t gpu_staging_bytes_max(const Graph& graph) {
+  return GpuWeightSink::staging_bytes(std::max(kBufferBytesMax, least_extent_bytes(graph, true)));
 }
 
 Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
@@ -191,7 +248,9 @@ Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
                                 std::atomic<uint64_t>& bytes_done, const LoadOptions& options) {
   CHECK(!ranks.empty(), "a load for no rank");
   try {
-    auto report = Load(file, graph, ranks, bytes_done, options).run();
+    Load load(file, graph, ranks, bytes_done, options);
+    auto report = load.run();
+    (void)load.finish_sinks();
     if (report) log_report(file, *report);
     return report;
   } catch (const std::bad_alloc&) {

@@ -1,17 +1,20 @@
-// A weight's way: file -> packed for the kernels -> the arena of the rank that owns it. Each rank
+// A weight's way: file -> packed for the kernels -> the memory of the rank that owns it. Each rank
 // reads the rows that it owns, through a queue of its own; what several ranks hold a part of is
-// read by one of them and packed into the arenas of all. Packing overlaps reading.
+// read by one of them and given to all. Packing overlaps reading. Ranks on GPUs and on processors
+// are loaded alike, at the same time.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "engine/base/result.h"
 #include "engine/graph/plan.h"
 #include "engine/machine/disk_calls.h"
 #include "engine/machine/workers.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model/weight_sink.h"
 
 namespace lockstep {
 
@@ -20,6 +23,8 @@ struct LoadTarget {
   const Plan& plan;
   Workers& workers;
   int node = -1;  // where its buffers shall lie; -1: anywhere
+  WeightSink* sink =
+      nullptr;  // of a rank on a GPU, which nobody else uses; none: the host's memory
 };
 
 struct LoadOptions {
@@ -39,17 +44,23 @@ struct LoadReport {
   bool registered = false;     // the buffers, with every ring
   size_t buffer_bytes = 0;     // of all ranks together
   uint64_t dropped_bytes = 0;  // from the page cache, which the load had brought in
+  std::string not_pinned;      // why buffers that GPUs copy from are not pinned; empty: they are
 };
 
-// Bytes of the file that the plans' weights take, each counted once: the end of the progress. Of a
-// row of which a rank holds some columns, all.
+// Bytes of the file that the plans' weights take, each counted as often as it is read (once, but
+// for what cut_extents() says): the end of the progress. Of a row of which a rank holds some
+// columns, all.
 uint64_t bytes_to_load(const GgufFile& file, const Graph& graph, std::span<const LoadTarget> ranks);
 
 // Fills the weight slices of all ranks' plans, all ranks at the same time. `bytes_done` grows while
-// it runs. Fails with the first error met: the file's name, the offset and the reason; also when a
-// file was written to or replaced meanwhile. What was loaded is then of no use.
+// it runs. Fails with the first error met: the file's name, the offset and the reason, or what a
+// GPU says; also when a file was written to or replaced meanwhile. What was loaded is then of no
+// use. On a GPU, matrices become the planes of a GpuMatrix, aligned to 256 bytes.
 Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
                                 std::span<const LoadTarget> ranks,
                                 std::atomic<uint64_t>& bytes_done, const LoadOptions& options = {});
+
+// What a load takes of each GPU's memory beside the slices, at most, however the graph is split.
+size_t gpu_staging_bytes_max(const Graph& graph);
 
 }  // namespace lockstep

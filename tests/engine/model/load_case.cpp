@@ -204,10 +204,10 @@ void LoadCase::fill_expected() {
   }
 }
 
-std::vector<const Plan*> LoadCase::plans() const {
-  std::vector<const Plan*> plans;
-  for (const Plan& plan : plans_) plans.push_back(&plan);
-  return plans;
+std::vector<RankToLoad> LoadCase::ranks() const {
+  std::vector<RankToLoad> ranks;
+  for (const Plan& plan : plans_) ranks.push_back({.plan = &plan});
+  return ranks;
 }
 
 Result<LoadReport> LoadCase::load(const LoadOptions& options) {

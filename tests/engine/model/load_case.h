@@ -12,6 +12,7 @@
 #include "engine/graph/plan.h"
 #include "engine/machine/workers.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model/load_extents.h"
 #include "engine/model/weight_loader.h"
 
 namespace lockstep::test {
@@ -48,7 +49,9 @@ class LoadCase {
   const std::filesystem::path& path() const { return path_; }
   const GgufFile& file() const { return *file_; }
   const Graph& graph() const { return graph_; }
-  std::vector<const Plan*> plans() const;
+  std::vector<RankToLoad> ranks() const;
+  // A weight's bytes as they lie in the file.
+  const std::vector<std::byte>& tensor(WeightId weight) const { return tensors_[weight]; }
 
   // Loads into arenas that hold something else before.
   Result<LoadReport> load(const LoadOptions& options = {});

@@ -104,14 +104,15 @@ TEST(WeightLoader, what_one_rank_holds_it_reads_itself_and_what_several_hold_one
   const LoadFolder folder;
   for (uint64_t seed = 0; seed < 50; ++seed) {
     LoadCase load_case(folder.path(), {.seed = seed, .ranks = 4});
-    const auto plans = load_case.plans();
-    const LoadExtents extents = cut_extents(load_case.file(), load_case.graph(), plans, 8192);
+    const auto ranks = load_case.ranks();
+    const LoadExtents extents = cut_extents(load_case.file(), load_case.graph(), ranks, 8192);
     uint64_t bytes = 0;
-    for (size_t rank = 0; rank < plans.size(); ++rank) {
-      const auto& slices = plans[rank]->weights;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const auto& slices = ranks[rank].plan->weights;
       for (const LoadExtent& extent : extents.by_rank[rank]) {
-        const auto is_own = [&](const WeightSlice* owner) {
-          return owner >= slices.data() && owner < slices.data() + slices.size();
+        const auto is_own = [&](const ExtentOwner& owner) {
+          return owner.rank == rank && owner.slice >= slices.data() &&
+                 owner.slice < slices.data() + slices.size();
         };
         EXPECT_TRUE(std::ranges::any_of(extent.owners, is_own));
         bytes += extent.bytes;
@@ -125,8 +126,8 @@ TEST(WeightLoader, replicated_weights_are_read_by_all_ranks_alike) {
   const LoadFolder folder;
   LoadCase load_case(folder.path(), {.seed = 3, .tensors = 300});
   // The only rank's plan four times: everything is held by all.
-  const std::vector<const Plan*> plans(4, load_case.plans().front());
-  const LoadExtents extents = cut_extents(load_case.file(), load_case.graph(), plans, 8192);
+  const std::vector<RankToLoad> ranks(4, load_case.ranks().front());
+  const LoadExtents extents = cut_extents(load_case.file(), load_case.graph(), ranks, 8192);
   for (const auto& of_rank : extents.by_rank) {
     uint64_t bytes = 0;
     for (const LoadExtent& extent : of_rank) bytes += extent.bytes;

@@ -1,0 +1,90 @@
+// Weights of a rank on a GPU: copied as the file has them and packed there, panels by its kernels.
+// Vectors are dequantized here and copied. One extent is copied while another is packed.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "engine/kernels/gpu_matrix.h"
+#include "engine/machine/node_memory.h"
+#include "engine/model/weight_sink.h"
+
+namespace lockstep {
+
+class GpuWeightSink final : public WeightSink {
+ public:
+  // gpu_pack_rows() of the GPU's kernels (GpuKernels::pack_rows).
+  using PackRows = void (*)(void* stream, const GpuPacking& packing);
+
+  // The device must outlive it. `node`: the GPU's, where pinned memory lies that bytes go through
+  // which are not pinned; -1: anywhere. `bounce_bytes`: of that memory, for each lane; a block's
+  // floats fit into it.
+  GpuWeightSink(GpuDevice& device, PackRows pack_rows, int node = -1,
+                size_t bounce_bytes = kBounceBytes)
+      : device_(device), pack_rows_(pack_rows), node_(node), bounce_bytes_(bounce_bytes) {}
+  ~GpuWeightSink() override { (void)finish(); }
+  GpuWeightSink(const GpuWeightSink&) = delete;
+  GpuWeightSink& operator=(const GpuWeightSink&) = delete;
+
+  // Of the GPU's memory, from begin() to finish(), beside the weights.
+  static constexpr size_t staging_bytes(size_t extent_bytes_max) {
+    return kLaneCount * extent_bytes_max;
+  }
+
+  bool is_on_gpu() const override { return true; }
+  Result<void> begin(size_t extent_bytes_max) override;
+  Result<GpuMemory> pin(std::span<std::byte> buffers) override { return device_.pin(buffers); }
+  // The calling thread uses this GPU from then on.
+  Result<void> take(const ReadExtent& read) override;
+  Result<void> finish() override;
+
+ private:
+  static constexpr size_t kLaneCount = 2;
+  static constexpr size_t kBounceBytes = 1U << 20U;
+
+  // A stream, and where it copies to. One thread's at a time.
+  struct Lane {
+    std::byte* bounce = nullptr;  // pinned
+    GpuMemory staging;
+    std::unique_ptr<GpuStream> stream;
+    bool taken = false;  // GUARDED_BY(mutex_)
+  };
+
+  // A lane for as long as this lives.
+  class Turn {
+   public:
+    // Waits until one is free.
+    explicit Turn(GpuWeightSink& sink);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    Lane& lane() { return *lane_; }
+
+   private:
+    GpuWeightSink& sink_;
+    Lane* lane_ = nullptr;
+  };
+
+  std::optional<Error> failure();
+  Result<void> take(Lane& lane, const ReadExtent& read);
+  Result<void> take_matrix(Lane& lane, const ReadExtent& read) const;
+  Result<void> take_vector(Lane& lane, const ReadExtent& read) const;
+
+  GpuDevice& device_;
+  PackRows pack_rows_;
+  int node_;
+  size_t bounce_bytes_;
+  NodeMemory bounce_;
+  GpuMemory pinned_bounce_;
+  std::mutex mutex_;
+  std::condition_variable lane_is_free_;
+  // The first; then nothing is asked of the GPU and waited for any more. GUARDED_BY(mutex_)
+  std::optional<Error> failure_;
+  std::array<Lane, kLaneCount> lanes_;
+};
+
+}  // namespace lockstep

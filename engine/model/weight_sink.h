@@ -1,0 +1,52 @@
+// Where a rank's weights go: what has been read of them is packed for the rank's kernels, at the
+// addresses that its plan says.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "engine/base/result.h"
+#include "engine/graph/graph.h"
+#include "engine/graph/plan.h"
+#include "engine/machine/gpu_device.h"
+#include "engine/model/load_extents.h"
+
+namespace lockstep {
+
+// What an extent holds, of one of the slices that it belongs to.
+struct ReadExtent {
+  const Weight& weight;
+  const WeightSlice& slice;
+  const LoadExtent& extent;
+  const std::byte* bytes = nullptr;  // extent.bytes
+  bool pinned = false;               // a GPU may copy from there
+};
+
+// begin(), take() by any thread and several at a time, finish().
+class WeightSink {
+ public:
+  virtual ~WeightSink() = default;
+
+  // The slices are a GPU's: it takes whole panels (RankToLoad::on_gpu), and pinned bytes faster.
+  virtual bool is_on_gpu() const = 0;
+
+  // Before anything is read. No extent has more bytes than that.
+  virtual Result<void> begin(size_t extent_bytes_max) = 0;
+
+  // Pins buffers that ranks read into, for all GPUs, until what is returned goes. Of a sink on a
+  // GPU alone.
+  virtual Result<GpuMemory> pin(std::span<std::byte> buffers) = 0;
+
+  // Brings the extent's part of the slice to the slice's address, perhaps not yet when it returns;
+  // the bytes are no longer needed then.
+  virtual Result<void> take(const ReadExtent& read) = 0;
+
+  // Returns when everything is where it belongs, or the first of it that failed; what was needed
+  // for the way there is given back.
+  virtual Result<void> finish() = 0;
+};
+
+// Of a vector, the first of the slice's floats that the extent holds.
+size_t first_float(const ReadExtent& read);
+
+}  // namespace lockstep
