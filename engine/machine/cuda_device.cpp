@@ -178,6 +178,7 @@ class CudaDevice final : public GpuDevice {
   Result<GpuMemory> pin(std::span<std::byte> host) override;
   Result<std::unique_ptr<GpuStream>> make_stream() override;
 
+  Result<void> reach(const GpuDevice& other) override;
   Result<void> use() override { return gpu_.result("cudaSetDevice", cudaSetDevice(gpu_.index)); }
 
  private:
@@ -238,6 +239,27 @@ Result<std::unique_ptr<GpuStream>> CudaDevice::make_stream() {
                                 : told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   if (error != cudaSuccess) return gpu_.failed("making a stream", error);
   return std::make_unique<CudaStream>(gpu_, stream);
+}
+
+Result<void> CudaDevice::reach(const GpuDevice& other) {
+  if (other.index() == gpu_.index) return {};
+  const Using gpu(gpu_.index);
+  int can = 0;
+  if (auto asked = gpu_.result("asking for peer access",
+                               cudaDeviceCanAccessPeer(&can, gpu_.index, other.index()));
+      !asked) {
+    return asked;
+  }
+  if (can == 0) {
+    return machine_refused(
+        "gpu{} cannot reach the memory of gpu{}: the machine has neither NVLink nor PCIe peer "
+        "access "
+        "between them; use one of them (--devices)",
+        gpu_.index, other.index());
+  }
+  const cudaError_t error = told(cudaDeviceEnablePeerAccess(other.index(), 0));
+  if (error == cudaErrorPeerAccessAlreadyEnabled) return {};
+  return gpu_.result("enabling peer access", error);
 }
 
 void CudaDevice::give_back(std::span<std::byte> bytes, bool pinned) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -226,6 +227,47 @@ TEST(GpuRank, sums_with_processors) {
     EXPECT_LT(worst_difference(rows, processors), 0.05 * spread);
     expect_same_bits(rows, mixed.compute_alone(tokens, 5));
   }
+}
+
+// Whether it is the only rank or one of several: the pass ends, and says so.
+TEST(GpuRank, a_lost_gpu_fails_the_pass) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/32);
+  const auto tokens = some_tokens(4, 1);
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.gpu_count = 1;
+  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
+    SCOPED_TRACE(shares.size());
+    options.shares = shares;
+    {
+      LoadedModel loaded(model.path(), options);
+      loaded.compute_alone(tokens, 4);
+      host_gpu(0).lose(2);  // in the midst of the next pass
+      for (int pass = 0; pass < 2; ++pass) {
+        try {
+          loaded.compute_alone(tokens, 4);
+          FAIL() << "pass " << pass << " was computed";
+        } catch (const std::runtime_error& error) {
+          EXPECT_NE(std::string(error.what()).find("the GPU is lost"), std::string::npos);
+        }
+      }
+    }
+    host_gpu(0).reset();
+  }
+}
+
+TEST(GpuRank, too_little_memory_is_refused_by_name) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/33);
+  host_gpu(0).set_memory(1 << 20);
+  try {
+    const LoadedModel loaded(model.path(), on_gpu());
+    ADD_FAILURE() << "it was loaded";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("the KV cache"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
+  EXPECT_EQ(host_gpu(0).counts().pinned_bytes, 0U);
+  host_gpu(0).reset();
 }
 
 // The greedy continuations that an independent engine gives.

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "engine/kernels/gpu_matrix.h"
+#include "engine/model/gpu_weight_sink.h"
 #include "engine/model/weight_loader.h"
 
 namespace lockstep {
@@ -14,32 +14,6 @@ template <typename T>
 T value_or_throw(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().message);
   if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
-
-void load_gpu(const GgufFile& file, const Graph& graph, const Plan& plan) {
-  for (const WeightSlice& slice : plan.weights) {
-    if (slice.size_bytes == 0) continue;
-    const Weight& weight = graph.weights()[slice.weight];
-    const GgufTensor& tensor = *file.find_tensor(weight.name);
-    std::vector<std::byte> bytes(tensor.size_bytes);
-    value_or_throw(file.readers()[tensor.part].read(tensor.offset, bytes));
-    const FormatTraits& format = traits(weight.format);
-    const size_t columns = slice.column_end - slice.column_begin;
-    const size_t offset = slice.column_begin / format.block_elements * format.block_bytes;
-    if (!weight.is_matrix) {
-      format.dequantize(bytes.data() + offset, columns, reinterpret_cast<float*>(slice.address));
-      continue;
-    }
-    const size_t stride = row_bytes(weight.format, weight.columns);
-    pack_gpu_rows({.format = weight.format,
-                   .rows = slice.row_end - slice.row_begin,
-                   .columns = columns,
-                   .source = bytes.data() + slice.row_begin * stride + offset,
-                   .stride_bytes = stride,
-                   .row_begin = 0,
-                   .row_count = slice.row_end - slice.row_begin,
-                   .planes = slice.address});
-  }
 }
 
 }  // namespace
@@ -70,16 +44,17 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   }
   ranks_ =
       value_or_throw(Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus));
+  std::vector<std::unique_ptr<GpuWeightSink>> sinks;
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {
-    if ((*ranks_)[rank].gpu() != nullptr) {
-      load_gpu(file, model_->graph, (*ranks_)[rank].plan());
-      continue;
-    }
     targets.push_back({(*ranks_)[rank].plan(), (*ranks_)[rank].workers()});
+    GpuRank* gpu = (*ranks_)[rank].gpu();
+    if (gpu == nullptr) continue;
+    sinks.push_back(std::make_unique<GpuWeightSink>(gpu->device(), gpu->kernels().pack_rows));
+    targets.back().sink = sinks.back().get();
   }
   std::atomic<uint64_t> bytes_done = 0;
-  if (!targets.empty()) value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
+  value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
   executor_ = std::make_unique<Executor>(*ranks_, *kernels);
 }
 
