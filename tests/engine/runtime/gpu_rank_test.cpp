@@ -1,5 +1,5 @@
-// A model on a rank that is a GPU: a made-up one, whose memory is the host's and whose kernels are
-// played by the host. Everything but the device itself is what a real one runs.
+// A model on ranks that are GPUs: made-up ones, whose memory is the host's and whose kernels are
+// played by the host, or, in a build with CUDA, those of the machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,14 +8,13 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "engine/text/sampler.h"
-#include "tests/engine/runtime/host_gpus.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/test_gpus.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -23,8 +22,15 @@ namespace {
 
 const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
 
+class GpuRank : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string absence = no_test_gpus(); !absence.empty()) GTEST_SKIP() << absence;
+  }
+};
+
 LoadedModelOptions on_gpu(KvFormat format = KvFormat::kF16) {
-  return {.kv_format = format, .gpus = &host_gpus()};
+  return {.kv_format = format, .gpus = &test_gpus()};
 }
 
 double worst_difference(const LogitRows& a, const LogitRows& b) {
@@ -55,7 +61,7 @@ void expect_as_near_as_exact(const std::string& model, size_t count, size_t chun
   EXPECT_LE(worst_difference(gpu.compute_alone(tokens, chunk), wanted), 1.5 * allowed + 1e-4);
 }
 
-TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
+TEST_F(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
   for (const FormatTraits& format : all_formats()) {
     SCOPED_TRACE(format.name);
     const RandomModel model(format.format, format.format, /*seed=*/21);
@@ -65,7 +71,7 @@ TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
   }
 }
 
-TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_architectures) {
+TEST_F(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_architectures) {
   const RandomModel mixture(Format::kQ4_K, Format::kQ6_K, /*seed=*/22);
   const RandomModel floats(Format::kQ8_0, Format::kF32, /*seed=*/23);
   for (const std::string& model : {mixture.path(), floats.path()}) {
@@ -80,7 +86,7 @@ TEST(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_archi
 }
 
 // More tokens than one product takes, and than one page has.
-TEST(GpuRank, a_long_prompt_has_the_same_bits_in_any_chunks) {
+TEST_F(GpuRank, a_long_prompt_has_the_same_bits_in_any_chunks) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/24);
   const auto tokens = some_tokens(80, 5);
   LoadedModel loaded(model.path(), on_gpu());
@@ -88,7 +94,7 @@ TEST(GpuRank, a_long_prompt_has_the_same_bits_in_any_chunks) {
   expect_same_bits(whole, loaded.compute_alone(tokens, 23));
 }
 
-TEST(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
+TEST_F(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
   const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/25);
   const auto first = some_tokens(13, 1);
   const auto second = some_tokens(21, 40);
@@ -109,24 +115,8 @@ TEST(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
   expect_same_bits({beside_one}, {loaded.compute(mixed, 1).front()});
 }
 
-// What was recorded when the rank was made is what plays, with each pass's own batch.
-TEST(GpuRank, generating_plays_recordings_and_allocates_nothing) {
-  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/26);
-  LoadedModelOptions options = on_gpu();
-  options.generated = true;
-  LoadedModel loaded(model.path(), options);
-  const GpuRank& rank = *loaded.ranks()[0].gpu();
-  EXPECT_GT(rank.recording_count(), 0U);
-  const HostGpu::Counts before = host_gpu(0).counts();
-  const auto tokens = some_tokens(6, 2);
-  const LogitRows rows = loaded.compute_alone(tokens, 1);
-  const HostGpu::Counts after = host_gpu(0).counts();
-  EXPECT_EQ(after.plays - before.plays, tokens.size());
-  EXPECT_EQ(after.allocations, before.allocations);
-}
-
 // Chunks of keys for which there is room are computed side by side, others one after the other.
-TEST(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits) {
+TEST_F(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits) {
   const RandomModel model(Format::kF16, Format::kF16, /*seed=*/27);
   const auto tokens = some_tokens(70, 4);
   LoadedModelOptions options = on_gpu();
@@ -149,7 +139,7 @@ TEST(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits)
   expect_same_bits(generate(70), generate(35));
 }
 
-TEST(GpuRank, hidden_rows_are_near_those_of_processors) {
+TEST_F(GpuRank, hidden_rows_are_near_those_of_processors) {
   const RandomModel model(Format::kF16, Format::kF16, /*seed=*/28);
   const auto tokens = some_tokens(5, 6);
   const auto last_row = [&](const LoadedModelOptions& options) {
@@ -170,7 +160,7 @@ TEST(GpuRank, hidden_rows_are_near_those_of_processors) {
   EXPECT_GT(product / std::sqrt(squares * own_squares), 0.9999);
 }
 
-TEST(GpuRank, every_format_of_the_cache) {
+TEST_F(GpuRank, every_format_of_the_cache) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/29);
   const auto tokens = some_tokens(20, 8);
   const LogitRows wanted = LoadedModel(model.path(), on_gpu()).compute_alone(tokens, 128);
@@ -186,7 +176,7 @@ TEST(GpuRank, every_format_of_the_cache) {
 
 // Heads, feed-forward and vocabulary are cut, partial results summed in order of rank. With three
 // ranks two of them share a KV head.
-TEST(GpuRank, several_gpus_sum_their_parts) {
+TEST_F(GpuRank, several_gpus_sum_their_parts) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/30);
   const auto tokens = some_tokens(12, 9);
   LoadedModelOptions options = on_gpu();
@@ -208,7 +198,7 @@ TEST(GpuRank, several_gpus_sum_their_parts) {
 }
 
 // Processors and GPUs: each with its own layout and arithmetic, sums in the host's memory.
-TEST(GpuRank, sums_with_processors) {
+TEST_F(GpuRank, sums_with_processors) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/31);
   const auto tokens = some_tokens(12, 9);
   LoadedModelOptions options = on_gpu();
@@ -229,49 +219,8 @@ TEST(GpuRank, sums_with_processors) {
   }
 }
 
-// Whether it is the only rank or one of several: the pass ends, and says so.
-TEST(GpuRank, a_lost_gpu_fails_the_pass) {
-  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/32);
-  const auto tokens = some_tokens(4, 1);
-  LoadedModelOptions options = on_gpu();
-  options.strategy = Strategy::kReduce;
-  options.gpu_count = 1;
-  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
-    SCOPED_TRACE(shares.size());
-    options.shares = shares;
-    {
-      LoadedModel loaded(model.path(), options);
-      loaded.compute_alone(tokens, 4);
-      host_gpu(0).lose(2);  // in the midst of the next pass
-      for (int pass = 0; pass < 2; ++pass) {
-        try {
-          loaded.compute_alone(tokens, 4);
-          FAIL() << "pass " << pass << " was computed";
-        } catch (const std::runtime_error& error) {
-          EXPECT_NE(std::string(error.what()).find("the GPU is lost"), std::string::npos);
-        }
-      }
-    }
-    host_gpu(0).reset();
-  }
-}
-
-TEST(GpuRank, too_little_memory_is_refused_by_name) {
-  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/33);
-  host_gpu(0).set_memory(1 << 20);
-  try {
-    const LoadedModel loaded(model.path(), on_gpu());
-    ADD_FAILURE() << "it was loaded";
-  } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("memory for weights"), std::string::npos) << error.what();
-  }
-  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
-  EXPECT_EQ(host_gpu(0).counts().pinned_bytes, 0U);
-  host_gpu(0).reset();
-}
-
 // The greedy continuations that an independent engine gives.
-TEST(GpuRank, a_trained_model_continues_as_expected) {
+TEST_F(GpuRank, a_trained_model_continues_as_expected) {
   const std::string path = test_data_dir() + "/stories260K.gguf";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
   std::ifstream file(test_data_dir() + "/stories260K.expected.json");

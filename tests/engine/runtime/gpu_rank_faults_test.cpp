@@ -1,0 +1,80 @@
+// What a rank asks of its GPU, and what becomes of a pass whose GPU fails: on made-up GPUs, which
+// count and fail as a test wants.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/engine/machine/host_device.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/test_gpus.h"
+
+namespace lockstep {
+namespace {
+
+LoadedModelOptions on_made_up_gpu() {
+  return {.kv_format = KvFormat::kF16, .gpus = &test_gpus()};
+}
+
+// What was recorded when the rank was made is what plays, with each pass's own batch.
+TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/26);
+  LoadedModelOptions options = on_made_up_gpu();
+  options.generated = true;
+  LoadedModel loaded(model.path(), options);
+  const GpuRank& rank = *loaded.ranks()[0].gpu();
+  EXPECT_GT(rank.recording_count(), 0U);
+  const HostGpu::Counts before = host_gpu(0).counts();
+  const auto tokens = some_tokens(6, 2);
+  const LogitRows rows = loaded.compute_alone(tokens, 1);
+  const HostGpu::Counts after = host_gpu(0).counts();
+  EXPECT_EQ(after.plays - before.plays, tokens.size());
+  EXPECT_EQ(after.allocations, before.allocations);
+}
+
+// Whether it is the only rank or one of several: the pass ends, and says so.
+TEST(GpuRankFaults, a_lost_gpu_fails_the_pass) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/32);
+  const auto tokens = some_tokens(4, 1);
+  LoadedModelOptions options = on_made_up_gpu();
+  options.strategy = Strategy::kReduce;
+  options.gpu_count = 1;
+  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
+    SCOPED_TRACE(shares.size());
+    options.shares = shares;
+    {
+      LoadedModel loaded(model.path(), options);
+      loaded.compute_alone(tokens, 4);
+      host_gpu(0).lose(2);  // in the midst of the next pass
+      for (int pass = 0; pass < 2; ++pass) {
+        try {
+          loaded.compute_alone(tokens, 4);
+          FAIL() << "pass " << pass << " was computed";
+        } catch (const std::runtime_error& error) {
+          EXPECT_NE(std::string(error.what()).find("the GPU is lost"), std::string::npos);
+        }
+      }
+    }
+    host_gpu(0).reset();
+  }
+}
+
+TEST(GpuRankFaults, too_little_memory_is_refused_by_name) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/33);
+  host_gpu(0).set_memory(1 << 20);
+  try {
+    const LoadedModel loaded(model.path(), on_made_up_gpu());
+    ADD_FAILURE() << "it was loaded";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("memory for weights"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
+  EXPECT_EQ(host_gpu(0).counts().pinned_bytes, 0U);
+  host_gpu(0).reset();
+}
+
+}  // namespace
+}  // namespace lockstep
