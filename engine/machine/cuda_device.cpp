@@ -178,7 +178,8 @@ class CudaDevice final : public GpuDevice {
   Result<GpuMemory> pin(std::span<std::byte> host) override;
   Result<std::unique_ptr<GpuStream>> make_stream() override;
 
-  Result<void> reach(const GpuDevice& other) override;
+  Result<void> reach(int gpu) override;
+
   Result<void> use() override { return gpu_.result("cudaSetDevice", cudaSetDevice(gpu_.index)); }
 
  private:
@@ -241,25 +242,23 @@ Result<std::unique_ptr<GpuStream>> CudaDevice::make_stream() {
   return std::make_unique<CudaStream>(gpu_, stream);
 }
 
-Result<void> CudaDevice::reach(const GpuDevice& other) {
-  if (other.index() == gpu_.index) return {};
-  const Using gpu(gpu_.index);
-  int can = 0;
-  if (auto asked = gpu_.result("asking for peer access",
-                               cudaDeviceCanAccessPeer(&can, gpu_.index, other.index()));
-      !asked) {
-    return asked;
-  }
-  if (can == 0) {
+Result<void> CudaDevice::reach(int gpu) {
+  if (gpu == gpu_.index) return {};
+  const auto refused = [&](std::string_view reason) {
     return machine_refused(
-        "gpu{} cannot reach the memory of gpu{}: the machine has neither NVLink nor PCIe peer "
-        "access "
-        "between them; use one of them (--devices)",
-        gpu_.index, other.index());
-  }
-  const cudaError_t error = told(cudaDeviceEnablePeerAccess(other.index(), 0));
-  if (error == cudaErrorPeerAccessAlreadyEnabled) return {};
-  return gpu_.result("enabling peer access", error);
+        "gpu{} cannot reach the memory of gpu{}: {}; nvidia-smi topo -p2p r "
+        "shows which can",
+        gpu_.index, gpu, reason);
+  };
+  const Using own(gpu_.index);
+  if (own.error() != cudaSuccess) return gpu_.failed("using it", own.error());
+  int can = 0;
+  const cudaError_t asked = told(cudaDeviceCanAccessPeer(&can, gpu_.index, gpu));
+  if (asked != cudaSuccess) return refused(cudaGetErrorString(asked));
+  if (can == 0) return refused("no link between them lets it");
+  const cudaError_t enabled = told(cudaDeviceEnablePeerAccess(gpu, 0));
+  if (enabled == cudaSuccess || enabled == cudaErrorPeerAccessAlreadyEnabled) return {};
+  return refused(cudaGetErrorString(enabled));
 }
 
 void CudaDevice::give_back(std::span<std::byte> bytes, bool pinned) {

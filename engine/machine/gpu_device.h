@@ -3,7 +3,7 @@
 //
 // Any thread may call, several at the same time, but for one stream: its calls come from one thread
 // at a time. A call that fails names the GPU and what was asked; after a failure other than too
-// little memory, or refused pinning, the GPU is of no more use to this process.
+// little memory, refused pinning or a GPU out of reach, it is of no more use to this process.
 #pragma once
 
 #include <chrono>
@@ -87,12 +87,12 @@ class GpuDevice {
 
   virtual Result<std::unique_ptr<GpuStream>> make_stream() = 0;
 
-  // Lets this GPU's kernels read and write the other's memory. Fails with kMachineRefused where the
-  // machine has no way between them.
-  virtual Result<void> reach(const GpuDevice& other) = 0;
-
   // From now on the calling thread's kernels are launched on this GPU.
   virtual Result<void> use() = 0;
+
+  // From now on this GPU's kernels can read and write all memory of another (`gpu`: its index).
+  // Fails with kMachineRefused where no link lets them; both are as they were then.
+  virtual Result<void> reach(int gpu) = 0;
 
  private:
   friend class GpuMemory;

@@ -69,6 +69,10 @@ class Load {
     }
   }
 
+  ~Load() { (void)finish_sinks(); }
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
   Result<LoadReport> run() {
     if (auto unchanged = check_unchanged(); !unchanged) return std::unexpected(unchanged.error());
     if (auto prepared = prepare(); !prepared) return std::unexpected(prepared.error());
@@ -81,7 +85,8 @@ class Load {
     return report(std::chrono::steady_clock::now() - start);
   }
 
-  // All of them, whatever happens; harmless where nothing was begun.
+ private:
+  // All of them; harmless where nothing was begun.
   Result<void> finish_sinks() {
     Result<void> finished;
     for (WeightSink* sink : places_.sinks) {
@@ -91,7 +96,6 @@ class Load {
     return finished;
   }
 
- private:
   Result<void> check_unchanged() const {
     for (const FileReader& reader : file_.readers()) {
       if (auto unchanged = reader.check_unchanged(); !unchanged) return unchanged;
@@ -248,9 +252,7 @@ Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
                                 std::atomic<uint64_t>& bytes_done, const LoadOptions& options) {
   CHECK(!ranks.empty(), "a load for no rank");
   try {
-    Load load(file, graph, ranks, bytes_done, options);
-    auto report = load.run();
-    (void)load.finish_sinks();
+    auto report = Load(file, graph, ranks, bytes_done, options).run();
     if (report) log_report(file, *report);
     return report;
   } catch (const std::bad_alloc&) {

@@ -210,6 +210,11 @@ void HostGpu::set_pinnable(size_t bytes) {
   state_.pinnable_bytes = bytes;
 }
 
+void HostGpu::isolate(bool isolated) {
+  const std::lock_guard lock(mutex_);
+  state_.is_isolated = isolated;
+}
+
 void HostGpu::run_late(bool late) {
   const std::lock_guard lock(mutex_);
   state_.runs_late = late;
@@ -302,15 +307,17 @@ Result<std::unique_ptr<GpuStream>> HostDevice::make_stream() {
   return std::make_unique<HostDeviceStream>(gpu_);
 }
 
-Result<void> HostDevice::reach(const GpuDevice&) {
-  if (!gpu_.call()) return lost(gpu_, "reaching another GPU");
-  return {};
-}
-
 Result<void> HostDevice::use() {
   if (!gpu_.call()) return lost(gpu_, "using it");
   used_gpu = &gpu_;
   return {};
+}
+
+Result<void> HostDevice::reach(int gpu) {
+  if (!gpu_.call()) return lost(gpu_, fmt::format("reaching gpu{}", gpu));
+  const std::lock_guard lock(gpu_.mutex_);
+  if (!gpu_.state_.is_isolated || gpu == index()) return {};
+  return machine_refused("gpu{} cannot reach the memory of gpu{}", index(), gpu);
 }
 
 HostGpu& host_gpu(int index) {

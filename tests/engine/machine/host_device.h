@@ -30,6 +30,8 @@ class HostGpu {
   void set_memory(size_t bytes);
   // From now on no more than so much memory can be pinned at a time.
   void set_pinnable(size_t bytes);
+  // From now on it reaches no other GPU's memory, or every one's.
+  void isolate(bool isolated);
   // Streams run what is enqueued not at once but when they are waited for: as late as may be.
   void run_late(bool late);
   // After so many more calls, of the device and of its streams, every call fails: "the GPU is
@@ -59,6 +61,7 @@ class HostGpu {
   struct State {
     size_t calls_left = std::numeric_limits<size_t>::max();
     size_t pinnable_bytes = std::numeric_limits<size_t>::max();
+    bool is_isolated = false;
     bool runs_late = false;
     Counts counts;
   };
@@ -85,8 +88,8 @@ class HostDevice final : public GpuDevice {
   Result<GpuMemory> allocate(size_t bytes, std::string_view what) override;
   Result<GpuMemory> pin(std::span<std::byte> host) override;
   Result<std::unique_ptr<GpuStream>> make_stream() override;
-  Result<void> reach(const GpuDevice& other) override;
   Result<void> use() override;
+  Result<void> reach(int gpu) override;
 
  private:
   void give_back(std::span<std::byte> bytes, bool pinned) override;

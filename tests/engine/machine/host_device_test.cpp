@@ -170,6 +170,7 @@ TEST_F(MadeUpGpu, fails_every_call_once_it_is_lost) {
   expect_lost(device_.allocate(1, "a test"));
   expect_lost(device_.make_stream());
   expect_lost(device_.use());
+  expect_lost(device_.reach(0));
   EXPECT_THAT(floats(memory), testing::Each(0)) << "it computed";
 }
 
@@ -187,6 +188,15 @@ TEST_F(MadeUpGpu, runs_kernels_for_threads_that_use_it) {
     add(*stream, begin(memory), 1);
   });
   EXPECT_EQ(gpu_.counts().launches, 2U);
+}
+
+TEST_F(MadeUpGpu, reaches_others_unless_it_is_isolated) {
+  EXPECT_TRUE(device_.reach(4).has_value());
+  gpu_.isolate(true);
+  EXPECT_TRUE(device_.reach(3).has_value()) << "itself";
+  const auto reached = device_.reach(4);
+  ASSERT_FALSE(reached.has_value());
+  EXPECT_THAT(reached.error().message, HasSubstr("gpu3 cannot reach the memory of gpu4"));
 }
 
 TEST(HostGpus, are_opened_by_number) {

@@ -90,16 +90,11 @@ Result<LoadReport> GpuLoadCase::load(const LoadOptions& options) {
 
 testing::AssertionResult GpuLoadCase::is_loaded(size_t rank, const WeightSlice& slice) const {
   const Weight& weight = case_.graph().weights()[slice.weight];
-  const FormatTraits& format = traits(weight.format);
   const size_t rows = slice.row_end - slice.row_begin;
   const size_t columns = slice.column_end - slice.column_begin;
-  std::vector<float> expected(columns);
   std::vector<float> values(columns);
   for (size_t row = 0; row < rows && columns > 0; ++row) {
-    const std::byte* file = case_.tensor(slice.weight).data() +
-                            (slice.row_begin + row) * row_bytes(weight.format, weight.columns) +
-                            slice.column_begin / format.block_elements * format.block_bytes;
-    format.dequantize(file, columns, expected.data());
+    const std::vector<float> expected = case_.row_values(slice, row);
     if (!weight.is_matrix) {
       std::memcpy(values.data(), slice.address, columns * sizeof(float));
     } else if (on_gpu_[rank]) {
@@ -109,8 +104,8 @@ testing::AssertionResult GpuLoadCase::is_loaded(size_t rank, const WeightSlice& 
     }
     if (std::memcmp(values.data(), expected.data(), columns * sizeof(float)) != 0) {
       return testing::AssertionFailure()
-             << "rank " << rank << ", " << weight.name << ", " << format.name << ", row "
-             << slice.row_begin << " + " << row << " of " << rows << ", columns from "
+             << "rank " << rank << ", " << weight.name << ", " << traits(weight.format).name
+             << ", row " << slice.row_begin << " + " << row << " of " << rows << ", columns from "
              << slice.column_begin << " to " << slice.column_end;
     }
   }

@@ -210,6 +210,17 @@ std::vector<RankToLoad> LoadCase::ranks() const {
   return ranks;
 }
 
+std::vector<float> LoadCase::row_values(const WeightSlice& slice, size_t row) const {
+  const Weight& weight = graph_.weights()[slice.weight];
+  const FormatTraits& format = traits(weight.format);
+  std::vector<float> values(slice.column_end - slice.column_begin);
+  const std::byte* file = tensors_[slice.weight].data() +
+                          (slice.row_begin + row) * row_bytes(weight.format, weight.columns) +
+                          slice.column_begin / format.block_elements * format.block_bytes;
+  if (!values.empty()) format.dequantize(file, values.size(), values.data());
+  return values;
+}
+
 Result<LoadReport> LoadCase::load(const LoadOptions& options) {
   std::fill_n(arena_, arena_bytes_, kUnfilled);
   bytes_done_ = 0;

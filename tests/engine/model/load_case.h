@@ -50,8 +50,8 @@ class LoadCase {
   const GgufFile& file() const { return *file_; }
   const Graph& graph() const { return graph_; }
   std::vector<RankToLoad> ranks() const;
-  // A weight's bytes as they lie in the file.
-  const std::vector<std::byte>& tensor(WeightId weight) const { return tensors_[weight]; }
+  // Row `row` of a slice, dequantized straight from the file.
+  std::vector<float> row_values(const WeightSlice& slice, size_t row) const;
 
   // Loads into arenas that hold something else before.
   Result<LoadReport> load(const LoadOptions& options = {});
