@@ -22,8 +22,10 @@
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
-// A kernel whose blocks have at most so many threads, which may so have more registers.
+// A kernel whose blocks have at most so many threads, which may so have more registers; or no more
+// registers than let so many blocks be on a multiprocessor at once.
 #define GPU_KERNEL_OF(threads) __global__ __launch_bounds__(threads)
+#define GPU_KERNEL_AT_ONCE(threads, blocks) __global__ __launch_bounds__(threads, blocks)
 // Before a loop: so many turns at once, so that the loads of several are under way.
 #define GPU_PRAGMA(words) _Pragma(#words)
 #define GPU_UNROLL_BY(times) GPU_PRAGMA(unroll times)
@@ -168,6 +170,13 @@ GPU_FUNCTION Words2 load_8(const void* address) {
 }
 GPU_FUNCTION uint32_t load_4(const void* address) {
   return *static_cast<const uint32_t*>(address);
+}
+
+// (word & mask) | bits in one instruction, of which constants by themselves would make two.
+GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
 }
 
 // Two bf16 in a word: `lower` in its lower half. The sums of two such words, each half by itself;

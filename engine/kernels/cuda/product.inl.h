@@ -82,8 +82,16 @@ GPU_FUNCTION void add_units(const ProductInput& input, const BlockWeights& weigh
   }
 }
 
+// With few tokens it is the memory's latency that must be hidden, with more their sums need the
+// registers.
+template <unsigned kGroups>
+constexpr unsigned kBlocksAtOnce = kGroups == 1  ? 3
+                                   : kGroups < 8 ? 2
+                                                 : 1;
+
 template <Format kFormat, unsigned kGroups>
-GPU_KERNEL void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
+GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
+void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
   constexpr unsigned kStages = stage_count<kFormat>();
   constexpr unsigned kTokens = kGroups * kGroupTokens;
   const unsigned token_count = *product.token_count;

@@ -109,20 +109,16 @@ GPU_FUNCTION void add_wide(const ProductInput& input, const std::byte* stage, si
   }
 }
 
-// Quants whose 16 columns share a scale: those of step `step` of tile `tile`.
+// Quants whose 16 columns share a scale: those of step `step` of tile `tile`. `scales`: of the rows
+// lane / 4 and 8 more of both panels.
 template <Format kFormat, unsigned kGroups>
 GPU_FUNCTION void add_narrow(const ProductInput& input, const std::byte* stage, size_t column,
-                             unsigned tile, unsigned step, ProductSums<kGroups>& sums) {
+                             unsigned tile, unsigned step, const Floats4 (&scales)[kBlockPanels][2],
+                             ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][1][4];
-  Scale scales[kBlockPanels][2];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
     read_weights<kFormat>(stage, panel, tile, step, a[panel]);
-    GPU_UNROLL
-    for (unsigned half = 0; half < 2; ++half) {
-      scales[panel][half] = read_scale<kFormat>(
-          stage, panel * kGpuPanelRows + lane_index() / 4 + half * 8, tile * kGpuSteps + step);
-    }
   }
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
@@ -131,7 +127,8 @@ GPU_FUNCTION void add_narrow(const ProductInput& input, const std::byte* stage, 
     for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
       float products[4] = {};
       multiply_tile(products, a[panel][0], x.words);
-      add_scaled(sums.sums[panel][group], products, scales[panel][0].scale, scales[panel][1].scale);
+      add_scaled(sums.sums[panel][group], products, scales[panel][0].values[step],
+                 scales[panel][1].values[step]);
     }
   }
 }
@@ -167,33 +164,65 @@ GPU_FUNCTION void add_f32(const ProductInput& input, const std::byte* stage, siz
   }
 }
 
+// Loads that come after it are not begun before: of many tokens, the registers would not do.
+template <unsigned kGroups>
+GPU_FUNCTION void hold_loads() {
+  if constexpr (kGroups >= 4) meet_warp();
+}
+
 template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_unit(const ProductInput& input, const std::byte* stage, size_t unit,
+GPU_FUNCTION void add_narrow_tile(const ProductInput& input, const std::byte* stage, size_t column,
+                                  unsigned tile, ProductSums<kGroups>& sums) {
+  Floats4 scales[kBlockPanels][2];
+  GPU_UNROLL
+  for (unsigned row = 0; row < kBlockPanels * 2; ++row) {
+    scales[row / 2][row % 2] = read_four_scales(stage, row * 8 + lane_index() / 4);
+  }
+  GPU_UNROLL
+  for (unsigned step = 0; step < kGpuSteps; ++step) {
+    if (step == kGpuSteps / 2) hold_loads<kGroups>();
+    add_narrow<kFormat, kGroups>(input, stage, column + step * 16, tile, step, scales, sums);
+  }
+}
+
+// Columns of a tile whose scales are ready.
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void add_tile(const ProductInput& input, const std::byte* stage, size_t column,
+                           unsigned tile, ProductSums<kGroups>& sums) {
+  if constexpr (gpu_layout(kFormat).scale_columns == 16) {
+    add_narrow_tile<kFormat, kGroups>(input, stage, column, tile, sums);
+  } else {
+    GPU_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      if (half == 1) hold_loads<kGroups>();
+      if constexpr (gpu_layout(kFormat).quant_bits == 16) {
+        add_plain<kFormat, kGroups>(input, stage, column + half * 32, half, sums);
+      } else {
+        add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, sums);
+      }
+    }
+  }
+}
+
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void add_unit(const ProductInput& input, std::byte* stage, size_t unit,
                            ProductSums<kGroups>& sums) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   const size_t first = unit * kLayout.unit_columns();
   if constexpr (kFormat == Format::kF32) {
     add_f32<kGroups>(input, stage, first, sums);
-  } else {
+  } else if constexpr (Stage<kFormat>::kUnpacks) {
+    const RowScales<kFormat> own = read_row_scales<kFormat>(stage);
     GPU_KEEP_LOOP
     for (unsigned tile = 0; tile < kLayout.unit_tiles; ++tile) {
-      const size_t column = first + tile * kGpuTileColumns;
-      if constexpr (kLayout.scale_columns == 16) {
-        GPU_UNROLL
-        for (unsigned step = 0; step < kGpuSteps; ++step) {
-          add_narrow<kFormat, kGroups>(input, stage, column + step * 16, tile, step, sums);
-        }
-      } else {
-        GPU_UNROLL
-        for (unsigned half = 0; half < 2; ++half) {
-          if constexpr (kLayout.quant_bits == 16) {
-            add_plain<kFormat, kGroups>(input, stage, column + half * 32, half, sums);
-          } else {
-            add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, sums);
-          }
-        }
-      }
+      meet_warp();  // what lies there has been read
+      unpack_scales<kFormat>(own, tile, stage);
+      meet_warp();
+      add_tile<kFormat, kGroups>(input, stage, first + tile * kGpuTileColumns, tile, sums);
     }
+  } else {
+    static_assert(kLayout.unit_tiles == 1);
+    add_tile<kFormat, kGroups>(input, stage, first, 0, sums);
   }
 }
 

@@ -18,12 +18,20 @@ constexpr unsigned kBlockRows = kBlockPanels * kGpuPanelRows;
 template <Format kFormat>
 struct Stage {
   static constexpr GpuLayout kLayout = gpu_layout(kFormat);
+  static constexpr unsigned kTileScales = kGpuTileColumns / kLayout.scale_columns;
   static constexpr unsigned kQuantBytes = kLayout.quant_unit_bytes();  // of a panel
   static constexpr unsigned kHighBytes = kLayout.high_unit_bytes();
   static constexpr unsigned kHigh = kBlockPanels * kQuantBytes;
   static constexpr unsigned kScales = kHigh + kBlockPanels * kHighBytes;
   static constexpr unsigned kFactors = kScales + kBlockRows * kLayout.scale_bytes;
-  static constexpr unsigned kBytes = kFactors + kBlockRows * kLayout.factor_bytes;
+  // Where scales take some work to unpack, a lane does it for a row, a tile at a time, and leaves
+  // them for all: with minimums in place of the scales as they came, which it keeps.
+  static constexpr bool kUnpacks = kLayout.block_elements == 256;
+  static constexpr unsigned kUnpacked =
+      has_minimums(kFormat) ? kScales : kFactors + kBlockRows * kLayout.factor_bytes;
+  static constexpr unsigned kBytes = kUnpacks && !has_minimums(kFormat)
+                                         ? kUnpacked + kBlockRows * kTileScales * sizeof(float)
+                                         : kFactors + kBlockRows * kLayout.factor_bytes;
   static_assert(kBytes % 16 == 0);
   // What of F16 is multiplied by itself: a weight is the sum of two bf16.
   static constexpr unsigned kParts = kFormat == Format::kF16 ? 2 : 1;
@@ -80,7 +88,7 @@ GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, u
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   // -(128 + offset) twice.
   constexpr uint32_t kOffset = (0xC300U | quant_offset<kFormat>()) * 0x00010001U;
-  uint32_t pair = (word >> (4 * index) & 0x000F000FU) | 0x43004300U;
+  uint32_t pair = mask_and_set(word >> (4 * index), 0x000F000FU, 0x43004300U);
   if constexpr (kLayout.high_bits > 0) {
     constexpr uint32_t kMask = (1U << kLayout.high_bits) - 1;
     const unsigned shift = gpu_high_place(kLayout, 0, step, index, 0).shift;
@@ -91,7 +99,8 @@ GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, u
 
 // Bytes 0 and 2 of a word, signed: the lower seven bits and 128, less 128 or 256.
 GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
-  return add_bf16_pairs((word & 0x007F007FU) | 0x43004300U, (word & 0x00800080U) | 0xC300C300U);
+  return add_bf16_pairs(mask_and_set(word, 0x007F007FU, 0x43004300U),
+                        mask_and_set(word, 0x00800080U, 0xC300C300U));
 }
 
 // The A operand of step `step` of tile `tile`, as parts whose sum is the weight (or the quant).
@@ -139,12 +148,72 @@ GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned 
   }
 }
 
-// The scale of row `row` (of 32) for scale `index` of the unit.
+// What lane i keeps of a unit to unpack the scales of row i of 32.
+template <Format kFormat>
+struct RowScales {
+  KScales row;
+};
+template <>
+struct RowScales<Format::kQ6_K> {
+  Words2 scales;
+  float factor;
+};
+
+// Called by all lanes before the unit's first unpack_scales().
+template <Format kFormat>
+GPU_FUNCTION RowScales<kFormat> read_row_scales(const std::byte* stage) {
+  using S = Stage<kFormat>;
+  const std::byte* scales = stage + S::kScales + lane_index() * S::kLayout.scale_bytes;
+  if constexpr (kFormat == Format::kQ6_K) {
+    const std::byte* factor = stage + S::kFactors + lane_index() * S::kLayout.factor_bytes;
+    return {load_8(scales), from_half(*reinterpret_cast<const uint16_t*>(factor))};
+  } else {
+    return {unpack_k_scales(load_16(scales))};
+  }
+}
+
+// Leaves the scales of tile `tile` of the unit where read_scale() and read_four_scales() find them:
+// [scale of the tile][row], of Q6_K [row][scale]. All lanes have read the last tile's.
+template <Format kFormat>
+GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, std::byte* stage) {
+  std::byte* unpacked = stage + Stage<kFormat>::kUnpacked;
+  if constexpr (kFormat == Format::kQ6_K) {
+    const uint32_t word = tile == 0 ? own.scales.words[0] : own.scales.words[1];
+    Words4 scales;
+    GPU_UNROLL
+    for (unsigned index = 0; index < 4; ++index) {
+      scales.words[index] = float_to_bits(multiply(own.factor, signed_byte(word, index)));
+    }
+    store_16(unpacked + lane_index() * sizeof(Words4), scales);
+  } else {
+    GPU_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      const Scale scale = k_scale(own.row, tile * 2 + half);
+      store_8(unpacked + (half * kBlockRows + lane_index()) * sizeof(Words2),
+              {{float_to_bits(scale.scale), float_to_bits(scale.minimum)}});
+    }
+  }
+}
+
+// The scale of row `row` (of 32) for scale `index` of the unit; of those that are unpacked, for one
+// of the tile that it is in.
 template <Format kFormat>
 GPU_FUNCTION Scale read_scale(const std::byte* stage, unsigned row, unsigned index) {
   using S = Stage<kFormat>;
-  return scale_of<kFormat>(stage + S::kScales + row * S::kLayout.scale_bytes,
-                           stage + S::kFactors + row * S::kLayout.factor_bytes, index);
+  if constexpr (S::kUnpacks) {
+    const Words2 words =
+        load_8(stage + S::kUnpacked + (index % 2 * kBlockRows + row) * sizeof(Words2));
+    return {bits_to_float(words.words[0]), bits_to_float(words.words[1])};
+  } else {
+    return scale_of<kFormat>(stage + S::kScales + row * S::kLayout.scale_bytes, nullptr, index);
+  }
+}
+
+// Of Q6_K: those of a tile's four steps.
+GPU_FUNCTION Floats4 read_four_scales(const std::byte* stage, unsigned row) {
+  const Words4 words = load_16(stage + Stage<Format::kQ6_K>::kUnpacked + row * sizeof(Words4));
+  return {{bits_to_float(words.words[0]), bits_to_float(words.words[1]),
+           bits_to_float(words.words[2]), bits_to_float(words.words[3])}};
 }
 
 }  // namespace

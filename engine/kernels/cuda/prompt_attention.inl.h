@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/kernels/cuda/attention_walk.inl.h"
+#include "engine/kernels/cuda/prompt_ring.inl.h"
 #include "engine/kernels/cuda/prompt_tiles.inl.h"
 #include "engine/kernels/gpu_attention.h"
 
@@ -12,6 +13,13 @@ constexpr unsigned kMostTileDimensions = 256;
 
 template <KvFormat kFormat>
 void launch_prompted(void* stream, const GpuAttention& a) {
+  if constexpr (kHasRing<kFormat>) {
+    if (takes_ring<kFormat>(a)) {
+      if (a.kv.head_dimension <= 64) return launch_ring<kFormat, 2>(stream, a);
+      if (a.kv.head_dimension <= 96) return launch_ring<kFormat, 3>(stream, a);
+      return launch_ring<kFormat, 4>(stream, a);
+    }
+  }
   if constexpr (kFormat != KvFormat::kF32) {
     if (a.kv.head_dimension <= 64) return launch_tiles<kFormat, 2>(stream, a);
     if (a.kv.head_dimension <= 96) return launch_tiles<kFormat, 3>(stream, a);

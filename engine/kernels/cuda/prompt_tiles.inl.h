@@ -39,7 +39,25 @@ GPU_FUNCTION float limited_query(float x) {
   return x > kMost ? kMost : x < -kMost ? -kMost : x;
 }
 
+// A page whose keys and values are in shared memory, of 16 bits: the rows of 8 dimensions of the
+// keys and of 2 slots of the values each lie a pitch apart, so that lanes which read neighbouring
+// rows meet in no bank.
+struct StagedPage {
+  const std::byte* keys;
+  const std::byte* values;
+  unsigned dimensions;
+  unsigned value_pitch;  // bytes
+
+  static constexpr unsigned kPadBytes = 32;
+  static constexpr unsigned kKeyPitch = kSlots * 16 + kPadBytes;
+};
+
 // 8 dimensions of a key, two in a word.
+template <KvFormat kFormat>
+GPU_FUNCTION Words4 key_words(const StagedPage& page, unsigned slot, unsigned dimension) {
+  if (dimension >= page.dimensions) return {};
+  return load_16(page.keys + dimension / kKeyPiece * StagedPage::kKeyPitch + slot * 16);
+}
 template <KvFormat kFormat>
 GPU_FUNCTION Words4 key_words(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
   if (dimension >= blocks.dimensions) return {};
@@ -56,22 +74,31 @@ GPU_FUNCTION Words4 key_words(const KvBlocks& blocks, unsigned slot, unsigned di
   }
 }
 
-// 4 dimensions of two neighbours' values, of a dimension both in a word; zeros in place of those in
-// slots from `end` on, which may be no numbers.
+// 4 dimensions of two neighbours' values, of a dimension both in a word.
 template <KvFormat kFormat>
-GPU_FUNCTION Words4 value_words(const KvBlocks& blocks, unsigned pair, unsigned dimension,
-                                unsigned end) {
-  if (dimension >= blocks.dimensions || 2 * pair >= end) return {};
-  Words4 words;
+GPU_FUNCTION Words4 value_pairs(const StagedPage& page, unsigned pair, unsigned dimension) {
+  return load_16(page.values + pair * page.value_pitch + dimension * 4);
+}
+template <KvFormat kFormat>
+GPU_FUNCTION Words4 value_pairs(const KvBlocks& blocks, unsigned pair, unsigned dimension) {
   if constexpr (kFormat == KvFormat::kQ8_0) {
     float elements[8];
     load_values<kFormat>(blocks, pair, dimension, elements);
+    Words4 words;
     for (unsigned i = 0; i < 4; ++i) {
       words.words[i] = pack_pair<kFormat>(elements[2 * i], elements[2 * i + 1]);
     }
+    return words;
   } else {
-    words = load_16(value_place<kFormat>(blocks, 2 * pair, dimension));
+    return load_16(value_place<kFormat>(blocks, 2 * pair, dimension));
   }
+}
+
+// Zeros in place of those in slots from `end` on, which may be no numbers.
+template <KvFormat kFormat, typename Page>
+GPU_FUNCTION Words4 value_words(const Page& page, unsigned pair, unsigned dimension, unsigned end) {
+  if (dimension >= page.dimensions || 2 * pair >= end) return {};
+  Words4 words = value_pairs<kFormat>(page, pair, dimension);
   const uint32_t seen = 2 * pair + 1 < end ? 0xFFFFFFFFU : 0xFFFFU;
   for (uint32_t& word : words.words) word &= seen;
   return words;
@@ -120,8 +147,8 @@ GPU_FUNCTION Words4* load_tile_queries(const GpuAttention& a, const TilePlace& t
   return fragments;
 }
 
-template <KvFormat kFormat, unsigned kBlocks>
-GPU_FUNCTION void score_tile(const KvBlocks& blocks, const TilePlace& tile, const Words4* fragments,
+template <KvFormat kFormat, unsigned kBlocks, typename Page>
+GPU_FUNCTION void score_tile(const Page& page, const TilePlace& tile, const Words4* fragments,
                              float (&scores)[kKeyTiles][4]) {
   for (auto& sums : scores) {
     for (float& sum : sums) sum = 0;
@@ -130,7 +157,7 @@ GPU_FUNCTION void score_tile(const KvBlocks& blocks, const TilePlace& tile, cons
     const Words4 first = fragments[block * 2 * kWarpThreads];
     const Words4 second = fragments[(block * 2 + 1) * kWarpThreads];
     GPU_UNROLL_BY(8) for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
-      const Words4 key = key_words<kFormat>(blocks, keys * 8 + tile.group,
+      const Words4 key = key_words<kFormat>(page, keys * 8 + tile.group,
                                             block * kBlockDimensions + tile.place * 8);
       multiply_pairs<kFormat>(scores[keys], first.words, {key.words[0], key.words[1]});
       multiply_pairs<kFormat>(scores[keys], second.words, {key.words[2], key.words[3]});
@@ -185,8 +212,8 @@ GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile
 
 // A lane loads 4 neighbouring dimensions of two pairs of keys at once: column c of product j of a
 // block is dimension 4 * c + j.
-template <KvFormat kFormat, unsigned kBlocks>
-GPU_FUNCTION void add_tile_values(const KvBlocks& blocks, const TilePlace& tile, unsigned end,
+template <KvFormat kFormat, unsigned kBlocks, typename Page>
+GPU_FUNCTION void add_tile_values(const Page& page, const TilePlace& tile, unsigned end,
                                   const float (&weights)[kKeyTiles][4],
                                   float (&outputs)[kBlocks * 4][4]) {
   GPU_UNROLL_BY(4) for (unsigned step = 0; step < kKeySteps; ++step) {
@@ -198,11 +225,20 @@ GPU_FUNCTION void add_tile_values(const KvBlocks& blocks, const TilePlace& tile,
     GPU_UNROLL_BY(8) for (unsigned block = 0; block < kBlocks; ++block) {
       const unsigned dimension = block * kBlockDimensions + tile.group * kValuePiece;
       const unsigned pair = step * 8 + tile.place;
-      const Words4 first = value_words<kFormat>(blocks, pair, dimension, end);
-      const Words4 second = value_words<kFormat>(blocks, pair + 4, dimension, end);
+      const Words4 first = value_words<kFormat>(page, pair, dimension, end);
+      const Words4 second = value_words<kFormat>(page, pair + 4, dimension, end);
       for (unsigned j = 0; j < 4; ++j) {
         multiply_pairs<kFormat>(outputs[block * 4 + j], rows, {first.words[j], second.words[j]});
       }
+    }
+  }
+}
+
+template <unsigned kBlocks>
+GPU_FUNCTION void scale_outputs(const TileFactors& factors, float (&outputs)[kBlocks * 4][4]) {
+  for (auto& sums : outputs) {
+    for (unsigned index = 0; index < 4; ++index) {
+      sums[index] = multiply(sums[index], factors.of_row[index / 2]);
     }
   }
 }
@@ -240,11 +276,7 @@ GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
     float scores[kKeyTiles][4];
     score_tile<kFormat, kBlocks>(blocks, tile, fragments, scores);
     const TileFactors factors = weigh_tile(a, tile, page, scores, state);
-    for (auto& sums : outputs) {
-      for (unsigned index = 0; index < 4; ++index) {
-        sums[index] = multiply(sums[index], factors.of_row[index / 2]);
-      }
-    }
+    scale_outputs<kBlocks>(factors, outputs);
     const unsigned left = keys_end - page * kSlots;
     add_tile_values<kFormat, kBlocks>(blocks, tile, left < kSlots ? left : kSlots, scores, outputs);
   }

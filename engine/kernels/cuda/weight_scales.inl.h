@@ -24,6 +24,40 @@ GPU_FUNCTION float half_of(uint32_t word, unsigned index) {
   return from_half(static_cast<uint16_t>(word >> (16 * index)));
 }
 
+// The scales and minimums of a row of a K block of Q4_K or Q5_K: 8 numbers of 6 bits each, one in a
+// byte, and what they are multiplied by.
+struct KScales {
+  uint32_t scales[2];
+  uint32_t minimums[2];
+  float scale;
+  float minimum;  // negative: what is added
+};
+
+// 12 bytes after the two halves: of sub-blocks 0 to 3 the scales and then the minimums, whose upper
+// two bits are those of sub-blocks 4 to 7; then these's lower four bits.
+GPU_FUNCTION KScales unpack_k_scales(const Words4& words) {
+  constexpr uint32_t kAll = 0x3F3F3F3FU;
+  constexpr uint32_t kLower = 0x0F0F0F0FU;
+  constexpr uint32_t kUpper = 0x30303030U;
+  const uint32_t lower = words.words[3];
+  return {{words.words[1] & kAll, (lower & kLower) | (words.words[1] >> 2U & kUpper)},
+          {words.words[2] & kAll, (lower >> 4U & kLower) | (words.words[2] >> 2U & kUpper)},
+          half_of(words.words[0], 0),
+          -half_of(words.words[0], 1)};
+}
+
+GPU_FUNCTION Scale k_scale(const KScales& row, unsigned index) {
+  const unsigned shift = 8 * (index % 4);
+  const uint32_t scale = (index < 4 ? row.scales[0] : row.scales[1]) >> shift & 255U;
+  const uint32_t minimum = (index < 4 ? row.minimums[0] : row.minimums[1]) >> shift & 255U;
+  return {multiply(row.scale, static_cast<float>(scale)),
+          multiply(row.minimum, static_cast<float>(minimum))};
+}
+
+GPU_FUNCTION float signed_byte(uint32_t word, unsigned index) {
+  return static_cast<float>(static_cast<int8_t>(word >> (8 * index)));
+}
+
 // Scale `index` of a row and unit, whose scales lie at `scales`: of 32 columns, of Q6_K 16, whose
 // factor lies at `factor`.
 template <Format kFormat>
@@ -32,29 +66,13 @@ GPU_FUNCTION Scale scale_of(const std::byte* scales, const std::byte* factor, un
   if constexpr (kLayout.scale_bytes == 4) {
     return {half_of(load_4(scales), index), 0};
   } else if constexpr (kFormat == Format::kQ6_K) {
-    const auto scale = static_cast<int8_t>(load_4(scales + index / 4 * 4) >> (8 * (index % 4)));
-    const auto half = *reinterpret_cast<const uint16_t*>(factor);
-    return {multiply(from_half(half), static_cast<float>(scale)), 0};
+    const float d = from_half(*reinterpret_cast<const uint16_t*>(factor));
+    return {multiply(d, signed_byte(load_4(scales + index / 4 * 4), index % 4)), 0};
   } else if constexpr (kLayout.scale_bytes == 8) {
     const uint32_t word = load_8(scales).words[index];
     return {half_of(word, 0), half_of(word, 1)};
   } else {
-    // 12 bytes after the two halves: of sub-blocks 0 to 3 the scales and then the minimums, whose
-    // upper two bits are those of sub-blocks 4 to 7; then these's lower four bits.
-    const Words4 words = load_16(scales);
-    const unsigned shift = 8 * (index % 4);
-    uint32_t scale = words.words[1] >> shift;
-    uint32_t minimum = words.words[2] >> shift;
-    if (index < 4) {
-      scale &= 63U;
-      minimum &= 63U;
-    } else {
-      const uint32_t lower = words.words[3] >> shift;
-      scale = (lower & 15U) | (scale >> 2U & 48U);
-      minimum = (lower >> 4U & 15U) | (minimum >> 2U & 48U);
-    }
-    return {multiply(half_of(words.words[0], 0), static_cast<float>(scale)),
-            -multiply(half_of(words.words[0], 1), static_cast<float>(minimum))};
+    return k_scale(unpack_k_scales(load_16(scales)), index);
   }
 }
 

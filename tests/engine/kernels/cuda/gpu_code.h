@@ -23,6 +23,7 @@
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
 #define GPU_KERNEL_OF(threads)
+#define GPU_KERNEL_AT_ONCE(threads, blocks)
 #define GPU_UNROLL_BY(times)
 #define GPU_UNROLL
 #define GPU_KEEP_LOOP
@@ -173,6 +174,10 @@ GPU_FUNCTION Words2 load_8(const void* address) {
 }
 GPU_FUNCTION uint32_t load_4(const void* address) {
   return stream_4(address);
+}
+
+GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
+  return (word & mask) | bits;
 }
 
 GPU_FUNCTION uint32_t bf16_pair(float lower, float upper) {

@@ -29,11 +29,18 @@ struct Prompt {
   unsigned group;
   unsigned offset = 0;
   unsigned window = 0;
+  // Its queries are those of a prompt of so many heads, from this one on; 0: its own.
+  unsigned of_heads = 0;
+  unsigned first_head = 0;
 };
 
 std::vector<float> queries_of(const Prompt& prompt, uint32_t sequence, uint32_t position) {
-  return random_floats(prompt.head_count * prompt.cache.layer().head_dimension,
-                       7000 + sequence * 1000 + position);
+  const size_t dimensions = prompt.cache.layer().head_dimension;
+  const unsigned heads = prompt.of_heads == 0 ? prompt.head_count : prompt.of_heads;
+  const std::vector<float> all =
+      random_floats(heads * dimensions, 7000 + sequence * 1000 + position);
+  const float* first = all.data() + prompt.first_head * dimensions;
+  return {first, first + prompt.head_count * dimensions};
 }
 
 // [token][head][dimension]; a generated token, which is none of this kernel's, comes first if
@@ -192,6 +199,37 @@ TEST(GpuPromptAttention, a_tokens_bits_are_its_own) {
         for (size_t i = 0; i < row; ++i) {
           ASSERT_EQ(alone[i], together[(position - 250 + 4) * row + i]) << position;
         }
+      }
+    }
+  }
+}
+
+// Where query heads share a block, keys and values come by way of shared memory.
+TEST(GpuPromptAttention, a_heads_bits_are_the_same_in_a_group_and_by_itself) {
+  struct Case {
+    KvFormat format;
+    unsigned dimensions;
+    unsigned heads;
+    unsigned window;
+  };
+  for (const Case& some : {Case{KvFormat::kF16, 24, 3, 0}, Case{KvFormat::kBf16, 64, 5, 70},
+                           Case{KvFormat::kF16, 80, 4, 70}, Case{KvFormat::kBf16, 128, 5, 0}}) {
+    const GpuCache cache(some.format, some.dimensions, 1, {330, 40}, 35);
+    const std::vector<Stretch> stretches = {{1, 0, 7}, {0, 310, 330}};
+    const Prompt group = {
+        .cache = cache, .head_count = some.heads, .group = some.heads, .window = some.window};
+    const std::vector<float> together = attend_prompted(group, stretches);
+    for (unsigned head = 0; head < some.heads; ++head) {
+      Prompt single = group;
+      single.head_count = 1;
+      single.group = 1;
+      single.of_heads = some.heads;
+      single.first_head = head;
+      const std::vector<float> alone = attend_prompted(single, stretches);
+      for (size_t i = 0; i < alone.size(); ++i) {
+        const size_t row = i / some.dimensions * some.heads + head;
+        ASSERT_EQ(alone[i], together[row * some.dimensions + i % some.dimensions])
+            << format_name(some.format) << ", head " << head << ", element " << i;
       }
     }
   }
