@@ -11,6 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/engine_counters.h"
 #include "engine/engine_loop.h"
+#include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/topology.h"
 #include "engine/machine_limits.h"
@@ -19,6 +20,7 @@
 #include "engine/memory_identity.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model/gpu_weight_sink.h"
 #include "engine/model/model_description.h"
 #include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
@@ -26,6 +28,7 @@
 #include "engine/model_layout.h"
 #include "engine/rank_report.h"
 #include "engine/runtime/executor.h"
+#include "engine/runtime/gpu_platform.h"
 #include "engine/runtime/ranks.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/gguf_tokenizer_data.h"
@@ -56,6 +59,10 @@ struct Engine::Parts {
   Result<void> check_tokens(std::span<const TokenId> tokens) const;
   // kInvalidInput for what can never be served.
   Result<void> check_request(const Request& request) const;
+  // Memory of the host alone can be handed over.
+  MemoryKeeping keeping() const {
+    return layout.on_gpus() ? MemoryKeeping::kNo : options.keep_memory;
+  }
   // On the engine's thread, between passes; kUnavailable while there is something else to do.
   Result<void> run_if_idle(const std::function<void()>& task);
 
@@ -85,6 +92,7 @@ struct Engine::Parts {
   std::atomic<int64_t> load_ended_ns = 0;
   std::atomic<bool> ready = false;
   std::atomic<bool> draining = false;
+  std::function<void(const Error&)> on_failure;
 
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<RankReport> rank_statistics;
@@ -134,11 +142,13 @@ Result<void> Engine::Parts::lay_out() {
   auto split = split_model(model, options, *kernels, topology);
   if (!split) return std::unexpected(split.error());
   layout = std::move(*split);
-  spdlog::info("devices {}: {}", device_names(layout.devices), layout.devices.reason);
-  info =
-      describe_model(file, model, options, layout.profile, product_forms(layout.profile, *kernels));
+  spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
+  if (layout.on_gpus() && options.arithmetic != "auto") {
+    spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
+                 options.arithmetic);
+  }
+  info = describe_model(file, model, options, layout);
   read_embeddings();
-  info.instruction_set = kernels->name;
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
@@ -151,7 +161,14 @@ Result<void> Engine::Parts::lay_out() {
 }
 
 Result<void> Engine::Parts::examine_kept() {
-  if (options.keep_memory == MemoryKeeping::kNo) {
+  if (layout.on_gpus()) {
+    handover.refuse("a GPU's memory cannot be handed over");
+    if (options.keep_memory == MemoryKeeping::kAlways) {
+      spdlog::info(
+          "the weights are not kept for the next start: a GPU's memory ends with the "
+          "process");
+    }
+  } else if (options.keep_memory == MemoryKeeping::kNo) {
     handover.refuse("keeping them is switched off");
   } else {
     auto identified = identify_memory(file, model, options, *kernels, layout);
@@ -191,9 +208,11 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::make_ranks() {
-  const auto make = [this] {
+  const GpuPlatform* const gpus =
+      options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
+  const auto make = [this, gpus] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
-                       handover.sources(layout.places.size(), options.keep_memory));
+                       handover.sources(layout.places.size(), keeping()), gpus);
   };
   auto made = make();
   if (!made && handover.has_weights()) {
@@ -220,9 +239,14 @@ Result<void> Engine::Parts::fill_weights() {
     return {};
   }
   std::vector<LoadTarget> targets;
+  std::vector<std::unique_ptr<GpuWeightSink>> sinks;
   for (size_t rank = 0; rank < ranks->count(); ++rank) {
     Rank& target = (*ranks)[rank];
     targets.push_back({target.plan(), target.workers(), target.place().node});
+    if (target.gpu() == nullptr) continue;
+    sinks.push_back(std::make_unique<GpuWeightSink>(
+        target.gpu()->device(), target.gpu()->kernels().pack_rows, target.place().node));
+    targets.back().sink = sinks.back().get();
   }
   bytes_total = bytes_to_load(file, model.graph, targets);
   const auto loaded =
@@ -234,9 +258,8 @@ Result<void> Engine::Parts::fill_weights() {
 Result<void> Engine::Parts::load() {
   if (auto made = make_ranks(); !made) return made;
   if (auto filled = fill_weights(); !filled) return filled;
-  to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, options.keep_memory,
-                           description);
-  rank_statistics = std::make_unique<RankReport>(*ranks);
+  to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, keeping(), description);
+  rank_statistics = std::make_unique<RankReport>(*ranks, topology);
   executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits;
   limits.page_tokens = kPageTokens;
@@ -245,14 +268,17 @@ Result<void> Engine::Parts::load() {
   limits.batch_tokens = options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
-  // computed.
-  limits.share_generated = std::ranges::all_of(
-      layout.plan_options.forms,
-      [](const ProductForms& forms) { return forms.prompted == forms.generated; });
+  // computed. On GPUs their attention is of its own.
+  limits.share_generated =
+      !layout.on_gpus() &&
+      std::ranges::all_of(layout.plan_options.forms, [](const ProductForms& forms) {
+        return forms.prompted == forms.generated;
+      });
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
-  loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                      pooling, counters);
+  loop =
+      std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
+                                   pooling, counters, PassHooks{options.before_pass, on_failure});
   return {};
 }
 
@@ -266,6 +292,7 @@ Result<void> Engine::Parts::check_tokens(std::span<const TokenId> tokens) const 
 
 Result<void> Engine::Parts::run_if_idle(const std::function<void()>& task) {
   if (!ready) return unavailable("the model is being loaded");
+  if (auto failure = loop->failure()) return std::unexpected(std::move(*failure));
   bool ran = false;
   loop->run_if_idle([&] {
     ran = true;
@@ -282,6 +309,14 @@ Result<void> Engine::load() {
   parts_->load_ended_ns = now();
   parts_->ready = loaded.has_value();
   return loaded;
+}
+
+void Engine::set_failure_handler(std::function<void(const Error&)> handler) {
+  parts_->on_failure = std::move(handler);
+}
+
+std::optional<Error> Engine::failure() const {
+  return parts_->ready ? parts_->loop->failure() : std::nullopt;
 }
 
 const MemoryToKeep& Engine::memory_to_keep() const {
@@ -420,6 +455,12 @@ Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurem
 
 Result<MachineLimits> Engine::measure_limits() {
   Result<MachineLimits> result = MachineLimits();
+  if (parts_->layout.on_gpus()) {
+    for (const int gpu : parts_->layout.devices.gpus) {
+      result->read_bytes_per_second += gpu_at(parts_->topology, gpu).bytes_per_second;
+    }
+    return result;
+  }
   auto ran = parts_->run_if_idle(
       [&] { result = measure_limits_of(parts_->layout.places, parts_->kernels->name); });
   return ran ? std::move(result) : std::unexpected(ran.error());

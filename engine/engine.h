@@ -29,6 +29,9 @@
 
 namespace lockstep {
 
+struct Gpu;
+struct GpuPlatform;
+
 // Whether weights and KV cache lie so that the next process can take them over.
 enum class MemoryKeeping : uint8_t {
   kNo,
@@ -76,6 +79,12 @@ struct EngineOptions {
   std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
+  // For tests; what they point to outlives the engine. GPUs instead of the machine's, and what
+  // opens them; null: the machine's, by CUDA.
+  const std::vector<Gpu>* gpus = nullptr;
+  const GpuPlatform* gpu_platform = nullptr;
+  // For tests: called before each pass; where it fails, the pass does.
+  std::function<Result<void>()> before_pass = {};
 };
 
 // What the model file says, for listings and logs.
@@ -89,8 +98,9 @@ struct ModelInfo {
   uint32_t vocabulary_size = 0;
   uint32_t trained_context_tokens = 0;
   uint32_t context_tokens = 0;  // most tokens of one sequence as served
-  std::string instruction_set;  // "avx512"
-  std::string arithmetic;       // the profile: "exact", "fast"
+  std::string devices;          // that compute: "node0, node1", "gpu0 NVIDIA H200"
+  std::string instruction_set;  // "avx512"; of a GPU "sm_90"
+  std::string arithmetic;       // the profile: "exact", "fast"; "gpu": GPUs have their own
   std::string kv_format;        // "f16"
   uint32_t kv_page_tokens = 0;  // that a page of the KV cache holds
   uint32_t rank_count = 1;
@@ -186,22 +196,26 @@ struct PageBytes {
 
 // One rank's memory, and what its workers have spent on the other ranks.
 struct RankStatistics {
-  int node = -1;  // -1: its memory is bound to none
+  int node = -1;          // -1: its memory is bound to none
+  int gpu = -1;           // Gpu::index of where it computes and its memory lies; -1: on processors
+  std::string gpu_title;  // "gpu0 NVIDIA H200"; empty: on processors
   uint32_t worker_count = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
-  // Of the weights, found elsewhere than on `node` after the load; none: the kernel does not say.
+  uint64_t logits_bytes = 0;  // of them; in the host's memory also where the rest is a GPU's
+  // Of the weights in the host's memory, found elsewhere than on `node` after the load; none: the
+  // kernel does not say.
   std::optional<uint64_t> wrong_node_bytes;
-  PageBytes pages;              // of all arenas
+  PageBytes pages;              // of all arenas in the host's memory
   uint64_t exchange_bytes = 0;  // sent to other ranks, or read from them
   double exchange_seconds = 0;  // mean over the rank's workers
   double wait_seconds = 0;      // at barriers; mean over the rank's workers
 };
 
 // Why a request was not taken though nothing is wrong with it.
-enum class Rejection { kLoading, kDraining, kQueueRequests, kQueueTokens };
-inline constexpr size_t kRejectionCount = 4;
+enum class Rejection { kLoading, kDraining, kQueueRequests, kQueueTokens, kFailed };
+inline constexpr size_t kRejectionCount = 5;
 
 // A snapshot of counters and gauges; taken without a lock that a step needs.
 struct EngineStatistics {
@@ -267,7 +281,8 @@ struct Measurement {
   MeasuredWork generate;
 };
 
-// What the processors and memory that the engine computes with can do at most, measured.
+// What the processors and memory that the engine computes with can do at most, measured; of GPUs
+// the memory alone, by its clock and width.
 struct MachineLimits {
   double read_bytes_per_second = 0;           // its workers reading their ranks' memory
   std::vector<MachineArithmetic> arithmetic;  // of its instruction set, all its workers together
@@ -297,6 +312,13 @@ class Engine {
   // Takes the memory, starts the workers, reads the weights that were not kept. Once; blocks until
   // ready.
   Result<void> load();
+
+  // The handler is called at most once, by the engine's thread, when a pass has failed (a GPU is
+  // lost, say): before every request ends with kError. From then on nothing is taken, with
+  // kUnavailable; what is left is to end the process. It must not block. To be set before load().
+  void set_failure_handler(std::function<void(const Error&)> handler);
+  // Why the engine has failed; none: it has not.
+  std::optional<Error> failure() const;
 
   // What the next process can take over; after load().
   const MemoryToKeep& memory_to_keep() const;

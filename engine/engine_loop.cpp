@@ -30,7 +30,8 @@ bool all_finite(std::span<const float> logits) {
 
 EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        const WaitingLimits& waiting, const Tokenizer& tokenizer,
-                       size_t vocabulary_size, Pooling pooling, EngineCounters& counters)
+                       size_t vocabulary_size, Pooling pooling, EngineCounters& counters,
+                       PassHooks hooks)
     : executor_(executor),
       scheduler_(limits),
       running_most_(limits.sequence_count),
@@ -39,6 +40,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       vocabulary_size_(vocabulary_size),
       pooling_(pooling),
       counters_(counters),
+      hooks_(std::move(hooks)),
       hidden_row_(executor.hidden_width()) {
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);
@@ -121,6 +123,9 @@ Result<void> EngineLoop::check_room() const {
 
 Result<void> EngineLoop::check_queue(size_t places, size_t prompt_tokens) const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
+  if (has_failed_.load(kRelaxed)) {
+    return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
+  }
   const size_t taken = places_taken_.load(kRelaxed);
   const size_t places_most = running_most_ + waiting_.requests.load(kRelaxed);
   if (taken + places > places_most) {
@@ -144,7 +149,7 @@ std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) c
   constexpr auto kRelaxed = std::memory_order_relaxed;
   counters_.rejected[static_cast<size_t>(reason)].fetch_add(1, kRelaxed);
   Error error{ErrorKind::kUnavailable, std::move(message)};
-  if (reason != Rejection::kDraining) {
+  if (reason == Rejection::kQueueRequests || reason == Rejection::kQueueTokens) {
     error.retry_after_seconds =
         throughput_.seconds_until_room(open_count_, counters_.waiting_prompt_tokens.load(kRelaxed));
   }
@@ -200,6 +205,10 @@ void EngineLoop::work() {
     accept(inbox);
     if (inbox.task != nullptr) run_task(inbox.task);
     if (inbox.stop) return;
+    if (failure_) {
+      end_failed();  // what came while it failed
+      continue;
+    }
     end_overdue();
     step();
   }
@@ -207,7 +216,7 @@ void EngineLoop::work() {
 
 void EngineLoop::run_task(const std::function<void()>* task) {
   activity_.enter(LoopPhase::kTask);
-  if (scheduler_.idle()) {
+  if (scheduler_.idle() && !failure_) {
     (*task)();
     scheduler_.forget_prefixes();  // it may have used the same pages
     publish_gauges();
@@ -286,7 +295,10 @@ void EngineLoop::step() {
                        batch_.tokens.size() - batch_.generated_tokens, batch_.generated_tokens);
   activity_.enter(LoopPhase::kComputing);
   const auto start = Generation::Clock::now();
-  executor_.run(batch_);
+  if (auto computed = compute(); !computed) {
+    scheduler_.computed();  // it knows of no pass that has begun and not ended
+    return fail(std::move(computed.error()));
+  }
   const double seconds = seconds_since(start);
   activity_.enter(LoopPhase::kSampling);
   throughput_.add_pass(batch_.tokens.size(), seconds);
@@ -298,7 +310,40 @@ void EngineLoop::step() {
   scheduler_.computed();
   publish_counters();
   postprocess(schedule);
+  if (lost_) return fail(std::move(*lost_));
   publish_gauges();
+}
+
+Result<void> EngineLoop::compute() {
+  if (hooks_.before) {
+    if (auto going = hooks_.before(); !going) return going;
+  }
+  return executor_.run(batch_);
+}
+
+// Whoever hears that its request has failed finds everything else refused.
+void EngineLoop::fail(Error error) {
+  spdlog::critical("a pass has failed, and the engine with it: {}", error.message);
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(error);
+  }
+  has_failed_ = true;
+  if (hooks_.on_failure) hooks_.on_failure(*failure_);
+  end_failed();
+}
+
+void EngineLoop::end_failed() {
+  const std::string message = "the engine has failed: " + failure_->message;
+  while (!generations_.empty()) {
+    end(*generations_.begin()->second, FinishReason::kError, message, /*usable=*/false);
+  }
+  activity_.enter(LoopPhase::kIdle);
+}
+
+std::optional<Error> EngineLoop::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void EngineLoop::fill_batch(const Schedule& schedule) {
@@ -367,7 +412,11 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
   PooledRows& pooled = *generation.pooled;
   for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
     if (!pooled.wants(index)) continue;
-    executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_);
+    auto read = executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_);
+    if (!read) {
+      lost_ = std::move(read.error());
+      return;
+    }
     if (!all_finite(hidden_row_)) return discard(generation);
     pooled.add(hidden_row_);
   }

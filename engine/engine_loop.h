@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -27,16 +28,22 @@ struct WaitingLimits {
   std::atomic<size_t> prompt_tokens = 0;  // one request is taken whatever its length
 };
 
+// Called by the engine's thread; either may be none.
+struct PassHooks {
+  std::function<Result<void>()> before;          // each pass; where it fails, the pass does
+  std::function<void(const Error&)> on_failure;  // once, before requests hear of it
+};
+
 class EngineLoop {
  public:
   // All references must outlive this. Starts the thread.
   EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
              const Tokenizer& tokenizer, size_t vocabulary_size, Pooling pooling,
-             EngineCounters& counters);
+             EngineCounters& counters, PassHooks hooks);
   // Cancels what is left and joins the thread.
   ~EngineLoop();
 
-  // Any thread. All or none; kUnavailable when draining or full.
+  // Any thread. All or none; kUnavailable when draining, full or failed.
   Result<std::vector<RequestId>> submit(std::vector<Request> requests);
   // Fails as submit() would for a request of one token if the queue is full. Takes no lock.
   Result<void> check_room() const;
@@ -48,6 +55,10 @@ class EngineLoop {
   void run_if_idle(const std::function<void()>& task);
 
   const LoopActivity& activity() const { return activity_; }
+
+  // The first pass that failed was the last one: what it has left in the ranks' memory nobody
+  // knows. Any thread.
+  std::optional<Error> failure() const;
 
  private:
   // What other threads have asked for since the last step. Guarded by mutex_.
@@ -78,6 +89,9 @@ class EngineLoop {
   void end(Generation& generation, FinishReason reason, const std::string& error,
            bool usable = true);
   void step();
+  Result<void> compute();
+  void fail(Error error);
+  void end_failed();
   void limit_prompts();
   void fill_batch(const Schedule& schedule);
   void postprocess(const Schedule& schedule);
@@ -97,10 +111,12 @@ class EngineLoop {
   const size_t vocabulary_size_;
   const Pooling pooling_;  // of embeddings
   EngineCounters& counters_;
+  const PassHooks hooks_;
   LoopActivity activity_;
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
+  std::optional<Error> lost_;      // why what the pass has computed cannot be read
   std::vector<float> hidden_row_;  // reused
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
@@ -112,7 +128,9 @@ class EngineLoop {
   // Submitted and not ended, and the places that they take. Written with mutex_ held.
   std::atomic<size_t> open_count_ = 0;
   std::atomic<size_t> places_taken_ = 0;
-  bool draining_ = false;  // guarded by mutex_
+  bool draining_ = false;         // guarded by mutex_
+  std::optional<Error> failure_;  // written by the engine's thread with mutex_ held
+  std::atomic<bool> has_failed_ = false;
   std::atomic<RequestId> next_id_ = 1;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -54,15 +54,18 @@ struct MachinePlan {
   };
   struct Rank {
     int node = -1;          // -1: its memory is bound to none
+    int gpu = -1;           // Gpu::index of where it computes; -1: on processors
     std::vector<int> cpus;  // one per worker; -1: not pinned
     double share = 0;       // of all, from 0 to 1
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t scratch_bytes = 0;
     std::string pages;             // to be had: "2 MiB of the pool", "transparent", "4 KiB"
-    uint64_t available_bytes = 0;  // on its node, shared with the other ranks there
+    uint64_t available_bytes = 0;  // on its node, shared with the other ranks there; on its GPU
     uint64_t read_bytes = 0;       // of weights per generated token
-    double bytes_per_second = 0;  // 0: not measured.    // measured: its workers reading its memory
+    // Measured: its workers reading its memory; of a GPU by the memory's clock and width. 0: not
+    // known.
+    double bytes_per_second = 0;
     double seconds_per_token = 0;  // read_bytes / bytes_per_second
   };
   // What more than one rank holds.
@@ -75,7 +78,8 @@ struct MachinePlan {
   std::string architecture;
   std::string format;
   std::string strategy;
-  std::string instruction_set;
+  std::string instruction_set;  // of a GPU "sm_90"
+  std::string arithmetic;       // "exact", "fast"; "gpu": GPUs have their own
   uint32_t context_tokens = 0;
   uint32_t sequence_count = 0;
   uint64_t model_weight_bytes = 0;  // packed, once

@@ -5,7 +5,7 @@
 
 #include "engine/device_report.h"
 #include "engine/engine.h"
-#include "engine/graph/weight_placement.h"
+#include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/machine_settings.h"
@@ -59,10 +59,10 @@ std::string expected_pages(const Topology& topology, const MachineSettings& sett
 
 using Slices = std::vector<std::vector<WeightSlice>>;  // by rank, by WeightId
 
-Slices place_all_weights(const Model& model, const Split& split) {
+Slices place_all_weights(const Model& model, const Split& split, const PlanOptions& options) {
   Slices slices;
   for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    slices.push_back(place_weights(model.graph, split, rank, 0));
+    slices.push_back(make_plan(model.graph, split, rank, options).weights);
   }
   return slices;
 }
@@ -75,7 +75,7 @@ std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& lay
     if (node.operation == Operation::kMatmul) read.insert(node.weight);
   }
   std::vector<uint64_t> bytes;
-  for (const auto& slices : place_all_weights(model, layout.split)) {
+  for (const auto& slices : place_all_weights(model, layout.split, layout.plan_options)) {
     uint64_t sum = 0;
     for (const WeightId weight : read) sum += slices[weight].size_bytes;
     bytes.push_back(sum);
@@ -88,9 +88,10 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return;
-  const Slices slices = place_all_weights(model, layout.split);
+  const Slices slices = place_all_weights(model, layout.split, layout.plan_options);
   std::map<std::string, uint64_t> extra;
-  for (const WeightSlice& once : place_weights(model.graph, *whole, 0, 0)) {
+  const Slices once_each = place_all_weights(model, *whole, layout.plan_options);
+  for (const WeightSlice& once : once_each.front()) {
     plan.model_weight_bytes += once.size_bytes;
     uint64_t held = 0;
     uint64_t elements = 0;
@@ -118,16 +119,18 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& sizes = layout.sizes[rank];
-    plan.ranks.push_back(
-        {.node = place.node,
-         .cpus = place.cpus,
-         .share = place.share / all_shares,
-         .weight_bytes = sizes.weight_bytes,
-         .kv_bytes = sizes.kv_bytes,
-         .scratch_bytes = sizes.activation_bytes(),
-         .pages = expected_pages(topology, settings, place.node, sizes.weight_bytes),
-         .available_bytes = takeable_bytes(topology, place.node),
-         .read_bytes = read[rank]});
+    plan.ranks.push_back({.node = place.node,
+                          .gpu = place.gpu,
+                          .cpus = place.cpus,
+                          .share = place.share / all_shares,
+                          .weight_bytes = sizes.weight_bytes,
+                          .kv_bytes = sizes.kv_bytes,
+                          .scratch_bytes = sizes.activation_bytes(),
+                          .pages = place.gpu >= 0 ? "the GPU's"
+                                                  : expected_pages(topology, settings, place.node,
+                                                                   sizes.weight_bytes),
+                          .available_bytes = takeable_bytes(topology, place),
+                          .read_bytes = read[rank]});
   }
 }
 
@@ -190,9 +193,34 @@ std::string compare(const MachinePlan& plan) {
                      alone / ours, count, costs);
 }
 
+// By what the GPUs say of their memory; nothing runs on them. What they exchange is not known.
+void estimate_gpu_speed(const Topology& topology, MachinePlan& plan) {
+  std::vector<std::string> silent;
+  for (MachinePlan::Rank& rank : plan.ranks) {
+    rank.bytes_per_second = gpu_at(topology, rank.gpu).bytes_per_second;
+    if (rank.bytes_per_second == 0) {
+      silent.push_back(fmt::format("gpu{}", rank.gpu));
+      continue;
+    }
+    rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;
+  }
+  if (!silent.empty()) {
+    plan.verdict =
+        fmt::format("how fast the memory of {} is, is not known", fmt::join(silent, ", "));
+    return;
+  }
+  plan.tokens_per_second = 1 / slowest_rank_seconds(plan);
+  if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
+  plan.verdict = "by the memory's clock and width, which no kernel reaches; not measured";
+}
+
 Result<void> estimate_speed(const Model& model, const EngineOptions& options,
                             const Topology& topology, const ModelLayout& layout,
                             MachinePlan& plan) {
+  if (layout.on_gpus()) {
+    estimate_gpu_speed(topology, plan);
+    return {};
+  }
   const auto bandwidths = measure_read_bandwidths(layout.places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
@@ -230,6 +258,10 @@ void describe_faults(const ModelLayout& layout, const Topology& topology,
   MachineWishes wishes;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const int node = layout.places[rank].node;
+    if (layout.places[rank].gpu >= 0) {
+      wishes.mapped_bytes += layout.sizes[rank].logits_bytes;
+      continue;
+    }
     wishes.mapped_bytes += layout.sizes[rank].total_bytes();
     // Pools that someone has set aside are meant for this; without any, transparent pages will do.
     const Node* found = topology.find_node(std::max(node, 0));
@@ -254,18 +286,17 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   if (!file) return std::unexpected(file.error());
   const auto model = build_model(*file);
   if (!model) return std::unexpected(model.error());
-  Topology topology = read_topology();
-  add_gpus(topology);
+  const Topology topology = read_machine_with_gpus(options);
   auto layout = split_model(*model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
-  const ModelInfo info = describe_model(*file, *model, options, layout->profile,
-                                        product_forms(layout->profile, **kernels));
+  const ModelInfo info = describe_model(*file, *model, options, *layout);
   MachinePlan plan;
   plan.model = info.name;
   plan.architecture = info.architecture;
   plan.format = info.format;
   plan.strategy = strategy_name(layout->split.strategy);
-  plan.instruction_set = (*kernels)->name;
+  plan.instruction_set = info.instruction_set;
+  plan.arithmetic = info.arithmetic;
   plan.sequence_count = options.sequence_count;
   plan.nodes = describe_nodes(topology);
   describe_devices(topology, layout->devices, plan);

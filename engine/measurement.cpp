@@ -40,6 +40,8 @@ class Measurer {
     });
   }
 
+  const Result<void>& outcome() const { return runner_.outcome(); }
+
   void go_back_to(size_t length) {
     for (size_t sequence = 0; sequence < runner_.sequence_count(); ++sequence) {
       runner_.cut(sequence, length);
@@ -86,6 +88,7 @@ Result<std::vector<Measurement>> run_measurement(Executor& executor, const Plan&
     result.prompt = measurer.prompt(measurement.prompt_tokens);
     result.generate = measurer.generate(measurement.generated_tokens);
     results.push_back(result);
+    if (!measurer.outcome()) return std::unexpected(measurer.outcome().error());
   }
   return results;
 }
@@ -114,7 +117,7 @@ Result<void> run_logits(Executor& executor, const Plan& plan, const LogitsCase& 
     }
     runner.run();
   }
-  return {};
+  return runner.outcome();
 }
 
 }  // namespace lockstep

@@ -66,7 +66,7 @@ size_t hidden_columns(const Graph& graph) {
 }  // namespace
 
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
-                         Profile profile, const ProductFormTable& forms) {
+                         const ModelLayout& layout) {
   ModelInfo info;
   const auto name = file.text("general.name");
   info.name = fit_for_display(name ? name->value_or("") : "");
@@ -77,7 +77,9 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   info.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
   info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
   info.embedding_width = static_cast<uint32_t>(hidden_columns(model.graph));
-  info.arithmetic = profile_name(profile);
+  info.devices = layout.device_titles;
+  info.instruction_set = layout.instruction_set;
+  info.arithmetic = layout.arithmetic;
   info.kv_format = options.kv_format;
   info.kv_page_tokens = kPageTokens;
   Fingerprint fingerprint;
@@ -96,10 +98,13 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
     fingerprint.add(static_cast<uint64_t>(tensor.format));
   }
   for (const Format format : formats) {  // in which arithmetic this machine multiplies them
-    const ProductForms& form = forms[static_cast<size_t>(format)];
+    const ProductForms& form = layout.plan_options.forms[static_cast<size_t>(format)];
     fingerprint.add(static_cast<uint64_t>(form.prompted));
     fingerprint.add(static_cast<uint64_t>(form.generated));
   }
+  // Processors compute the same whichever they are; how GPUs round within a tile product is not
+  // told.
+  if (layout.on_gpus()) fingerprint.add(layout.instruction_set);
   info.fingerprint =
       fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());
   return info;

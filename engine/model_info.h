@@ -1,18 +1,16 @@
 // What is told about a model in listings, logs and metrics.
 #pragma once
 
-#include <string_view>
-
 #include "engine/engine.h"
-#include "engine/kernels/profile.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model_layout.h"
 
 namespace lockstep {
 
-// Everything that follows from the file, the graph and the cache's format; the rest of how it is
-// served is filled in by the engine. `path` gives the name where the file has none.
+// Everything that follows from the file, the graph, the cache's format and what computes; the rest
+// of how it is served is filled in by the engine.
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
-                         Profile profile, const ProductFormTable& forms);
+                         const ModelLayout& layout);
 
 }  // namespace lockstep

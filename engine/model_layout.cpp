@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/gpu_layout.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
 #include "engine/machine/memory_room.h"
@@ -39,28 +40,60 @@ size_t pages_for(size_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
 
-// What the devices must have room for together: the weights once, one page of cache, activations.
-Result<uint64_t> least_bytes(const Model& model, const PlanOptions& options) {
+// Pages that hold full sequences, or as many as are asked for.
+size_t wanted_pages(const EngineOptions& options, size_t context_tokens) {
+  return options.kv_pages != 0 ? options.kv_pages
+                               : pages_for(context_tokens) * options.sequence_count;
+}
+
+// What the GPUs must have room for together: the weights once, activations, and the cache that was
+// asked for, or a page of it.
+Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& options,
+                                 const PlanOptions& plan_options) {
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return std::unexpected(whole.error());
-  return rank_sizes(model, *whole, options, 1).front().total_bytes();
+  const size_t pages =
+      options.context_tokens != 0 ? wanted_pages(options, options.context_tokens) : 1;
+  return rank_sizes(model, *whole, plan_options, pages).front().gpu_bytes();
+}
+
+Result<void> check_gpu_use(const Model& model, const EngineOptions& options, size_t gpu_count) {
+  if (options.rank_count != 0 && options.rank_count != gpu_count) {
+    return invalid_input(
+        "ranks is {}, but each GPU is one rank, of which {} are chosen; leave --ranks out, or use "
+        "--devices cpu",
+        options.rank_count, gpu_count);
+  }
+  if (options.strategy == "gather" && gpu_count > 1) {
+    return invalid_input(
+        "strategy gather is for ranks that share memory; {} GPUs sum their parts: use --strategy "
+        "auto or reduce",
+        gpu_count);
+  }
+  return check_gpu_graph(model.graph);
 }
 
 Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& options,
-                                  const PlanOptions& plan_options, const Topology& topology) {
+                                  const PlanOptions& gpu_options, const Topology& topology) {
   uint64_t model_bytes = 0;
   if (!topology.gpus.empty()) {
-    const auto bytes = least_bytes(model, plan_options);
+    const auto bytes = least_gpu_bytes(model, options, gpu_options);
     if (!bytes) return std::unexpected(bytes.error());
     model_bytes = *bytes;
   }
   auto choice = choose_devices(options.devices, topology, model_bytes);
-  return choice ? without_gpus(std::move(*choice), topology) : choice;
+  if (choice) choice = within_this_version(std::move(*choice), topology);
+  if (!choice || choice->gpus.empty()) return choice;
+  auto usable = check_gpu_use(model, options, choice->gpus.size());
+  if (usable) return choice;
+  if (!choice->automatic) return std::unexpected(usable.error());
+  return every_node(topology, "no GPU, since " + usable.error().message);
 }
 
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
                                            const DeviceChoice& devices) {
+  if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
   auto places = place_ranks(topology, {.nodes = devices.nodes,
                                        .rank_count = options.rank_count,
                                        .shares = options.shares,
@@ -74,33 +107,48 @@ Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const T
   return places;
 }
 
-std::string node_text(int node) {
-  return node < 0 ? "this machine" : fmt::format("node {}", node);
+std::string place_text(const RankPlace& place) {
+  if (place.gpu >= 0) return fmt::format("gpu{}", place.gpu);
+  return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
 }
+
+// Room on all that ranks may lie on.
+struct Rooms {
+  explicit Rooms(const Topology& topology)
+      : memory(topology, available_memory_bytes()), gpus(topology) {}
+
+  MemoryRoom memory;
+  GpuRoom gpus;
+};
 
 // Takes room for all arenas that are not there already, in the order in which a rank takes them in
 // earnest. The rank for which there was none, if any.
-std::optional<size_t> take_all(const ModelLayout& layout, MemoryRoom& room) {
+std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const RankPlace& place = layout.places[rank];
     const RankSizes& own = layout.sizes[rank];
+    if (place.gpu >= 0) {
+      if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
+      if (!rooms.memory.take(place.node, own.logits_bytes)) return rank;
+      continue;
+    }
     const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
     const uint64_t kv_bytes = layout.kv_pages_held ? 0 : own.kv_bytes;
     for (const uint64_t bytes :
          {weight_bytes, own.scratch_bytes, own.exchange_bytes, kv_bytes, own.logits_bytes}) {
-      if (!room.take(layout.places[rank].node, bytes)) return rank;
+      if (!rooms.memory.take(place.node, bytes)) return rank;
     }
   }
   return std::nullopt;
 }
 
-// As many pages as fit beside weights and activations, with a share of what is left to others; at
-// most those wanted.
-Result<size_t> fitting_pages(const ModelLayout& layout, const Topology& topology,
-                             const std::vector<RankSizes>& one_page, size_t wanted) {
-  MemoryRoom room(topology, available_memory_bytes());
-  const auto misfit = take_all(layout, room);
+// Of those wanted, as many pages as the nodes have room for, with a share of what is left to
+// others.
+size_t node_pages(const ModelLayout& layout, const MemoryRoom& room,
+                  const std::vector<RankSizes>& one_page, size_t wanted) {
   std::map<int, uint64_t> page_bytes;  // by node
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    if (layout.places[rank].gpu >= 0) continue;
     page_bytes[layout.places[rank].node] += one_page[rank].kv_bytes;
     page_bytes[-1] += one_page[rank].kv_bytes;  // what all nodes take together
   }
@@ -114,62 +162,65 @@ Result<size_t> fitting_pages(const ModelLayout& layout, const Topology& topology
         std::max(room.free_bytes(node) / kKvShareDivisor, pool - std::min(pool, rounding));
     pages = std::min<size_t>(pages, left / bytes);
   }
+  return pages;
+}
+
+// The sizes with so many pages, of which a sequence has no more than the model was trained for.
+std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout, size_t pages) {
+  PlanOptions options = layout.plan_options;
+  if (layout.on_gpus()) {
+    options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
+  }
+  return rank_sizes(model, layout.split, options, pages);
+}
+
+// Of those wanted, as many pages as GPUs have room for, whose memory nobody else is to have. What
+// attention needs beside the cache grows with it.
+size_t gpu_pages(const Model& model, const ModelLayout& layout, const Topology& topology,
+                 size_t wanted) {
+  const auto fits = [&](size_t pages) {
+    const auto sizes = sizes_with(model, layout, pages);
+    GpuRoom room(topology);
+    for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+      const int gpu = layout.places[rank].gpu;
+      if (gpu >= 0 && !room.take(gpu, sizes[rank].gpu_bytes())) return false;
+    }
+    return true;
+  };
+  if (!layout.on_gpus() || fits(wanted)) return wanted;
+  size_t fitting = 0;
+  size_t too_many = wanted;
+  while (fitting + 1 < too_many) {
+    const size_t pages = fitting + (too_many - fitting) / 2;
+    (fits(pages) ? fitting : too_many) = pages;
+  }
+  return fitting;
+}
+
+// As many pages as fit beside weights and activations; at most those wanted.
+Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
+                             const Topology& topology, size_t wanted) {
+  Rooms rooms(topology);
+  const auto misfit = take_all(layout, rooms);
+  const auto one_page = sizes_with(model, layout, 1);
+  const size_t pages =
+      gpu_pages(model, layout, topology, node_pages(layout, rooms.memory, one_page, wanted));
   if (!misfit && pages > 0) return pages;
   const size_t rank = misfit.value_or(0);
   const RankSizes& sizes = layout.sizes[rank];
   return machine_refused(
       "rank {} needs {} MiB for weights and {} MiB for activations on {}, where {} MiB are "
-      "available; {}. Use a smaller model, more of --ranks or other --shares, or free memory",
+      "available; {}. {}, or free memory",
       rank, sizes.weight_bytes >> 20U, sizes.activation_bytes() >> 20U,
-      node_text(layout.places[rank].node),
-      takeable_bytes(topology, layout.places[rank].node) >> 20U,
-      misfit ? "they do not fit" : "nothing is left for a context");
+      place_text(layout.places[rank]), takeable_bytes(topology, layout.places[rank]) >> 20U,
+      misfit ? "they do not fit" : "nothing is left for a context",
+      layout.on_gpus() ? "Use a smaller model or --devices cpu"
+                       : "Use a smaller model, more of --ranks or other --shares");
 }
 
-}  // namespace
-
-uint64_t takeable_bytes(const Topology& topology, int node) {
-  uint64_t pool_bytes = 0;
-  uint64_t free_bytes = 0;
-  for (const Node& each : topology.nodes) {
-    if (node >= 0 && each.id != node) continue;
-    free_bytes += each.free_bytes;
-    for (const HugePagePool& pool : each.pools) pool_bytes += pool.free_pages * pool.page_bytes;
-  }
-  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
-  const uint64_t available = available_memory_bytes();
-  return (whole_machine ? available : std::min(available, free_bytes)) + pool_bytes;
-}
-
-std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
-                                  size_t kv_pages) {
-  options.kv_pages = kv_pages;
-  std::vector<RankSizes> sizes;
-  for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    const Plan plan = make_plan(model.graph, split, rank, options);
-    sizes.push_back({.weight_bytes = plan.weight_bytes,
-                     .kv_bytes = plan.kv.size_bytes(),
-                     .scratch_bytes = plan.scratch_bytes,
-                     .exchange_bytes = plan.exchange_bytes,
-                     .logits_bytes = plan.logits_bytes});
-  }
-  return sizes;
-}
-
-Topology read_machine(const EngineOptions& options) {
-  Topology topology = read_topology();
-  if (may_choose_gpus(options.devices)) add_gpus(topology);
-  return topology;
-}
-
-Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Topology& topology) {
-  const auto profile = choose_profile(options.arithmetic, kernels);
-  if (!profile) return std::unexpected(profile.error());
+Result<PlanOptions> plan_options_of(const Model& model, const EngineOptions& options) {
   const auto kv_format = parse_kv_format(options.kv_format);
   if (!kv_format) return std::unexpected(kv_format.error());
-  const auto strategy = parse_strategy(options.strategy);
-  if (!strategy) return std::unexpected(strategy.error());
   if (options.exchange_format != "f32" && options.exchange_format != "bf16") {
     return invalid_input("exchange format \"{}\" is not known; known are f32 and bf16",
                          options.exchange_format);
@@ -188,23 +239,112 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
         "--kv-format f16",
         options.kv_format, node.head_dimension);
   }
+  PlanOptions plan_options;
+  plan_options.batch_tokens = options.batch_tokens;
+  plan_options.logit_rows = std::max<size_t>(
+      options.logit_rows == 0 ? kLeastLogitRows : options.logit_rows, options.sequence_count);
+  plan_options.kv_format = *kv_format;
+  plan_options.bf16_sums = options.exchange_format == "bf16";
+  return plan_options;
+}
+
+// The same where ranks are GPUs. A context that is not known yet is as long as it can be.
+PlanOptions options_on_gpus(PlanOptions plan_options, const Model& model,
+                            const EngineOptions& options) {
+  plan_options.forms = gpu_product_forms();
+  plan_options.weight_layout = WeightLayout::kGpuTiles;
+  plan_options.sequences = options.sequence_count;
+  plan_options.sequence_pages = pages_for(
+      options.context_tokens != 0 ? options.context_tokens : model.trained_context_tokens);
+  return plan_options;
+}
+
+void name_devices(const Topology& topology, std::string_view instruction_set,
+                  std::string_view profile, ModelLayout& layout) {
+  layout.arithmetic = layout.on_gpus() ? kGpuArithmetic : profile;
+  layout.instruction_set = instruction_set;
+  layout.device_titles = device_names(layout.devices);
+  if (!layout.on_gpus()) return;
+  std::vector<std::string> titles;
+  for (const int gpu : layout.devices.gpus) titles.push_back(gpu_title(gpu_at(topology, gpu)));
+  layout.device_titles = fmt::format("{}", fmt::join(titles, ", "));
+  layout.instruction_set = gpu_code_name(gpu_at(topology, layout.devices.gpus.front()));
+}
+
+}  // namespace
+
+uint64_t takeable_bytes(const Topology& topology, int node) {
+  uint64_t pool_bytes = 0;
+  uint64_t free_bytes = 0;
+  for (const Node& each : topology.nodes) {
+    if (node >= 0 && each.id != node) continue;
+    free_bytes += each.free_bytes;
+    for (const HugePagePool& pool : each.pools) pool_bytes += pool.free_pages * pool.page_bytes;
+  }
+  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
+  const uint64_t available = available_memory_bytes();
+  return (whole_machine ? available : std::min(available, free_bytes)) + pool_bytes;
+}
+
+uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
+  return place.gpu < 0 ? takeable_bytes(topology, place.node)
+                       : usable_bytes(gpu_at(topology, place.gpu));
+}
+
+std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
+                                  size_t kv_pages) {
+  options.kv_pages = kv_pages;
+  std::vector<RankSizes> sizes;
+  for (size_t rank = 0; rank < split.rank_count; ++rank) {
+    const Plan plan = make_plan(model.graph, split, rank, options);
+    sizes.push_back({.weight_bytes = plan.weight_bytes,
+                     .kv_bytes = plan.kv.size_bytes(),
+                     .scratch_bytes = plan.scratch_bytes,
+                     .exchange_bytes = plan.exchange_bytes,
+                     .logits_bytes = plan.logits_bytes});
+  }
+  return sizes;
+}
+
+Topology read_machine_with_gpus(const EngineOptions& options) {
+  Topology topology = read_topology();
+  if (options.gpus == nullptr) {
+    add_gpus(topology);
+  } else {
+    topology.gpus = *options.gpus;
+    topology.no_gpus = "none were made up";
+  }
+  return topology;
+}
+
+Topology read_machine(const EngineOptions& options) {
+  return may_choose_gpus(options.devices) ? read_machine_with_gpus(options) : read_topology();
+}
+
+Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
+                                const KernelTable& kernels, const Topology& topology) {
+  const auto profile = choose_profile(options.arithmetic, kernels);
+  if (!profile) return std::unexpected(profile.error());
+  auto plan_options = plan_options_of(model, options);
+  if (!plan_options) return std::unexpected(plan_options.error());
+  auto strategy = parse_strategy(options.strategy);
+  if (!strategy) return std::unexpected(strategy.error());
+  const PlanOptions gpu_options = options_on_gpus(*plan_options, model, options);
+  plan_options->forms = product_forms(*profile, kernels);
+
   ModelLayout layout;
-  layout.plan_options = {
-      .batch_tokens = options.batch_tokens,
-      .logit_rows = std::max<size_t>(options.logit_rows == 0 ? kLeastLogitRows : options.logit_rows,
-                                     options.sequence_count),
-      .kv_format = *kv_format,
-      .bf16_sums = options.exchange_format == "bf16",
-      .forms = product_forms(*profile, kernels)};
-  layout.profile = *profile;
-  auto devices = find_devices(model, options, layout.plan_options, topology);
+  auto devices = find_devices(model, options, gpu_options, topology);
   if (!devices) return std::unexpected(devices.error());
   layout.devices = std::move(*devices);
+  layout.plan_options = layout.on_gpus() ? gpu_options : *plan_options;
+  name_devices(topology, kernels.name, profile_name(*profile), layout);
   auto places = find_places(options, topology, layout.devices);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
   std::vector<double> shares;
   for (const RankPlace& place : layout.places) shares.push_back(place.share);
+  // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
+  if (layout.on_gpus() && layout.places.size() > 1) strategy = Strategy::kReduce;
   auto split = split_graph(model.graph, shares, *strategy);
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
@@ -213,8 +353,8 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {
-  MemoryRoom room(topology, available_memory_bytes());
-  return take_all(layout, room);
+  Rooms rooms(topology);
+  return take_all(layout, rooms);
 }
 
 Result<void> size_context(const Model& model, const EngineOptions& options,
@@ -226,8 +366,7 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
                    options.context_tokens, model.trained_context_tokens);
     }
     layout.context_tokens = options.context_tokens;
-    pages = pages_for(options.context_tokens) * options.sequence_count;
-    if (options.kv_pages != 0) pages = options.kv_pages;
+    pages = wanted_pages(options, options.context_tokens);
     if (pages < pages_for(options.context_tokens)) {
       return invalid_input("kv-pages is {}, but a sequence of {} tokens takes {} pages of {}",
                            pages, options.context_tokens, pages_for(options.context_tokens),
@@ -237,26 +376,24 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
     pages = *layout.kv_pages_held;
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
   } else {
-    const auto one_page = rank_sizes(model, layout.split, layout.plan_options, 1);
-    const auto fitting = fitting_pages(
-        layout, topology, one_page,
-        options.kv_pages != 0 ? options.kv_pages
-                              : pages_for(model.trained_context_tokens) * options.sequence_count);
+    const auto fitting =
+        fitting_pages(model, layout, topology, wanted_pages(options, model.trained_context_tokens));
     if (!fitting) return std::unexpected(fitting.error());
     pages = *fitting;
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
   }
   layout.plan_options.kv_pages = pages;
+  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
   layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages);
   const auto misfit = first_misfit(layout, topology);
   if (!misfit) return {};
   const RankSizes& sizes = layout.sizes[*misfit];
-  const int node = layout.places[*misfit].node;
+  const RankPlace& place = layout.places[*misfit];
   return machine_refused(
       "rank {} needs {} MiB for weights, {} MiB for the KV cache and {} MiB for activations on {}, "
       "where ranks share {} MiB. Use a smaller model, --context or --sequences, or free memory",
       *misfit, sizes.weight_bytes >> 20U, sizes.kv_bytes >> 20U, sizes.activation_bytes() >> 20U,
-      node_text(node), takeable_bytes(topology, node) >> 20U);
+      place_text(place), takeable_bytes(topology, place) >> 20U);
 }
 
 }  // namespace lockstep

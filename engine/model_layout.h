@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -22,8 +23,10 @@ struct RankSizes {
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
   uint64_t exchange_bytes = 0;
-  uint64_t logits_bytes = 0;  // 0 but on rank 0
+  uint64_t logits_bytes = 0;  // 0 but on rank 0; of the host also where the rank is a GPU
 
+  // What lies on the GPU where the rank is one.
+  uint64_t gpu_bytes() const { return weight_bytes + kv_bytes + scratch_bytes + exchange_bytes; }
   uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }
 };
@@ -33,18 +36,26 @@ struct ModelLayout {
   std::vector<RankPlace> places;
   Split split;
   PlanOptions plan_options;
-  Profile profile = Profile::kFast;
+  std::string arithmetic;        // the profile: "exact", "fast"; "gpu": GPUs have their own
+  std::string instruction_set;   // "avx512"; of a GPU "sm_90"
+  std::string device_titles;     // "node0, node1", "gpu0 NVIDIA H200"
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank
   // What an earlier process has left, whose memory is taken already: it needs no room.
   bool weights_held = false;
   std::optional<size_t> kv_pages_held;
+
+  bool on_gpus() const { return !devices.gpus.empty(); }
 };
 
 // What a rank on this node can take; of node -1: what the process can. Pages set aside in pools are
 // counted where they are the node's.
 uint64_t takeable_bytes(const Topology& topology, int node);
+// The same for a rank, which may be a GPU.
+uint64_t takeable_bytes(const Topology& topology, const RankPlace& place);
 
+// The machine with its GPUs, or with those that the options make up.
+Topology read_machine_with_gpus(const EngineOptions& options);
 // The machine as these options ask for it: with its GPUs where ranks may come to lie on them.
 Topology read_machine(const EngineOptions& options);
 

@@ -15,16 +15,21 @@ size_t pages_for(size_t tokens) {
 
 Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t tokens_each) {
   const size_t pages = pages_for(tokens_each) * sequences;
-  const size_t most = std::min(plan.logit_rows, plan.batch_tokens);
+  size_t most = std::min(plan.logit_rows, plan.batch_tokens);
+  size_t most_pages = plan.kv.page_count;
+  if (plan.gpu.batch != nullptr) {
+    most = std::min(most, plan.gpu.limits.sequences);
+    most_pages = std::min(most_pages, plan.gpu.limits.pages);
+  }
   if (sequences == 0 || sequences > most) {
     return invalid_input("{} sequences side by side; it must be from 1 to the {} of a pass",
                          sequences, most);
   }
-  if (pages <= plan.kv.page_count) return {};
+  if (pages <= most_pages) return {};
   return invalid_input(
       "{} sequences of {} tokens need {} KV pages of {} tokens; there are {}: raise --context or "
       "--sequences",
-      sequences, tokens_each, pages, kPageTokens, plan.kv.page_count);
+      sequences, tokens_each, pages, kPageTokens, most_pages);
 }
 
 PassRunner::PassRunner(Executor& executor, const Plan& plan, size_t sequences, size_t tokens_each,
@@ -59,8 +64,8 @@ void PassRunner::add(size_t sequence, TokenId token, bool logits, TokenOrigin or
 
 void PassRunner::run() {
   if (batch_.tokens.empty()) return;
-  executor_.run(batch_);
-  on_pass_(batch_);
+  if (outcome_) outcome_ = executor_.run(batch_);
+  if (outcome_) on_pass_(batch_);
   start_pass();
 }
 

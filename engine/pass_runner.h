@@ -34,8 +34,10 @@ class PassRunner {
   // does one of prompted tokens before a generated one is added.
   void add(size_t sequence, TokenId token, bool logits,
            TokenOrigin origin = TokenOrigin::kPrompted);
-  // Computes what has been added.
+  // Computes what has been added, unless a pass has failed before.
   void run();
+  // Of all passes so far: the first failure.
+  const Result<void>& outcome() const { return outcome_; }
   // So many tokens of a sequence remain, the others are forgotten.
   void cut(size_t sequence, size_t length) { lengths_[sequence] = length; }
 
@@ -52,6 +54,7 @@ class PassRunner {
   std::vector<uint32_t> pages_;
   std::vector<std::span<const uint32_t>> tables_;
   Batch batch_;
+  Result<void> outcome_;
 };
 
 }  // namespace lockstep

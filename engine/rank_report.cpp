@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/log.h"
+#include "engine/gpu_layout.h"
 #include "engine/machine/page_placement.h"
 
 namespace lockstep {
@@ -27,7 +28,7 @@ void add_pages(const NodeMemory& memory, PageBytes& pages) {
   }
 }
 
-RankStatistics examine(size_t index, const Rank& rank) {
+RankStatistics examine(size_t index, const Rank& rank, const Topology& topology) {
   const Plan& plan = rank.plan();
   RankStatistics statistics;
   statistics.node = rank.place().node;
@@ -35,8 +36,11 @@ RankStatistics examine(size_t index, const Rank& rank) {
   statistics.weight_bytes = plan.weight_bytes;
   statistics.kv_bytes = plan.kv.size_bytes();
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
+  statistics.logits_bytes = plan.logits_bytes;
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
-  if (statistics.node < 0 || plan.weight_bytes == 0) {
+  statistics.gpu = rank.place().gpu;
+  if (statistics.gpu >= 0) statistics.gpu_title = gpu_title(gpu_at(topology, statistics.gpu));
+  if (statistics.node < 0 || statistics.gpu >= 0 || plan.weight_bytes == 0) {
     statistics.wrong_node_bytes = 0;
     return statistics;
   }
@@ -54,6 +58,13 @@ RankStatistics examine(size_t index, const Rank& rank) {
 void log_rank(size_t index, const RankStatistics& rank) {
   constexpr unsigned kMiB = 20;
   const PageBytes& pages = rank.pages;
+  if (rank.gpu >= 0) {
+    spdlog::info(
+        "rank {}: {}, driven from node {}, {} MiB of weights, {} MiB KV cache, {} MiB activations",
+        index, rank.gpu_title, rank.node, rank.weight_bytes >> kMiB, rank.kv_bytes >> kMiB,
+        rank.scratch_bytes >> kMiB);
+    return;
+  }
   spdlog::info(
       "rank {}: node {}, {} workers, {} MiB of weights, {} MiB KV cache, {} MiB activations; pages "
       "of 1 GiB {} MiB, of 2 MiB {} MiB, transparent {} MiB, of 4 KiB {} MiB",
@@ -69,9 +80,9 @@ void log_rank(size_t index, const RankStatistics& rank) {
 
 }  // namespace
 
-RankReport::RankReport(Ranks& ranks) : ranks_(ranks) {
+RankReport::RankReport(Ranks& ranks, const Topology& topology) : ranks_(ranks) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
-    placed_.push_back(examine(rank, ranks[rank]));
+    placed_.push_back(examine(rank, ranks[rank], topology));
     log_rank(rank, placed_.back());
   }
 }

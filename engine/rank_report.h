@@ -5,15 +5,17 @@
 
 #include "engine/engine.h"
 #include "engine/machine/tick_clock.h"
+#include "engine/machine/topology.h"
 #include "engine/runtime/ranks.h"
 
 namespace lockstep {
 
 class RankReport {
  public:
-  // Looks where the pages of the weights lie, and how large those of all arenas are; after the
-  // load. `ranks` must outlive this. Says in the log what is not as it should be.
-  explicit RankReport(Ranks& ranks);
+  // Looks where the pages of the weights lie, and how large those of all arenas are, as far as they
+  // are the host's; after the load. `ranks` must outlive this; `topology` has the ranks' GPUs. Says
+  // in the log what is not as it should be.
+  RankReport(Ranks& ranks, const Topology& topology);
 
   // Any thread.
   std::vector<RankStatistics> statistics() const;

@@ -98,12 +98,13 @@ const std::vector<OptionRow>& rows() {
        "Sequences in the running batch at most",
        [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
       {"devices", kAll, kText, "auto", 0, 0, {},
-       "What computes: cpu (every NUMA node), gpu, all, or a list like gpu0,node1; auto: every GPU "
-       "when the model fits on them, else every node. This version cannot compute on GPUs yet",
+       "What computes: cpu (every NUMA node), a GPU by name (gpu0), or nodes by name "
+       "(node0,node2); auto: the machine's GPU when it has one and the model fits on it, else "
+       "every node. This version takes neither several GPUs nor GPUs and nodes together",
        [](const Json& v, Options& o) { o.engine.devices = v.get<std::string>(); }},
       {"ranks", kAll, kIntegerOrAuto, "auto", 1, 64, {},
        "Places that compute, each with its slice of every weight in its own memory; auto: one "
-       "per NUMA node of --devices that has processors and memory",
+       "per NUMA node of --devices that has processors and memory; a GPU is one",
        [](const Json& v, Options& o) { o.engine.rank_count = count_or_automatic(v); }},
       {"shares", kAll, kShares, "even", 0, 0, {},
        "How the ranks share the work: even (by their workers), auto (by the memory bandwidth "

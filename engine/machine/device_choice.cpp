@@ -11,6 +11,11 @@ namespace {
 constexpr std::string_view kNode = "node";
 constexpr std::string_view kGpu = "gpu";
 
+// A CUDA context with its modules takes 300 to 500 MiB; allocations are rounded up to 2 MiB and the
+// driver keeps a little for itself.
+constexpr uint64_t kContextBytes = uint64_t{512} << 20U;
+constexpr uint64_t kSpareDivisor = 50;  // 2 % of the GPU's memory
+
 // The number in "node12" for the prefix "node"; none: it is no such name.
 std::optional<int> number_after(std::string_view prefix, std::string_view name) {
   if (!name.starts_with(prefix)) return std::nullopt;
@@ -52,13 +57,13 @@ double gib(uint64_t bytes) {
 // Every GPU holds an even share.
 bool fits_on_gpus(const Topology& topology, uint64_t model_bytes, std::string& reason) {
   const uint64_t share = (model_bytes + topology.gpus.size() - 1) / topology.gpus.size();
-  const Gpu& fullest = *std::ranges::min_element(topology.gpus, {}, &Gpu::free_bytes);
-  const bool fits = share <= fullest.free_bytes;
+  const Gpu& fullest = *std::ranges::min_element(topology.gpus, {}, &usable_bytes);
+  const bool fits = share <= usable_bytes(fullest);
   reason = fmt::format(
       "the model {} on all GPUs: {:.1f} GiB of weights, cache and activations at least fall to "
-      "each of {}, gpu{} has {:.1f} GiB free",
+      "each of {}, gpu{} has room for {:.1f} GiB",
       fits ? "fits" : "does not fit", gib(share), topology.gpus.size(), fullest.index,
-      gib(fullest.free_bytes));
+      gib(usable_bytes(fullest)));
   return fits;
 }
 
@@ -168,17 +173,25 @@ Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topol
                       .reason = fmt::format("as asked for: --devices {}", wish)};
 }
 
-Result<DeviceChoice> without_gpus(DeviceChoice choice, const Topology& topology) {
-  if (choice.gpus.empty()) return choice;
-  if (!choice.automatic) {
-    return invalid_input(
-        "this version cannot compute on GPUs yet ({}); use --devices cpu, or name nodes",
-        names_of(kGpu, choice.gpus));
-  }
-  choice.reason = fmt::format("this version cannot compute on GPUs yet, though {}", choice.reason);
-  choice.nodes = all_nodes(topology);
-  choice.gpus.clear();
-  return choice;
+DeviceChoice every_node(const Topology& topology, std::string reason) {
+  return {.nodes = all_nodes(topology), .gpus = {}, .automatic = true, .reason = std::move(reason)};
+}
+
+Result<DeviceChoice> within_this_version(DeviceChoice choice, const Topology& topology) {
+  const bool mixed = !choice.gpus.empty() && !choice.nodes.empty();
+  if (choice.gpus.size() <= 1 && !mixed) return choice;
+  const std::string limit = mixed ? "this version does not split a model over GPUs and nodes"
+                                  : "this version computes on no more than one GPU";
+  const std::string remedy =
+      fmt::format("use --devices gpu{} or --devices cpu", choice.gpus.front());
+  if (!choice.automatic) return invalid_input("{} ({}); {}", limit, device_names(choice), remedy);
+  return every_node(topology, fmt::format("{}, though {}; --devices gpu{} takes one", limit,
+                                          choice.reason, choice.gpus.front()));
+}
+
+uint64_t usable_bytes(const Gpu& gpu) {
+  const uint64_t kept = kContextBytes + gpu.memory_bytes / kSpareDivisor;
+  return gpu.free_bytes - std::min(gpu.free_bytes, kept);
 }
 
 std::string device_names(const DeviceChoice& choice) {

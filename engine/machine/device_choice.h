@@ -22,15 +22,23 @@ struct DeviceChoice {
 bool may_choose_gpus(std::string_view wish);
 
 // `wish`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
-// ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (weights, a page
-// of cache and activations) is free on each of them, else every node. Fails with kInvalidInput for
-// a wish that is none of these or names what the machine does not have.
+// ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (of weights, cache
+// and activations) finds room on each of them, else every node. Fails with kInvalidInput for a wish
+// that is none of these or names what the machine does not have.
 Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
                                     uint64_t model_bytes);
 
-// No rank runs on a GPU yet, and this is the one place that says so: a choice that names GPUs fails
-// with kInvalidInput, an automatic one takes every node instead. To be removed with its one call.
-Result<DeviceChoice> without_gpus(DeviceChoice choice, const Topology& topology);
+// Every node, though others had been chosen or might have been.
+DeviceChoice every_node(const Topology& topology, std::string reason);
+
+// This version computes on one GPU or on nodes, and this is the one place that says so: of a choice
+// beyond that an automatic one takes every node instead, another fails with kInvalidInput. To be
+// removed with its one call.
+Result<DeviceChoice> within_this_version(DeviceChoice choice, const Topology& topology);
+
+// What ranks may take of a GPU's memory: what is free less what the driver's context and the
+// rounding of allocations need.
+uint64_t usable_bytes(const Gpu& gpu);
 
 // "gpu0, node1".
 std::string device_names(const DeviceChoice& choice);

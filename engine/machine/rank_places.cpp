@@ -229,16 +229,58 @@ void set_worker_count(std::vector<RankPlace>& places, size_t worker_count) {
   }
 }
 
-Result<void> set_shares(const RankRequest& request, std::vector<RankPlace>& places) {
+// `shares`: as given; none: as the places have them.
+Result<void> set_shares(const std::vector<double>& shares, std::vector<RankPlace>& places) {
+  if (!shares.empty() && shares.size() != places.size()) {
+    return invalid_input("shares {} are for {} ranks, but there are {}; give one share per rank",
+                         fmt::join(shares, ":"), shares.size(), places.size());
+  }
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    places[rank].share = request.shares.empty() ? static_cast<double>(places[rank].cpus.size())
-                                                : request.shares[rank];
+    if (!shares.empty()) places[rank].share = shares[rank];
     if (!(places[rank].share > 0) || !std::isfinite(places[rank].share)) {
       return invalid_input("share {} of rank {} is {}; every share must be a number above 0",
-                           fmt::join(request.shares, ":"), rank, places[rank].share);
+                           fmt::join(shares, ":"), rank, places[rank].share);
     }
   }
   return {};
+}
+
+// The machine's only node is every GPU's.
+size_t node_place_of(const Topology& topology, const Gpu& gpu) {
+  const bool is_told = gpu.node >= 0 || topology.nodes.size() > 1;
+  return is_told ? place_of(topology, gpu.node) : 0;
+}
+
+// `left`: by place of a node, the processors that no GPU's worker has. The last ones go first: the
+// first ones serve most interrupts.
+RankPlace place_gpu(const Topology& topology, const Gpu& gpu,
+                    const std::vector<std::vector<int>>& cores,
+                    std::vector<std::vector<int>>& left) {
+  RankPlace place;
+  place.gpu = gpu.index;
+  place.cpus = {-1};
+  const size_t node = node_place_of(topology, gpu);
+  if (node >= topology.nodes.size()) return place;
+  if (topology.nodes[node].has_usable_memory()) place.node = topology.nodes[node].id;
+  place.processors = cores[node];
+  if (left[node].empty()) return place;
+  place.cpus = {left[node].back()};
+  place.processors = place.cpus;
+  left[node].pop_back();
+  return place;
+}
+
+// The share of each, the fastest having 1.
+std::vector<double> bandwidth_shares(const std::vector<const Gpu*>& gpus) {
+  double fastest = 0;
+  bool all_known = true;
+  for (const Gpu* gpu : gpus) {
+    fastest = std::max(fastest, gpu->bytes_per_second);
+    all_known = all_known && gpu->bytes_per_second > 0;
+  }
+  std::vector<double> shares;
+  for (const Gpu* gpu : gpus) shares.push_back(all_known ? gpu->bytes_per_second / fastest : 1);
+  return shares;
 }
 
 }  // namespace
@@ -255,10 +297,6 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequ
   if (rank_count > kMostRanks) {
     return invalid_input("ranks is {}; there may be at most {}", rank_count, kMostRanks);
   }
-  if (!request.shares.empty() && request.shares.size() != rank_count) {
-    return invalid_input("shares {} are for {} ranks, but there are {}; give one share per rank",
-                         fmt::join(request.shares, ":"), request.shares.size(), rank_count);
-  }
   while (homes.size() > rank_count) join_nearest(topology, homes);
   const std::vector<size_t> ranks = ranks_of_homes(homes, rank_count);
   std::vector<RankPlace> places;
@@ -270,7 +308,27 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequ
   } else {
     drop_cores(places, automatic_worker_count(request, one_cpu_per_core(whole).size(), rank_count));
   }
-  if (auto set = set_shares(request, places); !set) return std::unexpected(set.error());
+  for (RankPlace& place : places) place.share = static_cast<double>(place.cpus.size());
+  if (auto set = set_shares(request.shares, places); !set) return std::unexpected(set.error());
+  return places;
+}
+
+Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
+                                               const std::vector<int>& gpus,
+                                               const std::vector<double>& shares) {
+  const auto cores = cores_of_nodes(topology);
+  auto left = cores;
+  std::vector<const Gpu*> chosen;
+  std::vector<RankPlace> places;
+  for (const int index : gpus) {
+    const auto gpu = std::ranges::find(topology.gpus, index, &Gpu::index);
+    if (gpu == topology.gpus.end()) return invalid_input("there is no gpu{}", index);
+    chosen.push_back(&*gpu);
+    places.push_back(place_gpu(topology, *gpu, cores, left));
+  }
+  const std::vector<double> by_bandwidth = bandwidth_shares(chosen);
+  for (size_t rank = 0; rank < places.size(); ++rank) places[rank].share = by_bandwidth[rank];
+  if (auto set = set_shares(shares, places); !set) return std::unexpected(set.error());
   return places;
 }
 

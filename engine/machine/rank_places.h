@@ -1,5 +1,5 @@
-// Which ranks a machine gets: the node of each, the processors its workers run on, and the share of
-// the work it takes.
+// Which ranks a machine gets: the node or the GPU of each, the processors its workers run on, and
+// the share of the work it takes.
 #pragma once
 
 #include <cstddef>
@@ -35,5 +35,14 @@ struct RankRequest {
 // takes several nodes' processors and its memory lies on the first. Fails with kInvalidInput for a
 // request that contradicts itself, with kMachineRefused when there is no processor.
 Result<std::vector<RankPlace>> place_ranks(const Topology& topology, const RankRequest& request);
+
+// One rank on each of these GPUs (Gpu::index), with one worker that drives it: on a processor of
+// the GPU's node, each on another while there are some; not pinned where the machine does not say
+// which. The rank's memory of the host is the node's. `shares`: one per GPU; none: by their
+// memories' bandwidth, even where it is not known. Fails with kInvalidInput for shares that are
+// not.
+Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
+                                               const std::vector<int>& gpus,
+                                               const std::vector<double>& shares);
 
 }  // namespace lockstep

@@ -1,15 +1,18 @@
 // GET /health/live: the engine moves whenever it has work (while loading it has none); 503 says
-// that a restart is what helps. GET /health/ready and /health: requests are taken and will be
-// answered; until the model is loaded, from SIGTERM on, and while a pass takes suspiciously long,
-// 503 with the reason and the load's progress.
+// that a restart is what helps, which it sees to by itself once it has failed. GET /health/ready
+// and /health: requests are taken and will be answered; until the model is loaded, from SIGTERM on,
+// and while a pass takes suspiciously long, 503 with the reason and the load's progress.
 #include "server/api/endpoints.h"
 
 namespace lockstep {
 
 void get_live(ServedModel& model, const HttpRequest&, HttpResponse& response) {
-  const bool alive = model.health() != EngineHealth::kStalled;
-  response.send(alive ? 200 : 503, "application/json",
-                to_text({{"status", alive ? "alive" : "stalled"}}));
+  const EngineHealth health = model.health();
+  const bool alive = health != EngineHealth::kStalled && health != EngineHealth::kFailed;
+  const char* const status = alive                             ? "alive"
+                             : health == EngineHealth::kFailed ? "failed"
+                                                               : "stalled";
+  response.send(alive ? 200 : 503, "application/json", to_text({{"status", status}}));
 }
 
 void get_ready(ServedModel& model, const HttpRequest&, HttpResponse& response) {

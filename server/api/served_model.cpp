@@ -16,6 +16,11 @@ ApiError stalled() {
                  kRetryWhenStalledSeconds);
 }
 
+ApiError failed() {
+  return not_now("engine_failed", "The engine has failed and the server starts again; ask later",
+                 kRetryWhenStalledSeconds);
+}
+
 // Full contexts that one request may bring however few run at once, as its choices.
 constexpr uint64_t kFullContextsMin = 8;
 
@@ -67,6 +72,10 @@ std::optional<ApiError> ServedModel::check_ready() const {
   auto reason = unready();
   if (!reason) return std::nullopt;
   const ServingState now = state();
+  if (health() == EngineHealth::kFailed) {
+    engine_.count_rejected(Rejection::kFailed);
+    return reason;
+  }
   if (now == ServingState::kLoading) engine_.count_rejected(Rejection::kLoading);
   if (now == ServingState::kDraining) engine_.count_rejected(Rejection::kDraining);
   return reason;
@@ -77,7 +86,16 @@ std::optional<ApiError> ServedModel::check_room() const {
   return std::nullopt;
 }
 
+void ServedModel::set_health(EngineHealth health) {
+  EngineHealth before = health_.load(std::memory_order_relaxed);
+  while (before != EngineHealth::kFailed &&
+         !health_.compare_exchange_weak(before, health, std::memory_order_release,
+                                        std::memory_order_relaxed)) {
+  }
+}
+
 std::optional<ApiError> ServedModel::unready() const {
+  if (health() == EngineHealth::kFailed) return failed();
   switch (state()) {
     case ServingState::kReady:
       if (health() == EngineHealth::kStalled) return stalled();

@@ -26,6 +26,7 @@ enum class EngineHealth {
   kFine,
   kLate,     // not ready: the pass takes suspiciously long
   kStalled,  // not alive either: it will hardly move again
+  kFailed,   // it never will: the process is about to end
 };
 
 // What a request may ask for, checked before the engine sees it.
@@ -72,12 +73,13 @@ class ServedModel {
   void set_state(ServingState state) { state_.store(state, std::memory_order_release); }
 
   EngineHealth health() const { return health_.load(std::memory_order_acquire); }
-  void set_health(EngineHealth health) { health_.store(health, std::memory_order_release); }
+  // Once it has failed it stays so.
+  void set_health(EngineHealth health);
 
   bool has_name(std::string_view name) const;
   // 404 model_not_found for a name that is not served.
   std::optional<ApiError> check_name(std::string_view name) const;
-  // 503 while loading, draining or stalled: no request is taken.
+  // 503 while loading, draining or stalled, and once failed: no request is taken.
   std::optional<ApiError> unready() const;
   // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;

@@ -83,11 +83,16 @@ void print_faults(const MachinePlan& plan) {
   }
 }
 
+std::string place_text(const MachinePlan::Rank& rank) {
+  if (rank.gpu >= 0) return fmt::format("gpu{}", rank.gpu);
+  return rank.node < 0 ? "any" : std::to_string(rank.node);
+}
+
 void print_ranks(const MachinePlan& plan) {
   std::cout << fmt::format(
-      "\n{} ({}, {}), kernels {}, strategy {}, context {} tokens, {} sequences\n", plan.model,
-      plan.architecture, plan.format, plan.instruction_set, plan.strategy, plan.context_tokens,
-      plan.sequence_count);
+      "\n{} ({}, {}), kernels {}, arithmetic {}, strategy {}, context {} tokens, {} sequences\n",
+      plan.model, plan.architecture, plan.format, plan.instruction_set, plan.arithmetic,
+      plan.strategy, plan.context_tokens, plan.sequence_count);
   std::cout << fmt::format("  {:>4} {:>4} {:>7} {:>6} {:>11} {:>11} {:>11} {:>11}  {:<18} {}\n",
                            "rank", "node", "workers", "share", "weights MiB", "KV MiB",
                            "scratch MiB", "avail. MiB", "pages", "processors");
@@ -95,9 +100,9 @@ void print_ranks(const MachinePlan& plan) {
     const MachinePlan::Rank& rank = plan.ranks[index];
     std::cout << fmt::format(
         "  {:>4} {:>4} {:>7} {:>5.1f}% {:>11.1f} {:>11.1f} {:>11.1f} {:>11.0f}  {:<18} {}\n", index,
-        rank.node < 0 ? "any" : std::to_string(rank.node), rank.cpus.size(), rank.share * 100,
-        mib(rank.weight_bytes), mib(rank.kv_bytes), mib(rank.scratch_bytes),
-        mib(rank.available_bytes), rank.pages, cpu_list(rank.cpus));
+        place_text(rank), rank.cpus.size(), rank.share * 100, mib(rank.weight_bytes),
+        mib(rank.kv_bytes), mib(rank.scratch_bytes), mib(rank.available_bytes), rank.pages,
+        cpu_list(rank.cpus));
   }
   std::cout << fmt::format("  the model's weights once: {:.1f} MiB", mib(plan.model_weight_bytes));
   for (const MachinePlan::Replica& replica : plan.replicas) {
@@ -109,6 +114,10 @@ void print_ranks(const MachinePlan& plan) {
 }
 
 void print_speed(const MachinePlan& plan) {
+  if (plan.tokens_per_second == 0) {
+    std::cout << "\nspeed to expect: " << plan.verdict << '\n';
+    return;
+  }
   std::cout << "\nspeed to expect when generating, one sequence, as far as memory sets it\n";
   double slowest = 0;
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
@@ -170,6 +179,7 @@ Json to_json(const MachinePlan::Devices& devices) {
 
 Json to_json(const MachinePlan::Rank& rank) {
   return {{"node", rank.node},
+          {"gpu", rank.gpu < 0 ? Json(nullptr) : Json(rank.gpu)},
           {"processors", rank.cpus},
           {"share", rank.share},
           {"weight_bytes", rank.weight_bytes},
@@ -187,6 +197,7 @@ void print_json(const MachinePlan& plan) {
                {"architecture", plan.architecture},
                {"format", plan.format},
                {"isa", plan.instruction_set},
+               {"arithmetic", plan.arithmetic},
                {"strategy", plan.strategy},
                {"context_tokens", plan.context_tokens},
                {"sequences", plan.sequence_count},

@@ -1,5 +1,6 @@
 #include "server/daemon/daemon.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -17,6 +18,11 @@ namespace {
 
 // Beside the drain and the last bytes: to cancel, to join threads, to give memory back.
 constexpr double kEndSeconds = 30;
+
+// The process of an engine that has failed ends within the first. Its clients have the second for
+// their last bytes.
+constexpr double kFailedEndSeconds = 12;
+constexpr double kFailedLastBytesSeconds = 4;
 
 double seconds_of(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -55,8 +61,9 @@ void log_start(const ModelInfo& info, const Options& options) {
   spdlog::info("{} ranks with {} workers in all, strategy {}", info.rank_count, info.worker_count,
                info.strategy);
   spdlog::info(
-      "isa {}, arithmetic {}, kv format {}, context {} tokens, {} sequences, fingerprint {}",
-      info.instruction_set, info.arithmetic, info.kv_format, info.context_tokens,
+      "devices {}, isa {}, arithmetic {}, kv format {}, context {} tokens, {} sequences, "
+      "fingerprint {}",
+      info.devices, info.instruction_set, info.arithmetic, info.kv_format, info.context_tokens,
       options.engine.sequence_count, info.fingerprint);
 }
 
@@ -88,16 +95,21 @@ Daemon::~Daemon() {
 Result<void> Daemon::run() {
   SignalWatch watch({.on_stop = [this] { signal_to_stop(); },
                      .on_stop_again =
-                         [] {
+                         [this] {
                            spdlog::warn("stopping at once");
-                           leave(0);
+                           leave(engine_->failure() ? 1 : 0);
                          },
                      .on_reload = [this] { reloads_.request(); }});
+  engine_->set_failure_handler([this, &watch](const Error&) {
+    model_.set_health(EngineHealth::kFailed);
+    watch.stop_waiting();
+  });
   if (auto started = start(); !started) {
     notifier_.status(started.error().message);
     return started;
   }
   watch.wait();
+  if (engine_->failure()) stop_failed();
   stop();
   return {};
 }
@@ -124,6 +136,21 @@ void Daemon::stop() {
   wait_for_last_bytes();
   server_->stop();
   spdlog::info("stopped");
+}
+
+// What the engine holds is not given back: that would wait for a device that does not answer.
+void Daemon::stop_failed() {
+  const Error failure = *engine_->failure();
+  watchdog_->expect_end_within(kFailedEndSeconds);
+  notifier_.stopping("Failed: " + failure.message,
+                     std::chrono::seconds(static_cast<int64_t>(kFailedEndSeconds)));
+  last_bytes_seconds_ = std::min(last_bytes_seconds_.load(), kFailedLastBytesSeconds);
+  server_->close_after_answers();
+  engine_->drain(kFailedLastBytesSeconds);  // all of them are being told
+  server_->stop_accepting();
+  wait_for_last_bytes();
+  spdlog::critical("the engine has failed, and the daemon ends: {}", failure.message);
+  leave(exit_code({ErrorKind::kMachineRefused, failure.message}));
 }
 
 Result<void> Daemon::listen() {

@@ -31,7 +31,8 @@ class Daemon {
 
   // Serves until the first SIGTERM or SIGINT and what may follow it (--drain-seconds); a second one
   // leaves at once, without unwinding, and so does one during the load. Blocks; called once, after
-  // block_signals(Hangup::kReloads). Fails when it cannot listen or load.
+  // block_signals(Hangup::kReloads). Fails when it cannot listen or load. When the engine fails the
+  // process ends with exit code 1, as soon as its clients have been told.
   Result<void> run();
 
   // What other parts of the daemon hook into, before run().
@@ -42,6 +43,7 @@ class Daemon {
  private:
   Result<void> start();
   void stop();
+  [[noreturn]] void stop_failed();
 
   Result<void> listen();
   Result<void> load();

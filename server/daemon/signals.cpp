@@ -46,6 +46,14 @@ void SignalWatch::wait() {
   changed_.wait(lock, [this] { return seen_; });
 }
 
+void SignalWatch::stop_waiting() {
+  {
+    const std::lock_guard lock(mutex_);
+    seen_ = true;
+  }
+  changed_.notify_all();
+}
+
 void SignalWatch::run(const sigset_t& signals) {
   while (true) {
     int number = 0;

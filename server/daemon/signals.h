@@ -36,8 +36,10 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // Returns when the first signal to end has come.
+  // Returns when the first signal to end has come, or at stop_waiting().
   void wait();
+  // Any thread. A signal that comes after it is a later one.
+  void stop_waiting();
 
  private:
   void run(const sigset_t& signals);

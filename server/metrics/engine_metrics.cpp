@@ -46,7 +46,7 @@ void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
       "lockstep_requests_rejected_total", "Requests that were not taken, by why.",
       {rejected(Rejection::kLoading, "loading"), rejected(Rejection::kDraining, "draining"),
        rejected(Rejection::kQueueRequests, "queue_requests"),
-       rejected(Rejection::kQueueTokens, "queue_tokens")}));
+       rejected(Rejection::kQueueTokens, "queue_tokens"), rejected(Rejection::kFailed, "failed")}));
   families.push_back(counter_family("lockstep_prompt_tokens_total",
                                     "Prompt tokens that were computed.",
                                     {{real(statistics.prompt_tokens), model}}));
@@ -153,6 +153,7 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
                     {labels[0],
                      labels[1],
                      {"node", std::to_string(rank.node)},
+                     {"gpu", rank.gpu_title},
                      {"workers", std::to_string(rank.worker_count)}}});
     memory.push_back(labelled(real(rank.weight_bytes), "kind", "weights"));
     memory.push_back(labelled(real(rank.kv_bytes), "kind", "kv"));
@@ -167,7 +168,9 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
     waits.push_back({rank.wait_seconds, labels});
   }
   families.push_back(gauge_family(
-      "lockstep_rank_info", "The ranks, as labels of a constant 1; node -1: bound to none.", info));
+      "lockstep_rank_info",
+      "The ranks, as labels of a constant 1; node -1: bound to none; gpu: where it computes.",
+      info));
   families.push_back(gauge_family("lockstep_rank_memory_bytes",
                                   "Memory that a rank holds, by what it is for.", memory));
   families.push_back(gauge_family("lockstep_rank_wrong_node_bytes",
@@ -186,6 +189,24 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                     waits));
 }
 
+// What the engine holds of the GPUs' memory; no series where it computes on processors.
+void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  std::vector<Sample> memory;
+  for (const RankStatistics& rank : statistics.ranks) {
+    if (rank.gpu < 0) continue;
+    const auto add = [&](uint64_t bytes, const char* kind) {
+      memory.push_back(
+          {real(bytes), {model[0], {"gpu", std::to_string(rank.gpu)}, {"kind", kind}}});
+    };
+    add(rank.weight_bytes, "weights");
+    add(rank.kv_bytes, "kv");
+    add(rank.scratch_bytes - rank.logits_bytes, "activations");
+  }
+  families.push_back(gauge_family("lockstep_gpu_memory_bytes",
+                                  "Memory of a GPU that the engine holds, by what it is for.",
+                                  memory));
+}
+
 }  // namespace
 
 Families engine_families(const EngineStatistics& statistics, const ModelInfo& info,
@@ -201,6 +222,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
                                     {model[0],
                                      {"architecture", info.architecture},
                                      {"format", info.format},
+                                     {"devices", info.devices},
                                      {"isa", info.instruction_set},
                                      {"arithmetic", info.arithmetic},
                                      {"kv_format", info.kv_format},
@@ -224,6 +246,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
   add_steps(statistics, model, families);
   add_memory(statistics, info, model, families);
   add_ranks(statistics, model, families);
+  add_gpus(statistics, model, families);
   return families;
 }
 

@@ -2,6 +2,7 @@
 be checked without building: scripts/test-container does that."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -74,6 +75,20 @@ def test_what_the_services_mount_is_there():
     option = next(option for option in compose()["services"]["lockstepd"]["security_opt"]
                   if option.startswith("seccomp="))
     assert (DEPLOY / option.removeprefix("seccomp=")).exists()
+
+
+def test_the_gpu_of_compose_is_a_target_of_the_image_and_a_device_by_name():
+    override = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]
+    assert set(override) == {"lockstepd"}
+    service = override["lockstepd"]
+    stages = re.findall(r"^FROM \S+(?: AS (\S+))?$", (ROOT / "Dockerfile").read_text(), re.M)
+    assert service["build"]["target"] in stages
+    assert stages[-1] == ""  # the CPU's is what is built where none is named
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert device["driver"] == "nvidia" and device["capabilities"] == ["gpu"]
+    result = server.run_program("--print-config", environment=service["environment"])
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["devices"]["value"] == "gpu0"
 
 
 def test_grafana_finds_its_source_and_its_dashboard():

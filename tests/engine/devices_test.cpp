@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/device_report.h"
+#include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model_layout.h"
@@ -19,14 +21,29 @@ using ::testing::HasSubstr;
 
 class DevicesTest : public ::testing::Test {
  protected:
+  DevicesTest() { options_.model = source_dir() + "/config/demo.gguf"; }
+
   Result<ModelLayout> split(const std::string& devices, const Topology& topology) {
-    auto file = GgufFile::open(source_dir() + "/config/demo.gguf");
+    auto file = GgufFile::open(options_.model);
     if (!file) return std::unexpected(file.error());
     auto model = build_model(*file);
     if (!model) return std::unexpected(model.error());
-    EngineOptions options;
-    options.devices = devices;
-    return split_model(*model, options, **choose_kernel_table(""), topology);
+    options_.devices = devices;
+    auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
+    if (layout) {
+      sized_ = size_context(*model, options_, topology, *layout);
+      trained_tokens_ = model->trained_context_tokens;
+    }
+    return layout;
+  }
+
+  // That `devices` is refused with these words.
+  void expect_refusal(const std::string& devices, const Topology& topology,
+                      const std::string& words) {
+    const auto refused = split(devices, topology);
+    ASSERT_FALSE(refused.has_value()) << devices;
+    EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_THAT(refused.error().message, HasSubstr(words));
   }
 
   static std::vector<int> nodes_of(const ModelLayout& layout) {
@@ -34,6 +51,17 @@ class DevicesTest : public ::testing::Test {
     for (const RankPlace& place : layout.places) nodes.push_back(place.node);
     return nodes;
   }
+
+  static Topology machine_with_one_gpu() {
+    Topology topology = machine_with_gpus();
+    topology.gpus.erase(topology.gpus.begin(), topology.gpus.end() - 1);
+    topology.gpus[0].links = {GpuLink::kSelf};
+    return topology;
+  }
+
+  EngineOptions options_;
+  Result<void> sized_;
+  size_t trained_tokens_ = 0;
 };
 
 TEST_F(DevicesTest, ranks_are_on_the_chosen_nodes_alone) {
@@ -47,25 +75,152 @@ TEST_F(DevicesTest, ranks_are_on_the_chosen_nodes_alone) {
   for (const int cpu : one->places[0].cpus) EXPECT_TRUE(cpu >= 4 && cpu < 8) << cpu;
 }
 
-TEST_F(DevicesTest, gpus_are_refused_by_name_and_explained_by_default) {
+TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
   const Topology topology = machine_with_gpus();
-  const auto refused = split("gpu0", topology);
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
-  EXPECT_THAT(refused.error().message, HasSubstr("cannot compute on GPUs yet (gpu0)"));
+  for (const char* arithmetic : {"auto", "exact", "fast"}) {
+    options_.arithmetic = arithmetic;
+    const auto layout = split("gpu2", topology);
+    ASSERT_TRUE(layout.has_value()) << layout.error().message;
+    ASSERT_EQ(layout->places.size(), 1U);
+    EXPECT_EQ(layout->places[0].gpu, 2);
+    EXPECT_EQ(layout->places[0].node, 1);
+    EXPECT_EQ(layout->arithmetic, "gpu");
+    EXPECT_EQ(layout->instruction_set, "sm_90");
+    EXPECT_EQ(layout->device_titles, "gpu2 Made-up GPU");
+    EXPECT_EQ(layout->plan_options.weight_layout, WeightLayout::kGpuTiles);
+    EXPECT_EQ(layout->plan_options.sequences, options_.sequence_count);
+    for (size_t format = 0; format < kFormatCount; ++format) {
+      const auto own = static_cast<Format>(format) == Format::kF32 ? ActivationForm::kF32
+                                                                   : ActivationForm::kBf16;
+      EXPECT_EQ(layout->plan_options.forms[format].prompted, own);
+      EXPECT_EQ(layout->plan_options.forms[format].generated, own);
+    }
+  }
+}
+
+TEST_F(DevicesTest, on_processors_nothing_is_as_on_gpus) {
+  const auto layout = split("cpu", machine_with_gpus());
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_EQ(layout->plan_options.weight_layout, WeightLayout::kPanels);
+  EXPECT_EQ(layout->device_titles, "node0, node1");
+  EXPECT_EQ(layout->arithmetic, "fast");
+  for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, -1);
+}
+
+TEST_F(DevicesTest, by_default_one_gpu_computes_and_of_several_none) {
+  const auto one = split("auto", machine_with_one_gpu());
+  ASSERT_TRUE(one.has_value()) << one.error().message;
+  EXPECT_EQ(one->places[0].gpu, 3);
+  EXPECT_THAT(one->devices.reason, HasSubstr("the model fits on all GPUs"));
+  const auto several = split("auto", machine_with_gpus());
+  ASSERT_TRUE(several.has_value()) << several.error().message;
+  EXPECT_THAT(nodes_of(*several), ElementsAre(0, 1));
+  EXPECT_THAT(several->devices.reason, HasSubstr("no more than one GPU, though the model fits"));
+}
+
+TEST_F(DevicesTest, what_gpus_cannot_do_is_refused_by_name_and_explained_by_default) {
+  const Topology topology = machine_with_one_gpu();
+  expect_refusal("all", topology, "over GPUs and nodes (gpu3, node0, node1)");
+  expect_refusal("gpu", machine_with_gpus(), "no more than one GPU");
+  options_.rank_count = 2;
+  expect_refusal("gpu3", topology, "ranks is 2, but each GPU is one rank");
   const auto automatic = split("auto", topology);
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
   EXPECT_THAT(nodes_of(*automatic), ElementsAre(0, 1));
-  EXPECT_THAT(automatic->devices.reason, HasSubstr("though the model fits on all GPUs"));
+  EXPECT_THAT(automatic->devices.reason, HasSubstr("no GPU, since ranks is 2"));
+  options_.rank_count = 1;
+  EXPECT_TRUE(split("gpu3", topology).has_value());
+  options_.shares = {1, 2};
+  expect_refusal("gpu3", topology, "shares 1:2 are for 2 ranks, but there are 1");
 }
 
-TEST_F(DevicesTest, a_model_that_does_not_fit_on_the_gpus_is_said_not_to) {
-  Topology topology = machine_with_gpus();
-  topology.gpus[3].free_bytes = 1U << 16U;
+TEST_F(DevicesTest, a_model_that_does_not_fit_on_the_gpu_is_said_not_to) {
+  Topology topology = machine_with_one_gpu();
+  topology.gpus[0].free_bytes = 1U << 16U;
   const auto layout = split("auto", topology);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_THAT(nodes_of(*layout), ElementsAre(0, 1));
   EXPECT_THAT(layout->devices.reason, HasSubstr("the model does not fit on all GPUs"));
-  EXPECT_THAT(layout->devices.reason, HasSubstr("gpu3 has 0.0 GiB free"));
+  EXPECT_THAT(layout->devices.reason, HasSubstr("gpu3 has room for 0.0 GiB"));
+  ASSERT_TRUE(split("gpu3", topology).has_value());
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_EQ(sized_.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(sized_.error().message, HasSubstr("on gpu3, where 0 MiB are available"));
+}
+
+TEST_F(DevicesTest, a_context_that_is_asked_for_counts_when_the_gpu_is_weighed) {
+  Topology topology = machine_with_one_gpu();
+  options_.context_tokens = 256;
+  options_.sequence_count = 4;
+  const auto fitting = split("auto", topology);
+  ASSERT_TRUE(fitting.has_value()) << fitting.error().message;
+  ASSERT_TRUE(fitting->on_gpus());
+  options_.context_tokens = 1U << 30U;
+  const auto misfit = split("auto", topology);
+  ASSERT_TRUE(misfit.has_value()) << misfit.error().message;
+  EXPECT_FALSE(misfit->on_gpus()) << misfit->devices.reason;
+}
+
+// All that is left on the GPU is the cache's; half of it was left to others on a node.
+TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu) {
+  Topology topology = machine_with_one_gpu();
+  options_.sequence_count = 64;
+  Gpu& gpu = topology.gpus[0];
+  const auto roomy = split("gpu3", topology);
+  ASSERT_TRUE(roomy.has_value() && sized_.has_value());
+  EXPECT_EQ(roomy->context_tokens, trained_tokens_);
+  const RankSizes& sizes = roomy->sizes[0];
+  const uint64_t kept = gpu.free_bytes - usable_bytes(gpu);
+  // Room for half of the cache.
+  gpu.free_bytes = kept + sizes.gpu_bytes() - sizes.kv_bytes / 2;
+  const auto tight = split("gpu3", topology);
+  ASSERT_TRUE(tight.has_value() && sized_.has_value()) << sized_.error().message;
+  EXPECT_LE(tight->sizes[0].gpu_bytes(), usable_bytes(gpu));
+  EXPECT_LT(tight->plan_options.kv_pages, roomy->plan_options.kv_pages);
+  options_.context_tokens = static_cast<uint32_t>(tight->context_tokens);
+  options_.kv_pages = static_cast<uint32_t>(tight->plan_options.kv_pages + 1);
+  ASSERT_TRUE(split("gpu3", topology).has_value());
+  EXPECT_FALSE(sized_.has_value()) << "one page more fits as well";
+  options_.context_tokens = options_.kv_pages = 0;
+  // No room but for weights and activations.
+  gpu.free_bytes = kept + sizes.gpu_bytes() - sizes.kv_bytes;
+  ASSERT_TRUE(split("gpu3", topology).has_value());
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
+}
+
+TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_would_give) {
+  const std::vector<Gpu> gpus = machine_with_one_gpu().gpus;
+  options_.gpus = &gpus;
+  options_.devices = "gpu3";
+  const auto plan = plan_machine(options_, /*measure=*/true);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  ASSERT_EQ(plan->ranks.size(), 1U);
+  const MachinePlan::Rank& rank = plan->ranks[0];
+  EXPECT_EQ(rank.gpu, 3);
+  EXPECT_EQ(rank.available_bytes, usable_bytes(gpus[0]));
+  EXPECT_EQ(rank.bytes_per_second, 3.3e12);
+  EXPECT_GT(rank.read_bytes, 0U);
+  EXPECT_DOUBLE_EQ(plan->tokens_per_second, 3.3e12 / static_cast<double>(rank.read_bytes));
+  EXPECT_THAT(plan->verdict, HasSubstr("not measured"));
+  EXPECT_EQ(plan->instruction_set, "sm_90");
+  EXPECT_EQ(plan->arithmetic, "gpu");
+  EXPECT_EQ(plan->devices.names, "gpu3");
+}
+
+TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
+  for (const auto& [dimension, fits] :
+       std::map<size_t, bool>{{8, true}, {64, true}, {100, false}, {512, true}, {520, false}}) {
+    Graph graph;
+    const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
+    graph.attention(0, x, x, x, 1, 1, 1.0F);
+    const auto checked = check_gpu_graph(graph);
+    EXPECT_EQ(checked.has_value(), fits) << dimension;
+    if (checked) continue;
+    EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_THAT(checked.error().message, HasSubstr(fmt::format("have {} dimensions", dimension)));
+    EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+  }
 }
 
 TEST_F(DevicesTest, the_plan_tells_gpus_their_links_and_the_choice) {

@@ -267,11 +267,13 @@ def test_plan_of_what_does_not_fit_says_so_and_is_exit_1(model_path):
 
 
 def test_plan_tells_the_devices_that_are_chosen_and_why(model_path):
-    body = json.loads(plan(model_path, "--no-measure", "--json").stdout)
+    arguments = ("--no-measure", "--devices", "cpu")
+    body = json.loads(plan(model_path, *arguments, "--json").stdout)
     assert body["devices"]["nodes"] == [node["id"] for node in body["nodes"]]
     assert body["devices"]["reason"]
     assert bool(body["gpus"]) != bool(body["no_gpus"])
-    text = plan(model_path, "--no-measure").stdout
+    assert {rank["gpu"] for rank in body["ranks"]} == {None}
+    text = plan(model_path, *arguments).stdout
     names = ", ".join(f"node{node['id']}" for node in body["nodes"])
     assert f"devices {names}: {body['devices']['reason']}" in text
     assert f"no GPU: {body['no_gpus']}" in text or "  gpu0: " in text
@@ -296,9 +298,12 @@ def test_devices_that_cannot_compute_are_exit_2_with_the_reason(model_path):
     for command in ("plan", "generate", "serve"):
         assert f"there is no node99: this machine has {there}" in refusal(
             command, "--model", model_path, "--devices", "node99")
-    for devices in ("gpu", "all", "gpu0"):
-        expected = body["no_gpus"] or "cannot compute on GPUs yet"
-        assert expected in refusal("plan", "--model", model_path, "--devices", devices)
+    if body["no_gpus"]:
+        assert body["devices"]["reason"] == f"there is no GPU: {body['no_gpus']}"
+        for devices in ("gpu", "all", "gpu0", "node0,gpu0"):
+            assert body["no_gpus"] in refusal("plan", "--model", model_path, "--devices", devices)
+    else:
+        assert "over GPUs and nodes" in refusal("plan", "--model", model_path, "--devices", "all")
     assert "give auto, cpu, gpu, all, or" in refusal(
         "plan", "--model", model_path, environment={"LOCKSTEP_DEVICES": "tpu"})
 

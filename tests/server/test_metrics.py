@@ -9,6 +9,7 @@ import requests
 from conftest import wait_until
 
 NAMES = """
+lockstep_gpu_memory_bytes
 lockstep_build_info lockstep_generation_tokens_total lockstep_http_connections
 lockstep_http_connections_cut_total lockstep_http_rejected_total
 lockstep_config_last_reload_success lockstep_config_last_reload_timestamp_seconds
@@ -70,7 +71,7 @@ def test_a_new_daemon_has_its_series_at_zero(start):
     assert fresh.metric("lockstep_time_to_first_token_seconds_count") == 0
     assert fresh.metric("lockstep_http_requests_total", route="/v1/completions", code="200") == 0
     assert fresh.metric("lockstep_model_load_progress_ratio") == 1
-    for reason in ("loading", "draining", "queue_requests", "queue_tokens"):
+    for reason in ("loading", "draining", "queue_requests", "queue_tokens", "failed"):
         assert fresh.metric("lockstep_requests_rejected_total", reason=reason) == 0
     assert fresh.metric("lockstep_kv_cache_pages", state="used") == 0
     assert fresh.metric("lockstep_kv_cache_pages", state="cached") == 0

@@ -187,3 +187,20 @@ def test_a_daemon_that_was_stopped_for_long_goes_on(stalling):
     assert daemon.status("/health/live") == 200
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.wait() == 0
+
+
+def test_an_engine_that_fails_tells_its_clients_and_ends_the_process(stalling):
+    """A pass fails, as with a GPU that is lost: exit code 1, so that it is started again."""
+    daemon = stalling("fail")
+    model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
+    body = {"model": model, "prompt": "a", "max_tokens": 50, "ignore_eos": True, "stream": True,
+            "n": 2}
+    daemon.hang()
+    wait_until(lambda: "four more passes" in daemon.text())
+    answer = requests.post(daemon.url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS)
+    # What there is of the text, then the error.
+    assert answer.status_code == 200
+    assert '"text"' in answer.text and "gpu0 is lost" in answer.text
+    assert answer.text.index('"text"') < answer.text.index("gpu0 is lost")
+    assert daemon.wait() == 1
+    assert "the engine has failed, and the daemon ends: gpu0 is lost" in daemon.text()

@@ -60,15 +60,16 @@ TEST(DeviceChoice, gpus_keep_the_runtimes_numbers_where_one_is_left_out) {
   EXPECT_THAT(refusal("gpu1", topology), HasSubstr("this machine has gpu0, gpu2, gpu3"));
 }
 
-TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_is_free_on_each) {
+TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_on_each) {
   Topology topology = machine_with_gpus();
   topology.gpus[2].free_bytes = 20 * kGiB;
-  const DeviceChoice fitting = choose("auto", topology, 80 * kGiB);
+  const uint64_t room = usable_bytes(topology.gpus[2]);
+  const DeviceChoice fitting = choose("auto", topology, 4 * room);
   EXPECT_EQ(device_names(fitting), "gpu0, gpu1, gpu2, gpu3");
   EXPECT_TRUE(fitting.automatic);
-  EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 20.0 GiB"));
-  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has 20.0 GiB free"));
-  const DeviceChoice misfit = choose("auto", topology, 80 * kGiB + 1);
+  EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 17.9 GiB"));
+  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has room for 17.9 GiB"));
+  const DeviceChoice misfit = choose("auto", topology, 4 * room + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
 }
@@ -121,19 +122,48 @@ TEST(DeviceChoice, gpus_are_asked_for_only_where_one_may_be_chosen) {
   }
 }
 
-TEST(DeviceChoice, as_long_as_gpus_cannot_compute_they_are_refused_and_never_the_default) {
+TEST(DeviceChoice, the_room_on_a_gpu_is_what_is_free_less_a_context_and_a_spare) {
+  Gpu gpu = made_up_gpu(0, 0);
+  EXPECT_EQ(usable_bytes(gpu), 80 * kGiB - kGiB / 2 - 80 * kGiB / 50);
+  gpu.free_bytes = kGiB;
+  EXPECT_EQ(usable_bytes(gpu), 0U);
+}
+
+TEST(DeviceChoice, beyond_one_gpu_or_nodes_a_choice_is_refused_with_what_to_write_instead) {
   const Topology topology = machine_with_gpus();
-  for (const char* wish : {"gpu", "all", "gpu1", "node0,gpu1"}) {
-    const auto refused = without_gpus(choose(wish, topology), topology);
+  for (const char* wish : {"gpu", "gpu2,gpu1"}) {
+    const auto refused = within_this_version(choose(wish, topology), topology);
     ASSERT_FALSE(refused.has_value()) << wish;
     EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
-    EXPECT_THAT(refused.error().message, HasSubstr("cannot compute on GPUs yet")) << wish;
+    EXPECT_THAT(refused.error().message, HasSubstr("no more than one GPU")) << wish;
   }
-  const auto automatic = without_gpus(choose("auto", topology, kGiB), topology);
-  ASSERT_TRUE(automatic.has_value());
-  EXPECT_EQ(device_names(*automatic), "node0, node1");
-  EXPECT_THAT(automatic->reason, HasSubstr("cannot compute on GPUs yet, though the model fits"));
-  EXPECT_EQ(device_names(*without_gpus(choose("node1", topology), topology)), "node1");
+  for (const char* wish : {"all", "node0,gpu1"}) {
+    const auto refused = within_this_version(choose(wish, topology), topology);
+    ASSERT_FALSE(refused.has_value()) << wish;
+    EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_THAT(refused.error().message, HasSubstr("over GPUs and nodes")) << wish;
+  }
+  EXPECT_THAT(within_this_version(choose("gpu2,gpu1", topology), topology).error().message,
+              HasSubstr("(gpu1, gpu2); use --devices gpu1 or --devices cpu"));
+  for (const char* wish : {"gpu3", "node1", "cpu"}) {
+    const DeviceChoice chosen = choose(wish, topology);
+    const auto kept = within_this_version(chosen, topology);
+    ASSERT_TRUE(kept.has_value()) << wish;
+    EXPECT_EQ(device_names(*kept), device_names(chosen));
+  }
+}
+
+TEST(DeviceChoice, by_default_one_gpu_is_taken_and_several_are_not) {
+  Topology topology = machine_with_gpus();
+  const auto several = within_this_version(choose("auto", topology, kGiB), topology);
+  ASSERT_TRUE(several.has_value());
+  EXPECT_EQ(device_names(*several), "node0, node1");
+  EXPECT_THAT(several->reason, HasSubstr("no more than one GPU, though the model fits"));
+  EXPECT_THAT(several->reason, HasSubstr("--devices gpu0 takes one"));
+  topology.gpus.resize(1);
+  const auto one = within_this_version(choose("auto", topology, kGiB), topology);
+  ASSERT_TRUE(one.has_value());
+  EXPECT_EQ(device_names(*one), "gpu0");
 }
 
 }  // namespace

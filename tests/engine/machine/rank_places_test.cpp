@@ -9,7 +9,7 @@
 #include <set>
 
 #include "engine/base/log.h"
-#include "tests/engine/machine/sysfs_tree.h"
+#include "tests/engine/machine/made_up_gpus.h"
 
 namespace lockstep {
 namespace {
@@ -323,6 +323,72 @@ TEST(RankPlaces, on_every_machine_every_request_gives_each_rank_workers_of_its_o
 
 TEST(RankPlaces, this_machine_can_be_divided) {
   for (size_t count = 0; count <= 9; ++count) check_places(read_topology(), ranks(count));
+}
+
+TEST(RankPlaces, each_gpu_is_driven_by_a_processor_of_its_node_of_its_own) {
+  const Topology topology = machine_with_gpus();
+  const auto places = place_gpu_ranks(topology, {0, 1, 2, 3}, {});
+  ASSERT_TRUE(places.has_value()) << places.error().message;
+  ASSERT_EQ(places->size(), 4U);
+  std::set<int> pinned;
+  for (size_t rank = 0; rank < places->size(); ++rank) {
+    const RankPlace& place = (*places)[rank];
+    EXPECT_EQ(place.gpu, static_cast<int>(rank));
+    EXPECT_EQ(place.node, rank < 2 ? 0 : 1);
+    EXPECT_EQ(place.share, 1);
+    ASSERT_EQ(place.cpus.size(), 1U);
+    EXPECT_TRUE(pinned.insert(place.cpus[0]).second) << place.cpus[0];
+    const auto cpu = std::ranges::find(topology.cpus, place.cpus[0], &Cpu::id);
+    ASSERT_NE(cpu, topology.cpus.end());
+    EXPECT_EQ(cpu->node, place.node);
+  }
+}
+
+TEST(RankPlaces, a_gpu_of_which_the_node_is_not_told_is_driven_from_anywhere) {
+  Topology topology = machine_with_gpus();
+  topology.gpus[1].node = -1;
+  const auto places = place_gpu_ranks(topology, {1}, {});
+  ASSERT_TRUE(places.has_value()) << places.error().message;
+  EXPECT_EQ((*places)[0].node, -1);
+  EXPECT_EQ((*places)[0].cpus, std::vector<int>{-1});
+  EXPECT_TRUE((*places)[0].processors.empty());
+  // A machine of one node has only that.
+  Topology small = topology_of(two_socket_machine(), "0-3", "0");
+  small.nodes.resize(1);
+  small.gpus = {made_up_gpu(0, -1)};
+  const auto alone = place_gpu_ranks(small, {0}, {});
+  ASSERT_TRUE(alone.has_value());
+  EXPECT_EQ((*alone)[0].node, 0);
+  EXPECT_EQ((*alone)[0].cpus, std::vector<int>{3});
+}
+
+TEST(RankPlaces, more_gpus_than_cores_of_their_node_share_it) {
+  Topology topology = topology_of(two_socket_machine(), "0-1", "0-1");
+  topology.gpus = {made_up_gpu(0, 0), made_up_gpu(1, 0), made_up_gpu(2, 0)};
+  const auto places = place_gpu_ranks(topology, {0, 1, 2}, {});
+  ASSERT_TRUE(places.has_value());
+  EXPECT_EQ((*places)[0].cpus, std::vector<int>{1});
+  EXPECT_EQ((*places)[1].cpus, std::vector<int>{0});
+  EXPECT_EQ((*places)[2].cpus, std::vector<int>{-1});
+  EXPECT_EQ((*places)[2].processors, (std::vector<int>{0, 1}));
+}
+
+TEST(RankPlaces, gpus_share_by_their_memories_speed_unless_shares_are_given) {
+  Topology topology = machine_with_gpus();
+  topology.gpus[1].bytes_per_second = 1.65e12;
+  const auto shares_of = [&](const std::vector<double>& given) {
+    std::vector<double> shares;
+    const auto places = place_gpu_ranks(topology, {0, 1}, given);
+    if (!places) return shares;
+    for (const RankPlace& place : *places) shares.push_back(place.share);
+    return shares;
+  };
+  EXPECT_EQ(shares_of({}), (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(shares_of({3, 1}), (std::vector<double>{3, 1}));
+  EXPECT_TRUE(shares_of({1}).empty());
+  EXPECT_TRUE(shares_of({1, 0}).empty());
+  topology.gpus[0].bytes_per_second = 0;  // it does not say
+  EXPECT_EQ(shares_of({}), (std::vector<double>{1, 1}));
 }
 
 }  // namespace

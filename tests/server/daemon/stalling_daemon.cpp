@@ -1,6 +1,7 @@
-// stalling_daemon park|spin|lock, and LOCKSTEP_ variables for the options: the daemon as it is, but
-// that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing without end, or
-// waiting for a mutex that nobody gives back. Nothing of this is in lockstepd.
+// stalling_daemon park|spin|lock|fail, and LOCKSTEP_ variables for the options: the daemon as it
+// is, but that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing without
+// end, or waiting for a mutex that nobody gives back; or makes its passes fail. Nothing of this is
+// in lockstepd.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <thread>
 
+#include "engine/base/log.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/signals.h"
 
@@ -19,6 +21,8 @@ namespace {
 
 std::mutex taken_mutex;
 std::atomic<uint64_t> spins;
+// That still succeed; negative: all.
+std::atomic<int> passes_left = -1;
 
 // Each in a function of its own, to be found in the stacks.
 __attribute__((noinline)) void hang_parked() {
@@ -58,7 +62,12 @@ int run(std::string_view kind) {
   const OptionSources sources{.command_line = {}, .environment = process_environment(), .file = {}};
   auto values = resolve_options(sources);
   if (!values) return std::fprintf(stderr, "%s\n", values.error().message.c_str()), 2;
-  const Options options = to_options(*values);
+  Options options = to_options(*values);
+  options.engine.before_pass = []() -> Result<void> {
+    if (passes_left < 0 || passes_left.fetch_sub(1) > 0) return {};
+    passes_left = 0;
+    return machine_refused("gpu0 is lost");
+  };
   DaemonLog log(options);
   auto engine = Engine::open(options.engine);
   if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 2;
@@ -66,7 +75,12 @@ int run(std::string_view kind) {
   std::thread([&] {
     int number = 0;
     sigwait(&signals, &number);
-    submit_hang(daemon.engine(), kind);
+    if (kind == "fail") {
+      passes_left = 4;
+      spdlog::info("four more passes will succeed");
+    } else {
+      submit_hang(daemon.engine(), kind);
+    }
   }).detach();
   return daemon.run() ? 0 : 1;
 }

@@ -70,6 +70,27 @@ TEST(Metrics, the_engines_numbers_come_out_under_their_names) {
   has("isa=\"avx2\"");
 }
 
+TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
+  EngineStatistics statistics;
+  statistics.ranks.resize(2);
+  statistics.ranks[0] = {.node = 1,
+                         .gpu = 3,
+                         .gpu_title = "gpu3 Made-up GPU",
+                         .weight_bytes = 1000,
+                         .kv_bytes = 200,
+                         .scratch_bytes = 50,
+                         .logits_bytes = 10};
+  statistics.ranks[1].weight_bytes = 7;
+  const std::string text = text_of(engine_families(statistics, ModelInfo(), "m"));
+  const auto has = [&](const std::string& line) { EXPECT_THAT(text, HasSubstr(line)); };
+  has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"weights\"} 1000\n");
+  has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"kv\"} 200\n");
+  // Logits lie in the host's memory.
+  has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"activations\"} 40\n");
+  has("rank=\"0\",node=\"1\",gpu=\"gpu3 Made-up GPU\"");
+  EXPECT_EQ(text.find("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"-1\""), std::string::npos);
+}
+
 TEST(Metrics, routes_are_counted_by_method_and_status_and_are_there_from_the_start) {
   HttpMetrics metrics;
   metrics.add_routes({HttpRoute{"POST", "/tokenize", {}, false}});

@@ -1,0 +1,56 @@
+#include "engine/gpu_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/kernels/attention.h"
+#include "engine/machine/device_choice.h"
+
+namespace lockstep {
+namespace {
+
+// Dimensions of a head that lie together in the cache of a GPU.
+constexpr size_t kHeadUnit = 8;
+
+}  // namespace
+
+Result<void> check_gpu_graph(const Graph& graph) {
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.operation != Operation::kAttention) continue;
+    if (node.head_dimension % kHeadUnit == 0 && node.head_dimension <= kMaxHeadDimension) continue;
+    return invalid_input(
+        "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: use "
+        "--devices cpu",
+        node.head_dimension, kHeadUnit, kMaxHeadDimension);
+  }
+  return {};
+}
+
+const Gpu& gpu_at(const Topology& topology, int index) {
+  const auto found = std::ranges::find(topology.gpus, index, &Gpu::index);
+  CHECK(found != topology.gpus.end(), "no gpu{} in this machine", index);
+  return *found;
+}
+
+std::string gpu_title(const Gpu& gpu) {
+  return fmt::format("gpu{} {}", gpu.index, gpu.name);
+}
+
+std::string gpu_code_name(const Gpu& gpu) {
+  return fmt::format("sm_{}{}", gpu.capability_major, gpu.capability_minor);
+}
+
+GpuRoom::GpuRoom(const Topology& topology) {
+  for (const Gpu& gpu : topology.gpus) free_[gpu.index] = usable_bytes(gpu);
+}
+
+bool GpuRoom::take(int gpu, uint64_t bytes) {
+  uint64_t& left = free_.at(gpu);
+  if (left < bytes) return false;
+  left -= bytes;
+  return true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// What is different about a model's layout where its ranks are GPUs: the names, what cannot be
+// computed there, and the room.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "engine/graph/graph.h"
+#include "engine/machine/topology.h"
+
+namespace lockstep {
+
+// What ModelInfo::arithmetic says: GPUs have one, whatever --arithmetic says. Attention of prompted
+// and of generated tokens differs in the last bits there, so it is not `exact`.
+inline constexpr std::string_view kGpuArithmetic = "gpu";
+
+// Fails with kInvalidInput, naming what the kernels of GPUs cannot compute and the remedy.
+Result<void> check_gpu_graph(const Graph& graph);
+
+// The chosen one; CHECKs that there is one of this index.
+const Gpu& gpu_at(const Topology& topology, int index);
+
+std::string gpu_title(const Gpu& gpu);      // "gpu0 NVIDIA H200"
+std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc has it: "sm_90"
+
+// How much room the GPUs have, before any memory is taken.
+class GpuRoom {
+ public:
+  explicit GpuRoom(const Topology& topology);
+
+  // False when there is not enough; nothing is taken then.
+  bool take(int gpu, uint64_t bytes);
+  uint64_t free_bytes(int gpu) const { return free_.at(gpu); }
+
+ private:
+  std::map<int, uint64_t> free_;  // by Gpu::index
+};
+
+}  // namespace lockstep

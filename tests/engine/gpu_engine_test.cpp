@@ -1,0 +1,141 @@
+// An engine that computes on a GPU: a made-up one, whose memory is the host's and whose kernels are
+// played by the host. Everything but the device itself is what runs on a real one.
+#include <gmock/gmock.h>
+
+#include "tests/engine/engine_fixture.h"
+#include "tests/engine/machine/host_device.h"
+#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/test_gpus.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GpuEngineTest : public EngineTest {
+ protected:
+  GpuEngineTest() {
+    host_gpu(0).reset();
+    options_.devices = "gpu0";
+    options_.worker_count = 0;
+    options_.gpus = &gpus_;
+    options_.gpu_platform = &test_gpus();
+  }
+
+  LogitRows logits_of(std::span<const TokenId> tokens) {
+    LogitRows rows;
+    LogitsCase wanted;
+    wanted.sequences = {tokens};
+    const auto computed =
+        engine().compute_logits(wanted, [&](size_t, size_t, std::span<const float> logits) {
+          rows.emplace_back(logits.begin(), logits.end());
+        });
+    EXPECT_TRUE(computed.has_value()) << computed.error().message;
+    return rows;
+  }
+
+  const std::vector<Gpu> gpus_ = {made_up_gpu(0, -1)};
+};
+
+TEST_F(GpuEngineTest, logits_are_those_of_ranks_without_an_engine) {
+  const auto tokens = some_tokens(20, 3);
+  LoadedModel loaded(options_.model, {.kv_format = KvFormat::kF16, .gpus = &test_gpus()});
+  expect_same_bits(logits_of(tokens), loaded.compute_alone(tokens, tokens.size()));
+}
+
+TEST_F(GpuEngineTest, an_answer_is_the_same_alone_and_among_others) {
+  const std::string alone = answer_to(request("Once upon a time", 6));
+  EXPECT_FALSE(alone.empty());
+  Answer answers[3];
+  for (size_t index = 0; index < 3; ++index) {
+    submit(request(index == 1 ? "Once upon a time" : "There was another", 6, index == 1 ? 7 : 1),
+           answers[index]);
+  }
+  for (Answer& answer : answers) EXPECT_EQ(answer.wait(), FinishReason::kLength);
+  EXPECT_EQ(answers[1].text(), alone);
+}
+
+TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
+  const ModelInfo& info = engine().model();
+  EXPECT_EQ(info.devices, "gpu0 Made-up GPU");
+  EXPECT_EQ(info.instruction_set, "sm_90");
+  EXPECT_EQ(info.arithmetic, "gpu");
+  EXPECT_THAT(info.fingerprint, HasSubstr("-gpu-"));
+  EXPECT_EQ(info.worker_count, 1U);
+  const auto ranks = engine().statistics().ranks;
+  ASSERT_EQ(ranks.size(), 1U);
+  EXPECT_EQ(ranks[0].gpu, 0);
+  EXPECT_EQ(ranks[0].gpu_title, "gpu0 Made-up GPU");
+  EXPECT_EQ(ranks[0].wrong_node_bytes, 0U);
+  EXPECT_GT(ranks[0].weight_bytes, 0U);
+  EXPECT_GT(ranks[0].kv_bytes, 0U);
+  const uint64_t told =
+      ranks[0].weight_bytes + ranks[0].kv_bytes + ranks[0].scratch_bytes - ranks[0].logits_bytes;
+  EXPECT_GE(host_gpu(0).counts().allocated_bytes, told);
+  EXPECT_GT(host_gpu(0).counts().launches + host_gpu(0).counts().plays, 0U);
+}
+
+TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {
+  host_gpu(0).set_memory(1U << 16U);
+  auto opened = Engine::open(options_);
+  ASSERT_TRUE(opened.has_value()) << opened.error().message;
+  const auto loaded = (*opened)->load();
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_EQ(loaded.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(loaded.error().message, HasSubstr("gpu0"));
+}
+
+TEST_F(GpuEngineTest, nothing_is_left_to_the_next_process) {
+  options_.keep_memory = MemoryKeeping::kAlways;
+  EXPECT_TRUE(engine().memory_to_keep().entries.empty());
+}
+
+TEST_F(GpuEngineTest, a_lost_gpu_ends_every_request_and_the_engine) {
+  engine();
+  Answer answers[3];
+  Gate gate;
+  Answer holding;
+  hold(gate, holding, 100);
+  for (Answer& answer : answers) submit(request("Once", 100), answer);
+  host_gpu(0).lose(40);
+  gate.open();
+  EXPECT_EQ(holding.wait(), FinishReason::kError);
+  for (Answer& answer : answers) {
+    EXPECT_EQ(answer.wait(), FinishReason::kError);
+    EXPECT_THAT(answer.error(), HasSubstr("gpu0"));
+  }
+  Request late = request("late", 1);
+  EXPECT_FALSE(engine().submit(std::move(late)).has_value());
+  ASSERT_TRUE(engine().failure().has_value());
+  EXPECT_EQ(engine().failure()->kind, ErrorKind::kMachineRefused);
+  engine_.reset();  // it can be ended all the same
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
+}
+
+TEST_F(GpuEngineTest, a_gpu_that_is_lost_during_the_load_is_the_loads_failure) {
+  host_gpu(0).lose(30);
+  auto opened = Engine::open(options_);
+  ASSERT_TRUE(opened.has_value()) << opened.error().message;
+  const auto loaded = (*opened)->load();
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_EQ(loaded.error().kind, ErrorKind::kMachineRefused);
+}
+
+TEST_F(GpuEngineTest, speed_can_be_measured_and_the_limit_is_the_memorys) {
+  const auto measured = engine().measure({.prompt_tokens = 4, .generated_tokens = 2});
+  ASSERT_TRUE(measured.has_value()) << measured.error().message;
+  EXPECT_GT(measured->at(0).generate.seconds, 0);
+  const auto limits = engine().measure_limits();
+  ASSERT_TRUE(limits.has_value());
+  EXPECT_EQ(limits->read_bytes_per_second, 3.3e12);
+  // More sequences than the GPU's batch has room for are refused, though a pass has the tokens.
+  const auto refused = engine().measure({.prompt_tokens = 4, .sequences = 5});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
+  host_gpu(0).lose();
+  EXPECT_FALSE(engine().measure({.prompt_tokens = 4}).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep
