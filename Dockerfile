@@ -1,4 +1,4 @@
-# The CPU daemon as an image: the program, the libraries it loads, and nothing else; no shell.
+# The daemon as an image: the program, the libraries it loads, and nothing else; no shell.
 #
 #   docker build -t lockstepd .
 #   docker run --read-only --cap-drop ALL --security-opt no-new-privileges \
@@ -6,8 +6,16 @@
 #     -v /var/lib/models:/models:ro -p 127.0.0.1:8080:8080 lockstepd --model /models/model.gguf
 #
 # deploy/README.md says what each of these is for; deploy/compose.yaml has them all.
+#
+# The target gpu computes on NVIDIA's GPUs as well:
+#
+#   docker build --target gpu --build-arg CUDA_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 \
+#     -t lockstepd-gpu .
 ARG BASE=debian:bookworm-slim
-FROM ${BASE} AS build
+# An image that has the CUDA toolkit, 13.0 or newer, in /usr/local/cuda-*.
+ARG CUDA_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
+
+FROM ${BASE} AS source
 WORKDIR /source
 # The packages first: they change less often than the code.
 COPY scripts/packages.sh scripts/setup scripts/
@@ -15,13 +23,27 @@ RUN scripts/setup
 COPY . .
 # A compiler cache helps where one is mounted at /root/.cache/ccache.
 ENV CCACHE_BASEDIR=/source CCACHE_NOHASHDIR=1
+
+FROM source AS build
 RUN cmake --preset release -DLOCKSTEP_TESTS=OFF -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
       --log-level=WARNING \
  && cmake --build build/release --target lockstepd \
  && strip build/release/lockstepd
 RUN deploy/docker/collect-image build/release/lockstepd LICENSE /image
 
-FROM scratch
+FROM ${CUDA_BASE} AS cuda
+
+FROM source AS build-gpu
+COPY --from=cuda /usr/local/ /usr/local/
+# Without NCCL, which only several GPUs need; the driver's libraries come from the host.
+RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /usr/local/cuda \
+ && cmake --preset cuda -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_NCCL=OFF \
+      -DCMAKE_CXX_COMPILER_LAUNCHER=ccache --log-level=WARNING \
+ && cmake --build build/cuda --target lockstepd \
+ && strip build/cuda/lockstepd
+RUN deploy/docker/collect-image build/cuda/lockstepd LICENSE /image
+
+FROM scratch AS image
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="lockstepd" \
@@ -29,7 +51,6 @@ LABEL org.opencontainers.image.title="lockstepd" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /image/ /
 # The port is open to the container alone until it is published.
 ENV LOCKSTEP_HOST=0.0.0.0 \
     LOCKSTEP_PORT=8080
@@ -42,3 +63,14 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=10m --retries=3 \
   CMD ["/usr/local/bin/lockstepd", "check-health"]
 ENTRYPOINT ["/usr/local/bin/lockstepd"]
 CMD ["serve"]
+
+FROM image AS gpu
+COPY --from=build-gpu /image/ /
+# What NVIDIA's container toolkit is asked for, and where it puts the driver's libraries.
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu:/usr/lib64
+
+# The last one is built where none is named.
+FROM image
+COPY --from=build /image/ /
