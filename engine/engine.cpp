@@ -455,15 +455,18 @@ Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurem
 
 Result<MachineLimits> Engine::measure_limits() {
   Result<MachineLimits> result = MachineLimits();
-  if (parts_->layout.on_gpus()) {
-    for (const int gpu : parts_->layout.devices.gpus) {
-      result->read_bytes_per_second += gpu_at(parts_->topology, gpu).bytes_per_second;
-    }
-    return result;
+  std::vector<RankPlace> places = parts_->layout.places;
+  std::erase_if(places, [](const RankPlace& place) { return place.gpu >= 0; });
+  if (!places.empty()) {
+    auto ran =
+        parts_->run_if_idle([&] { result = measure_limits_of(places, parts_->kernels->name); });
+    if (!ran) return std::unexpected(ran.error());
   }
-  auto ran = parts_->run_if_idle(
-      [&] { result = measure_limits_of(parts_->layout.places, parts_->kernels->name); });
-  return ran ? std::move(result) : std::unexpected(ran.error());
+  if (!result) return result;
+  for (const int gpu : parts_->layout.devices.gpus) {
+    result->read_bytes_per_second += gpu_at(parts_->topology, gpu).bytes_per_second;
+  }
+  return result;
 }
 
 Result<void> Engine::compute_logits(const LogitsCase& wanted, const UseLogits& use) {

@@ -59,10 +59,10 @@ std::string expected_pages(const Topology& topology, const MachineSettings& sett
 
 using Slices = std::vector<std::vector<WeightSlice>>;  // by rank, by WeightId
 
-Slices place_all_weights(const Model& model, const Split& split, const PlanOptions& options) {
+Slices place_all_weights(const Model& model, const ModelLayout& layout) {
   Slices slices;
-  for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    slices.push_back(make_plan(model.graph, split, rank, options).weights);
+  for (size_t rank = 0; rank < layout.split.rank_count; ++rank) {
+    slices.push_back(make_plan(model.graph, layout.split, rank, layout.options_of(rank)).weights);
   }
   return slices;
 }
@@ -75,7 +75,7 @@ std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& lay
     if (node.operation == Operation::kMatmul) read.insert(node.weight);
   }
   std::vector<uint64_t> bytes;
-  for (const auto& slices : place_all_weights(model, layout.split, layout.plan_options)) {
+  for (const auto& slices : place_all_weights(model, layout)) {
     uint64_t sum = 0;
     for (const WeightId weight : read) sum += slices[weight].size_bytes;
     bytes.push_back(sum);
@@ -88,10 +88,10 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return;
-  const Slices slices = place_all_weights(model, layout.split, layout.plan_options);
+  const Slices slices = place_all_weights(model, layout);
   std::map<std::string, uint64_t> extra;
-  const Slices once_each = place_all_weights(model, *whole, layout.plan_options);
-  for (const WeightSlice& once : once_each.front()) {
+  const Plan one = make_plan(model.graph, *whole, 0, layout.options_of(0));
+  for (const WeightSlice& once : one.weights) {
     plan.model_weight_bytes += once.size_bytes;
     uint64_t held = 0;
     uint64_t elements = 0;
@@ -135,7 +135,7 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
 }
 
 uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
-  const Plan plan = make_plan(model.graph, layout.split, 0, layout.plan_options);
+  const Plan plan = make_plan(model.graph, layout.split, 0, layout.options_of(0));
   return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
 }
 
@@ -158,7 +158,7 @@ Result<void> estimate_one_rank(const Model& model, EngineOptions options, const 
   if (!kernels) return std::unexpected(kernels.error());
   auto layout = split_model(model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
-  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages);
+  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places);
   if (first_misfit(*layout, topology)) return {};
   const auto bandwidths = measure_read_bandwidths(layout->places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
@@ -193,11 +193,25 @@ std::string compare(const MachinePlan& plan) {
                      alone / ours, count, costs);
 }
 
-// By what the GPUs say of their memory; nothing runs on them. What they exchange is not known.
-void estimate_gpu_speed(const Topology& topology, MachinePlan& plan) {
+// By what the GPUs say of their memory, on which nothing runs, and what is measured of nodes. What
+// they exchange is not known.
+Result<void> estimate_gpu_speed(const Topology& topology, const ModelLayout& layout,
+                                MachinePlan& plan) {
+  std::vector<RankPlace> nodes;
+  for (const RankPlace& place : layout.places) {
+    if (place.gpu < 0) nodes.push_back(place);
+  }
+  std::vector<double> measured;
+  if (!nodes.empty()) {
+    auto bandwidths = measure_read_bandwidths(nodes);
+    if (!bandwidths) return std::unexpected(bandwidths.error());
+    measured = std::move(*bandwidths);
+  }
   std::vector<std::string> silent;
+  size_t node = 0;
   for (MachinePlan::Rank& rank : plan.ranks) {
-    rank.bytes_per_second = gpu_at(topology, rank.gpu).bytes_per_second;
+    rank.bytes_per_second =
+        rank.gpu < 0 ? measured[node++] : gpu_at(topology, rank.gpu).bytes_per_second;
     if (rank.bytes_per_second == 0) {
       silent.push_back(fmt::format("gpu{}", rank.gpu));
       continue;
@@ -207,20 +221,20 @@ void estimate_gpu_speed(const Topology& topology, MachinePlan& plan) {
   if (!silent.empty()) {
     plan.verdict =
         fmt::format("how fast the memory of {} is, is not known", fmt::join(silent, ", "));
-    return;
+    return {};
   }
   plan.tokens_per_second = 1 / slowest_rank_seconds(plan);
   if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
-  plan.verdict = "by the memory's clock and width, which no kernel reaches; not measured";
+  plan.verdict =
+      "of GPUs by the memory's clock and width, which no kernel reaches, and without what ranks "
+      "exchange; not measured";
+  return {};
 }
 
 Result<void> estimate_speed(const Model& model, const EngineOptions& options,
                             const Topology& topology, const ModelLayout& layout,
                             MachinePlan& plan) {
-  if (layout.on_gpus()) {
-    estimate_gpu_speed(topology, plan);
-    return {};
-  }
+  if (layout.on_gpus()) return estimate_gpu_speed(topology, layout, plan);
   const auto bandwidths = measure_read_bandwidths(layout.places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   for (size_t index = 0; index < plan.ranks.size(); ++index) {

@@ -58,18 +58,26 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
   return rank_sizes(model, *whole, plan_options, pages).front().gpu_bytes();
 }
 
-Result<void> check_gpu_use(const Model& model, const EngineOptions& options, size_t gpu_count) {
-  if (options.rank_count != 0 && options.rank_count != gpu_count) {
+Result<void> check_gpu_use(const Model& model, const EngineOptions& options,
+                           const Topology& topology, const DeviceChoice& devices) {
+  const size_t gpu_count = devices.gpus.size();
+  const bool mixed = !devices.nodes.empty();
+  if (mixed ? options.rank_count != 0 && options.rank_count <= gpu_count
+            : options.rank_count != 0 && options.rank_count != gpu_count) {
     return invalid_input(
-        "ranks is {}, but each GPU is one rank, of which {} are chosen; leave --ranks out, or use "
+        "ranks is {}, but each GPU is one rank, of which {} are chosen{}; leave --ranks out, or "
+        "use "
         "--devices cpu",
-        options.rank_count, gpu_count);
+        options.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
   }
-  if (options.strategy == "gather" && gpu_count > 1) {
+  if (options.strategy == "gather" && (gpu_count > 1 || mixed)) {
     return invalid_input(
-        "strategy gather is for ranks that share memory; {} GPUs sum their parts: use --strategy "
-        "auto or reduce",
-        gpu_count);
+        "strategy gather is for ranks that share memory; {} sum their parts: use --strategy auto "
+        "or reduce",
+        device_names(devices));
+  }
+  if (!mixed) {
+    if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
   }
   return check_gpu_graph(model.graph);
 }
@@ -83,23 +91,63 @@ Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& optio
     model_bytes = *bytes;
   }
   auto choice = choose_devices(options.devices, topology, model_bytes);
-  if (choice) choice = within_this_version(std::move(*choice), topology);
   if (!choice || choice->gpus.empty()) return choice;
-  auto usable = check_gpu_use(model, options, choice->gpus.size());
+  auto usable = check_gpu_use(model, options, topology, *choice);
   if (usable) return choice;
   if (!choice->automatic) return std::unexpected(usable.error());
   return every_node(topology, "no GPU, since " + usable.error().message);
 }
 
+Result<std::vector<RankPlace>> find_node_places(const EngineOptions& options,
+                                                const Topology& topology,
+                                                const DeviceChoice& devices, size_t rank_count,
+                                                const std::vector<double>& shares) {
+  return place_ranks(topology, {.nodes = devices.nodes,
+                                .rank_count = rank_count,
+                                .shares = shares,
+                                .worker_count = options.worker_count,
+                                .reserved_cores = options.reserved_cores,
+                                .cpu_limit = read_control_group_limits().cpus});
+}
+
+// GPUs first. Whoever says nothing of shares gets them by bandwidth: what GPUs say of theirs, and
+// what is measured of the nodes'.
+Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
+                                                 const Topology& topology,
+                                                 const DeviceChoice& devices) {
+  auto places = place_gpu_ranks(topology, devices.gpus, {});
+  if (!places) return places;
+  std::vector<int> drivers;
+  for (const RankPlace& place : *places) drivers.push_back(place.cpus.front());
+  const size_t rank_count =
+      options.rank_count - std::min<size_t>(options.rank_count, places->size());
+  auto nodes =
+      find_node_places(options, without_processors(topology, drivers), devices, rank_count, {});
+  if (!nodes) return nodes;
+  if (options.shares.empty()) {
+    const auto bandwidths = measure_read_bandwidths(*nodes);
+    if (!bandwidths) return std::unexpected(bandwidths.error());
+    for (size_t rank = 0; rank < nodes->size(); ++rank) (*nodes)[rank].share = (*bandwidths)[rank];
+    for (RankPlace& place : *places) {
+      place.share = gpu_at(topology, place.gpu).bytes_per_second;
+      if (place.share > 0) continue;
+      return invalid_input(
+          "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
+          place.gpu, fmt::join(std::vector<int>(places->size() + nodes->size(), 1), ":"));
+    }
+  }
+  places->insert(places->end(), nodes->begin(), nodes->end());
+  if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());
+  return places;
+}
+
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
                                            const DeviceChoice& devices) {
+  if (!devices.gpus.empty() && !devices.nodes.empty()) {
+    return find_mixed_places(options, topology, devices);
+  }
   if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
-  auto places = place_ranks(topology, {.nodes = devices.nodes,
-                                       .rank_count = options.rank_count,
-                                       .shares = options.shares,
-                                       .worker_count = options.worker_count,
-                                       .reserved_cores = options.reserved_cores,
-                                       .cpu_limit = read_control_group_limits().cpus});
+  auto places = find_node_places(options, topology, devices, options.rank_count, options.shares);
   if (!places || !options.measure_shares || places->size() == 1) return places;
   const auto bandwidths = measure_read_bandwidths(*places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
@@ -130,6 +178,8 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
     if (place.gpu >= 0) {
       if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
       if (!rooms.memory.take(place.node, own.logits_bytes)) return rank;
+      // Where processors exchange with it, that lies in the host's memory.
+      if (layout.is_mixed() && !rooms.memory.take(place.node, own.exchange_bytes)) return rank;
       continue;
     }
     const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
@@ -171,7 +221,7 @@ std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout,
   if (layout.on_gpus()) {
     options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
   }
-  return rank_sizes(model, layout.split, options, pages);
+  return rank_sizes(model, layout.split, options, pages, layout.places);
 }
 
 // Of those wanted, as many pages as GPUs have room for, whose memory nobody else is to have. What
@@ -267,8 +317,10 @@ void name_devices(const Topology& topology, std::string_view instruction_set,
   if (!layout.on_gpus()) return;
   std::vector<std::string> titles;
   for (const int gpu : layout.devices.gpus) titles.push_back(gpu_title(gpu_at(topology, gpu)));
+  for (const int node : layout.devices.nodes) titles.push_back(fmt::format("node{}", node));
   layout.device_titles = fmt::format("{}", fmt::join(titles, ", "));
   layout.instruction_set = gpu_code_name(gpu_at(topology, layout.devices.gpus.front()));
+  if (layout.is_mixed()) layout.instruction_set += fmt::format("+{}", instruction_set);
 }
 
 }  // namespace
@@ -292,11 +344,12 @@ uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
 }
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
-                                  size_t kv_pages) {
+                                  size_t kv_pages, std::span<const RankPlace> places) {
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;
   for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    const Plan plan = make_plan(model.graph, split, rank, options);
+    const Plan plan = make_plan(model.graph, split, rank,
+                                places.empty() ? options : options_on(places[rank], options));
     sizes.push_back({.weight_bytes = plan.weight_bytes,
                      .kv_bytes = plan.kv.size_bytes(),
                      .scratch_bytes = plan.scratch_bytes,
@@ -337,6 +390,10 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   if (!devices) return std::unexpected(devices.error());
   layout.devices = std::move(*devices);
   layout.plan_options = layout.on_gpus() ? gpu_options : *plan_options;
+  if (layout.is_mixed()) {  // of GPUs options_on() makes it again
+    layout.plan_options.forms = plan_options->forms;
+    layout.plan_options.weight_layout = WeightLayout::kPanels;
+  }
   name_devices(topology, kernels.name, profile_name(*profile), layout);
   auto places = find_places(options, topology, layout.devices);
   if (!places) return std::unexpected(places.error());
@@ -348,7 +405,7 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   auto split = split_graph(model.graph, shares, *strategy);
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places);
   return layout;
 }
 
@@ -384,7 +441,7 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   }
   layout.plan_options.kv_pages = pages;
   if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places);
   const auto misfit = first_misfit(layout, topology);
   if (!misfit) return {};
   const RankSizes& sizes = layout.sizes[*misfit];

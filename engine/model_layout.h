@@ -45,7 +45,9 @@ struct ModelLayout {
   bool weights_held = false;
   std::optional<size_t> kv_pages_held;
 
-  bool on_gpus() const { return !devices.gpus.empty(); }
+  bool on_gpus() const { return !devices.gpus.empty(); }  // some of the ranks
+  bool is_mixed() const { return on_gpus() && !devices.nodes.empty(); }
+  PlanOptions options_of(size_t rank) const { return options_on(places[rank], plan_options); }
 };
 
 // What a rank on this node can take; of node -1: what the process can. Pages set aside in pools are
@@ -72,8 +74,9 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& to
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout);
 
-// The sizes of every rank with a cache of `kv_pages`.
+// The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks, which have options of
+// their own then.
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
-                                  size_t kv_pages);
+                                  size_t kv_pages, std::span<const RankPlace> places = {});
 
 }  // namespace lockstep

@@ -177,16 +177,20 @@ DeviceChoice every_node(const Topology& topology, std::string reason) {
   return {.nodes = all_nodes(topology), .gpus = {}, .automatic = true, .reason = std::move(reason)};
 }
 
-Result<DeviceChoice> within_this_version(DeviceChoice choice, const Topology& topology) {
-  const bool mixed = !choice.gpus.empty() && !choice.nodes.empty();
-  if (choice.gpus.size() <= 1 && !mixed) return choice;
-  const std::string limit = mixed ? "this version does not split a model over GPUs and nodes"
-                                  : "this version computes on no more than one GPU";
-  const std::string remedy =
-      fmt::format("use --devices gpu{} or --devices cpu", choice.gpus.front());
-  if (!choice.automatic) return invalid_input("{} ({}); {}", limit, device_names(choice), remedy);
-  return every_node(topology, fmt::format("{}, though {}; --devices gpu{} takes one", limit,
-                                          choice.reason, choice.gpus.front()));
+Result<void> check_links(const Topology& topology, const std::vector<int>& gpus) {
+  for (const int index : gpus) {
+    const auto gpu = std::ranges::find(topology.gpus, index, &Gpu::index);
+    for (size_t other = 0; other < topology.gpus.size(); ++other) {
+      const int to = topology.gpus[other].index;
+      const bool chosen = to != index && std::ranges::find(gpus, to) != gpus.end();
+      if (!chosen || gpu->links[other] != GpuLink::kHost) continue;
+      return invalid_input(
+          "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need: use --devices "
+          "gpu{}, or add a node to them, through whose memory they exchange then",
+          index, to, index);
+    }
+  }
+  return {};
 }
 
 uint64_t usable_bytes(const Gpu& gpu) {

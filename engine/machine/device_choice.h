@@ -31,10 +31,9 @@ Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topol
 // Every node, though others had been chosen or might have been.
 DeviceChoice every_node(const Topology& topology, std::string reason);
 
-// This version computes on one GPU or on nodes, and this is the one place that says so: of a choice
-// beyond that an automatic one takes every node instead, another fails with kInvalidInput. To be
-// removed with its one call.
-Result<DeviceChoice> within_this_version(DeviceChoice choice, const Topology& topology);
+// Whether these (Gpu::index) can be all the ranks of a split: each reaches the others' memory.
+// Fails with kInvalidInput where one does not.
+Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
 
 // What ranks may take of a GPU's memory: what is free less what the driver's context and the
 // rounding of allocations need.

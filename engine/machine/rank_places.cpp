@@ -229,22 +229,6 @@ void set_worker_count(std::vector<RankPlace>& places, size_t worker_count) {
   }
 }
 
-// `shares`: as given; none: as the places have them.
-Result<void> set_shares(const std::vector<double>& shares, std::vector<RankPlace>& places) {
-  if (!shares.empty() && shares.size() != places.size()) {
-    return invalid_input("shares {} are for {} ranks, but there are {}; give one share per rank",
-                         fmt::join(shares, ":"), shares.size(), places.size());
-  }
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    if (!shares.empty()) places[rank].share = shares[rank];
-    if (!(places[rank].share > 0) || !std::isfinite(places[rank].share)) {
-      return invalid_input("share {} of rank {} is {}; every share must be a number above 0",
-                           fmt::join(shares, ":"), rank, places[rank].share);
-    }
-  }
-  return {};
-}
-
 // The machine's only node is every GPU's.
 size_t node_place_of(const Topology& topology, const Gpu& gpu) {
   const bool is_told = gpu.node >= 0 || topology.nodes.size() > 1;
@@ -284,6 +268,21 @@ std::vector<double> bandwidth_shares(const std::vector<const Gpu*>& gpus) {
 }
 
 }  // namespace
+
+Result<void> set_shares(const std::vector<double>& shares, std::vector<RankPlace>& places) {
+  if (!shares.empty() && shares.size() != places.size()) {
+    return invalid_input("shares {} are for {} ranks, but there are {}; give one share per rank",
+                         fmt::join(shares, ":"), shares.size(), places.size());
+  }
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    if (!shares.empty()) places[rank].share = shares[rank];
+    if (!(places[rank].share > 0) || !std::isfinite(places[rank].share)) {
+      return invalid_input("share {} of rank {} is {}; every share must be a number above 0",
+                           fmt::join(shares, ":"), rank, places[rank].share);
+    }
+  }
+  return {};
+}
 
 Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequest& request) {
   const Topology topology = request.nodes ? part_of(whole, *request.nodes) : whole;
@@ -330,6 +329,12 @@ Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
   for (size_t rank = 0; rank < places.size(); ++rank) places[rank].share = by_bandwidth[rank];
   if (auto set = set_shares(shares, places); !set) return std::unexpected(set.error());
   return places;
+}
+
+Topology without_processors(Topology topology, const std::vector<int>& cpus) {
+  std::erase_if(topology.cpus,
+                [&](const Cpu& cpu) { return std::ranges::find(cpus, cpu.id) != cpus.end(); });
+  return topology;
 }
 
 }  // namespace lockstep

@@ -45,4 +45,11 @@ Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
                                                const std::vector<int>& gpus,
                                                const std::vector<double>& shares);
 
+// Gives the places these shares; none: they keep their own. Fails with kInvalidInput where there
+// are not as many, or one is no number above 0.
+Result<void> set_shares(const std::vector<double>& shares, std::vector<RankPlace>& places);
+
+// The machine without these processors: others have them.
+Topology without_processors(Topology topology, const std::vector<int>& cpus);
+
 }  // namespace lockstep

@@ -59,6 +59,12 @@ class DevicesTest : public ::testing::Test {
     return topology;
   }
 
+  static Topology machine_with_linked_gpus() {
+    Topology topology = machine_with_gpus();
+    for (Gpu& gpu : topology.gpus) gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
+    return topology;
+  }
+
   EngineOptions options_;
   Result<void> sized_;
   size_t trained_tokens_ = 0;
@@ -107,21 +113,61 @@ TEST_F(DevicesTest, on_processors_nothing_is_as_on_gpus) {
   for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, -1);
 }
 
-TEST_F(DevicesTest, by_default_one_gpu_computes_and_of_several_none) {
+TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) {
   const auto one = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(one.has_value()) << one.error().message;
   EXPECT_EQ(one->places[0].gpu, 3);
   EXPECT_THAT(one->devices.reason, HasSubstr("the model fits on all GPUs"));
-  const auto several = split("auto", machine_with_gpus());
-  ASSERT_TRUE(several.has_value()) << several.error().message;
-  EXPECT_THAT(nodes_of(*several), ElementsAre(0, 1));
-  EXPECT_THAT(several->devices.reason, HasSubstr("no more than one GPU, though the model fits"));
+  const auto apart = split("auto", machine_with_gpus());
+  ASSERT_TRUE(apart.has_value()) << apart.error().message;
+  EXPECT_THAT(nodes_of(*apart), ElementsAre(0, 1));
+  EXPECT_THAT(apart->devices.reason, HasSubstr("gpu0 does not reach the memory of gpu2"));
+  const auto linked = split("auto", machine_with_linked_gpus());
+  ASSERT_TRUE(linked.has_value()) << linked.error().message;
+  EXPECT_EQ(linked->places.size(), 4U);
+  EXPECT_EQ(linked->split.strategy, Strategy::kReduce);
+  for (size_t rank = 0; rank < linked->places.size(); ++rank) {
+    EXPECT_EQ(linked->places[rank].gpu, static_cast<int>(rank));
+  }
+  EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+}
+
+// The nodes' ranks have what processors the GPUs' leave, and layout and arithmetic of their own.
+TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
+  options_.shares = {6, 1, 1};
+  const auto layout = split("gpu3,node0,node1", machine_with_one_gpu());
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+  ASSERT_EQ(layout->places.size(), 3U);
+  EXPECT_TRUE(layout->is_mixed());
+  EXPECT_EQ(layout->places[0].gpu, 3);
+  EXPECT_EQ(layout->places[1].gpu, -1);
+  EXPECT_EQ(layout->split.strategy, Strategy::kReduce);
+  EXPECT_EQ(layout->options_of(0).weight_layout, WeightLayout::kGpuTiles);
+  EXPECT_EQ(layout->options_of(1).weight_layout, WeightLayout::kPanels);
+  EXPECT_EQ(layout->device_titles, "gpu3 Made-up GPU, node0, node1");
+  EXPECT_GT(layout->sizes[0].weight_bytes, 2 * layout->sizes[1].weight_bytes);
+  EXPECT_EQ(layout->sizes[0].exchange_bytes, layout->sizes[1].exchange_bytes);
+  const int driver = layout->places[0].cpus[0];
+  for (size_t rank = 1; rank < 3; ++rank) {
+    EXPECT_EQ(std::ranges::count(layout->places[rank].cpus, driver), 0);
+  }
+  options_.shares.clear();
+  Topology silent = machine_with_one_gpu();
+  silent.gpus[0].bytes_per_second = 0;
+  expect_refusal("all", silent, "gpu3 does not say how fast its memory is: give the ranks' shares");
 }
 
 TEST_F(DevicesTest, what_gpus_cannot_do_is_refused_by_name_and_explained_by_default) {
   const Topology topology = machine_with_one_gpu();
-  expect_refusal("all", topology, "over GPUs and nodes (gpu3, node0, node1)");
-  expect_refusal("gpu", machine_with_gpus(), "no more than one GPU");
+  expect_refusal("gpu", machine_with_gpus(), "gpu0 does not reach the memory of gpu2");
+  options_.strategy = "gather";
+  expect_refusal("all", topology, "gpu3, node0, node1 sum their parts");
+  expect_refusal("gpu", machine_with_linked_gpus(), "gpu0, gpu1, gpu2, gpu3 sum their parts");
+  EXPECT_TRUE(split("gpu3", topology).has_value());
+  options_.strategy = "auto";
+  options_.rank_count = 1;
+  expect_refusal("all", topology, "and nodes are to have some");
   options_.rank_count = 2;
   expect_refusal("gpu3", topology, "ranks is 2, but each GPU is one rank");
   const auto automatic = split("auto", topology);

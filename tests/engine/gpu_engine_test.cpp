@@ -35,7 +35,7 @@ class GpuEngineTest : public EngineTest {
     return rows;
   }
 
-  const std::vector<Gpu> gpus_ = {made_up_gpu(0, -1)};
+  std::vector<Gpu> gpus_ = {made_up_gpu(0, -1)};
 };
 
 TEST_F(GpuEngineTest, logits_are_those_of_ranks_without_an_engine) {
@@ -54,6 +54,31 @@ TEST_F(GpuEngineTest, an_answer_is_the_same_alone_and_among_others) {
   }
   for (Answer& answer : answers) EXPECT_EQ(answer.wait(), FinishReason::kLength);
   EXPECT_EQ(answers[1].text(), alone);
+}
+
+TEST_F(GpuEngineTest, two_gpus_answer_together) {
+  gpus_.push_back(made_up_gpu(1, -1));
+  for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);
+  options_.devices = "gpu0,gpu1";
+  EXPECT_FALSE(answer_to(request("Once upon a time", 4)).empty());
+  EXPECT_EQ(engine().model().devices, "gpu0 Made-up GPU, gpu1 Made-up GPU");
+  EXPECT_EQ(engine().model().strategy, "reduce");
+  const auto ranks = engine().statistics().ranks;
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_EQ(ranks[1].gpu, 1);
+}
+
+TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
+  options_.devices = "all";
+  options_.shares = {1, 1};
+  options_.rank_count = 2;
+  EXPECT_FALSE(answer_to(request("Once upon a time", 4)).empty());
+  const auto ranks = engine().statistics().ranks;
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_EQ(ranks[0].gpu, 0);
+  EXPECT_EQ(ranks[1].gpu, -1);
+  EXPECT_GT(ranks[1].weight_bytes, 0U);
+  EXPECT_GT(ranks[0].exchange_bytes, 0U);
 }
 
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {

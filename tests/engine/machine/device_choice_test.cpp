@@ -129,41 +129,22 @@ TEST(DeviceChoice, the_room_on_a_gpu_is_what_is_free_less_a_context_and_a_spare)
   EXPECT_EQ(usable_bytes(gpu), 0U);
 }
 
-TEST(DeviceChoice, beyond_one_gpu_or_nodes_a_choice_is_refused_with_what_to_write_instead) {
-  const Topology topology = machine_with_gpus();
-  for (const char* wish : {"gpu", "gpu2,gpu1"}) {
-    const auto refused = within_this_version(choose(wish, topology), topology);
-    ASSERT_FALSE(refused.has_value()) << wish;
-    EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
-    EXPECT_THAT(refused.error().message, HasSubstr("no more than one GPU")) << wish;
-  }
-  for (const char* wish : {"all", "node0,gpu1"}) {
-    const auto refused = within_this_version(choose(wish, topology), topology);
-    ASSERT_FALSE(refused.has_value()) << wish;
-    EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
-    EXPECT_THAT(refused.error().message, HasSubstr("over GPUs and nodes")) << wish;
-  }
-  EXPECT_THAT(within_this_version(choose("gpu2,gpu1", topology), topology).error().message,
-              HasSubstr("(gpu1, gpu2); use --devices gpu1 or --devices cpu"));
-  for (const char* wish : {"gpu3", "node1", "cpu"}) {
-    const DeviceChoice chosen = choose(wish, topology);
-    const auto kept = within_this_version(chosen, topology);
-    ASSERT_TRUE(kept.has_value()) << wish;
-    EXPECT_EQ(device_names(*kept), device_names(chosen));
-  }
-}
-
-TEST(DeviceChoice, by_default_one_gpu_is_taken_and_several_are_not) {
+TEST(DeviceChoice, gpus_that_do_not_reach_one_another_are_no_ranks_of_one_split) {
   Topology topology = machine_with_gpus();
-  const auto several = within_this_version(choose("auto", topology, kGiB), topology);
-  ASSERT_TRUE(several.has_value());
-  EXPECT_EQ(device_names(*several), "node0, node1");
-  EXPECT_THAT(several->reason, HasSubstr("no more than one GPU, though the model fits"));
-  EXPECT_THAT(several->reason, HasSubstr("--devices gpu0 takes one"));
-  topology.gpus.resize(1);
-  const auto one = within_this_version(choose("auto", topology, kGiB), topology);
-  ASSERT_TRUE(one.has_value());
-  EXPECT_EQ(device_names(*one), "gpu0");
+  const std::vector<int> all = choose("gpu", topology).gpus;
+  ASSERT_EQ(all.size(), topology.gpus.size());
+  for (Gpu& gpu : topology.gpus) {
+    gpu.links.assign(topology.gpus.size(), GpuLink::kPeer);
+  }
+  EXPECT_TRUE(check_links(topology, all).has_value());
+  topology.gpus[1].links[2] = GpuLink::kHost;
+  const auto refused = check_links(topology, all);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr(fmt::format("gpu{} does not reach the memory of gpu{}",
+                                    topology.gpus[1].index, topology.gpus[2].index)));
+  EXPECT_TRUE(check_links(topology, {all[0], all[1]}).has_value());
 }
 
 }  // namespace
