@@ -21,10 +21,16 @@ constexpr std::optional<uint64_t> checked_multiply(uint64_t a, uint64_t b) {
   return product;
 }
 
+// value / divisor (not 0), rounded up.
+template <std::unsigned_integral T>
+constexpr T divide_up(T value, T divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
 // The least multiple of `multiple` (not 0) that is at least `value`.
 template <std::unsigned_integral T>
 constexpr T round_up(T value, T multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+  return divide_up(value, multiple) * multiple;
 }
 
 // As round_up, for a value from outside.

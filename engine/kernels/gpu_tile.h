@@ -1,10 +1,11 @@
-// Where the bits of a weight lie in a GpuMatrix (gpu_matrix.h). All constexpr and without the
-// standard library, for the host and for kernels (nvcc with --expt-relaxed-constexpr).
+// Where the bits of a weight lie in a GpuMatrix (gpu_matrix.h). All constexpr, for the host and for
+// kernels (nvcc with --expt-relaxed-constexpr).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/base/checked_math.h"
 #include "engine/tensor/format.h"
 
 namespace lockstep {
@@ -81,8 +82,8 @@ struct GpuPlanes {
 
 constexpr GpuPlanes gpu_planes(const GpuLayout& layout, size_t rows, size_t columns) {
   GpuPlanes planes = {};
-  planes.panels = (rows + kGpuPanelRows - 1) / kGpuPanelRows;
-  planes.units = (columns + layout.unit_columns() - 1) / layout.unit_columns();
+  planes.panels = divide_up<size_t>(rows, kGpuPanelRows);
+  planes.units = divide_up<size_t>(columns, layout.unit_columns());
   const size_t units = planes.panels * planes.units;
   planes.high = units * layout.quant_unit_bytes();
   planes.scales = planes.high + units * layout.high_unit_bytes();

@@ -288,16 +288,16 @@ def test_ranks_are_on_the_nodes_that_are_named(model_path):
     assert f"--devices node{last}" in body["devices"]["reason"]
     assert {rank["node"] for rank in body["ranks"]} == {last}
     result = run_program("generate", "--model", model_path, "--devices", f"node{last}",
-                         "--max-tokens", "2", "Once")
+                         "--max-tokens", "2", "--prompt", "Once")
     assert result.returncode == 0, result.stderr
 
 
 def test_devices_that_cannot_compute_are_exit_2_with_the_reason(model_path):
     body = json.loads(plan(model_path, "--no-measure", "--json").stdout)
     there = ", ".join(f"node{node['id']}" for node in body["nodes"])
-    for command in ("plan", "generate", "serve"):
+    for command in (["plan"], ["generate", "--prompt", "Once"], ["serve"]):
         assert f"there is no node99: this machine has {there}" in refusal(
-            command, "--model", model_path, "--devices", "node99")
+            *command, "--model", model_path, "--devices", "node99")
     if body["no_gpus"]:
         assert body["devices"]["reason"] == f"there is no GPU: {body['no_gpus']}"
         for devices in ("gpu", "all", "gpu0", "node0,gpu0"):

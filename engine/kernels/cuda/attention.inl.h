@@ -63,7 +63,7 @@ GPU_KERNEL_OF(kAttendThreads) void merge_chunks(GpuAttention a) {
 
 template <KvFormat kFormat, unsigned kQueries>
 void launch_chunks(void* stream, const GpuAttention& a) {
-  const unsigned parts = (a.group + kQueries - 1) / kQueries;
+  const unsigned parts = divide_up(a.group, kQueries);
   launch(stream,
          {.columns = a.kv_head_count * parts,
           .rows = a.grid_rows,

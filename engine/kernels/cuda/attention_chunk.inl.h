@@ -3,6 +3,7 @@
 
 #include <cfloat>
 
+#include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/kv_elements.inl.h"
 #include "engine/kernels/gpu_attention.h"
 
@@ -24,7 +25,7 @@ struct BlockHeads {
 };
 
 GPU_FUNCTION BlockHeads block_heads(const GpuAttention& a, unsigned column, unsigned queries) {
-  const unsigned parts = (a.group + queries - 1) / queries;
+  const unsigned parts = divide_up(a.group, queries);
   const unsigned kv_head = column / parts;
   const unsigned group_begin = kv_head * a.group;
   const unsigned begin = group_begin < a.group_offset ? 0 : group_begin - a.group_offset;
@@ -205,7 +206,7 @@ GPU_FUNCTION unsigned weigh_values(const GpuAttention& a, const ChunkKeys& keys,
     float sums[kQueries][kValuePiece] = {};
     const unsigned first = keys.begin / 2;
     // Of the chain's own pairs the first that the token sees a key of.
-    const unsigned skipped = first > chain ? (first - chain + chains - 1) / chains : 0;
+    const unsigned skipped = first > chain ? divide_up(first - chain, chains) : 0;
     GPU_UNROLL_BY(4)
     for (unsigned pair = chain + skipped * chains; 2 * pair < keys.end; pair += chains) {
       float values[2 * kValuePiece];

@@ -74,7 +74,7 @@ void attend_walking(GpuAttention a, bool prompted) {
 
 template <KvFormat kFormat, unsigned kQueries>
 void launch_walk_of(void* stream, const GpuAttention& a, bool prompted) {
-  const unsigned parts = (a.group + kQueries - 1) / kQueries;
+  const unsigned parts = divide_up(a.group, kQueries);
   const size_t outputs = static_cast<size_t>(kQueries) * a.kv.head_dimension * sizeof(float);
   launch(stream,
          {.columns = a.kv_head_count * parts,

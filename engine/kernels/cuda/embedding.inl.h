@@ -1,6 +1,7 @@
 // The kernel of gpu_embedding.h. Included after gpu_code.h.
 #pragma once
 
+#include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/weight_scales.inl.h"
 #include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_tile.h"
@@ -95,7 +96,7 @@ void embed_rows(GpuEmbedding embedding) {
 template <Format kFormat>
 void launch_embed_rows(void* stream, const GpuEmbedding& embedding) {
   constexpr size_t kThreads = kEmbedThreads;
-  const size_t blocks = (embedding.table.columns + kThreads - 1) / kThreads;
+  const size_t blocks = divide_up(embedding.table.columns, kThreads);
   launch(stream,
          {.columns = static_cast<unsigned>(blocks),
           .rows = embedding.grid_rows,

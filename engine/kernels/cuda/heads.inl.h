@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/base/check.h"
+#include "engine/base/checked_math.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/cuda/kv_elements.inl.h"
 #include "engine/kernels/cuda/lanes.inl.h"
@@ -101,7 +102,7 @@ void gpu_prepare_heads(void* stream, const GpuHeads& heads) {
   CHECK(heads.kv.head_dimension % kKeyPiece == 0 && heads.kv.head_dimension <= kMaxHeadDimension,
         "a head of {} dimensions", heads.kv.head_dimension);
   const unsigned count = heads.head_count + heads.kv_head_count;
-  const Grid grid = {.columns = (count + kHeadWarps - 1) / kHeadWarps,
+  const Grid grid = {.columns = divide_up(count, kHeadWarps),
                      .rows = heads.grid_rows,
                      .threads = kHeadWarps * kWarpThreads,
                      .shared_bytes = kHeadWarps * heads.kv.head_dimension * sizeof(float)};

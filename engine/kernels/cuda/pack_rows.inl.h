@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/check.h"
+#include "engine/base/checked_math.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_tile.h"
 
@@ -40,8 +41,8 @@ void launch_pack_rows(void* stream, const GpuPacking& packing) {
     part.row_begin += row;
     part.row_count = left < kRowsMax ? left : kRowsMax;
     const Grid grid = {
-        .columns = static_cast<unsigned>((planes.units + kWarps - 1) / kWarps),
-        .rows = static_cast<unsigned>((part.row_count + kGpuPanelRows - 1) / kGpuPanelRows),
+        .columns = static_cast<unsigned>(divide_up<size_t>(planes.units, kWarps)),
+        .rows = static_cast<unsigned>(divide_up<size_t>(part.row_count, kGpuPanelRows)),
         .threads = kPackThreads};
     launch(stream, grid, pack_rows<kFormat>, part);
   }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "engine/base/check.h"
+#include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/product_finish.inl.h"
 
 namespace lockstep {
@@ -56,7 +57,7 @@ GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size
   size_t block = block_column();
   if (product.finish == GpuFinish::kGate) return {0, block * kGpuPanelRows, block};
   for (; part + 1 < part_end; ++part) {
-    const size_t blocks = (product.parts[part].matrix.rows + kBlockRows - 1) / kBlockRows;
+    const size_t blocks = divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
     if (block < blocks) break;
     block -= blocks;
   }
@@ -145,10 +146,10 @@ template <Format kFormat, unsigned kGroups>
 void launch_groups(void* stream, const GpuProduct& product, size_t begin, size_t end) {
   size_t blocks = 0;
   if (product.finish == GpuFinish::kGate) {
-    blocks = (product.parts[0].matrix.rows + kGpuPanelRows - 1) / kGpuPanelRows;
+    blocks = divide_up<size_t>(product.parts[0].matrix.rows, kGpuPanelRows);
   } else {
     for (size_t part = begin; part < end; ++part) {
-      blocks += (product.parts[part].matrix.rows + kBlockRows - 1) / kBlockRows;
+      blocks += divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
     }
   }
   const Grid grid = {.columns = static_cast<unsigned>(blocks),

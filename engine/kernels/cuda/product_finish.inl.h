@@ -20,7 +20,7 @@ struct BlockPlace {
 GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, unsigned token) {
   if (norm.chunk_sums == nullptr) return 1;
   const float* chunks = norm.chunk_sums + token * norm.stride;
-  const size_t count = (norm.columns + kBlockRows - 1) / kBlockRows;
+  const size_t count = divide_up<size_t>(norm.columns, kBlockRows);
   float sum = 0;
   for (size_t chunk = lane_index(); chunk < count; chunk += kWarpThreads) sum += chunks[chunk];
   sum = add_lanes(sum, kWarpThreads / 2);

@@ -44,7 +44,7 @@ struct RingTurns {
 };
 
 GPU_FUNCTION unsigned value_row_bytes(unsigned dimensions) {
-  return (dimensions + 15) / 16 * 16 * 4;
+  return round_up(dimensions, 16U) * 4;
 }
 
 // By all threads; a turn beyond the last is an empty group.
@@ -79,7 +79,7 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
   const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
   const unsigned keys_end = tile.position + tile.count;
   const unsigned first_page = first_key(a, tile.position) / kSlots;
-  const unsigned pages = (keys_end + kSlots - 1) / kSlots - first_page;
+  const unsigned pages = divide_up(keys_end, kSlots) - first_page;
   const RingTurns turns = {&a.kv,
                            table + first_page,
                            block_heads(a, block_column(), kTileWarps).kv_head,
@@ -139,7 +139,7 @@ bool takes_ring(const GpuAttention& a) {
 
 template <KvFormat kFormat, unsigned kBlocks>
 void launch_ring(void* stream, const GpuAttention& a) {
-  const unsigned parts = (a.group + kTileWarps - 1) / kTileWarps;
+  const unsigned parts = divide_up(a.group, kTileWarps);
   launch(stream,
          {.columns = a.kv_head_count * parts,
           .rows = a.grid_rows,

@@ -302,7 +302,7 @@ void attend_tiles(GpuAttention a) {
 template <KvFormat kFormat, unsigned kBlocks>
 void launch_tiles(void* stream, const GpuAttention& a) {
   launch(stream,
-         {.columns = (a.head_count + kTileWarps - 1) / kTileWarps,
+         {.columns = divide_up(a.head_count, kTileWarps),
           .rows = a.grid_rows,
           .threads = kTileWarps * kWarpThreads,
           .shared_bytes = kTileWarps * kBlocks * 2 * kWarpThreads * sizeof(Words4)},

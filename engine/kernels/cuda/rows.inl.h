@@ -18,7 +18,7 @@ GPU_FUNCTION unsigned row_count_of(const GpuBatch& batch, GpuRowSet which) {
 // A warp takes a chunk of 32 columns, a lane a column.
 GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
   const unsigned rows = row_count_of(norm.batch, norm.which);
-  const unsigned chunks = static_cast<unsigned>((norm.columns + kRowChunk - 1) / kRowChunk);
+  const unsigned chunks = static_cast<unsigned>(divide_up<size_t>(norm.columns, kRowChunk));
   const unsigned warps = thread_count() / kWarpThreads;
   const unsigned chunk = block_column() * warps + warp_index();
   if (chunk >= chunks) return;
@@ -41,7 +41,7 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
 
 GPU_KERNEL_OF(kRowThreads) void norm_factors(GpuNormFactors norm) {
   const unsigned rows = row_count_of(norm.batch, norm.which);
-  const unsigned chunks = static_cast<unsigned>((norm.columns + kRowChunk - 1) / kRowChunk);
+  const unsigned chunks = static_cast<unsigned>(divide_up<size_t>(norm.columns, kRowChunk));
   const unsigned step = block_rows() * thread_count();
   for (unsigned row = block_row() * thread_count() + thread_index(); row < rows; row += step) {
     float sum = 0;
@@ -83,7 +83,7 @@ GPU_KERNEL_OF(kRowThreads) void rotary_table(GpuRotaryTable rotary) {
 }
 
 unsigned blocks_for(size_t units, unsigned per_block) {
-  return static_cast<unsigned>((units + per_block - 1) / per_block);
+  return static_cast<unsigned>(divide_up<size_t>(units, per_block));
 }
 
 }  // namespace

@@ -22,6 +22,13 @@ TEST(CheckedMath, an_overflow_is_no_value) {
   EXPECT_FALSE(checked_round_up(kMost - 3, 32).has_value());
 }
 
+TEST(CheckedMath, rounds_up_to_whole_parts) {
+  EXPECT_EQ(divide_up(0U, 32U), 0U);
+  EXPECT_EQ(divide_up(32U, 32U), 1U);
+  EXPECT_EQ(divide_up(33U, 32U), 2U);
+  EXPECT_EQ(round_up(33U, 32U), 64U);
+}
+
 TEST(Histogram, an_observation_counts_in_the_first_bucket_that_is_not_below_it) {
   const std::vector<double> bounds = {1, 2, 4};
   Histogram histogram(bounds);
