@@ -124,17 +124,17 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
   auto nodes =
       find_node_places(options, without_processors(topology, drivers), devices, rank_count, {});
   if (!nodes) return nodes;
+  for (RankPlace& place : *places) {
+    place.share = gpu_at(topology, place.gpu).bytes_per_second;
+    if (place.share > 0 || !options.shares.empty()) continue;
+    return invalid_input(
+        "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
+        place.gpu, fmt::join(std::vector<int>(places->size() + nodes->size(), 1), ":"));
+  }
   if (options.shares.empty()) {
     const auto bandwidths = measure_read_bandwidths(*nodes);
     if (!bandwidths) return std::unexpected(bandwidths.error());
     for (size_t rank = 0; rank < nodes->size(); ++rank) (*nodes)[rank].share = (*bandwidths)[rank];
-    for (RankPlace& place : *places) {
-      place.share = gpu_at(topology, place.gpu).bytes_per_second;
-      if (place.share > 0) continue;
-      return invalid_input(
-          "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
-          place.gpu, fmt::join(std::vector<int>(places->size() + nodes->size(), 1), ":"));
-    }
   }
   places->insert(places->end(), nodes->begin(), nodes->end());
   if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());

@@ -98,9 +98,8 @@ const std::vector<OptionRow>& rows() {
        "Sequences in the running batch at most",
        [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
       {"devices", kAll, kText, "auto", 0, 0, {},
-       "What computes: cpu (every NUMA node), a GPU by name (gpu0), or nodes by name "
-       "(node0,node2); auto: the machine's GPU when it has one and the model fits on it, else "
-       "every node. This version takes neither several GPUs nor GPUs and nodes together",
+       "What computes: cpu (every NUMA node), gpu (every GPU), all (both), or some by name "
+       "(gpu0,gpu1 or gpu0,node1); auto: every GPU when the model fits on them, else every node",
        [](const Json& v, Options& o) { o.engine.devices = v.get<std::string>(); }},
       {"ranks", kAll, kIntegerOrAuto, "auto", 1, 64, {},
        "Places that compute, each with its slice of every weight in its own memory; auto: one "
