@@ -204,3 +204,24 @@ def test_an_engine_that_fails_tells_its_clients_and_ends_the_process(stalling):
     assert answer.text.index('"text"') < answer.text.index("gpu0 is lost")
     assert daemon.wait() == 1
     assert "the engine has failed, and the daemon ends: gpu0 is lost" in daemon.text()
+
+
+def test_a_daemon_on_a_made_up_gpu_answers_and_ends_when_it_is_lost(stalling):
+    daemon = stalling("gpu", devices="auto")
+    wait_until(lambda: "rank 0: gpu0 Made-up GPU" in daemon.text())
+    assert "the model fits on all GPUs" in daemon.text()
+    model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
+    body = {"model": model, "prompt": "Once upon", "max_tokens": 4, "seed": 1}
+    texts = {requests.post(daemon.url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS)
+             .json()["choices"][0]["text"] for _ in range(2)}
+    assert len(texts) == 1 and texts != {""}
+    metrics = requests.get(daemon.url + "/metrics", timeout=60).text
+    for kind in ("weights", "kv", "activations"):
+        value = re.search(rf'lockstep_gpu_memory_bytes{{.*gpu="0",kind="{kind}"}} (\S+)', metrics)
+        assert float(value[1]) > 0, kind
+    daemon.hang()
+    wait_until(lambda: "the GPU is lost" in daemon.text())
+    answer = requests.post(daemon.url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS)
+    assert answer.status_code == 500
+    assert "gpu0" in answer.json()["error"]["message"]
+    assert daemon.wait() == 1

@@ -1,7 +1,7 @@
-// stalling_daemon park|spin|lock|fail, and LOCKSTEP_ variables for the options: the daemon as it
-// is, but that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing without
-// end, or waiting for a mutex that nobody gives back; or makes its passes fail. Nothing of this is
-// in lockstepd.
+// stalling_daemon park|spin|lock|fail|gpu, and LOCKSTEP_ variables for the options: the daemon as
+// it is, but that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing
+// without end, or waiting for a mutex that nobody gives back; or makes its passes fail; or loses
+// the made-up GPU that it computes on. Nothing of this is in lockstepd.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -15,6 +15,9 @@
 #include "engine/base/log.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/signals.h"
+#include "tests/engine/machine/host_device.h"
+#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/runtime/test_gpus.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +71,11 @@ int run(std::string_view kind) {
     passes_left = 0;
     return machine_refused("gpu0 is lost");
   };
+  const std::vector<Gpu> gpus = {made_up_gpu(0, -1)};
+  if (kind == "gpu") {
+    options.engine.gpus = &gpus;
+    options.engine.gpu_platform = &test_gpus();
+  }
   DaemonLog log(options);
   auto engine = Engine::open(options.engine);
   if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 2;
@@ -75,7 +83,10 @@ int run(std::string_view kind) {
   std::thread([&] {
     int number = 0;
     sigwait(&signals, &number);
-    if (kind == "fail") {
+    if (kind == "gpu") {
+      host_gpu(0).lose();
+      spdlog::info("the GPU is lost");
+    } else if (kind == "fail") {
       passes_left = 4;
       spdlog::info("four more passes will succeed");
     } else {

@@ -73,13 +73,14 @@ TEST(Metrics, the_engines_numbers_come_out_under_their_names) {
 TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
   EngineStatistics statistics;
   statistics.ranks.resize(2);
-  statistics.ranks[0] = {.node = 1,
-                         .gpu = 3,
-                         .gpu_title = "gpu3 Made-up GPU",
-                         .weight_bytes = 1000,
-                         .kv_bytes = 200,
-                         .scratch_bytes = 50,
-                         .logits_bytes = 10};
+  RankStatistics& gpu = statistics.ranks[0];
+  gpu.node = 1;
+  gpu.gpu = 3;
+  gpu.gpu_title = "gpu3 Made-up GPU";
+  gpu.weight_bytes = 1000;
+  gpu.kv_bytes = 200;
+  gpu.scratch_bytes = 50;
+  gpu.logits_bytes = 10;
   statistics.ranks[1].weight_bytes = 7;
   const std::string text = text_of(engine_families(statistics, ModelInfo(), "m"));
   const auto has = [&](const std::string& line) { EXPECT_THAT(text, HasSubstr(line)); };
