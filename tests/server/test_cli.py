@@ -303,7 +303,8 @@ def test_devices_that_cannot_compute_are_exit_2_with_the_reason(model_path):
         for devices in ("gpu", "all", "gpu0", "node0,gpu0"):
             assert body["no_gpus"] in refusal("plan", "--model", model_path, "--devices", devices)
     else:
-        assert "over GPUs and nodes" in refusal("plan", "--model", model_path, "--devices", "all")
+        assert "strategy gather is for ranks that share memory" in refusal(
+            "plan", "--model", model_path, "--devices", "all", "--strategy", "gather")
     assert "give auto, cpu, gpu, all, or" in refusal(
         "plan", "--model", model_path, environment={"LOCKSTEP_DEVICES": "tpu"})
 
