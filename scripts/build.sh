@@ -10,6 +10,7 @@ configure() {
   local launcher=()
   if command -v ccache > /dev/null; then
     launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    [[ $preset != cuda ]] || launcher+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
   (cd "$root" && cmake --preset "$preset" --log-level=WARNING "${launcher[@]}" "$@")
 }

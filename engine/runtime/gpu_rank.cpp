@@ -92,7 +92,8 @@ Result<void> GpuRank::connect(std::span<GpuRank* const> ranks) {
   }
   for (GpuRank* rank : ranks) {
     for (size_t other = 0; other < ranks.size(); ++other) {
-      if (auto reached = rank->device_->reach(ranks[other]->device_->index()); !reached) return reached;
+      if (auto reached = rank->device_->reach(ranks[other]->device_->index()); !reached)
+        return reached;
       rank->peers_.mailboxes[other] = ranks[other]->mailbox_.data();
     }
   }

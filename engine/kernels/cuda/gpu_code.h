@@ -279,7 +279,15 @@ struct Grid {
   size_t shared_bytes = 0;          // of a block
 };
 
-// `stream`: a cudaStream_t. The arguments are copied. A launch that the driver refuses is a bug.
+// What a launch was refused for by its own fault. Whatever else is wrong, a lost GPU above all, is
+// told by the stream to whoever waits for it.
+inline bool is_bug(cudaError_t error) {
+  return error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
+         error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||
+         error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidResourceHandle;
+}
+
+// `stream`: a cudaStream_t. The arguments are copied. A launch that is refused is a bug.
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
@@ -289,13 +297,13 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
     const cudaError_t allowed = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                      static_cast<int>(grid.shared_bytes));
-    CHECK(allowed == cudaSuccess, "{} bytes of shared memory: {}", grid.shared_bytes,
+    CHECK(!is_bug(allowed), "{} bytes of shared memory: {}", grid.shared_bytes,
           cudaGetErrorString(allowed));
   }
   kernel<<<dim3(grid.columns, grid.rows), grid.threads, grid.shared_bytes,
            static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
   const cudaError_t launched = cudaGetLastError();
-  CHECK(launched == cudaSuccess, "a kernel was not launched: {}", cudaGetErrorString(launched));
+  CHECK(!is_bug(launched), "a kernel was not launched: {}", cudaGetErrorString(launched));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ const GpuPlatform& test_gpus() {
 
 std::string no_test_gpus() {
   if (!machine_gpus().gpus.empty()) return {};
-  return "needs a GPU: " + machine_gpus().absence;
+  return "no GPU: " + machine_gpus().absence;
 }
 
 }  // namespace lockstep
