@@ -35,13 +35,16 @@ FROM ${CUDA_BASE} AS cuda
 
 FROM source AS build-gpu
 COPY --from=cuda /usr/local/ /usr/local/
-# Without NCCL, which only several GPUs need; the driver's libraries come from the host.
+# Without NCCL, which ranks do not use; the driver's libraries come from the host.
 RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /usr/local/cuda \
  && cmake --preset cuda -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_NCCL=OFF \
       -DCMAKE_CXX_COMPILER_LAUNCHER=ccache --log-level=WARNING \
  && cmake --build build/cuda --target lockstepd \
  && strip build/cuda/lockstepd
-RUN deploy/docker/collect-image build/cuda/lockstepd LICENSE /image
+# The last ones are what the driver's libraries ask for.
+RUN deploy/docker/collect-image build/cuda/lockstepd LICENSE /image \
+      /lib/x86_64-linux-gnu/libdl.so.2 /lib/x86_64-linux-gnu/libpthread.so.0 \
+      /lib/x86_64-linux-gnu/librt.so.1
 
 FROM scratch AS image
 ARG VERSION=0.1.0

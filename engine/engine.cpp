@@ -466,6 +466,7 @@ Result<MachineLimits> Engine::measure_limits() {
   for (const int gpu : parts_->layout.devices.gpus) {
     result->read_bytes_per_second += gpu_at(parts_->topology, gpu).bytes_per_second;
   }
+  if (parts_->layout.on_gpus()) result->arithmetic.clear();  // of GPUs it is not known
   return result;
 }
 

@@ -328,8 +328,9 @@ void EngineLoop::fail(Error error) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(error);
   }
-  has_failed_ = true;
+  // Who asks between the two is ended below: health has to say it first.
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
+  has_failed_ = true;
   end_failed();
 }
 
@@ -379,6 +380,7 @@ void EngineLoop::postprocess(const Schedule& schedule) {
   size_t token = 0;
   size_t row = 0;
   for (const Chunk& chunk : schedule.chunks) {
+    if (lost_) return;  // nothing more can be read
     Generation& generation = *by_sequence_.at(chunk.sequence);
     const size_t first_token = token;
     const size_t first_row = row;

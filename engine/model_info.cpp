@@ -104,7 +104,12 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   }
   // Processors compute the same whichever they are; how GPUs round within a tile product is not
   // told.
-  if (layout.on_gpus()) fingerprint.add(layout.instruction_set);
+  if (layout.on_gpus()) {
+    fingerprint.add(layout.instruction_set);
+    for (const RankPlace& place : layout.places) {  // between which sums are cut
+      fingerprint.add(std::to_string(place.share));
+    }
+  }
   info.fingerprint =
       fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());
   return info;

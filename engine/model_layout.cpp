@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/device_places.h"
 #include "engine/gpu_layout.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
@@ -28,6 +29,9 @@ Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "q8_0") return KvFormat::kQ8_0;
   return invalid_input("KV format \"{}\" is not known; known are f16, bf16, f32 and q8_0", name);
 }
+
+// Which a default must leave on GPUs, unless the model was trained for less.
+constexpr size_t kLeastAutomaticContext = 4096;
 
 Result<Strategy> parse_strategy(const std::string& name) {
   // Ranks of one process share its memory: pushing whole results is cheap, and keeps the bits.
@@ -58,30 +62,6 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
   return rank_sizes(model, *whole, plan_options, pages).front().gpu_bytes();
 }
 
-Result<void> check_gpu_use(const Model& model, const EngineOptions& options,
-                           const Topology& topology, const DeviceChoice& devices) {
-  const size_t gpu_count = devices.gpus.size();
-  const bool mixed = !devices.nodes.empty();
-  if (mixed ? options.rank_count != 0 && options.rank_count <= gpu_count
-            : options.rank_count != 0 && options.rank_count != gpu_count) {
-    return invalid_input(
-        "ranks is {}, but each GPU is one rank, of which {} are chosen{}; leave --ranks out, or "
-        "use "
-        "--devices cpu",
-        options.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
-  }
-  if (options.strategy == "gather" && (gpu_count > 1 || mixed)) {
-    return invalid_input(
-        "strategy gather is for ranks that share memory; {} sum their parts: use --strategy auto "
-        "or reduce",
-        device_names(devices));
-  }
-  if (!mixed) {
-    if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
-  }
-  return check_gpu_graph(model.graph);
-}
-
 Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& options,
                                   const PlanOptions& gpu_options, const Topology& topology) {
   uint64_t model_bytes = 0;
@@ -92,67 +72,10 @@ Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& optio
   }
   auto choice = choose_devices(options.devices, topology, model_bytes);
   if (!choice || choice->gpus.empty()) return choice;
-  auto usable = check_gpu_use(model, options, topology, *choice);
+  auto usable = check_gpu_use(model.graph, options, topology, *choice);
   if (usable) return choice;
   if (!choice->automatic) return std::unexpected(usable.error());
   return every_node(topology, "no GPU, since " + usable.error().message);
-}
-
-Result<std::vector<RankPlace>> find_node_places(const EngineOptions& options,
-                                                const Topology& topology,
-                                                const DeviceChoice& devices, size_t rank_count,
-                                                const std::vector<double>& shares) {
-  return place_ranks(topology, {.nodes = devices.nodes,
-                                .rank_count = rank_count,
-                                .shares = shares,
-                                .worker_count = options.worker_count,
-                                .reserved_cores = options.reserved_cores,
-                                .cpu_limit = read_control_group_limits().cpus});
-}
-
-// GPUs first. Whoever says nothing of shares gets them by bandwidth: what GPUs say of theirs, and
-// what is measured of the nodes'.
-Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
-                                                 const Topology& topology,
-                                                 const DeviceChoice& devices) {
-  auto places = place_gpu_ranks(topology, devices.gpus, {});
-  if (!places) return places;
-  std::vector<int> drivers;
-  for (const RankPlace& place : *places) drivers.push_back(place.cpus.front());
-  const size_t rank_count =
-      options.rank_count - std::min<size_t>(options.rank_count, places->size());
-  auto nodes =
-      find_node_places(options, without_processors(topology, drivers), devices, rank_count, {});
-  if (!nodes) return nodes;
-  for (RankPlace& place : *places) {
-    place.share = gpu_at(topology, place.gpu).bytes_per_second;
-    if (place.share > 0 || !options.shares.empty()) continue;
-    return invalid_input(
-        "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
-        place.gpu, fmt::join(std::vector<int>(places->size() + nodes->size(), 1), ":"));
-  }
-  if (options.shares.empty()) {
-    const auto bandwidths = measure_read_bandwidths(*nodes);
-    if (!bandwidths) return std::unexpected(bandwidths.error());
-    for (size_t rank = 0; rank < nodes->size(); ++rank) (*nodes)[rank].share = (*bandwidths)[rank];
-  }
-  places->insert(places->end(), nodes->begin(), nodes->end());
-  if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());
-  return places;
-}
-
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
-                                           const DeviceChoice& devices) {
-  if (!devices.gpus.empty() && !devices.nodes.empty()) {
-    return find_mixed_places(options, topology, devices);
-  }
-  if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
-  auto places = find_node_places(options, topology, devices, options.rank_count, options.shares);
-  if (!places || !options.measure_shares || places->size() == 1) return places;
-  const auto bandwidths = measure_read_bandwidths(*places);
-  if (!bandwidths) return std::unexpected(bandwidths.error());
-  for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = (*bandwidths)[rank];
-  return places;
 }
 
 std::string place_text(const RankPlace& place) {
@@ -176,10 +99,11 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& own = layout.sizes[rank];
     if (place.gpu >= 0) {
-      if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
+      const uint64_t elsewhere = layout.is_mixed() ? own.exchange_bytes : 0;
+      if (!rooms.gpus.take(place.gpu, own.gpu_bytes() - elsewhere)) return rank;
       if (!rooms.memory.take(place.node, own.logits_bytes)) return rank;
       // Where processors exchange with it, that lies in the host's memory.
-      if (layout.is_mixed() && !rooms.memory.take(place.node, own.exchange_bytes)) return rank;
+      if (!rooms.memory.take(place.node, elsewhere)) return rank;
       continue;
     }
     const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
@@ -323,6 +247,47 @@ void name_devices(const Topology& topology, std::string_view instruction_set,
   if (layout.is_mixed()) layout.instruction_set += fmt::format("+{}", instruction_set);
 }
 
+Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
+                               const KernelTable& kernels, const Topology& topology,
+                               PlanOptions plan_options, DeviceChoice devices) {
+  const auto profile = choose_profile(options.arithmetic, kernels);
+  if (!profile) return std::unexpected(profile.error());
+  auto strategy = parse_strategy(options.strategy);
+  if (!strategy) return std::unexpected(strategy.error());
+  ModelLayout layout;
+  layout.devices = std::move(devices);
+  layout.plan_options =
+      layout.on_gpus() ? options_on_gpus(plan_options, model, options) : plan_options;
+  // Of GPUs options_on() makes it again.
+  if (layout.is_mixed()) layout.plan_options.weight_layout = WeightLayout::kPanels;
+  if (!layout.on_gpus() || layout.is_mixed()) {
+    layout.plan_options.forms = product_forms(*profile, kernels);
+  }
+  name_devices(topology, kernels.name, profile_name(*profile), layout);
+  uint64_t gpu_bytes = 0;
+  if (layout.is_mixed()) {
+    const auto least =
+        least_gpu_bytes(model, options, options_on_gpus(plan_options, model, options));
+    if (!least) return std::unexpected(least.error());
+    gpu_bytes = *least;
+  }
+  auto places = find_places(options, topology, layout.devices, gpu_bytes);
+  if (!places) return std::unexpected(places.error());
+  layout.places = std::move(*places);
+  std::vector<double> shares;
+  for (const RankPlace& place : layout.places) shares.push_back(place.share);
+  // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
+  // One alone has nothing to sum.
+  if (layout.on_gpus()) {
+    strategy = layout.places.size() > 1 ? Strategy::kReduce : Strategy::kGather;
+  }
+  auto split = split_graph(model.graph, shares, *strategy);
+  if (!split) return std::unexpected(split.error());
+  layout.split = std::move(*split);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places);
+  return layout;
+}
+
 }  // namespace
 
 uint64_t takeable_bytes(const Topology& topology, int node) {
@@ -376,37 +341,29 @@ Topology read_machine(const EngineOptions& options) {
 
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const KernelTable& kernels, const Topology& topology) {
-  const auto profile = choose_profile(options.arithmetic, kernels);
-  if (!profile) return std::unexpected(profile.error());
   auto plan_options = plan_options_of(model, options);
   if (!plan_options) return std::unexpected(plan_options.error());
-  auto strategy = parse_strategy(options.strategy);
-  if (!strategy) return std::unexpected(strategy.error());
-  const PlanOptions gpu_options = options_on_gpus(*plan_options, model, options);
-  plan_options->forms = product_forms(*profile, kernels);
-
-  ModelLayout layout;
-  auto devices = find_devices(model, options, gpu_options, topology);
+  auto devices =
+      find_devices(model, options, options_on_gpus(*plan_options, model, options), topology);
   if (!devices) return std::unexpected(devices.error());
-  layout.devices = std::move(*devices);
-  layout.plan_options = layout.on_gpus() ? gpu_options : *plan_options;
-  if (layout.is_mixed()) {  // of GPUs options_on() makes it again
-    layout.plan_options.forms = plan_options->forms;
-    layout.plan_options.weight_layout = WeightLayout::kPanels;
+  auto layout = split_over(model, options, kernels, topology, *plan_options, *devices);
+  if (!devices->automatic || devices->gpus.empty()) return layout;
+  // Nobody has asked for them: where something does not go on them after all, the nodes compute.
+  std::string obstacle = layout ? "" : layout.error().message;
+  if (layout) {
+    ModelLayout whole = *layout;
+    const auto sized = size_context(model, options, topology, whole);
+    const size_t least = std::min(model.trained_context_tokens, kLeastAutomaticContext);
+    if (!sized) {
+      obstacle = sized.error().message;
+    } else if (options.context_tokens == 0 && whole.context_tokens < least) {
+      obstacle =
+          fmt::format("they leave room for a context of {} tokens alone", whole.context_tokens);
+    }
   }
-  name_devices(topology, kernels.name, profile_name(*profile), layout);
-  auto places = find_places(options, topology, layout.devices);
-  if (!places) return std::unexpected(places.error());
-  layout.places = std::move(*places);
-  std::vector<double> shares;
-  for (const RankPlace& place : layout.places) shares.push_back(place.share);
-  // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
-  if (layout.on_gpus() && layout.places.size() > 1) strategy = Strategy::kReduce;
-  auto split = split_graph(model.graph, shares, *strategy);
-  if (!split) return std::unexpected(split.error());
-  layout.split = std::move(*split);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places);
-  return layout;
+  if (obstacle.empty()) return layout;
+  return split_over(model, options, kernels, topology, *plan_options,
+                    every_node(topology, "no GPU, since " + obstacle));
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {

@@ -106,12 +106,14 @@ const std::vector<OptionRow>& rows() {
        "per NUMA node of --devices that has processors and memory; a GPU is one",
        [](const Json& v, Options& o) { o.engine.rank_count = count_or_automatic(v); }},
       {"shares", kAll, kShares, "even", 0, 0, {},
-       "How the ranks share the work: even (by their workers), auto (by the memory bandwidth "
-       "that each reaches, measured at start), or numbers like 3:1, one per rank",
+       "How the ranks share the work: even (by their workers; where some are GPUs by memory "
+       "bandwidth), auto (by the memory bandwidth that each reaches, measured at start), or numbers "
+       "like 3:1, one per rank, GPUs first",
        set_shares},
       {"strategy", kAll, kChoice, "auto", 0, 0, {"auto", "gather", "reduce"},
        "How products are split over ranks: gather (by output rows; the same bits for any "
-       "ranks), reduce (partial sums, half the exchanges), auto: gather",
+       "ranks), reduce (partial sums, half the exchanges), auto: gather, but reduce where a GPU is "
+       "one of several ranks",
        [](const Json& v, Options& o) { o.engine.strategy = v.get<std::string>(); }},
       {"exchange-format", kAll, kChoice, "f32", 0, 0, {"f32", "bf16"},
        "Number format in which the partial sums of strategy reduce travel; bf16 halves the bytes",

@@ -261,9 +261,9 @@ struct Step {
 };
 
 // Rows [row_begin, row_end) and of them columns [column_begin, column_end) of a weight, held by
-// this rank at `address`: packed panels for a matrix, f32 for a vector (row 0 to 1). Nothing is
-// held where either is empty. Columns begin and end at multiples of the format's block, or at the
-// end.
+// this rank at `address`: panels (or, on a GPU, tiles) for a matrix, f32 for a vector (row 0 to 1).
+// Nothing is held where either is empty. Columns begin and end at multiples of the format's block,
+// or at the end.
 struct WeightSlice {
   WeightId weight = kNone;
   size_t row_begin = 0;

@@ -75,6 +75,9 @@ void gpu_attend_walked(void* stream, const GpuAttention& attention);
 // and the result is O / L. A chunk that a token sees nothing of leaves it as it was. (A later token
 // of the same tile whose value is infinite or NaN may make the tile's earlier ones NaN.)
 void gpu_attend_prompted(void* stream, const GpuAttention& attention);
-bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension);
+inline constexpr size_t kGpuPromptTileDimensions = 256;
+constexpr bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension) {
+  return format != KvFormat::kF32 && head_dimension <= kGpuPromptTileDimensions;
+}
 
 }  // namespace lockstep

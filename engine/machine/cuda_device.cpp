@@ -24,26 +24,15 @@ cudaError_t told(cudaError_t error) {
   return error;
 }
 
-// The thread's GPU for as long as this lives.
+// Makes it the thread's GPU, and stays so: going back to another would make a context there.
 class Using {
  public:
-  explicit Using(int gpu) {
-    known_ = told(cudaGetDevice(&before_)) == cudaSuccess;
-    error_ = known_ && before_ == gpu ? cudaSuccess : told(cudaSetDevice(gpu));
-    known_ = known_ && before_ != gpu;
-  }
-  ~Using() {
-    if (known_) told(cudaSetDevice(before_));
-  }
-  Using(const Using&) = delete;
-  Using& operator=(const Using&) = delete;
+  explicit Using(int gpu) : error_(told(cudaSetDevice(gpu))) {}
 
   cudaError_t error() const { return error_; }
 
  private:
-  int before_ = 0;
-  bool known_ = false;  // that another was the thread's before
-  cudaError_t error_ = cudaSuccess;
+  cudaError_t error_;
 };
 
 // What a device and its streams know of the GPU.
@@ -134,6 +123,11 @@ Result<std::unique_ptr<GpuRecording>> CudaStream::end_recording() {
   cudaGraphExec_t playable = nullptr;
   const cudaError_t made = told(cudaGraphInstantiate(&playable, graph, 0));
   told(cudaGraphDestroy(graph));
+  if (made == cudaErrorMemoryAllocation) {
+    return machine_refused(
+        "gpu{}: no memory is left for recordings of passes; use a smaller --context or --sequences",
+        gpu_.index);
+  }
   if (made != cudaSuccess) return gpu_.failed("making a recording playable", made);
   auto recording = std::make_unique<CudaRecording>(gpu_, playable);
   // Else the first pass would do it.
@@ -152,7 +146,8 @@ Result<void> CudaStream::wait(std::chrono::nanoseconds deadline) {
     if (state == cudaSuccess) return {};
     if (state != cudaErrorNotReady) return gpu_.failed("what it was to do", state);
     const Clock::duration waited = Clock::now() - begin;
-    if (waited > deadline) {
+    // Once more: this process may have been stopped since it asked.
+    if (waited > deadline && told(cudaStreamQuery(stream_)) == cudaErrorNotReady) {
       gpu_.lost.store(true, std::memory_order_relaxed);
       return machine_refused(
           "gpu{}: what it was to do was not done within {} ms: it does not answer; look for Xid "
@@ -270,10 +265,10 @@ void CudaDevice::give_back(std::span<std::byte> bytes, bool pinned) {
 }  // namespace
 
 Result<std::unique_ptr<GpuDevice>> open_cuda_device(int gpu) {
-  const Using opened(gpu);  // makes its context
-  if (opened.error() != cudaSuccess) {
+  // Makes its context, which a GPU that others have to themselves refuses.
+  if (const cudaError_t opened = told(cudaSetDevice(gpu)); opened != cudaSuccess) {
     return machine_refused("gpu{} cannot be used: {} ({}); name GPUs that nvidia-smi lists", gpu,
-                           cudaGetErrorString(opened.error()), cudaGetErrorName(opened.error()));
+                           cudaGetErrorString(opened), cudaGetErrorName(opened));
   }
   return std::make_unique<CudaDevice>(gpu);
 }

@@ -81,6 +81,14 @@ std::optional<Gpu> read_gpu(int device, const Nvml* nvml, const std::filesystem:
                  device);
     return std::nullopt;
   }
+  // Of the generations that cuda.cmake names; 11.0 is none of them.
+  if (properties.major < 8 || properties.major == 11) {
+    spdlog::warn(
+        "gpu{} is left out: its compute capability is {}.{}; 8.0, 9.0, 10.0, 12.0 and what "
+        "comes after them are known",
+        device, properties.major, properties.minor);
+    return std::nullopt;
+  }
   Gpu gpu;
   gpu.index = device;
   gpu.name = properties.name;
@@ -120,6 +128,9 @@ GpuLink link_between(const Gpu& gpu, const Gpu& other, const Nvml* nvml) {
 }  // namespace
 
 GpuReading read_gpus(const std::filesystem::path& sysfs) {
+  // All kernels are loaded with their context, not when each is first launched: that may wait for
+  // what runs, and what runs may wait for it.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
     return {.gpus = {}, .absence = absence_of(error == cudaSuccess ? cudaErrorNoDevice : error)};

@@ -331,9 +331,14 @@ Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
   return places;
 }
 
-Topology without_processors(Topology topology, const std::vector<int>& cpus) {
-  std::erase_if(topology.cpus,
-                [&](const Cpu& cpu) { return std::ranges::find(cpus, cpu.id) != cpus.end(); });
+Topology without_cores(Topology topology, const std::vector<int>& cpus) {
+  std::set<std::pair<int, int>> cores;
+  for (const Cpu& cpu : topology.cpus) {
+    if (std::ranges::find(cpus, cpu.id) != cpus.end()) cores.emplace(cpu.package, cpu.core);
+  }
+  std::erase_if(topology.cpus, [&](const Cpu& cpu) {
+    return cores.contains({cpu.package, cpu.core});
+  });
   return topology;
 }
 

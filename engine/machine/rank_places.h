@@ -49,7 +49,7 @@ Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
 // are not as many, or one is no number above 0.
 Result<void> set_shares(const std::vector<double>& shares, std::vector<RankPlace>& places);
 
-// The machine without these processors: others have them.
-Topology without_processors(Topology topology, const std::vector<int>& cpus);
+// The machine without the physical cores of these processors: others have them.
+Topology without_cores(Topology topology, const std::vector<int>& cpus);
 
 }  // namespace lockstep

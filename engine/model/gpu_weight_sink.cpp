@@ -26,10 +26,15 @@ Result<void> copy_now(GpuStream& stream, void* to, const void* from, size_t byte
 GpuWeightSink::Turn::Turn(GpuWeightSink& sink) : sink_(sink) {
   std::unique_lock lock(sink.mutex_);
   sink.lane_is_free_.wait(lock, [&] {
-    lane_ = std::ranges::find(sink.lanes_, false, &Lane::taken);
-    return lane_ != sink.lanes_.end();
+    // The one that was not used last packs the least.
+    for (size_t turn = 0; turn < kLaneCount; ++turn) {
+      lane_ = &sink.lanes_[(sink.next_lane_ + turn) % kLaneCount];
+      if (!lane_->taken) return true;
+    }
+    return false;
   });
   lane_->taken = true;
+  sink.next_lane_ = static_cast<size_t>(lane_ - sink.lanes_.data()) + 1;
 }
 
 GpuWeightSink::Turn::~Turn() {

@@ -85,6 +85,7 @@ class GpuWeightSink final : public WeightSink {
   // The first; then nothing is asked of the GPU and waited for any more. GUARDED_BY(mutex_)
   std::optional<Error> failure_;
   std::array<Lane, kLaneCount> lanes_;
+  size_t next_lane_ = 0;  // GUARDED_BY(mutex_)
 };
 
 }  // namespace lockstep

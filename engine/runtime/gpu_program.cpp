@@ -128,7 +128,7 @@ class GpuProgram::Builder {
                                        .residual_stride = step.residual_stride,
                                        .columns = step.columns,
                                        .weight = step.norm.weight,
-                                       .rows = rows_of(step.norm.output),
+                                       .rows = rows(step.norm.output),
                                        .sums = step.norm.chunks.sums,
                                        .sum_stride = step.norm.chunks.stride});
   }
@@ -138,7 +138,7 @@ class GpuProgram::Builder {
                                        .input = step.input,
                                        .input_stride = step.input_stride,
                                        .columns = step.columns,
-                                       .rows = rows_of(step.output)});
+                                       .rows = rows(step.output)});
   }
 
   void add(const MatmulStep& step) {
@@ -154,7 +154,7 @@ class GpuProgram::Builder {
       }
       if (fused_gate) {
         product.finish = GpuFinish::kGate;
-        product.gate = rows_of(gate->output);
+        product.gate = rows(gate->output);
       } else if (const auto* residual = std::get_if<ResidualFinish>(&step.finish)) {
         add_norms(*residual, product);
       }
@@ -167,7 +167,7 @@ class GpuProgram::Builder {
                                        .up = step.parts[1].output,
                                        .input_stride = step.parts[0].output_stride,
                                        .columns = step.parts[0].matrix.rows,
-                                       .rows = rows_of(gate->output)});
+                                       .rows = rows(gate->output)});
   }
 
   void add(const AttendStep& step) {
@@ -176,6 +176,7 @@ class GpuProgram::Builder {
   }
 
   void add(const AllReduceStep& step) {
+    CHECK(plan_.peers.distances.size() > 1, "a GPU alone is to sum its parts");
     if (!has_peers_) return;
     Sum sum;
     sum.rows = step.rows;
@@ -191,6 +192,12 @@ class GpuProgram::Builder {
   }
 
  private:
+  GpuRows rows(const FormsOutput& output) const {
+    CHECK(!output.gather || plan_.peers.distances.size() == 1,
+          "GPUs push nothing into one another's activations");
+    return rows_of(output);
+  }
+
   static ActivationForm form_of(const MatmulPart& part) {
     CHECK(part.forms.prompted == part.forms.generated, "a GPU has one form for all tokens");
     return part.forms.generated;
@@ -226,7 +233,7 @@ class GpuProgram::Builder {
     for (const NormOutput& norm : residual.norms) {
       product.norms[product.norm_count++] = {
           .weight = norm.weight,
-          .rows = rows_of(norm.output),
+          .rows = rows(norm.output),
           .chunk_sums = norm.chunks.sums,
           .chunk_stride = norm.chunks.stride,
           .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
@@ -263,12 +270,12 @@ class GpuProgram::Builder {
   }
 
   GpuAttention attention_of(const AttendStep& step, const GpuKvLayer& kv) const {
-    GpuRows rows;
+    GpuRows out;
     if (step.forms) {
-      rows = rows_of(*step.forms);
+      out = rows(*step.forms);
     } else {
-      rows.f32 = step.output;
-      rows.f32_stride = step.output_stride;
+      out.f32 = step.output;
+      out.f32_stride = step.output_stride;
     }
     return {.batch = batch_,
             .kv = kv,
@@ -280,10 +287,10 @@ class GpuProgram::Builder {
             .group_offset = static_cast<unsigned>(step.group_offset),
             .window = static_cast<unsigned>(step.window),
             .scale = step.scale,
-            .output = {.floats = rows.f32,
-                       .float_stride = rows.f32_stride,
-                       .bf16 = rows.bf16,
-                       .bf16_stride = rows.bf16_stride},
+            .output = {.floats = out.f32,
+                       .float_stride = out.f32_stride,
+                       .bf16 = out.bf16,
+                       .bf16_stride = out.bf16_stride},
             .partial_outputs = step.partials.rows,
             .partial_sums = step.partials.sums};
   }
@@ -366,8 +373,8 @@ void GpuProgram::run(const Attention& attention, void* stream, const GpuPassShap
     kernels_.attend_walked(stream, attend);
   }
   if (shape.prompt_tiles == 0) return;
-  // Of f32 there are no tile products: each block takes a token.
-  const bool tiles = attend.kv.format != KvFormat::kF32;
+  // Where there are no tile products, each block takes a token.
+  const bool tiles = gpu_has_prompt_tiles(attend.kv.format, attend.kv.head_dimension);
   attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
   kernels_.attend_prompted(stream, attend);
 }

@@ -28,8 +28,8 @@ struct GpuPassShape {
 // The shape of a pass whose numbers are rounded up, so that few shapes serve many passes.
 GpuPassShape round_up_shape(const GpuBatchCounts& counts);
 
-// The shapes of all passes that only generate, one token for each of at most `sequences`, with
-// logits for each of them; at most `units` of attention.
+// The shapes of all passes that only generate, one token for each of at most `sequences` (but no
+// more than one product takes), with logits for each of them; at most `units` of attention.
 std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
 
 class GpuProgram {

@@ -72,6 +72,7 @@ Result<void> GpuRank::pin(const NodeMemory& memory) {
 Result<void> GpuRank::take_mailbox(size_t rank, size_t rank_count) {
   peers_.rank = rank;
   peers_.rank_count = rank_count;
+  peers_.deadline_ns = std::chrono::nanoseconds(kSumDeadline).count();
   const size_t bytes = gpu_mailbox_bytes(rank_count, peers_.channel_count);
   auto mailbox = device_->allocate(bytes, "what ranks send to one another");
   if (!mailbox) return std::unexpected(mailbox.error());

@@ -20,7 +20,10 @@ namespace lockstep {
 class GpuRank {
  public:
   // The longest that a pass may take: then the GPU counts as lost.
-  static constexpr std::chrono::seconds kPassDeadline{10};
+  static constexpr std::chrono::seconds kPassDeadline{4};
+
+  // The longest that it waits for another rank's GPU; less, so that it is told who is missing.
+  static constexpr std::chrono::seconds kSumDeadline{3};
 
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);

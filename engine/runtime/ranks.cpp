@@ -117,6 +117,7 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
   if (auto started = made->start(places, gpus); !started) {
     return std::unexpected(started.error());
   }
+  CHECK(!made->is_mixed() || places.front().gpu >= 0, "rank 0 is no GPU, and others are");
   std::vector<PlanOptions> own;  // by rank
   for (const RankPlace& place : places) {
     CHECK(places.size() == 1 || place.gpu < 0 || split.strategy == Strategy::kReduce,

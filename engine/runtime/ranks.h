@@ -17,7 +17,7 @@ class Ranks {
   // Starts the workers of every place, takes the memory and makes the plans. The graph must outlive
   // the ranks; the split is for as many ranks as there are places. Weights that no source holds are
   // not loaded yet. `sources`: of every rank, or none. `gpus`: through what places on GPUs are
-  // used.
+  // used; where some are, the first is one: its GPU makes the logits reachable for all.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places,

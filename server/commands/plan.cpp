@@ -127,7 +127,7 @@ void print_speed(const MachinePlan& plan) {
                              gigabytes(static_cast<double>(rank.read_bytes)),
                              gigabytes(rank.bytes_per_second), rank.seconds_per_token * 1e3);
   }
-  if (plan.ranks.size() > 1) {
+  if (plan.ranks.size() > 1 && plan.seconds_per_exchange > 0) {
     std::cout << fmt::format("  exchange: {} x {:.2f} us = {:.3f} ms\n", plan.exchanges_per_token,
                              plan.seconds_per_exchange * 1e6,
                              plan.exchanges_per_token * plan.seconds_per_exchange * 1e3);

@@ -21,7 +21,7 @@ constexpr double kEndSeconds = 30;
 
 // The process of an engine that has failed ends within the first. Its clients have the second for
 // their last bytes.
-constexpr double kFailedEndSeconds = 12;
+constexpr double kFailedEndSeconds = 10;
 constexpr double kFailedLastBytesSeconds = 4;
 
 double seconds_of(std::chrono::milliseconds time) {
@@ -132,6 +132,7 @@ void Daemon::stop() {
   watchdog_->expect_end_within(drain_seconds_ + kEndSeconds + last_bytes_seconds_);
   server_->close_after_answers();
   engine_->drain(drain_seconds_);
+  if (engine_->failure()) stop_failed();
   server_->stop_accepting();
   wait_for_last_bytes();
   server_->stop();
@@ -141,6 +142,7 @@ void Daemon::stop() {
 // What the engine holds is not given back: that would wait for a device that does not answer.
 void Daemon::stop_failed() {
   const Error failure = *engine_->failure();
+  model_.set_state(ServingState::kDraining);
   watchdog_->expect_end_within(kFailedEndSeconds);
   notifier_.stopping("Failed: " + failure.message,
                      std::chrono::seconds(static_cast<int64_t>(kFailedEndSeconds)));

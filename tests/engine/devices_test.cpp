@@ -158,6 +158,31 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   expect_refusal("all", silent, "gpu3 does not say how fast its memory is: give the ranks' shares");
 }
 
+// What nobody has asked for must work: where the model cannot be cut so, or has no room, nodes do.
+TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
+  Topology topology = machine_with_linked_gpus();
+  options_.shares = {3, 1};  // for two nodes
+  const auto shares = split("auto", topology);
+  ASSERT_TRUE(shares.has_value()) << shares.error().message;
+  EXPECT_THAT(nodes_of(*shares), ElementsAre(0, 1));
+  EXPECT_THAT(shares->devices.reason, HasSubstr("no GPU, since shares 3:1 are for 2 ranks"));
+  options_.shares.clear();
+  for (int index = 4; index < 9; ++index) topology.gpus.push_back(made_up_gpu(index, 0));
+  for (Gpu& gpu : topology.gpus) gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
+  const auto many = split("auto", topology);
+  ASSERT_TRUE(many.has_value()) << many.error().message;
+  EXPECT_THAT(nodes_of(*many), ElementsAre(0, 1));
+  EXPECT_THAT(many->devices.reason, HasSubstr("no GPU, since tensor"));
+  expect_refusal("gpu", topology, "leave nothing for rank");
+}
+
+TEST_F(DevicesTest, one_gpu_has_nothing_to_sum) {
+  options_.strategy = "reduce";
+  const auto layout = split("gpu3", machine_with_one_gpu());
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_EQ(layout->split.strategy, Strategy::kGather);
+}
+
 TEST_F(DevicesTest, what_gpus_cannot_do_is_refused_by_name_and_explained_by_default) {
   const Topology topology = machine_with_one_gpu();
   expect_refusal("gpu", machine_with_gpus(), "gpu0 does not reach the memory of gpu2");
@@ -323,7 +348,9 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
     EXPECT_EQ(rank.node, node);
     EXPECT_EQ(rank.wrong_node_bytes.value_or(0), 0U);
   }
-  for (const char* devices : {"node99", "gpu0", "gpu"}) {
+  std::vector<const char*> absent = {"node99"};
+  if (read_gpus().gpus.empty()) absent.insert(absent.end(), {"gpu0", "gpu"});
+  for (const char* devices : absent) {
     options.devices = devices;
     const auto refused = Engine::open(options);
     ASSERT_FALSE(refused.has_value()) << devices;

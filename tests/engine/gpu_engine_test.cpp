@@ -60,6 +60,12 @@ TEST_F(GpuEngineTest, two_gpus_answer_together) {
   gpus_.push_back(made_up_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);
   options_.devices = "gpu0,gpu1";
+  const auto tokens = some_tokens(12, 3);
+  LoadedModel loaded(options_.model, {.shares = {1, 1},
+                                      .strategy = Strategy::kReduce,
+                                      .kv_format = KvFormat::kF16,
+                                      .gpus = &test_gpus()});
+  expect_same_bits(logits_of(tokens), loaded.compute_alone(tokens, tokens.size()));
   EXPECT_FALSE(answer_to(request("Once upon a time", 4)).empty());
   EXPECT_EQ(engine().model().devices, "gpu0 Made-up GPU, gpu1 Made-up GPU");
   EXPECT_EQ(engine().model().strategy, "reduce");
@@ -72,6 +78,13 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   options_.devices = "all";
   options_.shares = {1, 1};
   options_.rank_count = 2;
+  const auto tokens = some_tokens(12, 3);
+  LoadedModel loaded(options_.model, {.shares = {1, 1},
+                                      .strategy = Strategy::kReduce,
+                                      .kv_format = KvFormat::kF16,
+                                      .gpus = &test_gpus(),
+                                      .gpu_count = 1});
+  expect_same_bits(logits_of(tokens), loaded.compute_alone(tokens, tokens.size()));
   EXPECT_FALSE(answer_to(request("Once upon a time", 4)).empty());
   const auto ranks = engine().statistics().ranks;
   ASSERT_EQ(ranks.size(), 2U);

@@ -279,15 +279,21 @@ struct Grid {
   size_t shared_bytes = 0;          // of a block
 };
 
-// What a launch was refused for by its own fault. Whatever else is wrong, a lost GPU above all, is
-// told by the stream to whoever waits for it.
-inline bool is_bug(cudaError_t error) {
-  return error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
-         error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||
-         error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidResourceHandle;
+// What the stream as well tells whoever waits for it: a GPU that is lost, or has gone wrong. Any
+// other error is the launch's alone, and its kernel would be missing without a word.
+inline bool stream_tells(cudaError_t error) {
+  return error == cudaSuccess || error == cudaErrorIllegalAddress ||
+         error == cudaErrorLaunchFailure || error == cudaErrorLaunchTimeout ||
+         error == cudaErrorMisalignedAddress || error == cudaErrorIllegalInstruction ||
+         error == cudaErrorHardwareStackError || error == cudaErrorInvalidAddressSpace ||
+         error == cudaErrorInvalidPc || error == cudaErrorAssert ||
+         error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable ||
+         error == cudaErrorContextIsDestroyed || error == cudaErrorDevicesUnavailable ||
+         error == cudaErrorUnknown;
 }
 
-// `stream`: a cudaStream_t. The arguments are copied. A launch that is refused is a bug.
+// `stream`: a cudaStream_t. The arguments are copied. A launch that is refused for itself ends the
+// process.
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
@@ -297,13 +303,13 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
     const cudaError_t allowed = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                      static_cast<int>(grid.shared_bytes));
-    CHECK(!is_bug(allowed), "{} bytes of shared memory: {}", grid.shared_bytes,
+    CHECK(stream_tells(allowed), "{} bytes of shared memory: {}", grid.shared_bytes,
           cudaGetErrorString(allowed));
   }
   kernel<<<dim3(grid.columns, grid.rows), grid.threads, grid.shared_bytes,
            static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
   const cudaError_t launched = cudaGetLastError();
-  CHECK(!is_bug(launched), "a kernel was not launched: {}", cudaGetErrorString(launched));
+  CHECK(stream_tells(launched), "a kernel was not launched: {}", cudaGetErrorString(launched));
 }
 
 }  // namespace

@@ -18,11 +18,15 @@ namespace {
 constexpr unsigned kProductWarps = 8;
 constexpr unsigned kSumsStride = 36;  // floats: a warp's stores meet in no bank of shared memory
 
+constexpr unsigned kSharedBytesMax = 99 * 1024;
+
 // Three blocks of a multiprocessor hold 72 KiB each; more than 99 KiB not every GPU has.
 template <Format kFormat>
 constexpr unsigned stage_count() {
-  constexpr unsigned kFit = 72 * 1024 / kProductWarps / Stage<kFormat>::kBytes;
-  return kFit < 2 ? 2 : kFit > 8 ? 8 : kFit;
+  constexpr unsigned kStageBytes = kProductWarps * Stage<kFormat>::kBytes;
+  constexpr unsigned kFit = 72 * 1024 / kStageBytes;
+  if (kFit >= 2) return kFit > 8 ? 8 : kFit;
+  return 2 * kStageBytes <= kSharedBytesMax ? 2 : 1;
 }
 
 template <Format kFormat, unsigned kGroups>
@@ -30,6 +34,7 @@ constexpr size_t product_shared_bytes() {
   constexpr size_t kStages =
       size_t{kProductWarps} * stage_count<kFormat>() * Stage<kFormat>::kBytes;
   constexpr size_t kSums = sizeof(float) * kProductWarps * kGroups * kGroupTokens * kSumsStride;
+  static_assert(kStages <= kSharedBytesMax && kSums <= kSharedBytesMax);
   return kStages > kSums ? kStages : kSums;
 }
 

@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned kMostTileDimensions = 256;
-
 template <KvFormat kFormat>
 void launch_prompted(void* stream, const GpuAttention& a) {
   if constexpr (kHasRing<kFormat>) {
@@ -24,16 +22,12 @@ void launch_prompted(void* stream, const GpuAttention& a) {
     if (a.kv.head_dimension <= 64) return launch_tiles<kFormat, 2>(stream, a);
     if (a.kv.head_dimension <= 96) return launch_tiles<kFormat, 3>(stream, a);
     if (a.kv.head_dimension <= 128) return launch_tiles<kFormat, 4>(stream, a);
-    if (a.kv.head_dimension <= kMostTileDimensions) return launch_tiles<kFormat, 8>(stream, a);
+    if (a.kv.head_dimension <= kGpuPromptTileDimensions) return launch_tiles<kFormat, 8>(stream, a);
   }
   launch_walk<kFormat>(stream, a, true);
 }
 
 }  // namespace
-
-bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension) {
-  return format != KvFormat::kF32 && head_dimension <= kMostTileDimensions;
-}
 
 void gpu_attend_prompted(void* stream, const GpuAttention& attention) {
   with_kv_format(attention.kv.format,

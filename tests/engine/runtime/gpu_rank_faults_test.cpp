@@ -39,11 +39,11 @@ TEST(GpuRankFaults, a_lost_gpu_fails_the_pass) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/32);
   const auto tokens = some_tokens(4, 1);
   LoadedModelOptions options = on_made_up_gpu();
-  options.strategy = Strategy::kReduce;
   options.gpu_count = 1;
   for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
     SCOPED_TRACE(shares.size());
     options.shares = shares;
+    options.strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
     {
       LoadedModel loaded(model.path(), options);
       loaded.compute_alone(tokens, 4);

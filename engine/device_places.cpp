@@ -1,0 +1,145 @@
+#include "engine/device_places.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "engine/collectives/gpu_all_reduce.h"
+#include "engine/gpu_layout.h"
+#include "engine/machine/bandwidth.h"
+#include "engine/machine/control_group.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kShareParts = 64;
+// Of a GPU's room, where it is what limits its share; the rest is for the cache and what lies there
+// whatever the share is.
+constexpr double kGpuRoomForModel = 0.8;
+
+Result<std::vector<RankPlace>> find_node_places(const EngineOptions& options,
+                                                const Topology& topology,
+                                                const DeviceChoice& devices, size_t rank_count,
+                                                const std::vector<double>& shares,
+                                                std::optional<double> cpu_limit) {
+  return place_ranks(topology, {.nodes = devices.nodes,
+                                .rank_count = rank_count,
+                                .shares = shares,
+                                .worker_count = options.worker_count,
+                                .reserved_cores = options.reserved_cores,
+                                .cpu_limit = cpu_limit});
+}
+
+// By bandwidth (what GPUs say of theirs, what is measured of the nodes'), but for GPUs that have no
+// room for so much. In parts of kShareParts: what is measured differs a little from start to start,
+// and where the model is cut must not, since sums depend on it.
+Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
+                                std::vector<RankPlace>& places) {
+  std::vector<RankPlace> nodes;
+  double gpu_bandwidth = 0;
+  for (const RankPlace& place : places) {
+    if (place.gpu < 0) {
+      nodes.push_back(place);
+      continue;
+    }
+    const double own = gpu_at(topology, place.gpu).bytes_per_second;
+    gpu_bandwidth += own;
+    if (own > 0) continue;
+    return invalid_input(
+        "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
+        place.gpu, fmt::join(std::vector<int>(places.size(), 1), ":"));
+  }
+  const auto measured = measure_read_bandwidths(nodes);
+  if (!measured) return std::unexpected(measured.error());
+  const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
+  const auto in_parts = [](double share) { return std::max(1.0, std::round(share * kShareParts)); };
+  double on_gpus = 0;
+  for (RankPlace& place : places) {
+    if (place.gpu < 0) continue;
+    const Gpu& gpu = gpu_at(topology, place.gpu);
+    const double room = kGpuRoomForModel * static_cast<double>(usable_bytes(gpu)) /
+                        static_cast<double>(model_bytes);
+    const double share = std::min(gpu.bytes_per_second / (gpu_bandwidth + node_bandwidth), room);
+    place.share = in_parts(share);
+    on_gpus += place.share;
+  }
+  const double left = std::max(static_cast<double>(nodes.size()), kShareParts - on_gpus);
+  size_t node = 0;
+  for (RankPlace& place : places) {
+    if (place.gpu >= 0) continue;
+    place.share = in_parts(left / kShareParts * (*measured)[node++] / node_bandwidth);
+  }
+  return {};
+}
+
+// GPUs first. The nodes' ranks have what cores and what time the threads that drive GPUs leave.
+Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
+                                                 const Topology& topology,
+                                                 const DeviceChoice& devices, uint64_t gpu_bytes) {
+  auto places = place_gpu_ranks(topology, devices.gpus, {});
+  if (!places) return places;
+  std::vector<int> drivers;
+  for (const RankPlace& place : *places) drivers.push_back(place.cpus.front());
+  const size_t rank_count =
+      options.rank_count - std::min<size_t>(options.rank_count, places->size());
+  auto cpu_limit = read_control_group_limits().cpus;
+  if (cpu_limit) *cpu_limit = std::max(1.0, *cpu_limit - static_cast<double>(drivers.size()));
+  auto nodes = find_node_places(options, without_cores(topology, drivers), devices, rank_count, {},
+                                cpu_limit);
+  if (!nodes) return nodes;
+  places->insert(places->end(), nodes->begin(), nodes->end());
+  if (options.shares.empty()) {
+    auto shared = share_by_bandwidth(topology, gpu_bytes, *places);
+    if (!shared) return std::unexpected(shared.error());
+  }
+  if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());
+  return places;
+}
+
+}  // namespace
+
+Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
+                           const Topology& topology, const DeviceChoice& devices) {
+  const size_t gpu_count = devices.gpus.size();
+  const bool mixed = !devices.nodes.empty();
+  if (mixed ? options.rank_count != 0 && options.rank_count <= gpu_count
+            : options.rank_count != 0 && options.rank_count != gpu_count) {
+    return invalid_input(
+        "ranks is {}, but each GPU is one rank, of which {} are chosen{}; leave --ranks out, or "
+        "use "
+        "--devices cpu",
+        options.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
+  }
+  if (!mixed && gpu_count > kGpuRanksMax) {
+    return invalid_input("{} GPUs are chosen; at most {} can be ranks of one split", gpu_count,
+                         kGpuRanksMax);
+  }
+  if (options.strategy == "gather" && (gpu_count > 1 || mixed)) {
+    return invalid_input(
+        "strategy gather is for ranks that share memory; {} sum their parts: use --strategy auto "
+        "or reduce",
+        device_names(devices));
+  }
+  if (!mixed) {
+    if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
+  }
+  return check_gpu_graph(graph);
+}
+
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
+                                           const DeviceChoice& devices, uint64_t gpu_bytes) {
+  if (!devices.gpus.empty() && !devices.nodes.empty()) {
+    return find_mixed_places(options, topology, devices, gpu_bytes);
+  }
+  if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
+  auto places = find_node_places(options, topology, devices, options.rank_count, options.shares,
+                                 read_control_group_limits().cpus);
+  if (!places || !options.measure_shares || places->size() == 1) return places;
+  const auto bandwidths = measure_read_bandwidths(*places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = (*bandwidths)[rank];
+  return places;
+}
+
+}  // namespace lockstep
