@@ -7,6 +7,7 @@ import json
 import pathlib
 import shutil
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -57,6 +58,7 @@ class Prometheus:
         self.log = folder / "log"
         self.url = None
         server.wait_until(self._is_listening)
+        server.wait_until(self._is_ready)
 
     def _is_listening(self):
         assert self.process.poll() is None, self.log.read_text()
@@ -66,15 +68,27 @@ class Prometheus:
                 return True
         return False
 
+    def _is_ready(self):
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=60):
+                return True
+        except urllib.error.HTTPError:
+            return False
+
     def get(self, path, **parameters):
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=60) as answer:
             return json.load(answer)["data"]
 
     def values(self, expression):
-        """The values of every series, as numbers."""
-        return [float(series["value"][1])
-                for series in self.get("query", query=expression)["result"]]
+        """The values of every series, as numbers; none while it has no time for the query."""
+        try:
+            result = self.get("query", query=expression)["result"]
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+            return []
+        return [float(series["value"][1]) for series in result]
 
     def stop(self):
         self.process.terminate()

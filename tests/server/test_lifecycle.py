@@ -130,7 +130,8 @@ def test_a_client_that_leaves_before_a_whole_answer_stops_its_request(start):
         wait_until(lambda: daemon.metric("lockstep_requests_running") == 1)
     wait_until(lambda: is_idle(daemon))
     assert cancelled(daemon) > 0
-    assert "status=499" in daemon.wait_for_line(".*client_left=true.*").group(0)
+    assert "status=499" in daemon.wait_for_line(
+        ".*path=/v1/completions .*client_left=true.*").group(0)
     assert daemon.metric("lockstep_http_requests_total", code="499") == 1
     route = {"route": "/v1/completions"}
     assert daemon.metric("lockstep_http_requests_total", code="503", **route) == 0
