@@ -103,12 +103,12 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
                            const Topology& topology, const DeviceChoice& devices) {
   const size_t gpu_count = devices.gpus.size();
   const bool mixed = !devices.nodes.empty();
-  if (mixed ? options.rank_count != 0 && options.rank_count <= gpu_count
-            : options.rank_count != 0 && options.rank_count != gpu_count) {
+  const bool other_count =
+      mixed ? options.rank_count <= gpu_count : options.rank_count != gpu_count;
+  if (options.rank_count != 0 && other_count) {
     return invalid_input(
         "ranks is {}, but each GPU is one rank, of which {} are chosen{}; leave --ranks out, or "
-        "use "
-        "--devices cpu",
+        "use --devices cpu",
         options.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
   }
   if (!mixed && gpu_count > kGpuRanksMax) {

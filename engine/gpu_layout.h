@@ -33,7 +33,6 @@ class GpuRoom {
 
   // False when there is not enough; nothing is taken then.
   bool take(int gpu, uint64_t bytes);
-  uint64_t free_bytes(int gpu) const { return free_.at(gpu); }
 
  private:
   std::map<int, uint64_t> free_;  // by Gpu::index

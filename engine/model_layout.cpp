@@ -62,15 +62,10 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
   return rank_sizes(model, *whole, plan_options, pages).front().gpu_bytes();
 }
 
+// `gpu_bytes`: least_gpu_bytes(), where there are GPUs.
 Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& options,
-                                  const PlanOptions& gpu_options, const Topology& topology) {
-  uint64_t model_bytes = 0;
-  if (!topology.gpus.empty()) {
-    const auto bytes = least_gpu_bytes(model, options, gpu_options);
-    if (!bytes) return std::unexpected(bytes.error());
-    model_bytes = *bytes;
-  }
-  auto choice = choose_devices(options.devices, topology, model_bytes);
+                                  const Topology& topology, uint64_t gpu_bytes) {
+  auto choice = choose_devices(options.devices, topology, gpu_bytes);
   if (!choice || choice->gpus.empty()) return choice;
   auto usable = check_gpu_use(model.graph, options, topology, *choice);
   if (usable) return choice;
@@ -236,20 +231,19 @@ PlanOptions options_on_gpus(PlanOptions plan_options, const Model& model,
 void name_devices(const Topology& topology, std::string_view instruction_set,
                   std::string_view profile, ModelLayout& layout) {
   layout.arithmetic = layout.on_gpus() ? kGpuArithmetic : profile;
-  layout.instruction_set = instruction_set;
-  layout.device_titles = device_names(layout.devices);
-  if (!layout.on_gpus()) return;
   std::vector<std::string> titles;
   for (const int gpu : layout.devices.gpus) titles.push_back(gpu_title(gpu_at(topology, gpu)));
   for (const int node : layout.devices.nodes) titles.push_back(fmt::format("node{}", node));
   layout.device_titles = fmt::format("{}", fmt::join(titles, ", "));
+  layout.instruction_set = instruction_set;
+  if (!layout.on_gpus()) return;
   layout.instruction_set = gpu_code_name(gpu_at(topology, layout.devices.gpus.front()));
   if (layout.is_mixed()) layout.instruction_set += fmt::format("+{}", instruction_set);
 }
 
 Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
                                const KernelTable& kernels, const Topology& topology,
-                               PlanOptions plan_options, DeviceChoice devices) {
+                               PlanOptions plan_options, DeviceChoice devices, uint64_t gpu_bytes) {
   const auto profile = choose_profile(options.arithmetic, kernels);
   if (!profile) return std::unexpected(profile.error());
   auto strategy = parse_strategy(options.strategy);
@@ -264,13 +258,6 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
     layout.plan_options.forms = product_forms(*profile, kernels);
   }
   name_devices(topology, kernels.name, profile_name(*profile), layout);
-  uint64_t gpu_bytes = 0;
-  if (layout.is_mixed()) {
-    const auto least =
-        least_gpu_bytes(model, options, options_on_gpus(plan_options, model, options));
-    if (!least) return std::unexpected(least.error());
-    gpu_bytes = *least;
-  }
   auto places = find_places(options, topology, layout.devices, gpu_bytes);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
@@ -343,10 +330,16 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
                                 const KernelTable& kernels, const Topology& topology) {
   auto plan_options = plan_options_of(model, options);
   if (!plan_options) return std::unexpected(plan_options.error());
-  auto devices =
-      find_devices(model, options, options_on_gpus(*plan_options, model, options), topology);
+  uint64_t gpu_bytes = 0;
+  if (!topology.gpus.empty()) {
+    const auto least =
+        least_gpu_bytes(model, options, options_on_gpus(*plan_options, model, options));
+    if (!least) return std::unexpected(least.error());
+    gpu_bytes = *least;
+  }
+  auto devices = find_devices(model, options, topology, gpu_bytes);
   if (!devices) return std::unexpected(devices.error());
-  auto layout = split_over(model, options, kernels, topology, *plan_options, *devices);
+  auto layout = split_over(model, options, kernels, topology, *plan_options, *devices, gpu_bytes);
   if (!devices->automatic || devices->gpus.empty()) return layout;
   // Nobody has asked for them: where something does not go on them after all, the nodes compute.
   std::string obstacle = layout ? "" : layout.error().message;
@@ -363,7 +356,7 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   }
   if (obstacle.empty()) return layout;
   return split_over(model, options, kernels, topology, *plan_options,
-                    every_node(topology, "no GPU, since " + obstacle));
+                    every_node(topology, "no GPU, since " + obstacle), gpu_bytes);
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {

@@ -30,6 +30,22 @@ struct GpuKernels {
   void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
 };
 
+// The table of the functions of these names that the program is linked with: CUDA's, or those of
+// the tests.
+constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
+  return {.name = name,
+          .pack_rows = gpu_pack_rows,
+          .embed_rows = gpu_embed_rows,
+          .product = gpu_product,
+          .prepare_heads = gpu_prepare_heads,
+          .attend_generated = gpu_attend_generated,
+          .attend_walked = gpu_attend_walked,
+          .attend_prompted = gpu_attend_prompted,
+          .norm_rows = gpu_norm_rows,
+          .form_rows = gpu_form_rows,
+          .rotary_table = gpu_rotary_table};
+}
+
 // In builds with CUDA alone.
 const GpuKernels& cuda_kernels();
 

@@ -40,7 +40,7 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
       jobs_.emplace_back([this, rank, gpu](size_t) { results_[rank] = gpu->run(*batch_); });
     }
     gpu_residual_.resize(hidden_width());
-    gpu_norm_weights_.resize(hidden_width());
+    gpu_norm_weights_.reserve(hidden_width());
   }
 }
 
@@ -147,14 +147,17 @@ Result<void> Executor::weigh_hidden(Rank& rank, size_t token, std::span<float> r
   if (count == 0) return {};
   const float* residual = part.residual + token * part.residual_stride;
   const float* weights = part.norm_weight;
-  if (rank.gpu() != nullptr) {
-    const auto fetch = [&](const float*& from, std::vector<float>& to) {
-      auto fetched = rank.gpu()->read(from, std::span(to).first(count));
-      from = to.data();
-      return fetched;
-    };
-    if (auto fetched = fetch(residual, gpu_residual_); !fetched) return fetched;
-    if (auto fetched = fetch(weights, gpu_norm_weights_); !fetched) return fetched;
+  if (GpuRank* gpu = rank.gpu(); gpu != nullptr) {
+    // One rank alone has columns of hidden rows where GPUs are ranks: its weights are all there
+    // are.
+    if (gpu_norm_weights_.empty()) {
+      gpu_norm_weights_.resize(count);
+      if (auto read = gpu->read(weights, gpu_norm_weights_); !read) return read;
+    }
+    const auto row_part = std::span(gpu_residual_).first(count);
+    if (auto read = gpu->read(residual, row_part); !read) return read;
+    residual = gpu_residual_.data();
+    weights = gpu_norm_weights_.data();
   }
   kernels_.weigh(residual, weights, count, row.data() + part.columns.begin,
                  hidden_sums_.data() + part.columns.begin / kChunkColumns);

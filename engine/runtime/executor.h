@@ -45,7 +45,8 @@ class Executor {
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
   std::vector<Result<void>> results_;              // of GPUs' passes, by rank
   std::vector<float> hidden_sums_;                 // of a hidden row's chunks
-  std::vector<float> gpu_residual_;                // what of it a GPU has, and its norm's weights
+  // What a GPU has of a hidden row, and its norm's weights once they have been asked for.
+  std::vector<float> gpu_residual_;
   std::vector<float> gpu_norm_weights_;
 };
 

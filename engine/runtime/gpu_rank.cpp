@@ -93,9 +93,9 @@ Result<void> GpuRank::connect(std::span<GpuRank* const> ranks) {
   }
   for (GpuRank* rank : ranks) {
     for (size_t other = 0; other < ranks.size(); ++other) {
-      if (auto reached = rank->device_->reach(ranks[other]->device_->index()); !reached)
-        return reached;
-      rank->peers_.mailboxes[other] = ranks[other]->mailbox_.data();
+      const GpuRank& peer = *ranks[other];
+      if (auto reached = rank->device_->reach(peer.device_->index()); !reached) return reached;
+      rank->peers_.mailboxes[other] = peer.mailbox_.data();
     }
   }
   return {};
@@ -109,11 +109,6 @@ ArenaAddresses GpuRank::arenas() const {
           .scratch = address(scratch_),
           .exchange = address(exchange_),
           .kv = address(kv_)};
-}
-
-size_t GpuRank::device_bytes() const {
-  return weights_.size_bytes() + scratch_.size_bytes() + exchange_.size_bytes() + kv_.size_bytes() +
-         mailbox_.size_bytes();
 }
 
 Result<void> GpuRank::prepare(const Plan& plan) {

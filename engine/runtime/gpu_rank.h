@@ -56,7 +56,6 @@ class GpuRank {
 
   GpuDevice& device() { return *device_; }
   const GpuKernels& kernels() const { return *platform_.kernels; }
-  size_t device_bytes() const;  // taken of the GPU's memory
   size_t recording_count() const { return recordings_.size(); }
 
  private:

@@ -20,12 +20,10 @@ void attend_chunks(GpuAttention a) {
     const unsigned token = a.batch.unit_tokens[unit];
     const unsigned chunk = unit - a.batch.first_units[token];
     if (chunk < first_key(a, a.batch.positions[token]) / kChunkKeys) continue;
-    const ChunkKeys keys = chunk_keys<kFormat>(a, token, heads.kv_head, chunk, memory);
-    load_queries<kQueries>(a, token, heads, memory.queries);
     float maximum[kQueries];
     float sum[kQueries];
-    weigh_keys<kFormat, kQueries>(a, keys, memory, maximum, sum);
-    const unsigned chains = weigh_values<kFormat, kQueries>(a, keys, memory);
+    const unsigned chains =
+        weigh_chunk<kFormat, kQueries>(a, token, heads, chunk, memory, maximum, sum);
     const size_t row = static_cast<size_t>(unit) * a.head_count + heads.first;
     for (unsigned i = thread_index(); i < heads.count * dimensions; i += kAttendThreads) {
       a.partial_outputs[row * dimensions + i] = chain_sum<kQueries>(memory, chains, dimensions, i);

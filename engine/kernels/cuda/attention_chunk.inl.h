@@ -233,6 +233,17 @@ GPU_FUNCTION unsigned weigh_values(const GpuAttention& a, const ChunkKeys& keys,
   return chains;
 }
 
+// A chunk of a token for its query heads: the maximums and the sums; the chains' as weigh_values().
+template <KvFormat kFormat, unsigned kQueries>
+GPU_FUNCTION unsigned weigh_chunk(const GpuAttention& a, unsigned token, const BlockHeads& heads,
+                                  unsigned chunk, const AttendMemory& memory,
+                                  float (&maximum)[kQueries], float (&sum)[kQueries]) {
+  const ChunkKeys keys = chunk_keys<kFormat>(a, token, heads.kv_head, chunk, memory);
+  load_queries<kQueries>(a, token, heads, memory.queries);
+  weigh_keys<kFormat, kQueries>(a, keys, memory, maximum, sum);
+  return weigh_values<kFormat, kQueries>(a, keys, memory);
+}
+
 template <unsigned kQueries>
 GPU_FUNCTION float chain_sum(const AttendMemory& memory, unsigned chains, unsigned dimensions,
                              unsigned element) {

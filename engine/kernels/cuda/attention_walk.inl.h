@@ -52,12 +52,10 @@ void attend_walking(GpuAttention a, bool prompted) {
     }
     for (unsigned chunk = first_key(a, position) / kChunkKeys; chunk <= position / kChunkKeys;
          ++chunk) {
-      const ChunkKeys keys = chunk_keys<kFormat>(a, token, heads.kv_head, chunk, memory);
-      load_queries<kQueries>(a, token, heads, memory.queries);
       float maximum[kQueries];
       float sum[kQueries];
-      weigh_keys<kFormat, kQueries>(a, keys, memory, maximum, sum);
-      const unsigned chains = weigh_values<kFormat, kQueries>(a, keys, memory);
+      const unsigned chains =
+          weigh_chunk<kFormat, kQueries>(a, token, heads, chunk, memory, maximum, sum);
       merge_into<kQueries>(memory, chains, dimensions, maximum, sum, merged, outputs);
     }
     for (unsigned query = 0; query < kQueries; ++query) {

@@ -52,6 +52,15 @@ struct StagedPage {
   static constexpr unsigned kKeyPitch = kSlots * 16 + kPadBytes;
 };
 
+template <KvFormat kFormat>
+GPU_FUNCTION Words4 pack_pairs(const float (&elements)[8]) {
+  Words4 words;
+  for (unsigned i = 0; i < 4; ++i) {
+    words.words[i] = pack_pair<kFormat>(elements[2 * i], elements[2 * i + 1]);
+  }
+  return words;
+}
+
 // 8 dimensions of a key, two in a word.
 template <KvFormat kFormat>
 GPU_FUNCTION Words4 key_words(const StagedPage& page, unsigned slot, unsigned dimension) {
@@ -64,11 +73,7 @@ GPU_FUNCTION Words4 key_words(const KvBlocks& blocks, unsigned slot, unsigned di
   if constexpr (kFormat == KvFormat::kQ8_0) {
     float elements[8];
     load_key<kFormat>(blocks, slot, dimension, elements);
-    Words4 words;
-    for (unsigned i = 0; i < 4; ++i) {
-      words.words[i] = pack_pair<kFormat>(elements[2 * i], elements[2 * i + 1]);
-    }
-    return words;
+    return pack_pairs<kFormat>(elements);
   } else {
     return load_16(key_place<kFormat>(blocks, slot, dimension));
   }
@@ -84,11 +89,7 @@ GPU_FUNCTION Words4 value_pairs(const KvBlocks& blocks, unsigned pair, unsigned 
   if constexpr (kFormat == KvFormat::kQ8_0) {
     float elements[8];
     load_values<kFormat>(blocks, pair, dimension, elements);
-    Words4 words;
-    for (unsigned i = 0; i < 4; ++i) {
-      words.words[i] = pack_pair<kFormat>(elements[2 * i], elements[2 * i + 1]);
-    }
-    return words;
+    return pack_pairs<kFormat>(elements);
   } else {
     return load_16(value_place<kFormat>(blocks, 2 * pair, dimension));
   }
