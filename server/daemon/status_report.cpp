@@ -20,11 +20,20 @@ constexpr std::chrono::seconds kLoadPatience{600};
 constexpr std::chrono::seconds kMoreTime{30};
 
 std::string load_text(const LoadProgress& progress) {
-  if (progress.bytes_total == 0) return "Preparing to load the model";
+  if (progress.bytes_total == 0) return "Taking memory for the model";
   const double ratio =
       static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
   return fmt::format("Loading the model: {:.0f} %, {:.1f} GiB/s", 100 * ratio,
                      progress.bytes_per_second() / (1U << 30U));
+}
+
+void log_progress(const LoadProgress& progress) {
+  if (progress.bytes_total == 0) {
+    spdlog::info("loading: taking memory, nothing is read yet");
+    return;
+  }
+  spdlog::info("loading: {} of {} MiB, {:.0f} MiB/s", progress.bytes_done >> 20U,
+               progress.bytes_total >> 20U, progress.bytes_per_second() / (1U << 20U));
 }
 
 }  // namespace
@@ -66,8 +75,7 @@ void StatusReport::run(const std::stop_token& stop) const {
       const bool moves = std::chrono::steady_clock::now() - progressed < kLoadPatience;
       if (moves) notifier_.loading(now, kMoreTime);
       if (++looks % kIntervalsPerLogLine == 0) {
-        spdlog::info("loading: {} of {} MiB, {:.0f} MiB/s", progress.bytes_done >> 20U,
-                     progress.bytes_total >> 20U, progress.bytes_per_second() / (1U << 20U));
+        log_progress(progress);
       }
     }
     told = now;

@@ -56,9 +56,13 @@ def metric(name):
     return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M))
 
 
+def served_model():
+    return json.loads(ask("GET", "/v1/models")[1])["data"][0]["id"]
+
+
 def complete(tokens=8):
     status, text = ask("POST", "/v1/completions", {
-        "model": "lockstep-demo", "prompt": "Once upon a time", "max_tokens": tokens,
+        "model": served_model(), "prompt": "Once upon a time", "max_tokens": tokens,
         "ignore_eos": True})
     assert status == 200, text
     return json.loads(text)
@@ -94,7 +98,7 @@ def check_start(kind):
     assert show("ActiveState") == "active"
     assert ask("GET", "/health/ready")[0] == 200
     assert complete()["usage"]["completion_tokens"] == 8
-    assert "lockstep-demo" in show("StatusText"), show("StatusText")
+    assert served_model() in show("StatusText"), show("StatusText")
 
 
 def check_sandbox(kind):
@@ -135,7 +139,7 @@ def check_drain(kind):
     systemctl("start", UNIT)
     connection = http.client.HTTPConnection(*ADDRESS, timeout=PATIENCE_SECONDS)
     # Emulated processors give some tokens a second.
-    body = {"model": "lockstep-demo", "prompt": "Once upon a time",
+    body = {"model": served_model(), "prompt": "Once upon a time",
             "max_tokens": 400 if kind == "native" else 48, "ignore_eos": True, "stream": True}
     connection.request("POST", "/v1/completions", json.dumps(body),
                        {"Content-Type": "application/json"})
