@@ -94,11 +94,13 @@ Result<void> add_named(std::string_view wish, std::string_view name, const Topol
   if (gpu && topology.gpus.empty()) {
     return invalid_input("devices \"{}\": there is no {}: {}", wish, name, topology.no_gpus);
   }
-  const std::vector<int> there = gpu ? all_gpus(topology) : all_nodes(topology);
   const int number = gpu ? *gpu : *node;
-  if (std::ranges::find(there, number) == there.end()) {
-    return invalid_input("devices \"{}\": there is no {}: this machine has {}", wish, name,
-                         names_of(gpu ? kGpu : kNode, there));
+  const bool there =
+      gpu ? topology.find_gpu(number) != nullptr : topology.find_node(number) != nullptr;
+  if (!there) {
+    return invalid_input(
+        "devices \"{}\": there is no {}: this machine has {}", wish, name,
+        names_of(gpu ? kGpu : kNode, gpu ? all_gpus(topology) : all_nodes(topology)));
   }
   std::vector<int>& chosen = gpu ? choice.gpus : choice.nodes;
   if (std::ranges::find(chosen, number) != chosen.end()) {
@@ -179,11 +181,11 @@ DeviceChoice every_node(const Topology& topology, std::string reason) {
 
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus) {
   for (const int index : gpus) {
-    const auto gpu = std::ranges::find(topology.gpus, index, &Gpu::index);
+    const Gpu& gpu = gpu_at(topology, index);
     for (size_t other = 0; other < topology.gpus.size(); ++other) {
       const int to = topology.gpus[other].index;
       const bool chosen = to != index && std::ranges::find(gpus, to) != gpus.end();
-      if (!chosen || gpu->links[other] != GpuLink::kHost) continue;
+      if (!chosen || gpu.links[other] != GpuLink::kHost) continue;
       return invalid_input(
           "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need: use --devices "
           "gpu{}, or add a node to them, through whose memory they exchange then",

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "engine/machine/folder_names.h"
 #include "engine/machine/memory_info.h"
 #include "engine/machine/number_list.h"
@@ -194,6 +195,17 @@ Topology read(const path& sysfs, const std::vector<int>& allowed,
 const Node* Topology::find_node(int id) const {
   const auto found = std::ranges::find(nodes, id, &Node::id);
   return found == nodes.end() ? nullptr : &*found;
+}
+
+const Gpu* Topology::find_gpu(int index) const {
+  const auto found = std::ranges::find(gpus, index, &Gpu::index);
+  return found == gpus.end() ? nullptr : &*found;
+}
+
+const Gpu& gpu_at(const Topology& topology, int index) {
+  const Gpu* const gpu = topology.find_gpu(index);
+  CHECK(gpu != nullptr, "no gpu{} in this machine", index);
+  return *gpu;
 }
 
 Topology read_topology(const std::filesystem::path& sysfs) {

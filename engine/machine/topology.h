@@ -46,6 +46,8 @@ struct Topology {
 
   // Null when there is no such node.
   const Node* find_node(int id) const;
+  // By Gpu::index, which need not be its place in `gpus`; null when there is no such GPU.
+  const Gpu* find_gpu(int index) const;
   // Of a node's place in `nodes` to another's.
   int distance(size_t from, size_t to) const { return nodes[from].distances[to]; }
 };
@@ -59,6 +61,9 @@ Topology read_topology(const std::filesystem::path& sysfs = "/sys");
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed);
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed_cpus,
                        const std::vector<int>& allowed_memory_nodes);
+
+// The GPU of this Gpu::index; CHECKs that there is one.
+const Gpu& gpu_at(const Topology& topology, int index);
 
 // Asks for the GPUs, once per machine: with a driver, the first time takes a moment.
 void add_gpus(Topology& topology, const std::filesystem::path& sysfs = "/sys");
