@@ -59,7 +59,9 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
   if (!whole) return std::unexpected(whole.error());
   const size_t pages =
       options.context_tokens != 0 ? wanted_pages(options, options.context_tokens) : 1;
-  return rank_sizes(model, *whole, plan_options, pages).front().gpu_bytes();
+  RankPlace place;
+  place.gpu = 0;  // any
+  return rank_sizes(model, *whole, plan_options, pages, {&place, 1}).front().gpu_bytes();
 }
 
 // `gpu_bytes`: least_gpu_bytes(), where there are GPUs.
@@ -93,12 +95,11 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& own = layout.sizes[rank];
-    if (place.gpu >= 0) {
-      const uint64_t elsewhere = layout.is_mixed() ? own.exchange_bytes : 0;
-      if (!rooms.gpus.take(place.gpu, own.gpu_bytes() - elsewhere)) return rank;
-      if (!rooms.memory.take(place.node, own.logits_bytes)) return rank;
-      // Where processors exchange with it, that lies in the host's memory.
-      if (!rooms.memory.take(place.node, elsewhere)) return rank;
+    if (own.on_gpu) {
+      if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
+      for (const uint64_t bytes : {own.host_bytes() - own.logits_bytes, own.logits_bytes}) {
+        if (!rooms.memory.take(place.node, bytes)) return rank;
+      }
       continue;
     }
     const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
@@ -151,8 +152,8 @@ size_t gpu_pages(const Model& model, const ModelLayout& layout, const Topology& 
     const auto sizes = sizes_with(model, layout, pages);
     GpuRoom room(topology);
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-      const int gpu = layout.places[rank].gpu;
-      if (gpu >= 0 && !room.take(gpu, sizes[rank].gpu_bytes())) return false;
+      if (!sizes[rank].on_gpu) continue;
+      if (!room.take(layout.places[rank].gpu, sizes[rank].gpu_bytes())) return false;
     }
     return true;
   };
@@ -297,16 +298,19 @@ uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places) {
+  const auto is_gpu = [](const RankPlace& place) { return place.gpu >= 0; };
+  const bool all_gpus = std::ranges::all_of(places, is_gpu);
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;
   for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    const Plan plan = make_plan(model.graph, split, rank,
-                                places.empty() ? options : options_on(places[rank], options));
+    const Plan plan = make_plan(model.graph, split, rank, options_on(places[rank], options));
     sizes.push_back({.weight_bytes = plan.weight_bytes,
                      .kv_bytes = plan.kv.size_bytes(),
                      .scratch_bytes = plan.scratch_bytes,
                      .exchange_bytes = plan.exchange_bytes,
-                     .logits_bytes = plan.logits_bytes});
+                     .logits_bytes = plan.logits_bytes,
+                     .on_gpu = is_gpu(places[rank]),
+                     .exchange_on_host = !all_gpus});
   }
   return sizes;
 }

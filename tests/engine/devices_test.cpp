@@ -158,6 +158,29 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   expect_refusal("all", silent, "gpu3 does not say how fast its memory is: give the ranks' shares");
 }
 
+// That lies in the host's memory for all of them, and takes no room on the GPU from the cache.
+TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts) {
+  options_.shares = {2, 1, 1};
+  Topology topology = machine_with_one_gpu();
+  const auto roomy = split("gpu3,node0,node1", topology);
+  ASSERT_TRUE(roomy.has_value() && sized_.has_value());
+  const RankSizes& sizes = roomy->sizes[0];
+  EXPECT_GT(sizes.exchange_bytes, 0U);
+  EXPECT_EQ(sizes.host_bytes(), sizes.exchange_bytes + sizes.logits_bytes);
+  EXPECT_EQ(roomy->sizes[1].gpu_bytes(), 0U);
+  Gpu& gpu = topology.gpus[0];
+  gpu.free_bytes -= usable_bytes(gpu) - sizes.gpu_bytes();
+  const auto tight = split("gpu3,node0,node1", topology);
+  ASSERT_TRUE(tight.has_value() && sized_.has_value()) << sized_.error().message;
+  EXPECT_EQ(tight->plan_options.kv_pages, roomy->plan_options.kv_pages);
+  // Among GPUs alone it lies in theirs.
+  options_.shares.clear();
+  const auto gpus = split("gpu", machine_with_linked_gpus());
+  ASSERT_TRUE(gpus.has_value() && sized_.has_value());
+  EXPECT_GT(gpus->sizes[1].exchange_bytes, 0U);
+  EXPECT_EQ(gpus->sizes[1].host_bytes(), 0U);
+}
+
 // What nobody has asked for must work: where the model cannot be cut so, or has no room, nodes do.
 TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   Topology topology = machine_with_linked_gpus();
