@@ -112,17 +112,23 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
   return std::nullopt;
 }
 
+// How many pages of the cache there is room for, and the rank that has none for another.
+struct PageRoom {
+  size_t pages = 0;
+  size_t rank = 0;
+};
+
 // Of those wanted, as many pages as the nodes have room for, with a share of what is left to
 // others.
-size_t node_pages(const ModelLayout& layout, const MemoryRoom& room,
-                  const std::vector<RankSizes>& one_page, size_t wanted) {
+PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
+                    const std::vector<RankSizes>& one_page, size_t wanted) {
   std::map<int, uint64_t> page_bytes;  // by node
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     if (layout.places[rank].gpu >= 0) continue;
     page_bytes[layout.places[rank].node] += one_page[rank].kv_bytes;
     page_bytes[-1] += one_page[rank].kv_bytes;  // what all nodes take together
   }
-  size_t pages = wanted;
+  PageRoom found{.pages = wanted};
   for (const auto& [node, bytes] : page_bytes) {
     if (bytes == 0) continue;
     // Each rank's cache begins a page of the pool.
@@ -130,9 +136,15 @@ size_t node_pages(const ModelLayout& layout, const MemoryRoom& room,
     const uint64_t pool = room.pool_bytes(node);
     const uint64_t left =
         std::max(room.free_bytes(node) / kKvShareDivisor, pool - std::min(pool, rounding));
-    pages = std::min<size_t>(pages, left / bytes);
+    if (left / bytes >= found.pages) continue;
+    found.pages = left / bytes;
+    const auto is_here = [node = node](const RankPlace& place) {
+      return place.gpu < 0 && (node < 0 || place.node == node);
+    };
+    const auto rank = std::ranges::find_if(layout.places, is_here);
+    found.rank = static_cast<size_t>(rank - layout.places.begin());
   }
-  return pages;
+  return found;
 }
 
 // The sizes with so many pages, of which a sequence has no more than the model was trained for.
@@ -146,25 +158,29 @@ std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout,
 
 // Of those wanted, as many pages as GPUs have room for, whose memory nobody else is to have. What
 // attention needs beside the cache grows with it.
-size_t gpu_pages(const Model& model, const ModelLayout& layout, const Topology& topology,
-                 size_t wanted) {
-  const auto fits = [&](size_t pages) {
+PageRoom gpu_pages(const Model& model, const ModelLayout& layout, const Topology& topology,
+                   PageRoom wanted) {
+  const auto misfit_of = [&](size_t pages) -> std::optional<size_t> {
     const auto sizes = sizes_with(model, layout, pages);
     GpuRoom room(topology);
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
       if (!sizes[rank].on_gpu) continue;
-      if (!room.take(layout.places[rank].gpu, sizes[rank].gpu_bytes())) return false;
+      if (!room.take(layout.places[rank].gpu, sizes[rank].gpu_bytes())) return rank;
     }
-    return true;
+    return std::nullopt;
   };
-  if (!layout.on_gpus() || fits(wanted)) return wanted;
-  size_t fitting = 0;
-  size_t too_many = wanted;
-  while (fitting + 1 < too_many) {
-    const size_t pages = fitting + (too_many - fitting) / 2;
-    (fits(pages) ? fitting : too_many) = pages;
+  if (!layout.on_gpus()) return wanted;
+  auto misfit = misfit_of(wanted.pages);
+  if (!misfit) return wanted;
+  PageRoom found{.pages = 0, .rank = *misfit};
+  size_t too_many = wanted.pages;
+  while (found.pages + 1 < too_many) {
+    const size_t pages = found.pages + (too_many - found.pages) / 2;
+    misfit = misfit_of(pages);
+    if (misfit) found.rank = *misfit;
+    (misfit ? too_many : found.pages) = pages;
   }
-  return fitting;
+  return found;
 }
 
 // As many pages as fit beside weights and activations; at most those wanted.
@@ -173,10 +189,10 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
   Rooms rooms(topology);
   const auto misfit = take_all(layout, rooms);
   const auto one_page = sizes_with(model, layout, 1);
-  const size_t pages =
+  const PageRoom found =
       gpu_pages(model, layout, topology, node_pages(layout, rooms.memory, one_page, wanted));
-  if (!misfit && pages > 0) return pages;
-  const size_t rank = misfit.value_or(0);
+  if (!misfit && found.pages > 0) return found.pages;
+  const size_t rank = misfit.value_or(found.rank);
   const RankSizes& sizes = layout.sizes[rank];
   return machine_refused(
       "rank {} needs {} MiB for weights and {} MiB for activations on {}, where {} MiB are "

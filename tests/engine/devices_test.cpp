@@ -283,6 +283,21 @@ TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu
   EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
 }
 
+TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
+  Topology topology = machine_with_linked_gpus();
+  options_.sequence_count = 64;
+  const auto roomy = split("gpu1,gpu2", topology);
+  ASSERT_TRUE(roomy.has_value() && sized_.has_value());
+  const RankSizes& sizes = roomy->sizes[1];
+  Gpu& gpu = topology.gpus[2];
+  gpu.free_bytes -= usable_bytes(gpu) - (sizes.gpu_bytes() - sizes.kv_bytes);
+  ASSERT_TRUE(split("gpu1,gpu2", topology).has_value());
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("rank 1 needs"));
+  EXPECT_THAT(sized_.error().message, HasSubstr("on gpu2"));
+  EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
+}
+
 TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_would_give) {
   const std::vector<Gpu> gpus = machine_with_one_gpu().gpus;
   options_.gpus = &gpus;
