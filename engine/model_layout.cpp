@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/collectives/gpu_all_reduce.h"
 #include "engine/device_places.h"
 #include "engine/gpu_layout.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
 #include "engine/machine/memory_room.h"
 #include "engine/machine/node_memory.h"
+#include "engine/model/weight_loader.h"
+#include "engine/runtime/gpu_program.h"
 
 namespace lockstep {
 namespace {
@@ -78,6 +81,20 @@ Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& optio
 std::string place_text(const RankPlace& place) {
   if (place.gpu >= 0) return fmt::format("gpu{}", place.gpu);
   return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
+}
+
+// "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
+std::string needs_text(const RankSizes& sizes, bool with_cache) {
+  const auto need = [](uint64_t bytes, std::string_view what) {
+    return fmt::format("{} MiB for {}", bytes >> 20U, what);
+  };
+  std::vector<std::string> needs = {need(sizes.weight_bytes, "weights")};
+  if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
+  needs.push_back(need(sizes.activation_bytes(), "activations"));
+  if (sizes.on_gpu) needs.push_back(need(sizes.other_gpu_bytes(), "its load, sums and recordings"));
+  const std::string last = std::move(needs.back());
+  needs.pop_back();
+  return fmt::format("{} and {}", fmt::join(needs, ", "), last);
 }
 
 // Room on all that ranks may lie on.
@@ -195,10 +212,9 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
   const size_t rank = misfit.value_or(found.rank);
   const RankSizes& sizes = layout.sizes[rank];
   return machine_refused(
-      "rank {} needs {} MiB for weights and {} MiB for activations on {}, where {} MiB are "
-      "available; {}. {}, or free memory",
-      rank, sizes.weight_bytes >> 20U, sizes.activation_bytes() >> 20U,
-      place_text(layout.places[rank]), takeable_bytes(topology, layout.places[rank]) >> 20U,
+      "rank {} needs {} on {}, where {} MiB are available; {}. {}, or free memory", rank,
+      needs_text(sizes, /*with_cache=*/false), place_text(layout.places[rank]),
+      takeable_bytes(topology, layout.places[rank]) >> 20U,
       misfit ? "they do not fit" : "nothing is left for a context",
       layout.on_gpus() ? "Use a smaller model or --devices cpu"
                        : "Use a smaller model, more of --ranks or other --shares");
@@ -320,13 +336,21 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
   std::vector<RankSizes> sizes;
   for (size_t rank = 0; rank < split.rank_count; ++rank) {
     const Plan plan = make_plan(model.graph, split, rank, options_on(places[rank], options));
-    sizes.push_back({.weight_bytes = plan.weight_bytes,
-                     .kv_bytes = plan.kv.size_bytes(),
-                     .scratch_bytes = plan.scratch_bytes,
-                     .exchange_bytes = plan.exchange_bytes,
-                     .logits_bytes = plan.logits_bytes,
-                     .on_gpu = is_gpu(places[rank]),
-                     .exchange_on_host = !all_gpus});
+    RankSizes& own = sizes.emplace_back();
+    own.weight_bytes = plan.weight_bytes;
+    own.kv_bytes = plan.kv.size_bytes();
+    own.scratch_bytes = plan.scratch_bytes;
+    own.exchange_bytes = plan.exchange_bytes;
+    own.logits_bytes = plan.logits_bytes;
+    own.on_gpu = is_gpu(places[rank]);
+    own.exchange_on_host = !all_gpus;
+    if (!own.on_gpu) continue;
+    own.staging_bytes = gpu_staging_bytes_max(model.graph);
+    if (!all_gpus) continue;  // then passes are not recorded, and sums are the host's
+    own.recording_bytes = recording_bytes(plan);
+    if (places.size() > 1) {
+      own.mailbox_bytes = gpu_mailbox_bytes(places.size(), GpuPeers().channel_count);
+    }
   }
   return sizes;
 }
@@ -417,10 +441,10 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   const RankSizes& sizes = layout.sizes[*misfit];
   const RankPlace& place = layout.places[*misfit];
   return machine_refused(
-      "rank {} needs {} MiB for weights, {} MiB for the KV cache and {} MiB for activations on {}, "
-      "where ranks share {} MiB. Use a smaller model, --context or --sequences, or free memory",
-      *misfit, sizes.weight_bytes >> 20U, sizes.kv_bytes >> 20U, sizes.activation_bytes() >> 20U,
-      place_text(place), takeable_bytes(topology, place) >> 20U);
+      "rank {} needs {} on {}, where ranks share {} MiB. Use a smaller model, --context or "
+      "--sequences, or free memory",
+      *misfit, needs_text(sizes, /*with_cache=*/true), place_text(place),
+      takeable_bytes(topology, place) >> 20U);
 }
 
 }  // namespace lockstep

@@ -27,15 +27,22 @@ struct RankSizes {
   uint64_t logits_bytes = 0;      // 0 but on rank 0; in the host's memory, whatever the rank is
   bool on_gpu = false;            // the rest lies in a GPU's memory, but for
   bool exchange_on_host = false;  // what it exchanges, where processors are among the ranks
+  // Of a GPU's memory as well:
+  uint64_t mailbox_bytes = 0;    // for sums with other GPUs
+  uint64_t recording_bytes = 0;  // an allowance for recordings of passes
+  uint64_t staging_bytes = 0;    // while it is loaded
 
   uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }
-  // Of a GPU's memory; 0 on processors.
-  uint64_t gpu_bytes() const {
-    if (!on_gpu) return 0;
-    return weight_bytes + kv_bytes + scratch_bytes + (exchange_on_host ? 0 : exchange_bytes);
+  // Of the host's memory; of the GPU's, 0 on processors.
+  uint64_t host_bytes() const {
+    if (!on_gpu) return total_bytes();
+    return logits_bytes + (exchange_on_host ? exchange_bytes : 0);
   }
-  uint64_t host_bytes() const { return total_bytes() - gpu_bytes(); }
+  uint64_t gpu_bytes() const {
+    return on_gpu ? total_bytes() - host_bytes() + other_gpu_bytes() : 0;
+  }
+  uint64_t other_gpu_bytes() const { return mailbox_bytes + recording_bytes + staging_bytes; }
 };
 
 struct ModelLayout {

@@ -11,8 +11,9 @@ namespace {
 constexpr std::string_view kNode = "node";
 constexpr std::string_view kGpu = "gpu";
 
-// A CUDA context with its modules takes 300 to 500 MiB; allocations are rounded up to 2 MiB and the
-// driver keeps a little for itself.
+// A CUDA context with its modules takes 300 to 500 MiB, as others report; allocations are rounded
+// up to 2 MiB and the driver keeps a little for itself. Not measured. Whatever ranks take for
+// themselves is counted by RankSizes.
 constexpr uint64_t kContextBytes = uint64_t{512} << 20U;
 constexpr uint64_t kSpareDivisor = 50;  // 2 % of the GPU's memory
 

@@ -35,8 +35,8 @@ DeviceChoice every_node(const Topology& topology, std::string reason);
 // Fails with kInvalidInput where one does not.
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
 
-// What ranks may take of a GPU's memory: what is free less what the driver's context and the
-// rounding of allocations need.
+// What ranks may take of a GPU's memory for all that they need: what is free less what the driver's
+// context and the rounding of allocations take.
 uint64_t usable_bytes(const Gpu& gpu);
 
 // "gpu0, node1".

@@ -46,6 +46,15 @@ class DevicesTest : public ::testing::Test {
     EXPECT_THAT(refused.error().message, HasSubstr(words));
   }
 
+  // Of its GPU's memory, what a rank takes with a cache of one page.
+  uint64_t least_bytes(const std::string& devices, const Topology& topology, size_t rank) {
+    options_.context_tokens = kPageTokens;
+    options_.kv_pages = 1;
+    const auto layout = split(devices, topology);
+    options_.context_tokens = options_.kv_pages = 0;
+    return layout.has_value() && sized_.has_value() ? layout->sizes[rank].gpu_bytes() : 0;
+  }
+
   static std::vector<int> nodes_of(const ModelLayout& layout) {
     std::vector<int> nodes;
     for (const RankPlace& place : layout.places) nodes.push_back(place.node);
@@ -276,8 +285,8 @@ TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu
   ASSERT_TRUE(split("gpu3", topology).has_value());
   EXPECT_FALSE(sized_.has_value()) << "one page more fits as well";
   options_.context_tokens = options_.kv_pages = 0;
-  // No room but for weights and activations.
-  gpu.free_bytes = kept + sizes.gpu_bytes() - sizes.kv_bytes;
+  // All but a byte of what one page needs.
+  gpu.free_bytes = kept + least_bytes("gpu3", topology, 0) - 1;
   ASSERT_TRUE(split("gpu3", topology).has_value());
   ASSERT_FALSE(sized_.has_value());
   EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
@@ -286,11 +295,8 @@ TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu
 TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
   Topology topology = machine_with_linked_gpus();
   options_.sequence_count = 64;
-  const auto roomy = split("gpu1,gpu2", topology);
-  ASSERT_TRUE(roomy.has_value() && sized_.has_value());
-  const RankSizes& sizes = roomy->sizes[1];
   Gpu& gpu = topology.gpus[2];
-  gpu.free_bytes -= usable_bytes(gpu) - (sizes.gpu_bytes() - sizes.kv_bytes);
+  gpu.free_bytes -= usable_bytes(gpu) - (least_bytes("gpu1,gpu2", topology, 1) - 1);
   ASSERT_TRUE(split("gpu1,gpu2", topology).has_value());
   ASSERT_FALSE(sized_.has_value());
   EXPECT_THAT(sized_.error().message, HasSubstr("rank 1 needs"));

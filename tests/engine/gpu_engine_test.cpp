@@ -2,6 +2,10 @@
 // played by the host. Everything but the device itself is what runs on a real one.
 #include <gmock/gmock.h>
 
+#include "engine/kernels/kernel_table.h"
+#include "engine/machine/device_choice.h"
+#include "engine/model/gguf_file.h"
+#include "engine/model_layout.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
@@ -122,6 +126,42 @@ TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {
   ASSERT_FALSE(loaded.has_value());
   EXPECT_EQ(loaded.error().kind, ErrorKind::kMachineRefused);
   EXPECT_THAT(loaded.error().message, HasSubstr("gpu0"));
+}
+
+// The GPUs have what was computed to be enough and not a byte more: of the context whatever fits
+// beside mailboxes and what the load takes.
+TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_taken) {
+  gpus_.push_back(made_up_gpu(1, -1));
+  for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);
+  options_.devices = "gpu0,gpu1";
+  options_.context_tokens = 0;
+  options_.sequence_count = 64;
+  options_.batch_tokens = 64;
+  const auto file = GgufFile::open(options_.model);
+  ASSERT_TRUE(file.has_value());
+  const auto model = build_model(*file);
+  ASSERT_TRUE(model.has_value());
+  const auto layout_of = [&] {
+    const Topology topology = read_machine_with_gpus(options_);
+    auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
+    EXPECT_TRUE(layout.has_value() && size_context(*model, options_, topology, *layout));
+    return *layout;
+  };
+  const std::vector<RankSizes> roomy = layout_of().sizes;
+  EXPECT_GT(roomy[0].mailbox_bytes, 0U);
+  EXPECT_GT(roomy[0].staging_bytes, 0U);
+  EXPECT_GT(roomy[0].recording_bytes, 0U);
+  for (Gpu& gpu : gpus_) {
+    gpu.free_bytes -= usable_bytes(gpu) - (roomy[0].gpu_bytes() - roomy[0].kv_bytes / 2);
+  }
+  const ModelLayout tight = layout_of();
+  EXPECT_LT(tight.sizes[0].kv_bytes, roomy[0].kv_bytes);
+  for (int rank = 0; rank < 2; ++rank) {
+    host_gpu(rank).reset(usable_bytes(gpus_[0]) - tight.sizes[0].recording_bytes);
+  }
+  EXPECT_EQ(engine().model().context_tokens, tight.context_tokens);
+  engine_.reset();
+  for (int rank = 0; rank < 2; ++rank) host_gpu(rank).reset();
 }
 
 TEST_F(GpuEngineTest, nothing_is_left_to_the_next_process) {
