@@ -53,14 +53,20 @@ Result<void> Executor::run(const Batch& batch) {
   CHECK(batch.generated_tokens <= batch.tokens.size(), "{} generated tokens of {}",
         batch.generated_tokens, batch.tokens.size());
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
+  if (failure_) return std::unexpected(*failure_);
   batch_ = &batch;
   layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().begin(jobs_[rank]);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().finish();
   for (Result<void>& result : results_) {
-    if (!result) return result;
+    if (!result) return fail(result.error());
   }
   return {};
+}
+
+std::unexpected<Error> Executor::fail(const Error& error) {
+  failure_ = error;
+  return std::unexpected(error);
 }
 
 void Executor::walk(Rank& rank, size_t worker) const {
@@ -128,8 +134,10 @@ Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
   CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
         hidden_width());
   CHECK(batch_ != nullptr && token < batch_->tokens.size(), "token {} is not in the batch", token);
+  if (failure_) return std::unexpected(*failure_);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
-    if (auto weighed = weigh_hidden(ranks_[rank], token, row); !weighed) return weighed;
+    auto weighed = weigh_hidden(ranks_[rank], token, row);
+    if (!weighed) return fail(weighed.error());
   }
   float factor = 0;
   norm_factors({.chunks = {hidden_sums_.data(), hidden_sums_.size()},

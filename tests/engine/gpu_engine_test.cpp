@@ -191,6 +191,49 @@ TEST_F(GpuEngineTest, a_lost_gpu_ends_every_request_and_the_engine) {
   EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
 }
 
+// Nothing is asked of the GPU any more, and whoever serves is told as by a request's pass.
+TEST_F(GpuEngineTest, a_measurement_that_loses_its_gpu_is_the_engines_end_too) {
+  const auto tokens = some_tokens(8, 3);
+  const std::function<Result<void>()> tasks[] = {
+      [&]() -> Result<void> {
+        const auto measured = engine_->measure({.prompt_tokens = 8, .generated_tokens = 2});
+        return measured ? Result<void>() : std::unexpected(measured.error());
+      },
+      [&] {
+        return engine_->compute_logits({.sequences = {tokens}, .generated = true},
+                                       [](size_t, size_t, std::span<const float>) {});
+      }};
+  for (const auto& task : tasks) {
+    auto opened = Engine::open(options_);
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    engine_ = std::move(*opened);
+    int heard = 0;
+    engine_->set_failure_handler([&](const Error&) { ++heard; });
+    ASSERT_TRUE(engine_->load().has_value());
+    ASSERT_TRUE(task().has_value());
+    host_gpu(0).lose(8);
+    const auto failed = task();
+    ASSERT_FALSE(failed.has_value());
+    EXPECT_EQ(failed.error().kind, ErrorKind::kMachineRefused);
+    EXPECT_THAT(failed.error().message, HasSubstr("gpu0"));
+    EXPECT_EQ(heard, 1);
+    ASSERT_TRUE(engine_->failure().has_value());
+    EXPECT_EQ(engine_->failure()->message, failed.error().message);
+    const size_t calls = host_gpu(0).counts().calls;
+    for (const auto& later : tasks) {
+      const auto refused = later();
+      ASSERT_FALSE(refused.has_value());
+      EXPECT_EQ(refused.error().message, failed.error().message);
+    }
+    const auto late = engine_->submit(request("late", 1));
+    ASSERT_FALSE(late.has_value());
+    EXPECT_THAT(late.error().message, HasSubstr("the engine has failed"));
+    EXPECT_EQ(host_gpu(0).counts().calls, calls);
+    engine_.reset();
+    host_gpu(0).reset();
+  }
+}
+
 TEST_F(GpuEngineTest, a_gpu_that_is_lost_during_the_load_is_the_loads_failure) {
   host_gpu(0).lose(30);
   auto opened = Engine::open(options_);
