@@ -76,7 +76,8 @@ Topology read_machine_with_gpus(const EngineOptions& options);
 Topology read_machine(const EngineOptions& options);
 
 // The devices, the ranks and the split; there is no cache yet. Fails with kInvalidInput for options
-// that contradict each other or the model.
+// that contradict each other or the model, with kMachineRefused where a GPU that is named is not
+// there or nodes' bandwidth cannot be measured.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const KernelTable& kernels, const Topology& topology);
 

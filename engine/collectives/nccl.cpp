@@ -132,8 +132,8 @@ Result<void> Communicators::check_gpus() const {
   for (size_t rank = 0; rank < gpus_.size(); ++rank) {
     const cudaError_t chosen = cudaSetDevice(gpus_[rank]);
     if (chosen == cudaSuccess) continue;
-    return invalid_input("rank {}: GPU {} cannot be used ({}); name GPUs that nvidia-smi lists",
-                         rank, gpus_[rank], cudaGetErrorString(chosen));
+    return machine_refused("rank {}: GPU {} cannot be used ({}); name GPUs that nvidia-smi lists",
+                           rank, gpus_[rank], cudaGetErrorString(chosen));
   }
   return {};
 }

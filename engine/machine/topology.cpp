@@ -237,6 +237,7 @@ void add_gpus(Topology& topology, const std::filesystem::path& sysfs) {
   GpuReading reading = read_gpus(sysfs);
   topology.gpus = std::move(reading.gpus);
   topology.no_gpus = std::move(reading.absence);
+  topology.gpus_possible = reading.possible;
 }
 
 std::vector<int> one_cpu_per_core(const Topology& topology) {

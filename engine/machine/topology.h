@@ -43,6 +43,7 @@ struct Topology {
   std::vector<Node> nodes;  // online ones, by id; at least one
   std::vector<Gpu> gpus;    // by index; read_topology() leaves them out, add_gpus() reads them
   std::string no_gpus = "they were not looked for";  // why `gpus` is empty, where it is
+  bool gpus_possible = true;                         // false: nor will there be any (GpuReading)
 
   // Null when there is no such node.
   const Node* find_node(int id) const;

@@ -392,16 +392,31 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
     EXPECT_EQ(rank.node, node);
     EXPECT_EQ(rank.wrong_node_bytes.value_or(0), 0U);
   }
-  std::vector<const char*> absent = {"node99"};
-  if (read_gpus().gpus.empty()) absent.insert(absent.end(), {"gpu0", "gpu"});
-  for (const char* devices : absent) {
+  const GpuReading gpus = read_gpus();
+  std::map<std::string, int> absent = {{"node99", 2}};
+  if (gpus.gpus.empty()) absent["gpu0"] = absent["gpu"] = gpus.possible ? 1 : 2;
+  for (const auto& [devices, code] : absent) {
     options.devices = devices;
     const auto refused = Engine::open(options);
     ASSERT_FALSE(refused.has_value()) << devices;
-    EXPECT_EQ(exit_code(refused.error()), 2) << refused.error().message;
+    EXPECT_EQ(exit_code(refused.error()), code) << refused.error().message;
     const auto planned = plan_machine(options, /*measure=*/false);
     ASSERT_FALSE(planned.has_value()) << devices;
     EXPECT_EQ(planned.error().message, refused.error().message);
+  }
+}
+
+// So that a service manager tries again until it is back.
+TEST_F(DevicesTest,
+       a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {
+  const std::vector<Gpu> gpus = {made_up_gpu(0, -1)};
+  options_.gpus = &gpus;
+  for (const auto& [devices, code] :
+       std::map<std::string, int>{{"gpu1", 1}, {"gpu0,gpu1", 1}, {"gpux", 2}, {"gpu1,node99", 2}}) {
+    options_.devices = devices;
+    const auto refused = Engine::open(options_);
+    ASSERT_FALSE(refused.has_value()) << devices;
+    EXPECT_EQ(exit_code(refused.error()), code) << refused.error().message;
   }
 }
 
