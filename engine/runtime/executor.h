@@ -45,7 +45,8 @@ class Executor {
   Ranks& ranks_;
   const KernelTable& kernels_;
   const Batch* batch_ = nullptr;
-  PassLayout layout_;  // of the batch
+  bool has_processors_ = false;  // some ranks compute on them
+  PassLayout layout_;            // of the batch, for these
   size_t panel_streams_ = preferred_panel_streams();
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
   std::vector<Result<void>> results_;              // of GPUs' passes, by rank
