@@ -14,6 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Between two looks at a call that is under way. Not measured.
 constexpr std::chrono::microseconds kBetweenLooks{20};
 
 const char* remedy(ncclResult_t result) {
