@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kShareParts = 64;
 // Of a GPU's room, where it is what limits its share; the rest is for the cache and what lies there
-// whatever the share is.
+// whatever the share is. A guess.
 constexpr double kGpuRoomForModel = 0.8;
 
 Result<std::vector<RankPlace>> find_node_places(const EngineOptions& options,

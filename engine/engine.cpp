@@ -292,13 +292,13 @@ Result<void> Engine::Parts::check_tokens(std::span<const TokenId> tokens) const 
 
 Result<void> Engine::Parts::run_if_idle(const std::function<void()>& task) {
   if (!ready) return unavailable("the model is being loaded");
-  if (auto failure = loop->failure()) return std::unexpected(std::move(*failure));
   bool ran = false;
   loop->run_if_idle([&] {
     ran = true;
     task();
   });
   if (ran) return {};
+  if (auto failure = loop->failure()) return std::unexpected(std::move(*failure));
   return unavailable("requests are running; measure an idle engine");
 }
 

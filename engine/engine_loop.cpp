@@ -220,6 +220,8 @@ void EngineLoop::run_task(const std::function<void()>* task) {
     (*task)();
     scheduler_.forget_prefixes();  // it may have used the same pages
     publish_gauges();
+    // Before whoever waits for the task hears of it.
+    if (executor_.failure()) fail(*executor_.failure());
   }
   const std::lock_guard lock(mutex_);
   inbox_.task = nullptr;
@@ -310,7 +312,7 @@ void EngineLoop::step() {
   scheduler_.computed();
   publish_counters();
   postprocess(schedule);
-  if (lost_) return fail(std::move(*lost_));
+  if (executor_.failure()) return fail(*executor_.failure());
   publish_gauges();
 }
 
@@ -380,7 +382,7 @@ void EngineLoop::postprocess(const Schedule& schedule) {
   size_t token = 0;
   size_t row = 0;
   for (const Chunk& chunk : schedule.chunks) {
-    if (lost_) return;  // nothing more can be read
+    if (executor_.failure()) return;  // nothing more can be read
     Generation& generation = *by_sequence_.at(chunk.sequence);
     const size_t first_token = token;
     const size_t first_row = row;
@@ -414,11 +416,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
   PooledRows& pooled = *generation.pooled;
   for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
     if (!pooled.wants(index)) continue;
-    auto read = executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_);
-    if (!read) {
-      lost_ = std::move(read.error());
-      return;
-    }
+    if (!executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_)) return;
     if (!all_finite(hidden_row_)) return discard(generation);
     pooled.add(hidden_row_);
   }

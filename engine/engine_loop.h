@@ -51,13 +51,14 @@ class EngineLoop {
   void drain(double seconds);
 
   // Runs `task` on the engine's thread, between passes, if no request is running or waiting then;
-  // returns when that is decided and done. The task must not throw.
+  // returns when that is decided and done. The task must not throw. Where a pass of it fails, the
+  // engine has failed as if it had been a request's.
   void run_if_idle(const std::function<void()>& task);
 
   const LoopActivity& activity() const { return activity_; }
 
-  // The first pass that failed was the last one: what it has left in the ranks' memory nobody
-  // knows. Any thread.
+  // The first pass that failed, of requests or of a task, was the last one: what it has left in the
+  // ranks' memory nobody knows. Any thread.
   std::optional<Error> failure() const;
 
  private:
@@ -116,7 +117,6 @@ class EngineLoop {
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
-  std::optional<Error> lost_;      // why what the pass has computed cannot be read
   std::vector<float> hidden_row_;  // reused
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "engine/base/check.h"
 #include "engine/kernels/attention.h"
 #include "engine/machine/device_choice.h"
 
@@ -26,12 +23,6 @@ Result<void> check_gpu_graph(const Graph& graph) {
         node.head_dimension, kHeadUnit, kMaxHeadDimension);
   }
   return {};
-}
-
-const Gpu& gpu_at(const Topology& topology, int index) {
-  const auto found = std::ranges::find(topology.gpus, index, &Gpu::index);
-  CHECK(found != topology.gpus.end(), "no gpu{} in this machine", index);
-  return *found;
 }
 
 std::string gpu_title(const Gpu& gpu) {

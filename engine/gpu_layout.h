@@ -20,9 +20,6 @@ inline constexpr std::string_view kGpuArithmetic = "gpu";
 // Fails with kInvalidInput, naming what the kernels of GPUs cannot compute and the remedy.
 Result<void> check_gpu_graph(const Graph& graph);
 
-// The chosen one; CHECKs that there is one of this index.
-const Gpu& gpu_at(const Topology& topology, int index);
-
 std::string gpu_title(const Gpu& gpu);      // "gpu0 NVIDIA H200"
 std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc has it: "sm_90"
 

@@ -272,11 +272,8 @@ void describe_faults(const ModelLayout& layout, const Topology& topology,
   MachineWishes wishes;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const int node = layout.places[rank].node;
-    if (layout.places[rank].gpu >= 0) {
-      wishes.mapped_bytes += layout.sizes[rank].logits_bytes;
-      continue;
-    }
-    wishes.mapped_bytes += layout.sizes[rank].total_bytes();
+    wishes.mapped_bytes += layout.sizes[rank].host_bytes();
+    if (layout.sizes[rank].on_gpu) continue;
     // Pools that someone has set aside are meant for this; without any, transparent pages will do.
     const Node* found = topology.find_node(std::max(node, 0));
     if (found == nullptr) continue;

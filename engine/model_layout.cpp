@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/collectives/gpu_all_reduce.h"
 #include "engine/device_places.h"
 #include "engine/gpu_layout.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
 #include "engine/machine/memory_room.h"
 #include "engine/machine/node_memory.h"
+#include "engine/model/weight_loader.h"
+#include "engine/runtime/gpu_program.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +62,9 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
   if (!whole) return std::unexpected(whole.error());
   const size_t pages =
       options.context_tokens != 0 ? wanted_pages(options, options.context_tokens) : 1;
-  return rank_sizes(model, *whole, plan_options, pages).front().gpu_bytes();
+  RankPlace place;
+  place.gpu = 0;  // any
+  return rank_sizes(model, *whole, plan_options, pages, {&place, 1}).front().gpu_bytes();
 }
 
 // `gpu_bytes`: least_gpu_bytes(), where there are GPUs.
@@ -78,6 +83,20 @@ std::string place_text(const RankPlace& place) {
   return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
 }
 
+// "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
+std::string needs_text(const RankSizes& sizes, bool with_cache) {
+  const auto need = [](uint64_t bytes, std::string_view what) {
+    return fmt::format("{} MiB for {}", bytes >> 20U, what);
+  };
+  std::vector<std::string> needs = {need(sizes.weight_bytes, "weights")};
+  if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
+  needs.push_back(need(sizes.activation_bytes(), "activations"));
+  if (sizes.on_gpu) needs.push_back(need(sizes.other_gpu_bytes(), "its load, sums and recordings"));
+  const std::string last = std::move(needs.back());
+  needs.pop_back();
+  return fmt::format("{} and {}", fmt::join(needs, ", "), last);
+}
+
 // Room on all that ranks may lie on.
 struct Rooms {
   explicit Rooms(const Topology& topology)
@@ -93,12 +112,11 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& own = layout.sizes[rank];
-    if (place.gpu >= 0) {
-      const uint64_t elsewhere = layout.is_mixed() ? own.exchange_bytes : 0;
-      if (!rooms.gpus.take(place.gpu, own.gpu_bytes() - elsewhere)) return rank;
-      if (!rooms.memory.take(place.node, own.logits_bytes)) return rank;
-      // Where processors exchange with it, that lies in the host's memory.
-      if (!rooms.memory.take(place.node, elsewhere)) return rank;
+    if (own.on_gpu) {
+      if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
+      for (const uint64_t bytes : {own.host_bytes() - own.logits_bytes, own.logits_bytes}) {
+        if (!rooms.memory.take(place.node, bytes)) return rank;
+      }
       continue;
     }
     const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
@@ -111,17 +129,23 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
   return std::nullopt;
 }
 
+// How many pages of the cache there is room for, and the rank that has none for another.
+struct PageRoom {
+  size_t pages = 0;
+  size_t rank = 0;
+};
+
 // Of those wanted, as many pages as the nodes have room for, with a share of what is left to
 // others.
-size_t node_pages(const ModelLayout& layout, const MemoryRoom& room,
-                  const std::vector<RankSizes>& one_page, size_t wanted) {
+PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
+                    const std::vector<RankSizes>& one_page, size_t wanted) {
   std::map<int, uint64_t> page_bytes;  // by node
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     if (layout.places[rank].gpu >= 0) continue;
     page_bytes[layout.places[rank].node] += one_page[rank].kv_bytes;
     page_bytes[-1] += one_page[rank].kv_bytes;  // what all nodes take together
   }
-  size_t pages = wanted;
+  PageRoom found{.pages = wanted};
   for (const auto& [node, bytes] : page_bytes) {
     if (bytes == 0) continue;
     // Each rank's cache begins a page of the pool.
@@ -129,9 +153,15 @@ size_t node_pages(const ModelLayout& layout, const MemoryRoom& room,
     const uint64_t pool = room.pool_bytes(node);
     const uint64_t left =
         std::max(room.free_bytes(node) / kKvShareDivisor, pool - std::min(pool, rounding));
-    pages = std::min<size_t>(pages, left / bytes);
+    if (left / bytes >= found.pages) continue;
+    found.pages = left / bytes;
+    const auto is_here = [node = node](const RankPlace& place) {
+      return place.gpu < 0 && (node < 0 || place.node == node);
+    };
+    const auto rank = std::ranges::find_if(layout.places, is_here);
+    found.rank = static_cast<size_t>(rank - layout.places.begin());
   }
-  return pages;
+  return found;
 }
 
 // The sizes with so many pages, of which a sequence has no more than the model was trained for.
@@ -145,25 +175,29 @@ std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout,
 
 // Of those wanted, as many pages as GPUs have room for, whose memory nobody else is to have. What
 // attention needs beside the cache grows with it.
-size_t gpu_pages(const Model& model, const ModelLayout& layout, const Topology& topology,
-                 size_t wanted) {
-  const auto fits = [&](size_t pages) {
+PageRoom gpu_pages(const Model& model, const ModelLayout& layout, const Topology& topology,
+                   PageRoom wanted) {
+  const auto misfit_of = [&](size_t pages) -> std::optional<size_t> {
     const auto sizes = sizes_with(model, layout, pages);
     GpuRoom room(topology);
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-      const int gpu = layout.places[rank].gpu;
-      if (gpu >= 0 && !room.take(gpu, sizes[rank].gpu_bytes())) return false;
+      if (!sizes[rank].on_gpu) continue;
+      if (!room.take(layout.places[rank].gpu, sizes[rank].gpu_bytes())) return rank;
     }
-    return true;
+    return std::nullopt;
   };
-  if (!layout.on_gpus() || fits(wanted)) return wanted;
-  size_t fitting = 0;
-  size_t too_many = wanted;
-  while (fitting + 1 < too_many) {
-    const size_t pages = fitting + (too_many - fitting) / 2;
-    (fits(pages) ? fitting : too_many) = pages;
+  if (!layout.on_gpus()) return wanted;
+  auto misfit = misfit_of(wanted.pages);
+  if (!misfit) return wanted;
+  PageRoom found{.pages = 0, .rank = *misfit};
+  size_t too_many = wanted.pages;
+  while (found.pages + 1 < too_many) {
+    const size_t pages = found.pages + (too_many - found.pages) / 2;
+    misfit = misfit_of(pages);
+    if (misfit) found.rank = *misfit;
+    (misfit ? too_many : found.pages) = pages;
   }
-  return fitting;
+  return found;
 }
 
 // As many pages as fit beside weights and activations; at most those wanted.
@@ -172,16 +206,15 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
   Rooms rooms(topology);
   const auto misfit = take_all(layout, rooms);
   const auto one_page = sizes_with(model, layout, 1);
-  const size_t pages =
+  const PageRoom found =
       gpu_pages(model, layout, topology, node_pages(layout, rooms.memory, one_page, wanted));
-  if (!misfit && pages > 0) return pages;
-  const size_t rank = misfit.value_or(0);
+  if (!misfit && found.pages > 0) return found.pages;
+  const size_t rank = misfit.value_or(found.rank);
   const RankSizes& sizes = layout.sizes[rank];
   return machine_refused(
-      "rank {} needs {} MiB for weights and {} MiB for activations on {}, where {} MiB are "
-      "available; {}. {}, or free memory",
-      rank, sizes.weight_bytes >> 20U, sizes.activation_bytes() >> 20U,
-      place_text(layout.places[rank]), takeable_bytes(topology, layout.places[rank]) >> 20U,
+      "rank {} needs {} on {}, where {} MiB are available; {}. {}, or free memory", rank,
+      needs_text(sizes, /*with_cache=*/false), place_text(layout.places[rank]),
+      takeable_bytes(topology, layout.places[rank]) >> 20U,
       misfit ? "they do not fit" : "nothing is left for a context",
       layout.on_gpus() ? "Use a smaller model or --devices cpu"
                        : "Use a smaller model, more of --ranks or other --shares");
@@ -297,16 +330,27 @@ uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places) {
+  const auto is_gpu = [](const RankPlace& place) { return place.gpu >= 0; };
+  const bool all_gpus = std::ranges::all_of(places, is_gpu);
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;
   for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    const Plan plan = make_plan(model.graph, split, rank,
-                                places.empty() ? options : options_on(places[rank], options));
-    sizes.push_back({.weight_bytes = plan.weight_bytes,
-                     .kv_bytes = plan.kv.size_bytes(),
-                     .scratch_bytes = plan.scratch_bytes,
-                     .exchange_bytes = plan.exchange_bytes,
-                     .logits_bytes = plan.logits_bytes});
+    const Plan plan = make_plan(model.graph, split, rank, options_on(places[rank], options));
+    RankSizes& own = sizes.emplace_back();
+    own.weight_bytes = plan.weight_bytes;
+    own.kv_bytes = plan.kv.size_bytes();
+    own.scratch_bytes = plan.scratch_bytes;
+    own.exchange_bytes = plan.exchange_bytes;
+    own.logits_bytes = plan.logits_bytes;
+    own.on_gpu = is_gpu(places[rank]);
+    own.exchange_on_host = !all_gpus;
+    if (!own.on_gpu) continue;
+    own.staging_bytes = gpu_staging_bytes_max(model.graph);
+    if (!all_gpus) continue;  // then passes are not recorded, and sums are the host's
+    own.recording_bytes = recording_bytes(plan);
+    if (places.size() > 1) {
+      own.mailbox_bytes = gpu_mailbox_bytes(places.size(), GpuPeers().channel_count);
+    }
   }
   return sizes;
 }
@@ -397,10 +441,10 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   const RankSizes& sizes = layout.sizes[*misfit];
   const RankPlace& place = layout.places[*misfit];
   return machine_refused(
-      "rank {} needs {} MiB for weights, {} MiB for the KV cache and {} MiB for activations on {}, "
-      "where ranks share {} MiB. Use a smaller model, --context or --sequences, or free memory",
-      *misfit, sizes.weight_bytes >> 20U, sizes.kv_bytes >> 20U, sizes.activation_bytes() >> 20U,
-      place_text(place), takeable_bytes(topology, place) >> 20U);
+      "rank {} needs {} on {}, where ranks share {} MiB. Use a smaller model, --context or "
+      "--sequences, or free memory",
+      *misfit, needs_text(sizes, /*with_cache=*/true), place_text(place),
+      takeable_bytes(topology, place) >> 20U);
 }
 
 }  // namespace lockstep

@@ -18,17 +18,31 @@
 
 namespace lockstep {
 
+// What a rank takes, and where.
 struct RankSizes {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
   uint64_t exchange_bytes = 0;
-  uint64_t logits_bytes = 0;  // 0 but on rank 0; of the host also where the rank is a GPU
+  uint64_t logits_bytes = 0;      // 0 but on rank 0; in the host's memory, whatever the rank is
+  bool on_gpu = false;            // the rest lies in a GPU's memory, but for
+  bool exchange_on_host = false;  // what it exchanges, where processors are among the ranks
+  // Of a GPU's memory as well:
+  uint64_t mailbox_bytes = 0;    // for sums with other GPUs
+  uint64_t recording_bytes = 0;  // an allowance for recordings of passes
+  uint64_t staging_bytes = 0;    // while it is loaded
 
-  // What lies on the GPU where the rank is one.
-  uint64_t gpu_bytes() const { return weight_bytes + kv_bytes + scratch_bytes + exchange_bytes; }
   uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }
+  // Of the host's memory; of the GPU's, 0 on processors.
+  uint64_t host_bytes() const {
+    if (!on_gpu) return total_bytes();
+    return logits_bytes + (exchange_on_host ? exchange_bytes : 0);
+  }
+  uint64_t gpu_bytes() const {
+    return on_gpu ? total_bytes() - host_bytes() + other_gpu_bytes() : 0;
+  }
+  uint64_t other_gpu_bytes() const { return mailbox_bytes + recording_bytes + staging_bytes; }
 };
 
 struct ModelLayout {
@@ -62,7 +76,8 @@ Topology read_machine_with_gpus(const EngineOptions& options);
 Topology read_machine(const EngineOptions& options);
 
 // The devices, the ranks and the split; there is no cache yet. Fails with kInvalidInput for options
-// that contradict each other or the model.
+// that contradict each other or the model, with kMachineRefused where a GPU that is named is not
+// there or nodes' bandwidth cannot be measured.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const KernelTable& kernels, const Topology& topology);
 
@@ -74,9 +89,8 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& to
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout);
 
-// The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks, which have options of
-// their own then.
+// The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks.
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
-                                  size_t kv_pages, std::span<const RankPlace> places = {});
+                                  size_t kv_pages, std::span<const RankPlace> places);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace lockstep {
 
 constexpr size_t kGpuRanksMax = 16;
 // Blocks of a rank that exchange at the same time, each with the block of the same index of all
-// other ranks: a channel.
+// other ranks: a channel. Their number was not measured.
 constexpr size_t kGpuChannelsMax = 32;
 
 // One rank's view of all of them. Plain values: it is an argument of kernels.

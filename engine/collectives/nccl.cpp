@@ -14,6 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Between two looks at a call that is under way. Not measured.
 constexpr std::chrono::microseconds kBetweenLooks{20};
 
 const char* remedy(ncclResult_t result) {
@@ -132,8 +133,8 @@ Result<void> Communicators::check_gpus() const {
   for (size_t rank = 0; rank < gpus_.size(); ++rank) {
     const cudaError_t chosen = cudaSetDevice(gpus_[rank]);
     if (chosen == cudaSuccess) continue;
-    return invalid_input("rank {}: GPU {} cannot be used ({}); name GPUs that nvidia-smi lists",
-                         rank, gpus_[rank], cudaGetErrorString(chosen));
+    return machine_refused("rank {}: GPU {} cannot be used ({}); name GPUs that nvidia-smi lists",
+                           rank, gpus_[rank], cudaGetErrorString(chosen));
   }
   return {};
 }

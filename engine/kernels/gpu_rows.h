@@ -42,19 +42,6 @@ struct GpuNormRows {
 };
 void gpu_norm_rows(void* stream, const GpuNormRows& norm);
 
-// factors[t] = 1 / root((the sum of sums[t], chunks ascending, from 0) / columns + epsilon)
-struct GpuNormFactors {
-  GpuBatch batch;
-  GpuRowSet which = GpuRowSet::kTokens;
-  const float* sums = nullptr;
-  size_t sum_stride = 0;  // floats
-  size_t columns = 0;
-  float epsilon = 0;
-  float* factors = nullptr;
-  unsigned grid_rows = 1;
-};
-void gpu_norm_factors(void* stream, const GpuNormFactors& norm);
-
 // rows[t][i] = input[t][i], or (input / (1 + exponential(-input))) * up where there is an `up`.
 struct GpuFormRows {
   GpuBatch batch;

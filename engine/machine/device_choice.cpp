@@ -11,8 +11,9 @@ namespace {
 constexpr std::string_view kNode = "node";
 constexpr std::string_view kGpu = "gpu";
 
-// A CUDA context with its modules takes 300 to 500 MiB; allocations are rounded up to 2 MiB and the
-// driver keeps a little for itself.
+// A CUDA context with its modules takes 300 to 500 MiB, as others report; allocations are rounded
+// up to 2 MiB and the driver keeps a little for itself. Not measured. Whatever ranks take for
+// themselves is counted by RankSizes.
 constexpr uint64_t kContextBytes = uint64_t{512} << 20U;
 constexpr uint64_t kSpareDivisor = 50;  // 2 % of the GPU's memory
 
@@ -80,32 +81,35 @@ DeviceChoice choose_automatically(const Topology& topology, uint64_t model_bytes
   return choice;
 }
 
-// One name of a list.
-Result<void> add_named(std::string_view wish, std::string_view name, const Topology& topology,
-                       DeviceChoice& choice) {
-  const auto gpu = number_after(kGpu, name);
-  const auto node = number_after(kNode, name);
-  if (!gpu && !node) {
-    return invalid_input(
-        "devices \"{}\": \"{}\" is not known; give auto, cpu, gpu, all, or a list of names like "
-        "gpu0,node1",
-        wish, name);
+// A list of names, whether what they name is there or not.
+Result<DeviceChoice> read_names(std::string_view wish) {
+  DeviceChoice choice{.nodes = {},
+                      .gpus = {},
+                      .automatic = false,
+                      .reason = fmt::format("as asked for: --devices {}", wish)};
+  std::string_view rest = wish;
+  while (true) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    const std::string_view name = rest.substr(0, end);
+    const auto gpu = number_after(kGpu, name);
+    const auto number = gpu ? gpu : number_after(kNode, name);
+    if (!number) {
+      return invalid_input(
+          "devices \"{}\": \"{}\" is not known; give auto, cpu, gpu, all, or a list of names like "
+          "gpu0,node1",
+          wish, name);
+    }
+    std::vector<int>& chosen = gpu ? choice.gpus : choice.nodes;
+    if (std::ranges::find(chosen, *number) != chosen.end()) {
+      return invalid_input("devices \"{}\": {} is named twice", wish, name);
+    }
+    chosen.push_back(*number);
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
   }
-  if (gpu && topology.gpus.empty()) {
-    return invalid_input("devices \"{}\": there is no {}: {}", wish, name, topology.no_gpus);
-  }
-  const std::vector<int> there = gpu ? all_gpus(topology) : all_nodes(topology);
-  const int number = gpu ? *gpu : *node;
-  if (std::ranges::find(there, number) == there.end()) {
-    return invalid_input("devices \"{}\": there is no {}: this machine has {}", wish, name,
-                         names_of(gpu ? kGpu : kNode, there));
-  }
-  std::vector<int>& chosen = gpu ? choice.gpus : choice.nodes;
-  if (std::ranges::find(chosen, number) != chosen.end()) {
-    return invalid_input("devices \"{}\": {} is named twice", wish, name);
-  }
-  chosen.push_back(number);
-  return {};
+  std::ranges::sort(choice.nodes);
+  std::ranges::sort(choice.gpus);
+  return choice;
 }
 
 // A rank needs processors and memory; nodes may have one of them for another that is named.
@@ -113,6 +117,11 @@ Result<void> check_nodes(std::string_view wish, const Topology& topology,
                          const std::vector<int>& nodes) {
   bool have_memory = false;
   for (const int id : nodes) {
+    const Node* const node = topology.find_node(id);
+    if (node == nullptr) {
+      return invalid_input("devices \"{}\": there is no node{}: this machine has {}", wish, id,
+                           names_of(kNode, all_nodes(topology)));
+    }
     if (!has_processors(topology, id)) {
       std::vector<int> others = all_nodes(topology);
       std::erase_if(others, [&](int other) { return !has_processors(topology, other); });
@@ -120,7 +129,7 @@ Result<void> check_nodes(std::string_view wish, const Topology& topology,
           "devices \"{}\": node{} has no processors that this process may use; {} {}", wish, id,
           names_of(kNode, others), others.size() == 1 ? "has" : "have");
     }
-    have_memory = have_memory || topology.find_node(id)->has_usable_memory();
+    have_memory = have_memory || node->has_usable_memory();
   }
   if (!have_memory && !nodes.empty()) {
     return invalid_input(
@@ -130,24 +139,28 @@ Result<void> check_nodes(std::string_view wish, const Topology& topology,
   return {};
 }
 
+// A GPU that is not there may come back, as one does whose driver is loaded anew or that is reset:
+// whoever has started this program can try again. Not so where it asks for no GPU.
+std::unexpected<Error> no_gpu(std::string_view wish, std::string_view name,
+                              const Topology& topology) {
+  const ErrorKind kind =
+      topology.gpus_possible ? ErrorKind::kMachineRefused : ErrorKind::kInvalidInput;
+  const std::string reason = topology.gpus.empty()
+                                 ? topology.no_gpus
+                                 : "this machine has " + names_of(kGpu, all_gpus(topology));
+  return std::unexpected(
+      Error{kind, fmt::format("devices \"{}\": there is no {}: {}", wish, name, reason)});
+}
+
+// What is wrong with the wish itself is told before what may be another time.
 Result<DeviceChoice> choose_named(std::string_view wish, const Topology& topology) {
-  DeviceChoice choice{.nodes = {},
-                      .gpus = {},
-                      .automatic = false,
-                      .reason = fmt::format("as asked for: --devices {}", wish)};
-  std::string_view rest = wish;
-  while (true) {
-    const size_t end = std::min(rest.find(','), rest.size());
-    if (auto added = add_named(wish, rest.substr(0, end), topology, choice); !added) {
-      return std::unexpected(added.error());
-    }
-    if (end == rest.size()) break;
-    rest.remove_prefix(end + 1);
-  }
-  std::ranges::sort(choice.nodes);
-  std::ranges::sort(choice.gpus);
-  if (auto checked = check_nodes(wish, topology, choice.nodes); !checked) {
+  auto choice = read_names(wish);
+  if (!choice) return choice;
+  if (auto checked = check_nodes(wish, topology, choice->nodes); !checked) {
     return std::unexpected(checked.error());
+  }
+  for (const int gpu : choice->gpus) {
+    if (topology.find_gpu(gpu) == nullptr) return no_gpu(wish, fmt::format("gpu{}", gpu), topology);
   }
   return choice;
 }
@@ -165,7 +178,7 @@ Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topol
   const bool every_node = wish == "cpu" || wish == "all";
   if (!every_gpu && !every_node) return choose_named(wish, topology);
   if (every_gpu && topology.gpus.empty()) {
-    return invalid_input("devices \"{}\": there is no GPU: {}", wish, topology.no_gpus);
+    return no_gpu(wish, "GPU", topology);
   }
   return DeviceChoice{.nodes = every_node ? all_nodes(topology) : std::vector<int>(),
                       .gpus = every_gpu ? all_gpus(topology) : std::vector<int>(),
@@ -179,11 +192,11 @@ DeviceChoice every_node(const Topology& topology, std::string reason) {
 
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus) {
   for (const int index : gpus) {
-    const auto gpu = std::ranges::find(topology.gpus, index, &Gpu::index);
+    const Gpu& gpu = gpu_at(topology, index);
     for (size_t other = 0; other < topology.gpus.size(); ++other) {
       const int to = topology.gpus[other].index;
       const bool chosen = to != index && std::ranges::find(gpus, to) != gpus.end();
-      if (!chosen || gpu->links[other] != GpuLink::kHost) continue;
+      if (!chosen || gpu.links[other] != GpuLink::kHost) continue;
       return invalid_input(
           "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need: use --devices "
           "gpu{}, or add a node to them, through whose memory they exchange then",

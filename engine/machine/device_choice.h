@@ -24,7 +24,8 @@ bool may_choose_gpus(std::string_view wish);
 // `wish`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
 // ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (of weights, cache
 // and activations) finds room on each of them, else every node. Fails with kInvalidInput for a wish
-// that is none of these or names what the machine does not have.
+// that is none of these or names a node that cannot have ranks, with kMachineRefused for a GPU that
+// is not there, unless it can never be (Topology::gpus_possible).
 Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
                                     uint64_t model_bytes);
 
@@ -35,8 +36,8 @@ DeviceChoice every_node(const Topology& topology, std::string reason);
 // Fails with kInvalidInput where one does not.
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
 
-// What ranks may take of a GPU's memory: what is free less what the driver's context and the
-// rounding of allocations need.
+// What ranks may take of a GPU's memory for all that they need: what is free less what the driver's
+// context and the rounding of allocations take.
 uint64_t usable_bytes(const Gpu& gpu);
 
 // "gpu0, node1".

@@ -38,6 +38,7 @@ struct Gpu {
 struct GpuReading {
   std::vector<Gpu> gpus;  // by index
   std::string absence;    // why there are none, half a sentence; empty where there are some
+  bool possible = true;   // false: this program asks for none, whatever is plugged in
 };
 
 // The GPUs that the CUDA runtime shows this process; where there is no runtime, no driver or no

@@ -4,7 +4,7 @@
 namespace lockstep {
 
 GpuReading read_gpus(const std::filesystem::path& /*sysfs*/) {
-  return {.gpus = {}, .absence = "this program was built without CUDA"};
+  return {.gpus = {}, .absence = "this program was built without CUDA", .possible = false};
 }
 
 }  // namespace lockstep

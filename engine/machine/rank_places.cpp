@@ -320,10 +320,8 @@ Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
   std::vector<const Gpu*> chosen;
   std::vector<RankPlace> places;
   for (const int index : gpus) {
-    const auto gpu = std::ranges::find(topology.gpus, index, &Gpu::index);
-    if (gpu == topology.gpus.end()) return invalid_input("there is no gpu{}", index);
-    chosen.push_back(&*gpu);
-    places.push_back(place_gpu(topology, *gpu, cores, left));
+    chosen.push_back(&gpu_at(topology, index));
+    places.push_back(place_gpu(topology, *chosen.back(), cores, left));
   }
   const std::vector<double> by_bandwidth = bandwidth_shares(chosen);
   for (size_t rank = 0; rank < places.size(); ++rank) places[rank].share = by_bandwidth[rank];

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "engine/machine/folder_names.h"
 #include "engine/machine/memory_info.h"
 #include "engine/machine/number_list.h"
@@ -196,6 +197,17 @@ const Node* Topology::find_node(int id) const {
   return found == nodes.end() ? nullptr : &*found;
 }
 
+const Gpu* Topology::find_gpu(int index) const {
+  const auto found = std::ranges::find(gpus, index, &Gpu::index);
+  return found == gpus.end() ? nullptr : &*found;
+}
+
+const Gpu& gpu_at(const Topology& topology, int index) {
+  const Gpu* const gpu = topology.find_gpu(index);
+  CHECK(gpu != nullptr, "no gpu{} in this machine", index);
+  return *gpu;
+}
+
 Topology read_topology(const std::filesystem::path& sysfs) {
   // Machines with more than 1024 processors need a larger set than cpu_set_t.
   constexpr int kMostCpus = 8192;
@@ -225,6 +237,7 @@ void add_gpus(Topology& topology, const std::filesystem::path& sysfs) {
   GpuReading reading = read_gpus(sysfs);
   topology.gpus = std::move(reading.gpus);
   topology.no_gpus = std::move(reading.absence);
+  topology.gpus_possible = reading.possible;
 }
 
 std::vector<int> one_cpu_per_core(const Topology& topology) {

@@ -43,9 +43,12 @@ struct Topology {
   std::vector<Node> nodes;  // online ones, by id; at least one
   std::vector<Gpu> gpus;    // by index; read_topology() leaves them out, add_gpus() reads them
   std::string no_gpus = "they were not looked for";  // why `gpus` is empty, where it is
+  bool gpus_possible = true;                         // false: nor will there be any (GpuReading)
 
   // Null when there is no such node.
   const Node* find_node(int id) const;
+  // By Gpu::index, which need not be its place in `gpus`; null when there is no such GPU.
+  const Gpu* find_gpu(int index) const;
   // Of a node's place in `nodes` to another's.
   int distance(size_t from, size_t to) const { return nodes[from].distances[to]; }
 };
@@ -59,6 +62,9 @@ Topology read_topology(const std::filesystem::path& sysfs = "/sys");
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed);
 Topology read_topology(const std::filesystem::path& sysfs, const std::vector<int>& allowed_cpus,
                        const std::vector<int>& allowed_memory_nodes);
+
+// The GPU of this Gpu::index; CHECKs that there is one.
+const Gpu& gpu_at(const Topology& topology, int index);
 
 // Asks for the GPUs, once per machine: with a driver, the first time takes a moment.
 void add_gpus(Topology& topology, const std::filesystem::path& sysfs = "/sys");

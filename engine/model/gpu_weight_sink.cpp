@@ -13,7 +13,7 @@ namespace {
 // Extents are cut at panels of the one for ranks of the other.
 static_assert(kGpuPanelRows == kPanelRows);
 
-// A GPU that has not copied a few megabytes by then does not answer.
+// A GPU that has not copied a few megabytes by then does not answer. Not measured.
 constexpr std::chrono::seconds kCopyDeadline{10};
 
 Result<void> copy_now(GpuStream& stream, void* to, const void* from, size_t bytes) {

@@ -42,6 +42,7 @@ class GpuWeightSink final : public WeightSink {
   Result<void> finish() override;
 
  private:
+  // Neither was measured.
   static constexpr size_t kLaneCount = 2;
   static constexpr size_t kBounceBytes = 1U << 20U;
 

@@ -20,6 +20,15 @@ size_t attention_blocks(Ranks& ranks) {
   return blocks;
 }
 
+void check_order(std::span<const BatchToken> tokens) {
+  for (size_t index = 1; index < tokens.size(); ++index) {
+    const BatchToken& token = tokens[index];
+    const BatchToken& before = tokens[index - 1];
+    CHECK(token.sequence != before.sequence || token.position == before.position + 1,
+          "tokens of sequence {} are out of order", token.sequence);
+  }
+}
+
 }  // namespace
 
 Executor::Executor(Ranks& ranks, const KernelTable& kernels)
@@ -31,6 +40,7 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     GpuRank* gpu = ranks_[rank].gpu();
     if (gpu == nullptr) {
+      has_processors_ = true;
       jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
       continue;
     }
@@ -53,14 +63,21 @@ Result<void> Executor::run(const Batch& batch) {
   CHECK(batch.generated_tokens <= batch.tokens.size(), "{} generated tokens of {}",
         batch.generated_tokens, batch.tokens.size());
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
+  check_order(batch.tokens);
+  if (failure_) return std::unexpected(*failure_);
   batch_ = &batch;
-  layout_.arrange(batch);
+  if (has_processors_) layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().begin(jobs_[rank]);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().finish();
   for (Result<void>& result : results_) {
-    if (!result) return result;
+    if (!result) return fail(result.error());
   }
   return {};
+}
+
+std::unexpected<Error> Executor::fail(const Error& error) {
+  failure_ = error;
+  return std::unexpected(error);
 }
 
 void Executor::walk(Rank& rank, size_t worker) const {
@@ -128,8 +145,10 @@ Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
   CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
         hidden_width());
   CHECK(batch_ != nullptr && token < batch_->tokens.size(), "token {} is not in the batch", token);
+  if (failure_) return std::unexpected(*failure_);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
-    if (auto weighed = weigh_hidden(ranks_[rank], token, row); !weighed) return weighed;
+    auto weighed = weigh_hidden(ranks_[rank], token, row);
+    if (!weighed) return fail(weighed.error());
   }
   float factor = 0;
   norm_factors({.chunks = {hidden_sums_.data(), hidden_sums_.size()},

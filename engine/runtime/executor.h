@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,8 +21,11 @@ class Executor {
 
   // Computes the batch: keys and values of all its tokens are in the cache afterwards, the logits
   // of its logit tokens in logits(). One caller at a time; blocks. CHECKs that the batch fits the
-  // plan. Fails with kMachineRefused when a GPU has failed: nothing more can be computed then.
+  // plan. Fails with kMachineRefused when a GPU has failed: nothing is asked of it any more then,
+  // and every later call fails.
   Result<void> run(const Batch& batch);
+  // The first failure of run() or read_hidden_row(), if one has failed.
+  const std::optional<Error>& failure() const { return failure_; }
 
   // Of the last batch's logit token `row`; valid until the next run().
   std::span<const float> logits(size_t row) const;
@@ -35,16 +39,19 @@ class Executor {
  private:
   void walk(Rank& rank, size_t worker) const;
   void drive(size_t rank);
+  std::unexpected<Error> fail(const Error& error);
   Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;
   const KernelTable& kernels_;
   const Batch* batch_ = nullptr;
-  PassLayout layout_;  // of the batch
+  bool has_processors_ = false;  // some ranks compute on them
+  PassLayout layout_;            // of the batch, for these
   size_t panel_streams_ = preferred_panel_streams();
   std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
   std::vector<Result<void>> results_;              // of GPUs' passes, by rank
-  std::vector<float> hidden_sums_;                 // of a hidden row's chunks
+  std::optional<Error> failure_;
+  std::vector<float> hidden_sums_;  // of a hidden row's chunks
   // What a GPU has of a hidden row, and its norm's weights once they have been asked for.
   std::vector<float> gpu_residual_;
   std::vector<float> gpu_norm_weights_;

@@ -31,6 +31,13 @@ GpuPassShape round_up_shape(const GpuBatchCounts& counts);
 // The shapes of all passes that only generate, one token for each of at most `sequences` (but no
 // more than one product takes), with logits for each of them; at most `units` of attention.
 std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
+// Of this plan's passes, all of which are recorded.
+std::vector<GpuPassShape> generation_shapes(const Plan& plan);
+// Launches of each of them, at most.
+size_t generation_launches(const Plan& plan);
+// Of the GPU's memory that is kept free for the recordings, which CUDA takes by itself: an
+// allowance per launch, not measured. The plan may be without addresses.
+size_t recording_bytes(const Plan& plan);
 
 class GpuProgram {
  public:

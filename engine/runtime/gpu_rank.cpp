@@ -142,10 +142,7 @@ Result<void> GpuRank::wait() {
 }
 
 Result<void> GpuRank::record() {
-  const auto sequences =
-      static_cast<uint32_t>(std::min(plan_->gpu.limits.sequences, plan_->batch_tokens));
-  const auto units = static_cast<uint32_t>(plan_->attention_blocks);
-  for (const GpuPassShape& shape : generation_shapes(sequences, units)) {
+  for (const GpuPassShape& shape : generation_shapes(*plan_)) {
     if (auto begun = stream_->begin_recording(); !begun) return begun;
     program_->enqueue(stream_->handle(), shape);
     auto recording = stream_->end_recording();

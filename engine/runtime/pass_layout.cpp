@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "engine/base/check.h"
 #include "engine/graph/plan.h"
 
 namespace lockstep {
@@ -29,11 +28,7 @@ void PassLayout::arrange(const Batch& batch) {
   const auto count = static_cast<uint32_t>(batch.tokens.size());
   for (uint32_t first = 0; first < count;) {
     uint32_t end = first + 1;
-    while (end < count && batch.tokens[end].sequence == batch.tokens[first].sequence) {
-      CHECK(batch.tokens[end].position == batch.tokens[end - 1].position + 1,
-            "tokens of sequence {} are out of order", batch.tokens[first].sequence);
-      ++end;
-    }
+    while (end < count && batch.tokens[end].sequence == batch.tokens[first].sequence) ++end;
     one_token_each_ = one_token_each_ && end - first == 1;
     add_run(batch, first, end);
     first = end;

@@ -31,7 +31,7 @@ class PassLayout {
   // tokens are split into chunks.
   PassLayout(size_t batch_tokens, size_t split_blocks);
 
-  // Allocates nothing.
+  // Of a batch whose tokens are in order. Allocates nothing.
   void arrange(const Batch& batch);
 
   // The longest first.

@@ -240,7 +240,8 @@ int run_plan(const std::vector<std::string>& arguments) {
   line.app().add_flag("--json", json, "As JSON");
   line.app().add_flag("!--no-measure", measure,
                       "Leave out the speed, which takes seconds and an idle machine to measure");
-  line.app().footer("Exit codes: 0; 1 where the model does not fit; 2 for what was given.");
+  line.app().footer(
+      "Exit codes: 0; 1 where the model does not fit or a GPU is not there; 2 for what was given.");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
   Options options = to_quiet_options(*values);

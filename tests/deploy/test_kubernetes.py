@@ -24,7 +24,7 @@ EXTENSIONS = {
 
 def documents():
     for path in sorted(FOLDER.rglob("*.yaml")):
-        if path.name == "kustomization.yaml" or path.parent.name == "example":
+        if path.name == "kustomization.yaml" or path.parent.name in ("example", "gpu"):
             continue
         for document in yaml.safe_load_all(path.read_text()):
             yield path.relative_to(FOLDER), document
@@ -89,6 +89,38 @@ def test_the_patch_of_the_example_meets_what_it_patches():
         # Guaranteed, and in whole processors: what the kubelet's static managers ask for
         assert resources["requests"] == resources["limits"]
         assert resources["requests"]["cpu"].isdigit()
+
+
+def merged(whole, patch):
+    """A patch laid over a document as kustomize does it: null takes away, lists of what has a name
+    are merged by it."""
+    if isinstance(patch, dict):
+        together = {**whole, **{key: merged(whole[key], value) if key in whole else value
+                                for key, value in patch.items()}}
+        return {key: value for key, value in together.items() if value is not None}
+    if isinstance(patch, list) and all(isinstance(entry, dict) and "name" in entry
+                                       for entry in [*whole, *patch]):
+        patches = {entry["name"]: entry for entry in patch}
+        there = {entry["name"] for entry in whole}
+        return ([merged(entry, patches.get(entry["name"], {})) for entry in whole]
+                + [entry for entry in patch if entry["name"] not in there])
+    return patch
+
+
+def test_the_component_for_gpus_asks_for_them_and_for_no_huge_pages():
+    patch = yaml.safe_load((FOLDER / "gpu/gpus.yaml").read_text())
+    deployment = merged(find("Deployment"), patch)
+    kubernetes_validate.validate(deployment, VERSION, strict=True)
+    patched = deployment["spec"]["template"]["spec"]["containers"]
+    assert [each["name"] for each in patched] == [container()["name"]]
+    resources = patched[0]["resources"]
+    assert resources["requests"] == resources["limits"]
+    assert resources["limits"].keys() == {"cpu", "memory", "nvidia.com/gpu"}
+    environment = {each["name"]: each["value"] for each in patched[0]["env"]}
+    result = server.run_program("--print-config", environment=environment)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["devices"]["value"] == "gpu"
+    assert patched[0]["args"] == container()["args"]
 
 
 def test_every_selector_meets_the_pods():

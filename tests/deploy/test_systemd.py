@@ -77,6 +77,17 @@ def test_and_to_little_with_gpus(installed):
     assert code == 0 and level <= EXPOSURE_MAX / 10
 
 
+def test_a_gpu_that_is_gone_for_a_while_is_waited_for():
+    """Its absence is exit code 1. The unit gives up after so many tries; they must not be over
+    before a driver is loaded anew."""
+    unit = (FOLDER / "lockstepd.service").read_text()
+    drop_in = (FOLDER / "lockstepd-gpu.conf").read_text()
+    tries = int(re.search(r"^StartLimitBurst=(\d+)$", unit, re.MULTILINE)[1])
+    pause_seconds = int(re.search(r"^RestartSec=(\d+)$", drop_in, re.MULTILINE)[1])
+    assert re.search(r"^RestartPreventExitStatus=2$", unit, re.MULTILINE)
+    assert tries * pause_seconds >= 180
+
+
 def test_the_example_configuration_is_good():
     result = server.run_program("--print-config", "--config", FOLDER / "lockstepd.json")
     assert result.returncode == 0, result.stderr

@@ -46,6 +46,15 @@ class DevicesTest : public ::testing::Test {
     EXPECT_THAT(refused.error().message, HasSubstr(words));
   }
 
+  // Of its GPU's memory, what a rank takes with a cache of one page.
+  uint64_t least_bytes(const std::string& devices, const Topology& topology, size_t rank) {
+    options_.context_tokens = kPageTokens;
+    options_.kv_pages = 1;
+    const auto layout = split(devices, topology);
+    options_.context_tokens = options_.kv_pages = 0;
+    return layout.has_value() && sized_.has_value() ? layout->sizes[rank].gpu_bytes() : 0;
+  }
+
   static std::vector<int> nodes_of(const ModelLayout& layout) {
     std::vector<int> nodes;
     for (const RankPlace& place : layout.places) nodes.push_back(place.node);
@@ -158,6 +167,29 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   expect_refusal("all", silent, "gpu3 does not say how fast its memory is: give the ranks' shares");
 }
 
+// That lies in the host's memory for all of them, and takes no room on the GPU from the cache.
+TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts) {
+  options_.shares = {2, 1, 1};
+  Topology topology = machine_with_one_gpu();
+  const auto roomy = split("gpu3,node0,node1", topology);
+  ASSERT_TRUE(roomy.has_value() && sized_.has_value());
+  const RankSizes& sizes = roomy->sizes[0];
+  EXPECT_GT(sizes.exchange_bytes, 0U);
+  EXPECT_EQ(sizes.host_bytes(), sizes.exchange_bytes + sizes.logits_bytes);
+  EXPECT_EQ(roomy->sizes[1].gpu_bytes(), 0U);
+  Gpu& gpu = topology.gpus[0];
+  gpu.free_bytes -= usable_bytes(gpu) - sizes.gpu_bytes();
+  const auto tight = split("gpu3,node0,node1", topology);
+  ASSERT_TRUE(tight.has_value() && sized_.has_value()) << sized_.error().message;
+  EXPECT_EQ(tight->plan_options.kv_pages, roomy->plan_options.kv_pages);
+  // Among GPUs alone it lies in theirs.
+  options_.shares.clear();
+  const auto gpus = split("gpu", machine_with_linked_gpus());
+  ASSERT_TRUE(gpus.has_value() && sized_.has_value());
+  EXPECT_GT(gpus->sizes[1].exchange_bytes, 0U);
+  EXPECT_EQ(gpus->sizes[1].host_bytes(), 0U);
+}
+
 // What nobody has asked for must work: where the model cannot be cut so, or has no room, nodes do.
 TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   Topology topology = machine_with_linked_gpus();
@@ -253,10 +285,22 @@ TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu
   ASSERT_TRUE(split("gpu3", topology).has_value());
   EXPECT_FALSE(sized_.has_value()) << "one page more fits as well";
   options_.context_tokens = options_.kv_pages = 0;
-  // No room but for weights and activations.
-  gpu.free_bytes = kept + sizes.gpu_bytes() - sizes.kv_bytes;
+  // All but a byte of what one page needs.
+  gpu.free_bytes = kept + least_bytes("gpu3", topology, 0) - 1;
   ASSERT_TRUE(split("gpu3", topology).has_value());
   ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
+}
+
+TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
+  Topology topology = machine_with_linked_gpus();
+  options_.sequence_count = 64;
+  Gpu& gpu = topology.gpus[2];
+  gpu.free_bytes -= usable_bytes(gpu) - (least_bytes("gpu1,gpu2", topology, 1) - 1);
+  ASSERT_TRUE(split("gpu1,gpu2", topology).has_value());
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("rank 1 needs"));
+  EXPECT_THAT(sized_.error().message, HasSubstr("on gpu2"));
   EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
 }
 
@@ -348,16 +392,31 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
     EXPECT_EQ(rank.node, node);
     EXPECT_EQ(rank.wrong_node_bytes.value_or(0), 0U);
   }
-  std::vector<const char*> absent = {"node99"};
-  if (read_gpus().gpus.empty()) absent.insert(absent.end(), {"gpu0", "gpu"});
-  for (const char* devices : absent) {
+  const GpuReading gpus = read_gpus();
+  std::map<std::string, int> absent = {{"node99", 2}};
+  if (gpus.gpus.empty()) absent["gpu0"] = absent["gpu"] = gpus.possible ? 1 : 2;
+  for (const auto& [devices, code] : absent) {
     options.devices = devices;
     const auto refused = Engine::open(options);
     ASSERT_FALSE(refused.has_value()) << devices;
-    EXPECT_EQ(exit_code(refused.error()), 2) << refused.error().message;
+    EXPECT_EQ(exit_code(refused.error()), code) << refused.error().message;
     const auto planned = plan_machine(options, /*measure=*/false);
     ASSERT_FALSE(planned.has_value()) << devices;
     EXPECT_EQ(planned.error().message, refused.error().message);
+  }
+}
+
+// So that a service manager tries again until it is back.
+TEST_F(DevicesTest,
+       a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {
+  const std::vector<Gpu> gpus = {made_up_gpu(0, -1)};
+  options_.gpus = &gpus;
+  for (const auto& [devices, code] :
+       std::map<std::string, int>{{"gpu1", 1}, {"gpu0,gpu1", 1}, {"gpux", 2}, {"gpu1,node99", 2}}) {
+    options_.devices = devices;
+    const auto refused = Engine::open(options_);
+    ASSERT_FALSE(refused.has_value()) << devices;
+    EXPECT_EQ(exit_code(refused.error()), code) << refused.error().message;
   }
 }
 

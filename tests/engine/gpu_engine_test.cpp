@@ -2,6 +2,10 @@
 // played by the host. Everything but the device itself is what runs on a real one.
 #include <gmock/gmock.h>
 
+#include "engine/kernels/kernel_table.h"
+#include "engine/machine/device_choice.h"
+#include "engine/model/gguf_file.h"
+#include "engine/model_layout.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
@@ -33,6 +37,11 @@ class GpuEngineTest : public EngineTest {
         });
     EXPECT_TRUE(computed.has_value()) << computed.error().message;
     return rows;
+  }
+
+  // Of the rank's GPU's memory.
+  static uint64_t told_of_gpu(const RankStatistics& rank) {
+    return rank.weight_bytes + rank.kv_bytes + rank.scratch_bytes - rank.host_scratch_bytes;
   }
 
   std::vector<Gpu> gpus_ = {made_up_gpu(0, -1)};
@@ -92,6 +101,9 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   EXPECT_EQ(ranks[1].gpu, -1);
   EXPECT_GT(ranks[1].weight_bytes, 0U);
   EXPECT_GT(ranks[0].exchange_bytes, 0U);
+  // What they exchange lies in the host's memory.
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, told_of_gpu(ranks[0]));
+  EXPECT_EQ(ranks[1].host_scratch_bytes, ranks[1].scratch_bytes);
 }
 
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
@@ -108,9 +120,7 @@ TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   EXPECT_EQ(ranks[0].wrong_node_bytes, 0U);
   EXPECT_GT(ranks[0].weight_bytes, 0U);
   EXPECT_GT(ranks[0].kv_bytes, 0U);
-  const uint64_t told =
-      ranks[0].weight_bytes + ranks[0].kv_bytes + ranks[0].scratch_bytes - ranks[0].logits_bytes;
-  EXPECT_GE(host_gpu(0).counts().allocated_bytes, told);
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, told_of_gpu(ranks[0]));
   EXPECT_GT(host_gpu(0).counts().launches + host_gpu(0).counts().plays, 0U);
 }
 
@@ -122,6 +132,42 @@ TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {
   ASSERT_FALSE(loaded.has_value());
   EXPECT_EQ(loaded.error().kind, ErrorKind::kMachineRefused);
   EXPECT_THAT(loaded.error().message, HasSubstr("gpu0"));
+}
+
+// The GPUs have what was computed to be enough and not a byte more: of the context whatever fits
+// beside mailboxes and what the load takes.
+TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_taken) {
+  gpus_.push_back(made_up_gpu(1, -1));
+  for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);
+  options_.devices = "gpu0,gpu1";
+  options_.context_tokens = 0;
+  options_.sequence_count = 64;
+  options_.batch_tokens = 64;
+  const auto file = GgufFile::open(options_.model);
+  ASSERT_TRUE(file.has_value());
+  const auto model = build_model(*file);
+  ASSERT_TRUE(model.has_value());
+  const auto layout_of = [&] {
+    const Topology topology = read_machine_with_gpus(options_);
+    auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
+    EXPECT_TRUE(layout.has_value() && size_context(*model, options_, topology, *layout));
+    return *layout;
+  };
+  const std::vector<RankSizes> roomy = layout_of().sizes;
+  EXPECT_GT(roomy[0].mailbox_bytes, 0U);
+  EXPECT_GT(roomy[0].staging_bytes, 0U);
+  EXPECT_GT(roomy[0].recording_bytes, 0U);
+  for (Gpu& gpu : gpus_) {
+    gpu.free_bytes -= usable_bytes(gpu) - (roomy[0].gpu_bytes() - roomy[0].kv_bytes / 2);
+  }
+  const ModelLayout tight = layout_of();
+  EXPECT_LT(tight.sizes[0].kv_bytes, roomy[0].kv_bytes);
+  for (int rank = 0; rank < 2; ++rank) {
+    host_gpu(rank).reset(usable_bytes(gpus_[0]) - tight.sizes[0].recording_bytes);
+  }
+  EXPECT_EQ(engine().model().context_tokens, tight.context_tokens);
+  engine_.reset();
+  for (int rank = 0; rank < 2; ++rank) host_gpu(rank).reset();
 }
 
 TEST_F(GpuEngineTest, nothing_is_left_to_the_next_process) {
@@ -149,6 +195,49 @@ TEST_F(GpuEngineTest, a_lost_gpu_ends_every_request_and_the_engine) {
   EXPECT_EQ(engine().failure()->kind, ErrorKind::kMachineRefused);
   engine_.reset();  // it can be ended all the same
   EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
+}
+
+// Nothing is asked of the GPU any more, and whoever serves is told as by a request's pass.
+TEST_F(GpuEngineTest, a_measurement_that_loses_its_gpu_is_the_engines_end_too) {
+  const auto tokens = some_tokens(8, 3);
+  const std::function<Result<void>()> tasks[] = {
+      [&]() -> Result<void> {
+        const auto measured = engine_->measure({.prompt_tokens = 8, .generated_tokens = 2});
+        return measured ? Result<void>() : std::unexpected(measured.error());
+      },
+      [&] {
+        return engine_->compute_logits({.sequences = {tokens}, .generated = true},
+                                       [](size_t, size_t, std::span<const float>) {});
+      }};
+  for (const auto& task : tasks) {
+    auto opened = Engine::open(options_);
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    engine_ = std::move(*opened);
+    int heard = 0;
+    engine_->set_failure_handler([&](const Error&) { ++heard; });
+    ASSERT_TRUE(engine_->load().has_value());
+    ASSERT_TRUE(task().has_value());
+    host_gpu(0).lose(8);
+    const auto failed = task();
+    ASSERT_FALSE(failed.has_value());
+    EXPECT_EQ(failed.error().kind, ErrorKind::kMachineRefused);
+    EXPECT_THAT(failed.error().message, HasSubstr("gpu0"));
+    EXPECT_EQ(heard, 1);
+    ASSERT_TRUE(engine_->failure().has_value());
+    EXPECT_EQ(engine_->failure()->message, failed.error().message);
+    const size_t calls = host_gpu(0).counts().calls;
+    for (const auto& later : tasks) {
+      const auto refused = later();
+      ASSERT_FALSE(refused.has_value());
+      EXPECT_EQ(refused.error().message, failed.error().message);
+    }
+    const auto late = engine_->submit(request("late", 1));
+    ASSERT_FALSE(late.has_value());
+    EXPECT_THAT(late.error().message, HasSubstr("the engine has failed"));
+    EXPECT_EQ(host_gpu(0).counts().calls, calls);
+    engine_.reset();
+    host_gpu(0).reset();
+  }
 }
 
 TEST_F(GpuEngineTest, a_gpu_that_is_lost_during_the_load_is_the_loads_failure) {

@@ -18,14 +18,17 @@ namespace {
 constexpr unsigned kProductWarps = 8;
 constexpr unsigned kSumsStride = 36;  // floats: a warp's stores meet in no bank of shared memory
 
+// More than 99 KiB not every GPU has; three blocks of a multiprocessor hold 72 KiB each. How many
+// stages that gives, and more than eight being of no use, was not measured.
 constexpr unsigned kSharedBytesMax = 99 * 1024;
+constexpr unsigned kStageBytesWanted = 72 * 1024;
+constexpr unsigned kStagesMax = 8;
 
-// Three blocks of a multiprocessor hold 72 KiB each; more than 99 KiB not every GPU has.
 template <Format kFormat>
 constexpr unsigned stage_count() {
   constexpr unsigned kStageBytes = kProductWarps * Stage<kFormat>::kBytes;
-  constexpr unsigned kFit = 72 * 1024 / kStageBytes;
-  if (kFit >= 2) return kFit > 8 ? 8 : kFit;
+  constexpr unsigned kFit = kStageBytesWanted / kStageBytes;
+  if (kFit >= 2) return kFit > kStagesMax ? kStagesMax : kFit;
   return 2 * kStageBytes <= kSharedBytesMax ? 2 : 1;
 }
 
@@ -89,7 +92,7 @@ GPU_FUNCTION void add_units(const ProductInput& input, const BlockWeights& weigh
 }
 
 // With few tokens it is the memory's latency that must be hidden, with more their sums need the
-// registers.
+// registers. Not measured.
 template <unsigned kGroups>
 constexpr unsigned kBlocksAtOnce = kGroups == 1  ? 3
                                    : kGroups < 8 ? 2

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 // One for what is computed on, the others for what is on its way: a page's keys, then its values.
+// Not measured.
 constexpr unsigned kRingSlots = 3;
 // With more, not every GPU has the shared memory.
 constexpr unsigned kMostRingDimensions = 128;

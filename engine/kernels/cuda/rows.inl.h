@@ -39,20 +39,6 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
   }
 }
 
-GPU_KERNEL_OF(kRowThreads) void norm_factors(GpuNormFactors norm) {
-  const unsigned rows = row_count_of(norm.batch, norm.which);
-  const unsigned chunks = static_cast<unsigned>(divide_up<size_t>(norm.columns, kRowChunk));
-  const unsigned step = block_rows() * thread_count();
-  for (unsigned row = block_row() * thread_count() + thread_index(); row < rows; row += step) {
-    float sum = 0;
-    for (unsigned chunk = 0; chunk < chunks; ++chunk) {
-      sum = sum + norm.sums[row * norm.sum_stride + chunk];
-    }
-    const float mean = sum / static_cast<float>(norm.columns);
-    norm.factors[row] = 1.0F / root(mean + norm.epsilon);
-  }
-}
-
 GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
   const unsigned rows = row_count_of(form.batch, form.which);
   const unsigned column = block_column() * thread_count() + thread_index();
@@ -92,10 +78,6 @@ void gpu_norm_rows(void* stream, const GpuNormRows& norm) {
   const unsigned blocks = blocks_for(norm.columns, kRowThreads);
   launch(stream, {.columns = blocks, .rows = norm.grid_rows, .threads = kRowThreads}, norm_rows,
          norm);
-}
-
-void gpu_norm_factors(void* stream, const GpuNormFactors& norm) {
-  launch(stream, {.rows = norm.grid_rows, .threads = kRowThreads}, norm_factors, norm);
 }
 
 void gpu_form_rows(void* stream, const GpuFormRows& form) {

@@ -18,6 +18,7 @@ Topology machine_without_gpus() {
   Topology topology = machine_with_gpus();
   topology.gpus.clear();
   topology.no_gpus = kWithoutCuda;
+  topology.gpus_possible = false;
   return topology;
 }
 
@@ -27,11 +28,12 @@ DeviceChoice choose(const std::string& wish, const Topology& topology, uint64_t 
   return choice.value_or(DeviceChoice());
 }
 
-std::string refusal(const std::string& wish, const Topology& topology) {
+std::string refusal(const std::string& wish, const Topology& topology,
+                    ErrorKind kind = ErrorKind::kInvalidInput) {
   const auto choice = choose_devices(wish, topology, 0);
   EXPECT_FALSE(choice.has_value()) << wish << " gives " << device_names(*choice);
   if (choice) return "";
-  EXPECT_EQ(choice.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_EQ(choice.error().kind, kind) << wish;
   return choice.error().message;
 }
 
@@ -57,7 +59,8 @@ TEST(DeviceChoice, gpus_keep_the_runtimes_numbers_where_one_is_left_out) {
   Topology topology = machine_with_gpus();
   topology.gpus.erase(topology.gpus.begin() + 1);
   EXPECT_THAT(choose("gpu", topology).gpus, ElementsAre(0, 2, 3));
-  EXPECT_THAT(refusal("gpu1", topology), HasSubstr("this machine has gpu0, gpu2, gpu3"));
+  EXPECT_THAT(refusal("gpu1", topology, ErrorKind::kMachineRefused),
+              HasSubstr("this machine has gpu0, gpu2, gpu3"));
 }
 
 TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_on_each) {
@@ -84,11 +87,26 @@ TEST(DeviceChoice, what_is_not_there_is_refused_with_what_there_is) {
   const Topology topology = machine_with_gpus();
   EXPECT_THAT(refusal("node3", topology),
               HasSubstr("there is no node3: this machine has node0, node1"));
-  EXPECT_THAT(refusal("gpu4", topology),
+  EXPECT_THAT(refusal("gpu4", topology, ErrorKind::kMachineRefused),
               HasSubstr("there is no gpu4: this machine has gpu0, gpu1, gpu2, gpu3"));
+}
+
+// The driver may be loaded anew, the GPU may come back from a reset; another build may not.
+TEST(DeviceChoice, gpus_that_may_come_back_are_the_machines_refusal) {
+  Topology topology = machine_without_gpus();
   for (const char* wish : {"gpu", "all", "gpu0", "node0,gpu0"}) {
-    EXPECT_THAT(refusal(wish, machine_without_gpus()), HasSubstr(kWithoutCuda)) << wish;
+    EXPECT_THAT(refusal(wish, topology), HasSubstr(kWithoutCuda)) << wish;
   }
+  topology.no_gpus = "there is no NVIDIA driver";
+  topology.gpus_possible = true;
+  for (const char* wish : {"gpu", "all", "gpu0", "node0,gpu0"}) {
+    EXPECT_THAT(refusal(wish, topology, ErrorKind::kMachineRefused),
+                HasSubstr("there is no NVIDIA driver"));
+  }
+  // What is wrong with the wish itself stays so.
+  EXPECT_THAT(refusal("gpu0,gpu0x", topology), HasSubstr("is not known"));
+  EXPECT_THAT(refusal("gpu0,node9", topology), HasSubstr("there is no node9"));
+  EXPECT_THAT(refusal("gpu0,gpu0", topology), HasSubstr("named twice"));
 }
 
 TEST(DeviceChoice, what_is_no_name_is_refused_with_those_that_are) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine/sysfs_tree.h"
 
 namespace lockstep {
@@ -141,6 +142,17 @@ TEST_F(TopologyTest, nodes_may_lack_memory_or_processors_and_numbers_may_be_miss
   EXPECT_EQ(topology.find_node(3), nullptr);
   EXPECT_EQ(topology.distance(1, 3), 15);
   EXPECT_EQ(nodes_of_cpus(topology), (std::vector<int>{0, 0, 1, 1, 7, 7}));
+}
+
+TEST_F(TopologyTest, gpus_are_found_by_their_index_whatever_their_place) {
+  Topology topology = machine_with_gpus();
+  topology.gpus.erase(topology.gpus.begin() + 1);
+  EXPECT_EQ(topology.find_gpu(0), &topology.gpus[0]);
+  EXPECT_EQ(topology.find_gpu(3), &topology.gpus[2]);
+  EXPECT_EQ(topology.find_gpu(1), nullptr);
+  EXPECT_EQ(topology.find_gpu(-1), nullptr);
+  EXPECT_EQ(&gpu_at(topology, 2), &topology.gpus[1]);
+  EXPECT_DEATH(gpu_at(topology, 1), "no gpu1 in this machine");
 }
 
 TEST_F(TopologyTest, a_cpuset_across_nodes_leaves_its_processors_and_memory) {

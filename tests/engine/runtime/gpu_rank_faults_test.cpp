@@ -32,6 +32,12 @@ TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
   const HostGpu::Counts after = host_gpu(0).counts();
   EXPECT_EQ(after.plays - before.plays, tokens.size());
   EXPECT_EQ(after.allocations, before.allocations);
+  // What room is kept for the recordings counts their launches.
+  // One more where others are met after the embedding.
+  const size_t launches = (after.launches - before.launches) / tokens.size();
+  EXPECT_LE(launches, generation_launches(loaded.plan()));
+  EXPECT_GE(launches + 1, generation_launches(loaded.plan()));
+  EXPECT_EQ(rank.recording_count(), generation_shapes(loaded.plan()).size());
 }
 
 // Whether it is the only rank or one of several: the pass ends, and says so.

@@ -75,25 +75,6 @@ TEST(GpuRows, norm_gives_the_bits_that_weigh_does) {
   }
 }
 
-TEST(GpuRows, factors_are_those_of_the_sums) {
-  const GpuTestBatch batch = batch_of(40);
-  std::vector<float> sums = random_floats(40 * 5, 3);
-  for (float& sum : sums) sum = std::fabs(sum);
-  std::vector<float> factors(41, -1.0F);
-  gpu_norm_factors(nullptr, {.batch = batch.batch(),
-                             .sums = sums.data(),
-                             .sum_stride = 5,
-                             .columns = 130,
-                             .epsilon = 0.5F,
-                             .factors = factors.data()});
-  for (size_t row = 0; row < 40; ++row) {
-    float sum = 0;
-    for (size_t chunk = 0; chunk < 5; ++chunk) sum += sums[row * 5 + chunk];
-    EXPECT_EQ(factors[row], 1.0F / std::sqrt(sum / 130.0F + 0.5F)) << row;
-  }
-  EXPECT_EQ(factors[40], -1.0F);
-}
-
 TEST(GpuRows, forms_are_bf16_of_the_input_or_of_the_gated_one) {
   const size_t columns = 150;
   const std::vector<float> input = random_floats(5 * columns, 4);
