@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-namespace lockstep {
-namespace {
-
 asm(R"(
   .pushsection .rodata
 lockstep_tile_moves:
@@ -52,10 +49,18 @@ lockstep_tile_moves_bytes: .quad lockstep_tile_products - lockstep_tile_moves
 lockstep_tile_products_bytes: .quad lockstep_tile_end - lockstep_tile_products
   .popsection
 )");
-extern const uint8_t moves[] asm("lockstep_tile_moves");
-extern const uint8_t products[] asm("lockstep_tile_products");
-extern const int64_t moves_bytes asm("lockstep_tile_moves_bytes");
-extern const int64_t products_bytes asm("lockstep_tile_products_bytes");
+extern "C" {
+extern const uint8_t lockstep_tile_moves[];
+extern const uint8_t lockstep_tile_products[];
+extern const int64_t lockstep_tile_moves_bytes;
+extern const int64_t lockstep_tile_products_bytes;
+}
+
+namespace lockstep {
+namespace {
+
+const uint8_t* const moves = lockstep_tile_moves;
+const uint8_t* const products = lockstep_tile_products;
 
 constexpr uint64_t kRax = 0x1000'0000'0000;
 constexpr uint64_t kRcx = 0x1000'0000'0100;
@@ -130,7 +135,7 @@ TEST(TileInstruction, is_read_with_every_form_of_memory) {
     EXPECT_EQ(read->address, wanted.address + (relative ? reinterpret_cast<uint64_t>(at) : 0));
     EXPECT_EQ(read->index, wanted.index);
   }
-  EXPECT_EQ(at - moves, moves_bytes);
+  EXPECT_EQ(at - moves, lockstep_tile_moves_bytes);
 }
 
 // Its operands in the order of the manual, which is the reverse of the assembler's.
@@ -155,7 +160,7 @@ TEST(TileInstruction, is_read_with_the_tiles_of_a_product) {
     EXPECT_EQ(read->second, wanted.second);
     at += read->bytes;
   }
-  EXPECT_EQ(at - products, products_bytes);
+  EXPECT_EQ(at - products, lockstep_tile_products_bytes);
 }
 
 using Bytes = std::vector<uint8_t>;
