@@ -72,7 +72,8 @@ const KernelTable& table_called(std::string_view name) {
 // do some of their instructions itself.
 std::string find_obstacle() {
   if (!tile_support().tiles && has_vectors_of_amx()) return {};
-  return choose_kernel_table(tile_support().tiles ? "amx" : "avx512bf16").error().message;
+  return "tile instructions run neither on AMX nor emulated: " +
+         choose_kernel_table(tile_support().tiles ? "amx" : "avx512bf16").error().message;
 }
 
 }  // namespace
