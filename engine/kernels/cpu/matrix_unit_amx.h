@@ -1,6 +1,6 @@
 // The matrix unit that AMX is: eight tiles of up to 16 rows of 64 bytes, and the product of bf16
-// tiles. What it computes is written out in kernel_table.h; a model of it in plain C++ is in the
-// tests.
+// tiles. What it computes is written out in kernel_table.h. Tests compare it with a model in plain
+// C++, and run its instructions on processors that have none by emulating each.
 //
 // The instructions are written as assembly, with the memory that they read and write said: GCC 12's
 // intrinsics for them keep silent about it, and the stores that fill a configuration, or a tile's

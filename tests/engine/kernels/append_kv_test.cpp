@@ -13,6 +13,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/paged_sequence.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 namespace {
@@ -102,7 +103,7 @@ void expect_stored(KvFormat format, size_t head_dimension, size_t slot,
 
 TEST(AppendKv, stores_one_token_as_the_page_layout_says_and_touches_no_other) {
   for (const KernelTable* table : all_kernel_tables()) {
-    if (!machine_supports(*table)) continue;
+    if (!runs_here(*table)) continue;
     for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16}) {
       for (const size_t head_dimension : Sizes{1, 8, 48, 64, 100}) {
         for (const size_t slot : Sizes{0, 1, 31, 63}) {
@@ -172,7 +173,7 @@ TEST(AppendKv, quantizes_blocks_of_32) {
     value.insert(value.end(), other.begin(), other.end());
   }
   for (const KernelTable* table : all_kernel_tables()) {
-    if (!machine_supports(*table)) continue;
+    if (!runs_here(*table)) continue;
     for (const size_t slot : Sizes{0, 17, 63}) {
       Page page(KvFormat::kQ8_0, head_dimension, 0xA5);
       Page expected = page;
@@ -221,7 +222,7 @@ TEST(AppendKv, quantized_elements_are_near_what_they_were) {
 // A page that append_kv has filled, read by attend, is the one the reference sequence has.
 TEST(AppendKv, stores_what_attend_reads) {
   for (const KernelTable* table : all_kernel_tables()) {
-    if (!machine_supports(*table)) continue;
+    if (!runs_here(*table)) continue;
     for (const KvFormat format : kAllKvFormats) {
       const size_t head_dimension = fitting_dimension(format, 72);
       const PagedSequence sequence(format, head_dimension, 40, 1);

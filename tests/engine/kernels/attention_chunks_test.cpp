@@ -13,6 +13,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/attention_reference.h"
 #include "tests/engine/kernels/paged_sequence.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 namespace {
@@ -132,7 +133,7 @@ TEST(AttentionChunks, give_a_token_the_same_bits_with_any_tokens_before_it) {
         for (const size_t window : kWindows) {
           const KernelTable& scalar = *all_kernel_tables().front();
           const std::vector<float> expected = queries.attend_alone(scalar, window);
-          for (const KernelTable* table : supported_tables()) {
+          for (const KernelTable* table : tables_that_run_here()) {
             for (size_t tokens = 1; tokens <= kMostTokens; ++tokens) {
               if (table == &scalar && tokens % 11 != 0) continue;
               const std::vector<float> output = queries.attend(*table, tokens, window);
@@ -163,7 +164,7 @@ TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
     const Queries queries(sequence, one.tokens, one.query_count);
     for (const size_t window : Sizes{0, 70}) {
       std::vector<float> expected;
-      for (const KernelTable* table : supported_tables()) {
+      for (const KernelTable* table : tables_that_run_here()) {
         const std::vector<float> alone = queries.attend_alone(*table, window);
         if (expected.empty()) expected = alone;
         ASSERT_EQ(bits_of(alone), bits_of(expected)) << describe(*table, sequence);
@@ -182,7 +183,7 @@ TEST(AttentionChunks, merged_are_the_whole) {
         const PagedSequence sequence(format, head_dimension, context, 7);
         for (const size_t query_count : Sizes{1, 4, 17, kMaxQueryGroup}) {
           const Queries queries(sequence, 1, query_count);
-          for (const KernelTable* table : supported_tables()) {
+          for (const KernelTable* table : tables_that_run_here()) {
             if (table->name == "scalar" && query_count > 4) continue;
             for (const size_t window : Sizes{0, 1, 64, 300}) {
               ASSERT_EQ(bits_of(queries.attend_in_chunks(*table, window)),
@@ -204,7 +205,7 @@ TEST(AttentionWindow, is_near_float64_in_every_table) {
       const PagedSequence sequence(format, dimension, context, 9);
       const Queries queries(sequence, std::min<size_t>(context, 9), 2);
       for (const size_t window : kWindows) {
-        for (const KernelTable* table : supported_tables()) {
+        for (const KernelTable* table : tables_that_run_here()) {
           const std::vector<float> output = queries.attend(*table, queries.token_count, window);
           for (size_t row = 0; row < output.size() / dimension; ++row) {
             const size_t position = context - queries.token_count + row / 2;
@@ -225,7 +226,7 @@ TEST(AttentionWindow, is_near_float64_in_every_table) {
 TEST(AttentionWindow, of_one_token_is_its_value) {
   const PagedSequence sequence(KvFormat::kBf16, 40, 300, 11);
   const Queries queries(sequence, kMostTokens, 1);
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     const std::vector<float> output = queries.attend(*table, kMostTokens, 1);
     for (size_t i = 0; i < output.size(); ++i) {
       EXPECT_EQ(output[i], sequence.value(300 - kMostTokens + i / 40, i % 40)) << table->name;
@@ -236,7 +237,7 @@ TEST(AttentionWindow, of_one_token_is_its_value) {
 TEST(AttentionWindow, wider_than_the_context_is_none) {
   const PagedSequence sequence(KvFormat::kF16, 64, 300, 13);
   const Queries queries(sequence, kMostTokens, 2);
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     const auto expected = bits_of(queries.attend(*table, kMostTokens, 0));
     for (const size_t window : {size_t{300}, size_t{301}, SIZE_MAX}) {
       EXPECT_EQ(bits_of(queries.attend(*table, kMostTokens, window)), expected) << table->name;
@@ -253,7 +254,7 @@ TEST(AttentionWindow, hides_what_is_outside) {
         constexpr size_t kContext = 700;
         PagedSequence sequence(format, 64, kContext, 15);
         const Queries queries(sequence, tokens, 3);
-        for (const KernelTable* table : supported_tables()) {
+        for (const KernelTable* table : tables_that_run_here()) {
           const auto expected = bits_of(queries.attend(*table, tokens, window));
           PagedSequence spoiled = PagedSequence(format, 64, kContext, 15);
           const size_t first = kContext - tokens + 1 - window;
@@ -281,7 +282,7 @@ TEST(AttentionWindow, ends_at_the_token) {
     for (const size_t context : Sizes{40, 270}) {
       PagedSequence sequence(format, 64, context, 17);
       const Queries queries(sequence, kMostTokens, 2);
-      for (const KernelTable* table : supported_tables()) {
+      for (const KernelTable* table : tables_that_run_here()) {
         const std::vector<float> expected = queries.attend(*table, kMostTokens, 0);
         for (const size_t clean : Sizes{1, 16, 20, kMostTokens - 1}) {
           PagedSequence spoiled(format, 64, context, 17);
@@ -305,7 +306,7 @@ TEST(AttentionChunks, look_up_their_own_pages_alone) {
   const PagedSequence sequence(KvFormat::kF16, 64, 900, 19);
   const Queries queries(sequence, 1, 4);
   const size_t floats = attention_partial_floats(4, 64);
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     std::vector<float> output;
     AttentionArguments arguments = queries.arguments(1, 0, output);
     for (size_t chunk = 0; chunk < 4; ++chunk) {

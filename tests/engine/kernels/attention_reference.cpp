@@ -59,14 +59,6 @@ AttentionReference attention_reference(const PagedSequence& sequence, const floa
   return result;
 }
 
-std::vector<const KernelTable*> supported_tables() {
-  std::vector<const KernelTable*> tables;
-  for (const KernelTable* table : all_kernel_tables()) {
-    if (machine_supports(*table)) tables.push_back(table);
-  }
-  return tables;
-}
-
 std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   std::vector<uint32_t> bits;
   for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));

@@ -21,8 +21,6 @@ struct AttentionReference {
 AttentionReference attention_reference(const PagedSequence& sequence, const float* query,
                                        double scale, size_t position, size_t window);
 
-std::vector<const KernelTable*> supported_tables();
-
 std::vector<uint32_t> bits_of(const std::vector<float>& values);
 
 // "avx2 f16, head dimension 64, context 100": for messages.

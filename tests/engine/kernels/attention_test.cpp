@@ -9,6 +9,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/attention_reference.h"
 #include "tests/engine/kernels/paged_sequence.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +33,7 @@ TEST(Attention, is_near_float64_in_every_table) {
         const std::vector<float> query = random_floats(head_dimension, 200);
         const AttentionReference expected =
             attention_reference(sequence, query.data(), 0.125, context - 1, 0);
-        for (const KernelTable* table : supported_tables()) {
+        for (const KernelTable* table : tables_that_run_here()) {
           const std::vector<float> output = attend(*table, sequence, query, 1);
           for (size_t i = 0; i < head_dimension; ++i) {
             ASSERT_NEAR(output[i], expected.output[i], expected.bound[i])
@@ -52,7 +53,7 @@ TEST(Attention, has_the_same_bits_in_every_table) {
         const PagedSequence sequence(format, head_dimension, context, 300);
         const std::vector<float> queries = random_floats(7 * head_dimension, 400);
         const auto expected = bits_of(attend(*all_kernel_tables().front(), sequence, queries, 7));
-        for (const KernelTable* table : supported_tables()) {
+        for (const KernelTable* table : tables_that_run_here()) {
           ASSERT_EQ(bits_of(attend(*table, sequence, queries, 7)), expected)
               << describe(*table, sequence);
         }
@@ -70,7 +71,7 @@ TEST(Attention, of_peaked_scores_is_near_float64_with_the_same_bits_in_every_tab
   const AttentionReference expected =
       attention_reference(sequence, query.data(), 0.125, sequence.context() - 1, 0);
   const auto expected_bits = bits_of(attend(*all_kernel_tables().front(), sequence, query, 1));
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     const std::vector<float> output = attend(*table, sequence, query, 1);
     EXPECT_EQ(bits_of(output), expected_bits) << table->name;
     for (size_t i = 0; i < kHeadDimension; ++i) {
@@ -80,7 +81,7 @@ TEST(Attention, of_peaked_scores_is_near_float64_with_the_same_bits_in_every_tab
 }
 
 TEST(Attention, gives_each_query_what_it_gets_alone) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     for (const size_t head_dimension : Sizes{8, 80, 128}) {
       const PagedSequence sequence(KvFormat::kF16, head_dimension, 130, 700);
       const std::vector<float> queries = random_floats(kMaxQueryGroup * head_dimension, 800);
@@ -103,7 +104,7 @@ TEST(Attention, gives_each_query_what_it_gets_alone) {
 }
 
 TEST(Attention, does_not_see_what_lies_beyond_the_context) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     for (const KvFormat format : kAllKvFormats) {
       for (const size_t dimension : Sizes{48, 72}) {
         const size_t head_dimension = fitting_dimension(format, dimension);
@@ -126,7 +127,7 @@ TEST(Attention, does_not_see_what_lies_beyond_the_context) {
 }
 
 TEST(Attention, does_not_depend_on_where_pages_are) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     PagedSequence sequence(KvFormat::kBf16, 64, 1000, 1100);
     const std::vector<float> queries = random_floats(size_t{3} * 64, 1200);
     const auto expected = bits_of(attend(*table, sequence, queries, 3));
@@ -139,7 +140,7 @@ TEST(Attention, does_not_depend_on_where_pages_are) {
 
 TEST(Attention, takes_unaligned_rows_of_any_stride_and_writes_nothing_beside_them) {
   constexpr size_t kQueries = 6;
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     for (const size_t head_dimension : Sizes{8, 48, 100}) {
       const PagedSequence sequence(KvFormat::kF16, head_dimension, 100, 1300);
       const std::vector<float> packed = random_floats(kQueries * head_dimension, 1400);
@@ -166,7 +167,7 @@ TEST(Attention, takes_unaligned_rows_of_any_stride_and_writes_nothing_beside_the
 }
 
 TEST(Attention, of_one_token_is_its_value) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     for (const KvFormat format : kAllKvFormats) {
       const size_t dimension = fitting_dimension(format, 80);
       const PagedSequence sequence(format, dimension, 1, 1500);
@@ -179,7 +180,7 @@ TEST(Attention, of_one_token_is_its_value) {
 }
 
 TEST(Attention, shows_a_nan_of_a_query_to_that_query_alone) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     const PagedSequence sequence(KvFormat::kF16, 64, 200, 1700);
     std::vector<float> queries = random_floats(size_t{4} * 64, 1800);
     const std::vector<float> clean = attend(*table, sequence, queries, 4);
@@ -196,7 +197,7 @@ TEST(Attention, shows_a_nan_of_a_query_to_that_query_alone) {
 }
 
 TEST(Attention, shows_a_nan_of_a_key) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     for (const KvFormat format : kAllKvFormats) {
       for (const size_t token : Sizes{0, 70, 199}) {
         PagedSequence sequence(format, 64, 200, 1900);

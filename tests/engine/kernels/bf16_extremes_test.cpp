@@ -16,6 +16,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/bf16_model.h"
 #include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 
@@ -92,6 +93,9 @@ class Bf16Extremes : public testing::TestWithParam<Case> {
       }
     }
   }
+
+ private:
+  TileEmulation emulation_;
 };
 
 // Halves of every finite kind, those below the normal halves and both zeros among them.
@@ -235,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, Bf16Extremes,
 class ToBf16 : public testing::TestWithParam<const KernelTable*> {
  protected:
   void SetUp() override {
-    if (!machine_supports(table())) {
+    if (!runs_here(table())) {
       GTEST_SKIP() << "this machine lacks the row '" << table().name << "'";
     }
   }

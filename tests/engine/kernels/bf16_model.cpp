@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string_view>
 
 #include "tests/engine/kernels/software_tiles.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 
@@ -99,17 +99,6 @@ std::vector<float> model_product(const PackedMatrix& matrix, const Activations& 
   return product;
 }
 
-namespace {
-
-const KernelTable* row_called(std::string_view name) {
-  for (const KernelTable* table : all_kernel_tables()) {
-    if (table->name == name) return table;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 bool same_number(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0;
 }
@@ -117,12 +106,10 @@ bool same_number(float a, float b) {
 std::vector<ProductRow> product_rows() {
   std::vector<ProductRow> rows;
   for (const KernelTable* table : all_kernel_tables()) {
-    rows.push_back({std::string(table->name), table, machine_supports(*table)});
+    rows.push_back({std::string(table->name), table, runs_here(*table)});
   }
   for (const KernelTable* table : {&software_tiles_scalar(), &software_tiles_avx512()}) {
-    const bool supported =
-        table == &software_tiles_scalar() ||
-        (machine_supports(*row_called("avx512")) && __builtin_cpu_supports("avx512bf16") != 0);
+    const bool supported = table == &software_tiles_scalar() || has_vectors_of_amx();
     rows.push_back({std::string(table->name), table, supported});
   }
   return rows;

@@ -26,7 +26,8 @@ std::vector<float> model_product(const PackedMatrix& matrix, const Activations& 
 // Whether both are the same bits, or both are no number.
 bool same_number(float a, float b);
 
-// A row of products to test: those of the kernel table, and some that only tests have.
+// A row of products to test: those of the kernel table (amx's needs a TileEmulation around it), and
+// some that only tests have.
 struct ProductRow {
   std::string name;
   const KernelTable* table;

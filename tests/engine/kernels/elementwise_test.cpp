@@ -10,20 +10,13 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/paged_sequence.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kUnitRoundoff = 0x1p-24;
 constexpr size_t kCounts[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 288, 576, 1000, 4096};
-
-std::vector<const KernelTable*> supported_tables() {
-  std::vector<const KernelTable*> tables;
-  for (const KernelTable* table : all_kernel_tables()) {
-    if (machine_supports(*table)) tables.push_back(table);
-  }
-  return tables;
-}
 
 std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   std::vector<uint32_t> bits;
@@ -77,7 +70,7 @@ TEST(RmsNorm, keeps_the_order_of_the_contract_in_every_table) {
     std::vector<float> expected(count);
     const float factor = rms_factor_in_order(x, 1e-5F);
     for (size_t i = 0; i < count; ++i) expected[i] = x[i] * factor * weight[i];
-    for (const KernelTable* table : supported_tables()) {
+    for (const KernelTable* table : tables_that_run_here()) {
       EXPECT_EQ(bits_of(rms_norm(*table, x, weight, 1e-5F)), bits_of(expected))
           << table->name << ", " << count << " elements";
     }
@@ -95,7 +88,7 @@ TEST(RmsNorm, is_near_the_exact_norm) {
     // the root; then division, epsilon (half each), root, reciprocal and two products.
     const double chunks = static_cast<double>((count + 31) / 32);
     const double bound = ((2 + 4 + chunks) / 2 + 5 + 1) * kUnitRoundoff;
-    for (const KernelTable* table : supported_tables()) {
+    for (const KernelTable* table : tables_that_run_here()) {
       const std::vector<float> out = rms_norm(*table, x, weight, 1e-6F);
       for (size_t i = 0; i < count; ++i) {
         const double exact = x[i] * factor * weight[i];
@@ -109,7 +102,7 @@ TEST(RmsNorm, may_be_unaligned_and_in_place) {
   for (const size_t count : kCounts) {
     const std::vector<float> x = random_floats(count, 31);
     const std::vector<float> weight = random_floats(count, 32);
-    for (const KernelTable* table : supported_tables()) {
+    for (const KernelTable* table : tables_that_run_here()) {
       const std::vector<float> expected = rms_norm(*table, x, weight, 1e-5F);
       std::vector<float> data = unaligned(x, 1);
       data.push_back(9.0F);
@@ -123,14 +116,14 @@ TEST(RmsNorm, may_be_unaligned_and_in_place) {
 }
 
 TEST(RmsNorm, of_zeros_is_zeros) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     const std::vector<float> zeros(48);
     EXPECT_EQ(bits_of(rms_norm(*table, zeros, random_floats(48, 1), 1e-5F)).front() << 1U, 0U);
   }
 }
 
 TEST(RmsNorm, shows_a_nan) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     std::vector<float> x = random_floats(50, 1);
     x[49] = std::numeric_limits<float>::quiet_NaN();
     for (const float value : rms_norm(*table, x, std::vector<float>(50, 1.0F), 1e-5F)) {
@@ -146,7 +139,7 @@ TEST(SiluMultiply, is_near_the_exact_function) {
   // The exponential within 2 ulp (4 unit roundoffs), of which the sum takes part; then sum,
   // quotient and product. One more for what is of second order.
   const double bound = (4 + 3 + 1) * kUnitRoundoff;
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     const std::vector<float> out = silu_multiply(*table, gate, up);
     for (size_t i = 0; i < gate.size(); ++i) {
       const double x = gate[i];
@@ -165,13 +158,13 @@ TEST(SiluMultiply, has_the_same_bits_in_every_table) {
                            -3e38F, std::numeric_limits<float>::infinity()});
   const std::vector<float> up = random_floats(gate.size(), 52);
   const auto expected = bits_of(silu_multiply(*all_kernel_tables().front(), gate, up));
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     EXPECT_EQ(bits_of(silu_multiply(*table, gate, up)), expected) << table->name;
   }
 }
 
 TEST(SiluMultiply, vanishes_for_gates_far_below_zero) {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     for (const float gate : {-89.0F, -1000.0F, -3e38F}) {
       EXPECT_EQ(silu_multiply(*table, {gate}, {1.0F}).front(), 0.0F) << table->name << gate;
     }
@@ -182,7 +175,7 @@ TEST(SiluMultiply, may_be_unaligned_and_in_place) {
   for (const size_t count : kCounts) {
     const std::vector<float> gate = random_floats(count, 61);
     const std::vector<float> up = random_floats(count, 62);
-    for (const KernelTable* table : supported_tables()) {
+    for (const KernelTable* table : tables_that_run_here()) {
       const std::vector<float> expected = silu_multiply(*table, gate, up);
       std::vector<float> data = unaligned(gate, 1);
       data.push_back(9.0F);
@@ -197,7 +190,7 @@ TEST(SiluMultiply, may_be_unaligned_and_in_place) {
 
 TEST(SiluMultiply, shows_a_nan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : tables_that_run_here()) {
     EXPECT_TRUE(std::isnan(silu_multiply(*table, {nan}, {1.0F}).front())) << table->name;
     EXPECT_TRUE(std::isnan(silu_multiply(*table, {1.0F}, {nan}).front())) << table->name;
   }

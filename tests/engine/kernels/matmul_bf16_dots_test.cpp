@@ -1,5 +1,5 @@
 // The products of BF16 weights with pairs of bf16 activations, for every row of the kernel table
-// that this machine supports: bit for bit what their definition says, however many tokens and
+// that this machine runs: bit for bit what their definition says, however many tokens and
 // panels there are, whatever the numbers.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/bf16_model.h"
 #include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +27,7 @@ constexpr float kUntouched = -12345.0F;
 class Bf16Dots : public testing::TestWithParam<const KernelTable*> {
  protected:
   void SetUp() override {
-    if (!machine_supports(*GetParam())) {
+    if (!runs_here(*GetParam())) {
       GTEST_SKIP() << "this machine lacks the row '" << GetParam()->name << "'";
     }
   }

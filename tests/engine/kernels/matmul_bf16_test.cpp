@@ -1,6 +1,6 @@
-// The products with bf16 activations, for every row of the kernel table that this machine supports
-// and every format but F32: bit for bit what their definition says, whatever the number of tokens
-// and rows and however the panels are shared out.
+// The products with bf16 activations, for every row of the kernel table that this machine runs
+// (that of AMX emulated where there is none) and every format but F32: bit for bit what their
+// definition says, whatever the number of tokens and rows and however the panels are shared out.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/bf16_model.h"
 #include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 
@@ -118,6 +119,9 @@ class Bf16Matmul : public testing::TestWithParam<Case> {
   void run(const MatmulArguments& arguments) const {
     matmul_kernel(*std::get<0>(GetParam()).table, format(), ActivationForm::kBf16)(arguments);
   }
+
+ private:
+  TileEmulation emulation_;
 };
 
 // With u = 2^-24, a sum of terms that each go through n roundings is off by at most n u / (1 - n u)

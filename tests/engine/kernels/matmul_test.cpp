@@ -1,4 +1,4 @@
-// The matrix products, for every row of the kernel table that this machine supports and every
+// The matrix products, for every row of the kernel table that this machine runs and every
 // format: against float64 over dequantized weights with a derived bound, and bit for bit against
 // the scalar row, whatever the number of tokens and rows and however the panels are shared out.
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 
@@ -110,7 +111,7 @@ std::string differences(const AlignedBuffer& actual, const AlignedBuffer& expect
 class Matmul : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!machine_supports(table())) {
+    if (!runs_here(table())) {
       GTEST_SKIP() << "this machine lacks the row '" << table().name << "'";
     }
   }

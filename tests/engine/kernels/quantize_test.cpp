@@ -1,4 +1,4 @@
-// Activations of the form kQ8, for every row of the kernel table that this machine supports.
+// Activations of the form kQ8, for every row of the kernel table that this machine runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/kernels/tile_emulation.h"
 
 namespace lockstep {
 
@@ -18,7 +19,7 @@ namespace {
 class Quantize : public testing::TestWithParam<const KernelTable*> {
  protected:
   void SetUp() override {
-    if (!machine_supports(table())) {
+    if (!runs_here(table())) {
       GTEST_SKIP() << "this machine lacks the row '" << table().name << "'";
     }
   }

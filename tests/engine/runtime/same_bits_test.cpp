@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/cpu/rows.h"
+#include "tests/engine/kernels/tile_emulation.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/paths.h"
@@ -124,6 +126,33 @@ TEST(SameBits, prompted_and_generated) {
       }
     }
   }
+}
+
+// Whole models on the row of AMX, whose tile instructions are emulated where there are none: a
+// prompt that takes two tiles of tokens, and a generated token.
+TEST(SameBits, on_amx) {
+  const TileEmulation emulation;
+  if (!emulation.obstacle().empty()) GTEST_SKIP() << emulation.obstacle();
+  const RandomModel k_quants(Format::kQ4_K, Format::kQ6_K, /*seed=*/11);
+  const RandomModel floats(Format::kBf16, Format::kF16, /*seed=*/11);
+  const auto tokens = some_tokens(18, 8);
+  for (const std::string& model :
+       {k_quants.path(), floats.path(), source_dir() + "/config/demo.gguf"}) {
+    SCOPED_TRACE(model);
+    LoadedModel avx512(model, {.kernels = &avx512_kernel_table(), .profile = Profile::kExact});
+    const LogitRows expected = avx512.compute_alone(tokens, 128);
+    LoadedModel amx(model,
+                    {.kernels = &amx_kernel_table(), .workers = 2, .profile = Profile::kExact});
+    auto sequence = amx.new_sequence(tokens.size());
+    const auto compute = [&](std::span<const TokenId> part) {
+      return amx.compute(std::vector<LoadedModel::Piece>{{sequence, part}});
+    };
+    const LogitRows prompted = compute(std::span(tokens).first(17));
+    expect_same_bits({expected.begin(), expected.end() - 1}, prompted);
+    amx.set_generated(true);
+    expect_same_bits({expected.back()}, compute(std::span(tokens).last(1)));
+  }
+  EXPECT_EQ(emulation.is_active(), emulation.count(TileOperation::kBf16Product) > 0);
 }
 
 // What a preempted sequence does: generated tokens are computed again many at once, beside others,
