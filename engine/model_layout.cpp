@@ -68,7 +68,10 @@ Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& optio
   auto choice = choose_devices(options.devices, topology, gpu_bytes);
   if (!choice || choice->gpus.empty()) return choice;
   auto usable = check_gpu_use(model.graph, options, topology, *choice);
-  if (usable) return choice;
+  if (usable) {
+    choice->reason += sums_text(topology, *choice);
+    return choice;
+  }
   if (!choice->automatic) return std::unexpected(usable.error());
   return every_node(topology, "no GPU, since " + usable.error().message);
 }
@@ -80,8 +83,8 @@ std::string place_text(const RankPlace& place) {
 
 // Room on all that ranks may lie on.
 struct Rooms {
-  explicit Rooms(const Topology& topology)
-      : memory(topology, available_memory_bytes()), gpus(topology) {}
+  Rooms(const Topology& topology, const ModelLayout& layout)
+      : memory(topology, available_memory_bytes()), gpus(topology, layout.nccl_bytes) {}
 
   MemoryRoom memory;
   GpuRoom gpus;
@@ -149,7 +152,7 @@ size_t gpu_pages(const Model& model, const ModelLayout& layout, const Topology& 
                  size_t wanted) {
   const auto fits = [&](size_t pages) {
     const auto sizes = sizes_with(model, layout, pages);
-    GpuRoom room(topology);
+    GpuRoom room(topology, layout.nccl_bytes);
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
       const int gpu = layout.places[rank].gpu;
       if (gpu >= 0 && !room.take(gpu, sizes[rank].gpu_bytes())) return false;
@@ -169,7 +172,7 @@ size_t gpu_pages(const Model& model, const ModelLayout& layout, const Topology& 
 // As many pages as fit beside weights and activations; at most those wanted.
 Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
                              const Topology& topology, size_t wanted) {
-  Rooms rooms(topology);
+  Rooms rooms(topology, layout);
   const auto misfit = take_all(layout, rooms);
   const auto one_page = sizes_with(model, layout, 1);
   const size_t pages =
@@ -272,6 +275,8 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
   layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places);
+  layout.nccl_bytes =
+      nccl_bytes(options, topology, layout.devices, layout.sizes.front().exchange_bytes);
   return layout;
 }
 
@@ -360,7 +365,7 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {
-  Rooms rooms(topology);
+  Rooms rooms(topology, layout);
   return take_all(layout, rooms);
 }
 

@@ -37,7 +37,10 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     if (ranks.is_mixed()) {
       jobs_.emplace_back([this, rank](size_t) { drive(rank); });
     } else {
-      jobs_.emplace_back([this, rank, gpu](size_t) { results_[rank] = gpu->run(*batch_); });
+      jobs_.emplace_back([this, rank, gpu](size_t) {
+        results_[rank] = gpu->run(*batch_);
+        ranks_[rank].counters(0).exchange_bytes.add(gpu->sent_bytes());
+      });
     }
     gpu_residual_.resize(hidden_width());
     gpu_norm_weights_.reserve(hidden_width());
