@@ -14,6 +14,7 @@
 #include "engine/machine/gpu.h"
 #include "engine/machine/gpu_device.h"
 #include "engine/machine/node_memory.h"
+#include "engine/tensor/format.h"
 #include "tests/engine/collectives/random_partials.h"
 
 namespace lockstep {
