@@ -33,6 +33,9 @@ struct GpuPeers {
   std::byte* mailboxes[kGpuRanksMax] = {};
   // This rank's word in pinned host memory, 0 at first. See missing_rank().
   uint32_t* failure = nullptr;
+  // Another one there: how long this rank's exchanges have taken so far, waiting for others
+  // included, by the GPU's clock. Null: nobody asks.
+  uint64_t* spent_ns = nullptr;
   // How long a block waits for another rank, by the GPU's clock.
   uint64_t deadline_ns = 5'000'000'000;
 };

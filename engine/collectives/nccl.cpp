@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cmath>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kYielding{1};
 constexpr std::chrono::microseconds kBetweenLooks{20};
 constexpr std::chrono::milliseconds kAbortDeadline{500};
+
+// Between two questions for the time spent: four calls for each of 128 layers, and the embedding's.
+constexpr size_t kTimedCalls = 514;
 
 // Blocks, and so multiprocessors and buffers (kNcclBytes), that NCCL may take. A guess.
 constexpr int kChannelsMax = 16;
@@ -57,7 +61,10 @@ class CurrentDevice {
 class Communicators final : public NcclRanks {
  public:
   Communicators(std::span<const int> gpus, std::chrono::nanoseconds deadline)
-      : gpus_(gpus.begin(), gpus.end()), deadline_(deadline), handles_(gpus.size()) {}
+      : gpus_(gpus.begin(), gpus.end()),
+        deadline_(deadline),
+        handles_(gpus.size()),
+        times_(gpus.size()) {}
   // Nothing is under way any more, or nobody will miss it; ncclCommDestroy() would wait for peers.
   ~Communicators() override { abort_now(); }
   Communicators(const Communicators&) = delete;
@@ -68,6 +75,7 @@ class Communicators final : public NcclRanks {
   void all_reduce(size_t rank, void* stream, const float* values, float* sums,
                   size_t count) override;
   void exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) override;
+  std::chrono::nanoseconds time_spent(size_t rank) override;
   Result<void> check(size_t rank) override;
   void abort(const Error& reason) override { std::ignore = keep(reason); }
 
@@ -76,6 +84,13 @@ class Communicators final : public NcclRanks {
   struct Handle {
     std::mutex mutex;
     ncclComm_t communicator = nullptr;  // GUARDED_BY(mutex), once connect() is done
+  };
+
+  // When calls began and ended on the GPU, until they are counted. A rank's thread alone uses its.
+  struct Times {
+    std::vector<cudaEvent_t> events;  // two for each call; none where they could not be made
+    size_t used = 0;
+    std::chrono::nanoseconds counted{0};
   };
 
   // What `call` returns, given the rank's communicator; ncclInvalidUsage once it is aborted.
@@ -87,10 +102,11 @@ class Communicators final : public NcclRanks {
   }
   // The same, until what was asked for is done; a failure is what check() tells from then on.
   template <typename Call>
-  void enqueue(size_t rank, const char* name, Call call);
+  void enqueue(size_t rank, void* stream, const char* name, Call call);
 
   Result<void> check_gpus() const;
   Result<void> begin_all(const ncclUniqueId& id);
+  void make_events();
   // Until what the rank's communicator was last asked for is done.
   Result<void> poll(size_t rank, const char* call, Clock::time_point begin);
   std::unexpected<Error> failed(size_t rank, const char* call, ncclResult_t result);
@@ -103,6 +119,7 @@ class Communicators final : public NcclRanks {
   std::vector<int> gpus_;
   std::atomic<std::chrono::nanoseconds> deadline_;
   std::vector<Handle> handles_;
+  std::vector<Times> times_;           // by rank
   std::atomic<bool> aborted_ = false;  // set before any communicator is aborted
   std::mutex failure_mutex_;
   std::optional<Error> failure_;  // GUARDED_BY(failure_mutex_)
@@ -204,24 +221,61 @@ Result<void> Communicators::connect() {
   for (size_t rank = 0; rank < gpus_.size(); ++rank) {
     if (auto done = poll(rank, "ncclCommInitRankConfig", begin); !done) return done;
   }
+  make_events();
   return {};
 }
 
+// They end with the process: nobody waits for a GPU that does not answer in order to give them
+// back.
+void Communicators::make_events() {
+  const CurrentDevice before;
+  for (size_t rank = 0; rank < gpus_.size(); ++rank) {
+    cudaSetDevice(gpus_[rank]);
+    std::vector<cudaEvent_t>& events = times_[rank].events;
+    events.resize(2 * kTimedCalls);
+    for (cudaEvent_t& event : events) {
+      if (cudaEventCreate(&event) == cudaSuccess) continue;
+      events.clear();
+      break;
+    }
+  }
+}
+
+std::chrono::nanoseconds Communicators::time_spent(size_t rank) {
+  Times& times = times_[rank];
+  for (size_t event = 0; event < times.used; event += 2) {
+    float milliseconds = 0;
+    const cudaError_t told =
+        cudaEventElapsedTime(&milliseconds, times.events[event], times.events[event + 1]);
+    if (told != cudaSuccess) continue;
+    times.counted += std::chrono::nanoseconds(std::llround(double{milliseconds} * 1e6));
+  }
+  times.used = 0;
+  return times.counted;
+}
+
 template <typename Call>
-void Communicators::enqueue(size_t rank, const char* name, Call call) {
+void Communicators::enqueue(size_t rank, void* stream, const char* name, Call call) {
+  if (aborted_.load()) return;
+  auto* const on = static_cast<cudaStream_t>(stream);
+  Times& times = times_[rank];
+  const bool timed = times.used + 2 <= times.events.size();
+  if (timed) cudaEventRecord(times.events[times.used], on);
   const Clock::time_point begin = Clock::now();
   const ncclResult_t result = with_handle(rank, call);
   if (aborted_.load()) return;
-  if (result == ncclSuccess || result == ncclInProgress) {
-    std::ignore = poll(rank, name, begin);
-  } else {
+  if (result != ncclSuccess && result != ncclInProgress) {
     std::ignore = failed(rank, name, result);
+    return;
   }
+  if (!poll(rank, name, begin) || !timed) return;
+  cudaEventRecord(times.events[times.used + 1], on);
+  times.used += 2;
 }
 
 void Communicators::all_reduce(size_t rank, void* stream, const float* values, float* sums,
                                size_t count) {
-  enqueue(rank, "ncclAllReduce", [&](ncclComm_t handle) {
+  enqueue(rank, stream, "ncclAllReduce", [&](ncclComm_t handle) {
     return ncclAllReduce(values, sums, count, ncclFloat32, ncclSum, handle,
                          static_cast<cudaStream_t>(stream));
   });
@@ -229,7 +283,7 @@ void Communicators::all_reduce(size_t rank, void* stream, const float* values, f
 
 void Communicators::exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) {
   auto* const on = static_cast<cudaStream_t>(stream);
-  enqueue(rank, "ncclSend and ncclRecv", [&](ncclComm_t handle) {
+  enqueue(rank, stream, "ncclSend and ncclRecv", [&](ncclComm_t handle) {
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess) return result;
     const auto add = [&result](ncclResult_t added) {

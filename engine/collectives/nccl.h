@@ -50,6 +50,10 @@ class NcclRanks {
   // All transfers at the same time, enqueued on `stream`; at most one per peer.
   virtual void exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) = 0;
 
+  // How long what this rank's calls have enqueued has taken on its GPU so far, waiting for others
+  // included; asked once the stream is done.
+  virtual std::chrono::nanoseconds time_spent(size_t rank) = 0;
+
   // What has gone wrong so far, if anything: the first failure of any rank.
   virtual Result<void> check(size_t rank) = 0;
 

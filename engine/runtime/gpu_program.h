@@ -3,15 +3,18 @@
 // blocks they get, and so no bit of any result.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/graph/plan.h"
+#include "engine/runtime/batch.h"
 #include "engine/runtime/gpu_platform.h"
 
 namespace lockstep {
@@ -61,8 +64,8 @@ class GpuProgram {
   // Whether what such a pass launches can be recorded: not what NCCL does, which meets the other
   // ranks' threads while it is enqueued.
   bool is_recordable(const GpuPassShape& shape) const;
-  // What this rank sends to others in such a pass's sums.
-  size_t sent_bytes(const GpuPassShape& shape) const;
+  // What this rank sends to others in a pass of this shape with these tokens.
+  size_t sent_bytes(const GpuPassShape& shape, std::span<const BatchToken> tokens) const;
   // Sums by NCCL of as many rows as a pass can have, and fewer, so that no pass is the first to
   // connect the ranks. All of them at the same time.
   void connect(void* stream) const;
@@ -104,6 +107,9 @@ class GpuProgram {
   // Of the rows that a pass of this shape has.
   GpuAllReduce sized(const Sum& sum, const GpuPassShape& shape) const;
   GpuSumWay way_of(const GpuAllReduce& sum) const;
+  size_t joined_floats(const Join& join, const GpuPassShape& shape) const {
+    return std::min<size_t>(shape.tokens, batch_tokens_) * join.stride;
+  }
 
   const GpuKernels& kernels_;
   const GpuCollectives& collectives_;

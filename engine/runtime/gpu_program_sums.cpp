@@ -56,8 +56,7 @@ void GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
 }
 
 void GpuProgram::run(const Join& join, void* stream, const GpuPassShape& shape) const {
-  const size_t rows = std::min<size_t>(shape.tokens, batch_tokens_);
-  nccl_join(stream, join.rows, rows * join.stride, *links_.nccl, collectives_);
+  nccl_join(stream, join.rows, joined_floats(join, shape), *links_.nccl, collectives_);
 }
 
 bool GpuProgram::is_recordable(const GpuPassShape& shape) const {
@@ -68,20 +67,25 @@ bool GpuProgram::is_recordable(const GpuPassShape& shape) const {
   });
 }
 
-size_t GpuProgram::sent_bytes(const GpuPassShape& shape) const {
+size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchToken> tokens) const {
+  if (rank_count_ == 1) return 0;
   size_t bytes = 0;
   for (const Launch& launch : launches_) {
-    if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
-      bytes += nccl_sent_bytes(*links_.nccl, shape.tokens * join->stride);
-    }
-    const auto* const any = std::get_if<Sum>(&launch);
-    if (any == nullptr) continue;
-    const GpuAllReduce sum = sized(*any, shape);
-    if (way_of(sum) == GpuSumWay::kNccl) {
-      bytes += nccl_sent_bytes(*links_.nccl, sum.row_count * sum.partial_stride);
-    } else {
-      bytes += (rank_count_ - 1) * sum.row_count * sum.column_count *
-               (sum.bf16 ? sizeof(uint16_t) : sizeof(float));
+    if (const auto* const embedding = std::get_if<GpuEmbedding>(&launch); embedding != nullptr) {
+      const auto is_own = [&table = *embedding](const BatchToken& token) {
+        const auto id = static_cast<size_t>(token.token);
+        return id >= table.row_begin && id - table.row_begin < table.table.rows;
+      };
+      bytes += embedding->copy_count * static_cast<size_t>(std::ranges::count_if(tokens, is_own)) *
+               embedding->table.columns * sizeof(float);
+    } else if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
+      bytes += nccl_sent_bytes(*links_.nccl, joined_floats(*join, shape));
+    } else if (const auto* const any = std::get_if<Sum>(&launch); any != nullptr) {
+      const GpuAllReduce sum = sized(*any, shape);
+      const bool by_nccl = way_of(sum) == GpuSumWay::kNccl;
+      bytes += by_nccl ? nccl_sent_bytes(*links_.nccl, sum.row_count * sum.partial_stride)
+                       : (rank_count_ - 1) * sum.row_count * sum.column_count *
+                             (sum.bf16 ? sizeof(uint16_t) : sizeof(float));
     }
   }
   return bytes;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -85,11 +86,13 @@ Result<void> GpuRank::take_mailbox(size_t rank, size_t rank_count) {
   auto mailbox = device_->allocate(bytes, "what ranks send to one another");
   if (!mailbox) return std::unexpected(mailbox.error());
   mailbox_ = std::move(*mailbox);
-  auto failure = NodeMemory::allocate({.bytes = sizeof(uint32_t), .what = "a GPU's report"});
-  if (!failure) return std::unexpected(failure.error());
-  failure_ = std::move(*failure);
-  peers.failure = reinterpret_cast<uint32_t*>(failure_.data());
-  if (auto pinned = pin(failure_); !pinned) return pinned;
+  auto memory = NodeMemory::allocate({.bytes = sizeof(Report), .what = "a GPU's report"});
+  if (!memory) return std::unexpected(memory.error());
+  report_ = std::move(*memory);
+  auto* const report = new (report_.data()) Report;
+  peers.failure = &report->failure;
+  peers.spent_ns = &report->spent_ns;
+  if (auto pinned = pin(report_); !pinned) return pinned;
   if (auto used = device_->use(); !used) return used;
   auto cleared = stream_->clear(mailbox_.data(), bytes);
   return cleared ? stream_->wait(kPassDeadline) : cleared;
@@ -192,7 +195,9 @@ Result<void> GpuRank::fill_constants() {
 Result<void> GpuRank::exchange_first() {
   if (auto used = device_->use(); !used) return used;
   program_->connect(stream_->handle());
-  return wait();
+  if (auto waited = wait(); !waited) return waited;
+  exchange_ns_ = static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
+  return {};
 }
 
 // A rank that waits for another in vain says so in its word, and goes on.
@@ -273,8 +278,20 @@ Result<void> GpuRank::compute(const Batch& batch) {
   } else {
     program_->enqueue(stream_->handle(), shape_);
   }
-  return wait(
-      std::max<std::chrono::nanoseconds>(kPassDeadline - (Clock::now() - begin), kLastWait));
+  const auto left = kPassDeadline - (Clock::now() - begin);
+  auto waited = wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
+  if (waited) count_exchange(batch);
+  return waited;
+}
+
+void GpuRank::count_exchange(const Batch& batch) {
+  uint64_t spent = 0;
+  if (links_.peers) spent += std::atomic_ref(*links_.peers->spent_ns).load();
+  if (links_.nccl) {
+    spent += static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
+  }
+  exchanged_ = {.bytes = program_->sent_bytes(shape_, batch.tokens),
+                .nanoseconds = spent - std::exchange(exchange_ns_, spent)};
 }
 
 Result<void> GpuRank::read(const float* from, std::span<float> to) {

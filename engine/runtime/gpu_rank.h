@@ -69,17 +69,28 @@ class GpuRank {
   GpuDevice& device() { return *device_; }
   const GpuKernels& kernels() const { return *platform_.kernels; }
   size_t recording_count() const { return recordings_.size(); }
-  // What the last pass has sent to the other ranks, all of them GPUs, in its sums.
-  size_t sent_bytes() const { return program_->sent_bytes(shape_); }
+  // What the last pass has sent to the other ranks, all of them GPUs, and how long it exchanged.
+  struct Exchanged {
+    size_t bytes = 0;
+    uint64_t nanoseconds = 0;
+  };
+  const Exchanged& exchanged() const { return exchanged_; }
 
  private:
   GpuRank(const GpuPlatform& platform, std::unique_ptr<GpuDevice> device)
       : platform_(platform), device_(std::move(device)) {}
 
+  // What the GPU writes there.
+  struct Report {
+    uint32_t failure = 0;  // which rank did not come: missing_rank()
+    uint64_t spent_ns = 0;
+  };
+
   static Result<void> take_mailboxes(std::span<GpuRank* const> ranks);
   Result<void> take_mailbox(size_t rank, size_t rank_count);
   Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
   Result<void> compute(const Batch& batch);
+  void count_exchange(const Batch& batch);
   Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
   Result<void> record();
   Result<void> fill_constants();
@@ -94,7 +105,7 @@ class GpuRank {
   GpuMemory mailbox_;   // of several ranks
   GpuMemory received_;  // what other ranks send by NCCL
   NodeMemory staging_;  // of the host: what is copied to the GPU before a pass, or from it after
-  NodeMemory failure_;  // a word that tells which rank did not come
+  NodeMemory report_;   // a Report, of exchanges over peer memory
   std::vector<GpuMemory> pinned_;
   GpuLinks links_;
   bool among_processors_ = false;
@@ -102,6 +113,8 @@ class GpuRank {
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand
+  Exchanged exchanged_;
+  uint64_t exchange_ns_ = 0;  // of all passes, and what came before
   std::map<GpuPassShape, std::unique_ptr<GpuRecording>> recordings_;
 };
 

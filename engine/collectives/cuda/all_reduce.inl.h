@@ -56,7 +56,8 @@ class Channel {
       : peers_(peers),
         index_(index),
         own_(*reinterpret_cast<GpuMailbox*>(peers.mailboxes[peers.rank])),
-        shared_(*reinterpret_cast<Shared*>(shared_memory())) {
+        shared_(*reinterpret_cast<Shared*>(shared_memory())),
+        begin_ns_(nanoseconds()) {
     if (thread_index() == 0) shared_ = {own_.channels[index].round, load_acquire(&own_.failed)};
     meet_block();
     round_ = shared_.round;
@@ -90,7 +91,11 @@ class Channel {
 
   // After the last round.
   GPU_FUNCTION void close() {
-    if (thread_index() == 0) own_.channels[index_].round = round_;
+    if (thread_index() != 0) return;
+    own_.channels[index_].round = round_;
+    if (index_ != 0 || peers_.spent_ns == nullptr) return;
+    own_.spent_ns += nanoseconds() - begin_ns_;
+    *peers_.spent_ns = own_.spent_ns;
   }
 
  private:
@@ -124,6 +129,7 @@ class Channel {
   unsigned index_;
   GpuMailbox& own_;
   Shared& shared_;
+  uint64_t begin_ns_;
   uint32_t round_ = 0;
   bool failed_ = false;
 };

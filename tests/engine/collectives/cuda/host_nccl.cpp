@@ -15,7 +15,7 @@ namespace lockstep {
 class HostNcclRanks final : public NcclRanks {
  public:
   HostNcclRanks(size_t rank_count, std::chrono::nanoseconds deadline)
-      : deadline_(deadline), posted_(rank_count) {}
+      : deadline_(deadline), posted_(rank_count), spent_(rank_count) {}
 
   void set_deadline(std::chrono::nanoseconds deadline) override { deadline_.store(deadline); }
 
@@ -45,6 +45,11 @@ class HostNcclRanks final : public NcclRanks {
     });
   }
 
+  std::chrono::nanoseconds time_spent(size_t rank) override {
+    const std::lock_guard lock(mutex_);
+    return spent_[rank];
+  }
+
   Result<void> check(size_t) override {
     const std::lock_guard lock(mutex_);
     if (failure_) return std::unexpected(*failure_);
@@ -67,8 +72,14 @@ class HostNcclRanks final : public NcclRanks {
 
   void enqueue(size_t rank, void* stream, std::function<void()> work) {
     if (host_nccl().is_silent(rank)) return;
-    if (stream == nullptr) return work();
-    static_cast<HostStream*>(stream)->enqueue_kernel(std::move(work));
+    auto timed = [this, rank, work = std::move(work)] {
+      const auto begin = std::chrono::steady_clock::now();
+      work();
+      const std::lock_guard lock(mutex_);
+      spent_[rank] += std::chrono::steady_clock::now() - begin;
+    };
+    if (stream == nullptr) return timed();
+    static_cast<HostStream*>(stream)->enqueue_kernel(std::move(timed));
   }
 
   // All ranks post, read what the others have posted, and go on. False: one did not come in time.
@@ -134,8 +145,9 @@ class HostNcclRanks final : public NcclRanks {
   std::atomic<std::chrono::nanoseconds> deadline_;
   std::mutex mutex_;
   std::condition_variable all_came_;
-  std::vector<Posted> posted_;  // by rank; read between two meetings
-  size_t arrived_ = 0;          // GUARDED_BY(mutex_), as what follows
+  std::vector<Posted> posted_;                   // by rank; read between two meetings
+  std::vector<std::chrono::nanoseconds> spent_;  // GUARDED_BY(mutex_), as what follows; by rank
+  size_t arrived_ = 0;
   size_t rounds_ = 0;
   std::optional<Error> failure_;
 };
