@@ -35,7 +35,8 @@ FROM ${CUDA_BASE} AS cuda
 
 FROM source AS build-gpu
 COPY --from=cuda /usr/local/ /usr/local/
-# Without NCCL, which ranks do not use; the driver's libraries come from the host.
+# Without NCCL, which is larger than the rest: GPUs have to reach one another's memory. The driver's
+# libraries come from the host.
 RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /usr/local/cuda \
  && cmake --preset cuda -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_NCCL=OFF \
       -DCMAKE_CXX_COMPILER_LAUNCHER=ccache --log-level=WARNING \

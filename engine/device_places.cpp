@@ -6,9 +6,12 @@
 #include <optional>
 
 #include "engine/collectives/gpu_all_reduce.h"
+#include "engine/collectives/gpu_all_reduce_choice.h"
+#include "engine/collectives/nccl.h"
 #include "engine/gpu_layout.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
+#include "engine/runtime/gpu_platform.h"
 
 namespace lockstep {
 namespace {
@@ -97,6 +100,12 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
   return places;
 }
 
+bool has_nccl_for_ranks(const EngineOptions& options) {
+  const GpuPlatform* const platform =
+      options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
+  return platform != nullptr && platform->join != nullptr;
+}
+
 }  // namespace
 
 Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
@@ -121,10 +130,26 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
         "or reduce",
         device_names(devices));
   }
-  if (!mixed) {
+  if (!mixed && !has_nccl_for_ranks(options)) {
     if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
   }
   return check_gpu_graph(graph);
+}
+
+std::string_view sums_text(const Topology& topology, const DeviceChoice& devices) {
+  const bool linked = !devices.nodes.empty() || check_links(topology, devices.gpus).has_value();
+  return linked ? "" : "; not all of them reach the others' memory, so sums go by NCCL";
+}
+
+uint64_t nccl_bytes(const EngineOptions& options, const Topology& topology,
+                    const DeviceChoice& devices, uint64_t exchange_bytes) {
+  const size_t gpu_count = devices.gpus.size();
+  if (gpu_count < 2 || !devices.nodes.empty() || !has_nccl_for_ranks(options)) return 0;
+  const GpuSumWay way = gpu_sum_way({.rank_count = gpu_count,
+                                     .bytes = exchange_bytes,
+                                     .peer_access = check_links(topology, devices.gpus).has_value(),
+                                     .nccl = true});
+  return way == GpuSumWay::kNccl ? kNcclBytes + exchange_bytes : 0;
 }
 
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,

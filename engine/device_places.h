@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -17,6 +18,14 @@ namespace lockstep {
 // kInvalidInput.
 Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
                            const Topology& topology, const DeviceChoice& devices);
+
+// How the chosen GPUs sum, where that is not over one another's memory: the end of a sentence.
+std::string_view sums_text(const Topology& topology, const DeviceChoice& devices);
+
+// What each of the chosen GPUs has to keep free for NCCL, if they are to be joined by it.
+// `exchange_bytes`: of a rank, of which it receives that much at most.
+uint64_t nccl_bytes(const EngineOptions& options, const Topology& topology,
+                    const DeviceChoice& devices, uint64_t exchange_bytes);
 
 // The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: what the whole model
 // takes on GPUs, where some ranks are nodes' and shares follow from the room. Fails with

@@ -26,7 +26,8 @@ std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc ha
 // How much room the GPUs have, before any memory is taken.
 class GpuRoom {
  public:
-  explicit GpuRoom(const Topology& topology);
+  // `kept_bytes`: of each, that nobody gets here.
+  explicit GpuRoom(const Topology& topology, uint64_t kept_bytes = 0);
 
   // False when there is not enough; nothing is taken then.
   bool take(int gpu, uint64_t bytes);

@@ -73,7 +73,10 @@ Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& optio
   auto choice = choose_devices(options.devices, topology, gpu_bytes);
   if (!choice || choice->gpus.empty()) return choice;
   auto usable = check_gpu_use(model.graph, options, topology, *choice);
-  if (usable) return choice;
+  if (usable) {
+    choice->reason += sums_text(topology, *choice);
+    return choice;
+  }
   if (!choice->automatic) return std::unexpected(usable.error());
   return every_node(topology, "no GPU, since " + usable.error().message);
 }
@@ -99,8 +102,8 @@ std::string needs_text(const RankSizes& sizes, bool with_cache) {
 
 // Room on all that ranks may lie on.
 struct Rooms {
-  explicit Rooms(const Topology& topology)
-      : memory(topology, available_memory_bytes()), gpus(topology) {}
+  Rooms(const Topology& topology, const ModelLayout& layout)
+      : memory(topology, available_memory_bytes()), gpus(topology, layout.nccl_bytes) {}
 
   MemoryRoom memory;
   GpuRoom gpus;
@@ -179,7 +182,7 @@ PageRoom gpu_pages(const Model& model, const ModelLayout& layout, const Topology
                    PageRoom wanted) {
   const auto misfit_of = [&](size_t pages) -> std::optional<size_t> {
     const auto sizes = sizes_with(model, layout, pages);
-    GpuRoom room(topology);
+    GpuRoom room(topology, layout.nccl_bytes);
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
       if (!sizes[rank].on_gpu) continue;
       if (!room.take(layout.places[rank].gpu, sizes[rank].gpu_bytes())) return rank;
@@ -203,7 +206,7 @@ PageRoom gpu_pages(const Model& model, const ModelLayout& layout, const Topology
 // As many pages as fit beside weights and activations; at most those wanted.
 Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
                              const Topology& topology, size_t wanted) {
-  Rooms rooms(topology);
+  Rooms rooms(topology, layout);
   const auto misfit = take_all(layout, rooms);
   const auto one_page = sizes_with(model, layout, 1);
   const PageRoom found =
@@ -305,6 +308,8 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
   layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places);
+  layout.nccl_bytes =
+      nccl_bytes(options, topology, layout.devices, layout.sizes.front().exchange_bytes);
   return layout;
 }
 
@@ -404,7 +409,7 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {
-  Rooms rooms(topology);
+  Rooms rooms(topology, layout);
   return take_all(layout, rooms);
 }
 

@@ -55,6 +55,7 @@ struct ModelLayout {
   std::string device_titles;     // "node0, node1", "gpu0 NVIDIA H200"
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank
+  uint64_t nccl_bytes = 0;       // of each GPU, beside those
   // What an earlier process has left, whose memory is taken already: it needs no room.
   bool weights_held = false;
   std::optional<size_t> kv_pages_held;

@@ -97,15 +97,18 @@ std::vector<RankStatistics> RankReport::statistics() const {
   for (size_t index = 0; index < all.size(); ++index) {
     Rank& rank = ranks_[index];
     uint64_t exchange_ticks = 0;
+    uint64_t exchange_ns = 0;
     uint64_t wait_ticks = 0;
     const size_t workers = rank.workers().count();
     for (size_t worker = 0; worker < workers; ++worker) {
       const WorkerCounters& counters = rank.counters(worker);
       exchange_ticks += counters.exchange_ticks.value();
+      exchange_ns += counters.exchange_ns.value();
       wait_ticks += counters.wait_ticks.value();
       all[index].exchange_bytes += counters.exchange_bytes.value();
     }
-    all[index].exchange_seconds = clock_.seconds(exchange_ticks / workers);
+    all[index].exchange_seconds = clock_.seconds(exchange_ticks / workers) +
+                                  1e-9 * static_cast<double>(exchange_ns / workers);
     all[index].wait_seconds = clock_.seconds(wait_ticks / workers);
   }
   return all;

@@ -10,6 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kUnitBytes = kGpuUnitFloats * sizeof(float);
+// Several for each multiprocessor of any GPU; threads take what is more in turns.
+constexpr size_t kPartSumBlocksMax = 1024;
 
 size_t divide_up(size_t value, size_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -80,6 +82,18 @@ GpuSumLaunch gpu_sum_launch(const GpuAllReduce& sum, const GpuPeers& peers) {
   launch.piece_units = static_cast<unsigned>(piece);
   launch.block_count =
       static_cast<unsigned>(std::min(divide_up(units, piece), peers.channel_count));
+  return launch;
+}
+
+GpuPartSumLaunch gpu_part_sum_launch(const GpuPartSum& sum) {
+  CHECK(sum.part_count >= 1 && sum.part_count <= kGpuRanksMax, "a sum of {} parts", sum.part_count);
+  const auto aligned = [](const float* floats) { return is_aligned(floats, 0); };
+  GpuPartSumLaunch launch = {.aligned = aligned(sum.output)};
+  for (size_t part = 0; part < sum.part_count; ++part) {
+    launch.aligned = launch.aligned && aligned(sum.parts[part]);
+  }
+  const size_t blocks = divide_up(divide_up(sum.count, kGpuUnitFloats), kGpuSumThreads);
+  launch.block_count = static_cast<unsigned>(std::min(blocks, kPartSumBlocksMax));
   return launch;
 }
 

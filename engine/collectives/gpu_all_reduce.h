@@ -33,6 +33,9 @@ struct GpuPeers {
   std::byte* mailboxes[kGpuRanksMax] = {};
   // This rank's word in pinned host memory, 0 at first. See missing_rank().
   uint32_t* failure = nullptr;
+  // Another one there: how long this rank's exchanges have taken so far, waiting for others
+  // included, by the GPU's clock. Null: nobody asks.
+  uint64_t* spent_ns = nullptr;
   // How long a block waits for another rank, by the GPU's clock.
   uint64_t deadline_ns = 5'000'000'000;
 };
@@ -73,10 +76,24 @@ void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers
 // written before, into their own memory or another's.
 void gpu_meet(void* stream, const GpuPeers& peers);
 
-// The two as a table, like GpuKernels.
+// What a rank adds up itself of what others have sent it: output[i] becomes the sum over the parts,
+// in their order, of part[i], which is added to output[i] once where `add` says so. The arithmetic
+// of GpuAllReduce; with bf16 each part is rounded when it is read.
+struct GpuPartSum {
+  const float* parts[kGpuRanksMax] = {};
+  size_t part_count = 0;
+  float* output = nullptr;  // may be one of the parts
+  size_t count = 0;         // floats
+  bool add = true;
+  bool bf16 = false;
+};
+void gpu_sum_parts(void* stream, const GpuPartSum& sum);
+
+// The three as a table, like GpuKernels.
 struct GpuCollectives {
   void (*all_reduce)(void* stream, const GpuAllReduce& sum, const GpuPeers& peers);
   void (*meet)(void* stream, const GpuPeers& peers);
+  void (*sum_parts)(void* stream, const GpuPartSum& sum);
 };
 
 // In builds with CUDA alone.

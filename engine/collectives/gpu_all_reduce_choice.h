@@ -8,7 +8,7 @@ namespace lockstep {
 
 enum class GpuSumWay : uint8_t {
   kPeerMemory,  // gpu_all_reduce(): everyone to everyone, in order of rank
-  kNccl,
+  kNccl,        // nccl_all_reduce()
 };
 
 struct GpuSumQuestion {
@@ -18,10 +18,8 @@ struct GpuSumQuestion {
   bool nccl = false;         // there are communicators
 };
 
-// Asked once per token class when the plan is made, with the class's largest sum: were it asked for
-// every pass, a token's bits would depend on how many others are in it (from three ranks on; the
-// sum of two has one order). Without peer access it is NCCL, without either there is no way: the
-// caller has refused such GPUs.
+// Asked for every sum: it has the same bits either way (gpu_nccl_sum.h). Without peer access it is
+// NCCL, without either there is no way: the caller has refused such GPUs.
 GpuSumWay gpu_sum_way(const GpuSumQuestion& question);
 
 // Whether partials travel as bf16, where the user has asked for that: those of at least so many

@@ -19,6 +19,7 @@ struct GpuMailbox {
   };
   Channel channels[kGpuChannelsMax];
   alignas(128) uint32_t failed;  // this rank's own: it has waited in vain
+  uint64_t spent_ns;             // this rank's own: what channel 0 has taken
 };
 
 // Where `sender` leaves what it sends in a round: two slots take turns. Whoever sends in round

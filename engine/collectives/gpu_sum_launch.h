@@ -32,4 +32,13 @@ struct GpuSumLaunch {
 GpuSumLaunch gpu_sum_launch(const GpuAllReduce& sum, const GpuPeers& peers);
 void check_gpu_peers(const GpuPeers& peers);
 
+// Threads take units in turn.
+struct GpuPartSumLaunch {
+  unsigned block_count = 0;  // 0: nothing to do
+  bool aligned = false;      // every whole unit to 16 bytes, of the parts and of the output
+};
+
+// CHECKs the argument.
+GpuPartSumLaunch gpu_part_sum_launch(const GpuPartSum& sum);
+
 }  // namespace lockstep

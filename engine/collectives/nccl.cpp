@@ -2,11 +2,16 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
-#include <stdlib.h>
 
 #include <atomic>
+#include <cmath>
+#include <future>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -14,15 +19,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between two looks at a call that is under way. Not measured.
+// A call is done within some tens of microseconds once the ranks are connected: for so long its
+// thread only yields, and sleeps between looks after that. Neither was measured.
+constexpr std::chrono::milliseconds kYielding{1};
 constexpr std::chrono::microseconds kBetweenLooks{20};
+constexpr std::chrono::milliseconds kAbortDeadline{500};
+
+// Between two questions for the time spent: four calls for each of 128 layers, and the embedding's.
+constexpr size_t kTimedCalls = 514;
+
+// Blocks, and so multiprocessors and buffers (kNcclBytes), that NCCL may take. A guess.
+constexpr int kChannelsMax = 16;
 
 const char* remedy(ncclResult_t result) {
   switch (result) {
     case ncclInvalidUsage:
-      return "check that no GPU is named twice (or set NCCL_MULTI_RANK_GPU_ENABLE=1, from NCCL "
-             "2.30 "
-             "on)";
+      return "check that no GPU is named twice (or set NCCL_MULTI_RANK_GPU_ENABLE=1, which NCCL "
+             "knows from 2.30 on)";
     case ncclUnhandledCudaError:
     case ncclSystemError:
       return "look for Xid messages in the kernel's log, and set NCCL_DEBUG=WARN to hear more";
@@ -49,22 +62,36 @@ class CurrentDevice {
 class Communicators final : public NcclRanks {
  public:
   Communicators(std::span<const int> gpus, std::chrono::nanoseconds deadline)
-      : gpus_(gpus.begin(), gpus.end()), deadline_(deadline), handles_(gpus.size()) {}
+      : gpus_(gpus.begin(), gpus.end()),
+        deadline_(deadline),
+        handles_(gpus.size()),
+        times_(gpus.size()) {}
   // Nothing is under way any more, or nobody will miss it; ncclCommDestroy() would wait for peers.
-  ~Communicators() override { abort(); }
+  ~Communicators() override { abort_now(); }
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
   Result<void> connect();
-  Result<void> all_reduce(size_t rank, void* stream, float* values, size_t count) override;
-  Result<void> wait(size_t rank, void* stream) override;
-  void abort() override;
+  void set_deadline(std::chrono::nanoseconds deadline) override { deadline_.store(deadline); }
+  void all_reduce(size_t rank, void* stream, const float* values, float* sums,
+                  size_t count) override;
+  void exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) override;
+  std::chrono::nanoseconds time_spent(size_t rank) override;
+  Result<void> check(size_t rank) override;
+  void abort(const Error& reason) override { std::ignore = keep(reason); }
 
  private:
   // Another rank's thread may abort all; no NCCL call waits, so none holds its lock for long.
   struct Handle {
     std::mutex mutex;
     ncclComm_t communicator = nullptr;  // GUARDED_BY(mutex), once connect() is done
+  };
+
+  // When calls began and ended on the GPU, until they are counted. A rank's thread alone uses its.
+  struct Times {
+    std::vector<cudaEvent_t> events;  // two for each call; none where they could not be made
+    size_t used = 0;
+    std::chrono::nanoseconds counted{0};
   };
 
   // What `call` returns, given the rank's communicator; ncclInvalidUsage once it is aborted.
@@ -74,57 +101,78 @@ class Communicators final : public NcclRanks {
     ncclComm_t communicator = handles_[rank].communicator;
     return communicator == nullptr ? ncclInvalidUsage : call(communicator);
   }
+  // The same, until what was asked for is done; a failure is what check() tells from then on.
+  template <typename Call>
+  void enqueue(size_t rank, void* stream, const char* name, Call call);
 
   Result<void> check_gpus() const;
   Result<void> begin_all(const ncclUniqueId& id);
+  void make_events();
   // Until what the rank's communicator was last asked for is done.
-  Result<void> poll(size_t rank, const char* call, Clock::time_point deadline);
+  Result<void> poll(size_t rank, const char* call, Clock::time_point begin);
   std::unexpected<Error> failed(size_t rank, const char* call, ncclResult_t result);
   std::unexpected<Error> expired(size_t rank, const char* call);
-  std::unexpected<Error> aborted(size_t rank, const char* call);
+  // The first one is kept; all is aborted.
+  std::unexpected<Error> keep(Error error);
+  std::unexpected<Error> kept();
+  void abort_now();
 
   std::vector<int> gpus_;
-  std::chrono::nanoseconds deadline_;
+  std::atomic<std::chrono::nanoseconds> deadline_;
   std::vector<Handle> handles_;
+  std::vector<Times> times_;           // by rank
   std::atomic<bool> aborted_ = false;  // set before any communicator is aborted
+  std::mutex failure_mutex_;
+  std::optional<Error> failure_;  // GUARDED_BY(failure_mutex_)
 };
 
+std::unexpected<Error> Communicators::keep(Error error) {
+  {
+    const std::scoped_lock lock(failure_mutex_);
+    if (!failure_) failure_ = error;
+  }
+  abort_now();
+  return std::unexpected(std::move(error));
+}
+
+std::unexpected<Error> Communicators::kept() {
+  const std::scoped_lock lock(failure_mutex_);
+  return std::unexpected(*failure_);
+}
+
 std::unexpected<Error> Communicators::failed(size_t rank, const char* call, ncclResult_t result) {
-  auto error =
-      machine_refused("rank {} (GPU {}): {} failed: {} ({}); {}", rank, gpus_[rank], call,
-                      ncclGetErrorString(result), ncclGetLastError(nullptr), remedy(result));
-  abort();
-  return error;
+  return keep(machine_refused("rank {} (GPU {}): {} failed: {} ({}); {}", rank, gpus_[rank], call,
+                              ncclGetErrorString(result), ncclGetLastError(nullptr), remedy(result))
+                  .error());
 }
 
 std::unexpected<Error> Communicators::expired(size_t rank, const char* call) {
-  auto error = machine_refused(
-      "rank {} (GPU {}): {} was not done within {} ms: a GPU does not answer; look for Xid "
-      "messages "
-      "in the kernel's log, and start again without it",
-      rank, gpus_[rank], call,
-      std::chrono::duration_cast<std::chrono::milliseconds>(deadline_).count());
-  abort();
-  return error;
+  const std::chrono::nanoseconds deadline = deadline_.load();
+  return keep(
+      machine_refused("rank {} (GPU {}): {} was not done within {} ms: a GPU does not "
+                      "answer; look for Xid messages in the kernel's log, and start again "
+                      "without it",
+                      rank, gpus_[rank], call,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count())
+          .error());
 }
 
-std::unexpected<Error> Communicators::aborted(size_t rank, const char* call) {
-  return machine_refused(
-      "rank {} (GPU {}): no {} after NCCL has been aborted; start the process again", rank,
-      gpus_[rank], call);
-}
-
-Result<void> Communicators::poll(size_t rank, const char* call, Clock::time_point deadline) {
+Result<void> Communicators::poll(size_t rank, const char* call, Clock::time_point begin) {
   while (true) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked =
         with_handle(rank, [&](ncclComm_t handle) { return ncclCommGetAsyncError(handle, &state); });
-    if (aborted_.load()) return aborted(rank, call);
+    if (aborted_.load()) return kept();
     if (asked != ncclSuccess) return failed(rank, "ncclCommGetAsyncError", asked);
     if (state == ncclSuccess) return {};
     if (state != ncclInProgress) return failed(rank, call, state);
-    if (Clock::now() > deadline) return expired(rank, call);
-    std::this_thread::sleep_for(kBetweenLooks);
+    const Clock::duration waited = Clock::now() - begin;
+    if (waited > deadline_.load()) return expired(rank, call);
+    if (waited < kYielding) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
   }
 }
 
@@ -144,6 +192,7 @@ Result<void> Communicators::begin_all(const ncclUniqueId& id) {
   const CurrentDevice before;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = kChannelsMax;
   const ncclResult_t started = ncclGroupStart();
   if (started != ncclSuccess) return failed(0, "ncclGroupStart", started);
   size_t refused_rank = 0;
@@ -164,69 +213,141 @@ Result<void> Communicators::begin_all(const ncclUniqueId& id) {
 }
 
 Result<void> Communicators::connect() {
-  const Clock::time_point deadline = Clock::now() + deadline_;
+  const Clock::time_point begin = Clock::now();
   if (auto usable = check_gpus(); !usable) return usable;
   ncclUniqueId id;
   const ncclResult_t named = ncclGetUniqueId(&id);
   if (named != ncclSuccess) return failed(0, "ncclGetUniqueId", named);
   if (auto begun = begin_all(id); !begun) return begun;
   for (size_t rank = 0; rank < gpus_.size(); ++rank) {
-    if (auto done = poll(rank, "ncclCommInitRankConfig", deadline); !done) return done;
+    if (auto done = poll(rank, "ncclCommInitRankConfig", begin); !done) return done;
   }
+  make_events();
   return {};
 }
 
-Result<void> Communicators::all_reduce(size_t rank, void* stream, float* values, size_t count) {
-  const Clock::time_point deadline = Clock::now() + deadline_;
-  const ncclResult_t result = with_handle(rank, [&](ncclComm_t handle) {
-    return ncclAllReduce(values, values, count, ncclFloat32, ncclSum, handle,
+// They end with the process: nobody waits for a GPU that does not answer in order to give them
+// back.
+void Communicators::make_events() {
+  const CurrentDevice before;
+  for (size_t rank = 0; rank < gpus_.size(); ++rank) {
+    cudaSetDevice(gpus_[rank]);
+    std::vector<cudaEvent_t>& events = times_[rank].events;
+    events.resize(2 * kTimedCalls);
+    for (cudaEvent_t& event : events) {
+      if (cudaEventCreate(&event) == cudaSuccess) continue;
+      events.clear();
+      break;
+    }
+  }
+}
+
+std::chrono::nanoseconds Communicators::time_spent(size_t rank) {
+  Times& times = times_[rank];
+  for (size_t event = 0; event < times.used; event += 2) {
+    float milliseconds = 0;
+    const cudaError_t told =
+        cudaEventElapsedTime(&milliseconds, times.events[event], times.events[event + 1]);
+    if (told != cudaSuccess) continue;
+    times.counted += std::chrono::nanoseconds(std::llround(double{milliseconds} * 1e6));
+  }
+  times.used = 0;
+  return times.counted;
+}
+
+template <typename Call>
+void Communicators::enqueue(size_t rank, void* stream, const char* name, Call call) {
+  if (aborted_.load()) return;
+  auto* const on = static_cast<cudaStream_t>(stream);
+  Times& times = times_[rank];
+  const bool timed = times.used + 2 <= times.events.size();
+  if (timed) cudaEventRecord(times.events[times.used], on);
+  const Clock::time_point begin = Clock::now();
+  const ncclResult_t result = with_handle(rank, call);
+  if (aborted_.load()) return;
+  if (result != ncclSuccess && result != ncclInProgress) {
+    std::ignore = failed(rank, name, result);
+    return;
+  }
+  if (!poll(rank, name, begin) || !timed) return;
+  cudaEventRecord(times.events[times.used + 1], on);
+  times.used += 2;
+}
+
+void Communicators::all_reduce(size_t rank, void* stream, const float* values, float* sums,
+                               size_t count) {
+  enqueue(rank, stream, "ncclAllReduce", [&](ncclComm_t handle) {
+    return ncclAllReduce(values, sums, count, ncclFloat32, ncclSum, handle,
                          static_cast<cudaStream_t>(stream));
   });
-  if (aborted_.load()) return aborted(rank, "ncclAllReduce");
-  if (result != ncclSuccess && result != ncclInProgress) {
-    return failed(rank, "ncclAllReduce", result);
-  }
-  return poll(rank, "ncclAllReduce", deadline);
 }
 
-Result<void> Communicators::wait(size_t rank, void* stream) {
-  const Clock::time_point deadline = Clock::now() + deadline_;
-  while (true) {
-    const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream));
-    if (state == cudaSuccess) return {};
-    if (state != cudaErrorNotReady) {
-      auto error = machine_refused(
-          "rank {} (GPU {}): its stream failed: {}; look for Xid messages in the kernel's log",
-          rank, gpus_[rank], cudaGetErrorString(state));
-      abort();
-      return error;
+void Communicators::exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) {
+  auto* const on = static_cast<cudaStream_t>(stream);
+  enqueue(rank, stream, "ncclSend and ncclRecv", [&](ncclComm_t handle) {
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    const auto add = [&result](ncclResult_t added) {
+      if (result == ncclSuccess && added != ncclInProgress) result = added;
+    };
+    for (const NcclTransfer& transfer : transfers) {
+      const int peer = static_cast<int>(transfer.peer);
+      if (transfer.send_count > 0) {
+        add(ncclSend(transfer.send, transfer.send_count, ncclFloat32, peer, handle, on));
+      }
+      if (transfer.receive_count > 0) {
+        add(ncclRecv(transfer.receive, transfer.receive_count, ncclFloat32, peer, handle, on));
+      }
     }
-    // Another rank's errors show here first.
-    if (auto sound = poll(rank, "ncclAllReduce", deadline); !sound) return sound;
-    if (Clock::now() > deadline) return expired(rank, "the stream's work");
-    std::this_thread::sleep_for(kBetweenLooks);
+    const ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
+  });
+}
+
+// What is under way is no failure: the stream is waited for, and has the deadline.
+Result<void> Communicators::check(size_t rank) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked =
+      with_handle(rank, [&](ncclComm_t handle) { return ncclCommGetAsyncError(handle, &state); });
+  if (aborted_.load()) return kept();
+  if (asked != ncclSuccess) return failed(rank, "ncclCommGetAsyncError", asked);
+  if (state == ncclSuccess || state == ncclInProgress) return {};
+  return failed(rank, "what was enqueued", state);
+}
+
+// By a thread of its own, which may never come back from a GPU that does not answer.
+void abort_all(std::vector<ncclComm_t> communicators) {
+  std::packaged_task<void()> work([communicators = std::move(communicators)] {
+    for (ncclComm_t communicator : communicators) ncclCommAbort(communicator);
+  });
+  std::future<void> done = work.get_future();
+  try {
+    std::thread thread(std::move(work));
+    if (done.wait_for(kAbortDeadline) == std::future_status::ready) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  } catch (const std::system_error&) {
+    // No thread to be had: what waits on the GPUs ends with the process.
   }
 }
 
-void Communicators::abort() {
+void Communicators::abort_now() {
   aborted_.store(true);
+  std::vector<ncclComm_t> communicators;
   for (Handle& handle : handles_) {
     const std::scoped_lock lock(handle.mutex);
-    if (handle.communicator != nullptr) ncclCommAbort(handle.communicator);
-    handle.communicator = nullptr;
+    ncclComm_t communicator = std::exchange(handle.communicator, nullptr);
+    if (communicator != nullptr) communicators.push_back(communicator);
   }
-}
-
-void set_unless_set(const char* name, const char* value) {
-  setenv(name, value, 0);
+  if (!communicators.empty()) abort_all(std::move(communicators));
 }
 
 }  // namespace
 
-void fix_nccl_order() {
-  set_unless_set("NCCL_ALGO", "Ring");
-  set_unless_set("NCCL_PROTO", "Simple");
-  set_unless_set("NCCL_NVLS_ENABLE", "0");
+bool has_nccl() {
+  return true;
 }
 
 Result<std::unique_ptr<NcclRanks>> NcclRanks::create(std::span<const int> gpus,

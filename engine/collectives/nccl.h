@@ -1,9 +1,11 @@
-// Sums between the GPUs of one process by NVIDIA's NCCL, for what is too large to be sent from
-// everyone to everyone. A build without NCCL says so when a communicator is asked for.
+// What GPUs of one process send to one another by NVIDIA's NCCL: where they do not reach one
+// another's memory, or where there is too much for everyone to send it to everyone. A build without
+// NCCL says so when communicators are asked for.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -11,40 +13,60 @@
 
 namespace lockstep {
 
-// Sets what keeps NCCL's order of additions fixed, where the environment does not say otherwise:
-// NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 (sums formed inside the switch have no
-// fixed order). A communicator's configuration has no place for them. Call it from main() before
-// there are threads and before any communicator: setenv() bears no company.
-//
-// What holds then: the same message between the same GPUs gives the same bits in every run, and on
-// every rank. With two ranks these are the bits of gpu_all_reduce() with f32, there being one order
-// only. With more, an element's order depends on where in the message it lies and on the message's
-// size: other bits than gpu_all_reduce()'s, and a token's depend on its place in the batch.
-void fix_nccl_order();
+// Between this rank and another, in the GPUs' memory.
+struct NcclTransfer {
+  size_t peer = 0;
+  const float* send = nullptr;
+  size_t send_count = 0;  // what the peer's receive_count is
+  float* receive = nullptr;
+  size_t receive_count = 0;
+};
 
-// One communicator per rank, created once. Each rank's calls come from one thread at a time; a
-// rank's GPU is the current one of the thread that calls for it. Nothing blocks for longer than the
-// deadline. After any error but kInvalidInput all are aborted: kernels that wait on the GPUs end,
-// and every later call fails.
+// One communicator per rank, created once and never blocking: whatever NCCL is asked for is looked
+// after until it is done, at most until a deadline. A rank's calls come from one thread at a time,
+// whose current GPU is the rank's, except for abort(). What is enqueued runs when all ranks have
+// enqueued the same; whoever does not come keeps the others' GPUs waiting until abort().
+//
+// A call that fails says so in check(). All communicators are aborted then: kernels that wait on
+// the GPUs end, and what is called later does nothing.
 class NcclRanks {
  public:
-  // `gpus`: the CUDA device of each rank. Leaves the current device as it was.
+  // `gpus`: the CUDA device of each rank. Leaves the current device as it was. The deadline is that
+  // of creating them, and of each call until set_deadline(). Fails with kMachineRefused.
   static Result<std::unique_ptr<NcclRanks>> create(std::span<const int> gpus,
                                                    std::chrono::nanoseconds deadline);
 
   virtual ~NcclRanks() = default;
 
-  // values[i] = the sum over all ranks of their values[i], f32, in place, enqueued on `stream` (a
-  // cudaStream_t). All ranks give the same count in the same order of calls; who contributes
-  // nothing gives zeros. Call it once outside a graph before it is captured: the first time
-  // connects the ranks.
-  virtual Result<void> all_reduce(size_t rank, void* stream, float* values, size_t count) = 0;
+  // The first calls connect the ranks, which takes longer than any later one.
+  virtual void set_deadline(std::chrono::nanoseconds deadline) = 0;
 
-  // Waits until all that is enqueued on `stream` has run, at most until the deadline.
-  virtual Result<void> wait(size_t rank, void* stream) = 0;
+  // sums[i] = the sum over all ranks of their values[i], f32, enqueued on `stream` (a
+  // cudaStream_t). Both may be the same. In which order it is formed is NCCL's affair, and depends
+  // on the count and on i: between two ranks there is one order only.
+  virtual void all_reduce(size_t rank, void* stream, const float* values, float* sums,
+                          size_t count) = 0;
 
-  // From any thread, however often.
-  virtual void abort() = 0;
+  // All transfers at the same time, enqueued on `stream`; at most one per peer.
+  virtual void exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) = 0;
+
+  // How long what this rank's calls have enqueued has taken on its GPU so far, waiting for others
+  // included; asked once the stream is done.
+  virtual std::chrono::nanoseconds time_spent(size_t rank) = 0;
+
+  // What has gone wrong so far, if anything: the first failure of any rank.
+  virtual Result<void> check(size_t rank) = 0;
+
+  // As after a call that has failed for this reason. From any thread, however often. Takes half a
+  // second at most: a GPU that does not answer is left to the end of the process.
+  virtual void abort(const Error& reason) = 0;
 };
+
+// Whether this build has it.
+bool has_nccl();
+
+// What communicators take of a GPU's memory. A guess, not measured: buffers of 4 MiB per channel
+// and connection, of which create() allows 16 channels.
+inline constexpr size_t kNcclBytes = size_t{512} << 20U;
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 
 namespace lockstep {
 
-void fix_nccl_order() {}
+bool has_nccl() {
+  return false;
+}
 
 Result<std::unique_ptr<NcclRanks>> NcclRanks::create(std::span<const int> gpus,
                                                      std::chrono::nanoseconds) {

@@ -12,7 +12,8 @@ namespace lockstep {
 inline constexpr size_t kGpuEmbeddingCopies = 15;
 
 // output[token] = row (the token's id - row_begin) of the table, bit for bit what dequantizing the
-// file's row gives. Tokens whose row the table does not have are left alone: other ranks have them.
+// file's row gives. Tokens whose row the table does not have are left alone, or become -0, to which
+// anything can be added without changing a bit: other ranks have them.
 struct GpuEmbedding {
   GpuBatch batch;
   GpuMatrix table;
@@ -20,6 +21,7 @@ struct GpuEmbedding {
   float* output = nullptr;  // [token][column]
   size_t output_stride = 0;
   unsigned grid_rows = 1;  // blocks that share the tokens
+  bool others_zero = false;
   // Where other ranks' copies of the output lie, in memory that this GPU reaches.
   size_t copy_count = 0;
   float* copies[kGpuEmbeddingCopies] = {};

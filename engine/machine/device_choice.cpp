@@ -198,8 +198,9 @@ Result<void> check_links(const Topology& topology, const std::vector<int>& gpus)
       const bool chosen = to != index && std::ranges::find(gpus, to) != gpus.end();
       if (!chosen || gpu.links[other] != GpuLink::kHost) continue;
       return invalid_input(
-          "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need: use --devices "
-          "gpu{}, or add a node to them, through whose memory they exchange then",
+          "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need in a build "
+          "without NCCL: use a build with it, or --devices gpu{}, or add a node to them, through "
+          "whose memory they exchange then",
           index, to, index);
     }
   }

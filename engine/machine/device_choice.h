@@ -32,8 +32,8 @@ Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topol
 // Every node, though others had been chosen or might have been.
 DeviceChoice every_node(const Topology& topology, std::string reason);
 
-// Whether these (Gpu::index) can be all the ranks of a split: each reaches the others' memory.
-// Fails with kInvalidInput where one does not.
+// Whether these (Gpu::index) can be all the ranks of a split without NCCL: each reaches the others'
+// memory. Fails with kInvalidInput where one does not.
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
 
 // What ranks may take of a GPU's memory for all that they need: what is free less what the driver's

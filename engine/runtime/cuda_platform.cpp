@@ -3,7 +3,10 @@
 namespace lockstep {
 
 const GpuPlatform* cuda_platform() {
-  static const GpuPlatform platform = {&cuda_kernels(), &cuda_collectives(), &open_cuda_device};
+  static const GpuPlatform platform = {.kernels = &cuda_kernels(),
+                                       .collectives = &cuda_collectives(),
+                                       .open = &open_cuda_device,
+                                       .join = has_nccl() ? &NcclRanks::create : nullptr};
   return &platform;
 }
 

@@ -47,7 +47,11 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     if (ranks.is_mixed()) {
       jobs_.emplace_back([this, rank](size_t) { drive(rank); });
     } else {
-      jobs_.emplace_back([this, rank, gpu](size_t) { results_[rank] = gpu->run(*batch_); });
+      jobs_.emplace_back([this, rank, gpu](size_t) {
+        results_[rank] = gpu->run(*batch_);
+        ranks_[rank].counters(0).exchange_bytes.add(gpu->exchanged().bytes);
+        ranks_[rank].counters(0).exchange_ns.add(gpu->exchanged().nanoseconds);
+      });
     }
     gpu_residual_.resize(hidden_width());
     gpu_norm_weights_.reserve(hidden_width());

@@ -2,10 +2,14 @@
 // it; tests make one up.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <span>
 
 #include "engine/base/result.h"
 #include "engine/collectives/gpu_all_reduce.h"
+#include "engine/collectives/gpu_all_reduce_choice.h"
+#include "engine/collectives/nccl.h"
 #include "engine/kernels/gpu_kernels.h"
 #include "engine/machine/gpu_device.h"
 
@@ -15,6 +19,13 @@ struct GpuPlatform {
   const GpuKernels* kernels = nullptr;
   const GpuCollectives* collectives = nullptr;
   Result<std::unique_ptr<GpuDevice>> (*open)(int gpu) = nullptr;
+  // NcclRanks::create(), of Gpu::index; null: there is no NCCL.
+  Result<std::unique_ptr<NcclRanks>> (*join)(std::span<const int> gpus,
+                                             std::chrono::nanoseconds deadline) = nullptr;
+  // False: GPUs are used as though none reached another's memory.
+  bool peer_access = true;
+  // Which way each sum goes.
+  GpuSumWay (*sum_way)(const GpuSumQuestion& question) = &gpu_sum_way;
 };
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

@@ -134,10 +134,10 @@ size_t recording_bytes(const Plan& plan) {
 
 class GpuProgram::Builder {
  public:
-  Builder(const Plan& plan, bool has_peers, std::vector<Launch>& launches)
+  Builder(const Plan& plan, const GpuLinks& links, std::vector<Launch>& launches)
       : plan_(plan),
         batch_(gpu_batch_at(plan.gpu.batch, plan.gpu.limits)),
-        has_peers_(has_peers),
+        links_(links),
         launches_(launches) {}
 
   // Pages need not be cleared: no slot is read that has not been written.
@@ -157,9 +157,14 @@ class GpuProgram::Builder {
                                         .row_begin = step.row_begin,
                                         .output = step.output,
                                         .output_stride = step.output_stride});
-    if (!step.gather || !has_peers_) return;
-    // Into every rank's copy. What another rank writes is there once all have met.
+    if (!step.gather || !is_linked()) return;
     auto& embedding = std::get<GpuEmbedding>(launches_.back());
+    if (!links_.peers) {
+      embedding.others_zero = true;
+      launches_.emplace_back(Join{step.output, step.output_stride});
+      return;
+    }
+    // Into every rank's copy. What another rank writes is there once all have met.
     for (size_t rank = 0; rank < plan_.peers.distances.size(); ++rank) {
       if (rank == plan_.peers.rank) continue;
       embedding.copies[embedding.copy_count++] =
@@ -224,7 +229,7 @@ class GpuProgram::Builder {
 
   void add(const AllReduceStep& step) {
     CHECK(plan_.peers.distances.size() > 1, "a GPU alone is to sum its parts");
-    if (!has_peers_) return;
+    if (!is_linked()) return;
     Sum sum;
     sum.rows = step.rows;
     sum.contributors = step.contributors;
@@ -244,6 +249,8 @@ class GpuProgram::Builder {
           "GPUs push nothing into one another's activations");
     return rows_of(output);
   }
+
+  bool is_linked() const { return links_.peers || links_.nccl; }
 
   static ActivationForm form_of(const MatmulPart& part) {
     CHECK(part.forms.prompted == part.forms.generated, "a GPU has one form for all tokens");
@@ -344,15 +351,19 @@ class GpuProgram::Builder {
 
   const Plan& plan_;
   const GpuBatch batch_;
-  const bool has_peers_;
+  const GpuLinks& links_;
   std::vector<Launch>& launches_;
 };
 
-GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers)
-    : kernels_(*platform.kernels), collectives_(*platform.collectives) {
+GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links)
+    : kernels_(*platform.kernels),
+      collectives_(*platform.collectives),
+      sum_way_(platform.sum_way),
+      links_(links),
+      rank_count_(plan.peers.distances.size()),
+      batch_tokens_(plan.batch_tokens) {
   CHECK(plan.gpu.batch != nullptr, "the plan is none of a GPU");
-  if (peers != nullptr) peers_ = *peers;
-  Builder builder(plan, peers != nullptr, launches_);
+  Builder builder(plan, links_, launches_);
   for (const Step& step : plan.steps) {
     step_begins_.push_back(launches_.size());
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
@@ -424,18 +435,6 @@ void GpuProgram::run(const Attention& attention, void* stream, const GpuPassShap
   const bool tiles = gpu_has_prompt_tiles(attend.kv.format, attend.kv.head_dimension);
   attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
   kernels_.attend_prompted(stream, attend);
-}
-
-// Rows that the batch does not have are summed as well: nobody reads them.
-void GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) const {
-  GpuAllReduce sized = sum.sum;
-  sized.contributors = sum.contributors;
-  sized.row_count = std::min<size_t>(row_count(row_set(sum.rows), shape), sum.sum.row_count);
-  if (sized.row_count > 0) collectives_.all_reduce(stream, sized, peers_);
-}
-
-void GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
-  collectives_.meet(stream, peers_);
 }
 
 }  // namespace lockstep

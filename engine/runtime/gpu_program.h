@@ -3,13 +3,18 @@
 // blocks they get, and so no bit of any result.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
+#include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/graph/plan.h"
+#include "engine/runtime/batch.h"
 #include "engine/runtime/gpu_platform.h"
 
 namespace lockstep {
@@ -39,13 +44,22 @@ size_t generation_launches(const Plan& plan);
 // allowance per launch, not measured. The plan may be without addresses.
 size_t recording_bytes(const Plan& plan);
 
+// The largest sum of a plan's passes, or what all ranks embed: what a message by NCCL has at most.
+size_t exchanged_floats_max(const Plan& plan);
+
+// How a GPU reaches those of all other ranks: one of the two at least. They enqueue the same shapes
+// in the same order.
+struct GpuLinks {
+  std::optional<GpuPeers> peers;    // over their memory
+  std::optional<GpuNcclLink> nccl;  // failures are told by its ranks' check()
+};
+
 class GpuProgram {
  public:
   // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
-  // `peers`: of several ranks, all of them GPUs; they enqueue the same shapes in the same order.
-  // None: the GPU is the only rank, or others are processors: what is exchanged with those is the
-  // host's work, and no launch.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers);
+  // `links`: of several ranks, all of them GPUs. None: the GPU is the only rank, or others are
+  // processors: what is exchanged with those is the host's work, and no launch.
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links);
 
   // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
   // memory by then, copied on the same stream.
@@ -53,6 +67,15 @@ class GpuProgram {
     enqueue(stream, shape, {0, step_begins_.size() - 1});
   }
   void enqueue(void* stream, const GpuPassShape& shape, Range steps) const;
+
+  // Whether what such a pass launches can be recorded: not what NCCL does, which meets the other
+  // ranks' threads while it is enqueued.
+  bool is_recordable(const GpuPassShape& shape) const;
+  // What this rank sends to others in a pass of this shape with these tokens.
+  size_t sent_bytes(const GpuPassShape& shape, std::span<const BatchToken> tokens) const;
+  // Sums by NCCL of as many rows as a pass can have, and fewer, so that no pass is the first to
+  // connect the ranks. All of them at the same time.
+  void connect(void* stream) const;
 
  private:
   struct Product {
@@ -69,8 +92,13 @@ class GpuProgram {
     GpuAllReduce sum;                  // of all rows that there is room for
   };
   struct Meeting {};
+  // Of rows of the embedding, where ranks do not write into one another's memory.
+  struct Join {
+    float* rows = nullptr;
+    size_t stride = 0;  // floats
+  };
   using Launch = std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product,
-                              Attention, Sum, Meeting>;
+                              Attention, Sum, Meeting, Join>;
   class Builder;
 
   void run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
@@ -81,10 +109,21 @@ class GpuProgram {
   void run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
   void run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
+  void run(const Join& join, void* stream, const GpuPassShape& shape) const;
+
+  // Of the rows that a pass of this shape has.
+  GpuAllReduce sized(const Sum& sum, const GpuPassShape& shape) const;
+  GpuSumWay way_of(const GpuAllReduce& sum) const;
+  size_t joined_floats(const Join& join, const GpuPassShape& shape) const {
+    return std::min<size_t>(shape.tokens, batch_tokens_) * join.stride;
+  }
 
   const GpuKernels& kernels_;
   const GpuCollectives& collectives_;
-  GpuPeers peers_;
+  GpuSumWay (*const sum_way_)(const GpuSumQuestion& question);
+  GpuLinks links_;
+  size_t rank_count_ = 1;
+  size_t batch_tokens_ = 0;
   std::vector<Launch> launches_;
   std::vector<size_t> step_begins_;  // by step the first of its launches, and the end of all
 };

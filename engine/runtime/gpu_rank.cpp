@@ -3,12 +3,20 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 
 namespace lockstep {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// For a GPU that NCCL has let go of to be done with the rest.
+constexpr std::chrono::milliseconds kLastWait{200};
 
 const std::vector<double>* rotary_frequencies(const Plan& plan) {
   for (const Step& step : plan.steps) {
@@ -70,35 +78,90 @@ Result<void> GpuRank::pin(const NodeMemory& memory) {
 }
 
 Result<void> GpuRank::take_mailbox(size_t rank, size_t rank_count) {
-  peers_.rank = rank;
-  peers_.rank_count = rank_count;
-  peers_.deadline_ns = std::chrono::nanoseconds(kSumDeadline).count();
-  const size_t bytes = gpu_mailbox_bytes(rank_count, peers_.channel_count);
+  GpuPeers& peers = links_.peers.emplace();
+  peers.rank = rank;
+  peers.rank_count = rank_count;
+  peers.deadline_ns = std::chrono::nanoseconds(kSumDeadline).count();
+  const size_t bytes = gpu_mailbox_bytes(rank_count, peers.channel_count);
   auto mailbox = device_->allocate(bytes, "what ranks send to one another");
   if (!mailbox) return std::unexpected(mailbox.error());
   mailbox_ = std::move(*mailbox);
-  auto failure = NodeMemory::allocate({.bytes = sizeof(uint32_t), .what = "a GPU's report"});
-  if (!failure) return std::unexpected(failure.error());
-  failure_ = std::move(*failure);
-  peers_.failure = reinterpret_cast<uint32_t*>(failure_.data());
-  if (auto pinned = pin(failure_); !pinned) return pinned;
+  auto memory = NodeMemory::allocate({.bytes = sizeof(Report), .what = "a GPU's report"});
+  if (!memory) return std::unexpected(memory.error());
+  report_ = std::move(*memory);
+  auto* const report = new (report_.data()) Report;
+  peers.failure = &report->failure;
+  peers.spent_ns = &report->spent_ns;
+  if (auto pinned = pin(report_); !pinned) return pinned;
   if (auto used = device_->use(); !used) return used;
   auto cleared = stream_->clear(mailbox_.data(), bytes);
   return cleared ? stream_->wait(kPassDeadline) : cleared;
 }
 
-Result<void> GpuRank::connect(std::span<GpuRank* const> ranks) {
+Result<void> GpuRank::take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats) {
+  const size_t bytes = gpu_nccl_received_floats(rank_count, floats) * sizeof(float);
+  auto received = device_->allocate(bytes, "what other ranks send");
+  if (!received) return std::unexpected(received.error());
+  received_ = std::move(*received);
+  links_.nccl = {&joined, rank, rank_count, reinterpret_cast<float*>(received_.data())};
+  return {};
+}
+
+Result<void> GpuRank::reach(std::span<GpuRank* const> ranks) {
+  if (!ranks.front()->platform_.peer_access) {
+    return machine_refused("the GPUs are not to reach one another's memory");
+  }
+  for (GpuRank* rank : ranks) {
+    for (const GpuRank* other : ranks) {
+      if (auto reached = rank->device_->reach(other->device_->index()); !reached) return reached;
+    }
+  }
+  return {};
+}
+
+Result<void> GpuRank::take_mailboxes(std::span<GpuRank* const> ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (auto taken = ranks[rank]->take_mailbox(rank, ranks.size()); !taken) return taken;
   }
   for (GpuRank* rank : ranks) {
     for (size_t other = 0; other < ranks.size(); ++other) {
-      const GpuRank& peer = *ranks[other];
-      if (auto reached = rank->device_->reach(peer.device_->index()); !reached) return reached;
-      rank->peers_.mailboxes[other] = peer.mailbox_.data();
+      rank->links_.peers->mailboxes[other] = ranks[other]->mailbox_.data();
     }
   }
   return {};
+}
+
+Result<std::unique_ptr<NcclRanks>> GpuRank::connect(std::span<GpuRank* const> ranks,
+                                                    const Plan& sizes,
+                                                    const Result<void>& reached) {
+  const GpuPlatform& platform = ranks.front()->platform_;
+  if (reached) {
+    if (auto taken = take_mailboxes(ranks); !taken) return std::unexpected(taken.error());
+  }
+  if (platform.join == nullptr) {
+    if (!reached) return std::unexpected(reached.error());
+    return nullptr;
+  }
+  const size_t floats = exchanged_floats_max(sizes);
+  const GpuSumWay way = platform.sum_way({.rank_count = ranks.size(),
+                                          .bytes = floats * sizeof(float),
+                                          .peer_access = reached.has_value(),
+                                          .nccl = true});
+  if (way == GpuSumWay::kPeerMemory) return nullptr;
+  std::vector<int> gpus;
+  for (const GpuRank* rank : ranks) gpus.push_back(rank->device_->index());
+  auto joined = platform.join(gpus, kJoinDeadline);
+  if (!joined && reached) {
+    spdlog::warn("large sums go over peer memory as well: {}", joined.error().message);
+    return nullptr;
+  }
+  if (!joined) return joined;
+  if (!reached) spdlog::info("sums go by NCCL: {}", reached.error().message);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    auto taken = ranks[rank]->take_link(**joined, rank, ranks.size(), floats);
+    if (!taken) return std::unexpected(std::move(taken).error());
+  }
+  return joined;
 }
 
 ArenaAddresses GpuRank::arenas() const {
@@ -114,8 +177,7 @@ ArenaAddresses GpuRank::arenas() const {
 Result<void> GpuRank::prepare(const Plan& plan) {
   CHECK(plan_ == nullptr, "a GPU's plan is made once");
   plan_ = &plan;
-  program_ =
-      std::make_unique<GpuProgram>(plan, platform_, peers_.failure == nullptr ? nullptr : &peers_);
+  program_ = std::make_unique<GpuProgram>(plan, platform_, links_);
   if (auto used = device_->use(); !used) return used;
   if (auto filled = fill_constants(); !filled) return filled;
   return among_processors_ ? Result<void>() : record();
@@ -130,11 +192,22 @@ Result<void> GpuRank::fill_constants() {
   return copied ? wait() : copied;
 }
 
+Result<void> GpuRank::exchange_first() {
+  if (auto used = device_->use(); !used) return used;
+  program_->connect(stream_->handle());
+  if (auto waited = wait(); !waited) return waited;
+  exchange_ns_ = static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
+  return {};
+}
+
 // A rank that waits for another in vain says so in its word, and goes on.
-Result<void> GpuRank::wait() {
-  if (auto waited = stream_->wait(kPassDeadline); !waited) return waited;
-  if (peers_.failure == nullptr) return {};
-  const auto missing = missing_rank(std::atomic_ref(*peers_.failure).load());
+Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
+  if (auto waited = stream_->wait(deadline); !waited) return waited;
+  if (links_.nccl) {
+    if (auto sound = links_.nccl->ranks->check(links_.nccl->rank); !sound) return sound;
+  }
+  if (!links_.peers) return {};
+  const auto missing = missing_rank(std::atomic_ref(*links_.peers->failure).load());
   if (!missing) return {};
   return machine_refused(
       "gpu{}: rank {} did not come to a sum in time; its GPU is lost or far behind",
@@ -143,6 +216,7 @@ Result<void> GpuRank::wait() {
 
 Result<void> GpuRank::record() {
   for (const GpuPassShape& shape : generation_shapes(*plan_)) {
+    if (!program_->is_recordable(shape)) continue;
     if (auto begun = stream_->begin_recording(); !begun) return begun;
     program_->enqueue(stream_->handle(), shape);
     auto recording = stream_->end_recording();
@@ -185,14 +259,36 @@ Result<void> GpuRank::run_steps(Range steps) {
   return wait();
 }
 
+// The other ranks' GPUs would wait for this one until their deadline.
 Result<void> GpuRank::run(const Batch& batch) {
-  if (auto begun = begin(batch); !begun) return begun;
+  auto computed = compute(batch);
+  if (!computed && links_.nccl) links_.nccl->ranks->abort(computed.error());
+  return computed;
+}
+
+// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
+Result<void> GpuRank::compute(const Batch& batch) {
+  const Clock::time_point begin = Clock::now();
+  if (auto begun = this->begin(batch); !begun) return begun;
   if (const auto recorded = recordings_.find(shape_); recorded != recordings_.end()) {
     if (auto played = stream_->play(*recorded->second); !played) return played;
   } else {
     program_->enqueue(stream_->handle(), shape_);
   }
-  return wait();
+  const auto left = kPassDeadline - (Clock::now() - begin);
+  auto waited = wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
+  if (waited) count_exchange(batch);
+  return waited;
+}
+
+void GpuRank::count_exchange(const Batch& batch) {
+  uint64_t spent = 0;
+  if (links_.peers) spent += std::atomic_ref(*links_.peers->spent_ns).load();
+  if (links_.nccl) {
+    spent += static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
+  }
+  exchanged_ = {.bytes = program_->sent_bytes(shape_, batch.tokens),
+                .nanoseconds = spent - std::exchange(exchange_ns_, spent)};
 }
 
 Result<void> GpuRank::read(const float* from, std::span<float> to) {

@@ -25,6 +25,9 @@ class GpuRank {
   // The longest that it waits for another rank's GPU; less, so that it is told who is missing.
   static constexpr std::chrono::seconds kSumDeadline{3};
 
+  // What NCCL has for finding and connecting the GPUs.
+  static constexpr std::chrono::seconds kJoinDeadline{60};
+
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);
 
@@ -34,14 +37,23 @@ class GpuRank {
   Result<void> allocate(const Plan& sizes, int node, bool among_processors);
   // Makes the host's memory, which must outlive this, reachable for the GPU: the logits.
   Result<void> pin(const NodeMemory& memory);
-  // Of all ranks, which are GPUs, once all have allocated: lets each reach the others' memory.
-  static Result<void> connect(std::span<GpuRank* const> ranks);
+  // Of all ranks, which are GPUs: lets each reach the others' memory, where all can.
+  static Result<void> reach(std::span<GpuRank* const> ranks);
+  // Once all have allocated: makes what they exchange through, memory where `reached`, and NCCL
+  // where not or where some of the plan's sums are to go that way. What is returned has to live as
+  // long as the ranks compute; null: there is no NCCL, or no need.
+  static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuRank* const> ranks,
+                                                    const Plan& sizes, const Result<void>& reached);
   // But for the logits'.
   ArenaAddresses arenas() const;
 
   // Makes the launches of the plan, which must outlive this, and records those of passes that
   // generate for up to `sequences`. Once, after allocate().
   Result<void> prepare(const Plan& plan);
+
+  // Of ranks that NCCL has joined, once, all at the same time and before the first pass: their
+  // first exchanges, which connect them.
+  Result<void> exchange_first();
 
   // Computes a pass, by one thread at a time; when it returns, the logits are there. Allocates
   // nothing. After a failure nothing more can be computed.
@@ -57,13 +69,29 @@ class GpuRank {
   GpuDevice& device() { return *device_; }
   const GpuKernels& kernels() const { return *platform_.kernels; }
   size_t recording_count() const { return recordings_.size(); }
+  // What the last pass has sent to the other ranks, all of them GPUs, and how long it exchanged.
+  struct Exchanged {
+    size_t bytes = 0;
+    uint64_t nanoseconds = 0;
+  };
+  const Exchanged& exchanged() const { return exchanged_; }
 
  private:
   GpuRank(const GpuPlatform& platform, std::unique_ptr<GpuDevice> device)
       : platform_(platform), device_(std::move(device)) {}
 
+  // What the GPU writes there.
+  struct Report {
+    uint32_t failure = 0;  // which rank did not come: missing_rank()
+    uint64_t spent_ns = 0;
+  };
+
+  static Result<void> take_mailboxes(std::span<GpuRank* const> ranks);
   Result<void> take_mailbox(size_t rank, size_t rank_count);
-  Result<void> wait();
+  Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
+  Result<void> compute(const Batch& batch);
+  void count_exchange(const Batch& batch);
+  Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
   Result<void> record();
   Result<void> fill_constants();
   size_t write_batch(const Batch& batch);
@@ -75,15 +103,18 @@ class GpuRank {
   GpuMemory exchange_;
   GpuMemory kv_;
   GpuMemory mailbox_;   // of several ranks
+  GpuMemory received_;  // what other ranks send by NCCL
   NodeMemory staging_;  // of the host: what is copied to the GPU before a pass, or from it after
-  NodeMemory failure_;  // a word that tells which rank did not come
+  NodeMemory report_;   // a Report, of exchanges over peer memory
   std::vector<GpuMemory> pinned_;
-  GpuPeers peers_;
+  GpuLinks links_;
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand
+  Exchanged exchanged_;
+  uint64_t exchange_ns_ = 0;  // of all passes, and what came before
   std::map<GpuPassShape, std::unique_ptr<GpuRecording>> recordings_;
 };
 

@@ -1,6 +1,7 @@
 #include "engine/runtime/ranks.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <new>
 #include <set>
@@ -97,12 +98,41 @@ bool Ranks::is_mixed() const {
   return std::ranges::any_of(ranks_, is_gpu) && !std::ranges::all_of(ranks_, is_gpu);
 }
 
-// All of them GPUs. Processors reach none of their memory: with those they exchange by the host.
-Result<void> Ranks::connect_gpus() {
-  if (ranks_.size() == 1 || ranks_.front()->gpu() == nullptr || is_mixed()) return {};
+std::vector<GpuRank*> Ranks::linked_gpus() const {
   std::vector<GpuRank*> gpus;
+  if (ranks_.size() == 1 || ranks_.front()->gpu() == nullptr || is_mixed()) return gpus;
   for (const auto& rank : ranks_) gpus.push_back(rank->gpu());
-  return GpuRank::connect(gpus);
+  return gpus;
+}
+
+// Processors reach none of the GPUs' memory: with those they exchange by the host.
+Result<void> Ranks::connect_gpus(const Plan& sizes) {
+  const std::vector<GpuRank*> gpus = linked_gpus();
+  if (gpus.empty()) return {};
+  auto joined = GpuRank::connect(gpus, sizes, reached_);
+  if (!joined) return std::unexpected(joined.error());
+  nccl_ = std::move(*joined);
+  return {};
+}
+
+// By each rank's own thread: they wait for one another.
+Result<void> Ranks::exchange_first() {
+  if (nccl_ == nullptr) return {};
+  std::vector<Result<void>> results(ranks_.size());
+  std::vector<std::function<void(size_t)>> jobs;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    jobs.emplace_back([this, rank, &results](size_t) {
+      results[rank] = ranks_[rank]->gpu()->exchange_first();
+      if (!results[rank]) nccl_->abort(results[rank].error());
+    });
+  }
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank]->workers().begin(jobs[rank]);
+  for (const auto& rank : ranks_) rank->workers().finish();
+  for (const Result<void>& result : results) {
+    if (!result) return result;
+  }
+  nccl_->set_deadline(GpuRank::kSumDeadline);
+  return {};
 }
 
 Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& split,
@@ -117,6 +147,9 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
   if (auto started = made->start(places, gpus); !started) {
     return std::unexpected(started.error());
   }
+  if (const auto linked = made->linked_gpus(); !linked.empty()) {
+    made->reached_ = GpuRank::reach(linked);
+  }
   CHECK(!made->is_mixed() || places.front().gpu >= 0, "rank 0 is no GPU, and others are");
   std::vector<PlanOptions> own;  // by rank
   for (const RankPlace& place : places) {
@@ -129,12 +162,16 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
     sizes.push_back(make_plan(graph, split, rank, own[rank]));
   }
   if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
-  if (auto joined = made->connect_gpus(); !joined) return std::unexpected(joined.error());
+  if (auto joined = made->connect_gpus(sizes.front()); !joined)
+    return std::unexpected(joined.error());
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
   for (size_t rank = 0; rank < places.size(); ++rank) {
     auto set = made->ranks_[rank]->set_plan(make_plan(graph, split, rank, own[rank], arenas));
     if (!set) return std::unexpected(set.error());
+  }
+  if (auto exchanged = made->exchange_first(); !exchanged) {
+    return std::unexpected(exchanged.error());
   }
   return made;
 }

@@ -33,6 +33,8 @@ class Ranks {
   const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
   // Some are GPUs and others are not.
   bool is_mixed() const;
+  // All are GPUs, several, and each reaches the others' memory.
+  bool shares_gpu_memory() const { return reached_.has_value(); }
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
 
  private:
@@ -41,12 +43,18 @@ class Ranks {
   Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
   // One source per rank.
   Result<void> allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources);
-  Result<void> connect_gpus();
+  // The ranks where all are GPUs, and several; else none.
+  std::vector<GpuRank*> linked_gpus() const;
+  Result<void> connect_gpus(const Plan& sizes);
+  // Once all have their plans.
+  Result<void> exchange_first();
   Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                 std::span<ArenaSources> sources);
 
   std::unique_ptr<RankLinks> links_;  // none for one rank
   std::vector<std::unique_ptr<Rank>> ranks_;
+  Result<void> reached_ = machine_refused("no GPUs are to reach one another");
+  std::unique_ptr<NcclRanks> nccl_;  // of GPUs; none where they do not need it
 };
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@ class WorkerCounter {
 
 struct alignas(kLineBytes) WorkerCounters {
   WorkerCounter exchange_ticks;  // spent in pushing to other ranks and in summing theirs
+  WorkerCounter exchange_ns;     // spent so by a GPU, as its own clock counts
   WorkerCounter exchange_bytes;  // written to or read from other ranks
   WorkerCounter wait_ticks;      // spent at barriers
   WorkerCounter meetings;        // how often it met the others

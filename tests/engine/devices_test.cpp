@@ -10,6 +10,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model_layout.h"
+#include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/paths.h"
 
@@ -18,10 +19,14 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class DevicesTest : public ::testing::Test {
  protected:
-  DevicesTest() { options_.model = source_dir() + "/config/demo.gguf"; }
+  DevicesTest() {
+    options_.model = source_dir() + "/config/demo.gguf";
+    options_.gpu_platform = &without_nccl_;
+  }
 
   Result<ModelLayout> split(const std::string& devices, const Topology& topology) {
     auto file = GgufFile::open(options_.model);
@@ -74,6 +79,7 @@ class DevicesTest : public ::testing::Test {
     return topology;
   }
 
+  const GpuPlatform without_nccl_ = {};
   EngineOptions options_;
   Result<void> sized_;
   size_t trained_tokens_ = 0;
@@ -139,6 +145,32 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
     EXPECT_EQ(linked->places[rank].gpu, static_cast<int>(rank));
   }
   EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+}
+
+// What they send goes through NCCL then, which takes memory of its own.
+TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_with_nccl) {
+  GpuPlatform with_nccl;
+  with_nccl.join = &NcclRanks::create;
+  options_.gpu_platform = &with_nccl;
+  for (const char* devices : {"auto", "gpu"}) {
+    const auto apart = split(devices, machine_with_gpus());
+    ASSERT_TRUE(apart.has_value()) << apart.error().message;
+    EXPECT_EQ(apart->places.size(), 4U);
+    EXPECT_THAT(apart->devices.reason, HasSubstr("so sums go by NCCL"));
+    EXPECT_GE(apart->nccl_bytes, kNcclBytes);
+  }
+  Topology tight = machine_with_gpus();
+  for (Gpu& gpu : tight.gpus) gpu.free_bytes = gpu.free_bytes - usable_bytes(gpu) + kNcclBytes;
+  ASSERT_TRUE(split("gpu", tight).has_value());
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_EQ(sized_.error().kind, ErrorKind::kMachineRefused);
+  // Small sums between GPUs that are linked need none of it, nor does a GPU alone.
+  for (const char* devices : {"gpu0,gpu1", "gpu2"}) {
+    const auto linked = split(devices, machine_with_linked_gpus());
+    ASSERT_TRUE(linked.has_value()) << linked.error().message;
+    EXPECT_EQ(linked->nccl_bytes, 0U);
+    EXPECT_THAT(linked->devices.reason, Not(HasSubstr("NCCL")));
+  }
 }
 
 // The nodes' ranks have what processors the GPUs' leave, and layout and arithmetic of their own.

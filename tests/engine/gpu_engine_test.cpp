@@ -83,6 +83,32 @@ TEST_F(GpuEngineTest, two_gpus_answer_together) {
   EXPECT_EQ(ranks[1].gpu, 1);
 }
 
+TEST_F(GpuEngineTest, two_gpus_that_do_not_reach_one_another_answer_together) {
+  gpus_.push_back(made_up_gpu(1, -1));
+  for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kHost);
+  options_.devices = "gpu0,gpu1";
+  const auto refused = Engine::open(options_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("in a build without NCCL"));
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  options_.gpu_platform = &by_nccl;
+  const std::string text = answer_to(request("Once upon a time", 4));
+  EXPECT_FALSE(text.empty());
+  const auto ranks = engine().statistics().ranks;
+  ASSERT_EQ(ranks.size(), 2U);
+  for (const RankStatistics& rank : ranks) EXPECT_GT(rank.exchange_bytes, 0U);
+  // The other one's sums wait for it no longer than it takes to say so.
+  host_gpu(1).lose(40);
+  Answer answer;
+  submit(request("Once", 100), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kError);
+  EXPECT_THAT(answer.error(), HasSubstr("gpu1"));
+  ASSERT_TRUE(engine().failure().has_value());
+  EXPECT_EQ(engine().failure()->kind, ErrorKind::kMachineRefused);
+  engine_.reset();
+  host_gpu(1).reset();
+}
+
 TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   options_.devices = "all";
   options_.shares = {1, 1};

@@ -56,7 +56,8 @@ class Channel {
       : peers_(peers),
         index_(index),
         own_(*reinterpret_cast<GpuMailbox*>(peers.mailboxes[peers.rank])),
-        shared_(*reinterpret_cast<Shared*>(shared_memory())) {
+        shared_(*reinterpret_cast<Shared*>(shared_memory())),
+        begin_ns_(nanoseconds()) {
     if (thread_index() == 0) shared_ = {own_.channels[index].round, load_acquire(&own_.failed)};
     meet_block();
     round_ = shared_.round;
@@ -90,7 +91,11 @@ class Channel {
 
   // After the last round.
   GPU_FUNCTION void close() {
-    if (thread_index() == 0) own_.channels[index_].round = round_;
+    if (thread_index() != 0) return;
+    own_.channels[index_].round = round_;
+    if (index_ != 0 || peers_.spent_ns == nullptr) return;
+    own_.spent_ns += nanoseconds() - begin_ns_;
+    *peers_.spent_ns = own_.spent_ns;
   }
 
  private:
@@ -124,6 +129,7 @@ class Channel {
   unsigned index_;
   GpuMailbox& own_;
   Shared& shared_;
+  uint64_t begin_ns_;
   uint32_t round_ = 0;
   bool failed_ = false;
 };
@@ -252,6 +258,38 @@ GPU_KERNEL void meet_all_peers(const GpuPeers peers) {
   if (channel.meet_peers()) channel.close();
 }
 
+GPU_KERNEL void sum_parts(const GpuPartSum sum, bool aligned) {
+  const size_t stride = static_cast<size_t>(block_columns()) * thread_count() * kGpuUnitFloats;
+  const size_t first =
+      (static_cast<size_t>(block_column()) * thread_count() + thread_index()) * kGpuUnitFloats;
+  for (size_t begin = first; begin < sum.count; begin += stride) {
+    const size_t left = sum.count - begin;
+    const UnitPlace place = {0, 0,
+                             left < kGpuUnitFloats ? static_cast<unsigned>(left) : kGpuUnitFloats};
+    Unit total = {};
+    for (unsigned part = 0; part < sum.part_count; ++part) {
+      Unit unit = load_unit(sum.parts[part] + begin, place, aligned);
+      if (sum.bf16) {
+        Words2 packed;
+        pack(unit, packed);
+        unit = unpack(packed);
+      }
+      for (unsigned value = 0; value < kGpuUnitFloats; ++value) {
+        total.values[value] =
+            part == 0 ? unit.values[value] : total.values[value] + unit.values[value];
+      }
+    }
+    float* to = sum.output + begin;
+    if (sum.add) {
+      const Unit before = load_unit(to, place, aligned);
+      for (unsigned value = 0; value < kGpuUnitFloats; ++value) {
+        total.values[value] = before.values[value] + total.values[value];
+      }
+    }
+    store_unit(to, place, aligned, total);
+  }
+}
+
 }  // namespace
 
 void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
@@ -269,6 +307,14 @@ void gpu_meet(void* stream, const GpuPeers& peers) {
   const Grid grid = {
       .columns = 1, .rows = 1, .threads = kWarpThreads, .shared_bytes = sizeof(Channel::Shared)};
   launch(stream, grid, meet_all_peers, peers);
+}
+
+void gpu_sum_parts(void* stream, const GpuPartSum& sum) {
+  const GpuPartSumLaunch sized = gpu_part_sum_launch(sum);
+  if (sized.block_count == 0) return;
+  const Grid grid = {
+      .columns = sized.block_count, .rows = 1, .threads = kGpuSumThreads, .shared_bytes = 0};
+  launch(stream, grid, sum_parts, sum, sized.aligned);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,8 @@
 // NVIDIA's. Several ranks on one GPU are streams of it.
+#include <stdlib.h>
+
+#include <vector>
+
 #include "engine/machine/gpu.h"
 #include "tests/engine/runtime/test_gpus.h"
 
@@ -26,6 +30,25 @@ const GpuPlatform& test_gpus() {
 std::string no_test_gpus() {
   if (!machine_gpus().gpus.empty()) return {};
   return "no GPU: " + machine_gpus().absence;
+}
+
+GpuPlatform test_gpus_by_nccl() {
+  GpuPlatform platform = test_gpus();
+  platform.join = cuda_platform()->join;
+  platform.peer_access = false;
+  // Where the machine has one GPU. From NCCL 2.30 on, for two ranks.
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  return platform;
+}
+
+std::string no_nccl_for(size_t ranks) {
+  if (!has_nccl()) return "this build has no NCCL";
+  const auto& gpus = machine_gpus().gpus;
+  if (gpus.size() >= ranks) return {};
+  std::vector<int> indices;
+  for (size_t rank = 0; rank < ranks; ++rank) indices.push_back(gpus[rank % gpus.size()].index);
+  const auto joined = test_gpus_by_nccl().join(indices, std::chrono::seconds(60));
+  return joined ? "" : "no GPU for each rank: " + joined.error().message;
 }
 
 }  // namespace lockstep

@@ -197,6 +197,31 @@ TEST_F(GpuRank, several_gpus_sum_their_parts) {
   }
 }
 
+// However sums travel, they have one order: that of the ranks.
+TEST_F(GpuRank, gpus_that_do_not_reach_one_another_give_the_same_bits_by_nccl) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/34);
+  const auto tokens = some_tokens(4, 9);
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}}) {
+    SCOPED_TRACE(shares.size());
+    if (const std::string absence = no_nccl_for(shares.size()); !absence.empty()) {
+      GTEST_SKIP() << absence;
+    }
+    LoadedModelOptions options = on_gpu();
+    options.strategy = Strategy::kReduce;
+    options.shares = shares;
+    for (const bool bf16_sums : {false, true}) {
+      options.bf16_sums = bf16_sums;
+      options.gpus = &test_gpus();
+      const LogitRows wanted = LoadedModel(model.path(), options).compute_alone(tokens, 4);
+      options.gpus = &by_nccl;
+      LoadedModel loaded(model.path(), options);
+      ASSERT_FALSE(loaded.ranks().shares_gpu_memory());
+      expect_same_bits(wanted, loaded.compute_alone(tokens, bf16_sums ? 4 : 3));
+    }
+  }
+}
+
 // Processors and GPUs: each with its own layout and arithmetic, sums in the host's memory.
 TEST_F(GpuRank, sums_with_processors) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/31);

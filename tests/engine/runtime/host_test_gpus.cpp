@@ -1,5 +1,6 @@
-// Made-up ones: memory of the host, kernels played by the host.
+// Made-up ones: memory of the host, kernels played by the host, a made-up NCCL.
 #include "tests/engine/collectives/cuda/host_collectives.h"
+#include "tests/engine/collectives/cuda/host_nccl.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/test_gpus.h"
@@ -13,6 +14,17 @@ const GpuPlatform& test_gpus() {
 }
 
 std::string no_test_gpus() {
+  return {};
+}
+
+GpuPlatform test_gpus_by_nccl() {
+  GpuPlatform platform = test_gpus();
+  platform.join = &join_host_gpus;
+  platform.peer_access = false;
+  return platform;
+}
+
+std::string no_nccl_for(size_t) {
   return {};
 }
 

@@ -12,4 +12,9 @@ const GpuPlatform& test_gpus();
 // Why there are none, to skip with; empty: there are.
 std::string no_test_gpus();
 
+// The same GPUs as though none reached another's memory: they are joined by NCCL.
+GpuPlatform test_gpus_by_nccl();
+// Why so many ranks cannot be joined, to skip with; empty: they can.
+std::string no_nccl_for(size_t ranks);
+
 }  // namespace lockstep

@@ -40,26 +40,30 @@ TEST_P(GpuEmbeddingOf, gives_the_tables_rows_bit_for_bit) {
   }
   batch.writer().end();
   const size_t stride = columns() + 3;
-  std::vector<float> output((ids.size() + 1) * stride, kLeftAlone);
-  gpu_embed_rows(nullptr, {.batch = batch.batch(),
-                           .table = table.matrix(),
-                           .row_begin = kRowBegin,
-                           .output = output.data(),
-                           .output_stride = stride,
-                           .grid_rows = 3});
-  for (size_t token = 0; token <= ids.size(); ++token) {
-    std::vector<float> expected(columns(), kLeftAlone);
-    if (token < ids.size() && ids[token] >= kRowBegin && ids[token] - kRowBegin < kRows) {
-      expected = table.row(ids[token] - kRowBegin);
-      std::vector<float> unpacked(columns());
-      unpack_gpu_row(table.matrix(), ids[token] - kRowBegin, unpacked.data());
-      EXPECT_EQ(0, std::memcmp(unpacked.data(), expected.data(), columns() * sizeof(float)));
-    }
-    expected.resize(stride, kLeftAlone);
-    for (size_t column = 0; column < stride; ++column) {
-      ASSERT_EQ(std::bit_cast<uint32_t>(output[token * stride + column]),
-                std::bit_cast<uint32_t>(expected[column]))
-          << "seed " << kSeed << ", token " << token << ", column " << column;
+  for (const bool others_zero : {false, true}) {
+    std::vector<float> output((ids.size() + 1) * stride, kLeftAlone);
+    gpu_embed_rows(nullptr, {.batch = batch.batch(),
+                             .table = table.matrix(),
+                             .row_begin = kRowBegin,
+                             .output = output.data(),
+                             .output_stride = stride,
+                             .grid_rows = 3,
+                             .others_zero = others_zero});
+    for (size_t token = 0; token <= ids.size(); ++token) {
+      const bool is_there = token < ids.size();
+      std::vector<float> expected(columns(), is_there && others_zero ? -0.0F : kLeftAlone);
+      if (is_there && ids[token] >= kRowBegin && ids[token] - kRowBegin < kRows) {
+        expected = table.row(ids[token] - kRowBegin);
+        std::vector<float> unpacked(columns());
+        unpack_gpu_row(table.matrix(), ids[token] - kRowBegin, unpacked.data());
+        EXPECT_EQ(0, std::memcmp(unpacked.data(), expected.data(), columns() * sizeof(float)));
+      }
+      expected.resize(stride, kLeftAlone);
+      for (size_t column = 0; column < stride; ++column) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(output[token * stride + column]),
+                  std::bit_cast<uint32_t>(expected[column]))
+            << "seed " << kSeed << ", token " << token << ", column " << column;
+      }
     }
   }
 }

@@ -1,0 +1,64 @@
+// A made-up NCCL for GPUs whose streams are the host's: the ranks' threads meet, copy and add. A
+// sum of more than two has, as NCCL's, an order that depends on where in the message it lies.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "engine/collectives/nccl.h"
+
+namespace lockstep {
+
+// For GpuPlatform::join, which is a plain function: what it is to do, and what has been asked of
+// what it made. Any thread may call.
+class HostNccl {
+ public:
+  // As it was made.
+  void reset();
+  // From now on no GPUs can be joined.
+  void refuse(bool refused);
+  // From now on this rank enqueues nothing, and the others wait for so long at most.
+  void silence(size_t rank, std::chrono::nanoseconds deadline);
+
+  struct Counts {
+    size_t joined = 0;  // groups of ranks, ever
+    size_t all_reduces = 0;
+    size_t exchanges = 0;
+    size_t aborts = 0;
+  };
+  Counts counts() const;
+
+ private:
+  friend class HostNcclRanks;
+  friend Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
+                                                           std::chrono::nanoseconds deadline);
+
+  struct State {
+    bool is_refused = false;
+    std::optional<size_t> silent_rank;
+    std::optional<std::chrono::nanoseconds> deadline;
+    Counts counts;
+  };
+
+  template <typename Change>
+  void change(Change change) {
+    const std::lock_guard lock(mutex_);
+    change(state_);
+  }
+  bool is_silent(size_t rank) const;
+  std::chrono::nanoseconds deadline_or(std::chrono::nanoseconds given) const;
+
+  State state_;  // GUARDED_BY(mutex_)
+  mutable std::mutex mutex_;
+};
+
+HostNccl& host_nccl();
+// `stream` of its calls: a HostStream, or null: at once.
+Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
+                                                  std::chrono::nanoseconds deadline);
+
+}  // namespace lockstep

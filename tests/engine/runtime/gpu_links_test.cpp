@@ -1,0 +1,181 @@
+// Through what ranks on GPUs exchange, and what becomes of a pass in which one does not come: on
+// made-up GPUs with a made-up NCCL.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/engine/collectives/cuda/host_nccl.h"
+#include "tests/engine/machine/host_device.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/test_gpus.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GpuLinksTest : public ::testing::Test {
+ protected:
+  GpuLinksTest() { reset(); }
+  ~GpuLinksTest() override { reset(); }
+
+  static void reset() {
+    host_nccl().reset();
+    for (int gpu = 0; gpu < 3; ++gpu) host_gpu(gpu).reset();
+  }
+
+  LoadedModelOptions options(const GpuPlatform& platform, size_t ranks = 2) const {
+    return {.shares = std::vector<double>(ranks, 1),
+            .strategy = Strategy::kReduce,
+            .kv_format = KvFormat::kF16,
+            .gpus = &platform};
+  }
+
+  std::string failure_of(LoadedModel& loaded) const {
+    try {
+      loaded.compute_alone(tokens_, 4);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::string refusal_of(const LoadedModelOptions& options) const {
+    try {
+      const LoadedModel loaded(model_.path(), options);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  const RandomModel model_{Format::kQ8_0, Format::kQ8_0, /*seed=*/35};
+  const std::vector<TokenId> tokens_ = some_tokens(4, 1);
+};
+
+// Those of up to eight rows of the model's 256 columns over peer memory, those of more by NCCL.
+GpuSumWay large_ones_by_nccl(const GpuSumQuestion& question) {
+  const bool large = question.bytes > size_t{8} * 256 * sizeof(float);
+  return large && question.nccl ? GpuSumWay::kNccl : GpuSumWay::kPeerMemory;
+}
+
+TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
+  GpuPlatform both = test_gpus();
+  both.join = &join_host_gpus;
+  both.sum_way = &large_ones_by_nccl;
+  const auto tokens = some_tokens(9, 1);
+  LoadedModelOptions wanted = options(test_gpus(), 3);
+  wanted.generated = true;
+  const LogitRows rows = LoadedModel(model_.path(), wanted).compute_alone(tokens, 9);
+  LoadedModelOptions mixed = options(both, 3);
+  mixed.generated = true;
+  LoadedModel loaded(model_.path(), mixed);
+  EXPECT_TRUE(loaded.ranks().shares_gpu_memory());
+  const size_t before = host_nccl().counts().exchanges;
+  expect_same_bits(rows, loaded.compute_alone(tokens, 5));
+  EXPECT_EQ(host_nccl().counts().exchanges, before);
+  expect_same_bits(rows, loaded.compute_alone(tokens, 9));
+  EXPECT_GT(host_nccl().counts().exchanges, before);
+  // What goes by NCCL is launched; the rest is recorded.
+  EXPECT_GT(host_gpu(0).counts().plays, 0U);
+}
+
+// What is not seen in the bits is seen in what is counted.
+TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  for (const GpuPlatform* platform : {&test_gpus(), &by_nccl}) {
+    SCOPED_TRACE(platform->peer_access);
+    LoadedModel loaded(model_.path(), options(*platform));
+    const Plan& plan = loaded.plan();
+    size_t sums = 0;
+    for (const Step& step : plan.steps) {
+      if (std::holds_alternative<AllReduceStep>(step.work)) ++sums;
+    }
+    // Four tokens are eight rows. Between two ranks each sends a message as large as the sum.
+    const size_t row_bytes = plan.hidden.width * sizeof(float);
+    const size_t sum_bytes = sums * 8 * row_bytes;
+    EXPECT_EQ(failure_of(loaded), "");
+    size_t embedding_bytes = 0;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const WorkerCounters& counters = loaded.ranks()[rank].counters(0);
+      embedding_bytes += counters.exchange_bytes.value() - sum_bytes;
+      EXPECT_GT(counters.exchange_ns.value(), 0U);
+    }
+    // A token's row is sent by who has it, or joined as a sum is.
+    EXPECT_EQ(embedding_bytes, platform->peer_access ? 4 * row_bytes : 2 * 8 * row_bytes);
+  }
+}
+
+TEST_F(GpuLinksTest, nccl_is_not_asked_where_no_sum_is_large) {
+  GpuPlatform both = test_gpus();
+  both.join = &join_host_gpus;
+  LoadedModel loaded(model_.path(), options(both));
+  EXPECT_EQ(host_nccl().counts().joined, 0U);
+}
+
+TEST_F(GpuLinksTest, gpus_apart_are_joined_by_nccl_and_refused_without) {
+  host_gpu(0).isolate(true);
+  EXPECT_THAT(refusal_of(options(test_gpus())), HasSubstr("gpu0 cannot reach the memory of gpu1"));
+  GpuPlatform joined = test_gpus();
+  joined.join = &join_host_gpus;
+  {
+    LoadedModel loaded(model_.path(), options(joined));
+    EXPECT_EQ(host_nccl().counts().joined, 1U);
+    EXPECT_EQ(loaded.ranks()[0].gpu()->recording_count(), 0U);
+    EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
+    EXPECT_EQ(failure_of(loaded), "");
+  }
+  host_nccl().refuse(true);
+  EXPECT_THAT(refusal_of(options(joined)), HasSubstr("2 GPUs are not joined"));
+}
+
+TEST_F(GpuLinksTest, sums_go_over_peer_memory_where_nccl_refuses) {
+  GpuPlatform both = test_gpus();
+  both.join = &join_host_gpus;
+  both.sum_way = &large_ones_by_nccl;
+  host_nccl().refuse(true);
+  LoadedModel loaded(model_.path(), options(both));
+  EXPECT_EQ(failure_of(loaded), "");
+}
+
+// The others are told at once: nobody waits for a deadline.
+TEST_F(GpuLinksTest, a_lost_gpu_fails_the_pass_and_frees_the_others) {
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  for (const int lost : {0, 1}) {
+    SCOPED_TRACE(lost);
+    reset();
+    LoadedModel loaded(model_.path(), options(by_nccl));
+    host_nccl().silence(99, std::chrono::hours(1));  // none of them, but nobody gives up sooner
+    EXPECT_EQ(failure_of(loaded), "");
+    host_gpu(lost).lose(2);  // in the midst of the next pass
+    for (int pass = 0; pass < 2; ++pass) {
+      EXPECT_THAT(failure_of(loaded), HasSubstr(fmt::format("gpu{}", lost))) << pass;
+    }
+    EXPECT_GT(host_nccl().counts().aborts, 0U);
+  }
+}
+
+TEST_F(GpuLinksTest, a_rank_that_never_comes_fails_the_pass_after_the_deadline) {
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  LoadedModel loaded(model_.path(), options(by_nccl));
+  host_nccl().silence(1, std::chrono::milliseconds(20));
+  EXPECT_THAT(failure_of(loaded), HasSubstr("rank 0: the others did not come"));
+  EXPECT_THAT(failure_of(loaded), HasSubstr("rank 0: the others did not come"));
+}
+
+// As late as streams may run: what one pass sends is not what the next one reads.
+TEST_F(GpuLinksTest, streams_that_run_late_change_nothing) {
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  const LogitRows wanted =
+      LoadedModel(model_.path(), options(test_gpus())).compute_alone(tokens_, 2);
+  LoadedModel loaded(model_.path(), options(by_nccl));
+  for (int gpu = 0; gpu < 2; ++gpu) host_gpu(gpu).run_late(true);
+  expect_same_bits(wanted, loaded.compute_alone(tokens_, 2));
+}
+
+}  // namespace
+}  // namespace lockstep
