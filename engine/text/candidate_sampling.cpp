@@ -38,8 +38,13 @@ std::optional<TokenId> Sampler::sample(const LogitCandidates& candidates,
   const auto best = std::ranges::min_element(tokens, is_before);
   const Rest rest = find_rest(candidates);
   if (best == tokens.end() || !rest.is_behind(*best)) return std::nullopt;
+  // A draw from the whole row is good for it as it is.
+  const bool may_use_draw =
+      candidates.draw && banned.empty() && candidates.draw->wish == draw_wish();
   const std::optional<TokenId> picked =
-      parameters_.temperature > 0.0F ? draw_candidate(rest, best->logit) : best->token;
+      parameters_.temperature > 0.0F
+          ? draw_candidate(rest, best->logit, may_use_draw ? &*candidates.draw : nullptr)
+          : best->token;
   if (!picked) return std::nullopt;
   ++draws_;
   ++counts_[*picked];
@@ -86,7 +91,22 @@ Sampler::Rest Sampler::find_rest(const LogitCandidates& candidates) {
   return rest;
 }
 
-std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max) {
+// Some token's logit is not as the model gives it.
+bool Sampler::adjusts() const {
+  return !parameters_.logit_bias.empty() || (penalizes_ && !counts_.empty());
+}
+
+LogitDrawWish Sampler::draw_wish() const {
+  const bool limited = parameters_.top_k > 0 && parameters_.top_k < vocabulary_size_;
+  if (!(parameters_.temperature > 0.0F) || limited || adjusts()) return {};
+  // Of a cut by top_p, the sum of all weights is what is needed.
+  return {.inverse_temperature = inverse_temperature(parameters_.temperature),
+          .weight_min = parameters_.top_p < 1.0F ? 0.0F : parameters_.min_p,
+          .uniform = uniform(parameters_.seed, draws_)};
+}
+
+std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max,
+                                               const LogitDraw* drawn) {
   std::vector<WeighedToken>& tokens = few_.tokens();
   const float inverse = inverse_temperature(parameters_.temperature);
   double rest_weight_max = 0;  // of all of them
@@ -99,6 +119,7 @@ std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max
       tokens.resize(top_k);
     }
   } else if (!rest.is_empty) {
+    if (drawn != nullptr && !(parameters_.top_p < 1.0F)) return drawn->token;
     // Nothing where this weight is 0: then it is below where exponentials become 0.
     const float most = std::max(rest.last.logit, rest.raised);
     const double weight_max =
@@ -112,7 +133,7 @@ std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max
   few_.arrange();
   LikelihoodCut cut = kEverything;
   if (parameters_.top_p < 1.0F) {
-    const auto found = cut_candidates(rest, logit_max, rest_weight_max);
+    const auto found = cut_candidates(rest, logit_max, rest_weight_max, drawn);
     if (!found) return std::nullopt;
     cut = *found;
   }
@@ -122,9 +143,11 @@ std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max
 }
 
 // The cut that top_p makes. Where the rest weighs something, its sum lies between two bounds, and
-// so does the weight that is wanted: the cut is sure where both have it.
+// so does the weight that is wanted: the cut is sure where both have it. Of a draw the sum is
+// known.
 std::optional<LikelihoodCut> Sampler::cut_candidates(const Rest& rest, float logit_max,
-                                                     double rest_weight_max) {
+                                                     double rest_weight_max,
+                                                     const LogitDraw* drawn) {
   const float inverse = inverse_temperature(parameters_.temperature);
   const double sum = few_.weigh(kEverything, logit_max, inverse, 0.0F);
   const auto top_p = static_cast<double>(parameters_.top_p);
@@ -140,8 +163,10 @@ std::optional<LikelihoodCut> Sampler::cut_candidates(const Rest& rest, float log
   }
   weighed_ = few_.tokens();
   std::ranges::sort(weighed_, is_before);
-  const double wanted_min = top_p * sum * (1 - kSumSlack);
-  const double wanted_max = top_p * (sum + rest_weight_max) * (1 + kSumSlack);
+  const double sum_min = drawn != nullptr ? drawn->weight_sum : sum;
+  const double sum_max = drawn != nullptr ? drawn->weight_sum : sum + rest_weight_max;
+  const double wanted_min = top_p * sum_min * (1 - kSumSlack);
+  const double wanted_max = top_p * sum_max * (1 + kSumSlack);
   double before = 0;
   for (const WeighedToken& token : weighed_) {
     before += static_cast<double>(token.weight);

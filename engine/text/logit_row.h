@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -12,6 +13,23 @@
 #include "engine/text/tokenizer.h"
 
 namespace lockstep {
+
+// A token to be drawn from a row by weights of exp((logit - the greatest) * inverse_temperature);
+// those below `weight_min` count as 0. The token is the first at which the running sum of weights
+// exceeds `uniform` times their sum, as Sampler forms both.
+struct LogitDrawWish {
+  float inverse_temperature = 0;  // 0: none is
+  float weight_min = 0;
+  double uniform = 0;  // in [0, 1)
+
+  bool operator==(const LogitDrawWish&) const = default;
+};
+
+struct LogitDraw {
+  LogitDrawWish wish;
+  double weight_sum = 0;
+  TokenId token = 0;
+};
 
 // The first tokens in the order of likelihood (the greater logit first, of equal ones the lower
 // token) of a vocabulary whose logits are all finite. Every other token comes after `last`,
@@ -22,6 +40,8 @@ struct LogitCandidates {
   std::span<const float> logits;    // of the tokens
   TokenId last_token = 0;
   float last_logit = 0;
+  // Drawn from the whole row as it is, without regard to what a grammar forbids.
+  std::optional<LogitDraw> draw = {};
 };
 
 // False for NaN and infinities.
@@ -34,8 +54,9 @@ class LogitRow {
   // A row that is there.
   explicit LogitRow(std::span<const float> all) : all_(all) {}
   // `fetch` gives the whole row; at least one candidate.
-  LogitRow(std::span<const TokenId> tokens, std::span<const float> logits, bool finite, Fetch fetch)
-      : candidates_{tokens, logits, tokens.back(), logits.back()},
+  LogitRow(std::span<const TokenId> tokens, std::span<const float> logits, bool finite, Fetch fetch,
+           std::optional<LogitDraw> draw = {})
+      : candidates_{tokens, logits, tokens.back(), logits.back(), draw},
         finite_(finite),
         fetch_(std::move(fetch)) {}
 

@@ -55,6 +55,10 @@ class Sampler {
   // None: they do, and nothing is recorded; the whole row tells.
   std::optional<TokenId> sample(const LogitCandidates& candidates, std::span<const TokenId> banned);
 
+  // What the next pick draws from the row if nothing is adjusted and no candidate would do;
+  // otherwise no wish. The next sample() takes its outcome with the candidates.
+  LogitDrawWish draw_wish() const;
+
  private:
   // What is known of the tokens that are no candidates, adjusted.
   struct Rest {
@@ -84,9 +88,10 @@ class Sampler {
   float adjusted(TokenId token, float logit) const;
   bool adjust(const LogitCandidates& candidates, std::span<const TokenId> banned);
   Rest find_rest(const LogitCandidates& candidates);
-  std::optional<TokenId> draw_candidate(const Rest& rest, float logit_max);
+  bool adjusts() const;
+  std::optional<TokenId> draw_candidate(const Rest& rest, float logit_max, const LogitDraw* drawn);
   std::optional<LikelihoodCut> cut_candidates(const Rest& rest, float logit_max,
-                                              double rest_weight_max);
+                                              double rest_weight_max, const LogitDraw* drawn);
 
   SamplingParameters parameters_;  // biases in the order of their tokens
   size_t vocabulary_size_;

@@ -39,6 +39,7 @@ struct Case {
   size_t candidates = 0;
   float spread = 0;
   int kind = 0;  // of rows
+  bool draws = false;
   SamplingParameters parameters;
   std::vector<TokenId> prompt;
   std::vector<TokenId> banned;
@@ -65,6 +66,19 @@ struct Count {
   size_t sure = 0;  // from candidates alone
 };
 
+// As a GPU draws from a row.
+std::optional<LogitDraw> draw_from(const std::vector<float>& logits, const LogitDrawWish& wish) {
+  if (wish.inverse_temperature == 0.0F) return std::nullopt;
+  FewWeights weights;
+  for (size_t token = 0; token < logits.size(); ++token) {
+    weights.tokens().push_back({static_cast<TokenId>(token), logits[token]});
+  }
+  const LikelihoodCut all = {-kInfinity, std::numeric_limits<TokenId>::max()};
+  const double sum = weights.weigh(all, *std::ranges::max_element(logits), wish.inverse_temperature,
+                                   wish.weight_min);
+  return LogitDraw{wish, sum, weights.draw(wish.uniform * sum, logits.size())};
+}
+
 // Two samplers of one sequence, step by step: the one always sees whole rows.
 Count expect_same_picks(const Case& wanted, std::mt19937_64& random, int steps) {
   Count count;
@@ -75,7 +89,10 @@ Count expect_same_picks(const Case& wanted, std::mt19937_64& random, int steps) 
     std::vector<float> seen = logits;
     for (const TokenId token : wanted.masked) seen[static_cast<size_t>(token)] = -kInfinity;
     const TokenId expected = whole.sample(seen, wanted.banned);
-    const Candidates candidates(logits, wanted.candidates, wanted.masked);
+    Candidates candidates(logits, wanted.candidates, wanted.masked);
+    if (wanted.draws && wanted.masked.empty()) {
+      candidates.all.draw = draw_from(logits, sparing.draw_wish());
+    }
     const auto sure = sparing.sample(candidates.all, wanted.banned);
     const TokenId picked = sure ? *sure : sparing.sample(seen, wanted.banned);
     ++count.picks;
@@ -96,6 +113,7 @@ Case random_case(std::mt19937_64& random) {
   made.candidates = std::min<size_t>(made.vocabulary, random() % 2 == 0 ? 32 : 256);
   made.spread = any({0.5F, 3, 30});
   made.kind = static_cast<int>(random() % 4);
+  made.draws = random() % 2 == 0;
   const auto token = [&] { return static_cast<TokenId>(random() % made.vocabulary); };
   SamplingParameters& parameters = made.parameters;
   parameters.temperature = any({0.0F, 0.0F, 0.05F, 0.7F, 1.0F, 3.0F});
@@ -155,8 +173,9 @@ TEST(CandidateSampling, common_parameters_are_served_by_candidates_alone) {
       {"top_k", {.temperature = 0.7F, .top_k = 40, .top_p = 0.95F}},
       {"top_k among equals", {.top_k = 40}, 3},
       {"min_p", {.min_p = 0.05F}, 1},
-      {"cold", {.temperature = 0.05F}, 1},
-      {"top_p of a sure model", {.temperature = 0.7F, .top_p = 0.95F}, 1, 0.95},
+      {"everything", {.temperature = 1}},
+      {"everything that is not unlikely", {.temperature = 3, .min_p = 0.001F}},
+      {"top_p of a sure model", {.temperature = 0.7F, .top_p = 0.95F}, 1},
       {"a bias that makes a token the likeliest",
        {.temperature = 0, .logit_bias = {{3, 100.0F}}},
        0,
@@ -170,6 +189,7 @@ TEST(CandidateSampling, common_parameters_are_served_by_candidates_alone) {
     wanted.candidates = 256;
     wanted.spread = 3;
     wanted.kind = common.kind;
+    wanted.draws = true;
     wanted.parameters = common.parameters;
     for (TokenId token = 0; token < 40; ++token) wanted.prompt.push_back(token * 90);
     const Count count = expect_same_picks(wanted, random, 200);
@@ -189,6 +209,22 @@ TEST(CandidateSampling, a_pick_that_is_not_sure_leaves_no_trace) {
   for (int step = 0; step < 20; ++step) {
     EXPECT_FALSE(asked.sample(candidates.all, {}).has_value());
     EXPECT_EQ(asked.sample(logits, {}), not_asked.sample(logits, {}));
+  }
+}
+
+TEST(CandidateSampling, limits_that_leave_the_rest_no_weight_need_no_draw) {
+  std::mt19937_64 random(7);
+  Case wanted;
+  wanted.vocabulary = 4000;
+  wanted.candidates = 256;
+  wanted.spread = 3;
+  wanted.kind = 1;
+  for (const SamplingParameters& parameters :
+       {SamplingParameters{.temperature = 0.05F}, SamplingParameters{.min_p = 0.05F},
+        SamplingParameters{.temperature = 0.5F, .top_p = 0.9F}}) {
+    wanted.parameters = parameters;
+    const Count count = expect_same_picks(wanted, random, 100);
+    EXPECT_GT(count.sure, 90U);
   }
 }
 
