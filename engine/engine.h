@@ -203,7 +203,7 @@ struct RankStatistics {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
-  uint64_t logits_bytes = 0;  // of them; in the host's memory also where the rest is a GPU's
+  uint64_t logits_bytes = 0;  // of them; 0 where they are a GPU's
   // Of the weights in the host's memory, found elsewhere than on `node` after the load; none: the
   // kernel does not say.
   std::optional<uint64_t> wrong_node_bytes;

@@ -273,7 +273,8 @@ void describe_faults(const ModelLayout& layout, const Topology& topology,
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const int node = layout.places[rank].node;
     if (layout.places[rank].gpu >= 0) {
-      wishes.mapped_bytes += layout.sizes[rank].logits_bytes;
+      wishes.mapped_bytes += layout.sizes[rank].candidate_bytes;
+      if (layout.is_mixed()) wishes.mapped_bytes += layout.sizes[rank].logits_bytes;
       continue;
     }
     wishes.mapped_bytes += layout.sizes[rank].total_bytes();

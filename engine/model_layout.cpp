@@ -94,9 +94,9 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& own = layout.sizes[rank];
     if (place.gpu >= 0) {
-      const uint64_t elsewhere = layout.is_mixed() ? own.exchange_bytes : 0;
+      const uint64_t elsewhere = layout.is_mixed() ? own.exchange_bytes + own.logits_bytes : 0;
       if (!rooms.gpus.take(place.gpu, own.gpu_bytes() - elsewhere)) return rank;
-      if (!rooms.memory.take(place.node, own.logits_bytes)) return rank;
+      if (!rooms.memory.take(place.node, own.candidate_bytes)) return rank;
       // Where processors exchange with it, that lies in the host's memory.
       if (!rooms.memory.take(place.node, elsewhere)) return rank;
       continue;
@@ -306,7 +306,8 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
                      .kv_bytes = plan.kv.size_bytes(),
                      .scratch_bytes = plan.scratch_bytes,
                      .exchange_bytes = plan.exchange_bytes,
-                     .logits_bytes = plan.logits_bytes});
+                     .logits_bytes = plan.logits_bytes,
+                     .candidate_bytes = plan.candidate_bytes});
   }
   return sizes;
 }

@@ -23,10 +23,13 @@ struct RankSizes {
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
   uint64_t exchange_bytes = 0;
-  uint64_t logits_bytes = 0;  // 0 but on rank 0; of the host also where the rank is a GPU
+  uint64_t logits_bytes = 0;     // 0 but on rank 0
+  uint64_t candidate_bytes = 0;  // of the host, for those logits of a GPU that are sent to it
 
-  // What lies on the GPU where the rank is one.
-  uint64_t gpu_bytes() const { return weight_bytes + kv_bytes + scratch_bytes + exchange_bytes; }
+  // What lies on the GPU where all ranks are GPUs.
+  uint64_t gpu_bytes() const {
+    return weight_bytes + kv_bytes + scratch_bytes + exchange_bytes + logits_bytes;
+  }
   uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }
 };

@@ -34,6 +34,7 @@ struct GpuCandidates {
   size_t stride = 0;                    // floats
   size_t columns = 0;
   uint32_t* words = nullptr;        // gpu_candidate_words(columns) for each row
+  float* maxima = nullptr;          // [row], the greatest logit; or none
   GpuCandidateRow* rows = nullptr;  // [row], of the device's memory or of pinned memory
   unsigned grid_rows = 1;           // blocks that share the rows
 };

@@ -7,6 +7,7 @@
 
 #include "engine/kernels/gpu_attention.h"
 #include "engine/kernels/gpu_candidates.h"
+#include "engine/kernels/gpu_draw.h"
 #include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_matrix.h"
@@ -30,6 +31,7 @@ struct GpuKernels {
   void (*form_rows)(void* stream, const GpuFormRows& form);
   void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
   void (*find_candidates)(void* stream, const GpuCandidates& find);
+  void (*draw_tokens)(void* stream, const GpuDraw& draw);
 };
 
 // The table of the functions of these names that the program is linked with: CUDA's, or those of
@@ -46,7 +48,8 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .norm_rows = gpu_norm_rows,
           .form_rows = gpu_form_rows,
           .rotary_table = gpu_rotary_table,
-          .find_candidates = gpu_find_candidates};
+          .find_candidates = gpu_find_candidates,
+          .draw_tokens = gpu_draw_tokens};
 }
 
 // In builds with CUDA alone.

@@ -10,6 +10,7 @@
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"
 #include "engine/runtime/ranks.h"
+#include "engine/text/logit_row.h"
 
 namespace lockstep {
 
@@ -23,8 +24,12 @@ class Executor {
   // plan. Fails with kMachineRefused when a GPU has failed: nothing more can be computed then.
   Result<void> run(const Batch& batch);
 
-  // Of the last batch's logit token `row`; valid until the next run().
-  std::span<const float> logits(size_t row) const;
+  // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
+  // until another row is, or a hidden one. Where GPUs alone are ranks, what is at hand of a row is
+  // its likeliest tokens.
+  LogitRow logits(size_t row) const;
+  // Batch::draws are heeded; elsewhere they are of no use.
+  bool draws_tokens() const { return root_candidates() != nullptr; }
 
   // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
@@ -35,6 +40,10 @@ class Executor {
  private:
   void walk(Rank& rank, size_t worker) const;
   void drive(size_t rank);
+  const GpuCandidateRow* root_candidates() const {
+    return ranks_[0].gpu() == nullptr ? nullptr : ranks_[0].gpu()->candidates();
+  }
+  Result<std::span<const float>> fetch_logits(const float* row) const;
   Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;

@@ -191,6 +191,31 @@ class GpuProgram::Builder {
     launches_.emplace_back(std::move(sum));
   }
 
+  // After the last step, which computes the logits.
+  void add_search(GpuCandidateRow* candidates) {
+    if (!has_peers_ && candidates == nullptr) return;
+    Search search;
+    search.meets = has_peers_;
+    if (candidates != nullptr) {
+      search.find = {.row_count = &batch_.counts->logits,
+                     .logits = plan_.logits,
+                     .stride = plan_.logits_stride,
+                     .columns = plan_.vocabulary_size,
+                     .words = plan_.gpu.candidate_words,
+                     .maxima = plan_.gpu.logit_maxima,
+                     .rows = candidates};
+      search.draw = {.row_count = &batch_.counts->logits,
+                     .wishes = batch_.draws,
+                     .logits = plan_.logits,
+                     .stride = plan_.logits_stride,
+                     .columns = plan_.vocabulary_size,
+                     .maxima = plan_.gpu.logit_maxima,
+                     .sums = plan_.gpu.draw_sums,
+                     .drawn = reinterpret_cast<GpuDrawn*>(candidates + plan_.logit_rows)};
+    }
+    launches_.emplace_back(search);
+  }
+
  private:
   GpuRows rows(const FormsOutput& output) const {
     CHECK(!output.gather || plan_.peers.distances.size() == 1,
@@ -301,7 +326,8 @@ class GpuProgram::Builder {
   std::vector<Launch>& launches_;
 };
 
-GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers)
+GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers,
+                       GpuCandidateRow* candidates)
     : kernels_(*platform.kernels), collectives_(*platform.collectives) {
   CHECK(plan.gpu.batch != nullptr, "the plan is none of a GPU");
   if (peers != nullptr) peers_ = *peers;
@@ -310,6 +336,7 @@ GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuP
     step_begins_.push_back(launches_.size());
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
   }
+  builder.add_search(candidates);
   step_begins_.push_back(launches_.size());
 }
 
@@ -389,6 +416,18 @@ void GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) co
 
 void GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
   collectives_.meet(stream, peers_);
+}
+
+void GpuProgram::run(const Search& search, void* stream, const GpuPassShape& shape) const {
+  if (shape.logits == 0) return;
+  if (search.meets) collectives_.meet(stream, peers_);
+  if (search.find.rows == nullptr) return;
+  GpuCandidates sized = search.find;
+  sized.grid_rows = grid_rows(shape.logits);
+  kernels_.find_candidates(stream, sized);
+  GpuDraw draw = search.draw;
+  draw.grid_rows = sized.grid_rows;
+  kernels_.draw_tokens(stream, draw);
 }
 
 }  // namespace lockstep

@@ -37,8 +37,10 @@ class GpuProgram {
   // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
   // `peers`: of several ranks, all of them GPUs; they enqueue the same shapes in the same order.
   // None: the GPU is the only rank, or others are processors: what is exchanged with those is the
-  // host's work, and no launch.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers);
+  // host's work, and no launch. `candidates`: where those of each row of logits go, in pinned
+  // memory; none: the rank has no logits, or they lie in the host's memory.
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers,
+             GpuCandidateRow* candidates);
 
   // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
   // memory by then, copied on the same stream.
@@ -62,8 +64,14 @@ class GpuProgram {
     GpuAllReduce sum;                  // of all rows that there is room for
   };
   struct Meeting {};
+  // Where the ranks' parts of the logits meet and their candidates are found.
+  struct Search {
+    bool meets = false;
+    GpuCandidates find;  // no rows: on another rank
+    GpuDraw draw;
+  };
   using Launch = std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product,
-                              Attention, Sum, Meeting>;
+                              Attention, Sum, Meeting, Search>;
   class Builder;
 
   void run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
@@ -74,6 +82,7 @@ class GpuProgram {
   void run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
   void run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
+  void run(const Search& search, void* stream, const GpuPassShape& shape) const;
 
   const GpuKernels& kernels_;
   const GpuCollectives& collectives_;

@@ -28,30 +28,42 @@ class GpuRank {
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);
 
-  // Takes the memory that the plan needs but for the logits', which are the host's. `node`: where
-  // its own memory of the host lies. `among_processors`: other ranks are processors; then what
-  // ranks exchange is the host's as well.
+  // Takes the memory that the plan needs. `node`: where its own memory of the host lies.
+  // `among_processors`: other ranks are processors; then what ranks exchange is the host's, as the
+  // logits are.
   Result<void> allocate(const Plan& sizes, int node, bool among_processors);
-  // Makes the host's memory, which must outlive this, reachable for the GPU: the logits.
+  // Makes the host's memory, which must outlive this, reachable for the GPU.
   Result<void> pin(const NodeMemory& memory);
   // Of all ranks, which are GPUs, once all have allocated: lets each reach the others' memory.
   static Result<void> connect(std::span<GpuRank* const> ranks);
-  // But for the logits'.
+  // But for those that are the host's.
   ArenaAddresses arenas() const;
 
   // Makes the launches of the plan, which must outlive this, and records those of passes that
   // generate for up to `sequences`. Once, after allocate().
   Result<void> prepare(const Plan& plan);
 
-  // Computes a pass, by one thread at a time; when it returns, the logits are there. Allocates
-  // nothing. After a failure nothing more can be computed.
+  // Computes a pass, by one thread at a time; when it returns, the logits are there, and their
+  // candidates. Allocates nothing. After a failure nothing more can be computed.
   Result<void> run(const Batch& batch);
   // The same in parts, among processors: begin(), then run_steps() of the plan's steps in order,
   // without those that sum; what a part has computed is there when it returns.
   Result<void> begin(const Batch& batch);
   Result<void> run_steps(Range steps);
 
-  // `count` floats of the GPU's memory, between passes.
+  // Those of the last pass, [logit row]; null where the logits are another rank's or the host's.
+  const GpuCandidateRow* candidates() const {
+    return reinterpret_cast<const GpuCandidateRow*>(candidates_.data());
+  }
+
+  // Of the rows from which Batch::draws wanted one; where there are candidates.
+  const GpuDrawn* drawn() const {
+    return reinterpret_cast<const GpuDrawn*>(candidates() + plan_->logit_rows);
+  }
+
+  // Floats of the GPU's memory, between passes. What is fetched is valid until the next call of any
+  // of these; a hidden row or a row of logits at most.
+  Result<std::span<const float>> fetch(const float* from, size_t count);
   Result<void> read(const float* from, std::span<float> to);
 
   GpuDevice& device() { return *device_; }
@@ -74,9 +86,11 @@ class GpuRank {
   GpuMemory scratch_;
   GpuMemory exchange_;
   GpuMemory kv_;
-  GpuMemory mailbox_;   // of several ranks
-  NodeMemory staging_;  // of the host: what is copied to the GPU before a pass, or from it after
-  NodeMemory failure_;  // a word that tells which rank did not come
+  GpuMemory logits_;
+  GpuMemory mailbox_;      // of several ranks
+  NodeMemory staging_;     // of the host: what is copied to the GPU before a pass, or from it after
+  NodeMemory candidates_;  // of the logits
+  NodeMemory failure_;     // a word that tells which rank did not come
   std::vector<GpuMemory> pinned_;
   GpuPeers peers_;
   bool among_processors_ = false;

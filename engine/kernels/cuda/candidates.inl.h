@@ -261,6 +261,7 @@ GPU_KERNEL_OF(kCandidateThreads) void merge_segments(GpuCandidates find) {
         not_finite += words.not_finite[segment];
       }
       found.count = count;
+      if (find.maxima != nullptr) find.maxima[row] = logit_of_key(shared.ordered_keys[0]);
       found.not_finite = not_finite;
     }
   }

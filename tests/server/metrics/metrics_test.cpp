@@ -86,7 +86,7 @@ TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
   const auto has = [&](const std::string& line) { EXPECT_THAT(text, HasSubstr(line)); };
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"weights\"} 1000\n");
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"kv\"} 200\n");
-  // Logits lie in the host's memory.
+  // What is told of the logits lies in the host's memory.
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"activations\"} 40\n");
   has("rank=\"0\",node=\"1\",gpu=\"gpu3 Made-up GPU\"");
   EXPECT_EQ(text.find("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"-1\""), std::string::npos);
