@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/text/exponential.h"
 #include "engine/text/likeliest.h"
 #include "engine/text/sampler.h"
 
@@ -249,6 +250,33 @@ TEST(CandidateSampling, a_raised_token_of_the_rest_is_looked_for) {
   for (size_t index = 0; index < said.size(); ++index)
     said[index] = static_cast<TokenId>(500 + index);
   EXPECT_FALSE(is_sure({.repetition_penalty = 2.0F}, said));
+}
+
+// A few tokens that weigh something, among others that weigh nothing.
+TEST(FewWeights, sum_and_draw_as_all_weights_together) {
+  std::mt19937_64 random(13);
+  const size_t vocabulary = 3000;
+  const LikelihoodCut all = {-kInfinity, std::numeric_limits<TokenId>::max()};
+  for (int round = 0; round < 200; ++round) {
+    FewWeights few;
+    std::vector<float> weights(vocabulary, 0.0F);
+    for (size_t token = random() % 40; token < vocabulary; token += 1 + random() % 60) {
+      few.tokens().push_back({static_cast<TokenId>(token), -0.001F * static_cast<float>(token)});
+      weights[token] = exp_nonpositive(-0.001F * static_cast<float>(token));
+    }
+    std::ranges::shuffle(few.tokens(), random);
+    few.arrange();
+    double sum = 0;
+    for (size_t begin = 0; begin < vocabulary; begin += kDrawBlock) {
+      sum +=
+          sum_in_lanes(std::span(weights).subspan(begin, std::min(kDrawBlock, vocabulary - begin)));
+    }
+    ASSERT_EQ(few.weigh(all, 0, 1, 0), sum);
+    EXPECT_EQ(few.draw(0, vocabulary), few.tokens().front().token);
+    // Where rounding has put the target behind all weights.
+    EXPECT_EQ(few.draw(sum * 1.001, vocabulary), few.tokens().back().token);
+    EXPECT_EQ(few.draw(sum * 1.001, vocabulary + 1000), few.tokens().back().token);
+  }
 }
 
 TEST(LogitRow, fetches_once_and_only_what_is_asked_for) {
