@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <exception>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -16,14 +14,6 @@ namespace {
 
 double seconds_since(Generation::Clock::time_point start) {
   return std::chrono::duration<double>(Generation::Clock::now() - start).count();
-}
-
-bool all_finite(std::span<const float> logits) {
-  uint32_t unusable = 0;
-  for (const float logit : logits) {
-    unusable |= std::abs(logit) <= std::numeric_limits<float>::max() ? 0U : 1U;  // 1 for NaN, too
-  }
-  return unusable == 0;
 }
 
 }  // namespace
@@ -352,6 +342,7 @@ std::optional<Error> EngineLoop::failure() const {
 void EngineLoop::fill_batch(const Schedule& schedule) {
   batch_.clear();
   batch_.cleared_pages = schedule.cleared_pages;
+  const bool draws = executor_.draws_tokens();
   for (const Chunk& chunk : schedule.chunks) {
     Generation& generation = *by_sequence_.at(chunk.sequence);
     const auto slot = static_cast<uint32_t>(batch_.page_tables.size());
@@ -367,6 +358,8 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
       if (index >= chunk.logits_begin) {
         batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
+        const bool last = chunk.sample && index + 1 == chunk.begin + chunk.count;
+        if (draws) batch_.draws.push_back(last ? generation.draw_wish() : LogitDrawWish());
       }
       batch_.tokens.push_back({.token = generation.tokens()[index],
                                .position = static_cast<uint32_t>(index),
@@ -404,9 +397,16 @@ void EngineLoop::postprocess(const Schedule& schedule) {
 void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t row) {
   const size_t end = chunk.begin + chunk.count;
   for (size_t index = chunk.logits_begin; index < end; ++index) {
-    const std::span<const float> logits = executor_.logits(row++);
-    if (!all_finite(logits)) return discard(generation);
-    if (generation.wants_prompt_logits()) generation.add_prompt_logits(index, logits);
+    LogitRow logits = executor_.logits(row++);
+    if (!logits.is_finite()) return discard(generation);
+    if (generation.wants_prompt_logits()) {
+      auto all = logits.all();
+      if (!all) {
+        lost_ = std::move(all.error());
+        return;
+      }
+      generation.add_prompt_logits(index, *all);
+    }
     // The chunk's last token: the generation may be gone after this.
     if (chunk.sample && index + 1 == end) advance(generation, logits);
   }
@@ -434,8 +434,8 @@ void EngineLoop::discard(Generation& generation) {
 }
 
 // Whoever hears of a token finds it counted.
-void EngineLoop::advance(Generation& generation, std::span<const float> logits) {
-  const bool ended = generation.advance(logits, [&] {
+void EngineLoop::advance(Generation& generation, LogitRow& logits) {
+  auto ended = generation.advance(logits, [&] {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     if (generation.last_token_at) {
       counters_.inter_token_seconds.observe(seconds_since(*generation.last_token_at));
@@ -444,7 +444,9 @@ void EngineLoop::advance(Generation& generation, std::span<const float> logits) 
     }
     generation.last_token_at = Generation::Clock::now();
   });
-  if (ended) {
+  if (!ended) {
+    lost_ = std::move(ended.error());
+  } else if (*ended) {
     retire(generation);
   } else {
     scheduler_.append_token(generation.sequence, generation.tokens().back());

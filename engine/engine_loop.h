@@ -98,7 +98,7 @@ class EngineLoop {
   void postprocess(const Schedule& schedule);
   void use_logits(Generation& generation, const Chunk& chunk, size_t row);
   void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
-  void advance(Generation& generation, std::span<const float> logits);
+  void advance(Generation& generation, LogitRow& logits);
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
   void publish_counters();

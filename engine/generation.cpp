@@ -63,12 +63,21 @@ bool Generation::add_text(const std::string& text) {
   return progress.matched.has_value();
 }
 
-bool Generation::advance(std::span<const float> logits, const std::function<void()>& sampled) {
+Result<bool> Generation::advance(LogitRow& row, const std::function<void()>& sampled) {
   if (request_.max_tokens == 0) {
     finish(FinishReason::kLength);
     return true;
   }
-  const TokenId token = next_token(logits, sampled);
+  // Log-probabilities are made of all logits.
+  std::span<const float> logits;
+  if (request_.logprobs) {
+    auto all = row.all();
+    if (!all) return std::unexpected(std::move(all.error()));
+    logits = *all;
+  }
+  const auto next = next_token(row, sampled);
+  if (!next) return std::unexpected(next.error());
+  const TokenId token = *next;
   if (token < 0) return true;
   if (is_end(token)) {
     // No part of the text, but sampled and counted: its log-probability is told like the others'.
@@ -100,34 +109,73 @@ bool Generation::advance(std::span<const float> logits, const std::function<void
 }
 
 // An end is allowed where the grammar is complete, and only there.
-Result<std::span<const float>> Generation::masked(std::span<const float> logits, bool may_end) {
-  if (!matcher_) return logits;
+Result<const TokenMask*> Generation::allowed(bool may_end) {
+  if (!matcher_) return nullptr;
   const auto mask = matcher_->allowed();
   if (!mask) return std::unexpected(mask.error());
   if (may_end && matcher_->can_end()) {
     if (!request_.ignore_eos) (*mask)->allow_tokens(tokenizer_.end_tokens());
     (*mask)->allow_tokens(request_.stop_tokens);
   }
+  return *mask;
+}
+
+std::span<const float> Generation::masked(std::span<const float> logits, const TokenMask* mask) {
+  if (mask == nullptr) return logits;
   masked_.assign(logits.begin(), logits.end());
   // An unusable number ends the request wherever it stands: a mask must not hide it.
   uint32_t unusable = 0;
   for (const float logit : masked_) {
     unusable |= logit <= std::numeric_limits<float>::max() ? 0U : 1U;
   }
-  if (unusable == 0) (*mask)->apply(masked_);
+  if (unusable == 0) mask->apply(masked_);
   return masked_;
 }
 
-TokenId Generation::next_token(std::span<const float> logits,
-                               const std::function<void()>& sampled) {
+LogitCandidates Generation::masked(const LogitCandidates& candidates, const TokenMask* mask) {
+  if (mask == nullptr) return candidates;
+  masked_.assign(candidates.logits.begin(), candidates.logits.end());
+  for (size_t index = 0; index < masked_.size(); ++index) {
+    if (!mask->allows(candidates.tokens[index])) {
+      masked_[index] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  LogitCandidates allowed = candidates;
+  allowed.logits = masked_;
+  allowed.draw.reset();
+  return allowed;
+}
+
+// Log-probabilities need the whole row, and who has it needs no draw.
+LogitDrawWish Generation::draw_wish() const {
+  const bool bans = generated_count() < request_.min_tokens;
+  if (request_.embedding || request_.max_tokens == 0 || request_.logprobs || matcher_ || bans) {
+    return {};
+  }
+  return sampler_.draw_wish();
+}
+
+Result<TokenId> Generation::sample(LogitRow& logits, const TokenMask* mask, bool may_end) {
+  const std::span<const TokenId> banned = may_end ? std::span<const TokenId>() : end_tokens_;
+  if (const LogitCandidates* candidates = logits.candidates(); candidates != nullptr) {
+    if (const auto token = sampler_.sample(masked(*candidates, mask), banned)) return *token;
+  }
+  const auto all = logits.all();
+  if (!all) return std::unexpected(all.error());
+  return sampler_.sample(masked(*all, mask), banned);
+}
+
+Result<TokenId> Generation::next_token(LogitRow& logits, const std::function<void()>& sampled) {
   constexpr TokenId kNone = -1;
   const bool may_end = generated_count() >= request_.min_tokens;
-  const auto seen = masked(logits, may_end);
-  if (!seen) {
-    finish(FinishReason::kError, seen.error().message);
+  const auto mask = allowed(may_end);
+  if (!mask) {
+    finish(FinishReason::kError, mask.error().message);
     return kNone;
   }
-  const TokenId token = sampler_.sample(*seen, may_end ? std::span<const TokenId>() : end_tokens_);
+  const auto picked = sample(logits, *mask, may_end);
+  if (!picked) return picked;
+  const TokenId token = *picked;
   if (token < 0) {
     finish(FinishReason::kError,
            "the model's output holds no usable numbers (NaN or infinity), or every token is banned "

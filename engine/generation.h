@@ -38,9 +38,13 @@ class Generation {
   // The logits after prompt token `index`: the log-probability of the next one is kept.
   void add_prompt_logits(size_t index, std::span<const float> logits);
 
-  // Samples the next token from the logits after the last one, calls `sampled` if there is one, and
-  // tells the client what has become certain. True if the request has ended with that.
-  bool advance(std::span<const float> logits, const std::function<void()>& sampled);
+  // What advance() would have drawn from the logits, where they are; no wish: nothing.
+  LogitDrawWish draw_wish() const;
+
+  // Samples the next token from the logits (finite ones) after the last one, calls `sampled` if
+  // there is one, and tells the client what has become certain. True if the request has ended with
+  // that. Fails, and nothing has happened, where the logits cannot be read.
+  Result<bool> advance(LogitRow& logits, const std::function<void()>& sampled);
 
   // Ends a request for an embedding with it, all rows being pooled; false if they make none.
   bool finish_embedding();
@@ -67,11 +71,16 @@ class Generation {
   };
 
   bool is_end(TokenId token) const;
-  // The logits as the sampler shall see them: those of tokens that the grammar does not allow next
-  // are minus infinity. Without a grammar they are the given ones.
-  Result<std::span<const float>> masked(std::span<const float> logits, bool may_end);
+  // What the grammar allows next; null without a grammar.
+  Result<const TokenMask*> allowed(bool may_end);
+  // The logits as the sampler shall see them: those of tokens that the mask does not allow are
+  // minus infinity. Without a mask they are the given ones.
+  std::span<const float> masked(std::span<const float> logits, const TokenMask* mask);
+  LogitCandidates masked(const LogitCandidates& candidates, const TokenMask* mask);
+  // From the candidates where they will do; -1: nothing can be picked. Fails as LogitRow::all().
+  Result<TokenId> sample(LogitRow& logits, const TokenMask* mask, bool may_end);
   // Samples, and follows the grammar; -1 after the request has ended with an error.
-  TokenId next_token(std::span<const float> logits, const std::function<void()>& sampled);
+  Result<TokenId> next_token(LogitRow& logits, const std::function<void()>& sampled);
   OutputToken describe(TokenId token, std::span<const float> logits,
                        std::optional<uint32_t> alternatives) const;
   // Adds text that the stream has completed; true if a stop string ends the generation.

@@ -158,7 +158,8 @@ Result<void> estimate_one_rank(const Model& model, EngineOptions options, const 
   if (!kernels) return std::unexpected(kernels.error());
   auto layout = split_model(model, options, **kernels, topology);
   if (!layout) return std::unexpected(layout.error());
-  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places);
+  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places,
+                             layout->gpus_linked);
   if (first_misfit(*layout, topology)) return {};
   const auto bandwidths = measure_read_bandwidths(layout->places);
   if (!bandwidths) return std::unexpected(bandwidths.error());

@@ -98,10 +98,16 @@ Result<void> run_logits(Executor& executor, const Plan& plan, const LogitsCase& 
   const size_t count = wanted.sequences.size();
   const size_t length = count == 0 ? 0 : wanted.sequences[0].size();
   if (auto fits = PassRunner::check_fit(plan, count, length); !fits) return fits;
+  Result<void> read;
   PassRunner runner(executor, plan, count, length, [&](const Batch& batch) {
-    for (size_t row = 0; row < batch.logit_tokens.size(); ++row) {
+    for (size_t row = 0; row < batch.logit_tokens.size() && read; ++row) {
       const BatchToken& token = batch.tokens[batch.logit_tokens[row]];
-      use(token.sequence, token.position, executor.logits(row));
+      const auto logits = executor.logits(row).all();
+      if (logits) {
+        use(token.sequence, token.position, *logits);
+      } else {
+        read = std::unexpected(logits.error());
+      }
     }
   });
   const size_t prompted = wanted.generated ? std::min(wanted.first, length) : length;
@@ -117,7 +123,7 @@ Result<void> run_logits(Executor& executor, const Plan& plan, const LogitsCase& 
     }
     runner.run();
   }
-  return runner.outcome();
+  return runner.outcome() ? read : runner.outcome();
 }
 
 }  // namespace lockstep

@@ -64,7 +64,7 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
       options.context_tokens != 0 ? wanted_pages(options, options.context_tokens) : 1;
   RankPlace place;
   place.gpu = 0;  // any
-  return rank_sizes(model, *whole, plan_options, pages, {&place, 1}).front().gpu_bytes();
+  return rank_sizes(model, *whole, plan_options, pages, {&place, 1}, true).front().gpu_bytes();
 }
 
 // `gpu_bytes`: least_gpu_bytes(), where there are GPUs.
@@ -117,7 +117,7 @@ std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
     const RankSizes& own = layout.sizes[rank];
     if (own.on_gpu) {
       if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
-      for (const uint64_t bytes : {own.host_bytes() - own.logits_bytes, own.logits_bytes}) {
+      for (const uint64_t bytes : {own.candidate_bytes, own.host_bytes() - own.candidate_bytes}) {
         if (!rooms.memory.take(place.node, bytes)) return rank;
       }
       continue;
@@ -173,7 +173,7 @@ std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout,
   if (layout.on_gpus()) {
     options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
   }
-  return rank_sizes(model, layout.split, options, pages, layout.places);
+  return rank_sizes(model, layout.split, options, pages, layout.places, layout.gpus_linked);
 }
 
 // Of those wanted, as many pages as GPUs have room for, whose memory nobody else is to have. What
@@ -307,7 +307,9 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   auto split = split_graph(model.graph, shares, *strategy);
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places);
+  layout.gpus_linked = check_links(topology, layout.devices.gpus).has_value();
+  layout.sizes =
+      rank_sizes(model, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes =
       nccl_bytes(options, topology, layout.devices, layout.sizes.front().exchange_bytes);
   return layout;
@@ -334,7 +336,8 @@ uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
 }
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
-                                  size_t kv_pages, std::span<const RankPlace> places) {
+                                  size_t kv_pages, std::span<const RankPlace> places,
+                                  bool gpus_linked) {
   const auto is_gpu = [](const RankPlace& place) { return place.gpu >= 0; };
   const bool all_gpus = std::ranges::all_of(places, is_gpu);
   options.kv_pages = kv_pages;
@@ -349,8 +352,10 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
     own.logits_bytes = plan.logits_bytes;
     own.on_gpu = is_gpu(places[rank]);
     own.exchange_on_host = !all_gpus;
+    own.logits_on_host = !all_gpus || !gpus_linked;
     if (!own.on_gpu) continue;
     own.staging_bytes = gpu_staging_bytes_max(model.graph);
+    if (!own.logits_on_host) own.candidate_bytes = plan.candidate_bytes;
     if (!all_gpus) continue;  // then passes are not recorded, and sums are the host's
     own.recording_bytes = recording_bytes(plan);
     if (places.size() > 1) {
@@ -440,7 +445,8 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   }
   layout.plan_options.kv_pages = pages;
   if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
+                            layout.gpus_linked);
   const auto misfit = first_misfit(layout, topology);
   if (!misfit) return {};
   const RankSizes& sizes = layout.sizes[*misfit];

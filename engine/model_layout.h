@@ -24,9 +24,12 @@ struct RankSizes {
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
   uint64_t exchange_bytes = 0;
-  uint64_t logits_bytes = 0;      // 0 but on rank 0; in the host's memory, whatever the rank is
+  uint64_t logits_bytes = 0;      // 0 but on rank 0
   bool on_gpu = false;            // the rest lies in a GPU's memory, but for
   bool exchange_on_host = false;  // what it exchanges, where processors are among the ranks
+  bool logits_on_host = false;    // and the logits, there and where GPUs do not reach one another
+  // Of the host's memory as well: what is told of logits that lie in a GPU's.
+  uint64_t candidate_bytes = 0;
   // Of a GPU's memory as well:
   uint64_t mailbox_bytes = 0;    // for sums with other GPUs
   uint64_t recording_bytes = 0;  // an allowance for recordings of passes
@@ -37,10 +40,12 @@ struct RankSizes {
   // Of the host's memory; of the GPU's, 0 on processors.
   uint64_t host_bytes() const {
     if (!on_gpu) return total_bytes();
-    return logits_bytes + (exchange_on_host ? exchange_bytes : 0);
+    return (logits_on_host ? logits_bytes : candidate_bytes) +
+           (exchange_on_host ? exchange_bytes : 0);
   }
   uint64_t gpu_bytes() const {
-    return on_gpu ? total_bytes() - host_bytes() + other_gpu_bytes() : 0;
+    if (!on_gpu) return 0;
+    return total_bytes() - (host_bytes() - candidate_bytes) + other_gpu_bytes();
   }
   uint64_t other_gpu_bytes() const { return mailbox_bytes + recording_bytes + staging_bytes; }
 };
@@ -55,6 +60,7 @@ struct ModelLayout {
   std::string device_titles;     // "node0, node1", "gpu0 NVIDIA H200"
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank
+  bool gpus_linked = true;       // each of the GPUs reaches the others' memory
   uint64_t nccl_bytes = 0;       // of each GPU, beside those
   // What an earlier process has left, whose memory is taken already: it needs no room.
   bool weights_held = false;
@@ -90,8 +96,10 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& to
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout);
 
-// The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks.
+// The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
+// of their GPUs reaches the others' memory.
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
-                                  size_t kv_pages, std::span<const RankPlace> places);
+                                  size_t kv_pages, std::span<const RankPlace> places,
+                                  bool gpus_linked);
 
 }  // namespace lockstep

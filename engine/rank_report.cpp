@@ -39,8 +39,8 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
   statistics.host_scratch_bytes = statistics.scratch_bytes;
   if (rank.gpu() != nullptr) {
-    statistics.host_scratch_bytes =
-        plan.logits_bytes + (ranks.is_mixed() ? plan.exchange_bytes : 0);
+    statistics.host_scratch_bytes = (ranks.logits_on_host() ? plan.logits_bytes : 0) +
+                                    (ranks.is_mixed() ? plan.exchange_bytes : 0);
   }
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
   statistics.gpu = rank.place().gpu;

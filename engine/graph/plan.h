@@ -291,6 +291,11 @@ struct GpuAreas {
   std::byte* batch = nullptr;     // a pass's batch, as gpu_batch_at() lays it out
   GpuBatchLimits limits;          // what it has room for
   double* frequencies = nullptr;  // RotaryTableStep's, of the GPU
+  // Where logits' candidates are searched and tokens drawn, on rank 0. Of no use among processors,
+  // with which the logits lie in the host's memory.
+  uint32_t* candidate_words = nullptr;
+  float* logit_maxima = nullptr;  // [logit row]
+  double* draw_sums = nullptr;    // [logit row], gpu_draw_blocks() each
 };
 
 struct Plan {
@@ -300,7 +305,8 @@ struct Plan {
   Peers peers;
   HiddenRows hidden;
   GpuAreas gpu;
-  float* logits = nullptr;  // [logit row][vocabulary], on rank 0
+  // [logit row][vocabulary], on rank 0: in a GPU's memory where all ranks are GPUs.
+  float* logits = nullptr;
   size_t logits_stride = 0;
   size_t vocabulary_size = 0;
   size_t batch_tokens = 0;
@@ -310,6 +316,8 @@ struct Plan {
   size_t scratch_bytes = 0;
   size_t exchange_bytes = 0;
   size_t logits_bytes = 0;  // 0 but on rank 0
+  // Of the host, for what is found in a GPU's logits and drawn from them; 0 but on rank 0.
+  size_t candidate_bytes = 0;
 };
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "engine/kernels/attention.h"
+#include "engine/kernels/gpu_candidates.h"
+#include "engine/kernels/gpu_draw.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +57,7 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
 }
 
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
-                         ValueBuffers& values) {
+                         bool finds_candidates, ValueBuffers& values) {
   const size_t tokens = options.batch_tokens;
   const size_t sequences = options.sequences == 0 ? tokens : options.sequences;
   const size_t pages = options.sequence_pages == 0 ? options.kv_pages : options.sequence_pages;
@@ -70,6 +72,14 @@ GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t 
                                              (bytes + sizeof(float) - 1) / sizeof(float), 1);
   };
   areas.batch = values.at<std::byte>(place(gpu_batch_bytes(areas.limits)));
+  if (finds_candidates) {
+    const size_t columns = graph.columns(graph.logits());
+    const size_t rows = options.logit_rows;
+    areas.candidate_words =
+        values.at<uint32_t>(place(rows * gpu_candidate_words(columns) * sizeof(uint32_t)));
+    areas.logit_maxima = values.at<float>(place(rows * sizeof(float)));
+    areas.draw_sums = values.at<double>(place(rows * gpu_draw_blocks(columns) * sizeof(double)));
+  }
   const size_t frequencies = graph.rotary_parameters().frequencies.size();
   if (frequencies > 0) areas.frequencies = values.at<double>(place(frequencies * sizeof(double)));
   return areas;

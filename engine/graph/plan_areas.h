@@ -19,8 +19,8 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
                                  ValueBuffers& values);
 
 // Never released: a pass's batch is read by all its steps. `attention_blocks`: that the partials
-// have room for.
+// have room for. `finds_candidates`: of the logits, which this rank has.
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
-                         ValueBuffers& values);
+                         bool finds_candidates, ValueBuffers& values);
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@
 #include "engine/graph/plan_areas.h"
 #include "engine/graph/value_buffers.h"
 #include "engine/graph/weight_placement.h"
+#include "engine/kernels/gpu_candidates.h"
+#include "engine/kernels/gpu_draw.h"
 
 namespace lockstep {
 namespace {
@@ -450,7 +452,10 @@ Plan Planner::make() {
   partials_ = place_partials(graph_, split_, rank_, options_, plan_.kv, values_);
   plan_.attention_blocks = partials_.block_count;
   if (options_.weight_layout == WeightLayout::kGpuTiles) {
-    plan_.gpu = place_gpu_areas(graph_, options_, partials_.block_count, values_);
+    plan_.gpu = place_gpu_areas(graph_, options_, partials_.block_count, rank_ == 0, values_);
+    if (rank_ == 0) {
+      plan_.candidate_bytes = options_.logit_rows * (sizeof(GpuCandidateRow) + sizeof(GpuDrawn));
+    }
   }
   emit_step(ClearPagesStep{});
   emit_rotary_table();

@@ -37,6 +37,8 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.sequences = numbers.take(limits.tokens);
   batch.logit_rows = numbers.take(limits.tokens);
   batch.logit_tokens = numbers.take(limits.logits);
+  batch.draws = reinterpret_cast<GpuDrawWish*>(
+      numbers.take(limits.logits * sizeof(GpuDrawWish) / sizeof(uint32_t)));
   batch.unit_tokens = numbers.take(limits.attention_units);
   batch.first_units = numbers.take(limits.tokens);
   batch.tile_tokens = numbers.take(limits.tokens);
@@ -98,11 +100,12 @@ void GpuBatchWriter::add_prompted(uint32_t token_id, uint32_t position, uint32_t
   add_token(token_id, position, sequence);
 }
 
-void GpuBatchWriter::want_logits() {
+void GpuBatchWriter::want_logits(const GpuDrawWish& draw) {
   const uint32_t row = batch_.counts->logits++;
   CHECK(row < limits_.logits, "more than {} rows of logits", limits_.logits);
   const uint32_t token = batch_.counts->tokens - 1;
   batch_.logit_tokens[row] = token;
+  batch_.draws[row] = draw;
   batch_.logit_rows[token] = row;
 }
 

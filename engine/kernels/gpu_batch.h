@@ -24,6 +24,14 @@ struct GpuBatchLimits {
   size_t attention_units = 0;  // chunks of keys; generated tokens beyond it are attended to whole
 };
 
+// A token to be drawn from a row of logits, by weights of exp((logit - the greatest) *
+// inverse_temperature); those below `weight_min` count as 0.
+struct GpuDrawWish {
+  float inverse_temperature = 0;  // 0: none is
+  float weight_min = 0;
+  double uniform = 0;  // in [0, 1)
+};
+
 struct GpuBatchCounts {
   uint32_t tokens;
   uint32_t generated;  // the first so many tokens; the others are prompted
@@ -42,6 +50,7 @@ struct GpuBatch {
   uint32_t* sequences = nullptr;
   uint32_t* logit_rows = nullptr;    // the token's row of logits, or kGpuNoRow
   uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
+  GpuDrawWish* draws = nullptr;      // [logit row]
   // One unit for each chunk of keys (kAttentionChunkTokens of them, from position 0 on) up to the
   // position of a generated token before `split`: [unit] the token, [token] the first of its units.
   uint32_t* unit_tokens = nullptr;
@@ -72,7 +81,7 @@ class GpuBatchWriter {
   void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence);
   void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);
   // Of the token added last.
-  void want_logits();
+  void want_logits(const GpuDrawWish& draw = {});
   // Lays out the attention of what has been added. Generated tokens get their units in order, up to
   // the first that there is no room for.
   void end();

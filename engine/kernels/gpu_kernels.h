@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "engine/kernels/gpu_attention.h"
+#include "engine/kernels/gpu_candidates.h"
+#include "engine/kernels/gpu_draw.h"
 #include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_matrix.h"
@@ -28,6 +30,8 @@ struct GpuKernels {
   void (*norm_rows)(void* stream, const GpuNormRows& norm);
   void (*form_rows)(void* stream, const GpuFormRows& form);
   void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
+  void (*find_candidates)(void* stream, const GpuCandidates& find);
+  void (*draw_tokens)(void* stream, const GpuDraw& draw);
 };
 
 // The table of the functions of these names that the program is linked with: CUDA's, or those of
@@ -43,7 +47,9 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .attend_prompted = gpu_attend_prompted,
           .norm_rows = gpu_norm_rows,
           .form_rows = gpu_form_rows,
-          .rotary_table = gpu_rotary_table};
+          .rotary_table = gpu_rotary_table,
+          .find_candidates = gpu_find_candidates,
+          .draw_tokens = gpu_draw_tokens};
 }
 
 // In builds with CUDA alone.

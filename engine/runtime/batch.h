@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/text/logit_row.h"
 #include "engine/text/tokenizer.h"
 
 namespace lockstep {
@@ -25,7 +26,10 @@ struct Batch {
   // different arithmetic.
   size_t generated_tokens = 0;
   std::vector<std::span<const uint32_t>> page_tables;  // pages of each sequence, in order
-  std::vector<uint32_t> logit_tokens;   // indices of the tokens whose logits are wanted, ascending
+  std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
+  // Of the same tokens: what is to be drawn from their logits, if that can be done where they are.
+  // As many, or none at all.
+  std::vector<LogitDrawWish> draws;
   std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
 
   void clear() {
@@ -33,6 +37,7 @@ struct Batch {
     generated_tokens = 0;
     page_tables.clear();
     logit_tokens.clear();
+    draws.clear();
     cleared_pages.clear();
   }
 };

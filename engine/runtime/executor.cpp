@@ -66,6 +66,8 @@ Result<void> Executor::run(const Batch& batch) {
         batch.logit_tokens.size(), plan.logit_rows);
   CHECK(batch.generated_tokens <= batch.tokens.size(), "{} generated tokens of {}",
         batch.generated_tokens, batch.tokens.size());
+  CHECK(batch.draws.empty() || batch.draws.size() == batch.logit_tokens.size(),
+        "{} draws from {} rows of logits", batch.draws.size(), batch.logit_tokens.size());
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
   check_order(batch.tokens);
   if (failure_) return std::unexpected(*failure_);
@@ -138,9 +140,24 @@ void Executor::drive(size_t index) {
   if (result && begin < plan.steps.size()) result = gpu.run_steps({begin, plan.steps.size()});
 }
 
-std::span<const float> Executor::logits(size_t row) const {
+LogitRow Executor::logits(size_t row) const {
   const Plan& plan = ranks_.root_plan();
-  return {plan.logits + row * plan.logits_stride, plan.vocabulary_size};
+  const float* begin = plan.logits + row * plan.logits_stride;
+  const GpuCandidateRow* candidates = root_candidates();
+  if (candidates == nullptr) return LogitRow(std::span(begin, plan.vocabulary_size));
+  const GpuCandidateRow& found = candidates[row];
+  std::optional<LogitDraw> draw;
+  if (row < batch_->draws.size() && batch_->draws[row].inverse_temperature != 0.0F) {
+    const GpuDrawn& drawn = ranks_[0].gpu()->drawn()[row];
+    draw = {batch_->draws[row], drawn.sum, drawn.token};
+  }
+  return LogitRow(
+      std::span(found.tokens, found.count), std::span(found.logits, found.count),
+      found.not_finite == 0, [this, begin] { return fetch_logits(begin); }, draw);
+}
+
+Result<std::span<const float>> Executor::fetch_logits(const float* row) const {
+  return ranks_[0].gpu()->fetch(row, ranks_.root_plan().vocabulary_size);
 }
 
 // By the thread that has run the pass: the workers have left it, and nobody writes to the residual

@@ -11,6 +11,7 @@
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"
 #include "engine/runtime/ranks.h"
+#include "engine/text/logit_row.h"
 
 namespace lockstep {
 
@@ -27,8 +28,12 @@ class Executor {
   // The first failure of run() or read_hidden_row(), if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
 
-  // Of the last batch's logit token `row`; valid until the next run().
-  std::span<const float> logits(size_t row) const;
+  // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
+  // until another row is, or a hidden one. Where GPUs alone are ranks, what is at hand of a row is
+  // its likeliest tokens.
+  LogitRow logits(size_t row) const;
+  // Batch::draws are heeded; elsewhere they are of no use.
+  bool draws_tokens() const { return root_candidates() != nullptr; }
 
   // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
@@ -40,6 +45,10 @@ class Executor {
   void walk(Rank& rank, size_t worker) const;
   void drive(size_t rank);
   std::unexpected<Error> fail(const Error& error);
+  const GpuCandidateRow* root_candidates() const {
+    return ranks_[0].gpu() == nullptr ? nullptr : ranks_[0].gpu()->candidates();
+  }
+  Result<std::span<const float>> fetch_logits(const float* row) const;
   Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;

@@ -243,6 +243,31 @@ class GpuProgram::Builder {
     launches_.emplace_back(std::move(sum));
   }
 
+  // After the last step, which computes the logits.
+  void add_search(GpuCandidateRow* candidates) {
+    if (!links_.peers && candidates == nullptr) return;
+    Search search;
+    search.meets = links_.peers.has_value();
+    if (candidates != nullptr) {
+      search.find = {.row_count = &batch_.counts->logits,
+                     .logits = plan_.logits,
+                     .stride = plan_.logits_stride,
+                     .columns = plan_.vocabulary_size,
+                     .words = plan_.gpu.candidate_words,
+                     .maxima = plan_.gpu.logit_maxima,
+                     .rows = candidates};
+      search.draw = {.row_count = &batch_.counts->logits,
+                     .wishes = batch_.draws,
+                     .logits = plan_.logits,
+                     .stride = plan_.logits_stride,
+                     .columns = plan_.vocabulary_size,
+                     .maxima = plan_.gpu.logit_maxima,
+                     .sums = plan_.gpu.draw_sums,
+                     .drawn = reinterpret_cast<GpuDrawn*>(candidates + plan_.logit_rows)};
+    }
+    launches_.emplace_back(search);
+  }
+
  private:
   GpuRows rows(const FormsOutput& output) const {
     CHECK(!output.gather || plan_.peers.distances.size() == 1,
@@ -355,7 +380,8 @@ class GpuProgram::Builder {
   std::vector<Launch>& launches_;
 };
 
-GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links)
+GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links,
+                       GpuCandidateRow* candidates)
     : kernels_(*platform.kernels),
       collectives_(*platform.collectives),
       sum_way_(platform.sum_way),
@@ -368,6 +394,7 @@ GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuL
     step_begins_.push_back(launches_.size());
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
   }
+  builder.add_search(candidates);
   step_begins_.push_back(launches_.size());
 }
 
@@ -435,6 +462,18 @@ void GpuProgram::run(const Attention& attention, void* stream, const GpuPassShap
   const bool tiles = gpu_has_prompt_tiles(attend.kv.format, attend.kv.head_dimension);
   attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
   kernels_.attend_prompted(stream, attend);
+}
+
+void GpuProgram::run(const Search& search, void* stream, const GpuPassShape& shape) const {
+  if (shape.logits == 0) return;
+  if (search.meets) collectives_.meet(stream, *links_.peers);
+  if (search.find.rows == nullptr) return;
+  GpuCandidates sized = search.find;
+  sized.grid_rows = grid_rows(shape.logits);
+  kernels_.find_candidates(stream, sized);
+  GpuDraw draw = search.draw;
+  draw.grid_rows = sized.grid_rows;
+  kernels_.draw_tokens(stream, draw);
 }
 
 }  // namespace lockstep

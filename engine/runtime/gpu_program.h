@@ -58,8 +58,11 @@ class GpuProgram {
  public:
   // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
   // `links`: of several ranks, all of them GPUs. None: the GPU is the only rank, or others are
-  // processors: what is exchanged with those is the host's work, and no launch.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links);
+  // processors: what is exchanged with those is the host's work, and no launch. `candidates`: where
+  // those of each row of logits go, in pinned memory; none: the rank has no logits, or they lie in
+  // the host's memory.
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links,
+             GpuCandidateRow* candidates);
 
   // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
   // memory by then, copied on the same stream.
@@ -97,8 +100,14 @@ class GpuProgram {
     float* rows = nullptr;
     size_t stride = 0;  // floats
   };
+  // Where the ranks' parts of the logits meet and their candidates are found.
+  struct Search {
+    bool meets = false;
+    GpuCandidates find;  // no rows: on another rank
+    GpuDraw draw;
+  };
   using Launch = std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product,
-                              Attention, Sum, Meeting, Join>;
+                              Attention, Sum, Meeting, Join, Search>;
   class Builder;
 
   void run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
@@ -110,6 +119,7 @@ class GpuProgram {
   void run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
   void run(const Join& join, void* stream, const GpuPassShape& shape) const;
+  void run(const Search& search, void* stream, const GpuPassShape& shape) const;
 
   // Of the rows that a pass of this shape has.
   GpuAllReduce sized(const Sum& sum, const GpuPassShape& shape) const;

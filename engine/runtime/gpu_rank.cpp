@@ -25,10 +25,11 @@ const std::vector<double>* rotary_frequencies(const Plan& plan) {
   return nullptr;
 }
 
-// What lies in the staging at one time: a batch, the frequencies, or a hidden row.
-size_t staging_bytes(const Plan& plan) {
+// What lies in the staging at one time: a batch, the frequencies, a hidden row, or one of logits.
+size_t staging_bytes(const Plan& plan, bool has_logits) {
   const std::vector<double>* frequencies = rotary_frequencies(plan);
   return std::max({gpu_batch_bytes(plan.gpu.limits), plan.hidden.width * sizeof(float),
+                   has_logits ? plan.vocabulary_size * sizeof(float) : 0,
                    frequencies == nullptr ? 0 : frequencies->size() * sizeof(double)});
 }
 
@@ -44,8 +45,8 @@ Result<std::unique_ptr<GpuRank>> GpuRank::open(const GpuPlatform& platform, int 
   return rank;
 }
 
-Result<void> GpuRank::allocate(const Plan& sizes, int node, bool among_processors) {
-  among_processors_ = among_processors;
+Result<void> GpuRank::allocate(const Plan& sizes, int node, const HostShare& host) {
+  among_processors_ = host.exchange;
   struct Wish {
     GpuMemory& arena;
     size_t bytes;
@@ -54,19 +55,33 @@ Result<void> GpuRank::allocate(const Plan& sizes, int node, bool among_processor
   const Wish wishes[] = {
       {weights_, sizes.weight_bytes, "weights"},
       {scratch_, sizes.scratch_bytes, "activations"},
-      {exchange_, among_processors ? 0 : sizes.exchange_bytes, "activations that ranks exchange"},
+      {exchange_, host.exchange ? 0 : sizes.exchange_bytes, "activations that ranks exchange"},
       {kv_, sizes.kv.size_bytes(), "the KV cache"},
+      {logits_, host.logits ? 0 : sizes.logits_bytes, "logits"},
   };
   for (const Wish& wish : wishes) {
     auto memory = device_->allocate(wish.bytes, wish.what);
     if (!memory) return std::unexpected(memory.error());
     wish.arena = std::move(*memory);
   }
-  auto staging = NodeMemory::allocate(
-      {.bytes = staging_bytes(sizes), .what = "what is copied to a GPU", .node = node});
-  if (!staging) return std::unexpected(staging.error());
-  staging_ = std::move(*staging);
-  return pin(staging_);
+  const bool has_logits = logits_.size_bytes() > 0;
+  struct HostWish {
+    NodeMemory& memory;
+    size_t bytes;
+    std::string_view what;
+  };
+  const HostWish host_wishes[] = {
+      {staging_, staging_bytes(sizes, has_logits), "what is copied to a GPU"},
+      {candidates_, has_logits ? sizes.candidate_bytes : 0, "the likeliest logits"},
+  };
+  for (const HostWish& wish : host_wishes) {
+    if (wish.bytes == 0) continue;
+    auto memory = NodeMemory::allocate({.bytes = wish.bytes, .what = wish.what, .node = node});
+    if (!memory) return std::unexpected(memory.error());
+    wish.memory = std::move(*memory);
+    if (auto pinned = pin(wish.memory); !pinned) return pinned;
+  }
+  return {};
 }
 
 Result<void> GpuRank::pin(const NodeMemory& memory) {
@@ -171,13 +186,15 @@ ArenaAddresses GpuRank::arenas() const {
   return {.weights = address(weights_),
           .scratch = address(scratch_),
           .exchange = address(exchange_),
-          .kv = address(kv_)};
+          .kv = address(kv_),
+          .logits = address(logits_)};
 }
 
 Result<void> GpuRank::prepare(const Plan& plan) {
   CHECK(plan_ == nullptr, "a GPU's plan is made once");
   plan_ = &plan;
-  program_ = std::make_unique<GpuProgram>(plan, platform_, links_);
+  program_ = std::make_unique<GpuProgram>(plan, platform_, links_,
+                                          reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
   if (auto used = device_->use(); !used) return used;
   if (auto filled = fill_constants(); !filled) return filled;
   return among_processors_ ? Result<void>() : record();
@@ -240,8 +257,11 @@ size_t GpuRank::write_batch(const Batch& batch) {
       writer.add_prompted(id, token.position, token.sequence);
     }
     if (wanted == batch.logit_tokens.end() || *wanted != index) continue;
-    writer.want_logits();
-    ++wanted;
+    const auto row = static_cast<size_t>(wanted++ - batch.logit_tokens.begin());
+    const LogitDrawWish wish = row < batch.draws.size() ? batch.draws[row] : LogitDrawWish();
+    writer.want_logits({.inverse_temperature = wish.inverse_temperature,
+                        .weight_min = wish.weight_min,
+                        .uniform = wish.uniform});
   }
   writer.end();
   shape_ = round_up_shape(*writer.batch().counts);
@@ -291,13 +311,21 @@ void GpuRank::count_exchange(const Batch& batch) {
                 .nanoseconds = spent - std::exchange(exchange_ns_, spent)};
 }
 
+Result<std::span<const float>> GpuRank::fetch(const float* from, size_t count) {
+  const size_t bytes = count * sizeof(float);
+  CHECK(bytes <= staging_.size_bytes(), "{} floats are read at once", count);
+  if (auto used = device_->use(); !used) return std::unexpected(used.error());
+  if (auto copied = stream_->copy(staging_.data(), from, bytes); !copied) {
+    return std::unexpected(copied.error());
+  }
+  if (auto waited = wait(); !waited) return std::unexpected(waited.error());
+  return std::span(reinterpret_cast<const float*>(staging_.data()), count);
+}
+
 Result<void> GpuRank::read(const float* from, std::span<float> to) {
-  CHECK(to.size_bytes() <= staging_.size_bytes(), "{} floats are read at once", to.size());
-  if (auto used = device_->use(); !used) return used;
-  auto copied = stream_->copy(staging_.data(), from, to.size_bytes());
-  if (!copied) return copied;
-  if (auto waited = wait(); !waited) return waited;
-  std::memcpy(to.data(), staging_.data(), to.size_bytes());
+  const auto fetched = fetch(from, to.size());
+  if (!fetched) return std::unexpected(fetched.error());
+  std::ranges::copy(*fetched, to.begin());
   return {};
 }
 

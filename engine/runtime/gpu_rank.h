@@ -17,6 +17,12 @@
 
 namespace lockstep {
 
+// What of a GPU's activations lies in the host's memory.
+struct HostShare {
+  bool exchange = false;  // what ranks exchange: other ranks are processors
+  bool logits = false;    // then, and where GPUs do not reach one another's memory
+};
+
 class GpuRank {
  public:
   // The longest that a pass may take: then the GPU counts as lost.
@@ -31,11 +37,10 @@ class GpuRank {
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);
 
-  // Takes the memory that the plan needs but for the logits', which are the host's. `node`: where
-  // its own memory of the host lies. `among_processors`: other ranks are processors; then what
-  // ranks exchange is the host's as well.
-  Result<void> allocate(const Plan& sizes, int node, bool among_processors);
-  // Makes the host's memory, which must outlive this, reachable for the GPU: the logits.
+  // Takes the memory that the plan needs but for the host's share. `node`: where its own memory of
+  // the host lies.
+  Result<void> allocate(const Plan& sizes, int node, const HostShare& host);
+  // Makes the host's memory, which must outlive this, reachable for the GPU.
   Result<void> pin(const NodeMemory& memory);
   // Of all ranks, which are GPUs: lets each reach the others' memory, where all can.
   static Result<void> reach(std::span<GpuRank* const> ranks);
@@ -44,7 +49,7 @@ class GpuRank {
   // long as the ranks compute; null: there is no NCCL, or no need.
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuRank* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
-  // But for the logits'.
+  // But for those that are the host's.
   ArenaAddresses arenas() const;
 
   // Makes the launches of the plan, which must outlive this, and records those of passes that
@@ -55,15 +60,27 @@ class GpuRank {
   // first exchanges, which connect them.
   Result<void> exchange_first();
 
-  // Computes a pass, by one thread at a time; when it returns, the logits are there. Allocates
-  // nothing. After a failure nothing more can be computed.
+  // Computes a pass, by one thread at a time; when it returns, the logits are there, and their
+  // candidates. Allocates nothing. After a failure nothing more can be computed.
   Result<void> run(const Batch& batch);
   // The same in parts, among processors: begin(), then run_steps() of the plan's steps in order,
   // without those that sum; what a part has computed is there when it returns.
   Result<void> begin(const Batch& batch);
   Result<void> run_steps(Range steps);
 
-  // `count` floats of the GPU's memory, between passes.
+  // Those of the last pass, [logit row]; null where the logits are another rank's or the host's.
+  const GpuCandidateRow* candidates() const {
+    return reinterpret_cast<const GpuCandidateRow*>(candidates_.data());
+  }
+
+  // Of the rows from which Batch::draws wanted one; where there are candidates.
+  const GpuDrawn* drawn() const {
+    return reinterpret_cast<const GpuDrawn*>(candidates() + plan_->logit_rows);
+  }
+
+  // Floats of the GPU's memory, between passes. What is fetched is valid until the next call of any
+  // of these; a hidden row or a row of logits at most.
+  Result<std::span<const float>> fetch(const float* from, size_t count);
   Result<void> read(const float* from, std::span<float> to);
 
   GpuDevice& device() { return *device_; }
@@ -102,10 +119,12 @@ class GpuRank {
   GpuMemory scratch_;
   GpuMemory exchange_;
   GpuMemory kv_;
-  GpuMemory mailbox_;   // of several ranks
-  GpuMemory received_;  // what other ranks send by NCCL
-  NodeMemory staging_;  // of the host: what is copied to the GPU before a pass, or from it after
-  NodeMemory report_;   // a Report, of exchanges over peer memory
+  GpuMemory logits_;
+  GpuMemory mailbox_;      // of several ranks
+  GpuMemory received_;     // what other ranks send by NCCL
+  NodeMemory staging_;     // of the host: what is copied to the GPU before a pass, or from it after
+  NodeMemory candidates_;  // of the logits
+  NodeMemory report_;      // a Report, of exchanges over peer memory
   std::vector<GpuMemory> pinned_;
   GpuLinks links_;
   bool among_processors_ = false;

@@ -22,7 +22,7 @@ Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded,
   return rank;
 }
 
-Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, bool mixed) {
+Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, const HostShare& host) {
   struct Wish {
     NodeMemory& arena;
     size_t bytes;
@@ -32,14 +32,14 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, bool mixed)
   };
   const bool on_host = gpu_ == nullptr;
   const auto if_host = [](bool is_host, size_t bytes) { return is_host ? bytes : 0; };
-  // A GPU's logits lie where they are read, and what it exchanges with processors where they are.
+  // What a GPU exchanges with processors lies where they are.
   const Wish wishes[] = {
       {weights_, if_host(on_host, sizes.weight_bytes), "weights", sources.keep, &sources.weights},
       {scratch_, if_host(on_host, sizes.scratch_bytes), "activations"},
-      {exchange_, if_host(on_host || mixed, sizes.exchange_bytes),
+      {exchange_, if_host(on_host || host.exchange, sizes.exchange_bytes),
        "activations that ranks exchange"},
       {kv_, if_host(on_host, sizes.kv.size_bytes()), "the KV cache", sources.keep, &sources.kv},
-      {logits_, sizes.logits_bytes, "logits"},
+      {logits_, if_host(on_host || host.logits, sizes.logits_bytes), "logits"},
   };
   for (const Wish& wish : wishes) {
     const MemoryRequest request = {.bytes = wish.bytes,
@@ -59,7 +59,7 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, bool mixed)
     wish.arena = std::move(*memory);
   }
   if (on_host) return {};
-  if (auto taken = gpu_->allocate(sizes, place_.node, mixed); !taken) return taken;
+  if (auto taken = gpu_->allocate(sizes, place_.node, host); !taken) return taken;
   if (auto pinned = gpu_->pin(exchange_); !pinned) return pinned;
   return gpu_->pin(logits_);
 }
@@ -77,7 +77,7 @@ ArenaAddresses Rank::arenas() const {
   if (gpu_ != nullptr) {
     ArenaAddresses arenas = gpu_->arenas();
     if (exchange_.size_bytes() > 0) arenas.exchange = address(exchange_);
-    arenas.logits = address(logits_);
+    if (logits_.size_bytes() > 0) arenas.logits = address(logits_);
     return arenas;
   }
   return {.weights = address(weights_),

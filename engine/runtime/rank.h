@@ -34,8 +34,8 @@ class Rank {
 
   // Takes the memory that the plan needs, on the rank's node, touched by its workers. A KV cache
   // that is taken over holds anything.
-  // `mixed`: some ranks are GPUs and others are not.
-  Result<void> allocate(const Plan& sizes, ArenaSources sources = {}, bool mixed = false);
+  // `host`: of a GPU's rank.
+  Result<void> allocate(const Plan& sizes, ArenaSources sources = {}, const HostShare& host = {});
   ArenaAddresses arenas() const;
 
   // Once. A GPU's launches are made and recorded here.
@@ -65,7 +65,7 @@ class Rank {
   NodeMemory scratch_;
   NodeMemory exchange_;
   NodeMemory kv_;
-  NodeMemory logits_;  // empty but on rank 0
+  NodeMemory logits_;  // empty but on rank 0, and where GPUs alone are ranks
   Plan plan_;          // addresses lie in the arenas
   std::vector<TaskCounter> tasks_;
   std::unique_ptr<GpuRank> gpu_;

@@ -50,7 +50,8 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
 Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                      std::span<ArenaSources> sources) {
   for (const size_t rank : ranks) {
-    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]), is_mixed());
+    const HostShare host{.exchange = is_mixed(), .logits = logits_on_host()};
+    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]), host);
     if (!taken) return taken;
   }
   return {};
@@ -96,6 +97,11 @@ Result<void> Ranks::allocate(std::span<const Plan> sizes, std::span<ArenaSources
 bool Ranks::is_mixed() const {
   const auto is_gpu = [](const auto& rank) { return rank->gpu() != nullptr; };
   return std::ranges::any_of(ranks_, is_gpu) && !std::ranges::all_of(ranks_, is_gpu);
+}
+
+bool Ranks::logits_on_host() const {
+  const bool alone = ranks_.size() == 1;
+  return ranks_.front()->gpu() == nullptr || is_mixed() || (!alone && !shares_gpu_memory());
 }
 
 std::vector<GpuRank*> Ranks::linked_gpus() const {

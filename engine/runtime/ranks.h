@@ -35,6 +35,8 @@ class Ranks {
   bool is_mixed() const;
   // All are GPUs, several, and each reaches the others' memory.
   bool shares_gpu_memory() const { return reached_.has_value(); }
+  // Not in the memory of rank 0's GPU: ranks are processors, or do not reach it.
+  bool logits_on_host() const;
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
 
  private:

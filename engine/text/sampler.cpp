@@ -1,6 +1,7 @@
 #include "engine/text/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -14,27 +15,9 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr TokenId kNoToken = -1;
-
-// Weights are summed per block of so many tokens, so that a draw finds its block first.
-constexpr size_t kBlockSize = 256;
-
-// Temperatures below this mean the same as 0 for any two logits that differ; it keeps the inverse
-// finite.
-constexpr float kTemperatureMin = 1e-30F;
-
-// SplitMix64's finalizer (Steele, Lea, Flood 2014): every input bit reaches every output bit.
-uint64_t mix(uint64_t value) {
-  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;
-  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBU;
-  return value ^ (value >> 31U);
-}
-
-// A number in [0, 1) of the seed and the number of the draw alone.
-double uniform(uint64_t seed, uint64_t draw_number) {
-  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15U;
-  const uint64_t bits = mix(mix(seed + kGoldenRatio) + kGoldenRatio * (draw_number + 1));
-  return static_cast<double>(bits >> 11U) * 0x1p-53;
-}
+// Far beyond any use: within it, sums of a finite logit and a few parameters overflow, if at all,
+// to an infinity, and never to a NaN.
+constexpr float kModerate = 1e6F;
 
 bool all_usable(std::span<const float> logits) {
   uint32_t unusable = 0;
@@ -54,6 +37,20 @@ Sampler::Sampler(SamplingParameters parameters, std::span<const TokenId> prompt,
   };
   std::erase_if(parameters_.logit_bias,
                 [&](const auto& bias) { return !in_vocabulary(bias.first); });
+  // Several of one token stay in the order in which they are added.
+  std::ranges::stable_sort(parameters_.logit_bias, {}, &std::pair<TokenId, float>::first);
+  const auto is_moderate = [](float value) { return std::abs(value) <= kModerate; };
+  moderate_ = is_moderate(parameters_.presence_penalty) &&
+              is_moderate(parameters_.frequency_penalty) &&
+              parameters_.repetition_penalty <= kModerate &&
+              parameters_.repetition_penalty >= 1 / kModerate;
+  for (const auto& [token, bias] : parameters_.logit_bias) {
+    moderate_ = moderate_ && is_moderate(bias);
+  }
+  raises_ = parameters_.repetition_penalty < 1.0F || parameters_.presence_penalty < 0.0F ||
+            parameters_.frequency_penalty < 0.0F;
+  penalizes_ = raises_ || parameters_.repetition_penalty > 1.0F ||
+               parameters_.presence_penalty > 0.0F || parameters_.frequency_penalty > 0.0F;
   if (parameters_.repetition_penalty == 1.0F) return;
   for (const TokenId token : prompt) {
     if (in_vocabulary(token)) counts_.try_emplace(token, 0);
@@ -72,7 +69,7 @@ TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> 
 
   TokenId picked = kNoToken;
   if (parameters_.temperature > 0.0F) {
-    Cut cut = cut_to_top_k();
+    LikelihoodCut cut = cut_to_top_k();
     if (parameters_.top_p < 1.0F) cut = cut_to_top_p(cut, logit_max);
     const double sum = weigh(cut, logit_max, parameters_.min_p);
     picked = draw(uniform(parameters_.seed, draw_number) * sum);
@@ -89,15 +86,20 @@ void Sampler::adjust(std::span<const float> logits) {
   for (const auto& [token, bias] : parameters_.logit_bias) {
     adjusted_[static_cast<size_t>(token)] += bias;
   }
-  const float repetition = parameters_.repetition_penalty;
   for (const auto& [token, count] : counts_) {
     float& logit = adjusted_[static_cast<size_t>(token)];
-    if (repetition != 1.0F) logit = logit > 0.0F ? logit / repetition : logit * repetition;
-    if (count > 0) {
-      logit -= parameters_.presence_penalty;
-      logit -= static_cast<float>(count) * parameters_.frequency_penalty;
-    }
+    logit = penalized(logit, count);
   }
+}
+
+float Sampler::penalized(float logit, uint32_t count) const {
+  const float repetition = parameters_.repetition_penalty;
+  if (repetition != 1.0F) logit = logit > 0.0F ? logit / repetition : logit * repetition;
+  if (count > 0) {
+    logit -= parameters_.presence_penalty;
+    logit -= static_cast<float>(count) * parameters_.frequency_penalty;
+  }
+  return logit;
 }
 
 void Sampler::ban(std::span<const TokenId> banned) {
@@ -108,7 +110,7 @@ void Sampler::ban(std::span<const TokenId> banned) {
   }
 }
 
-Sampler::Cut Sampler::cut_to_top_k() {
+LikelihoodCut Sampler::cut_to_top_k() {
   const size_t count = parameters_.top_k;
   if (count == 0 || count >= vocabulary_size_) {
     return {-kInfinity, std::numeric_limits<TokenId>::max()};
@@ -118,59 +120,33 @@ Sampler::Cut Sampler::cut_to_top_k() {
 }
 
 // The smallest set of likeliest tokens that holds at least top_p of the weight within `cut`.
-Sampler::Cut Sampler::cut_to_top_p(Cut cut, float logit_max) {
+LikelihoodCut Sampler::cut_to_top_p(LikelihoodCut cut, float logit_max) {
   const double sum = weigh(cut, logit_max, 0.0F);
   const double wanted = static_cast<double>(parameters_.top_p) * sum;
   // Tokens this light weigh less than half of 1 - top_p together: the set is complete before them.
   const double negligible = (sum - wanted) / static_cast<double>(2 * vocabulary_size_);
-  candidates_.clear();
+  weighed_.clear();
   for (size_t index = 0; index < vocabulary_size_; ++index) {
     if (static_cast<double>(weights_[index]) > negligible) {
-      candidates_.push_back({static_cast<TokenId>(index), adjusted_[index]});
+      weighed_.push_back({static_cast<TokenId>(index), adjusted_[index], weights_[index]});
     }
   }
-  const auto weight_of = [this](const TokenLogprob& candidate) {
-    return static_cast<double>(weights_[static_cast<size_t>(candidate.token)]);
-  };
-  // Halves the range that holds the set's end until it is worth sorting.
-  constexpr std::ptrdiff_t kSortedMax = 64;
-  double before = 0;  // weight of the candidates before `first`
-  auto first = candidates_.begin();
-  auto last = candidates_.end();
-  while (last - first > kSortedMax) {
-    const auto middle = first + (last - first) / 2;
-    std::nth_element(first, middle, last, is_likelier);
-    double half = 0;
-    for (auto candidate = first; candidate != middle; ++candidate) half += weight_of(*candidate);
-    if (before + half >= wanted) {
-      last = middle;
-    } else {
-      before += half;
-      first = middle;
-    }
-  }
-  std::sort(first, last, is_likelier);
-  for (auto candidate = first; candidate != last; ++candidate) {
-    cut = {candidate->logprob, candidate->token};
-    before += weight_of(*candidate);
-    if (before >= wanted) break;
-  }
-  return cut;
+  return weighed_.empty() ? cut : find_cut(weighed_, wanted);
 }
 
-double Sampler::weigh(Cut cut, float logit_max, float weight_min) {
+double Sampler::weigh(LikelihoodCut cut, float logit_max, float weight_min) {
   weights_.resize(vocabulary_size_);
   block_sums_.clear();
-  const float inverse = 1.0F / std::max(parameters_.temperature, kTemperatureMin);
+  const float inverse = inverse_temperature(parameters_.temperature);
   double sum = 0;
-  for (size_t begin = 0; begin < vocabulary_size_; begin += kBlockSize) {
-    const size_t size = std::min(kBlockSize, vocabulary_size_ - begin);
+  for (size_t begin = 0; begin < vocabulary_size_; begin += kDrawBlock) {
+    const size_t size = std::min(kDrawBlock, vocabulary_size_ - begin);
     const float* logits = adjusted_.data() + begin;
     float* weights = weights_.data() + begin;
     // The last of this block's tokens that are within the cut when they have its logit.
     const auto last_equal = static_cast<int32_t>(
         std::clamp<int64_t>(static_cast<int64_t>(cut.token) - static_cast<int64_t>(begin), -1,
-                            static_cast<int64_t>(kBlockSize)));
+                            static_cast<int64_t>(kDrawBlock)));
     for (int32_t index = 0; index < static_cast<int32_t>(size); ++index) {
       const float logit = logits[index];
       const float weight = exp_nonpositive((logit - logit_max) * inverse);
@@ -193,13 +169,13 @@ TokenId Sampler::draw(double target) const {
   // Rounding may put the target a little behind the block's end: then its last token is drawn, or
   // that of the block before.
   TokenId picked = kNoToken;
-  const size_t end = std::min((block + 1) * kBlockSize, vocabulary_size_);
-  for (size_t index = block * kBlockSize; index < end && before <= target; ++index) {
+  const size_t end = std::min((block + 1) * kDrawBlock, vocabulary_size_);
+  for (size_t index = block * kDrawBlock; index < end && before <= target; ++index) {
     if (weights_[index] == 0.0F) continue;
     picked = static_cast<TokenId>(index);
     before += static_cast<double>(weights_[index]);
   }
-  for (size_t index = block * kBlockSize; picked == kNoToken && index-- > 0;) {
+  for (size_t index = block * kDrawBlock; picked == kNoToken && index-- > 0;) {
     if (weights_[index] > 0.0F) picked = static_cast<TokenId>(index);
   }
   return picked;

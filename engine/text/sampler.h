@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "engine/text/few_weights.h"
+#include "engine/text/logit_row.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/weighted_draw.h"
 
 namespace lockstep {
 
@@ -47,32 +51,64 @@ class Sampler {
   // Returns -1 if a logit is NaN or +infinity, or nothing can be picked.
   TokenId sample(std::span<const float> logits, std::span<const TokenId> banned);
 
+  // The same pick, bit for bit, from the likeliest tokens alone, where they leave no doubt of it.
+  // None: they do, and nothing is recorded; the whole row tells.
+  std::optional<TokenId> sample(const LogitCandidates& candidates, std::span<const TokenId> banned);
+
+  // What the next pick draws from the row if nothing is adjusted and no candidate would do;
+  // otherwise no wish. The next sample() takes its outcome with the candidates.
+  LogitDrawWish draw_wish() const;
+
  private:
-  // The last of the tokens that may be drawn, in the order of likelihood.
-  struct Cut {
-    float logit = 0;
-    TokenId token = 0;
+  // What is known of the tokens that are no candidates, adjusted.
+  struct Rest {
+    bool is_empty = false;
+    // Each comes after this one in the order of likelihood, or its logit is at most `raised`.
+    LikelihoodCut last;
+    float raised = 0;
+
+    // All of them come after this token.
+    bool is_behind(const WeighedToken& token) const {
+      return is_empty || (last.holds(token.logit, token.token) && token.logit > raised);
+    }
   };
 
   void adjust(std::span<const float> logits);
+  float penalized(float logit, uint32_t count) const;
   void ban(std::span<const TokenId> banned);
-  Cut cut_to_top_k();
-  Cut cut_to_top_p(Cut cut, float logit_max);
+  LikelihoodCut cut_to_top_k();
+  LikelihoodCut cut_to_top_p(LikelihoodCut cut, float logit_max);
   // Sets weights_ to exp((logit - logit_max) / temperature) for every token within the cut and at
   // least `weight_min`, and to 0 for the others. Returns their sum.
-  double weigh(Cut cut, float logit_max, float weight_min);
+  double weigh(LikelihoodCut cut, float logit_max, float weight_min);
   // The token at which the running sum of weights_ passes `target`.
   TokenId draw(double target) const;
 
-  SamplingParameters parameters_;
+  // Of candidates: candidate_sampling.cpp.
+  float adjusted(TokenId token, float logit) const;
+  bool adjust(const LogitCandidates& candidates, std::span<const TokenId> banned);
+  Rest find_rest(const LogitCandidates& candidates);
+  bool adjusts() const;
+  std::optional<TokenId> draw_candidate(const Rest& rest, float logit_max, const LogitDraw* drawn);
+  std::optional<LikelihoodCut> cut_candidates(const Rest& rest, float logit_max,
+                                              double rest_weight_max, const LogitDraw* drawn);
+
+  SamplingParameters parameters_;  // biases in the order of their tokens
   size_t vocabulary_size_;
+  bool moderate_ = false;   // no parameter makes a NaN of a finite logit
+  bool penalizes_ = false;  // tokens that have been there before
+  bool raises_ = false;     // some of those
   // How often each token was generated; those that are only in the prompt have 0.
   std::unordered_map<TokenId, uint32_t> counts_;
   uint64_t draws_ = 0;
-  std::vector<TokenLogprob> candidates_;  // reused
-  std::vector<float> adjusted_;           // reused
-  std::vector<float> weights_;            // reused
-  std::vector<double> block_sums_;        // of weights_; reused
+  // All of the following are reused.
+  std::vector<TokenLogprob> candidates_;
+  std::vector<WeighedToken> weighed_;
+  std::vector<float> adjusted_;
+  std::vector<float> weights_;
+  std::vector<double> block_sums_;  // of weights_
+  std::vector<TokenId> known_;      // the candidates' tokens, ascending
+  FewWeights few_;
 };
 
 }  // namespace lockstep

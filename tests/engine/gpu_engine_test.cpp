@@ -65,6 +65,55 @@ TEST_F(GpuEngineTest, an_answer_is_the_same_alone_and_among_others) {
   EXPECT_EQ(answers[1].text(), alone);
 }
 
+// What the GPU sends of a row of logits, or the row itself where that does not do: the answer is
+// that of a sampler that sees whole rows.
+TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
+  struct Case {
+    SamplingParameters sampling;
+    bool logprobs = false;
+    bool fetches = false;
+  };
+  const std::vector<Case> cases = {
+      {{.temperature = 0}},
+      {{.temperature = 0, .presence_penalty = 2, .repetition_penalty = 1.5F}},
+      {{.temperature = 2, .top_k = 20, .seed = 5}},
+      {{.temperature = 1, .seed = 6}},
+      {{.temperature = 1, .top_p = 0.9F, .seed = 7}},
+      {{.temperature = 1, .logit_bias = {{5, 1.0F}}, .seed = 8}, false, /*fetches=*/true},
+      {{.temperature = 0}, /*logprobs=*/true, /*fetches=*/true},
+  };
+  constexpr size_t kTokens = 3;
+  LoadedModel loaded(options_.model, {.kv_format = KvFormat::kF16, .gpus = &test_gpus()});
+  ASSERT_GT(loaded.plan().vocabulary_size, kGpuCandidates);
+  for (const Case& wanted : cases) {
+    SCOPED_TRACE(&wanted - cases.data());
+    Request asked = request("Once upon a time", kTokens);
+    asked.sampling = wanted.sampling;
+    if (wanted.logprobs) asked.logprobs = 2;
+    std::vector<TokenId> next = asked.prompt;
+    Sampler sampler(asked.sampling, next, loaded.plan().vocabulary_size);
+    LoadedModel::Sequence sequence = loaded.new_sequence(next.size() + kTokens);
+    std::vector<TokenId> expected;
+    for (size_t step = 0; step < kTokens; ++step) {
+      const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
+      next = {sampler.sample(loaded.compute(pieces, step == 0 ? 0 : 1).back(), {})};
+      expected.push_back(next[0]);
+    }
+    loaded.give_back(sequence);
+    const HostGpu::Counts before = host_gpu(0).counts();
+    const uint64_t steps = engine().statistics().steps;
+    Answer answer;
+    submit(std::move(asked), answer);
+    EXPECT_EQ(answer.wait(), FinishReason::kLength);
+    std::vector<TokenId> tokens;
+    for (const OutputToken& token : answer.tokens()) tokens.push_back(token.token);
+    EXPECT_EQ(tokens, expected);
+    // A copy for each pass, and one for each row that is fetched.
+    const size_t copies = host_gpu(0).counts().copies - before.copies;
+    EXPECT_EQ(copies, engine().statistics().steps - steps + (wanted.fetches ? kTokens : 0));
+  }
+}
+
 TEST_F(GpuEngineTest, two_gpus_answer_together) {
   gpus_.push_back(made_up_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);

@@ -88,6 +88,10 @@ template <typename T>
 GPU_FUNCTION T from_lane(T value, unsigned lane) {
   return __shfl_sync(0xFFFFFFFFU, value, static_cast<int>(lane));
 }
+// The sum over all lanes of the warp, which all have it.
+GPU_FUNCTION uint32_t sum_of_lanes(uint32_t value) {
+  return __reduce_add_sync(0xFFFFFFFFU, value);
+}
 
 // sums += A * B, by the lanes of a warp together. A: 16 rows of 16 bf16, B: 16 rows of 8, sums: 16
 // rows of 8 floats. With group = lane / 4 and place = lane % 4, a lane holds, two bf16 in a word,

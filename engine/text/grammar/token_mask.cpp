@@ -81,11 +81,9 @@ void TokenMask::apply(std::span<float> logits) const {
 
 bool TokenMask::allows(TokenId token) const {
   if (std::ranges::find(extra_, token) != extra_.end()) return true;
-  const auto order = trie_->order();
-  for (size_t place = 0; place < order.size(); ++place) {
-    if (order[place] == token) return (words_[place / kWordBits] >> (place % kWordBits) & 1U) != 0;
-  }
-  return false;
+  const uint32_t place = trie_->place(token);
+  return place != TokenTrie::kNoPlace &&
+         (words_[place / kWordBits] >> (place % kWordBits) & 1U) != 0;
 }
 
 }  // namespace lockstep

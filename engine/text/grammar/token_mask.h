@@ -30,7 +30,7 @@ class TokenMask {
   // Sets what is not allowed to minus infinity. CHECKs that there is one value per logit.
   void apply(std::span<float> logits) const;
 
-  bool allows(TokenId token) const;  // slow; for tests
+  bool allows(TokenId token) const;
   // How many tokens with text are allowed.
   size_t count() const;
   std::span<const uint64_t> words() const { return words_; }

@@ -75,7 +75,9 @@ Place next_place(Place place, uint8_t byte) {
 }  // namespace
 
 TokenTrie::TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size)
-    : vocabulary_size_(vocabulary_size), texts_(vocabulary_size) {
+    : vocabulary_size_(vocabulary_size),
+      texts_(vocabulary_size),
+      places_(vocabulary_size, kNoPlace) {
   for (size_t index = 0; index < vocabulary_size; ++index) {
     const auto token = static_cast<TokenId>(index);
     const std::string_view text =
@@ -91,6 +93,9 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size)
     const int order = text(left).compare(text(right));
     return order != 0 ? order < 0 : left < right;
   });
+  for (uint32_t place = 0; place < order_.size(); ++place) {
+    places_[static_cast<size_t>(order_[place])] = place;
+  }
   add_nodes();
   find_below();
 }
@@ -166,7 +171,7 @@ void TokenTrie::find_below() {
 
 size_t TokenTrie::size_bytes() const {
   return nodes_.size() * sizeof(Node) + texts_.size() * sizeof(std::string_view) +
-         (order_.size() + others_.size()) * sizeof(TokenId);
+         places_.size() * sizeof(uint32_t) + (order_.size() + others_.size()) * sizeof(TokenId);
 }
 
 }  // namespace lockstep

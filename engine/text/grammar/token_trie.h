@@ -43,6 +43,12 @@ class TokenTrie {
   const std::vector<Node>& nodes() const { return nodes_; }
   // The tokens that stand for text, in the order of their texts: a token's place is its index here.
   std::span<const TokenId> order() const { return order_; }
+  // A token's place, or kNoPlace.
+  static constexpr uint32_t kNoPlace = 0xFFFFFFFF;
+  uint32_t place(TokenId token) const {
+    const auto index = static_cast<size_t>(token);
+    return token >= 0 && index < places_.size() ? places_[index] : kNoPlace;
+  }
   // All others, ascending.
   std::span<const TokenId> others() const { return others_; }
   size_t vocabulary_size() const { return vocabulary_size_; }
@@ -57,6 +63,7 @@ class TokenTrie {
 
   size_t vocabulary_size_;
   std::vector<std::string_view> texts_;  // by token; they belong to the tokenizer
+  std::vector<uint32_t> places_;         // by token
   std::vector<TokenId> order_;
   std::vector<TokenId> others_;
   std::vector<Node> nodes_;

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/gpu_candidates.h"
+#include "engine/text/likeliest.h"
 #include "engine/text/sampler.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
@@ -242,6 +244,42 @@ TEST_F(GpuRank, sums_with_processors) {
     EXPECT_LT(worst_difference(rows, processors), 0.05 * spread);
     expect_same_bits(rows, mixed.compute_alone(tokens, 5));
   }
+}
+
+void expect_candidates(LogitRow row, const std::vector<float>& all) {
+  ASSERT_NE(row.candidates(), nullptr);
+  const LogitCandidates& candidates = *row.candidates();
+  std::vector<TokenLogprob> likeliest;
+  select_likeliest(all, kGpuCandidates, likeliest);
+  std::ranges::sort(likeliest, is_likelier);
+  ASSERT_EQ(candidates.tokens.size(), likeliest.size());
+  for (size_t index = 0; index < likeliest.size(); ++index) {
+    ASSERT_EQ(candidates.tokens[index], likeliest[index].token) << "candidate " << index;
+    ASSERT_EQ(candidates.logits[index], likeliest[index].logprob);
+  }
+  EXPECT_TRUE(row.is_finite());
+}
+
+// In the memory of one GPU, whose ranks are several, and none where processors write the logits.
+TEST_F(GpuRank, the_likeliest_logits_are_at_hand) {
+  const std::string model = kFolder + "llama-gqa-f16.gguf";
+  const auto tokens = some_tokens(7, 9);
+  LoadedModelOptions options = on_gpu();
+  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
+    SCOPED_TRACE(shares.size());
+    options.shares = shares;
+    options.strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
+    LoadedModel loaded(model, options);
+    ASSERT_GT(loaded.plan().vocabulary_size, kGpuCandidates);
+    const LogitRows rows = loaded.compute_alone(tokens, tokens.size());
+    for (size_t row = 0; row < rows.size(); ++row) {
+      expect_candidates(loaded.logit_row(row), rows[row]);
+    }
+  }
+  options.gpu_count = 1;
+  LoadedModel mixed(model, options);
+  mixed.compute_alone(tokens, tokens.size());
+  EXPECT_EQ(mixed.logit_row(0).candidates(), nullptr);
 }
 
 // The greedy continuations that an independent engine gives.

@@ -105,7 +105,7 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
   value_or_throw(executor_->run(batch));
   std::vector<std::vector<float>> rows;
   for (size_t row = 0; row < batch.tokens.size(); ++row) {
-    const std::span<const float> logits = executor_->logits(row);
+    const std::span<const float> logits = value_or_throw(executor_->logits(row).all());
     rows.emplace_back(logits.begin(), logits.end());
   }
   return rows;

@@ -61,6 +61,7 @@ class LoadedModel {
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
   // Of the last pass.
   std::vector<float> hidden_row(size_t token);
+  LogitRow logit_row(size_t token) const { return executor_->logits(token); }
 
   // Whether all tokens of a pass count as generated from now on.
   void set_generated(bool generated) { generated_ = generated; }

@@ -75,6 +75,11 @@ template <typename T>
 GPU_FUNCTION T from_lane_across(T value, unsigned distance) {
   return from_lane(value, lane_index() ^ distance);
 }
+GPU_FUNCTION uint32_t sum_of_lanes(uint32_t value) {
+  uint32_t sum = 0;
+  for (const HostGrid::Words& lane : HostGrid::exchange({value})) sum += lane[0];
+  return sum;
+}
 
 GPU_FUNCTION float from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);

@@ -2,6 +2,8 @@
 #include "tests/engine/kernels/cuda/gpu_code.h"
 // After it.
 #include "engine/kernels/cuda/attention.inl.h"
+#include "engine/kernels/cuda/candidates.inl.h"
+#include "engine/kernels/cuda/draw.inl.h"
 #include "engine/kernels/cuda/heads.inl.h"
 #include "engine/kernels/cuda/prompt_attention.inl.h"
 #include "engine/kernels/cuda/rows.inl.h"
