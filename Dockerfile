@@ -35,6 +35,7 @@ FROM ${CUDA_BASE} AS cuda
 
 FROM source AS build-gpu
 COPY --from=cuda /usr/local/ /usr/local/
+COPY --from=cuda /usr/share/doc/ /usr/local/share/doc/
 # Without NCCL, which ranks do not use; the driver's libraries come from the host.
 RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /usr/local/cuda \
  && cmake --preset cuda -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_NCCL=OFF \

@@ -30,6 +30,7 @@
 #include "engine/collectives/peers.h"
 #include "engine/graph/graph.h"
 #include "engine/kernels/gpu_batch.h"
+#include "engine/kernels/gpu_panel.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/profile.h"
 
@@ -291,6 +292,12 @@ struct GpuAreas {
   std::byte* batch = nullptr;     // a pass's batch, as gpu_batch_at() lays it out
   GpuBatchLimits limits;          // what it has room for
   double* frequencies = nullptr;  // RotaryTableStep's, of the GPU
+  // For products of prompted tokens: a panel of unpacked weights, their sums for all of a pass's
+  // tokens, and kGpuLibraryBytes. None where no weights are unpacked.
+  GpuPanelLimits panel_limits;
+  uint16_t* panel = nullptr;
+  float* panel_sums = nullptr;
+  std::byte* library = nullptr;
 };
 
 struct Plan {

@@ -3,7 +3,8 @@
 namespace lockstep {
 
 const GpuPlatform* cuda_platform() {
-  static const GpuPlatform platform = {&cuda_kernels(), &cuda_collectives(), &open_cuda_device};
+  static const GpuPlatform platform = {&cuda_kernels(), &cuda_collectives(), &open_cuda_device,
+                                       &open_cuda_matrix_library};
   return &platform;
 }
 

@@ -1,12 +1,14 @@
-// Through what GPUs are used: their devices and their kernels. NVIDIA's by CUDA where the build has
-// it; tests make one up.
+// Through what GPUs are used: their devices, their kernels and their maker's library for matrices.
+// NVIDIA's by CUDA where the build has it; tests make one up.
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "engine/base/result.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/kernels/gpu_kernels.h"
+#include "engine/kernels/gpu_matrix_library.h"
 #include "engine/machine/gpu_device.h"
 
 namespace lockstep {
@@ -15,6 +17,9 @@ struct GpuPlatform {
   const GpuKernels* kernels = nullptr;
   const GpuCollectives* collectives = nullptr;
   Result<std::unique_ptr<GpuDevice>> (*open)(int gpu) = nullptr;
+  // As open_cuda_matrix_library().
+  Result<std::unique_ptr<GpuMatrixLibrary>> (*open_matrix_library)(
+      int gpu, std::span<std::byte> workspace) = nullptr;
 };
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

@@ -20,6 +20,8 @@ struct GpuPassShape {
   uint32_t logits = 0;        // rows
   uint32_t units = 0;         // of generated tokens' attention; 0: there are none
   uint32_t prompt_tiles = 0;  // of prompted tokens'; 0: no token is prompted
+  uint32_t prompted = 0;      // tokens, exactly
+  uint32_t generated = 0;     // before them, exactly; 0 where no token is prompted
   bool walked = false;        // there are generated tokens without units
 
   auto operator<=>(const GpuPassShape&) const = default;
@@ -35,13 +37,19 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
 class GpuProgram {
  public:
   // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
+  // `library`: for the rank's stream, with the plan's memory for it; must outlive this.
   // `peers`: of several ranks, all of them GPUs; they enqueue the same shapes in the same order.
   // None: the GPU is the only rank, or others are processors: what is exchanged with those is the
   // host's work, and no launch.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuPeers* peers);
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, GpuMatrixLibrary& library,
+             const GpuPeers* peers);
+
+  // Prepares the library for every product that it will compute, and enqueues one of each shape.
+  Result<void> prepare(void* stream) const;
 
   // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
-  // memory by then, copied on the same stream.
+  // memory by then, copied on the same stream. What of it the library refuses is missing: its
+  // state() tells.
   void enqueue(void* stream, const GpuPassShape& shape) const {
     enqueue(stream, shape, {0, step_begins_.size() - 1});
   }
@@ -51,6 +59,7 @@ class GpuProgram {
   struct Product {
     Rows rows = Rows::kTokens;
     GpuProduct product;
+    std::vector<GpuPanel> panels;  // by which prompted tokens are multiplied; none: as others are
   };
   struct Attention {
     GpuHeads heads;
@@ -74,10 +83,17 @@ class GpuProgram {
   void run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
   void run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
+  void run_panel(const Product& product, const GpuPanel& panel, void* stream,
+                 const GpuPassShape& shape) const;
+  GpuMatrixProduct library_product(const GpuProduct& product, const GpuPanel& panel,
+                                   size_t token_begin, size_t tokens) const;
 
   const GpuKernels& kernels_;
   const GpuCollectives& collectives_;
+  GpuMatrixLibrary& library_;
   GpuPeers peers_;
+  GpuAreas areas_;
+  size_t token_room_;  // tokens of the largest pass
   std::vector<Launch> launches_;
   std::vector<size_t> step_begins_;  // by step the first of its launches, and the end of all
 };

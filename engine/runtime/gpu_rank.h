@@ -27,6 +27,7 @@ class GpuRank {
 
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);
+  ~GpuRank();
 
   // Takes the memory that the plan needs but for the logits', which are the host's. `node`: where
   // its own memory of the host lies. `among_processors`: other ranks are processors; then what
@@ -81,6 +82,8 @@ class GpuRank {
   GpuPeers peers_;
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
+  std::unique_ptr<GpuMatrixLibrary> library_;
+  bool library_is_lost_ = false;  // with its GPU: it is not closed
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand

@@ -19,13 +19,17 @@ Result<std::unique_ptr<GpuDevice>> open_some_gpu(int rank) {
 
 const GpuPlatform& test_gpus() {
   static const GpuPlatform platform = {cuda_platform()->kernels, cuda_platform()->collectives,
-                                       &open_some_gpu};
+                                       &open_some_gpu, cuda_platform()->open_matrix_library};
   return platform;
 }
 
 std::string no_test_gpus() {
   if (!machine_gpus().gpus.empty()) return {};
   return "no GPU: " + machine_gpus().absence;
+}
+
+size_t test_gpu_scale() {
+  return 16;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Made-up ones: memory of the host, kernels played by the host.
 #include "tests/engine/collectives/cuda/host_collectives.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/test_gpus.h"
 
@@ -8,12 +9,16 @@ namespace lockstep {
 
 const GpuPlatform& test_gpus() {
   static const GpuPlatform platform = {&host_played_kernels(), &host_played_collectives(),
-                                       &open_host_device};
+                                       &open_host_device, &open_host_matrix_library};
   return platform;
 }
 
 std::string no_test_gpus() {
   return {};
+}
+
+size_t test_gpu_scale() {
+  return 1;
 }
 
 }  // namespace lockstep
