@@ -35,6 +35,7 @@ FROM ${CUDA_BASE} AS cuda
 
 FROM source AS build-gpu
 COPY --from=cuda /usr/local/ /usr/local/
+COPY --from=cuda /usr/share/doc/ /usr/local/share/doc/
 # Without NCCL, which is larger than the rest: GPUs have to reach one another's memory. The driver's
 # libraries come from the host.
 RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /usr/local/cuda \

@@ -36,6 +36,10 @@ if(NOT TARGET CUDA::cudart_static)
   message(FATAL_ERROR "LOCKSTEP_CUDA=ON, but the CUDA runtime (libcudart_static.a) was not found "
     "beside ${CMAKE_CUDA_COMPILER}. ${LOCKSTEP_CUDA_REMEDY}")
 endif()
+if(NOT TARGET CUDA::cublasLt)
+  message(FATAL_ERROR "LOCKSTEP_CUDA=ON, but cuBLASLt (libcublasLt.so), which computes prompts, was "
+    "not found beside ${CMAKE_CUDA_COMPILER}. ${LOCKSTEP_CUDA_REMEDY}")
+endif()
 
 # nvcc knows C++20 at most, so a .cu file includes no header of ours that needs C++23.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know yet that it does

@@ -30,6 +30,7 @@
 #include "engine/collectives/peers.h"
 #include "engine/graph/graph.h"
 #include "engine/kernels/gpu_batch.h"
+#include "engine/kernels/gpu_panel.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/profile.h"
 
@@ -296,6 +297,12 @@ struct GpuAreas {
   uint32_t* candidate_words = nullptr;
   float* logit_maxima = nullptr;  // [logit row]
   double* draw_sums = nullptr;    // [logit row], gpu_draw_blocks() each
+  // For products of prompted tokens: a panel of unpacked weights, their sums for all of a pass's
+  // tokens, and kGpuLibraryBytes. None where no weights are unpacked.
+  GpuPanelLimits panel_limits;
+  uint16_t* panel = nullptr;
+  float* panel_sums = nullptr;
+  std::byte* library = nullptr;
 };
 
 struct Plan {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "engine/base/checked_math.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/kernels/gpu_draw.h"
+#include "engine/kernels/gpu_matrix_library.h"
 
 namespace lockstep {
 namespace {
@@ -27,6 +29,26 @@ Widest widest_attention(const Graph& graph, const Split& split, size_t rank) {
     widest.columns = std::max(widest.columns, columns);
   }
   return widest;
+}
+
+// The largest panel of any product.
+struct PanelSize {
+  size_t rows = 0;
+  size_t elements = 0;
+};
+
+void include_panels(const MatmulStep& step, const GpuPanelLimits& limits, PanelSize& largest) {
+  if (step.rows != Rows::kTokens) return;
+  size_t rows = 0;
+  size_t columns = 0;
+  for (const MatmulPart& part : step.parts) {
+    if (part.forms.prompted != ActivationForm::kBf16) continue;
+    rows += round_up(part.matrix.rows, kGpuPanelStep);
+    columns = part.matrix.columns;
+  }
+  rows = std::min(rows, gpu_panel_rows_max(columns, limits));
+  largest.rows = std::max(largest.rows, rows);
+  largest.elements = std::max(largest.elements, rows * gpu_panel_columns(columns));
 }
 
 }  // namespace
@@ -83,6 +105,27 @@ GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t 
   const size_t frequencies = graph.rotary_parameters().frequencies.size();
   if (frequencies > 0) areas.frequencies = values.at<double>(place(frequencies * sizeof(double)));
   return areas;
+}
+
+void place_panel_areas(const GpuPanelLimits& limits, uintptr_t scratch, Plan& plan) {
+  PanelSize largest;
+  for (const Step& step : plan.steps) {
+    if (const auto* product = std::get_if<MatmulStep>(&step.work)) {
+      include_panels(*product, limits, largest);
+    }
+  }
+  plan.gpu.panel_limits = limits;
+  if (largest.rows == 0) return;
+  constexpr size_t kAlignment = 256;  // the arena's as well
+  const auto place = [&](size_t bytes) {
+    const size_t offset = round_up(plan.scratch_bytes, kAlignment);
+    plan.scratch_bytes = offset + bytes;
+    return scratch + offset;
+  };
+  plan.gpu.panel = reinterpret_cast<uint16_t*>(place(largest.elements * sizeof(uint16_t)));
+  plan.gpu.panel_sums =
+      reinterpret_cast<float*>(place(plan.batch_tokens * largest.rows * sizeof(float)));
+  plan.gpu.library = reinterpret_cast<std::byte*>(place(kGpuLibraryBytes));
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
@@ -22,5 +23,9 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
 // have room for. `finds_candidates`: of the logits, which this rank has.
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
                          bool finds_candidates, ValueBuffers& values);
+
+// Behind everything else of the scratch arena: what the plan's products of prompted tokens need
+// beside. `scratch`: the arena's address. Once all steps are made.
+void place_panel_areas(const GpuPanelLimits& limits, uintptr_t scratch, Plan& plan);
 
 }  // namespace lockstep

@@ -464,6 +464,9 @@ Plan Planner::make() {
   }
   plan_.scratch_bytes = values_.activations().scratch_bytes();
   plan_.exchange_bytes = values_.activations().exchange_bytes();
+  if (options_.weight_layout == WeightLayout::kGpuTiles) {
+    place_panel_areas(options_.panel_limits, own_.scratch, plan_);
+  }
   return std::move(plan_);
 }
 

@@ -26,8 +26,9 @@ struct PlanOptions {
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
   ProductFormTable forms = own_product_forms();
   WeightLayout weight_layout = WeightLayout::kPanels;
-  size_t sequences = 0;       // of a pass at most; 0: one per token
-  size_t sequence_pages = 0;  // of a sequence at most; 0: all there are
+  size_t sequences = 0;              // of a pass at most; 0: one per token
+  size_t sequence_pages = 0;         // of a sequence at most; 0: all there are
+  GpuPanelLimits panel_limits = {};  // of products of prompted tokens on a GPU
 };
 
 // The same for a rank at this place: a GPU has a layout and arithmetic of its own.

@@ -11,6 +11,7 @@
 #include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_matrix.h"
+#include "engine/kernels/gpu_panel.h"
 #include "engine/kernels/gpu_product.h"
 #include "engine/kernels/gpu_rows.h"
 
@@ -23,6 +24,8 @@ struct GpuKernels {
   void (*pack_rows)(void* stream, const GpuPacking& packing);
   void (*embed_rows)(void* stream, const GpuEmbedding& embedding);
   void (*product)(void* stream, const GpuProduct& product);
+  void (*unpack_rows)(void* stream, const GpuUnpacking& unpacking);
+  void (*finish_panel)(void* stream, const GpuPanelSums& sums);
   void (*prepare_heads)(void* stream, const GpuHeads& heads);
   void (*attend_generated)(void* stream, const GpuAttention& attention);
   void (*attend_walked)(void* stream, const GpuAttention& attention);
@@ -41,6 +44,8 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .pack_rows = gpu_pack_rows,
           .embed_rows = gpu_embed_rows,
           .product = gpu_product,
+          .unpack_rows = gpu_unpack_rows,
+          .finish_panel = gpu_finish_panel,
           .prepare_heads = gpu_prepare_heads,
           .attend_generated = gpu_attend_generated,
           .attend_walked = gpu_attend_walked,

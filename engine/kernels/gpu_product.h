@@ -1,7 +1,8 @@
 // The product of a few tokens' activations with weights, on a GPU: 1 to 64 tokens, which is what a
-// pass of generated tokens has, or a part of a prompt. What follows a product in a layer is a part
-// of it: the norm's factor, bias, residual, the next norms' products, the gate. A token's results
-// never depend on which tokens are beside it, nor on how many.
+// pass of generated tokens has, or a part of a prompt with F32 weights (with others: gpu_panel.h).
+// What follows a product in a layer is a part of it: the norm's factor, bias, residual, the next
+// norms' products, the gate. A token's results never depend on which tokens are beside it, nor on
+// how many.
 //
 // Order of operations, per element. Columns are taken in units: 64, of Q4_K and Q5_K 256, of Q6_K
 // 128. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this order, each

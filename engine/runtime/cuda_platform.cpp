@@ -6,6 +6,7 @@ const GpuPlatform* cuda_platform() {
   static const GpuPlatform platform = {.kernels = &cuda_kernels(),
                                        .collectives = &cuda_collectives(),
                                        .open = &open_cuda_device,
+                                       .open_matrix_library = &open_cuda_matrix_library,
                                        .join = has_nccl() ? &NcclRanks::create : nullptr};
   return &platform;
 }

@@ -1,5 +1,5 @@
-// Through what GPUs are used: their devices and their kernels. NVIDIA's by CUDA where the build has
-// it; tests make one up.
+// Through what GPUs are used: their devices, their kernels and their maker's library for matrices.
+// NVIDIA's by CUDA where the build has it; tests make one up.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include "engine/collectives/gpu_all_reduce_choice.h"
 #include "engine/collectives/nccl.h"
 #include "engine/kernels/gpu_kernels.h"
+#include "engine/kernels/gpu_matrix_library.h"
 #include "engine/machine/gpu_device.h"
 
 namespace lockstep {
@@ -19,6 +20,9 @@ struct GpuPlatform {
   const GpuKernels* kernels = nullptr;
   const GpuCollectives* collectives = nullptr;
   Result<std::unique_ptr<GpuDevice>> (*open)(int gpu) = nullptr;
+  // As open_cuda_matrix_library().
+  Result<std::unique_ptr<GpuMatrixLibrary>> (*open_matrix_library)(
+      int gpu, std::span<std::byte> workspace) = nullptr;
   // NcclRanks::create(), of Gpu::index; null: there is no NCCL.
   Result<std::unique_ptr<NcclRanks>> (*join)(std::span<const int> gpus,
                                              std::chrono::nanoseconds deadline) = nullptr;

@@ -96,6 +96,8 @@ GpuPassShape round_up_shape(const GpuBatchCounts& counts) {
           .logits = round_up_tokens(counts.logits),
           .units = counts.attention_units == 0 ? 0 : std::bit_ceil(counts.attention_units),
           .prompt_tiles = counts.prompt_tiles,
+          .prompted = counts.tokens - counts.generated,
+          .generated = counts.generated == counts.tokens ? 0 : counts.generated,
           .walked = counts.split < counts.generated};
 }
 
@@ -210,7 +212,7 @@ class GpuProgram::Builder {
       } else if (const auto* residual = std::get_if<ResidualFinish>(&step.finish)) {
         add_norms(*residual, product);
       }
-      launches_.emplace_back(Product{step.rows, product});
+      launches_.emplace_back(Product{step.rows, product, panels_of(step.rows, form, product)});
     }
     if (gate == nullptr || fused_gate || step.parts.empty()) return;
     launches_.emplace_back(GpuFormRows{.batch = batch_,
@@ -294,6 +296,17 @@ class GpuProgram::Builder {
                     .columns = step.norm.columns,
                     .epsilon = step.norm.epsilon};
     return product;
+  }
+
+  // Rows of logits are few, whoever wants them.
+  std::vector<GpuPanel> panels_of(Rows rows, ActivationForm form, const GpuProduct& product) const {
+    if (rows == Rows::kLogits || form != ActivationForm::kBf16) return {};
+    size_t part_rows[kGpuProductParts] = {};
+    for (size_t part = 0; part < product.part_count; ++part) {
+      part_rows[part] = product.parts[part].matrix.rows;
+    }
+    return gpu_panels({part_rows, product.part_count}, product.parts[0].matrix.columns,
+                      product.finish == GpuFinish::kGate, plan_.gpu.panel_limits);
   }
 
   static GpuPart part_of(const MatmulPart& part, bool gated) {
@@ -380,11 +393,13 @@ class GpuProgram::Builder {
   std::vector<Launch>& launches_;
 };
 
-GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links,
-                       GpuCandidateRow* candidates)
+GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, GpuMatrixLibrary& library,
+                       const GpuLinks& links, GpuCandidateRow* candidates)
     : kernels_(*platform.kernels),
       collectives_(*platform.collectives),
       sum_way_(platform.sum_way),
+      library_(library),
+      areas_(plan.gpu),
       links_(links),
       rank_count_(plan.peers.distances.size()),
       batch_tokens_(plan.batch_tokens) {
@@ -396,6 +411,19 @@ GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuL
   }
   builder.add_search(candidates);
   step_begins_.push_back(launches_.size());
+}
+
+Result<void> GpuProgram::prepare(void* stream) const {
+  for (const Launch& launch : launches_) {
+    const auto* product = std::get_if<Product>(&launch);
+    if (product == nullptr) continue;
+    for (const GpuPanel& panel : product->panels) {
+      auto prepared =
+          library_.prepare(stream, library_product(product->product, panel, 0, batch_tokens_));
+      if (!prepared) return prepared;
+    }
+  }
+  return {};
 }
 
 void GpuProgram::enqueue(void* stream, const GpuPassShape& shape, Range steps) const {
@@ -432,15 +460,54 @@ void GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape& 
   kernels_.form_rows(stream, sized);
 }
 
-// Of more tokens than a product takes, windows that follow one another.
+// Of more tokens than a product takes, windows that follow one another. How a token is multiplied
+// depends on whether it was prompted, and on nothing else of the pass.
 void GpuProgram::run(const Product& product, void* stream, const GpuPassShape& shape) const {
-  const size_t rows = row_count(row_set(product.rows), shape);
+  const bool by_panels = !product.panels.empty() && shape.prompted > 0;
+  const size_t rows = by_panels ? shape.generated : row_count(row_set(product.rows), shape);
   GpuProduct window = product.product;
   for (size_t begin = 0; begin < rows; begin += kGpuProductTokens) {
     window.token_begin = begin;
     window.token_limit = std::min(rows - begin, kGpuProductTokens);
     kernels_.product(stream, window);
   }
+  if (!by_panels) return;
+  for (const GpuPanel& panel : product.panels) run_panel(product, panel, stream, shape);
+}
+
+void GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* stream,
+                           const GpuPassShape& shape) const {
+  const GpuProduct& whole = product.product;
+  uint16_t* rows = areas_.panel;
+  for (size_t part = 0; part < whole.part_count; ++part) {
+    if (panel.row_count[part] == 0) continue;
+    const GpuMatrix& matrix = whole.parts[part].matrix;
+    kernels_.unpack_rows(stream, {.matrix = matrix,
+                                  .row_begin = panel.row_begin[part],
+                                  .row_count = panel.row_count[part],
+                                  .rows = rows});
+    rows += panel.row_count[part] * gpu_panel_columns(matrix.columns);
+  }
+  library_.multiply(stream, library_product(whole, panel, shape.generated, shape.prompted));
+  GpuPanelSums sums = {.product = whole,
+                       .panel = panel,
+                       .sums = areas_.panel_sums,
+                       .grid_rows = grid_rows(shape.prompted)};
+  sums.product.token_begin = shape.generated;
+  sums.product.token_limit = shape.prompted;
+  kernels_.finish_panel(stream, sums);
+}
+
+GpuMatrixProduct GpuProgram::library_product(const GpuProduct& product, const GpuPanel& panel,
+                                             size_t token_begin, size_t tokens) const {
+  const std::byte* inputs = product.input + token_begin * product.input_stride_bytes;
+  return {.weights = areas_.panel,
+          .rows = panel.rows(),
+          .columns = gpu_panel_columns(product.parts[0].matrix.columns),
+          .inputs = reinterpret_cast<const uint16_t*>(inputs),
+          .input_stride = product.input_stride_bytes / sizeof(uint16_t),
+          .tokens = tokens,
+          .sums = areas_.panel_sums};
 }
 
 void GpuProgram::run(const Attention& attention, void* stream, const GpuPassShape& shape) const {

@@ -25,6 +25,8 @@ struct GpuPassShape {
   uint32_t logits = 0;        // rows
   uint32_t units = 0;         // of generated tokens' attention; 0: there are none
   uint32_t prompt_tiles = 0;  // of prompted tokens'; 0: no token is prompted
+  uint32_t prompted = 0;      // tokens, exactly
+  uint32_t generated = 0;     // before them, exactly; 0 where no token is prompted
   bool walked = false;        // there are generated tokens without units
 
   auto operator<=>(const GpuPassShape&) const = default;
@@ -57,15 +59,20 @@ struct GpuLinks {
 class GpuProgram {
  public:
   // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
+  // `library`: for the rank's stream, with the plan's memory for it; must outlive this.
   // `links`: of several ranks, all of them GPUs. None: the GPU is the only rank, or others are
   // processors: what is exchanged with those is the host's work, and no launch. `candidates`: where
   // those of each row of logits go, in pinned memory; none: the rank has no logits, or they lie in
   // the host's memory.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, const GpuLinks& links,
-             GpuCandidateRow* candidates);
+  GpuProgram(const Plan& plan, const GpuPlatform& platform, GpuMatrixLibrary& library,
+             const GpuLinks& links, GpuCandidateRow* candidates);
+
+  // Prepares the library for every product that it will compute, and enqueues one of each shape.
+  Result<void> prepare(void* stream) const;
 
   // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
-  // memory by then, copied on the same stream.
+  // memory by then, copied on the same stream. What of it the library refuses is missing: its
+  // state() tells.
   void enqueue(void* stream, const GpuPassShape& shape) const {
     enqueue(stream, shape, {0, step_begins_.size() - 1});
   }
@@ -84,6 +91,7 @@ class GpuProgram {
   struct Product {
     Rows rows = Rows::kTokens;
     GpuProduct product;
+    std::vector<GpuPanel> panels;  // by which prompted tokens are multiplied; none: as others are
   };
   struct Attention {
     GpuHeads heads;
@@ -120,6 +128,10 @@ class GpuProgram {
   void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
   void run(const Join& join, void* stream, const GpuPassShape& shape) const;
   void run(const Search& search, void* stream, const GpuPassShape& shape) const;
+  void run_panel(const Product& product, const GpuPanel& panel, void* stream,
+                 const GpuPassShape& shape) const;
+  GpuMatrixProduct library_product(const GpuProduct& product, const GpuPanel& panel,
+                                   size_t token_begin, size_t tokens) const;
 
   // Of the rows that a pass of this shape has.
   GpuAllReduce sized(const Sum& sum, const GpuPassShape& shape) const;
@@ -131,9 +143,11 @@ class GpuProgram {
   const GpuKernels& kernels_;
   const GpuCollectives& collectives_;
   GpuSumWay (*const sum_way_)(const GpuSumQuestion& question);
+  GpuMatrixLibrary& library_;
+  GpuAreas areas_;
   GpuLinks links_;
   size_t rank_count_ = 1;
-  size_t batch_tokens_ = 0;
+  size_t batch_tokens_ = 0;  // of the largest pass
   std::vector<Launch> launches_;
   std::vector<size_t> step_begins_;  // by step the first of its launches, and the end of all
 };

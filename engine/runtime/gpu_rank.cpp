@@ -45,6 +45,10 @@ Result<std::unique_ptr<GpuRank>> GpuRank::open(const GpuPlatform& platform, int 
   return rank;
 }
 
+GpuRank::~GpuRank() {
+  if (library_is_lost_) static_cast<void>(library_.release());
+}
+
 Result<void> GpuRank::allocate(const Plan& sizes, int node, const HostShare& host) {
   among_processors_ = host.exchange;
   struct Wish {
@@ -193,9 +197,15 @@ ArenaAddresses GpuRank::arenas() const {
 Result<void> GpuRank::prepare(const Plan& plan) {
   CHECK(plan_ == nullptr, "a GPU's plan is made once");
   plan_ = &plan;
-  program_ = std::make_unique<GpuProgram>(plan, platform_, links_,
-                                          reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
   if (auto used = device_->use(); !used) return used;
+  const size_t library_bytes = plan.gpu.library == nullptr ? 0 : kGpuLibraryBytes;
+  auto library = platform_.open_matrix_library(device_->index(), {plan.gpu.library, library_bytes});
+  if (!library) return std::unexpected(library.error());
+  library_ = std::move(*library);
+  program_ = std::make_unique<GpuProgram>(plan, platform_, *library_, links_,
+                                          reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
+  if (auto prepared = program_->prepare(stream_->handle()); !prepared) return prepared;
+  if (auto waited = wait(); !waited) return waited;
   if (auto filled = fill_constants(); !filled) return filled;
   return among_processors_ ? Result<void>() : record();
 }
@@ -219,7 +229,12 @@ Result<void> GpuRank::exchange_first() {
 
 // A rank that waits for another in vain says so in its word, and goes on.
 Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
-  if (auto waited = stream_->wait(deadline); !waited) return waited;
+  if (auto waited = stream_->wait(deadline); !waited) {
+    // Closing the library would wait for a GPU that may never answer: it ends with the process.
+    library_is_lost_ = true;
+    return waited;
+  }
+  if (auto state = library_->state(); !state) return state;
   if (links_.nccl) {
     if (auto sound = links_.nccl->ranks->check(links_.nccl->rank); !sound) return sound;
   }

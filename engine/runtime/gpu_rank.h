@@ -36,6 +36,7 @@ class GpuRank {
 
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuRank>> open(const GpuPlatform& platform, int gpu);
+  ~GpuRank();
 
   // Takes the memory that the plan needs but for the host's share. `node`: where its own memory of
   // the host lies.
@@ -129,6 +130,8 @@ class GpuRank {
   GpuLinks links_;
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
+  std::unique_ptr<GpuMatrixLibrary> library_;
+  bool library_is_lost_ = false;  // with its GPU: it is not closed
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand

@@ -174,29 +174,6 @@ void launch_product(void* stream, const GpuProduct& product, size_t begin, size_
   return launch_groups<kFormat, 8>(stream, product, begin, end);
 }
 
-// Every array from the window's first token on. What is written by row_of_token stays.
-GpuProduct window_of(GpuProduct product) {
-  const size_t first = product.token_begin;
-  const auto advance = [first](auto*& array, size_t stride) {
-    if (array != nullptr) array += first * stride;
-  };
-  const auto advance_rows = [&advance](GpuRows& rows) {
-    advance(rows.bf16, rows.bf16_stride);
-    advance(rows.f32, rows.f32_stride);
-  };
-  advance(product.input, product.input_stride_bytes);
-  advance(product.norm.chunk_sums, product.norm.stride);
-  for (GpuPart& part : product.parts) advance(part.output, part.output_stride);
-  for (GpuNormOutput& norm : product.norms) {
-    advance(norm.row_of_token, 1);
-    if (norm.row_of_token != nullptr) continue;
-    advance_rows(norm.rows);
-    advance(norm.chunk_sums, norm.chunk_stride);
-  }
-  advance_rows(product.gate);
-  return product;
-}
-
 void check_product(const GpuProduct& product) {
   CHECK(product.token_limit >= 1 && product.token_limit <= kGpuProductTokens, "{} tokens",
         product.token_limit);

@@ -1,5 +1,5 @@
 // What becomes of a block's sums: of each token by one warp, of each row by one lane. Included by
-// product.inl.h.
+// product.inl.h and finish_panel.inl.h.
 #pragma once
 
 #include "engine/kernels/cuda/lanes.inl.h"
@@ -9,6 +9,29 @@
 
 namespace lockstep {
 namespace {
+
+// Every array from the window's first token on. What is written by row_of_token stays.
+GpuProduct window_of(GpuProduct product) {
+  const size_t first = product.token_begin;
+  const auto advance = [first](auto*& array, size_t stride) {
+    if (array != nullptr) array += first * stride;
+  };
+  const auto advance_rows = [&advance](GpuRows& rows) {
+    advance(rows.bf16, rows.bf16_stride);
+    advance(rows.f32, rows.f32_stride);
+  };
+  advance(product.input, product.input_stride_bytes);
+  advance(product.norm.chunk_sums, product.norm.stride);
+  for (GpuPart& part : product.parts) advance(part.output, part.output_stride);
+  for (GpuNormOutput& norm : product.norms) {
+    advance(norm.row_of_token, 1);
+    if (norm.row_of_token != nullptr) continue;
+    advance_rows(norm.rows);
+    advance(norm.chunk_sums, norm.chunk_stride);
+  }
+  advance_rows(product.gate);
+  return product;
+}
 
 // The block's rows: the 32 of part `part` from `row` on, or 16 of each of the first two parts.
 struct BlockPlace {
@@ -74,29 +97,35 @@ GPU_FUNCTION void finish_gate(const GpuProduct& product, const BlockPlace& place
   }
 }
 
-// `sums` is [warp][token][kSumsStride].
-template <unsigned kWarps, unsigned kSumsStride, unsigned kFactors>
-GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& place,
-                                const float* sums, unsigned tokens, unsigned token_room,
-                                const float (&factors)[kFactors]) {
+// `sum`: of the lane's row, of the block's 32. Called by all lanes of a warp.
+GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place, float sum,
+                               float factor, unsigned token) {
   const unsigned lane = lane_index();
   const bool gate = product.finish == GpuFinish::kGate;
   const GpuPart& part = product.parts[gate ? lane / kGpuPanelRows : place.part];
   const size_t row = place.row + (gate ? lane % kGpuPanelRows : lane);
   const bool is_row = row < part.matrix.rows;
+  const float y = is_row ? finish_part(product, part, sum, factor, token, row) : 0.0F;
+  if (gate) finish_gate(product, place, y, token);
+  for (size_t norm = 0; norm < product.norm_count; ++norm) {
+    finish_norm(product.norms[norm], place, y, is_row, token);
+  }
+}
+
+// `sums` is [warp][token][kSumsStride].
+template <unsigned kWarps, unsigned kSumsStride, unsigned kFactors>
+GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& place,
+                                const float* sums, unsigned tokens, unsigned token_room,
+                                const float (&factors)[kFactors]) {
   GPU_UNROLL
   for (unsigned turn = 0; turn < kFactors; ++turn) {
     const unsigned token = warp_index() + turn * kWarps;
     if (token >= tokens) return;
-    float y = sums[token * kSumsStride + lane];
+    float y = sums[token * kSumsStride + lane_index()];
     for (unsigned warp = 1; warp < kWarps; ++warp) {
-      y += sums[(warp * token_room + token) * kSumsStride + lane];
+      y += sums[(warp * token_room + token) * kSumsStride + lane_index()];
     }
-    y = is_row ? finish_part(product, part, y, factors[turn], token, row) : 0.0F;
-    if (gate) finish_gate(product, place, y, token);
-    for (size_t norm = 0; norm < product.norm_count; ++norm) {
-      finish_norm(product.norms[norm], place, y, is_row, token);
-    }
+    finish_token(product, place, y, factors[turn], token);
   }
 }
 

@@ -103,21 +103,19 @@ GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
                         mask_and_set(word, 0x00800080U, 0xC300C300U));
 }
 
-// The A operand of step `step` of tile `tile`, as parts whose sum is the weight (or the quant).
+// The A operand of step `step` of tile `tile` of a unit whose quants and high bits begin there, as
+// parts whose sum is the weight (or the quant).
 template <Format kFormat>
-GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned tile, unsigned step,
-                               uint32_t (&a)[Stage<kFormat>::kParts][4]) {
-  using S = Stage<kFormat>;
-  constexpr GpuLayout kLayout = S::kLayout;
-  const std::byte* quants =
-      stage + panel * S::kQuantBytes + tile * kLayout.tile_bytes() + lane_index() * 16;
+GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bits, unsigned tile,
+                               unsigned step, uint32_t (&a)[Stage<kFormat>::kParts][4]) {
+  constexpr GpuLayout kLayout = gpu_layout(kFormat);
+  quants += tile * kLayout.tile_bytes() + lane_index() * 16;
   if constexpr (kLayout.quant_bits == 4) {
     const uint32_t word = load_16(quants).words[step];
     uint32_t high = 0;
     if constexpr (kLayout.high_bits > 0) {
-      high = load_4(
-          stage + S::kHigh + panel * S::kHighBytes +
-          gpu_high_byte(kLayout, lane_index(), gpu_high_place(kLayout, tile, step, 0, 0).word));
+      high = load_4(high_bits + gpu_high_byte(kLayout, lane_index(),
+                                              gpu_high_place(kLayout, tile, step, 0, 0).word));
     }
     GPU_UNROLL
     for (unsigned index = 0; index < 4; ++index) {
@@ -146,6 +144,15 @@ GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned 
       }
     }
   }
+}
+
+// Likewise, of the unit in shared memory.
+template <Format kFormat>
+GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned tile, unsigned step,
+                               uint32_t (&a)[Stage<kFormat>::kParts][4]) {
+  using S = Stage<kFormat>;
+  read_operand<kFormat>(stage + panel * S::kQuantBytes, stage + S::kHigh + panel * S::kHighBytes,
+                        tile, step, a);
 }
 
 // What lane i keeps of a unit to unpack the scales of row i of 32.

@@ -23,7 +23,7 @@ Result<std::unique_ptr<GpuDevice>> open_some_gpu(int rank) {
 
 const GpuPlatform& test_gpus() {
   static const GpuPlatform platform = {cuda_platform()->kernels, cuda_platform()->collectives,
-                                       &open_some_gpu};
+                                       &open_some_gpu, cuda_platform()->open_matrix_library};
   return platform;
 }
 
@@ -49,6 +49,10 @@ std::string no_nccl_for(size_t ranks) {
   for (size_t rank = 0; rank < ranks; ++rank) indices.push_back(gpus[rank % gpus.size()].index);
   const auto joined = test_gpus_by_nccl().join(indices, std::chrono::seconds(60));
   return joined ? "" : "no GPU for each rank: " + joined.error().message;
+}
+
+size_t test_gpu_scale() {
+  return 16;
 }
 
 }  // namespace lockstep

@@ -46,9 +46,10 @@ double worst_difference(const LogitRows& a, const LogitRows& b) {
   return worst;
 }
 
-// Activations are rounded to bf16 as under `exact`, whose weights are rounded as well; a GPU's are
-// not. So its distance from f32 is that of `exact` or less, but for what chance makes of both, and
-// for queries and weights of keys, which a GPU's attention rounds as it does keys and values.
+// Activations are rounded to bf16 as under `exact`, and so are the weights, as those of a GPU's
+// prompted tokens are. So its distance from f32 is that of `exact`, but for what chance makes of
+// both, and for queries and weights of keys, which a GPU's attention rounds as it does keys and
+// values.
 void expect_as_near_as_exact(const std::string& model, size_t count, size_t chunk,
                              KvFormat format = KvFormat::kF16) {
   const auto tokens = some_tokens(count, 3);
@@ -94,6 +95,7 @@ TEST_F(GpuRank, a_long_prompt_has_the_same_bits_in_any_chunks) {
   LoadedModel loaded(model.path(), on_gpu());
   const LogitRows whole = loaded.compute_alone(tokens, 128);
   expect_same_bits(whole, loaded.compute_alone(tokens, 23));
+  expect_same_bits(whole, loaded.compute_alone(tokens, 79));  // the last token alone
 }
 
 TEST_F(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
@@ -114,7 +116,26 @@ TEST_F(GpuRank, a_token_has_the_same_bits_whoever_is_beside_it) {
   const std::vector<LoadedModel::Piece> both = {{a, next}, {b, next}};
   const std::vector<float> beside_one = loaded.compute(both, 2).front();
   const std::vector<LoadedModel::Piece> mixed = {{a_again, next}, {c, second}};
-  expect_same_bits({beside_one}, {loaded.compute(mixed, 1).front()});
+  const LogitRows beside_a_prompt = loaded.compute(mixed, 1);
+  expect_same_bits({beside_one}, {beside_a_prompt.front()});
+  // And the prompt: beside another one, and beside a generated token.
+  expect_same_bits({together.begin(), together.begin() + 21},
+                   {beside_a_prompt.begin() + 1, beside_a_prompt.end()});
+}
+
+// Prompted tokens have products of their own, with weights that are rounded. Were they the same,
+// the tests of bits would say nothing of them.
+TEST_F(GpuRank, a_prompted_token_has_other_bits_than_a_generated_one) {
+  const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/34);
+  const auto tokens = some_tokens(3, 5);
+  LoadedModel loaded(model.path(), on_gpu());
+  const LogitRows prompted = loaded.compute_alone(tokens, 128);
+  loaded.set_generated(true);
+  const LogitRows generated = loaded.compute_alone(tokens, 128);
+  EXPECT_NE(prompted.front(), generated.front());
+  double spread = 0;
+  for (const float logit : generated.back()) spread = std::max(spread, double{std::abs(logit)});
+  EXPECT_LT(worst_difference(prompted, generated), 0.05 * spread);
 }
 
 // Chunks of keys for which there is room are computed side by side, others one after the other.

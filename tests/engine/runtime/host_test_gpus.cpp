@@ -2,6 +2,7 @@
 #include "tests/engine/collectives/cuda/host_collectives.h"
 #include "tests/engine/collectives/cuda/host_nccl.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/test_gpus.h"
 
@@ -9,7 +10,7 @@ namespace lockstep {
 
 const GpuPlatform& test_gpus() {
   static const GpuPlatform platform = {&host_played_kernels(), &host_played_collectives(),
-                                       &open_host_device};
+                                       &open_host_device, &open_host_matrix_library};
   return platform;
 }
 
@@ -26,6 +27,10 @@ GpuPlatform test_gpus_by_nccl() {
 
 std::string no_nccl_for(size_t) {
   return {};
+}
+
+size_t test_gpu_scale() {
+  return 1;
 }
 
 }  // namespace lockstep

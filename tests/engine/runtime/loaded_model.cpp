@@ -30,7 +30,8 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
       .kv_format = options.kv_format,
       .kv_pages = options.kv_pages,
       .bf16_sums = options.bf16_sums,
-      .forms = options.forms.value_or(product_forms(options.profile, *kernels))};
+      .forms = options.forms.value_or(product_forms(options.profile, *kernels)),
+      .panel_limits = options.panel_limits};
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;
   const size_t gpu_count =

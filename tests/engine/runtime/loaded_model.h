@@ -29,6 +29,7 @@ struct LoadedModelOptions {
   // are processors. The first so many ranks are GPUs; none: all.
   const GpuPlatform* gpus = nullptr;
   std::optional<size_t> gpu_count = {};
+  GpuPanelLimits panel_limits = {};
 };
 
 class LoadedModel {

@@ -1,6 +1,7 @@
 // The GPUs that tests of ranks run on: which, the program that is linked decides.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "engine/runtime/gpu_platform.h"
@@ -11,6 +12,8 @@ namespace lockstep {
 const GpuPlatform& test_gpus();
 // Why there are none, to skip with; empty: there are.
 std::string no_test_gpus();
+// How many times larger than for GPUs that the host plays tests' matrices are.
+size_t test_gpu_scale();
 
 // The same GPUs as though none reached another's memory: they are joined by NCCL.
 GpuPlatform test_gpus_by_nccl();

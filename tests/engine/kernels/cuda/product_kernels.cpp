@@ -2,5 +2,7 @@
 #include "tests/engine/kernels/cuda/gpu_code.h"
 // After it.
 #include "engine/kernels/cuda/embedding.inl.h"
+#include "engine/kernels/cuda/finish_panel.inl.h"
 #include "engine/kernels/cuda/pack_rows.inl.h"
 #include "engine/kernels/cuda/product.inl.h"
+#include "engine/kernels/cuda/unpack_rows.inl.h"

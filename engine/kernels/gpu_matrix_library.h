@@ -1,0 +1,57 @@
+// Products of plain matrices on a GPU by a library of its maker. NVIDIA's is cuBLASLt; tests have
+// loops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+// sums[t][r] = the sum over the columns c of inputs[t][c] * weights[r][c], bf16 times bf16, added
+// in f32. All pointers are the device's.
+struct GpuMatrixProduct {
+  const uint16_t* weights = nullptr;  // [row][column], 256-byte aligned
+  size_t rows = 0;                    // a multiple of 32, as the columns are
+  size_t columns = 0;
+  const uint16_t* inputs = nullptr;  // [token], 16-byte aligned
+  size_t input_stride = 0;           // elements from token to token, a multiple of 8
+  size_t tokens = 0;
+  float* sums = nullptr;  // [token][row], 256-byte aligned
+};
+
+// One per stream, used by one thread at a time.
+//
+// A shape (rows, columns) has one kernel, chosen when it is prepared: one that cuts no sum. It
+// computes any number of tokens, so a token's bits depend neither on how many there are nor on
+// which of them it is. Of NVIDIA's library that is how its kernels are built, but nothing that it
+// promises: tests/engine/runtime/gpu_matrix_library_test.cpp compares.
+class GpuMatrixLibrary {
+ public:
+  virtual ~GpuMatrixLibrary() = default;
+
+  // Before the first product of the shape: chooses the kernel that is fastest for the product's
+  // number of tokens (the most that there may be), and enqueues the product, so that the kernel is
+  // on the GPU from now on. Does nothing for a shape that is prepared. Fails with kMachineRefused.
+  virtual Result<void> prepare(void* stream, const GpuMatrixProduct& product) = 0;
+
+  // Enqueues it. Allocates nothing. A product that is refused is missing; state() tells.
+  virtual void multiply(void* stream, const GpuMatrixProduct& product) = 0;
+
+  // The first failure of a product, for good.
+  virtual Result<void> state() const = 0;
+};
+
+// What a library may use of the GPU's memory: as much as NVIDIA advises for its newer GPUs.
+inline constexpr size_t kGpuLibraryBytes = size_t{32} << 20U;
+
+// Of the GPU that is the calling thread's (GpuDevice::use); `gpu` is its number in messages.
+// `workspace` is 256-byte aligned memory of it, which must outlive the library. Fails with
+// kMachineRefused. In builds with CUDA alone.
+Result<std::unique_ptr<GpuMatrixLibrary>> open_cuda_matrix_library(int gpu,
+                                                                   std::span<std::byte> workspace);
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// Products of prompted tokens on a GPU: a panel of weights is unpacked into plain rows of bf16, a
+// library for matrices (gpu_matrix_library.h) multiplies it with all of a pass's prompted tokens,
+// and what follows the product is done as gpu_product() does it.
+//
+// The weights are rounded to bf16 (nearest even) from their exact values, as the CPUs' bf16 form
+// rounds them; so a product differs from the exact one by at most
+//   (2^-9 + columns * 2^-23) * the sum of |w * x|
+// where the library adds in f32, in whatever order. F32 weights are never unpacked: gpu_product()
+// multiplies them.
+//
+// Order of operations, per element: y = the library's sum, whose order is the one of the kernel
+// that it has for the panel's shape; then as in gpu_product.h, from the norm's factor on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kernels/gpu_product.h"
+
+namespace lockstep {
+
+// Rows of a panel are handed out by so many.
+inline constexpr size_t kGpuPanelStep = 32;
+
+// How large a panel may be: of so many rows that all of a GPU's multiprocessors have a part of the
+// product, and no more memory than that takes. Guesses: measured on no GPU yet.
+struct GpuPanelLimits {
+  size_t rows = 8192;
+  size_t bytes = size_t{128} << 20U;
+};
+
+// Rows of a product's parts that are unpacked together, one part's after the other's. Of each
+// `row_count` from `row_begin` on, both multiples of kGpuPanelStep: beyond a part's last row zeros
+// follow.
+struct GpuPanel {
+  size_t row_begin[kGpuProductParts] = {};
+  size_t row_count[kGpuProductParts] = {};
+
+  constexpr size_t rows() const {
+    size_t sum = 0;
+    for (const size_t count : row_count) sum += count;
+    return sum;
+  }
+};
+
+// Columns of an unpacked row, with zeros behind the weight's own.
+constexpr size_t gpu_panel_columns(size_t columns) {
+  return (columns + kGpuPanelStep - 1) / kGpuPanelStep * kGpuPanelStep;
+}
+
+// The most rows of a panel of so many columns; at least twice kGpuPanelStep.
+size_t gpu_panel_rows_max(size_t columns, const GpuPanelLimits& limits);
+
+// The panels of a product whose parts have `part_rows` rows, about as large as one another. With a
+// gate each has the same rows of both parts.
+std::vector<GpuPanel> gpu_panels(std::span<const size_t> part_rows, size_t columns, bool gate,
+                                 const GpuPanelLimits& limits);
+
+// rows[r][c] = the value of the matrix's row row_begin + r in column c, rounded to bf16; zeros up
+// to gpu_panel_columns() and in rows that the matrix does not have. Not of F32.
+struct GpuUnpacking {
+  GpuMatrix matrix;
+  size_t row_begin = 0;      // a multiple of 16
+  size_t row_count = 0;      // likewise
+  uint16_t* rows = nullptr;  // 16-byte aligned; gpu_panel_columns() from row to row
+};
+void gpu_unpack_rows(void* stream, const GpuUnpacking& unpacking);
+
+// What follows a product, of the sums of a panel.
+struct GpuPanelSums {
+  // As for gpu_product(), but for its input, and that token_limit may be any number.
+  GpuProduct product;
+  GpuPanel panel;
+  const float* sums = nullptr;  // [token, from token_begin on][row of the panel]
+  unsigned grid_rows = 1;       // blocks that share the tokens
+};
+void gpu_finish_panel(void* stream, const GpuPanelSums& sums);
+
+}  // namespace lockstep

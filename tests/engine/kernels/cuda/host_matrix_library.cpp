@@ -1,0 +1,91 @@
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
+
+#include <atomic>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/tensor/format.h"
+#include "tests/engine/kernels/cuda/host_stream.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kAllProducts = std::numeric_limits<size_t>::max();
+std::atomic<size_t> products_left = kAllProducts;
+
+void multiply_now(const GpuMatrixProduct& product) {
+  for (size_t token = 0; token < product.tokens; ++token) {
+    const uint16_t* input = product.inputs + token * product.input_stride;
+    for (size_t row = 0; row < product.rows; ++row) {
+      const uint16_t* weights = product.weights + row * product.columns;
+      float sum = 0;
+      for (size_t column = 0; column < product.columns; ++column) {
+        sum += bf16_to_float(weights[column]) * bf16_to_float(input[column]);
+      }
+      product.sums[token * product.rows + row] = sum;
+    }
+  }
+}
+
+bool is_aligned(const void* address, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+class HostMatrixLibrary final : public GpuMatrixLibrary {
+ public:
+  explicit HostMatrixLibrary(int gpu) : gpu_(gpu) {}
+
+  Result<void> prepare(void* stream, const GpuMatrixProduct& product) override {
+    if (!tokens_.try_emplace({product.rows, product.columns}, product.tokens).second) return {};
+    GpuMatrixProduct first = product;
+    first.tokens = 1;  // there is no kernel to be brought anywhere
+    multiply(stream, first);
+    return state_;
+  }
+
+  void multiply(void* stream, const GpuMatrixProduct& product) override {
+    const auto prepared = tokens_.find({product.rows, product.columns});
+    CHECK(prepared != tokens_.end() && product.tokens <= prepared->second,
+          "{} rows of {} columns were not prepared for {} tokens", product.rows, product.columns,
+          product.tokens);
+    CHECK(product.rows % 32 == 0 && product.columns % 32 == 0 && product.input_stride % 8 == 0 &&
+              is_aligned(product.weights, 256) && is_aligned(product.inputs, 16) &&
+              is_aligned(product.sums, 256),
+          "a product of {} rows of {} columns does not lie as a library wants it", product.rows,
+          product.columns);
+    if (!state_) return;
+    if (products_left != kAllProducts && products_left-- == 0) {
+      products_left = 0;
+      state_ = machine_refused("gpu{}: the library refused a product", gpu_);
+      return;
+    }
+    if (stream == nullptr) return multiply_now(product);
+    static_cast<HostStream*>(stream)->enqueue_kernel([product] { multiply_now(product); });
+  }
+
+  Result<void> state() const override { return state_; }
+
+ private:
+  int gpu_;
+  std::map<std::pair<size_t, size_t>, size_t> tokens_;  // the most, by rows and columns
+  Result<void> state_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GpuMatrixLibrary>> open_host_matrix_library(
+    int gpu, std::span<std::byte> /*workspace*/) {
+  return std::make_unique<HostMatrixLibrary>(gpu);
+}
+
+void refuse_library_products(size_t count) {
+  products_left = count;
+}
+
+void allow_library_products() {
+  products_left = kAllProducts;
+}
+
+}  // namespace lockstep

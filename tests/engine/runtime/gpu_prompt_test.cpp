@@ -1,0 +1,92 @@
+// Prompts on a GPU rank: which tokens the library multiplies, in what memory, and what becomes of a
+// pass that it refuses. On made-up GPUs.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
+#include "tests/engine/machine/host_device.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/test_gpus.h"
+
+namespace lockstep {
+namespace {
+
+LoadedModelOptions on_made_up_gpu() {
+  return {.kv_format = KvFormat::kF16, .gpus = &test_gpus()};
+}
+
+// The model's smallest panel is of 64 rows: its gate has 16 of them.
+TEST(GpuPrompts, panels_of_any_size_give_the_same_bits) {
+  const RandomModel model(Format::kQ5_K, Format::kQ8_0, /*seed=*/40);
+  const auto tokens = some_tokens(9, 2);
+  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModel large(model.path(), options);
+  const LogitRows wanted = large.compute_alone(tokens, 128);
+  options.panel_limits = {.rows = 64};
+  LoadedModel small(model.path(), options);
+  const size_t before = host_gpu(0).counts().launches;
+  expect_same_bits(wanted, small.compute_alone(tokens, 128));
+  const size_t launches = host_gpu(0).counts().launches - before;
+  large.compute_alone(tokens, 128);
+  EXPECT_GT(launches, host_gpu(0).counts().launches - before - launches);
+  // Smaller panels need less memory: of 1,024 rows 64 are there at a time.
+  EXPECT_GT(large.plan().scratch_bytes, small.plan().scratch_bytes + 900 * 256 * sizeof(uint16_t));
+}
+
+// A panel is taken after all else, so nothing that a pass still reads lies there.
+TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
+  const RandomModel model(Format::kQ4_0, Format::kF16, /*seed=*/41);
+  const auto tokens = some_tokens(70, 2);
+  LoadedModel loaded(model.path(), on_made_up_gpu());
+  const GpuAreas& areas = loaded.plan().gpu;
+  ASSERT_NE(areas.panel, nullptr);
+  const auto* panel = reinterpret_cast<const std::byte*>(areas.panel);
+  const auto* sums = reinterpret_cast<const std::byte*>(areas.panel_sums);
+  EXPECT_GE(sums - panel, 1024 * 256 * 2);
+  EXPECT_GE(areas.library - sums, 1024 * 128 * 4);
+  const HostGpu::Counts before = host_gpu(0).counts();
+  loaded.compute_alone(tokens, 128);
+  const HostGpu::Counts after = host_gpu(0).counts();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.pinnings, before.pinnings);
+  // Where nothing is rounded to bf16, nothing is unpacked.
+  const RandomModel floats(Format::kF32, Format::kF32, /*seed=*/42);
+  LoadedModel unpacked(floats.path(), on_made_up_gpu());
+  EXPECT_EQ(unpacked.plan().gpu.panel, nullptr);
+  EXPECT_EQ(unpacked.plan().gpu.library, nullptr);
+}
+
+TEST(GpuPrompts, a_product_that_the_library_refuses_fails_the_pass_and_those_after_it) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/43);
+  const auto tokens = some_tokens(4, 1);
+  const auto expect_failure = [](const auto& computes) {
+    try {
+      computes();
+      ADD_FAILURE() << "it was computed";
+    } catch (const std::runtime_error& error) {
+      EXPECT_NE(std::string(error.what()).find("the library refused a product"), std::string::npos)
+          << error.what();
+    }
+  };
+  {
+    LoadedModel loaded(model.path(), on_made_up_gpu());
+    loaded.compute_alone(tokens, 4);
+    refuse_library_products(3);
+    for (int pass = 0; pass < 2; ++pass) {
+      expect_failure([&] { loaded.compute_alone(tokens, 4); });
+      allow_library_products();
+    }
+  }
+  refuse_library_products(0);
+  expect_failure([&] { const LoadedModel loaded(model.path(), on_made_up_gpu()); });
+  allow_library_products();
+  LoadedModel again(model.path(), on_made_up_gpu());
+  again.compute_alone(tokens, 4);
+}
+
+}  // namespace
+}  // namespace lockstep
