@@ -400,11 +400,8 @@ void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t r
     LogitRow logits = executor_.logits(row++);
     if (!logits.is_finite()) return discard(generation);
     if (generation.wants_prompt_logits()) {
-      auto all = logits.all();
-      if (!all) {
-        lost_ = std::move(all.error());
-        return;
-      }
+      const auto all = logits.all();
+      if (!all) return;  // the executor has failed
       generation.add_prompt_logits(index, *all);
     }
     // The chunk's last token: the generation may be gone after this.
@@ -435,7 +432,7 @@ void EngineLoop::discard(Generation& generation) {
 
 // Whoever hears of a token finds it counted.
 void EngineLoop::advance(Generation& generation, LogitRow& logits) {
-  auto ended = generation.advance(logits, [&] {
+  const auto ended = generation.advance(logits, [&] {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     if (generation.last_token_at) {
       counters_.inter_token_seconds.observe(seconds_since(*generation.last_token_at));
@@ -444,9 +441,8 @@ void EngineLoop::advance(Generation& generation, LogitRow& logits) {
     }
     generation.last_token_at = Generation::Clock::now();
   });
-  if (!ended) {
-    lost_ = std::move(ended.error());
-  } else if (*ended) {
+  if (!ended) return;  // the executor has failed
+  if (*ended) {
     retire(generation);
   } else {
     scheduler_.append_token(generation.sequence, generation.tokens().back());

@@ -140,7 +140,7 @@ void Executor::drive(size_t index) {
   if (result && begin < plan.steps.size()) result = gpu.run_steps({begin, plan.steps.size()});
 }
 
-LogitRow Executor::logits(size_t row) const {
+LogitRow Executor::logits(size_t row) {
   const Plan& plan = ranks_.root_plan();
   const float* begin = plan.logits + row * plan.logits_stride;
   const GpuCandidateRow* candidates = root_candidates();
@@ -156,8 +156,11 @@ LogitRow Executor::logits(size_t row) const {
       found.not_finite == 0, [this, begin] { return fetch_logits(begin); }, draw);
 }
 
-Result<std::span<const float>> Executor::fetch_logits(const float* row) const {
-  return ranks_[0].gpu()->fetch(row, ranks_.root_plan().vocabulary_size);
+Result<std::span<const float>> Executor::fetch_logits(const float* row) {
+  if (failure_) return std::unexpected(*failure_);
+  auto fetched = ranks_[0].gpu()->fetch(row, ranks_.root_plan().vocabulary_size);
+  if (!fetched) return fail(fetched.error());
+  return fetched;
 }
 
 // By the thread that has run the pass: the workers have left it, and nobody writes to the residual

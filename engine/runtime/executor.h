@@ -25,13 +25,13 @@ class Executor {
   // plan. Fails with kMachineRefused when a GPU has failed: nothing is asked of it any more then,
   // and every later call fails.
   Result<void> run(const Batch& batch);
-  // The first failure of run() or read_hidden_row(), if one has failed.
+  // The first failure of run(), read_hidden_row() or a row that was fetched, if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
 
   // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
   // until another row is, or a hidden one. Where GPUs alone are ranks, what is at hand of a row is
   // its likeliest tokens.
-  LogitRow logits(size_t row) const;
+  LogitRow logits(size_t row);
   // Batch::draws are heeded; elsewhere they are of no use.
   bool draws_tokens() const { return root_candidates() != nullptr; }
 
@@ -48,7 +48,7 @@ class Executor {
   const GpuCandidateRow* root_candidates() const {
     return ranks_[0].gpu() == nullptr ? nullptr : ranks_[0].gpu()->candidates();
   }
-  Result<std::span<const float>> fetch_logits(const float* row) const;
+  Result<std::span<const float>> fetch_logits(const float* row);
   Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;
