@@ -203,7 +203,8 @@ struct RankStatistics {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
-  uint64_t logits_bytes = 0;  // of them; in the host's memory also where the rest is a GPU's
+  uint64_t host_scratch_bytes = 0;  // of them, in the host's memory; of a GPU logits alone, but
+                                    // among processors also what they exchange
   // Of the weights in the host's memory, found elsewhere than on `node` after the load; none: the
   // kernel does not say.
   std::optional<uint64_t> wrong_node_bytes;

@@ -28,7 +28,8 @@ void add_pages(const NodeMemory& memory, PageBytes& pages) {
   }
 }
 
-RankStatistics examine(size_t index, const Rank& rank, const Topology& topology) {
+RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topology) {
+  const Rank& rank = ranks[index];
   const Plan& plan = rank.plan();
   RankStatistics statistics;
   statistics.node = rank.place().node;
@@ -36,7 +37,11 @@ RankStatistics examine(size_t index, const Rank& rank, const Topology& topology)
   statistics.weight_bytes = plan.weight_bytes;
   statistics.kv_bytes = plan.kv.size_bytes();
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
-  statistics.logits_bytes = plan.logits_bytes;
+  statistics.host_scratch_bytes = statistics.scratch_bytes;
+  if (rank.gpu() != nullptr) {
+    statistics.host_scratch_bytes =
+        plan.logits_bytes + (ranks.is_mixed() ? plan.exchange_bytes : 0);
+  }
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
   statistics.gpu = rank.place().gpu;
   if (statistics.gpu >= 0) statistics.gpu_title = gpu_title(gpu_at(topology, statistics.gpu));
@@ -82,7 +87,7 @@ void log_rank(size_t index, const RankStatistics& rank) {
 
 RankReport::RankReport(Ranks& ranks, const Topology& topology) : ranks_(ranks) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
-    placed_.push_back(examine(rank, ranks[rank], topology));
+    placed_.push_back(examine(rank, ranks, topology));
     log_rank(rank, placed_.back());
   }
 }

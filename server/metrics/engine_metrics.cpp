@@ -200,7 +200,7 @@ void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Fam
     };
     add(rank.weight_bytes, "weights");
     add(rank.kv_bytes, "kv");
-    add(rank.scratch_bytes - rank.logits_bytes, "activations");
+    add(rank.scratch_bytes - rank.host_scratch_bytes, "activations");
   }
   families.push_back(gauge_family("lockstep_gpu_memory_bytes",
                                   "Memory of a GPU that the engine holds, by what it is for.",

@@ -39,6 +39,11 @@ class GpuEngineTest : public EngineTest {
     return rows;
   }
 
+  // Of the rank's GPU's memory.
+  static uint64_t told_of_gpu(const RankStatistics& rank) {
+    return rank.weight_bytes + rank.kv_bytes + rank.scratch_bytes - rank.host_scratch_bytes;
+  }
+
   std::vector<Gpu> gpus_ = {made_up_gpu(0, -1)};
 };
 
@@ -88,6 +93,7 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
                                       .kv_format = KvFormat::kF16,
                                       .gpus = &test_gpus(),
                                       .gpu_count = 1});
+  const size_t others = host_gpu(0).counts().allocated_bytes;
   expect_same_bits(logits_of(tokens), loaded.compute_alone(tokens, tokens.size()));
   EXPECT_FALSE(answer_to(request("Once upon a time", 4)).empty());
   const auto ranks = engine().statistics().ranks;
@@ -96,6 +102,9 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   EXPECT_EQ(ranks[1].gpu, -1);
   EXPECT_GT(ranks[1].weight_bytes, 0U);
   EXPECT_GT(ranks[0].exchange_bytes, 0U);
+  // What they exchange lies in the host's memory.
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes - others, told_of_gpu(ranks[0]));
+  EXPECT_EQ(ranks[1].host_scratch_bytes, ranks[1].scratch_bytes);
 }
 
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
@@ -112,9 +121,7 @@ TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   EXPECT_EQ(ranks[0].wrong_node_bytes, 0U);
   EXPECT_GT(ranks[0].weight_bytes, 0U);
   EXPECT_GT(ranks[0].kv_bytes, 0U);
-  const uint64_t told =
-      ranks[0].weight_bytes + ranks[0].kv_bytes + ranks[0].scratch_bytes - ranks[0].logits_bytes;
-  EXPECT_GE(host_gpu(0).counts().allocated_bytes, told);
+  EXPECT_EQ(host_gpu(0).counts().allocated_bytes, told_of_gpu(ranks[0]));
   EXPECT_GT(host_gpu(0).counts().launches + host_gpu(0).counts().plays, 0U);
 }
 

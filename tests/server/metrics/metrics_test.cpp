@@ -80,13 +80,13 @@ TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
   gpu.weight_bytes = 1000;
   gpu.kv_bytes = 200;
   gpu.scratch_bytes = 50;
-  gpu.logits_bytes = 10;
+  gpu.host_scratch_bytes = 10;
   statistics.ranks[1].weight_bytes = 7;
   const std::string text = text_of(engine_families(statistics, ModelInfo(), "m"));
   const auto has = [&](const std::string& line) { EXPECT_THAT(text, HasSubstr(line)); };
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"weights\"} 1000\n");
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"kv\"} 200\n");
-  // Logits lie in the host's memory.
+  // What of them lies in the host's memory is not the GPU's.
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"activations\"} 40\n");
   has("rank=\"0\",node=\"1\",gpu=\"gpu3 Made-up GPU\"");
   EXPECT_EQ(text.find("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"-1\""), std::string::npos);
