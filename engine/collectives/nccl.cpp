@@ -236,6 +236,7 @@ void Communicators::make_events() {
     events.resize(2 * kTimedCalls);
     for (cudaEvent_t& event : events) {
       if (cudaEventCreate(&event) == cudaSuccess) continue;
+      cudaGetLastError();  // or the next call of somebody else would report it
       events.clear();
       break;
     }
@@ -248,7 +249,10 @@ std::chrono::nanoseconds Communicators::time_spent(size_t rank) {
     float milliseconds = 0;
     const cudaError_t told =
         cudaEventElapsedTime(&milliseconds, times.events[event], times.events[event + 1]);
-    if (told != cudaSuccess) continue;
+    if (told != cudaSuccess) {
+      cudaGetLastError();
+      continue;
+    }
     times.counted += std::chrono::nanoseconds(std::llround(double{milliseconds} * 1e6));
   }
   times.used = 0;

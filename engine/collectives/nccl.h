@@ -32,7 +32,8 @@ struct NcclTransfer {
 class NcclRanks {
  public:
   // `gpus`: the CUDA device of each rank. Leaves the current device as it was. The deadline is that
-  // of creating them, and of each call until set_deadline(). Fails with kMachineRefused.
+  // of creating them, and of each call until set_deadline(). Fails with kInvalidInput for GPUs that
+  // are not there, with kMachineRefused.
   static Result<std::unique_ptr<NcclRanks>> create(std::span<const int> gpus,
                                                    std::chrono::nanoseconds deadline);
 
