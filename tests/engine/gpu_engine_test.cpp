@@ -200,6 +200,33 @@ TEST_F(GpuEngineTest, a_lost_gpu_ends_every_request_and_the_engine) {
   EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
 }
 
+// Between two requests of one pass: of the second a row is to be fetched.
+TEST_F(GpuEngineTest, a_gpu_that_is_lost_before_a_row_is_fetched_ends_the_engine) {
+  engine();
+  Gate gate;
+  Answer holding;
+  hold(gate, holding);
+  Answer first;
+  Request losing = request("Once", 100);
+  losing.on_output = [pass = first.callback()](Output&& output) {
+    if (!output.finish) host_gpu(0).lose();
+    pass(std::move(output));
+  };
+  ASSERT_TRUE(engine().submit(std::move(losing)).has_value());
+  Answer second;
+  Request fetching = request("Once", 100);
+  fetching.logprobs = 0;
+  submit(std::move(fetching), second);
+  gate.open();
+  for (Answer* answer : {&first, &second}) {
+    EXPECT_EQ(answer->wait(), FinishReason::kError);
+    EXPECT_THAT(answer->error(), HasSubstr("the GPU is lost"));
+  }
+  // It had no token yet: the pass that gave the first one's was its own as well.
+  EXPECT_EQ(second.generated(), 0U);
+  EXPECT_TRUE(engine().failure().has_value());
+}
+
 TEST_F(GpuEngineTest, a_gpu_that_is_lost_during_the_load_is_the_loads_failure) {
   host_gpu(0).lose(30);
   auto opened = Engine::open(options_);
