@@ -2,6 +2,7 @@
 // played by the host. Everything but the device itself is what runs on a real one.
 #include <gmock/gmock.h>
 
+#include "engine/text/grammar/grammar_matcher.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
@@ -63,6 +64,7 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
     SamplingParameters sampling;
     bool logprobs = false;
     bool fetches = false;
+    bool grammar = false;
   };
   const std::vector<Case> cases = {
       {{.temperature = 0}},
@@ -72,7 +74,11 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
       {{.temperature = 1, .top_p = 0.9F, .seed = 7}},
       {{.temperature = 1, .logit_bias = {{5, 1.0F}}, .seed = 8}, false, /*fetches=*/true},
       {{.temperature = 0}, /*logprobs=*/true, /*fetches=*/true},
+      {{.temperature = 1, .top_k = 9, .seed = 9}, false, false, /*grammar=*/true},
+      {{.temperature = 1, .seed = 10}, false, /*fetches=*/true, /*grammar=*/true},
   };
+  const auto grammar = engine().compile_grammar({GrammarSource::Kind::kRegex, "[a-z ]{60}"});
+  ASSERT_TRUE(grammar.has_value()) << grammar.error().message;
   constexpr size_t kTokens = 3;
   LoadedModel loaded(options_.model, {.kv_format = KvFormat::kF16, .gpus = &test_gpus()});
   ASSERT_GT(loaded.plan().vocabulary_size, kGpuCandidates);
@@ -81,13 +87,20 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
     Request asked = request("Once upon a time", kTokens);
     asked.sampling = wanted.sampling;
     if (wanted.logprobs) asked.logprobs = 2;
+    if (wanted.grammar) asked.grammar = *grammar;
+    GrammarMatcher matcher(*grammar);
     std::vector<TokenId> next = asked.prompt;
     Sampler sampler(asked.sampling, next, loaded.plan().vocabulary_size);
     LoadedModel::Sequence sequence = loaded.new_sequence(next.size() + kTokens);
     std::vector<TokenId> expected;
     for (size_t step = 0; step < kTokens; ++step) {
       const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
-      next = {sampler.sample(loaded.compute(pieces, step == 0 ? 0 : 1).back(), {})};
+      std::vector<float> row = loaded.compute(pieces, step == 0 ? 0 : 1).back();
+      if (wanted.grammar) matcher.allowed().value()->apply(row);
+      next = {sampler.sample(row, {})};
+      if (wanted.grammar) {
+        ASSERT_TRUE(matcher.accept(next[0]).has_value());
+      }
       expected.push_back(next[0]);
     }
     loaded.give_back(sequence);
