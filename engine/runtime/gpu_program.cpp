@@ -64,6 +64,9 @@ bool is_one_shape(const std::vector<MatmulPart>& parts) {
          parts[0].matrix.rows == parts[1].matrix.rows;
 }
 
+// At the end of a pass with logits: meeting, the search for candidates and the draw, two each.
+constexpr size_t kSearchLaunches = 5;
+
 // Kernels of a step in a pass that only generates, at most: what Builder makes of it. A product
 // takes one for each run of parts of one format.
 template <typename Work>
@@ -123,7 +126,7 @@ std::vector<GpuPassShape> generation_shapes(const Plan& plan) {
 }
 
 size_t generation_launches(const Plan& plan) {
-  size_t count = 0;
+  size_t count = kSearchLaunches;
   for (const Step& step : plan.steps) {
     std::visit([&](const auto& kind) { count += launches_of(kind); }, step.work);
   }

@@ -6,6 +6,7 @@
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model_layout.h"
+#include "engine/text/grammar/grammar_matcher.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
@@ -72,6 +73,7 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
     SamplingParameters sampling;
     bool logprobs = false;
     bool fetches = false;
+    bool grammar = false;
   };
   const std::vector<Case> cases = {
       {{.temperature = 0}},
@@ -81,7 +83,11 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
       {{.temperature = 1, .top_p = 0.9F, .seed = 7}},
       {{.temperature = 1, .logit_bias = {{5, 1.0F}}, .seed = 8}, false, /*fetches=*/true},
       {{.temperature = 0}, /*logprobs=*/true, /*fetches=*/true},
+      {{.temperature = 1, .top_k = 9, .seed = 9}, false, false, /*grammar=*/true},
+      {{.temperature = 1, .seed = 10}, false, /*fetches=*/true, /*grammar=*/true},
   };
+  const auto grammar = engine().compile_grammar({GrammarSource::Kind::kRegex, "[a-z ]{60}"});
+  ASSERT_TRUE(grammar.has_value()) << grammar.error().message;
   constexpr size_t kTokens = 3;
   LoadedModel loaded(options_.model, {.kv_format = KvFormat::kF16, .gpus = &test_gpus()});
   ASSERT_GT(loaded.plan().vocabulary_size, kGpuCandidates);
@@ -90,13 +96,20 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
     Request asked = request("Once upon a time", kTokens);
     asked.sampling = wanted.sampling;
     if (wanted.logprobs) asked.logprobs = 2;
+    if (wanted.grammar) asked.grammar = *grammar;
+    GrammarMatcher matcher(*grammar);
     std::vector<TokenId> next = asked.prompt;
     Sampler sampler(asked.sampling, next, loaded.plan().vocabulary_size);
     LoadedModel::Sequence sequence = loaded.new_sequence(next.size() + kTokens);
     std::vector<TokenId> expected;
     for (size_t step = 0; step < kTokens; ++step) {
       const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
-      next = {sampler.sample(loaded.compute(pieces, step == 0 ? 0 : 1).back(), {})};
+      std::vector<float> row = loaded.compute(pieces, step == 0 ? 0 : 1).back();
+      if (wanted.grammar) matcher.allowed().value()->apply(row);
+      next = {sampler.sample(row, {})};
+      if (wanted.grammar) {
+        ASSERT_TRUE(matcher.accept(next[0]).has_value());
+      }
       expected.push_back(next[0]);
     }
     loaded.give_back(sequence);
@@ -314,6 +327,33 @@ TEST_F(GpuEngineTest, a_measurement_that_loses_its_gpu_is_the_engines_end_too) {
     engine_.reset();
     host_gpu(0).reset();
   }
+}
+
+// Between two requests of one pass: of the second a row is to be fetched.
+TEST_F(GpuEngineTest, a_gpu_that_is_lost_before_a_row_is_fetched_ends_the_engine) {
+  engine();
+  Gate gate;
+  Answer holding;
+  hold(gate, holding);
+  Answer first;
+  Request losing = request("Once", 100);
+  losing.on_output = [pass = first.callback()](Output&& output) {
+    if (!output.finish) host_gpu(0).lose();
+    pass(std::move(output));
+  };
+  ASSERT_TRUE(engine().submit(std::move(losing)).has_value());
+  Answer second;
+  Request fetching = request("Once", 100);
+  fetching.logprobs = 0;
+  submit(std::move(fetching), second);
+  gate.open();
+  for (Answer* answer : {&first, &second}) {
+    EXPECT_EQ(answer->wait(), FinishReason::kError);
+    EXPECT_THAT(answer->error(), HasSubstr("the GPU is lost"));
+  }
+  // It had no token yet: the pass that gave the first one's was its own as well.
+  EXPECT_EQ(second.generated(), 0U);
+  EXPECT_TRUE(engine().failure().has_value());
 }
 
 TEST_F(GpuEngineTest, a_gpu_that_is_lost_during_the_load_is_the_loads_failure) {

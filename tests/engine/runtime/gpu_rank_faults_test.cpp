@@ -67,6 +67,21 @@ TEST(GpuRankFaults, a_lost_gpu_fails_the_pass) {
   }
 }
 
+TEST(GpuRankFaults, a_row_of_logits_that_cannot_be_fetched_is_a_failure) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/34);
+  {
+    LoadedModel loaded(model.path(), on_made_up_gpu());
+    loaded.compute_alone(some_tokens(2, 1), 2);
+    LogitRow row = loaded.logit_row(1);
+    host_gpu(0).lose();
+    EXPECT_NE(row.candidates(), nullptr);
+    const auto fetched = row.all();
+    ASSERT_FALSE(fetched.has_value());
+    EXPECT_EQ(fetched.error().kind, ErrorKind::kMachineRefused);
+  }
+  host_gpu(0).reset();
+}
+
 TEST(GpuRankFaults, too_little_memory_is_refused_by_name) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/33);
   host_gpu(0).set_memory(1 << 20);
