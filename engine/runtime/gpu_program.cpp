@@ -64,7 +64,7 @@ bool is_one_shape(const std::vector<MatmulPart>& parts) {
          parts[0].matrix.rows == parts[1].matrix.rows;
 }
 
-// At the end of a pass with logits: meeting, the search for candidates and the draw, two each.
+// At the end of a pass with logits: a meeting, two that search for candidates, two that draw.
 constexpr size_t kSearchLaunches = 5;
 
 // Kernels of a step in a pass that only generates, at most: what Builder makes of it. A product
