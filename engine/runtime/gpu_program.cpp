@@ -1,7 +1,6 @@
 #include "engine/runtime/gpu_program.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -11,21 +10,6 @@ namespace {
 
 // A launch has at most so many blocks in its second dimension; kernels take what is more in turns.
 constexpr uint32_t kGridRowsMax = 65'535;
-// The products' kernels are made for so many tokens: what rounds up to one is one launch.
-constexpr uint32_t kTokenSteps[] = {8, 16, 32, 64};
-
-// What a launch in a recording takes of the GPU's memory. Not measured; published: around 10 KB
-// with drivers from CUDA 12.4 on (64 KB with older ones, which this program does not run with).
-constexpr size_t kRecordedLaunchBytes = 16 << 10;
-
-uint32_t round_up_tokens(uint32_t tokens) {
-  if (tokens == 0) return 0;
-  for (const uint32_t step : kTokenSteps) {
-    if (tokens <= step) return step;
-  }
-  return tokens;
-}
-
 unsigned grid_rows(uint32_t rows) {
   return std::clamp<uint32_t>(rows, 1, kGridRowsMax);
 }
@@ -59,83 +43,7 @@ GpuRowSet row_set(Rows rows) {
   return rows == Rows::kTokens ? GpuRowSet::kTokens : GpuRowSet::kLogits;
 }
 
-bool is_one_shape(const std::vector<MatmulPart>& parts) {
-  return parts.size() == 2 && parts[0].matrix.format == parts[1].matrix.format &&
-         parts[0].matrix.rows == parts[1].matrix.rows;
-}
-
-// At the end of a pass with logits: a meeting, two that search for candidates, two that draw.
-constexpr size_t kSearchLaunches = 5;
-
-// Kernels of a step in a pass that only generates, at most: what Builder makes of it. A product
-// takes one for each run of parts of one format.
-template <typename Work>
-size_t launches_of(const Work&) {
-  return 1;
-}
-size_t launches_of(const ClearPagesStep&) {
-  return 0;
-}
-size_t launches_of(const EmbedStep& step) {
-  return step.gather ? 2 : 1;
-}
-size_t launches_of(const AttendStep&) {
-  return 3;  // heads, chunks, merging
-}
-size_t launches_of(const MatmulStep& step) {
-  const bool gated = std::holds_alternative<GateFinish>(step.finish);
-  size_t count = gated && !is_one_shape(step.parts) ? 1 : 0;
-  for (size_t part = 0; part < step.parts.size(); ++part) {
-    const auto format = [&](size_t index) { return step.parts[index].matrix.format; };
-    count += part == 0 || format(part) != format(part - 1) ? 1 : 0;
-  }
-  return count;
-}
-
 }  // namespace
-
-GpuPassShape round_up_shape(const GpuBatchCounts& counts) {
-  return {.tokens = round_up_tokens(counts.tokens),
-          .logits = round_up_tokens(counts.logits),
-          .units = counts.attention_units == 0 ? 0 : std::bit_ceil(counts.attention_units),
-          .prompt_tiles = counts.prompt_tiles,
-          .prompted = counts.tokens - counts.generated,
-          .generated = counts.generated == counts.tokens ? 0 : counts.generated,
-          .walked = counts.split < counts.generated};
-}
-
-std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) {
-  std::vector<GpuPassShape> shapes;
-  uint32_t before = 0;  // the rounded numbers of tokens begin above it
-  for (const uint32_t tokens : kTokenSteps) {
-    if (before >= sequences) break;
-    // Each token has a unit at least.
-    for (uint32_t rounded = std::bit_ceil(before + 1); rounded <= std::bit_ceil(units);
-         rounded *= 2) {
-      shapes.push_back({.tokens = tokens, .logits = tokens, .units = rounded});
-    }
-    before = tokens;
-  }
-  return shapes;
-}
-
-std::vector<GpuPassShape> generation_shapes(const Plan& plan) {
-  const size_t sequences = std::min(plan.gpu.limits.sequences, plan.batch_tokens);
-  return generation_shapes(static_cast<uint32_t>(sequences),
-                           static_cast<uint32_t>(plan.attention_blocks));
-}
-
-size_t generation_launches(const Plan& plan) {
-  size_t count = kSearchLaunches;
-  for (const Step& step : plan.steps) {
-    std::visit([&](const auto& kind) { count += launches_of(kind); }, step.work);
-  }
-  return count;
-}
-
-size_t recording_bytes(const Plan& plan) {
-  return generation_shapes(plan).size() * generation_launches(plan) * kRecordedLaunchBytes;
-}
 
 class GpuProgram::Builder {
  public:

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,36 +14,10 @@
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/graph/plan.h"
 #include "engine/runtime/batch.h"
+#include "engine/runtime/gpu_pass_shape.h"
 #include "engine/runtime/gpu_platform.h"
 
 namespace lockstep {
-
-// Of a pass: at least what its batch has of everything.
-struct GpuPassShape {
-  uint32_t tokens = 0;
-  uint32_t logits = 0;        // rows
-  uint32_t units = 0;         // of generated tokens' attention; 0: there are none
-  uint32_t prompt_tiles = 0;  // of prompted tokens'; 0: no token is prompted
-  uint32_t prompted = 0;      // tokens, exactly
-  uint32_t generated = 0;     // before them, exactly; 0 where no token is prompted
-  bool walked = false;        // there are generated tokens without units
-
-  auto operator<=>(const GpuPassShape&) const = default;
-};
-
-// The shape of a pass whose numbers are rounded up, so that few shapes serve many passes.
-GpuPassShape round_up_shape(const GpuBatchCounts& counts);
-
-// The shapes of all passes that only generate, one token for each of at most `sequences` (but no
-// more than one product takes), with logits for each of them; at most `units` of attention.
-std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
-// Of this plan's passes, all of which are recorded.
-std::vector<GpuPassShape> generation_shapes(const Plan& plan);
-// Launches of each of them, at most.
-size_t generation_launches(const Plan& plan);
-// Of the GPU's memory that is kept free for the recordings, which CUDA takes by itself: an
-// allowance per launch, not measured. The plan may be without addresses.
-size_t recording_bytes(const Plan& plan);
 
 // The largest sum of a plan's passes, or what all ranks embed: what a message by NCCL has at most.
 size_t exchanged_floats_max(const Plan& plan);
