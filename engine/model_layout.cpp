@@ -158,8 +158,8 @@ PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
         std::max(room.free_bytes(node) / kKvShareDivisor, pool - std::min(pool, rounding));
     if (left / bytes >= found.pages) continue;
     found.pages = left / bytes;
-    const auto is_here = [node = node](const RankPlace& place) {
-      return place.gpu < 0 && (node < 0 || place.node == node);
+    const auto is_here = [here = node](const RankPlace& place) {
+      return place.gpu < 0 && (here < 0 || place.node == here);
     };
     const auto rank = std::ranges::find_if(layout.places, is_here);
     found.rank = static_cast<size_t>(rank - layout.places.begin());
