@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -38,7 +39,9 @@ Sampler::Sampler(SamplingParameters parameters, std::span<const TokenId> prompt,
   std::erase_if(parameters_.logit_bias,
                 [&](const auto& bias) { return !in_vocabulary(bias.first); });
   // Several of one token stay in the order in which they are added.
-  std::ranges::stable_sort(parameters_.logit_bias, {}, &std::pair<TokenId, float>::first);
+  const std::multimap<TokenId, float> by_token(parameters_.logit_bias.begin(),
+                                               parameters_.logit_bias.end());
+  parameters_.logit_bias.assign(by_token.begin(), by_token.end());
   const auto is_moderate = [](float value) { return std::abs(value) <= kModerate; };
   moderate_ = is_moderate(parameters_.presence_penalty) &&
               is_moderate(parameters_.frequency_penalty) &&
