@@ -7,6 +7,7 @@
 
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/collectives/gpu_all_reduce_choice.h"
+#include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/nccl.h"
 #include "engine/gpu_layout.h"
 #include "engine/machine/bandwidth.h"
@@ -142,14 +143,15 @@ std::string_view sums_text(const Topology& topology, const DeviceChoice& devices
 }
 
 uint64_t nccl_bytes(const EngineOptions& options, const Topology& topology,
-                    const DeviceChoice& devices, uint64_t exchange_bytes) {
+                    const DeviceChoice& devices, uint64_t message_floats) {
   const size_t gpu_count = devices.gpus.size();
   if (gpu_count < 2 || !devices.nodes.empty() || !has_nccl_for_ranks(options)) return 0;
   const GpuSumWay way = gpu_sum_way({.rank_count = gpu_count,
-                                     .bytes = exchange_bytes,
+                                     .bytes = message_floats * sizeof(float),
                                      .peer_access = check_links(topology, devices.gpus).has_value(),
                                      .nccl = true});
-  return way == GpuSumWay::kNccl ? kNcclBytes + exchange_bytes : 0;
+  if (way != GpuSumWay::kNccl) return 0;
+  return kNcclBytes + gpu_nccl_received_floats(gpu_count, message_floats) * sizeof(float);
 }
 
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,

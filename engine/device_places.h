@@ -23,9 +23,9 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
 std::string_view sums_text(const Topology& topology, const DeviceChoice& devices);
 
 // What each of the chosen GPUs has to keep free for NCCL, if they are to be joined by it.
-// `exchange_bytes`: of a rank, of which it receives that much at most.
+// `message_floats`: what ranks send one another at once, at most (exchanged_floats_max()).
 uint64_t nccl_bytes(const EngineOptions& options, const Topology& topology,
-                    const DeviceChoice& devices, uint64_t exchange_bytes);
+                    const DeviceChoice& devices, uint64_t message_floats);
 
 // The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: what the whole model
 // takes on GPUs, where some ranks are nodes' and shares follow from the room. Fails with

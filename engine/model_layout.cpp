@@ -87,7 +87,8 @@ std::string place_text(const RankPlace& place) {
 }
 
 // "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
-std::string needs_text(const RankSizes& sizes, bool with_cache) {
+std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) {
+  const RankSizes& sizes = layout.sizes[rank];
   const auto need = [](uint64_t bytes, std::string_view what) {
     return fmt::format("{} MiB for {}", bytes >> 20U, what);
   };
@@ -95,6 +96,7 @@ std::string needs_text(const RankSizes& sizes, bool with_cache) {
   if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
   needs.push_back(need(sizes.activation_bytes(), "activations"));
   if (sizes.on_gpu) needs.push_back(need(sizes.other_gpu_bytes(), "its load, sums and recordings"));
+  if (layout.nccl_bytes > 0) needs.push_back(need(layout.nccl_bytes, "NCCL"));
   const std::string last = std::move(needs.back());
   needs.pop_back();
   return fmt::format("{} and {}", fmt::join(needs, ", "), last);
@@ -213,10 +215,9 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
       gpu_pages(model, layout, topology, node_pages(layout, rooms.memory, one_page, wanted));
   if (!misfit && found.pages > 0) return found.pages;
   const size_t rank = misfit.value_or(found.rank);
-  const RankSizes& sizes = layout.sizes[rank];
   return machine_refused(
       "rank {} needs {} on {}, where {} MiB are available; {}. {}, or free memory", rank,
-      needs_text(sizes, /*with_cache=*/false), place_text(layout.places[rank]),
+      needs_text(layout, rank, /*with_cache=*/false), place_text(layout.places[rank]),
       takeable_bytes(topology, layout.places[rank]) >> 20U,
       misfit ? "they do not fit" : "nothing is left for a context",
       layout.on_gpus() ? "Use a smaller model or --devices cpu"
@@ -311,7 +312,7 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   layout.sizes =
       rank_sizes(model, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes =
-      nccl_bytes(options, topology, layout.devices, layout.sizes.front().exchange_bytes);
+      nccl_bytes(options, topology, layout.devices, layout.sizes.front().message_floats);
   return layout;
 }
 
@@ -358,7 +359,8 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
     if (!own.logits_on_host) own.candidate_bytes = plan.candidate_bytes;
     if (!all_gpus) continue;  // then passes are not recorded, and sums are the host's
     own.recording_bytes = recording_bytes(plan);
-    if (places.size() > 1) {
+    own.message_floats = exchanged_floats_max(plan);
+    if (places.size() > 1 && gpus_linked) {
       own.mailbox_bytes = gpu_mailbox_bytes(places.size(), GpuPeers().channel_count);
     }
   }
@@ -449,12 +451,11 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
                             layout.gpus_linked);
   const auto misfit = first_misfit(layout, topology);
   if (!misfit) return {};
-  const RankSizes& sizes = layout.sizes[*misfit];
   const RankPlace& place = layout.places[*misfit];
   return machine_refused(
       "rank {} needs {} on {}, where ranks share {} MiB. Use a smaller model, --context or "
       "--sequences, or free memory",
-      *misfit, needs_text(sizes, /*with_cache=*/true), place_text(place),
+      *misfit, needs_text(layout, *misfit, /*with_cache=*/true), place_text(place),
       takeable_bytes(topology, place) >> 20U);
 }
 

@@ -34,6 +34,8 @@ struct RankSizes {
   uint64_t mailbox_bytes = 0;    // for sums with other GPUs
   uint64_t recording_bytes = 0;  // an allowance for recordings of passes
   uint64_t staging_bytes = 0;    // while it is loaded
+  // What GPUs send one another at once, at most; where all ranks are.
+  uint64_t message_floats = 0;
 
   uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }

@@ -49,6 +49,7 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     } else {
       jobs_.emplace_back([this, rank, gpu](size_t) {
         results_[rank] = gpu->run(*batch_);
+        if (!results_[rank]) return;
         ranks_[rank].counters(0).exchange_bytes.add(gpu->exchanged().bytes);
         ranks_[rank].counters(0).exchange_ns.add(gpu->exchanged().nanoseconds);
       });

@@ -102,6 +102,11 @@ void GpuProgram::connect(void* stream) const {
     };
     const auto found = std::ranges::find_if(launches_, is_by_nccl);
     if (found != launches_.end()) run(std::get<Sum>(*found), stream, shape);
+    for (const Launch& launch : launches_) {
+      if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
+        run(*join, stream, shape);
+      }
+    }
     if (rows >= batch_tokens_) return;
   }
 }

@@ -222,7 +222,8 @@ Result<void> GpuRank::fill_constants() {
 Result<void> GpuRank::exchange_first() {
   if (auto used = device_->use(); !used) return used;
   program_->connect(stream_->handle());
-  if (auto waited = wait(); !waited) return waited;
+  // Another rank may still be connecting.
+  if (auto waited = wait(kJoinDeadline); !waited) return waited;
   exchange_ns_ = static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
   return {};
 }

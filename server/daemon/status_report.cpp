@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kLoadPatience{600};
 constexpr std::chrono::seconds kMoreTime{30};
 
 std::string load_text(const LoadProgress& progress) {
-  if (progress.bytes_total == 0) return "Taking memory for the model";
+  if (progress.bytes_total == 0) return "Taking memory to load the model";
   const double ratio =
       static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
   return fmt::format("Loading the model: {:.0f} %, {:.1f} GiB/s", 100 * ratio,

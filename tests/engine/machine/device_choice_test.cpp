@@ -70,8 +70,8 @@ TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_o
   const DeviceChoice fitting = choose("auto", topology, 4 * room);
   EXPECT_EQ(device_names(fitting), "gpu0, gpu1, gpu2, gpu3");
   EXPECT_TRUE(fitting.automatic);
-  EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 17.9 GiB"));
-  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has room for 17.9 GiB"));
+  EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 17.4 GiB"));
+  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has room for 17.4 GiB"));
   const DeviceChoice misfit = choose("auto", topology, 4 * room + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
@@ -142,7 +142,7 @@ TEST(DeviceChoice, gpus_are_asked_for_only_where_one_may_be_chosen) {
 
 TEST(DeviceChoice, the_room_on_a_gpu_is_what_is_free_less_a_context_and_a_spare) {
   Gpu gpu = made_up_gpu(0, 0);
-  EXPECT_EQ(usable_bytes(gpu), 80 * kGiB - kGiB / 2 - 80 * kGiB / 50);
+  EXPECT_EQ(usable_bytes(gpu), 80 * kGiB - kGiB - 80 * kGiB / 50);
   gpu.free_bytes = kGiB;
   EXPECT_EQ(usable_bytes(gpu), 0U);
 }
