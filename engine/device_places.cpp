@@ -102,12 +102,15 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
 }
 
 bool has_nccl_for_ranks(const EngineOptions& options) {
-  const GpuPlatform* const platform =
-      options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
+  const GpuPlatform* const platform = platform_of(options);
   return platform != nullptr && platform->join != nullptr;
 }
 
 }  // namespace
+
+const GpuPlatform* platform_of(const EngineOptions& options) {
+  return options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
+}
 
 Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
                            const Topology& topology, const DeviceChoice& devices) {
@@ -142,13 +145,13 @@ std::string_view sums_text(const Topology& topology, const DeviceChoice& devices
   return linked ? "" : "; not all of them reach the others' memory, so sums go by NCCL";
 }
 
-uint64_t nccl_bytes(const EngineOptions& options, const Topology& topology,
-                    const DeviceChoice& devices, uint64_t message_floats) {
+uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, bool gpus_linked,
+                    uint64_t message_floats) {
   const size_t gpu_count = devices.gpus.size();
   if (gpu_count < 2 || !devices.nodes.empty() || !has_nccl_for_ranks(options)) return 0;
   const GpuSumWay way = gpu_sum_way({.rank_count = gpu_count,
                                      .bytes = message_floats * sizeof(float),
-                                     .peer_access = check_links(topology, devices.gpus).has_value(),
+                                     .peer_access = gpus_linked,
                                      .nccl = true});
   if (way != GpuSumWay::kNccl) return 0;
   return kNcclBytes + gpu_nccl_received_floats(gpu_count, message_floats) * sizeof(float);

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// Through what GPUs are used: the options' own, else CUDA; null in a build without.
+const GpuPlatform* platform_of(const EngineOptions& options);
+
 // Whether the chosen GPUs can compute this graph as these options want it. Fails with
 // kInvalidInput.
 Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
@@ -23,9 +26,10 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
 std::string_view sums_text(const Topology& topology, const DeviceChoice& devices);
 
 // What each of the chosen GPUs has to keep free for NCCL, if they are to be joined by it.
-// `message_floats`: what ranks send one another at once, at most (exchanged_floats_max()).
-uint64_t nccl_bytes(const EngineOptions& options, const Topology& topology,
-                    const DeviceChoice& devices, uint64_t message_floats);
+// `gpus_linked`: each reaches the others' memory. `message_floats`: what ranks send one another at
+// once, at most (exchanged_floats_max()).
+uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, bool gpus_linked,
+                    uint64_t message_floats);
 
 // The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: what the whole model
 // takes on GPUs, where some ranks are nodes' and shares follow from the room. Fails with

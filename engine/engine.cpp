@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/device_places.h"
 #include "engine/engine_counters.h"
 #include "engine/engine_loop.h"
 #include "engine/gpu_layout.h"
@@ -208,8 +209,7 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::make_ranks() {
-  const GpuPlatform* const gpus =
-      options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
+  const GpuPlatform* const gpus = platform_of(options);
   const auto make = [this, gpus] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
                        handover.sources(layout.places.size(), keeping()), gpus);

@@ -312,7 +312,7 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   layout.sizes =
       rank_sizes(model, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes =
-      nccl_bytes(options, topology, layout.devices, layout.sizes.front().message_floats);
+      nccl_bytes(options, layout.devices, layout.gpus_linked, layout.sizes.front().message_floats);
   return layout;
 }
 

@@ -21,6 +21,9 @@ namespace {
 constexpr int kTriesMax = 1000;
 constexpr auto kPause = std::chrono::milliseconds(1);
 
+// Places of a file that are looked at to know whether most of it is in the page cache.
+constexpr uint64_t kCacheProbes = 15;
+
 bool is_same_file(int a, int b) {
   struct stat of_a {};
   struct stat of_b {};
@@ -40,9 +43,11 @@ DirectFile::DirectFile(const FileReader& reader, bool direct, DiskCalls& calls)
     : reader_(reader), calls_(calls) {
   // Where reads go through the page cache, they are to bring in what was asked for and no more.
   ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_RANDOM);
-  for (uint64_t quarter = 1; quarter < 4; ++quarter) {
-    stays_cached_ |= was_cached(reader_.size_bytes() / 4 * quarter, 1);
+  uint64_t cached = 0;
+  for (uint64_t probe = 1; probe <= kCacheProbes; ++probe) {
+    if (was_cached(reader_.size_bytes() / (kCacheProbes + 1) * probe, 1)) ++cached;
   }
+  stays_cached_ = cached > kCacheProbes / 2;
   if (!direct) return;
   direct_ = open_same_file();
   is_direct_ = direct_ >= 0;

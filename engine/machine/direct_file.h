@@ -56,7 +56,7 @@ class DirectFile {
   // Takes a stretch that was not cached out of the page cache again.
   void drop(const BlockRange& range);
   // At the end: takes all of the file out, the headers that were read before the load among it, if
-  // a few pages far from each other were not there when this was made.
+  // of a few pages far from each other most were not there when this was made.
   void drop_rest();
 
  private:
@@ -69,7 +69,7 @@ class DirectFile {
   int direct_ = -1;
   size_t block_bytes_ = 4096;
   std::atomic<bool> is_direct_ = false;
-  bool stays_cached_ = false;  // somebody else had it in the page cache
+  bool stays_cached_ = false;  // most of it was in the page cache before
 };
 
 // The error of a read that failed: `error` is the positive number.

@@ -10,6 +10,7 @@ namespace {
 
 // A launch has at most so many blocks in its second dimension; kernels take what is more in turns.
 constexpr uint32_t kGridRowsMax = 65'535;
+
 unsigned grid_rows(uint32_t rows) {
   return std::clamp<uint32_t>(rows, 1, kGridRowsMax);
 }

@@ -100,8 +100,8 @@ bool Ranks::is_mixed() const {
 }
 
 bool Ranks::logits_on_host() const {
-  const bool alone = ranks_.size() == 1;
-  return ranks_.front()->gpu() == nullptr || is_mixed() || (!alone && !shares_gpu_memory());
+  const bool alone = ranks_.size() == 1 && ranks_.front()->gpu() != nullptr;
+  return !alone && !shares_gpu_memory();
 }
 
 std::vector<GpuRank*> Ranks::linked_gpus() const {

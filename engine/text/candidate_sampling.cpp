@@ -23,10 +23,6 @@ constexpr double kWeightSlack = 1 + 1e-6;
 // Beyond the rounding of any sum of a vocabulary's weights.
 constexpr double kSumSlack = 1e-9;
 
-bool is_before(const WeighedToken& a, const WeighedToken& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-}
-
 }  // namespace
 
 std::optional<TokenId> Sampler::sample(const LogitCandidates& candidates,

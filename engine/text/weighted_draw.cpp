@@ -12,10 +12,6 @@ uint64_t mix(uint64_t value) {
   return value ^ (value >> 31U);
 }
 
-bool is_before(const WeighedToken& a, const WeighedToken& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-}
-
 }  // namespace
 
 double uniform(uint64_t seed, uint64_t draw_number) {

@@ -41,6 +41,11 @@ struct WeighedToken {
   float weight = 0;
 };
 
+// Their order of likelihood.
+inline bool is_before(const WeighedToken& a, const WeighedToken& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
 // The end of the smallest set of likeliest tokens that together weigh at least `wanted` (or of all
 // of them). Puts them into another order. At least one token; the sums' order, and so their last
 // bits, follow from the tokens' order.
