@@ -144,10 +144,14 @@ class Daemon:
         return {"memory_mib": self.memory_mib(), "threads": self.status("Threads"),
                 "descriptors": len(os.listdir(f"/proc/{self.process.pid}/fd"))}
 
-    def get(self, path):
-        """The raw answer and the seconds that it took."""
+    def probe_port(self):
+        """Of --probe-host, with which it must have been started."""
+        return int(self.wait_for_line(r"health and metrics on https?://127\.0\.0\.1:(\d+)")[1])
+
+    def get(self, path, port=None):
+        """The raw answer and the seconds that it took; at its first port, or at this one."""
         begin = time.monotonic()
-        address = ("127.0.0.1", self.port)
+        address = ("127.0.0.1", port or self.port)
         with socket.create_connection(address, timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(request_bytes(path))
             with connection.makefile("rb") as stream:

@@ -69,6 +69,13 @@ const std::vector<OptionRow>& rows() {
          o.http.socket_mode =
              static_cast<uint32_t>(std::stoul(v.get<std::string>(), nullptr, 8));
        }},
+      {"probe-host", kServe | kCheckHealth, kText, "", 0, 0, {},
+       "Second address to listen on, for health and metrics alone, or unix:PATH: with a socket and "
+       "threads of their own they answer whatever crowd is at the first. Empty: none",
+       [](const Json& v, Options& o) { o.probe_host = v.get<std::string>(); }},
+      {"probe-port", kServe | kCheckHealth, kInteger, 8081, 0, 65535, {},
+       "Port of --probe-host; 0 takes any free one, which the log names",
+       [](const Json& v, Options& o) { o.probe_port = v.get<uint16_t>(); }},
       {"tls-certificate", kServe | kCheckHealth, kText, "", 0, 0, {},
        "Certificate in PEM, followed by those that lead to its issuer; with it and --tls-key "
        "clients over IP speak TLS. SIGHUP reads both again",

@@ -19,7 +19,9 @@ struct Options {
   EngineOptions engine = {};
   std::vector<std::string> served_model_names = {};  // empty: the model's own name
   HttpOptions http = {};                             // its callbacks are left empty
-  std::string api_keys = {};                         // the file; empty: none are asked for
+  std::string probe_host = {};  // as http.host; empty: no socket for health and metrics alone
+  uint16_t probe_port = 8081;
+  std::string api_keys = {};  // the file; empty: none are asked for
   bool metrics_without_key = false;
   double drain_seconds = 30;
   double request_seconds = 0;             // after which a request ends; 0: never

@@ -21,9 +21,11 @@ constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kHttp = "http://";
 constexpr std::string_view kHttps = "https://";
 
-// Where a daemon with these options answers, asked from the machine it runs on.
+// Where a daemon with these options answers probes, asked from the machine it runs on.
 Result<std::string> own_url(const Options& options) {
-  std::string host = options.http.host;
+  const bool has_own = !options.probe_host.empty();
+  std::string host = has_own ? options.probe_host : options.http.host;
+  const uint16_t port = has_own ? options.probe_port : options.http.port;
   if (host.starts_with(kUnix)) return host;
   if (host == "systemd") {
     return invalid_input("--host systemd does not say where the sockets are: give --url");
@@ -32,7 +34,7 @@ Result<std::string> own_url(const Options& options) {
   if (host == "0.0.0.0") host = "127.0.0.1";
   if (host == "::") host = "::1";
   if (host.find(':') != std::string::npos) host = fmt::format("[{}]", host);
-  return fmt::format("{}://{}:{}{}", scheme, host, options.http.port, kReadyPath);
+  return fmt::format("{}://{}:{}{}", scheme, host, port, kReadyPath);
 }
 
 struct Target {
@@ -148,7 +150,7 @@ int run_check_health(const std::vector<std::string>& arguments) {
   line.app()
       .add_option("--url", url,
                   "What to ask: http://HOST:PORT/PATH, https://HOST:PORT/PATH, or unix:/SOCKET; "
-                  "without it /health/ready where the options say that the daemon listens")
+                  "without it /health/ready where the options say that the daemon answers probes")
       ->type_name("URL");
   line.app()
       .add_option(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -15,6 +16,9 @@
 
 namespace lockstep {
 namespace {
+
+// Who asks for health and metrics: a few monitors, orchestrators, proxies.
+constexpr size_t kProbeConnections = 256;
 
 // Beside the drain and the last bytes: to cancel, to join threads, to give memory back.
 constexpr double kEndSeconds = 30;
@@ -39,6 +43,13 @@ EngineHealth health_of(StallStage stage) {
       return EngineHealth::kStalled;
   }
   return EngineHealth::kStalled;
+}
+
+// What the socket for health and metrics admits.
+HttpLimits probe_limits(HttpLimits limits) {
+  limits.connections = std::min(limits.connections, kProbeConnections);
+  limits.threads = 0;  // beside those for probes
+  return limits;
 }
 
 std::vector<std::string> served_names(const Engine& engine, const Options& options) {
@@ -87,9 +98,9 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
 }
 
 Daemon::~Daemon() {
-  if (server_ != nullptr) server_->stop();  // its threads use what goes first
+  for (HttpServer* const server : servers()) server->stop();  // its threads use what goes first
   reloads_.stop();
-  metrics_.http().set_server(nullptr);
+  metrics_.http().clear_servers();
 }
 
 Result<void> Daemon::run() {
@@ -135,7 +146,7 @@ void Daemon::stop() {
   if (engine_->failure()) stop_failed();
   server_->stop_accepting();
   wait_for_last_bytes();
-  server_->stop();
+  for (HttpServer* const server : servers()) server->stop();
   spdlog::info("stopped");
 }
 
@@ -172,15 +183,47 @@ Result<void> Daemon::listen() {
     log_.log_request(record, model_.take_note());
   };
   auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
+  std::vector<HttpRoute> probes;
+  std::ranges::copy_if(routes, std::back_inserter(probes), &HttpRoute::always);
   if (options_.ui) add_page_routes(routes);
   metrics_.http().add_routes(routes);
-  auto server = HttpServer::bind(std::move(http), std::move(routes));
+  auto server = HttpServer::bind(http, routes);
   if (!server) return std::unexpected(server.error());
   server_ = std::move(*server);
-  metrics_.http().set_server(server_.get());
-  server_->start();
+  if (auto listening = listen_for_probes(http, std::move(probes)); !listening) return listening;
+  for (HttpServer* const one : servers()) {
+    metrics_.http().add_server(*one);
+    one->start();
+  }
   for (const std::string& address : server_->addresses()) spdlog::info("listening on {}", address);
+  if (probe_server_ != nullptr) {
+    spdlog::info("health and metrics on {}", probe_server_->addresses().front());
+  }
   return {};
+}
+
+// A socket, a gate and threads of their own: no crowd at the other stands in the way of a probe.
+Result<void> Daemon::listen_for_probes(const HttpOptions& http, std::vector<HttpRoute> probes) {
+  if (options_.probe_host.empty()) return {};
+  HttpOptions own = http;
+  own.host = options_.probe_host;
+  own.port = options_.probe_port;
+  own.host_option = "--probe-host";
+  own.takes_passed_sockets = false;
+  own.gate_name = "probe-gate";
+  own.limits = probe_limits(http.limits);
+  auto server = HttpServer::bind(std::move(own), std::move(probes));
+  if (!server) return std::unexpected(server.error());
+  probe_server_ = std::move(*server);
+  return {};
+}
+
+std::vector<HttpServer*> Daemon::servers() const {
+  std::vector<HttpServer*> servers;
+  for (const auto& server : {server_.get(), probe_server_.get()}) {
+    if (server != nullptr) servers.push_back(server);
+  }
+  return servers;
 }
 
 Result<void> Daemon::load() {
@@ -196,9 +239,14 @@ Result<void> Daemon::load() {
 void Daemon::add_reloads() {
   reloads_.add("API keys", [this](const Options&) { return access_->prepare_reload(); });
   reloads_.add("certificate", [this](const Options&) { return server_->prepare_tls(); });
+  reloads_.add("certificate for probes", [this](const Options&) -> Result<Reloads::Commit> {
+    if (probe_server_ == nullptr) return [] {};
+    return probe_server_->prepare_tls();
+  });
   reloads_.add("options", [this](const Options& options) -> Result<Reloads::Commit> {
     return [this, options] {
       server_->set_limits(options.http.limits);
+      if (probe_server_ != nullptr) probe_server_->set_limits(probe_limits(options.http.limits));
       model_.set_limits(limits_of(*engine_, options));
       engine_->set_waiting_limits(options.engine.waiting_requests,
                                   options.engine.waiting_prompt_tokens);
@@ -225,17 +273,26 @@ void Daemon::start_reloads() {
 }
 
 void Daemon::watch_engine() {
-  watchdog_ = std::make_unique<Watchdog>(WatchdogOptions{
-      .stall_seconds = options_.stall_seconds,
-      .log_format = log_.format(),
-      .heartbeat_age = [this] { return engine_->statistics().heartbeat_age_seconds; },
-      .describe = [this] { return engine_->describe_batch(); },
-      .on_stage = [this](StallStage stage) { model_.set_health(health_of(stage)); },
-      .on_fine =
-          [this] {
-            notifier_.feed_watchdog();
-            log_.tell_left_out();
-          }});
+  watchdog_ = std::make_unique<Watchdog>(
+      WatchdogOptions{.stall_seconds = options_.stall_seconds,
+                      .log_format = log_.format(),
+                      .heartbeat = [this] { return heartbeat(); },
+                      .describe = [this] { return engine_->describe_batch(); },
+                      .on_stage = [this](StallStage stage) { model_.set_health(health_of(stage)); },
+                      .on_fine =
+                          [this] {
+                            notifier_.feed_watchdog();
+                            log_.tell_left_out();
+                          }});
+}
+
+// Of the engine or of a gate, whichever is the older.
+Heartbeat Daemon::heartbeat() const {
+  const Heartbeat heartbeats[] = {
+      {"the engine", engine_->statistics().heartbeat_age_seconds},
+      {"the gate", server_->turn_seconds()},
+      {"the gate for probes", probe_server_ == nullptr ? 0 : probe_server_->turn_seconds()}};
+  return std::ranges::max(heartbeats, {}, &Heartbeat::age_seconds);
 }
 
 // On the signals' thread: from here on no request is taken.

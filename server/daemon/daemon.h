@@ -46,6 +46,9 @@ class Daemon {
   [[noreturn]] void stop_failed();
 
   Result<void> listen();
+  Result<void> listen_for_probes(const HttpOptions& http, std::vector<HttpRoute> probes);
+  std::vector<HttpServer*> servers() const;  // those that there are
+  Heartbeat heartbeat() const;
   Result<void> load();
   void watch_engine();
   void add_reloads();
@@ -62,7 +65,8 @@ class Daemon {
   MemoryStore store_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<HttpServer> server_;
-  Reloads reloads_;  // after what it reloads
+  std::unique_ptr<HttpServer> probe_server_;  // for health and metrics alone; none: server_ does
+  Reloads reloads_;                           // after what it reloads
   std::atomic<double> drain_seconds_;
   std::atomic<double> last_bytes_seconds_;  // that clients have for them after the drain
   std::unique_ptr<StatusReport> status_;

@@ -88,8 +88,10 @@ void Watchdog::run() {
 }
 
 void Watchdog::look() {
+  const Heartbeat heartbeat = options_.heartbeat();
   const StallStage now =
-      detector_.observe(seconds_of(Clock::now()), options_.heartbeat_age(), stall_seconds_);
+      detector_.observe(seconds_of(Clock::now()), heartbeat.age_seconds, stall_seconds_);
+  if (now != StallStage::kFine) stalled_ = heartbeat.whose;
   if (now != stage_) enter(now);
   if (now == StallStage::kFine) options_.on_fine();
 }
@@ -100,18 +102,18 @@ void Watchdog::enter(StallStage stage) {
   const double stalled = detector_.stalled_seconds();
   if (stage == StallStage::kFine) {
     last_resort_.never();
-    spdlog::warn("the engine moves again");
+    spdlog::warn("{} moves again", stalled_);
     return;
   }
   if (before == StallStage::kFine) {
     // Should anything below hang, the kernel ends the process.
     const double left = std::max(0.0, dead_seconds(stall_seconds_) - stalled);
     last_resort_.end_after(kAlarmSeconds + static_cast<unsigned>(std::ceil(left)));
-    spdlog::error("the engine has not moved for {:.1f} s, not ready until it does: {}", stalled,
+    spdlog::error("{} has not moved for {:.1f} s, not ready until it does: {}", stalled_, stalled,
                   options_.describe());
   }
   if (stage >= StallStage::kStalled && before < StallStage::kStalled) dump();
-  if (stage == StallStage::kDead) end("the engine does not move any more");
+  if (stage == StallStage::kDead) end(std::string(stalled_) + " does not move any more");
 }
 
 void Watchdog::dump() {

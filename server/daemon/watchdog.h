@@ -1,5 +1,6 @@
-// Watches that the engine moves. When it does not, the watchdog says so in steps, writes all stacks
-// to standard error, and at last ends the process, so that the service manager starts it again.
+// Watches that the engine and the gate move. When one does not, the watchdog says so in steps,
+// writes all stacks to standard error, and at last ends the process, so that the service manager
+// starts it again.
 #pragma once
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "server/daemon/last_resort.h"
@@ -17,11 +19,18 @@
 
 namespace lockstep {
 
+// Of a part of the daemon, and how long ago it has finished a piece of its work, or has had none,
+// in seconds.
+struct Heartbeat {
+  std::string_view whose;  // of static storage: "the engine"
+  double age_seconds = 0;
+};
+
 struct WatchdogOptions {
   double stall_seconds = 30;
   LogFormat log_format = LogFormat::kLogfmt;
-  // How long ago the engine has finished a pass, or has had nothing to do, in seconds. Lock-free.
-  std::function<double()> heartbeat_age;
+  // The oldest of all parts. Lock-free.
+  std::function<Heartbeat()> heartbeat;
   // What the engine is at, for the log.
   std::function<std::string()> describe;
   // Called at each stage that is new, and at each look while all is fine; must not block.
@@ -58,7 +67,8 @@ class Watchdog {
   LastResort last_resort_;
   StackDump stacks_;
   StallDetector detector_;
-  StallStage stage_ = StallStage::kFine;  // of its thread
+  StallStage stage_ = StallStage::kFine;  // of its thread, as is the next
+  std::string_view stalled_;              // what has not moved
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<double> end_seconds_left_;  // guarded by mutex_

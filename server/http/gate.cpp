@@ -67,7 +67,13 @@ void Gate::start() {
     watch(epoll_, EPOLL_CTL_ADD, listeners_[index].descriptor(), EPOLLIN, kFirstListenerId + index);
   }
   thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "gate");
+  pthread_setname_np(thread_.native_handle(), edge_.options.gate_name.c_str());
+}
+
+double Gate::turn_seconds() const {
+  const Time began = turn_began_;
+  if (began == Time{}) return 0;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
 void Gate::set_limits(const HttpLimits& limits) {
@@ -109,9 +115,11 @@ void Gate::run() {
   std::array<epoll_event, kEventsPerLook> events{};
   while (!is_stopping_) {
     const int timeout = ready_.empty() ? milliseconds_to_wait(std::chrono::steady_clock::now()) : 0;
+    turn_began_ = Time{};
     const int count = epoll_wait(epoll_.number(), events.data(), kEventsPerLook, timeout);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
+    turn_began_ = now;
     if (has_new_limits_.exchange(false)) take_limits();
     note_events({events.data(), static_cast<size_t>(std::max(count, 0))}, now);
     give_turns(now);
@@ -126,6 +134,7 @@ void Gate::run() {
     if (edge_.answers_bytes > edge_.limits.answers_bytes) cut_debtors();
     open_connections_.store(clients_.size(), std::memory_order_relaxed);
   }
+  turn_began_ = Time{};
   cut_all();
 }
 

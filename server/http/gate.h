@@ -36,6 +36,7 @@ class Gate {
 
   const std::vector<Listener>& listeners() const { return listeners_; }
   size_t open_connections() const { return open_connections_.load(std::memory_order_relaxed); }
+  double turn_seconds() const;  // HttpServer's
 
   void start();
   // Any thread. Requests and connections that begin from here on have these.
@@ -100,6 +101,7 @@ class Gate {
   std::atomic<bool> accepting_ended_ = false;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<size_t> open_connections_ = 0;
+  std::atomic<Time> turn_began_ = Time{};  // Time{}: it waits
   std::thread thread_;
 };
 

@@ -80,6 +80,7 @@ class GateServer final : public HttpServer {
   }
 
   size_t open_connections() const override { return gate_.open_connections(); }
+  double turn_seconds() const override { return gate_.turn_seconds(); }
   const HttpCounters& counters() const override { return edge_.counters; }
 
   Result<std::function<void()>> prepare_tls() override {
@@ -95,8 +96,15 @@ class GateServer final : public HttpServer {
 // What the service manager passes goes before the address in the options: whoever wrote the socket
 // unit has said there where to listen.
 Result<std::vector<Listener>> listen(const HttpOptions& options) {
-  std::vector<Listener> listeners = Listener::passed();
+  std::vector<Listener> listeners;
+  if (options.takes_passed_sockets) listeners = Listener::passed();
   if (!listeners.empty()) return listeners;
+  if (options.host == kSystemd && !options.takes_passed_sockets) {
+    return invalid_input(
+        "{} systemd: the sockets that a service manager passes are for all requests; name an "
+        "address or unix:PATH",
+        options.host_option);
+  }
   if (options.host == kSystemd) {
     return invalid_input(
         "--host systemd, but the service manager has passed no listening socket (LISTEN_FDS): "
@@ -107,7 +115,11 @@ Result<std::vector<Listener>> listen(const HttpOptions& options) {
       options.host.starts_with(kUnixPrefix)
           ? Listener::bind_path(options.host.substr(kUnixPrefix.size()), options.socket_mode)
           : Listener::bind(options.host, options.port);
-  if (!listener) return std::unexpected(std::move(listener.error()));
+  if (!listener) {
+    Error error = std::move(listener.error());
+    error.message = fmt::format("{}: {}", options.host_option, error.message);
+    return std::unexpected(std::move(error));
+  }
   listeners.push_back(std::move(*listener));
   return listeners;
 }

@@ -144,8 +144,12 @@ struct HttpRecord {
 struct HttpOptions {
   // An address or a name; "unix:/path"; or "systemd": the sockets that the service manager passes.
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;         // 0: any free one
-  uint32_t socket_mode = 0660;  // permissions of a Unix socket
+  uint16_t port = 8080;                // 0: any free one
+  uint32_t socket_mode = 0660;         // permissions of a Unix socket
+  std::string host_option = "--host";  // what an error about the address is told of
+  // Whether the sockets that the service manager has passed go before host and port.
+  bool takes_passed_sockets = true;
+  std::string gate_name = "gate";  // of its thread; at most 15 bytes
   // Files in PEM; with both, clients over IP speak TLS 1.2 or newer. A Unix socket stays as it is.
   std::string tls_certificate;  // the server's own first, then those that lead to its issuer
   std::string tls_key;
@@ -175,6 +179,9 @@ class HttpServer {
   virtual void stop_accepting() = 0;  // the same, and closes the listening socket
   virtual void stop() = 0;            // cuts what is left and joins all threads
   virtual size_t open_connections() const = 0;
+  // For how long the gate's thread has been at what it does now, in seconds; 0 while it waits for
+  // clients. A turn takes milliseconds. Any thread, lock-free.
+  virtual double turn_seconds() const = 0;
   virtual const HttpCounters& counters() const = 0;  // any thread
   // Requests and connections that begin from here on have these limits; those that have begun keep
   // theirs. Any thread.

@@ -29,14 +29,12 @@ constexpr int kSendBufferBytes = 64 * 1024;
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 
 std::unexpected<Error> cannot_listen(const std::string& host, uint16_t port, const char* what) {
-  return machine_refused(
-      "cannot listen on {} port {}: {}: {}; choose another with --host and --port", host, port,
-      what, std::strerror(errno));
+  return machine_refused("cannot listen on {} port {}: {}: {}; choose another address or port",
+                         host, port, what, std::strerror(errno));
 }
 
 std::unexpected<Error> cannot_listen(const std::string& path, std::string_view what) {
-  return machine_refused("cannot listen on unix:{}: {}; choose another path with --host", path,
-                         what);
+  return machine_refused("cannot listen on unix:{}: {}; choose another path", path, what);
 }
 
 void set_option(int socket, int level, int name, int value) {
@@ -154,10 +152,8 @@ Result<Listener> Listener::bind(const std::string& host, uint16_t port) {
 Result<Listener> Listener::bind_path(const std::string& path, uint32_t mode) {
   const sockaddr_un address = path_address(path);
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return invalid_input(
-        "the path of a Unix socket has 1 to {} bytes, not {}: choose another with "
-        "--host",
-        sizeof(address.sun_path) - 1, path.size());
+    return invalid_input("the path of a Unix socket has 1 to {} bytes, not {}: choose another",
+                         sizeof(address.sun_path) - 1, path.size());
   }
   if (auto removed = remove_stale_socket(path); !removed) {
     return std::unexpected(std::move(removed.error()));

@@ -52,6 +52,32 @@ std::vector<HttpMetrics::Copy> HttpMetrics::copies() const {
   return copies;
 }
 
+void HttpMetrics::add_server(const HttpServer& server) {
+  const std::lock_guard lock(mutex_);
+  servers_.push_back(&server);
+}
+
+void HttpMetrics::clear_servers() {
+  const std::lock_guard lock(mutex_);
+  servers_.clear();
+}
+
+HttpMetrics::Edges HttpMetrics::edges() const {
+  Edges sum;
+  const auto add = [](auto& sums, const auto& counters) {
+    for (size_t index = 0; index < sums.size(); ++index) {
+      sums[index] += counters[index].load(std::memory_order_relaxed);
+    }
+  };
+  const std::lock_guard lock(mutex_);
+  for (const HttpServer* server : servers_) {
+    sum.connections += server->open_connections();
+    add(sum.cuts, server->counters().cuts);
+    add(sum.rejections, server->counters().rejections);
+  }
+  return sum;
+}
+
 std::vector<prometheus::MetricFamily> HttpMetrics::families() const {
   std::vector<Sample> counts;
   prometheus::MetricFamily seconds{"lockstep_http_request_duration_seconds",
@@ -67,33 +93,26 @@ std::vector<prometheus::MetricFamily> HttpMetrics::families() const {
     }
     add_histogram(seconds, counted.seconds, labels);
   }
-  const HttpServer* server = server_.load();
-  const auto by_reason = [&](const auto& names, auto&& counters) {
+  const auto by_reason = [](const auto& names, const auto& sums) {
     std::vector<Sample> samples;
     for (size_t index = 0; index < names.size(); ++index) {
-      const uint64_t count =
-          server == nullptr ? 0
-                            : counters(server->counters())[index].load(std::memory_order_relaxed);
-      samples.push_back({static_cast<double>(count), {{"reason", std::string(names[index])}}});
+      samples.push_back(
+          {static_cast<double>(sums[index]), {{"reason", std::string(names[index])}}});
     }
     return samples;
   };
-  const size_t connections = server == nullptr ? 0 : server->open_connections();
-  return {
-      counter_family("lockstep_http_requests_total",
-                     "HTTP requests that were answered, by route, method and status.", counts),
-      std::move(seconds),
-      counter_family("lockstep_http_connections_cut_total",
-                     "Connections that were closed because their client was too slow.",
-                     by_reason(
-                         kHttpCutNames, [](const HttpCounters& all) -> auto& { return all.cuts; })),
-      counter_family("lockstep_http_rejected_total",
-                     "Requests and connections that were refused without a handler.",
-                     by_reason(
-                         kHttpRejectionNames,
-                         [](const HttpCounters& all) -> auto& { return all.rejections; })),
-      gauge_family("lockstep_http_connections", "Open HTTP connections.",
-                   {{static_cast<double>(connections)}})};
+  const Edges edges = this->edges();
+  return {counter_family("lockstep_http_requests_total",
+                         "HTTP requests that were answered, by route, method and status.", counts),
+          std::move(seconds),
+          counter_family("lockstep_http_connections_cut_total",
+                         "Connections that were closed because their client was too slow.",
+                         by_reason(kHttpCutNames, edges.cuts)),
+          counter_family("lockstep_http_rejected_total",
+                         "Requests and connections that were refused without a handler.",
+                         by_reason(kHttpRejectionNames, edges.rejections)),
+          gauge_family("lockstep_http_connections", "Open HTTP connections.",
+                       {{static_cast<double>(edges.connections)}})};
 }
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 
 #include <prometheus/metric_family.h>
 
-#include <atomic>
+#include <array>
 #include <map>
 #include <mutex>
 #include <span>
@@ -21,8 +21,11 @@ class HttpMetrics {
   // Makes the series of these routes, at 0.
   void add_routes(const std::vector<HttpRoute>& routes);
 
-  // From here on its open connections are told. Before it starts to serve.
-  void set_server(const HttpServer* server) { server_ = server; }
+  // From here on its open connections, and what it has cut and refused, are told: the sum of all
+  // servers. Before it starts to serve.
+  void add_server(const HttpServer& server);
+  // Before the first of them is destroyed.
+  void clear_servers();
 
   // Counts a finished request; by any thread.
   void observe(const HttpRecord& record);
@@ -43,13 +46,20 @@ class HttpMetrics {
     HistogramSnapshot seconds;
   };
 
+  // All servers' counts, by reason.
+  struct Edges {
+    size_t connections = 0;
+    std::array<uint64_t, kHttpCutNames.size()> cuts = {};
+    std::array<uint64_t, kHttpRejectionNames.size()> rejections = {};
+  };
+
   std::vector<Copy> copies() const;
+  Edges edges() const;
   Route& route(std::string_view pattern, std::string_view method);
 
   mutable std::mutex mutex_;
-  std::map<Key, Route> routes_;  // guarded by mutex_
-  // Set once before the server starts, and cleared after it has stopped.
-  std::atomic<const HttpServer*> server_ = nullptr;
+  std::map<Key, Route> routes_;             // guarded by mutex_
+  std::vector<const HttpServer*> servers_;  // guarded by mutex_
 };
 
 }  // namespace lockstep

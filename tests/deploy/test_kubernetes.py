@@ -147,7 +147,14 @@ def test_names_meet():
     assert find("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["name"] == "lockstepd"
     port = container()["ports"][0]
     assert pool["spec"]["targetPorts"][0]["number"] == port["containerPort"]
-    assert find("Service")["spec"]["ports"][0]["targetPort"] == port["name"]
+    served = find("Service")["spec"]["ports"]
+    assert [port["targetPort"] for port in served] == [
+        port["name"] for port in container()["ports"]]
+    assert find("ServiceMonitor")["spec"]["endpoints"][0]["port"] in [
+        port["name"] for port in served]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container()[probe]["httpGet"]["port"] in [
+            port["name"] for port in container()["ports"]]
     mounts = {mount["name"] for mount in container()["volumeMounts"]}
     volumes = find("Deployment")["spec"]["template"]["spec"]["volumes"]
     assert mounts == {volume["name"] for volume in volumes}
@@ -159,7 +166,12 @@ def test_the_daemons_configuration_is_good_and_fits(tmp_path):
     result = server.run_program("--print-config", "--config", path)
     assert result.returncode == 0, result.stderr
     options = {name: entry["value"] for name, entry in json.loads(result.stdout).items()}
-    assert options["port"] == container()["ports"][0]["containerPort"]
+    ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
+    assert options["port"] == ports["http"]
+    assert options["probe-port"] == ports["probes"]
+    assert options["probe-host"] == options["host"]
+    annotations = find("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(ports["probes"])
     models = [mount["mountPath"] for mount in container()["volumeMounts"]
               if mount["name"] == "models"]
     assert options["model"].startswith(models[0] + "/")

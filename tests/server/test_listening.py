@@ -8,8 +8,9 @@ import stat
 import subprocess
 
 import pytest
+import requests
 
-from conftest import PATIENCE_SECONDS, PROGRAM, clean_environment, wait_until
+from conftest import PATIENCE_SECONDS, PROGRAM, clean_environment, run_program, wait_until
 
 
 def ask(family, address, path="/health/live", body=None):
@@ -75,6 +76,76 @@ def test_a_socket_in_use_and_a_file_in_its_place_are_refused(start, place, model
     refused = try_to_start()
     assert refused.returncode == 1 and str(place) in refused.stderr
     assert place.read_text() == "precious"
+
+
+def start_with_probes(start, *options):
+    """A daemon with an address for probes, and that address."""
+    daemon = start("--served-model-name", "m", *options)
+    return daemon, daemon.wait_for_line(r'health and metrics on ([^\s"]+)')[1]
+
+
+def test_the_address_for_probes_answers_health_and_metrics_alone(start):
+    daemon, probes = start_with_probes(start, "--probe-host", "127.0.0.1", "--probe-port", "0")
+    assert probes.startswith("http://127.0.0.1:") and probes != daemon.url
+    daemon.wait_until_ready()
+    for path in ("/health", "/health/live", "/health/ready", "/metrics"):
+        for address in (probes, daemon.url):
+            assert requests.get(address + path, timeout=PATIENCE_SECONDS).status_code == 200
+    for path in ("/", "/v1/models", "/version", "/openapi.json"):
+        assert requests.get(probes + path, timeout=PATIENCE_SECONDS).status_code == 404
+        assert daemon.get(path).status_code == 200
+    completion = {"model": "m", "prompt": "a", "max_tokens": 1}
+    answer = requests.post(probes + "/v1/completions", json=completion, timeout=PATIENCE_SECONDS)
+    assert answer.status_code == 404
+    assert daemon.post("/v1/completions", completion).status_code == 200
+    # What was refused there is counted with all the rest.
+    assert daemon.metric("lockstep_http_rejected_total", reason="unknown") == 5
+    host, port = probes.removeprefix("http://").split(":")
+    checked = run_program("check-health", "--probe-host", host, "--probe-port", port, "--port", "1")
+    assert checked.returncode == 0, checked.stderr
+    assert daemon.stop() == 0
+
+
+def test_the_address_for_probes_may_be_a_path_and_is_removed_at_the_end(start, place):
+    daemon, probes = start_with_probes(start, "--probe-host", f"unix:{place}")
+    assert probes == f"unix:{place}"
+    wait_until(lambda: ask_path(place, "/health/ready")[0] == 200)
+    assert ask_path(place, "/health/live")[0] == 200
+    assert ask_path(place, "/v1/models")[0] == 404
+    checked = run_program("check-health", "--probe-host", probes)
+    assert checked.returncode == 0, checked.stderr
+    assert daemon.stop() == 0
+    assert not place.exists()
+
+
+def test_a_crowd_at_the_first_address_leaves_the_probes_alone(start):
+    """Not even a place in the queue of those that wait to be accepted is shared."""
+    daemon, probes = start_with_probes(
+        start, "--probe-host", "127.0.0.1", "--probe-port", "0", "--max-connections", "2")
+    daemon.wait_until_ready()
+    address = ("127.0.0.1", int(daemon.url.rsplit(":", 1)[1]))
+    crowd = [socket.create_connection(address, timeout=PATIENCE_SECONDS) for _ in range(200)]
+    wait_until(lambda: 'rejected_total{reason="connections"} 0' not in requests.get(
+        probes + "/metrics", timeout=PATIENCE_SECONDS).text)
+    for path in ("/health/ready", "/metrics"):
+        assert requests.get(probes + path, timeout=PATIENCE_SECONDS).status_code == 200
+    for client in crowd:
+        client.close()
+    assert daemon.stop() == 0
+
+
+def test_an_address_for_probes_that_cannot_be_had_is_named(start, model_path):
+    daemon = start()
+    port = daemon.url.rsplit(":", 1)[1]
+
+    def refused(*options):
+        return run_program(
+            "serve", "--model", str(model_path), "--port", "0", "--probe-host", *options)
+
+    taken = refused("127.0.0.1", "--probe-port", port)
+    assert taken.returncode == 1 and f"--probe-host: cannot listen on 127.0.0.1 port {port}" in taken.stderr
+    passed = refused("systemd")
+    assert passed.returncode == 2 and "unix:PATH" in passed.stderr
 
 
 def start_with_passed(model_path, *passed, names=""):

@@ -5,6 +5,7 @@ import fcntl
 import json
 import re
 import signal
+import socket
 import subprocess
 import threading
 
@@ -121,6 +122,32 @@ def test_an_engine_that_hangs_is_told_dumped_and_ended(stalling):
                    for kind, function in kinds.items()]
         for one in watched:
             one.result()
+
+
+def test_a_gate_that_hangs_is_told_at_the_probes_address_and_ended(stalling):
+    """Whoever asks at the first address gets no answer; the second one says why."""
+    daemon = stalling("gate", stall_seconds="5", probe_host="127.0.0.1", probe_port="0")
+    wait_until(lambda: "health and metrics on" in daemon.text())
+    probes = re.search(r"health and metrics on (http://[^\s\"]+)", daemon.text())[1]
+    ask = requests.Session()
+    assert ask.get(probes + "/health/ready", timeout=PATIENCE_SECONDS).status_code == 200
+    daemon.hang()
+    wait_until(lambda: "the gate will hang" in daemon.text())
+    client = socket.create_connection(("127.0.0.1", int(daemon.url.rsplit(":", 1)[1])))
+    ready, live = [], []
+    try:
+        while True:
+            ready.append(ask.get(probes + "/health/ready", timeout=PATIENCE_SECONDS).status_code)
+            live.append(ask.get(probes + "/health/live", timeout=PATIENCE_SECONDS).status_code)
+    except requests.ConnectionError:
+        pass  # it has ended
+    client.close()
+    assert daemon.wait() == -signal.SIGABRT
+    assert set(ready) == set(live) == {200, 503}
+    assert ready == sorted(ready) and live == sorted(live)
+    assert "the gate has not moved for" in daemon.text()
+    assert "hang_parked" in daemon.text()
+    assert "the gate does not move any more: the watchdog ends the process" in daemon.text()
 
 
 def test_a_drain_that_hangs_ends_by_the_watchdog(stalling):

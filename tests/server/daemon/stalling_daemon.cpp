@@ -1,8 +1,11 @@
-// stalling_daemon park|spin|lock|fail|gpu, and LOCKSTEP_ variables for the options: the daemon as
-// it is, but that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing
-// without end, or waiting for a mutex that nobody gives back; or makes its passes fail; or loses
-// the made-up GPU that it computes on. Nothing of this is in lockstepd.
+// stalling_daemon park|spin|lock|gate|fail|gpu, and LOCKSTEP_ variables for the options: the daemon
+// as it is, but that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing
+// without end, or waiting for a mutex that nobody gives back; or makes the thread that owns all
+// sockets hang; or makes passes fail; or loses the made-up GPU that it computes on. Nothing of this
+// is in lockstepd.
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,6 +29,8 @@ std::mutex taken_mutex;
 std::atomic<uint64_t> spins;
 // That still succeed; negative: all.
 std::atomic<int> passes_left = -1;
+// From its next client on.
+std::atomic<bool> gate_hangs = false;
 
 // Each in a function of its own, to be found in the stacks.
 __attribute__((noinline)) void hang_parked() {
@@ -89,6 +94,9 @@ int run(std::string_view kind) {
     } else if (kind == "fail") {
       passes_left = 4;
       spdlog::info("four more passes will succeed");
+    } else if (kind == "gate") {
+      gate_hangs = true;
+      spdlog::info("the gate will hang");
     } else {
       submit_hang(daemon.engine(), kind);
     }
@@ -97,6 +105,15 @@ int run(std::string_view kind) {
 }
 
 }  // namespace
+
+// Instead of the C library's: what the gate calls in the middle of its turn.
+extern "C" int accept4(int socket, sockaddr* address, socklen_t* size, int flags) {
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof(name));
+  if (gate_hangs && std::string_view(name) == "gate") hang_parked();
+  return static_cast<int>(syscall(SYS_accept4, socket, address, size, flags));
+}
+
 }  // namespace lockstep
 
 int main(int count, char** arguments) {

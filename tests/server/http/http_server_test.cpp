@@ -241,6 +241,29 @@ TEST(HttpServer, routes_marked_always_are_answered_while_all_threads_are_busy) {
   EXPECT_EQ(waits.receive()->body, "hello");
 }
 
+// The only thing that the gate's thread calls and that a test can hold.
+TEST(HttpServer, a_gate_that_is_held_tells_for_how_long) {
+  Signal entered;
+  Signal leave;
+  TestServer server({}, [&](HttpOptions& options) {
+    options.authorize = [&](const HttpHead&) -> std::expected<std::string, HttpRefusal> {
+      entered.give();
+      leave.wait();
+      return std::string();
+    };
+  });
+  RawClient client(server.port());
+  client.send(request_text("GET", "/hello"));
+  ASSERT_TRUE(entered.wait());
+  const double first = server.server().turn_seconds();
+  double later = first;
+  while (later <= first) later = server.server().turn_seconds();
+  EXPECT_GT(first, 0);
+  leave.give();
+  EXPECT_EQ(client.receive()->body, "hello");
+  while (server.server().turn_seconds() > 0) std::this_thread::yield();
+}
+
 TEST(HttpServer, a_busy_route_refuses_without_a_handler_and_keeps_the_connection) {
   HttpLimits limits;
   limits.bodies_bytes = 5000;
