@@ -1,4 +1,4 @@
-"""The proofs under load (scripts/overload, disconnects, soak, canaries, timing-oracle) in small, with
+"""The proofs under load (scripts/overload, disconnects, soak, canaries, ...) in small, with
 no bound on times, and that each finds what it is to find."""
 
 import argparse
@@ -253,6 +253,23 @@ def test_an_attacker_learns_what_there_is_to_learn():
         assert 0.6 < judged["accuracy"] < 0.8 and judged["luck"] < 0.001
     assert oracle.probability_of_luck(0, 10) == 1
     assert oracle.probability_of_luck(9, 10) == 11 / 1024
+
+
+# --- What masks cost ---
+
+
+def test_mask_cost_in_small(tmp_path):
+    figures = run(tmp_path, "mask-cost", "--streams", 2, "--tokens", 24, "--rounds", 2,
+                  "--most-share", 1e9)
+    assert figures["none"]["share"] == 0
+    assert all(row["step_ms"] > 0 for name, row in figures.items() if name != "faults")
+    mask_cost = load("mask-cost")
+    good = {kind: {"step_ms": 1, "share": 0.04} for kind in mask_cost.KINDS}
+
+    def find(figures):
+        return mask_cost.find_faults(figures, argparse.Namespace(most_share=0.05))
+
+    check_finds(find, good, "JSON schema.share", 0.06, "6.0 % longer")
 
 
 # --- What they share ---
