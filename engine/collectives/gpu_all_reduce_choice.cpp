@@ -22,9 +22,6 @@ constexpr Threshold kThresholds[] = {
     {kGpuRanksMax, 64 << 10},
 };
 
-// A guess as well: 64 KiB take 1.5 us at 45 GB/s, about what meeting takes.
-constexpr size_t kBf16BytesMin = 64 << 10;
-
 size_t peer_memory_bytes_max(size_t rank_count) {
   for (const Threshold& threshold : kThresholds) {
     if (rank_count <= threshold.rank_count_max) return threshold.peer_memory_bytes_max;
@@ -43,10 +40,6 @@ GpuSumWay gpu_sum_way(const GpuSumQuestion& question) {
   }
   return question.bytes <= peer_memory_bytes_max(question.rank_count) ? GpuSumWay::kPeerMemory
                                                                       : GpuSumWay::kNccl;
-}
-
-bool gpu_sum_travels_as_bf16(size_t bytes) {
-  return bytes >= kBf16BytesMin;
 }
 
 }  // namespace lockstep

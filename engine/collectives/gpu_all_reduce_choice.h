@@ -22,8 +22,4 @@ struct GpuSumQuestion {
 // NCCL, without either there is no way: the caller has refused such GPUs.
 GpuSumWay gpu_sum_way(const GpuSumQuestion& question);
 
-// Whether partials travel as bf16, where the user has asked for that: those of at least so many
-// bytes as f32. Smaller ones are held up by the way's latency, not by its width. Asked as above.
-bool gpu_sum_travels_as_bf16(size_t bytes);
-
 }  // namespace lockstep

@@ -41,10 +41,5 @@ TEST(GpuSumWayDeathTest, refuses_ranks_that_cannot_reach_one_another) {
   EXPECT_DEATH(way(3, 1, false, false), "3 ranks that cannot reach");
 }
 
-TEST(GpuSumTravelsAsBf16, only_where_it_is_large) {
-  EXPECT_FALSE(gpu_sum_travels_as_bf16(16 << 10));
-  EXPECT_TRUE(gpu_sum_travels_as_bf16(8 << 20));
-}
-
 }  // namespace
 }  // namespace lockstep
