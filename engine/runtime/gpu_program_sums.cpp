@@ -36,11 +36,15 @@ std::array<GpuAllReduce, 2> GpuProgram::parts_of(const Sum& sum, const GpuPassSh
   GpuAllReduce bf16 = f32;
   bf16.bf16 = true;
   bf16.row_count = 0;
-  if (!sum.sum.bf16 || sum.rows != Rows::kTokens || shape.prompted == 0) return {f32, bf16};
-  f32.row_count = shape.generated;
-  bf16.row_count = std::min<size_t>(shape.tokens, sum.sum.row_count) - shape.generated;
-  bf16.partial += shape.generated * bf16.partial_stride;
-  bf16.output += shape.generated * bf16.output_stride;
+  if (sum.sum.bf16 && sum.rows == Rows::kTokens && shape.prompted > 0) {
+    f32.row_count = shape.generated;
+    bf16.row_count = std::min<size_t>(shape.tokens, sum.sum.row_count) - shape.generated;
+    bf16.partial += shape.generated * bf16.partial_stride;
+    bf16.output += shape.generated * bf16.output_stride;
+  }
+  for (GpuAllReduce* part : {&f32, &bf16}) {
+    part->two_shots = way_of(*part) == GpuSumWay::kPeerMemoryInTwoShots;
+  }
   return {f32, bf16};
 }
 
@@ -101,8 +105,7 @@ size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchTo
       for (const GpuAllReduce& sum : parts_of(*any, shape)) {
         const bool by_nccl = way_of(sum) == GpuSumWay::kNccl;
         bytes += by_nccl ? nccl_sent_bytes(*links_.nccl, sum.row_count * sum.partial_stride)
-                         : (rank_count_ - 1) * sum.row_count * sum.column_count *
-                               (sum.bf16 ? sizeof(uint16_t) : sizeof(float));
+                         : gpu_sum_sent_bytes(sum, rank_count_);
       }
     }
   }

@@ -87,14 +87,17 @@ TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
 // What is not seen in the bits is seen in what is counted.
 TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
   const GpuPlatform by_nccl = test_gpus_by_nccl();
+  GpuPlatform in_two = test_gpus();
+  in_two.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemoryInTwoShots; };
   struct Case {
     const GpuPlatform& platform;
     bool bf16_sums;
     size_t bytes_each;  // of what is summed
   };
-  // NCCL carries f32 in any case.
+  // By NCCL all travels as f32, in two shots the second time.
   for (const Case& each : {Case{test_gpus(), false, 4},
                            {test_gpus(), true, 2},
+                           {in_two, true, 3},
                            {by_nccl, false, 4},
                            {by_nccl, true, 4}}) {
     const GpuPlatform* const platform = &each.platform;

@@ -220,6 +220,27 @@ TEST_F(GpuRank, several_gpus_sum_their_parts) {
   }
 }
 
+TEST_F(GpuRank, sums_in_one_shot_and_in_two_have_the_same_bits) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/38);
+  const auto tokens = some_tokens(12, 9);
+  GpuPlatform in_one = test_gpus();
+  in_one.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemory; };
+  GpuPlatform in_two = test_gpus();
+  in_two.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemoryInTwoShots; };
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.shares = {2, 1, 1};
+  for (const bool bf16_sums : {false, true}) {
+    options.bf16_sums = bf16_sums;
+    options.gpus = &in_one;
+    const LogitRows wanted = LoadedModel(model.path(), options).compute_alone(tokens, 12);
+    options.gpus = &in_two;
+    LoadedModel loaded(model.path(), options);
+    expect_same_bits(wanted, loaded.compute_alone(tokens, 12));
+    expect_same_bits(wanted, loaded.compute_alone(tokens, 5));
+  }
+}
+
 // However sums travel, they have one order: that of the ranks.
 TEST_F(GpuRank, gpus_that_do_not_reach_one_another_give_the_same_bits_by_nccl) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/34);
