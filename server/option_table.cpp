@@ -123,7 +123,8 @@ const std::vector<OptionRow>& rows() {
        "one of several ranks",
        [](const Json& v, Options& o) { o.engine.strategy = v.get<std::string>(); }},
       {"exchange-format", kAll, kChoice, "f32", 0, 0, {"f32", "bf16"},
-       "Number format in which the partial sums of strategy reduce travel; bf16 halves the bytes",
+       "Number format in which the partial sums of strategy reduce travel; bf16 halves the bytes "
+       "(between GPUs alone: those of prompts)",
        [](const Json& v, Options& o) { o.engine.exchange_format = v.get<std::string>(); }},
       {"workers", kAll, kIntegerOrAuto, "auto", 1, 1024, {},
        "Threads of each rank that compute; auto: one per physical core of its own",

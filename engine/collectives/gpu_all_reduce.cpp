@@ -38,6 +38,13 @@ size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count) {
   return gpu_slot_offset(channel_count, 0, 0, rank_count);
 }
 
+size_t gpu_sum_sent_bytes(const GpuAllReduce& sum, size_t rank_count) {
+  const size_t values = (rank_count - 1) * sum.row_count * sum.column_count;
+  const size_t partial_bytes = sum.bf16 ? sizeof(uint16_t) : sizeof(float);
+  if (!sum.two_shots) return values * partial_bytes;
+  return values * (partial_bytes + sizeof(float)) / rank_count;
+}
+
 std::optional<size_t> missing_rank(uint32_t failure) {
   if (failure == 0) return std::nullopt;
   return failure - 1;
@@ -72,10 +79,11 @@ GpuSumLaunch gpu_sum_launch(const GpuAllReduce& sum, const GpuPeers& peers) {
         "rank {} contributes nothing", peers.rank);
   // Indices go a stride past the end.
   CHECK(units < size_t{1} << 31U, "{} rows of {} columns", sum.row_count, sum.column_count);
-  // A unit per thread while there are channels; then as many as fit a slot.
+  // A unit per thread while there are channels; then as many as fit the slots that a rank sends to.
   const size_t per_channel = divide_up(units, peers.channel_count);
-  const size_t piece =
-      std::min(divide_up(per_channel, kGpuSumThreads) * kGpuSumThreads, kGpuSlotBytes / kUnitBytes);
+  const size_t shares = sum.two_shots ? peers.rank_count : 1;
+  const size_t piece = std::min(divide_up(per_channel, kGpuSumThreads) * kGpuSumThreads,
+                                kGpuSlotBytes / kUnitBytes * shares);
   launch.column_count = static_cast<unsigned>(sum.column_count);
   launch.units_per_row = static_cast<unsigned>(units_per_row);
   launch.unit_count = static_cast<unsigned>(units);

@@ -55,7 +55,8 @@ std::optional<size_t> missing_rank(uint32_t failure);
 // shared_memory.h with f32 (but for the payload of NaNs). With bf16 each partial, this rank's own
 // as well, is rounded once to bf16 (nearest even); then the same: the sum stays f32 and is not
 // rounded again, as shared_memory.h does it for its second journey. Each element's order is fixed:
-// the same bits on every rank, in every run, and for any shape, channel_count and neighbours.
+// the same bits on every rank, in every run, and for any shape, shots, channel_count and
+// neighbours.
 struct GpuAllReduce {
   const float* partial = nullptr;  // may be null where this rank does not contribute
   size_t partial_stride = 0;       // floats
@@ -65,12 +66,19 @@ struct GpuAllReduce {
   size_t column_count = 0;
   std::span<const size_t> contributors;  // ranks, ascending
   bool bf16 = false;                     // partials travel as bf16
+  bool two_shots = false;                // the same on all ranks
 };
 
-// One shot: every rank sends its partial to all others and adds up what it has got. `stream`: a
-// cudaStream_t of the rank's GPU, which is the current one. `partial` may be written again by what
-// follows on the stream.
+// In one shot every rank sends its partial to all others and adds up all that it has got. In two,
+// every rank is sent its share of the others' partials, adds it up and sends what its output has
+// become there, as f32, to all others: of f32 2 / rank_count of the bytes, but two meetings that
+// follow one another, however small the sum.
+// `stream`: a cudaStream_t of the rank's GPU, which is the current one. `partial` may be written
+// again by what follows on the stream.
 void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers);
+
+// What one rank sends to others for that, where it contributes.
+size_t gpu_sum_sent_bytes(const GpuAllReduce& sum, size_t rank_count);
 
 // A barrier on the streams: what follows runs after all ranks have come, and sees what they had
 // written before, into their own memory or another's.

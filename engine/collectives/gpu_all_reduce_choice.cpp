@@ -6,28 +6,27 @@
 namespace lockstep {
 namespace {
 
+constexpr size_t kPeerMemoryBytesMax = 8 << 20;
+
 struct Threshold {
   size_t rank_count_max;
-  size_t peer_memory_bytes_max;
+  size_t one_shot_bytes_max;
 };
 
-// Guesses, none measured: nothing here has run on several GPUs yet. From everyone to everyone each
-// rank sends (ranks - 1) times the message where a ring sends 2 * (ranks - 1) / ranks times, so
-// between two ranks nothing is lost at any size, and between more the less the larger it is.
-// Published for such sums between 8 ranks over NVLink: up to 256 KiB.
+// Guesses, none measured: nothing here has run on several GPUs yet. In one shot each rank sends
+// (ranks - 1) times the message, in two 2 * (ranks - 1) / ranks times, as in a ring: so between two
+// ranks nothing is lost at any size, and between more the less the smaller it is. Published for
+// such sums of up to 4 and 8 ranks over NVLink: one shot below 512 and 256 KiB, two up to 8 MiB.
 constexpr Threshold kThresholds[] = {
-    {2, 8 << 20},
+    {2, kPeerMemoryBytesMax},
     {4, 512 << 10},
     {8, 256 << 10},
     {kGpuRanksMax, 64 << 10},
 };
 
-// A guess as well: 64 KiB take 1.5 us at 45 GB/s, about what meeting takes.
-constexpr size_t kBf16BytesMin = 64 << 10;
-
-size_t peer_memory_bytes_max(size_t rank_count) {
+size_t one_shot_bytes_max(size_t rank_count) {
   for (const Threshold& threshold : kThresholds) {
-    if (rank_count <= threshold.rank_count_max) return threshold.peer_memory_bytes_max;
+    if (rank_count <= threshold.rank_count_max) return threshold.one_shot_bytes_max;
   }
   return 0;
 }
@@ -38,15 +37,12 @@ GpuSumWay gpu_sum_way(const GpuSumQuestion& question) {
   CHECK(question.peer_access || question.nccl, "{} ranks that cannot reach one another",
         question.rank_count);
   const bool possible = question.peer_access && question.rank_count <= kGpuRanksMax;
-  if (!possible || !question.nccl) {
-    return question.nccl ? GpuSumWay::kNccl : GpuSumWay::kPeerMemory;
+  if (question.nccl && (!possible || question.bytes > kPeerMemoryBytesMax)) {
+    return GpuSumWay::kNccl;
   }
-  return question.bytes <= peer_memory_bytes_max(question.rank_count) ? GpuSumWay::kPeerMemory
-                                                                      : GpuSumWay::kNccl;
-}
-
-bool gpu_sum_travels_as_bf16(size_t bytes) {
-  return bytes >= kBf16BytesMin;
+  const bool one_shot =
+      question.rank_count == 2 || question.bytes <= one_shot_bytes_max(question.rank_count);
+  return one_shot ? GpuSumWay::kPeerMemory : GpuSumWay::kPeerMemoryInTwoShots;
 }
 
 }  // namespace lockstep

@@ -7,8 +7,9 @@
 namespace lockstep {
 
 enum class GpuSumWay : uint8_t {
-  kPeerMemory,  // gpu_all_reduce(): everyone to everyone, in order of rank
-  kNccl,        // nccl_all_reduce()
+  kPeerMemory,            // gpu_all_reduce() in one shot
+  kPeerMemoryInTwoShots,  // the same in two
+  kNccl,                  // nccl_all_reduce()
 };
 
 struct GpuSumQuestion {
@@ -18,12 +19,8 @@ struct GpuSumQuestion {
   bool nccl = false;         // there are communicators
 };
 
-// Asked for every sum: it has the same bits either way (gpu_nccl_sum.h). Without peer access it is
+// Asked for every sum: it has the same bits any way (gpu_nccl_sum.h). Without peer access it is
 // NCCL, without either there is no way: the caller has refused such GPUs.
 GpuSumWay gpu_sum_way(const GpuSumQuestion& question);
-
-// Whether partials travel as bf16, where the user has asked for that: those of at least so many
-// bytes as f32. Smaller ones are held up by the way's latency, not by its width. Asked as above.
-bool gpu_sum_travels_as_bf16(size_t bytes);
 
 }  // namespace lockstep

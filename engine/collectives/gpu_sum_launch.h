@@ -12,7 +12,8 @@ constexpr unsigned kGpuSumThreads = 256;  // of a block
 // Rows are cut into units of four columns, the last one of a row shorter: what a thread handles.
 constexpr unsigned kGpuUnitFloats = 4;
 
-// The kernel's argument. Blocks take pieces in turn, each in a round of its channel.
+// The kernel's argument. Blocks take pieces in turn, each in a round of its channel; or, in two
+// shots, in two rounds, where each rank adds up an equal share of the piece.
 struct GpuSumLaunch {
   const float* partial = nullptr;
   size_t partial_stride = 0;

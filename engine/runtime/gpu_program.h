@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -106,9 +107,15 @@ class GpuProgram {
   GpuMatrixProduct library_product(const GpuProduct& product, const GpuPanel& panel,
                                    size_t token_begin, size_t tokens) const;
 
-  // Of the rows that a pass of this shape has.
-  GpuAllReduce sized(const Sum& sum, const GpuPassShape& shape) const;
+  // The rows that a pass of this shape has: those that travel as f32, and those as bf16. Either may
+  // be none. Where the user has asked for bf16, it is the prompted tokens' rows that travel so,
+  // however few, and neither those of generated tokens nor of logits, however many: were it what a
+  // message's size decides, a token's bits would depend on how many others its pass has. It comes
+  // near to that: prompts are long messages, for which a link's width counts; tokens that are
+  // generated are few, and for them its latency does.
+  std::array<GpuAllReduce, 2> parts_of(const Sum& sum, const GpuPassShape& shape) const;
   GpuSumWay way_of(const GpuAllReduce& sum) const;
+  bool is_by_nccl(const Sum& sum, const GpuPassShape& shape) const;  // a part of it
   size_t joined_floats(const Join& join, const GpuPassShape& shape) const {
     return std::min<size_t>(shape.tokens, batch_tokens_) * join.stride;
   }

@@ -1,5 +1,6 @@
 // How a GPU rank's program exchanges with the other ranks', all of them GPUs.
 #include <algorithm>
+#include <array>
 
 #include "engine/runtime/gpu_program.h"
 
@@ -26,12 +27,25 @@ size_t exchanged_floats_max(const Plan& plan) {
 }
 
 // Rows that the batch does not have are summed as well: nobody reads them.
-GpuAllReduce GpuProgram::sized(const Sum& sum, const GpuPassShape& shape) const {
-  GpuAllReduce sized = sum.sum;
-  sized.contributors = sum.contributors;
-  sized.row_count =
+std::array<GpuAllReduce, 2> GpuProgram::parts_of(const Sum& sum, const GpuPassShape& shape) const {
+  GpuAllReduce f32 = sum.sum;
+  f32.contributors = sum.contributors;
+  f32.bf16 = false;
+  f32.row_count =
       std::min<size_t>(sum.rows == Rows::kTokens ? shape.tokens : shape.logits, sum.sum.row_count);
-  return sized;
+  GpuAllReduce bf16 = f32;
+  bf16.bf16 = true;
+  bf16.row_count = 0;
+  if (sum.sum.bf16 && sum.rows == Rows::kTokens && shape.prompted > 0) {
+    f32.row_count = shape.generated;
+    bf16.row_count = std::min<size_t>(shape.tokens, sum.sum.row_count) - shape.generated;
+    bf16.partial += shape.generated * bf16.partial_stride;
+    bf16.output += shape.generated * bf16.output_stride;
+  }
+  for (GpuAllReduce* part : {&f32, &bf16}) {
+    part->two_shots = way_of(*part) == GpuSumWay::kPeerMemoryInTwoShots;
+  }
+  return {f32, bf16};
 }
 
 GpuSumWay GpuProgram::way_of(const GpuAllReduce& sum) const {
@@ -41,13 +55,20 @@ GpuSumWay GpuProgram::way_of(const GpuAllReduce& sum) const {
                    .nccl = links_.nccl.has_value()});
 }
 
+bool GpuProgram::is_by_nccl(const Sum& sum, const GpuPassShape& shape) const {
+  return std::ranges::any_of(parts_of(sum, shape), [&](const GpuAllReduce& part) {
+    return part.row_count > 0 && way_of(part) == GpuSumWay::kNccl;
+  });
+}
+
 void GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) const {
-  const GpuAllReduce sized = this->sized(sum, shape);
-  if (sized.row_count == 0) return;
-  if (way_of(sized) == GpuSumWay::kNccl) {
-    nccl_all_reduce(stream, sized, *links_.nccl, collectives_);
-  } else {
-    collectives_.all_reduce(stream, sized, *links_.peers);
+  for (const GpuAllReduce& part : parts_of(sum, shape)) {
+    if (part.row_count == 0) continue;
+    if (way_of(part) == GpuSumWay::kNccl) {
+      nccl_all_reduce(stream, part, *links_.nccl, collectives_);
+    } else {
+      collectives_.all_reduce(stream, part, *links_.peers);
+    }
   }
 }
 
@@ -63,7 +84,7 @@ bool GpuProgram::is_recordable(const GpuPassShape& shape) const {
   return std::ranges::none_of(launches_, [&](const Launch& launch) {
     if (std::holds_alternative<Join>(launch)) return true;
     const auto* const sum = std::get_if<Sum>(&launch);
-    return sum != nullptr && way_of(sized(*sum, shape)) == GpuSumWay::kNccl;
+    return sum != nullptr && is_by_nccl(*sum, shape);
   });
 }
 
@@ -81,11 +102,11 @@ size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchTo
     } else if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
       bytes += nccl_sent_bytes(*links_.nccl, joined_floats(*join, shape));
     } else if (const auto* const any = std::get_if<Sum>(&launch); any != nullptr) {
-      const GpuAllReduce sum = sized(*any, shape);
-      const bool by_nccl = way_of(sum) == GpuSumWay::kNccl;
-      bytes += by_nccl ? nccl_sent_bytes(*links_.nccl, sum.row_count * sum.partial_stride)
-                       : (rank_count_ - 1) * sum.row_count * sum.column_count *
-                             (sum.bf16 ? sizeof(uint16_t) : sizeof(float));
+      for (const GpuAllReduce& sum : parts_of(*any, shape)) {
+        const bool by_nccl = way_of(sum) == GpuSumWay::kNccl;
+        bytes += by_nccl ? nccl_sent_bytes(*links_.nccl, sum.row_count * sum.partial_stride)
+                         : gpu_sum_sent_bytes(sum, rank_count_);
+      }
     }
   }
   return bytes;
@@ -96,12 +117,18 @@ void GpuProgram::connect(void* stream) const {
   for (size_t rows = std::min<size_t>(kFewestRows, batch_tokens_);; rows *= 2) {
     const auto tokens = static_cast<uint32_t>(std::min(rows, batch_tokens_));
     const GpuPassShape shape = {.tokens = tokens, .logits = tokens};
-    const auto is_by_nccl = [&](const Launch& launch) {
-      const auto* const sum = std::get_if<Sum>(&launch);
-      return sum != nullptr && way_of(sized(*sum, shape)) == GpuSumWay::kNccl;
-    };
-    const auto found = std::ranges::find_if(launches_, is_by_nccl);
-    if (found != launches_.end()) run(std::get<Sum>(*found), stream, shape);
+    GpuPassShape of_prompts = shape;
+    of_prompts.prompted = tokens;
+    // What of them travels as bf16 may take other links of NCCL's.
+    for (const GpuPassShape& each : {shape, of_prompts}) {
+      const auto found = std::ranges::find_if(launches_, [&](const Launch& launch) {
+        const auto* const sum = std::get_if<Sum>(&launch);
+        return sum != nullptr && is_by_nccl(*sum, each);
+      });
+      if (found == launches_.end()) continue;
+      const Sum& sum = std::get<Sum>(*found);
+      if (each.prompted == 0 || sum.sum.bf16) run(sum, stream, each);
+    }
     for (const Launch& launch : launches_) {
       if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
         run(*join, stream, shape);

@@ -166,7 +166,7 @@ Result<std::unique_ptr<NcclRanks>> GpuRank::connect(std::span<GpuRank* const> ra
                                           .bytes = floats * sizeof(float),
                                           .peer_access = reached.has_value(),
                                           .nccl = true});
-  if (way == GpuSumWay::kPeerMemory) return nullptr;
+  if (way != GpuSumWay::kNccl) return nullptr;
   std::vector<int> gpus;
   for (const GpuRank* rank : ranks) gpus.push_back(rank->device_->index());
   auto joined = platform.join(gpus, kJoinDeadline);

@@ -69,9 +69,12 @@ class Channel {
 
   GPU_FUNCTION void begin_round() { ++round_; }
 
-  // Of this round: what `sender` sends to `reader`.
+  // What `sender` sends to `reader`, of this round, or of the one after it.
   GPU_FUNCTION std::byte* slot(unsigned reader, unsigned sender) const {
-    return peers_.mailboxes[reader] + gpu_slot_offset(index_, round_, sender, peers_.rank_count);
+    return slot_of(round_, reader, sender);
+  }
+  GPU_FUNCTION std::byte* next_slot(unsigned reader, unsigned sender) const {
+    return slot_of(round_ + 1, reader, sender);
   }
 
   // Tells all ranks that this one has sent, waits until all have. False: one has not in time.
@@ -99,6 +102,10 @@ class Channel {
   }
 
  private:
+  GPU_FUNCTION std::byte* slot_of(uint32_t round, unsigned reader, unsigned sender) const {
+    return peers_.mailboxes[reader] + gpu_slot_offset(index_, round, sender, peers_.rank_count);
+  }
+
   GPU_FUNCTION GpuMailbox& mailbox(unsigned rank) const {
     return *reinterpret_cast<GpuMailbox*>(peers_.mailboxes[rank]);
   }
@@ -219,18 +226,107 @@ GPU_FUNCTION Unit sum_of_partials(const Channel& channel, const GpuPeers& peers,
   return sum;
 }
 
+// Adds the partials of a unit, which lie at `index` of the slots, and returns what it has become.
+template <typename Packed>
+GPU_FUNCTION Unit add_partials(const Channel& channel, const GpuPeers& peers,
+                               const GpuSumLaunch& sum, unsigned unit, unsigned index) {
+  const UnitPlace place = place_of(sum, unit);
+  float* row = sum.output + place.row * sum.output_stride;
+  Unit output = load_unit(row, place, sum.output_aligned);
+  const Unit added = sum_of_partials<Packed>(channel, peers, sum.contributors, index);
+  for (unsigned value = 0; value < kGpuUnitFloats; ++value) {
+    output.values[value] += added.values[value];
+  }
+  store_unit(row, place, sum.output_aligned, output);
+  return output;
+}
+
 template <typename Packed>
 GPU_FUNCTION void add_piece(const Channel& channel, const GpuPeers& peers, const GpuSumLaunch& sum,
                             unsigned begin, unsigned end) {
   for (unsigned unit = begin + thread_index(); unit < end; unit += thread_count()) {
-    const UnitPlace place = place_of(sum, unit);
-    float* row = sum.output + place.row * sum.output_stride;
-    Unit output = load_unit(row, place, sum.output_aligned);
-    const Unit added = sum_of_partials<Packed>(channel, peers, sum.contributors, unit - begin);
-    for (unsigned value = 0; value < kGpuUnitFloats; ++value) {
-      output.values[value] += added.values[value];
+    add_partials<Packed>(channel, peers, sum, unit, unit - begin);
+  }
+}
+
+// A piece that is cut into shares, by rank. The last ones may be shorter, or have nothing.
+class SharedPiece {
+ public:
+  struct Place {
+    unsigned unit;   // of the sum
+    unsigned owner;  // the rank that adds it up
+    unsigned index;  // in its share
+  };
+
+  GPU_FUNCTION SharedPiece(unsigned begin, unsigned count, unsigned rank_count)
+      : begin_(begin), count_(count), share_((count + rank_count - 1) / rank_count) {}
+
+  GPU_FUNCTION unsigned count() const { return count_; }
+  GPU_FUNCTION unsigned share_begin(unsigned rank) const { return begin_ + offset_of(rank); }
+  GPU_FUNCTION unsigned share_end(unsigned rank) const { return begin_ + offset_of(rank + 1); }
+
+  // All units, in turns: `rank` begins with the next one's share, so that not all of them begin
+  // with the same link.
+  GPU_FUNCTION Place place(unsigned turn, unsigned rank) const {
+    const unsigned offset = turn + offset_of(rank + 1);
+    const unsigned within = offset < count_ ? offset : offset - count_;
+    return {begin_ + within, within / share_, within % share_};
+  }
+
+ private:
+  GPU_FUNCTION unsigned offset_of(unsigned rank) const {
+    return rank * share_ < count_ ? rank * share_ : count_;
+  }
+
+  unsigned begin_;
+  unsigned count_;
+  unsigned share_;
+};
+
+// To each rank its share, to this one its own as well.
+template <typename Packed>
+GPU_FUNCTION void send_shares(const Channel& channel, const GpuPeers& peers,
+                              const GpuSumLaunch& sum, const SharedPiece& piece) {
+  const auto self = static_cast<unsigned>(peers.rank);
+  for (unsigned turn = thread_index(); turn < piece.count(); turn += thread_count()) {
+    const SharedPiece::Place at = piece.place(turn, self);
+    const UnitPlace place = place_of(sum, at.unit);
+    Packed packed;
+    pack(load_unit(sum.partial + place.row * sum.partial_stride, place, sum.partial_aligned),
+         packed);
+    reinterpret_cast<Packed*>(channel.slot(at.owner, self))[at.index] = packed;
+  }
+}
+
+// Adds up the own share and sends it to all others, who read it in the next round.
+template <typename Packed>
+GPU_FUNCTION void add_share(const Channel& channel, const GpuPeers& peers, const GpuSumLaunch& sum,
+                            const SharedPiece& piece) {
+  const auto ranks = static_cast<unsigned>(peers.rank_count);
+  const auto self = static_cast<unsigned>(peers.rank);
+  const unsigned begin = piece.share_begin(self);
+  const unsigned end = piece.share_end(self);
+  for (unsigned unit = begin + thread_index(); unit < end; unit += thread_count()) {
+    const unsigned index = unit - begin;
+    Words4 packed;
+    pack(add_partials<Packed>(channel, peers, sum, unit, index), packed);
+    for (unsigned step = 1; step < ranks; ++step) {
+      const unsigned reader = self + step < ranks ? self + step : self + step - ranks;
+      reinterpret_cast<Words4*>(channel.next_slot(reader, self))[index] = packed;
     }
-    store_unit(row, place, sum.output_aligned, output);
+  }
+}
+
+GPU_FUNCTION void take_shares(const Channel& channel, const GpuPeers& peers,
+                              const GpuSumLaunch& sum, const SharedPiece& piece) {
+  const auto self = static_cast<unsigned>(peers.rank);
+  for (unsigned turn = thread_index(); turn < piece.count(); turn += thread_count()) {
+    const SharedPiece::Place at = piece.place(turn, self);
+    if (at.owner == self) continue;
+    const UnitPlace place = place_of(sum, at.unit);
+    const auto* const slot = reinterpret_cast<const Words4*>(channel.slot(self, at.owner));
+    store_unit(sum.output + place.row * sum.output_stride, place, sum.output_aligned,
+               unpack(slot[at.index]));
   }
 }
 
@@ -247,6 +343,28 @@ GPU_KERNEL void all_reduce_one_shot(const GpuPeers peers, const GpuSumLaunch sum
     if (contributes) send_piece<Packed>(channel, peers, sum, begin, end);
     if (!channel.meet_peers()) return;
     add_piece<Packed>(channel, peers, sum, begin, end);
+  }
+  channel.close();
+}
+
+template <typename Packed>
+GPU_KERNEL void all_reduce_two_shots(const GpuPeers peers, const GpuSumLaunch sum) {
+  Channel channel(peers, block_column());
+  if (channel.failed()) return;
+  const bool contributes = (sum.contributors >> peers.rank & 1U) != 0;
+  const unsigned stride = block_columns() * sum.piece_units;
+  for (unsigned begin = block_column() * sum.piece_units; begin < sum.unit_count; begin += stride) {
+    const unsigned left = sum.unit_count - begin;
+    const SharedPiece piece(begin, left < sum.piece_units ? left : sum.piece_units,
+                            static_cast<unsigned>(peers.rank_count));
+    channel.begin_round();
+    if (contributes) send_shares<Packed>(channel, peers, sum, piece);
+    if (!channel.meet_peers()) return;
+    // What goes to the next round's slots: all have read what lay there, as they have come here.
+    add_share<Packed>(channel, peers, sum, piece);
+    channel.begin_round();
+    if (!channel.meet_peers()) return;
+    take_shares(channel, peers, sum, piece);
   }
   channel.close();
 }
@@ -298,8 +416,9 @@ void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers
                      .rows = 1,
                      .threads = kGpuSumThreads,
                      .shared_bytes = sizeof(Channel::Shared)};
-  launch(stream, grid, sum.bf16 ? all_reduce_one_shot<Words2> : all_reduce_one_shot<Words4>, peers,
-         arguments);
+  const auto in_one = sum.bf16 ? all_reduce_one_shot<Words2> : all_reduce_one_shot<Words4>;
+  const auto in_two = sum.bf16 ? all_reduce_two_shots<Words2> : all_reduce_two_shots<Words4>;
+  launch(stream, grid, sum.two_shots ? in_two : in_one, peers, arguments);
 }
 
 void gpu_meet(void* stream, const GpuPeers& peers) {

@@ -87,9 +87,24 @@ TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
 // What is not seen in the bits is seen in what is counted.
 TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
   const GpuPlatform by_nccl = test_gpus_by_nccl();
-  for (const GpuPlatform* platform : {&test_gpus(), &by_nccl}) {
-    SCOPED_TRACE(platform->peer_access);
-    LoadedModel loaded(model_.path(), options(*platform));
+  GpuPlatform in_two = test_gpus();
+  in_two.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemoryInTwoShots; };
+  struct Case {
+    const GpuPlatform& platform;
+    bool bf16_sums;
+    size_t bytes_each;  // of what is summed
+  };
+  // By NCCL all travels as f32, in two shots the second time.
+  for (const Case& each : {Case{test_gpus(), false, 4},
+                           {test_gpus(), true, 2},
+                           {in_two, true, 3},
+                           {by_nccl, false, 4},
+                           {by_nccl, true, 4}}) {
+    const GpuPlatform* const platform = &each.platform;
+    SCOPED_TRACE(::testing::Message() << platform->peer_access << each.bf16_sums);
+    LoadedModelOptions wanted = options(*platform);
+    wanted.bf16_sums = each.bf16_sums;
+    LoadedModel loaded(model_.path(), wanted);
     const Plan& plan = loaded.plan();
     size_t sums = 0;
     for (const Step& step : plan.steps) {
@@ -97,7 +112,7 @@ TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
     }
     // Four tokens are eight rows. Between two ranks each sends a message as large as the sum.
     const size_t row_bytes = plan.hidden.width * sizeof(float);
-    const size_t sum_bytes = sums * 8 * row_bytes;
+    const size_t sum_bytes = sums * 8 * plan.hidden.width * each.bytes_each;
     EXPECT_EQ(failure_of(loaded), "");
     size_t embedding_bytes = 0;
     for (size_t rank = 0; rank < 2; ++rank) {

@@ -220,6 +220,27 @@ TEST_F(GpuRank, several_gpus_sum_their_parts) {
   }
 }
 
+TEST_F(GpuRank, sums_in_one_shot_and_in_two_have_the_same_bits) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/38);
+  const auto tokens = some_tokens(12, 9);
+  GpuPlatform in_one = test_gpus();
+  in_one.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemory; };
+  GpuPlatform in_two = test_gpus();
+  in_two.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemoryInTwoShots; };
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.shares = {2, 1, 1};
+  for (const bool bf16_sums : {false, true}) {
+    options.bf16_sums = bf16_sums;
+    options.gpus = &in_one;
+    const LogitRows wanted = LoadedModel(model.path(), options).compute_alone(tokens, 12);
+    options.gpus = &in_two;
+    LoadedModel loaded(model.path(), options);
+    expect_same_bits(wanted, loaded.compute_alone(tokens, 12));
+    expect_same_bits(wanted, loaded.compute_alone(tokens, 5));
+  }
+}
+
 // However sums travel, they have one order: that of the ranks.
 TEST_F(GpuRank, gpus_that_do_not_reach_one_another_give_the_same_bits_by_nccl) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/34);
@@ -243,6 +264,51 @@ TEST_F(GpuRank, gpus_that_do_not_reach_one_another_give_the_same_bits_by_nccl) {
       expect_same_bits(wanted, loaded.compute_alone(tokens, bf16_sums ? 4 : 3));
     }
   }
+}
+
+LoadedModelOptions on_two_gpus(bool bf16_sums) {
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.shares = {1, 1};
+  options.bf16_sums = bf16_sums;
+  return options;
+}
+
+TEST_F(GpuRank, sums_of_prompted_tokens_alone_travel_as_bf16) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/36);
+  const auto tokens = some_tokens(3, 9);
+  LoadedModel f32(model.path(), on_two_gpus(false));
+  LoadedModel bf16(model.path(), on_two_gpus(true));
+  const LogitRows wanted = f32.compute_alone(tokens, 3);
+  const LogitRows rounded = bf16.compute_alone(tokens, 3);
+  EXPECT_NE(wanted, rounded);
+  double spread = 0;
+  for (const float logit : wanted.back()) spread = std::max(spread, double{std::abs(logit)});
+  EXPECT_LT(worst_difference(wanted, rounded), 0.05 * spread);
+  f32.set_generated(true);
+  bf16.set_generated(true);
+  expect_same_bits(f32.compute_alone(tokens, 3), bf16.compute_alone(tokens, 3));
+}
+
+// Sums are the larger the more tokens a pass has: here of 3 rows and of 73.
+TEST_F(GpuRank, whose_sums_travel_as_bf16_does_not_depend_on_who_is_beside_them) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/37);
+  const auto first = some_tokens(3, 1);
+  const auto second = some_tokens(70, 40);
+  const std::vector<TokenId> next = {17};
+  LoadedModel loaded(model.path(), on_two_gpus(true));
+  LoadedModel::Sequence a = loaded.new_sequence(first.size() + 1);
+  const std::vector<LoadedModel::Piece> prompt = {{a, first}};
+  const LogitRows prompted = loaded.compute(prompt);
+  LoadedModel::Sequence a_again = a;
+  const std::vector<LoadedModel::Piece> one = {{a, next}};
+  const LogitRows generated = loaded.compute(one, 1);
+  LoadedModel::Sequence b = loaded.new_sequence(first.size());
+  LoadedModel::Sequence c = loaded.new_sequence(second.size());
+  const std::vector<LoadedModel::Piece> all = {{a_again, next}, {b, first}, {c, second}};
+  const LogitRows together = loaded.compute(all, 1);
+  expect_same_bits(generated, {together.front()});
+  expect_same_bits(prompted, {together.begin() + 1, together.begin() + 4});
 }
 
 // Processors and GPUs: each with its own layout and arithmetic, sums in the host's memory.

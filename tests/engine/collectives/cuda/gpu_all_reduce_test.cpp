@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ostream>
 #include <vector>
 
 #include "engine/collectives/gpu_sum_launch.h"
@@ -26,6 +27,18 @@ constexpr Shape kShapes[] = {{1, 1, 0}, {5, 3, 1}, {3, 33, 3}, {2, 64, 4}, {3, 4
 constexpr uint32_t kRounds = 3;
 // Left of what is not to be written.
 constexpr float kGap = 77;
+
+// How a sum is sent, which but for bf16 no bit shows.
+struct Sending {
+  bool bf16 = false;
+  bool two_shots = false;
+};
+constexpr Sending kSendings[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+
+std::ostream& operator<<(std::ostream& out, const Sending& sending) {
+  return out << (sending.bf16 ? "bf16" : "f32") << " in " << (sending.two_shots ? 2 : 1)
+             << " shots";
+}
 
 float as_it_travels(float value, bool bf16) {
   return bf16 ? bf16_to_float(float_to_bf16(value)) : value;
@@ -86,8 +99,9 @@ class Rows {
 // Every round's partial of every rank.
 class Reduction {
  public:
-  Reduction(const Shape& shape, size_t rank_count, std::vector<size_t> contributors, bool bf16)
-      : shape_(shape), contributors_(std::move(contributors)), bf16_(bf16) {
+  Reduction(const Shape& shape, size_t rank_count, std::vector<size_t> contributors,
+            const Sending& sending)
+      : shape_(shape), contributors_(std::move(contributors)), sending_(sending) {
     const size_t count = shape.rows * shape.columns;
     for (uint32_t round = 0; round < kRounds; ++round) {
       partials_.emplace_back();
@@ -102,7 +116,7 @@ class Reduction {
   std::vector<float> expected(uint32_t rounds) const {
     std::vector<float> output = begin_;
     for (uint32_t round = 0; round < rounds; ++round) {
-      add_reference(partials_[round], contributors_, bf16_, output);
+      add_reference(partials_[round], contributors_, sending_.bf16, output);
     }
     return output;
   }
@@ -111,6 +125,9 @@ class Reduction {
 
   // One rank's part of a round.
   void reduce(const GpuPeers& peers, uint32_t round, Rows& output) const {
+    reduce(peers, round, sending_.two_shots, output);
+  }
+  void reduce(const GpuPeers& peers, uint32_t round, bool two_shots, Rows& output) const {
     Rows partial(shape_, partials_[round][peers.rank]);
     gpu_all_reduce(nullptr,
                    {.partial = partial.data(),
@@ -120,14 +137,15 @@ class Reduction {
                     .row_count = shape_.rows,
                     .column_count = shape_.columns,
                     .contributors = contributors_,
-                    .bf16 = bf16_},
+                    .bf16 = sending_.bf16,
+                    .two_shots = two_shots},
                    peers);
   }
 
  private:
   Shape shape_;
   std::vector<size_t> contributors_;
-  bool bf16_;
+  Sending sending_;
   std::vector<std::vector<std::vector<float>>> partials_;  // by round, rank
   std::vector<float> begin_;
 };
@@ -166,21 +184,46 @@ TEST(GpuAllReduce, every_rank_has_the_bits_of_the_sum_in_order_of_rank) {
     MadeUpGpus gpus(ranks);
     for (const Shape& shape : kShapes) {
       for (const auto& contributors : contributor_sets(ranks)) {
-        for (const bool bf16 : {false, true}) {
+        for (const Sending& sending : kSendings) {
           SCOPED_TRACE(::testing::Message()
                        << ranks << " ranks, " << shape.rows << " x " << shape.columns << ", "
-                       << contributors.size() << " contributors, bf16 " << bf16);
-          expect_sums(gpus, Reduction(shape, ranks, contributors, bf16));
+                       << contributors.size() << " contributors, " << sending);
+          expect_sums(gpus, Reduction(shape, ranks, contributors, sending));
         }
       }
     }
   }
 }
 
-// With one channel the launch takes two rounds, the second with less than a slot.
+// Whatever the number of ranks, one shot and two give the same bits, each after the other: of one
+// unit, of as many as a block has threads, of as many as the slots hold, and around those.
+TEST(GpuAllReduce, one_shot_and_two_give_the_same_bits_around_every_border) {
+  constexpr size_t kSlotUnits = kGpuSlotBytes / sizeof(float) / kGpuUnitFloats;
+  for (size_t ranks = 2; ranks <= 8; ++ranks) {
+    MadeUpGpus gpus(ranks, /*channel_count=*/1);
+    for (const size_t border :
+         {size_t{1}, ranks, size_t{kGpuSumThreads}, kSlotUnits, ranks * kSlotUnits}) {
+      for (const size_t columns : {border * kGpuUnitFloats, border * kGpuUnitFloats + 1}) {
+        SCOPED_TRACE(::testing::Message() << ranks << " ranks, " << columns << " columns");
+        const Reduction reduction({1, columns, 0}, ranks, all_of(ranks), {});
+        std::vector<Rows> outputs(ranks, reduction.output());
+        gpus.run([&](size_t rank) {
+          reduction.reduce(gpus.peers(rank), 0, /*two_shots=*/true, outputs[rank]);
+          reduction.reduce(gpus.peers(rank), 1, /*two_shots=*/false, outputs[rank]);
+        });
+        for (const Rows& output : outputs) {
+          ASSERT_TRUE(same_bits(output.values(), reduction.expected(2)));
+        }
+      }
+    }
+  }
+}
+
+// With one channel the launch takes two rounds or more, the last with less than a slot.
 TEST(GpuAllReduce, the_count_of_channels_is_not_seen_in_the_bits) {
-  for (const bool bf16 : {false, true}) {
-    const Reduction reduction({3, 1500, 2}, 2, {0, 1}, bf16);
+  for (const Sending& sending : kSendings) {
+    SCOPED_TRACE(::testing::Message() << sending);
+    const Reduction reduction({3, 3000, 2}, 2, {0, 1}, sending);
     for (const size_t channels : {1U, 2U, 32U}) {
       MadeUpGpus gpus(2, channels);
       expect_sums(gpus, reduction);
@@ -192,7 +235,7 @@ TEST(GpuAllReduce, the_count_of_channels_is_not_seen_in_the_bits) {
 // sends in two rounds lies there before rank 1 has read anything.
 TEST(GpuAllReduce, a_rank_that_is_a_round_ahead_overwrites_nothing) {
   for (const bool bf16 : {false, true}) {
-    const Reduction reduction({1, 2000, 0}, 2, {0, 1}, bf16);
+    const Reduction reduction({1, 2000, 0}, 2, {0, 1}, {.bf16 = bf16});
     MadeUpGpus gpus(2);
     for (GpuMailbox::Channel& channel : gpus.mailbox(0).channels) channel.arrived[1] = 2;
     Rows unused = reduction.output();
@@ -205,6 +248,29 @@ TEST(GpuAllReduce, a_rank_that_is_a_round_ahead_overwrites_nothing) {
   }
 }
 
+// In two shots: what rank 0 sends in both rounds lies there before rank 1 has read anything. Each
+// gives up once, so that they can be played one after the other; that is forgotten.
+TEST(GpuAllReduce, a_rank_that_is_a_round_ahead_in_two_shots_overwrites_nothing) {
+  for (const bool bf16 : {false, true}) {
+    const Reduction reduction({1, 2000, 0}, 2, {0, 1}, {.bf16 = bf16, .two_shots = true});
+    MadeUpGpus gpus(2, /*channel_count=*/1);
+    const auto give_up = [&](size_t rank) {
+      gpus.peers(rank).deadline_ns = 1'000'000;
+      Rows unused = reduction.output();
+      reduction.reduce(gpus.peers(rank), 0, unused);
+      EXPECT_EQ(missing_rank(gpus.failure(rank)), 1 - rank);
+      gpus.mailbox(rank).failed = 0;
+    };
+    give_up(1);
+    EXPECT_EQ(gpus.mailbox(0).channels[0].arrived[1], 1U);
+    give_up(0);
+    EXPECT_EQ(gpus.mailbox(1).channels[0].arrived[0], 2U);
+    Rows output = reduction.output();
+    reduction.reduce(gpus.peers(1), 0, output);
+    EXPECT_TRUE(same_bits(output.values(), reduction.expected(1)));
+  }
+}
+
 TEST(GpuAllReduce, goes_on_when_the_count_of_rounds_begins_anew) {
   MadeUpGpus gpus(3);
   const uint32_t round = UINT32_MAX - 2;
@@ -214,7 +280,7 @@ TEST(GpuAllReduce, goes_on_when_the_count_of_rounds_begins_anew) {
       for (uint32_t& arrived : channel.arrived) arrived = round;
     }
   }
-  expect_sums(gpus, Reduction({1, 300, 0}, 3, {0, 1, 2}, false));
+  expect_sums(gpus, Reduction({1, 300, 0}, 3, {0, 1, 2}, {.two_shots = true}));
 }
 
 TEST(GpuAllReduce, bf16_keeps_infinity_and_nan) {
@@ -263,7 +329,7 @@ TEST(GpuAllReduce, a_rank_without_a_part_gives_no_address) {
 // Rank 2 never comes. Rank 1 has told rank 0 of itself when it gives up; so rank 0 misses rank 2.
 TEST(GpuAllReduce, reports_who_does_not_come_and_then_does_nothing) {
   MadeUpGpus gpus(3);
-  const Reduction reduction({2, 5000, 0}, 3, {0, 1, 2}, false);
+  const Reduction reduction({2, 5000, 0}, 3, {0, 1, 2}, {});
   for (const size_t rank : {1U, 0U}) {
     gpus.peers(rank).deadline_ns = 1'000'000;
     Rows output = reduction.output();
@@ -277,6 +343,34 @@ TEST(GpuAllReduce, reports_who_does_not_come_and_then_does_nothing) {
   reduction.reduce(gpus.peers(0), 1, output);
   gpu_meet(nullptr, gpus.peers(0));
   EXPECT_TRUE(same_bits(output.values(), reduction.expected(0)));
+}
+
+// Rank 1 has sent its shares, but does not come to the second meeting.
+TEST(GpuAllReduce, reports_who_does_not_come_again) {
+  MadeUpGpus gpus(2);
+  gpus.peers(0).deadline_ns = 1'000'000;
+  for (GpuMailbox::Channel& channel : gpus.mailbox(0).channels) channel.arrived[1] = 1;
+  const Reduction reduction({1, 16, 0}, 2, {0, 1}, {.two_shots = true});
+  Rows output = reduction.output();
+  reduction.reduce(gpus.peers(0), 0, output);
+  EXPECT_EQ(gpus.mailbox(1).channels[0].arrived[0], 2U);
+  EXPECT_EQ(missing_rank(gpus.failure(0)), 1U);
+}
+
+TEST(GpuAllReduce, two_shots_send_fewer_bytes_between_more_than_two_ranks) {
+  const auto sent = [](size_t ranks, const Sending& sending) {
+    return gpu_sum_sent_bytes({.row_count = 3,
+                               .column_count = 1000,
+                               .contributors = {},
+                               .bf16 = sending.bf16,
+                               .two_shots = sending.two_shots},
+                              ranks);
+  };
+  EXPECT_EQ(sent(4, {false, false}), 3 * 3000 * 4U);
+  EXPECT_EQ(sent(4, {false, true}), 3 * 3000 * 8 / 4U);
+  EXPECT_EQ(sent(4, {true, false}), 3 * 3000 * 2U);
+  EXPECT_EQ(sent(4, {true, true}), 3 * 3000 * 6 / 4U);
+  EXPECT_EQ(sent(2, {false, true}), sent(2, {false, false}));
 }
 
 TEST(GpuMeet, nobody_goes_on_before_all_have_come) {
@@ -313,17 +407,20 @@ TEST(GpuSumLaunch, has_no_more_blocks_than_channels_and_covers_everything) {
   alignas(16) float memory[4] = {};
   for (const size_t columns : {1U, 4U, 1000U, 1024U, 1025U, 8192U, 8193U, 100003U}) {
     for (const size_t rows : {1U, 3U, 64U}) {
-      const GpuSumLaunch launch = gpu_sum_launch({.partial = memory,
-                                                  .output = memory,
-                                                  .row_count = rows,
-                                                  .column_count = columns,
-                                                  .contributors = contributors},
-                                                 gpus.peers(0));
-      EXPECT_LE(launch.block_count, 8U);
-      EXPECT_LE(launch.piece_units * 16, kGpuSlotBytes);
-      EXPECT_EQ(launch.unit_count, rows * ((columns + 3) / 4));
-      // Every block has something, so that all blocks of all ranks meet equally often.
-      EXPECT_LT((launch.block_count - 1) * launch.piece_units, launch.unit_count);
+      for (const bool two_shots : {false, true}) {
+        const GpuSumLaunch launch = gpu_sum_launch({.partial = memory,
+                                                    .output = memory,
+                                                    .row_count = rows,
+                                                    .column_count = columns,
+                                                    .contributors = contributors,
+                                                    .two_shots = two_shots},
+                                                   gpus.peers(0));
+        EXPECT_LE(launch.block_count, 8U);
+        EXPECT_LE(launch.piece_units * 16, kGpuSlotBytes * (two_shots ? 2 : 1));
+        EXPECT_EQ(launch.unit_count, rows * ((columns + 3) / 4));
+        // Every block has something, so that all blocks of all ranks meet equally often.
+        EXPECT_LT((launch.block_count - 1) * launch.piece_units, launch.unit_count);
+      }
     }
   }
 }
