@@ -233,18 +233,37 @@ Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
   if (auto waited = stream_->wait(deadline); !waited) {
     // Closing the library would wait for a GPU that may never answer: it ends with the process.
     library_is_lost_ = true;
-    return waited;
+    return who_hangs(waited.error());
   }
   if (auto state = library_->state(); !state) return state;
   if (links_.nccl) {
-    if (auto sound = links_.nccl->ranks->check(links_.nccl->rank); !sound) return sound;
+    auto sound = links_.nccl->ranks->check(links_.nccl->rank);
+    has_waited_in_vain_ = !sound;
+    if (!sound) return sound;
   }
   if (!links_.peers) return {};
   const auto missing = missing_rank(std::atomic_ref(*links_.peers->failure).load());
   if (!missing) return {};
+  has_waited_in_vain_ = true;
   return machine_refused(
       "gpu{}: rank {} did not come to a sum in time; its GPU is lost or far behind",
       device_->index(), *missing);
+}
+
+// What waits on a GPU for others by NCCL runs out of time when they do. Aborted, it ends: the
+// stream that does not is its own GPU's failure.
+std::unexpected<Error> GpuRank::who_hangs(const Error& error) {
+  if (!links_.nccl) return std::unexpected(error);
+  NcclRanks& joined = *links_.nccl->ranks;
+  joined.abort(
+      machine_refused("what the GPUs exchange by NCCL was not done in time, though each of "
+                      "them answers; look for Xid messages in the kernel's log and at the "
+                      "links between them (nvidia-smi topo -m), and set NCCL_DEBUG=WARN to "
+                      "hear more")
+          .error());
+  if (!stream_->wait(kLastWait)) return std::unexpected(error);
+  has_waited_in_vain_ = true;
+  return std::unexpected(joined.check(links_.nccl->rank).error());
 }
 
 Result<void> GpuRank::record() {

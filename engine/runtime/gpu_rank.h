@@ -94,6 +94,9 @@ class GpuRank {
   };
   const Exchanged& exchanged() const { return exchanged_; }
 
+  // Whether what has failed is another rank's: this GPU has waited for it, and answers.
+  bool has_waited_in_vain() const { return has_waited_in_vain_; }
+
  private:
   GpuRank(const GpuPlatform& platform, std::unique_ptr<GpuDevice> device)
       : platform_(platform), device_(std::move(device)) {}
@@ -110,6 +113,7 @@ class GpuRank {
   Result<void> compute(const Batch& batch);
   void count_exchange(const Batch& batch);
   Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
+  std::unexpected<Error> who_hangs(const Error& error);
   Result<void> record();
   Result<void> fill_constants();
   size_t write_batch(const Batch& batch);
@@ -135,6 +139,7 @@ class GpuRank {
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand
+  bool has_waited_in_vain_ = false;
   Exchanged exchanged_;
   uint64_t exchange_ns_ = 0;  // of all passes, and what came before
   std::map<GpuPassShape, std::unique_ptr<GpuRecording>> recordings_;

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +21,8 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kPageBytes = 4096;
 constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest count
 
-using Work = std::vector<std::function<void()>>;
+// False: it is not done yet.
+using Work = std::deque<std::function<bool()>>;
 
 // Whose kernels the thread launches, and what it records.
 thread_local const HostGpu* used_gpu = nullptr;
@@ -83,7 +86,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   explicit HostDeviceStream(HostGpu& gpu) : gpu_(gpu) {}
   ~HostDeviceStream() override {
     CHECK(recording_ == nullptr, "a stream of gpu{} ends while it records", gpu_.index());
-    if (!gpu_.is_lost()) run_enqueued();
+    if (!gpu_.is_lost() && !gpu_.hangs()) run_enqueued();
   }
   HostDeviceStream(const HostDeviceStream&) = delete;
   HostDeviceStream& operator=(const HostDeviceStream&) = delete;
@@ -97,10 +100,12 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   Result<void> wait(std::chrono::nanoseconds deadline) override;
 
   void enqueue_kernel(std::function<void()> grid) override;
+  void enqueue_waiting(std::function<bool()> grid) override;
 
  private:
-  void enqueue(std::function<void()> work);
-  void run_enqueued();
+  void enqueue(std::function<bool()> work);
+  // False: something waits for another stream.
+  bool run_enqueued();
   // Not the stream's: a recording may outlive it.
   static void count(HostGpu& gpu, size_t HostGpu::Counts::*what) {
     const std::lock_guard lock(gpu.mutex_);
@@ -110,9 +115,10 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   HostGpu& gpu_;
   std::unique_ptr<HostRecording> recording_;
   Work enqueued_;
+  bool waits_ = false;  // what is enqueued, for another stream
 };
 
-void HostDeviceStream::enqueue(std::function<void()> work) {
+void HostDeviceStream::enqueue(std::function<bool()> work) {
   if (recording_ != nullptr) {
     recording_->work.push_back(std::move(work));
     return;
@@ -123,19 +129,29 @@ void HostDeviceStream::enqueue(std::function<void()> work) {
     return gpu_.state_.runs_late;
   }();
   enqueued_.push_back(std::move(work));
-  if (!late) run_enqueued();
+  if (!late && !waits_ && !gpu_.hangs()) run_enqueued();
 }
 
-void HostDeviceStream::run_enqueued() {
-  for (const auto& work : std::exchange(enqueued_, {})) work();
+bool HostDeviceStream::run_enqueued() {
+  while (!enqueued_.empty() && enqueued_.front()()) enqueued_.pop_front();
+  waits_ = !enqueued_.empty();
+  return !waits_;
 }
 
 void HostDeviceStream::enqueue_kernel(std::function<void()> grid) {
+  enqueue_waiting([grid = std::move(grid)] {
+    grid();
+    return true;
+  });
+}
+
+void HostDeviceStream::enqueue_waiting(std::function<bool()> grid) {
   CHECK(used_gpu == &gpu_, "a kernel for gpu{} is launched by a thread that uses another",
         gpu_.index());
   enqueue([&gpu = gpu_, grid = std::move(grid)] {
-    count(gpu, &HostGpu::Counts::launches);
-    grid();
+    const bool done = grid();
+    if (done) count(gpu, &HostGpu::Counts::launches);
+    return done;
   });
 }
 
@@ -147,6 +163,7 @@ Result<void> HostDeviceStream::copy(void* to, const void* from, size_t bytes) {
     Reachable::memory().check(to, bytes);
     Reachable::memory().check(from, bytes);
     std::memmove(to, from, bytes);
+    return true;
   });
   return {};
 }
@@ -157,6 +174,7 @@ Result<void> HostDeviceStream::clear(void* to, size_t bytes) {
   enqueue([=] {
     Reachable::memory().check(to, bytes);
     std::memset(to, 0, bytes);
+    return true;
   });
   return {};
 }
@@ -185,11 +203,14 @@ Result<void> HostDeviceStream::play(const GpuRecording& recording) {
   return {};
 }
 
-Result<void> HostDeviceStream::wait(std::chrono::nanoseconds) {
+Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
   CHECK(recording_ == nullptr, "gpu{} is waited for while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "waiting for it");
-  run_enqueued();
-  return {};
+  const auto hangs = gpu_.hangs();
+  if (hangs) std::this_thread::sleep_for(*hangs);
+  if (!hangs && run_enqueued()) return {};
+  return machine_refused("gpu{}: what it was to do was not done within {} ns", gpu_.index(),
+                         deadline.count());
 }
 
 void HostGpu::reset(size_t memory_bytes) {
@@ -223,6 +244,16 @@ void HostGpu::run_late(bool late) {
 void HostGpu::lose(size_t calls_left) {
   const std::lock_guard lock(mutex_);
   state_.calls_left = calls_left;
+}
+
+void HostGpu::hang(std::chrono::nanoseconds patience) {
+  const std::lock_guard lock(mutex_);
+  state_.hangs = patience;
+}
+
+std::optional<std::chrono::nanoseconds> HostGpu::hangs() const {
+  const std::lock_guard lock(mutex_);
+  return state_.hangs;
 }
 
 HostGpu::Counts HostGpu::counts() const {

@@ -4,11 +4,13 @@
 // is a failed CHECK, and so is a kernel that is launched on a GPU that the thread does not use().
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "engine/machine/gpu_device.h"
 
@@ -37,6 +39,9 @@ class HostGpu {
   // After so many more calls, of the device and of its streams, every call fails: "the GPU is
   // lost". What is enqueued then is not run.
   void lose(size_t calls_left = 0);
+  // From now on nothing that is enqueued runs, and a stream that is waited for is not done; it says
+  // so after `patience`, whatever the deadline is.
+  void hang(std::chrono::nanoseconds patience);
 
   struct Counts {
     size_t allocated_bytes = 0;  // at the moment
@@ -63,12 +68,14 @@ class HostGpu {
     size_t pinnable_bytes = std::numeric_limits<size_t>::max();
     bool is_isolated = false;
     bool runs_late = false;
+    std::optional<std::chrono::nanoseconds> hangs;
     Counts counts;
   };
 
   // Counts a call; false once the GPU is lost.
   bool call();
   bool is_lost() const;
+  std::optional<std::chrono::nanoseconds> hangs() const;
 
   int index_;
   size_t memory_bytes_;  // GUARDED_BY(mutex_), as the state is
