@@ -9,6 +9,9 @@ namespace {
 // Of the smallest sum that connects the ranks.
 constexpr size_t kFewestRows = 8;
 
+// What NCCL sends in two parts, with what adds them up between and what times each of them.
+constexpr size_t kNcclLaunches = 7;
+
 }  // namespace
 
 size_t exchanged_floats_max(const Plan& plan) {
@@ -41,22 +44,25 @@ GpuSumWay GpuProgram::way_of(const GpuAllReduce& sum) const {
                    .nccl = links_.nccl.has_value()});
 }
 
-void GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) const {
   const GpuAllReduce sized = this->sized(sum, shape);
-  if (sized.row_count == 0) return;
+  if (sized.row_count == 0) return 0;
   if (way_of(sized) == GpuSumWay::kNccl) {
     nccl_all_reduce(stream, sized, *links_.nccl, collectives_);
-  } else {
-    collectives_.all_reduce(stream, sized, *links_.peers);
+    return kNcclLaunches;
   }
+  collectives_.all_reduce(stream, sized, *links_.peers);
+  return 1;
 }
 
-void GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
+size_t GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
   collectives_.meet(stream, *links_.peers);
+  return 1;
 }
 
-void GpuProgram::run(const Join& join, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const Join& join, void* stream, const GpuPassShape& shape) const {
   nccl_join(stream, join.rows, joined_floats(join, shape), *links_.nccl, collectives_);
+  return kNcclLaunches;
 }
 
 bool GpuProgram::is_recordable(const GpuPassShape& shape) const {

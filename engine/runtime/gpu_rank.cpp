@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -270,7 +271,8 @@ Result<void> GpuRank::record() {
   for (const GpuPassShape& shape : generation_shapes(*plan_)) {
     if (!program_->is_recordable(shape)) continue;
     if (auto begun = stream_->begin_recording(); !begun) return begun;
-    program_->enqueue(stream_->handle(), shape);
+    program_->enqueue(stream_->handle(), shape, program_->launches(program_->steps()),
+                      std::numeric_limits<size_t>::max());
     auto recording = stream_->end_recording();
     if (!recording) return std::unexpected(recording.error());
     recordings_.emplace(shape, std::move(*recording));
@@ -310,8 +312,18 @@ Result<void> GpuRank::begin(const Batch& batch) {
 }
 
 Result<void> GpuRank::run_steps(Range steps) {
-  program_->enqueue(stream_->handle(), shape_, steps);
-  return wait();
+  return launch(steps, Clock::now());
+}
+
+// Waits whenever the GPU is far behind: a launch that CUDA keeps until it has done one has no
+// deadline.
+Result<void> GpuRank::launch(Range steps, Clock::time_point begin) {
+  Range left = program_->launches(steps);
+  while (true) {
+    left = program_->enqueue(stream_->handle(), shape_, left);
+    if (left.empty()) return wait_since(begin);
+    if (auto waited = wait_since(begin); !waited) return waited;
+  }
 }
 
 // The other ranks' GPUs would wait for this one until their deadline.
@@ -321,19 +333,24 @@ Result<void> GpuRank::run(const Batch& batch) {
   return computed;
 }
 
-// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
 Result<void> GpuRank::compute(const Batch& batch) {
   const Clock::time_point begin = Clock::now();
   if (auto begun = this->begin(batch); !begun) return begun;
+  Result<void> computed;
   if (const auto recorded = recordings_.find(shape_); recorded != recordings_.end()) {
-    if (auto played = stream_->play(*recorded->second); !played) return played;
+    computed = stream_->play(*recorded->second);
+    if (computed) computed = wait_since(begin);
   } else {
-    program_->enqueue(stream_->handle(), shape_);
+    computed = launch(program_->steps(), begin);
   }
+  if (computed) count_exchange(batch);
+  return computed;
+}
+
+// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
+Result<void> GpuRank::wait_since(Clock::time_point begin) {
   const auto left = kPassDeadline - (Clock::now() - begin);
-  auto waited = wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
-  if (waited) count_exchange(batch);
-  return waited;
+  return wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
 }
 
 void GpuRank::count_exchange(const Batch& batch) {

@@ -111,8 +111,10 @@ class GpuRank {
   Result<void> take_mailbox(size_t rank, size_t rank_count);
   Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
   Result<void> compute(const Batch& batch);
+  Result<void> launch(Range steps, std::chrono::steady_clock::time_point begin);
   void count_exchange(const Batch& batch);
   Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
+  Result<void> wait_since(std::chrono::steady_clock::time_point begin);
   std::unexpected<Error> who_hangs(const Error& error);
   Result<void> record();
   Result<void> fill_constants();

@@ -104,6 +104,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
 
  private:
   void enqueue(std::function<bool()> work);
+  void count_ahead();
   // False: something waits for another stream.
   bool run_enqueued();
   // Not the stream's: a recording may outlive it.
@@ -116,6 +117,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   std::unique_ptr<HostRecording> recording_;
   Work enqueued_;
   bool waits_ = false;  // what is enqueued, for another stream
+  size_t ahead_ = 0;    // how much was enqueued since the last wait
 };
 
 void HostDeviceStream::enqueue(std::function<bool()> work) {
@@ -130,6 +132,13 @@ void HostDeviceStream::enqueue(std::function<bool()> work) {
   }();
   enqueued_.push_back(std::move(work));
   if (!late && !waits_ && !gpu_.hangs()) run_enqueued();
+}
+
+void HostDeviceStream::count_ahead() {
+  if (recording_ != nullptr) return;
+  ++ahead_;
+  const std::lock_guard lock(gpu_.mutex_);
+  gpu_.state_.counts.ahead_max = std::max(gpu_.state_.counts.ahead_max, ahead_);
 }
 
 bool HostDeviceStream::run_enqueued() {
@@ -148,6 +157,7 @@ void HostDeviceStream::enqueue_kernel(std::function<void()> grid) {
 void HostDeviceStream::enqueue_waiting(std::function<bool()> grid) {
   CHECK(used_gpu == &gpu_, "a kernel for gpu{} is launched by a thread that uses another",
         gpu_.index());
+  count_ahead();
   enqueue([&gpu = gpu_, grid = std::move(grid)] {
     const bool done = grid();
     if (done) count(gpu, &HostGpu::Counts::launches);
@@ -159,6 +169,7 @@ Result<void> HostDeviceStream::copy(void* to, const void* from, size_t bytes) {
   if (!gpu_.call()) return lost(gpu_, "a copy");
   if (bytes == 0) return {};
   count(gpu_, &HostGpu::Counts::copies);
+  count_ahead();
   enqueue([=] {
     Reachable::memory().check(to, bytes);
     Reachable::memory().check(from, bytes);
@@ -199,6 +210,7 @@ Result<void> HostDeviceStream::play(const GpuRecording& recording) {
   CHECK(recording_ == nullptr, "gpu{} plays a recording while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "playing a recording");
   count(gpu_, &HostGpu::Counts::plays);
+  count_ahead();
   for (const auto& work : dynamic_cast<const HostRecording&>(recording).work) enqueue(work);
   return {};
 }
@@ -208,7 +220,10 @@ Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
   if (!gpu_.call()) return lost(gpu_, "waiting for it");
   const auto hangs = gpu_.hangs();
   if (hangs) std::this_thread::sleep_for(*hangs);
-  if (!hangs && run_enqueued()) return {};
+  if (!hangs && run_enqueued()) {
+    ahead_ = 0;
+    return {};
+  }
   return machine_refused("gpu{}: what it was to do was not done within {} ns", gpu_.index(),
                          deadline.count());
 }

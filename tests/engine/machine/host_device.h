@@ -53,6 +53,8 @@ class HostGpu {
     size_t launches = 0;  // of kernels, by themselves or in recordings that were played
     size_t plays = 0;
     size_t calls = 0;  // of everything that can fail
+    // The most that was enqueued on a stream by itself since the stream was last waited for.
+    size_t ahead_max = 0;
 
     bool operator==(const Counts&) const = default;
   };
