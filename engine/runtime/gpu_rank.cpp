@@ -47,7 +47,7 @@ Result<std::unique_ptr<GpuRank>> GpuRank::open(const GpuPlatform& platform, int 
 }
 
 GpuRank::~GpuRank() {
-  if (library_is_lost_) static_cast<void>(library_.release());
+  if (library_ != nullptr && device_->is_lost()) library_->abandon();
 }
 
 Result<void> GpuRank::allocate(const Plan& sizes, int node, const HostShare& host) {
@@ -231,11 +231,7 @@ Result<void> GpuRank::exchange_first() {
 
 // A rank that waits for another in vain says so in its word, and goes on.
 Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
-  if (auto waited = stream_->wait(deadline); !waited) {
-    // Closing the library would wait for a GPU that may never answer: it ends with the process.
-    library_is_lost_ = true;
-    return who_hangs(waited.error());
-  }
+  if (auto waited = stream_->wait(deadline); !waited) return who_hangs(waited.error());
   if (auto state = library_->state(); !state) return state;
   if (links_.nccl) {
     auto sound = links_.nccl->ranks->check(links_.nccl->rank);

@@ -137,7 +137,6 @@ class GpuRank {
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
   std::unique_ptr<GpuMatrixLibrary> library_;
-  bool library_is_lost_ = false;  // with its GPU: it is not closed
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand

@@ -224,6 +224,10 @@ Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
     ahead_ = 0;
     return {};
   }
+  {
+    const std::lock_guard lock(gpu_.mutex_);
+    gpu_.state_.has_failed = true;
+  }
   return machine_refused("gpu{}: what it was to do was not done within {} ns", gpu_.index(),
                          deadline.count());
 }
@@ -284,6 +288,7 @@ bool HostGpu::is_lost() const {
 bool HostGpu::call() {
   const std::lock_guard lock(mutex_);
   ++state_.counts.calls;
+  state_.has_failed = state_.has_failed || state_.calls_left == 0;
   if (state_.calls_left == 0) return false;
   if (state_.calls_left != std::numeric_limits<size_t>::max()) --state_.calls_left;
   return true;
@@ -364,6 +369,11 @@ Result<void> HostDevice::reach(int gpu) {
   const std::lock_guard lock(gpu_.mutex_);
   if (!gpu_.state_.is_isolated || gpu == index()) return {};
   return machine_refused("gpu{} cannot reach the memory of gpu{}", index(), gpu);
+}
+
+bool HostDevice::is_lost() const {
+  const std::lock_guard lock(gpu_.mutex_);
+  return gpu_.state_.has_failed;
 }
 
 HostGpu& host_gpu(int index) {

@@ -71,6 +71,7 @@ class HostGpu {
     bool is_isolated = false;
     bool runs_late = false;
     std::optional<std::chrono::nanoseconds> hangs;
+    bool has_failed = false;  // a call has said that the GPU is lost, or not done in time
     Counts counts;
   };
 
@@ -99,6 +100,7 @@ class HostDevice final : public GpuDevice {
   Result<std::unique_ptr<GpuStream>> make_stream() override;
   Result<void> use() override;
   Result<void> reach(int gpu) override;
+  bool is_lost() const override;
 
  private:
   void give_back(std::span<std::byte> bytes, bool pinned) override;
