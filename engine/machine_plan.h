@@ -52,6 +52,10 @@ struct MachinePlan {
     std::string sentence;  // what is wrong with the machine, and what it costs
     std::string command;   // mends it
   };
+  struct Need {
+    std::string what;  // "recordings of passes"
+    uint64_t bytes = 0;
+  };
   struct Rank {
     int node = -1;          // -1: its memory is bound to none
     int gpu = -1;           // Gpu::index of where it computes; -1: on processors
@@ -59,10 +63,11 @@ struct MachinePlan {
     double share = 0;       // of all, from 0 to 1
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
-    uint64_t scratch_bytes = 0;
-    std::string pages;             // to be had: "2 MiB of the pool", "transparent", "4 KiB"
-    uint64_t available_bytes = 0;  // on its node, shared with the other ranks there; on its GPU
-    uint64_t read_bytes = 0;       // of weights per generated token
+    uint64_t scratch_bytes = 0;     // of a GPU's rank what lies on the GPU
+    std::vector<Need> other_needs;  // of a GPU's memory as well
+    std::string pages;              // to be had: "2 MiB of the pool", "transparent", "4 KiB"
+    uint64_t available_bytes = 0;   // on its node, shared with the other ranks there; on its GPU
+    uint64_t read_bytes = 0;        // of weights per generated token
     // Measured: its workers reading its memory; of a GPU by the memory's clock and width. 0: not
     // known.
     double bytes_per_second = 0;

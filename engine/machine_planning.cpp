@@ -125,7 +125,8 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                           .share = place.share / all_shares,
                           .weight_bytes = sizes.weight_bytes,
                           .kv_bytes = sizes.kv_bytes,
-                          .scratch_bytes = sizes.activation_bytes(),
+                          .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
+                          .other_needs = other_needs(layout, rank),
                           .pages = place.gpu >= 0 ? "the GPU's"
                                                   : expected_pages(topology, settings, place.node,
                                                                    sizes.weight_bytes),

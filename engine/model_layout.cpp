@@ -55,8 +55,8 @@ size_t wanted_pages(const EngineOptions& options, size_t context_tokens) {
 
 // What the GPUs must have room for together: the weights once, activations, and the cache that was
 // asked for, or a page of it.
-Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& options,
-                                 const PlanOptions& plan_options) {
+Result<RankSizes> least_gpu_sizes(const Model& model, const EngineOptions& options,
+                                  const PlanOptions& plan_options) {
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return std::unexpected(whole.error());
@@ -64,13 +64,18 @@ Result<uint64_t> least_gpu_bytes(const Model& model, const EngineOptions& option
       options.context_tokens != 0 ? wanted_pages(options, options.context_tokens) : 1;
   RankPlace place;
   place.gpu = 0;  // any
-  return rank_sizes(model, *whole, plan_options, pages, {&place, 1}, true).front().gpu_bytes();
+  return rank_sizes(model, *whole, plan_options, pages, {&place, 1}, true).front();
 }
 
-// `gpu_bytes`: least_gpu_bytes(), where there are GPUs.
+// `least`: least_gpu_sizes(), where there are GPUs.
 Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& options,
-                                  const Topology& topology, uint64_t gpu_bytes) {
-  auto choice = choose_devices(options.devices, topology, gpu_bytes);
+                                  const Topology& topology, const RankSizes& least) {
+  uint64_t joined_bytes = 0;
+  if (const auto all = choose_devices("gpu", topology, 0)) {
+    const bool linked = check_links(topology, all->gpus).has_value();
+    joined_bytes = nccl_bytes(options, *all, linked, least.message_floats);
+  }
+  auto choice = choose_devices(options.devices, topology, least.gpu_bytes(), joined_bytes);
   if (!choice || choice->gpus.empty()) return choice;
   auto usable = check_gpu_use(model.graph, options, topology, *choice);
   if (usable) {
@@ -94,9 +99,10 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
   };
   std::vector<std::string> needs = {need(sizes.weight_bytes, "weights")};
   if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
-  needs.push_back(need(sizes.activation_bytes(), "activations"));
-  if (sizes.on_gpu) needs.push_back(need(sizes.other_gpu_bytes(), "its load, sums and recordings"));
-  if (layout.nccl_bytes > 0) needs.push_back(need(layout.nccl_bytes, "NCCL"));
+  needs.push_back(need(sizes.activation_bytes() - sizes.hosted_bytes(), "activations"));
+  for (const MachinePlan::Need& other : other_needs(layout, rank)) {
+    needs.push_back(need(other.bytes, other.what));
+  }
   const std::string last = std::move(needs.back());
   needs.pop_back();
   return fmt::format("{} and {}", fmt::join(needs, ", "), last);
@@ -336,6 +342,17 @@ uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
                        : usable_bytes(gpu_at(topology, place.gpu));
 }
 
+std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {
+  const RankSizes& sizes = layout.sizes[rank];
+  if (!sizes.on_gpu) return {};
+  std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
+                                          {"recordings of passes", sizes.recording_bytes},
+                                          {"sums over peer memory", sizes.mailbox_bytes},
+                                          {"NCCL", layout.nccl_bytes}};
+  std::erase_if(needs, [](const MachinePlan::Need& need) { return need.bytes == 0; });
+  return needs;
+}
+
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places,
                                   bool gpus_linked) {
@@ -386,14 +403,15 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
                                 const KernelTable& kernels, const Topology& topology) {
   auto plan_options = plan_options_of(model, options);
   if (!plan_options) return std::unexpected(plan_options.error());
-  uint64_t gpu_bytes = 0;
+  RankSizes least;
   if (!topology.gpus.empty()) {
-    const auto least =
-        least_gpu_bytes(model, options, options_on_gpus(*plan_options, model, options));
-    if (!least) return std::unexpected(least.error());
-    gpu_bytes = *least;
+    const auto sizes =
+        least_gpu_sizes(model, options, options_on_gpus(*plan_options, model, options));
+    if (!sizes) return std::unexpected(sizes.error());
+    least = *sizes;
   }
-  auto devices = find_devices(model, options, topology, gpu_bytes);
+  const uint64_t gpu_bytes = least.gpu_bytes();
+  auto devices = find_devices(model, options, topology, least);
   if (!devices) return std::unexpected(devices.error());
   auto layout = split_over(model, options, kernels, topology, *plan_options, *devices, gpu_bytes);
   if (!devices->automatic || devices->gpus.empty()) return layout;
@@ -402,10 +420,10 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   if (layout) {
     ModelLayout whole = *layout;
     const auto sized = size_context(model, options, topology, whole);
-    const size_t least = std::min(model.trained_context_tokens, kLeastAutomaticContext);
+    const size_t wanted = std::min(model.trained_context_tokens, kLeastAutomaticContext);
     if (!sized) {
       obstacle = sized.error().message;
-    } else if (options.context_tokens == 0 && whole.context_tokens < least) {
+    } else if (options.context_tokens == 0 && whole.context_tokens < wanted) {
       obstacle =
           fmt::format("they leave room for a context of {} tokens alone", whole.context_tokens);
     }

@@ -39,15 +39,15 @@ struct RankSizes {
 
   uint64_t activation_bytes() const { return scratch_bytes + exchange_bytes + logits_bytes; }
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + activation_bytes(); }
-  // Of the host's memory; of the GPU's, 0 on processors.
-  uint64_t host_bytes() const {
-    if (!on_gpu) return total_bytes();
-    return (logits_on_host ? logits_bytes : candidate_bytes) +
-           (exchange_on_host ? exchange_bytes : 0);
-  }
-  uint64_t gpu_bytes() const {
+  // Of a GPU's rank, what of its activations lies in the host's memory.
+  uint64_t hosted_bytes() const {
     if (!on_gpu) return 0;
-    return total_bytes() - (host_bytes() - candidate_bytes) + other_gpu_bytes();
+    return (logits_on_host ? logits_bytes : 0) + (exchange_on_host ? exchange_bytes : 0);
+  }
+  // Of the host's memory; of the GPU's, 0 on processors.
+  uint64_t host_bytes() const { return on_gpu ? hosted_bytes() + candidate_bytes : total_bytes(); }
+  uint64_t gpu_bytes() const {
+    return on_gpu ? total_bytes() - hosted_bytes() + other_gpu_bytes() : 0;
   }
   uint64_t other_gpu_bytes() const { return mailbox_bytes + recording_bytes + staging_bytes; }
 };
@@ -97,6 +97,10 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& to
 // model does not fit, naming the node, what is needed and what there is.
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout);
+
+// What a rank on a GPU takes of its memory beside weights, cache and activations; none on
+// processors.
+std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
 
 // The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
 // of their GPUs reaches the others' memory.

@@ -319,22 +319,21 @@ Result<void> Communicators::check(size_t rank) {
   return failed(rank, "what was enqueued", state);
 }
 
-// By a thread of its own, which may never come back from a GPU that does not answer.
-void abort_all(std::vector<ncclComm_t> communicators) {
-  std::packaged_task<void()> work([communicators = std::move(communicators)] {
-    for (ncclComm_t communicator : communicators) ncclCommAbort(communicator);
-  });
-  std::future<void> done = work.get_future();
+// Each by a thread of its own: ranks of one process may wait for one another to be aborted, and one
+// whose GPU does not answer may never come back.
+void abort_all(std::span<const ncclComm_t> communicators) {
+  const Clock::time_point until = Clock::now() + kAbortDeadline;
+  std::vector<std::future<void>> aborted;
   try {
-    std::thread thread(std::move(work));
-    if (done.wait_for(kAbortDeadline) == std::future_status::ready) {
-      thread.join();
-    } else {
-      thread.detach();
+    for (ncclComm_t communicator : communicators) {
+      std::packaged_task<void()> work([communicator] { ncclCommAbort(communicator); });
+      aborted.push_back(work.get_future());
+      std::thread(std::move(work)).detach();
     }
   } catch (const std::system_error&) {
     // No thread to be had: what waits on the GPUs ends with the process.
   }
+  for (const std::future<void>& each : aborted) each.wait_until(until);
 }
 
 void Communicators::abort_now() {
@@ -345,7 +344,7 @@ void Communicators::abort_now() {
     ncclComm_t communicator = std::exchange(handle.communicator, nullptr);
     if (communicator != nullptr) communicators.push_back(communicator);
   }
-  if (!communicators.empty()) abort_all(std::move(communicators));
+  abort_all(communicators);
 }
 
 }  // namespace

@@ -43,6 +43,10 @@ class GpuMatrixLibrary {
 
   // The first failure of a product, for good.
   virtual Result<void> state() const = 0;
+
+  // The GPU is lost: nothing is asked of it any more, nor is the library closed, which would wait
+  // for it. What it holds ends with the process.
+  virtual void abandon() = 0;
 };
 
 // What a library may use of the GPU's memory: as much as NVIDIA advises for its newer GPUs.

@@ -177,6 +177,8 @@ class CudaDevice final : public GpuDevice {
 
   Result<void> use() override { return gpu_.result("cudaSetDevice", cudaSetDevice(gpu_.index)); }
 
+  bool is_lost() const override { return gpu_.lost.load(std::memory_order_relaxed); }
+
  private:
   void give_back(std::span<std::byte> bytes, bool pinned) override;
   std::unexpected<Error> no_memory(size_t bytes, std::string_view what) const;

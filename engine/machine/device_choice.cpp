@@ -57,24 +57,28 @@ double gib(uint64_t bytes) {
 }
 
 // Every GPU holds an even share.
-bool fits_on_gpus(const Topology& topology, uint64_t model_bytes, std::string& reason) {
+bool fits_on_gpus(const Topology& topology, uint64_t model_bytes, uint64_t nccl_bytes,
+                  std::string& reason) {
   const uint64_t share = (model_bytes + topology.gpus.size() - 1) / topology.gpus.size();
   const Gpu& fullest = *std::ranges::min_element(topology.gpus, {}, &usable_bytes);
-  const bool fits = share <= usable_bytes(fullest);
+  const bool fits = share + nccl_bytes <= usable_bytes(fullest);
+  const std::string beside =
+      nccl_bytes == 0 ? "" : fmt::format(" beside {:.1f} GiB for NCCL", gib(nccl_bytes));
   reason = fmt::format(
       "the model {} on all GPUs: {:.1f} GiB of weights, cache and activations at least fall to "
-      "each of {}, gpu{} has room for {:.1f} GiB",
-      fits ? "fits" : "does not fit", gib(share), topology.gpus.size(), fullest.index,
+      "each of {}{}, gpu{} has room for {:.1f} GiB",
+      fits ? "fits" : "does not fit", gib(share), topology.gpus.size(), beside, fullest.index,
       gib(usable_bytes(fullest)));
   return fits;
 }
 
-DeviceChoice choose_automatically(const Topology& topology, uint64_t model_bytes) {
+DeviceChoice choose_automatically(const Topology& topology, uint64_t model_bytes,
+                                  uint64_t nccl_bytes) {
   DeviceChoice choice{.nodes = {}, .gpus = {}, .automatic = true, .reason = {}};
   if (topology.gpus.empty()) {
     choice.nodes = all_nodes(topology);
     choice.reason = "there is no GPU: " + topology.no_gpus;
-  } else if (fits_on_gpus(topology, model_bytes, choice.reason)) {
+  } else if (fits_on_gpus(topology, model_bytes, nccl_bytes, choice.reason)) {
     choice.gpus = all_gpus(topology);
   } else {
     choice.nodes = all_nodes(topology);
@@ -173,8 +177,8 @@ bool may_choose_gpus(std::string_view wish) {
 }
 
 Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
-                                    uint64_t model_bytes) {
-  if (wish == "auto") return choose_automatically(topology, model_bytes);
+                                    uint64_t model_bytes, uint64_t nccl_bytes) {
+  if (wish == "auto") return choose_automatically(topology, model_bytes, nccl_bytes);
   const bool every_gpu = wish == "gpu" || wish == "all";
   const bool every_node = wish == "cpu" || wish == "all";
   if (!every_gpu && !every_node) return choose_named(wish, topology);

@@ -23,11 +23,11 @@ bool may_choose_gpus(std::string_view wish);
 
 // `wish`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
 // ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (of weights, cache
-// and activations) finds room on each of them, else every node. Fails with kInvalidInput for a wish
-// that is none of these or names a node that cannot have ranks, with kMachineRefused for a GPU that
-// is not there, unless it can never be (Topology::gpus_possible).
+// and activations) finds room on each of them beside `nccl_bytes`, else every node. Fails with
+// kInvalidInput for a wish that is none of these or names a node that cannot have ranks, with
+// kMachineRefused for a GPU that is not there, unless it can never be (Topology::gpus_possible).
 Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
-                                    uint64_t model_bytes);
+                                    uint64_t model_bytes, uint64_t nccl_bytes = 0);
 
 // Every node, though others had been chosen or might have been.
 DeviceChoice every_node(const Topology& topology, std::string reason);

@@ -94,6 +94,10 @@ class GpuDevice {
   // Fails with kMachineRefused where no link lets them; both are as they were then.
   virtual Result<void> reach(int gpu) = 0;
 
+  // Whether a call, of a stream's as well, has said that the GPU is of no more use: what is asked
+  // of it from then on may never return.
+  virtual bool is_lost() const = 0;
+
  private:
   friend class GpuMemory;
   virtual void give_back(std::span<std::byte> bytes, bool pinned) = 0;

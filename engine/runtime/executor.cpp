@@ -76,9 +76,8 @@ Result<void> Executor::run(const Batch& batch) {
   if (has_processors_) layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().begin(jobs_[rank]);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].workers().finish();
-  for (Result<void>& result : results_) {
-    if (!result) return fail(result.error());
-  }
+  const auto outcome = ranks_.outcome(results_);
+  if (!outcome) return fail(outcome.error());
   return {};
 }
 

@@ -338,59 +338,72 @@ Result<void> GpuProgram::prepare(void* stream) const {
   return {};
 }
 
-void GpuProgram::enqueue(void* stream, const GpuPassShape& shape, Range steps) const {
-  for (size_t index = step_begins_[steps.begin]; index < step_begins_[steps.end]; ++index) {
-    std::visit([&](const auto& kind) { run(kind, stream, shape); }, launches_[index]);
+Range GpuProgram::enqueue(void* stream, const GpuPassShape& shape, Range launches,
+                          size_t count_max) const {
+  for (size_t count = 0; !launches.empty() && count < count_max; ++launches.begin) {
+    const auto run_kind = [&](const auto& kind) { return run(kind, stream, shape); };
+    count += std::visit(run_kind, launches_[launches.begin]);
   }
+  return launches;
 }
 
-void GpuProgram::run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const GpuRotaryTable& rotary, void* stream,
+                       const GpuPassShape& shape) const {
   GpuRotaryTable sized = rotary;
   sized.grid_rows = grid_rows(shape.tokens);
   kernels_.rotary_table(stream, sized);
+  return 1;
 }
 
-void GpuProgram::run(const GpuEmbedding& embedding, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const GpuEmbedding& embedding, void* stream,
+                       const GpuPassShape& shape) const {
   GpuEmbedding sized = embedding;
   sized.grid_rows = grid_rows(shape.tokens);
   kernels_.embed_rows(stream, sized);
+  return 1;
 }
 
-void GpuProgram::run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const {
   const uint32_t rows = row_count(norm.which, shape);
-  if (rows == 0) return;
+  if (rows == 0) return 0;
   GpuNormRows sized = norm;
   sized.grid_rows = grid_rows(rows);
   kernels_.norm_rows(stream, sized);
+  return 1;
 }
 
-void GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const {
   const uint32_t rows = row_count(form.which, shape);
-  if (rows == 0) return;
+  if (rows == 0) return 0;
   GpuFormRows sized = form;
   sized.grid_rows = grid_rows(rows);
   kernels_.form_rows(stream, sized);
+  return 1;
 }
 
 // Of more tokens than a product takes, windows that follow one another. How a token is multiplied
 // depends on whether it was prompted, and on nothing else of the pass.
-void GpuProgram::run(const Product& product, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const Product& product, void* stream, const GpuPassShape& shape) const {
   const bool by_panels = !product.panels.empty() && shape.prompted > 0;
   const size_t rows = by_panels ? shape.generated : row_count(row_set(product.rows), shape);
   GpuProduct window = product.product;
+  size_t count = 0;
   for (size_t begin = 0; begin < rows; begin += kGpuProductTokens) {
     window.token_begin = begin;
     window.token_limit = std::min(rows - begin, kGpuProductTokens);
     kernels_.product(stream, window);
+    count += window.part_count;
   }
-  if (!by_panels) return;
-  for (const GpuPanel& panel : product.panels) run_panel(product, panel, stream, shape);
+  if (!by_panels) return count;
+  for (const GpuPanel& panel : product.panels) count += run_panel(product, panel, stream, shape);
+  return count;
 }
 
-void GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* stream,
-                           const GpuPassShape& shape) const {
+size_t GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* stream,
+                             const GpuPassShape& shape) const {
   const GpuProduct& whole = product.product;
   uint16_t* rows = areas_.panel;
+  size_t count = 2;  // of the library and of what follows
   for (size_t part = 0; part < whole.part_count; ++part) {
     if (panel.row_count[part] == 0) continue;
     const GpuMatrix& matrix = whole.parts[part].matrix;
@@ -399,6 +412,7 @@ void GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* 
                                   .row_count = panel.row_count[part],
                                   .rows = rows});
     rows += panel.row_count[part] * gpu_panel_columns(matrix.columns);
+    ++count;
   }
   library_.multiply(stream, library_product(whole, panel, shape.generated, shape.prompted));
   GpuPanelSums sums = {.product = whole,
@@ -408,6 +422,7 @@ void GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* 
   sums.product.token_begin = shape.generated;
   sums.product.token_limit = shape.prompted;
   kernels_.finish_panel(stream, sums);
+  return count;
 }
 
 GpuMatrixProduct GpuProgram::library_product(const GpuProduct& product, const GpuPanel& panel,
@@ -422,37 +437,43 @@ GpuMatrixProduct GpuProgram::library_product(const GpuProduct& product, const Gp
           .sums = areas_.panel_sums};
 }
 
-void GpuProgram::run(const Attention& attention, void* stream, const GpuPassShape& shape) const {
+size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassShape& shape) const {
   GpuHeads heads = attention.heads;
   heads.grid_rows = grid_rows(shape.tokens);
   kernels_.prepare_heads(stream, heads);
   GpuAttention attend = attention.attention;
   attend.token_rows = grid_rows(shape.tokens);
+  size_t count = 1;
   if (shape.units > 0) {
     attend.grid_rows = grid_rows(shape.units);
     kernels_.attend_generated(stream, attend);
+    count += 2;  // what it leaves is merged
   }
   if (shape.walked) {
     attend.grid_rows = grid_rows(shape.tokens);
     kernels_.attend_walked(stream, attend);
+    ++count;
   }
-  if (shape.prompt_tiles == 0) return;
+  if (shape.prompt_tiles == 0) return count;
   // Where there are no tile products, each block takes a token.
   const bool tiles = gpu_has_prompt_tiles(attend.kv.format, attend.kv.head_dimension);
   attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
   kernels_.attend_prompted(stream, attend);
+  return count + 1;
 }
 
-void GpuProgram::run(const Search& search, void* stream, const GpuPassShape& shape) const {
-  if (shape.logits == 0) return;
+size_t GpuProgram::run(const Search& search, void* stream, const GpuPassShape& shape) const {
+  if (shape.logits == 0) return 0;
   if (search.meets) collectives_.meet(stream, *links_.peers);
-  if (search.find.rows == nullptr) return;
+  const size_t meetings = search.meets ? 1 : 0;
+  if (search.find.rows == nullptr) return meetings;
   GpuCandidates sized = search.find;
   sized.grid_rows = grid_rows(shape.logits);
   kernels_.find_candidates(stream, sized);
   GpuDraw draw = search.draw;
   draw.grid_rows = sized.grid_rows;
   kernels_.draw_tokens(stream, draw);
+  return meetings + 4;  // two each
 }
 
 }  // namespace lockstep

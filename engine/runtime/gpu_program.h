@@ -44,13 +44,22 @@ class GpuProgram {
   // Prepares the library for every product that it will compute, and enqueues one of each shape.
   Result<void> prepare(void* stream) const;
 
-  // Launches what a pass of this shape computes, or some steps of it. The batch is in the GPU's
-  // memory by then, copied on the same stream. What of it the library refuses is missing: its
-  // state() tells.
-  void enqueue(void* stream, const GpuPassShape& shape) const {
-    enqueue(stream, shape, {0, step_begins_.size() - 1});
-  }
-  void enqueue(void* stream, const GpuPassShape& shape, Range steps) const;
+  // CUDA lets a thread be about 1,024 launches ahead of the GPU, and keeps it from then on until
+  // one is done, for ever where none is. Whoever looks at deadlines waits for the stream before,
+  // which costs the GPU tens of microseconds each time: nothing beside so many launches of a
+  // prompt's. Neither was measured.
+  static constexpr size_t kLaunchesAtOnce = 256;
+
+  // All of the plan's steps, and what is launched for some of them.
+  Range steps() const { return {0, step_begins_.size() - 1}; }
+  Range launches(Range steps) const { return {step_begins_[steps.begin], step_begins_[steps.end]}; }
+
+  // Launches these for a pass of this shape, from the first on, until there are `count_max` or a
+  // few more (a product of F32 weights is up to three for every 64 tokens); returns what is left.
+  // The batch is in the GPU's memory by then, copied on the same stream. What the library refuses
+  // is missing: its state() tells.
+  Range enqueue(void* stream, const GpuPassShape& shape, Range launches,
+                size_t count_max = kLaunchesAtOnce) const;
 
   // Whether what such a pass launches can be recorded: not what NCCL does, which meets the other
   // ranks' threads while it is enqueued.
@@ -92,18 +101,19 @@ class GpuProgram {
                               Attention, Sum, Meeting, Join, Search>;
   class Builder;
 
-  void run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
-  void run(const GpuEmbedding& embedding, void* stream, const GpuPassShape& shape) const;
-  void run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const;
-  void run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const;
-  void run(const Product& product, void* stream, const GpuPassShape& shape) const;
-  void run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
-  void run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
-  void run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
-  void run(const Join& join, void* stream, const GpuPassShape& shape) const;
-  void run(const Search& search, void* stream, const GpuPassShape& shape) const;
-  void run_panel(const Product& product, const GpuPanel& panel, void* stream,
-                 const GpuPassShape& shape) const;
+  // Each returns how many launches that were, at most.
+  size_t run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuEmbedding& embedding, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Product& product, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Join& join, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Search& search, void* stream, const GpuPassShape& shape) const;
+  size_t run_panel(const Product& product, const GpuPanel& panel, void* stream,
+                   const GpuPassShape& shape) const;
   GpuMatrixProduct library_product(const GpuProduct& product, const GpuPanel& panel,
                                    size_t token_begin, size_t tokens) const;
 

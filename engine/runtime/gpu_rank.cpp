@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -46,7 +47,7 @@ Result<std::unique_ptr<GpuRank>> GpuRank::open(const GpuPlatform& platform, int 
 }
 
 GpuRank::~GpuRank() {
-  if (library_is_lost_) static_cast<void>(library_.release());
+  if (library_ != nullptr && device_->is_lost()) library_->abandon();
 }
 
 Result<void> GpuRank::allocate(const Plan& sizes, int node, const HostShare& host) {
@@ -230,28 +231,44 @@ Result<void> GpuRank::exchange_first() {
 
 // A rank that waits for another in vain says so in its word, and goes on.
 Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
-  if (auto waited = stream_->wait(deadline); !waited) {
-    // Closing the library would wait for a GPU that may never answer: it ends with the process.
-    library_is_lost_ = true;
-    return waited;
-  }
+  if (auto waited = stream_->wait(deadline); !waited) return who_hangs(waited.error());
   if (auto state = library_->state(); !state) return state;
   if (links_.nccl) {
-    if (auto sound = links_.nccl->ranks->check(links_.nccl->rank); !sound) return sound;
+    auto sound = links_.nccl->ranks->check(links_.nccl->rank);
+    has_waited_in_vain_ = !sound;
+    if (!sound) return sound;
   }
   if (!links_.peers) return {};
   const auto missing = missing_rank(std::atomic_ref(*links_.peers->failure).load());
   if (!missing) return {};
+  has_waited_in_vain_ = true;
   return machine_refused(
       "gpu{}: rank {} did not come to a sum in time; its GPU is lost or far behind",
       device_->index(), *missing);
+}
+
+// What waits on a GPU for others by NCCL runs out of time when they do. Aborted, it ends: the
+// stream that does not is its own GPU's failure.
+std::unexpected<Error> GpuRank::who_hangs(const Error& error) {
+  if (!links_.nccl) return std::unexpected(error);
+  NcclRanks& joined = *links_.nccl->ranks;
+  joined.abort(
+      machine_refused("what the GPUs exchange by NCCL was not done in time, though each of "
+                      "them answers; look for Xid messages in the kernel's log and at the "
+                      "links between them (nvidia-smi topo -m), and set NCCL_DEBUG=WARN to "
+                      "hear more")
+          .error());
+  if (!stream_->wait(kLastWait)) return std::unexpected(error);
+  has_waited_in_vain_ = true;
+  return std::unexpected(joined.check(links_.nccl->rank).error());
 }
 
 Result<void> GpuRank::record() {
   for (const GpuPassShape& shape : generation_shapes(*plan_)) {
     if (!program_->is_recordable(shape)) continue;
     if (auto begun = stream_->begin_recording(); !begun) return begun;
-    program_->enqueue(stream_->handle(), shape);
+    program_->enqueue(stream_->handle(), shape, program_->launches(program_->steps()),
+                      std::numeric_limits<size_t>::max());
     auto recording = stream_->end_recording();
     if (!recording) return std::unexpected(recording.error());
     recordings_.emplace(shape, std::move(*recording));
@@ -291,8 +308,18 @@ Result<void> GpuRank::begin(const Batch& batch) {
 }
 
 Result<void> GpuRank::run_steps(Range steps) {
-  program_->enqueue(stream_->handle(), shape_, steps);
-  return wait();
+  return launch(steps, Clock::now());
+}
+
+// Waits whenever the GPU is far behind: a launch that CUDA keeps until it has done one has no
+// deadline.
+Result<void> GpuRank::launch(Range steps, Clock::time_point begin) {
+  Range left = program_->launches(steps);
+  while (true) {
+    left = program_->enqueue(stream_->handle(), shape_, left);
+    if (left.empty()) return wait_since(begin);
+    if (auto waited = wait_since(begin); !waited) return waited;
+  }
 }
 
 // The other ranks' GPUs would wait for this one until their deadline.
@@ -302,19 +329,24 @@ Result<void> GpuRank::run(const Batch& batch) {
   return computed;
 }
 
-// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
 Result<void> GpuRank::compute(const Batch& batch) {
   const Clock::time_point begin = Clock::now();
   if (auto begun = this->begin(batch); !begun) return begun;
+  Result<void> computed;
   if (const auto recorded = recordings_.find(shape_); recorded != recordings_.end()) {
-    if (auto played = stream_->play(*recorded->second); !played) return played;
+    computed = stream_->play(*recorded->second);
+    if (computed) computed = wait_since(begin);
   } else {
-    program_->enqueue(stream_->handle(), shape_);
+    computed = launch(program_->steps(), begin);
   }
+  if (computed) count_exchange(batch);
+  return computed;
+}
+
+// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
+Result<void> GpuRank::wait_since(Clock::time_point begin) {
   const auto left = kPassDeadline - (Clock::now() - begin);
-  auto waited = wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
-  if (waited) count_exchange(batch);
-  return waited;
+  return wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
 }
 
 void GpuRank::count_exchange(const Batch& batch) {

@@ -94,6 +94,9 @@ class GpuRank {
   };
   const Exchanged& exchanged() const { return exchanged_; }
 
+  // Whether what has failed is another rank's: this GPU has waited for it, and answers.
+  bool has_waited_in_vain() const { return has_waited_in_vain_; }
+
  private:
   GpuRank(const GpuPlatform& platform, std::unique_ptr<GpuDevice> device)
       : platform_(platform), device_(std::move(device)) {}
@@ -108,8 +111,11 @@ class GpuRank {
   Result<void> take_mailbox(size_t rank, size_t rank_count);
   Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
   Result<void> compute(const Batch& batch);
+  Result<void> launch(Range steps, std::chrono::steady_clock::time_point begin);
   void count_exchange(const Batch& batch);
   Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
+  Result<void> wait_since(std::chrono::steady_clock::time_point begin);
+  std::unexpected<Error> who_hangs(const Error& error);
   Result<void> record();
   Result<void> fill_constants();
   size_t write_batch(const Batch& batch);
@@ -131,10 +137,10 @@ class GpuRank {
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
   std::unique_ptr<GpuMatrixLibrary> library_;
-  bool library_is_lost_ = false;  // with its GPU: it is not closed
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;
   GpuPassShape shape_;  // of the pass at hand
+  bool has_waited_in_vain_ = false;
   Exchanged exchanged_;
   uint64_t exchange_ns_ = 0;  // of all passes, and what came before
   std::map<GpuPassShape, std::unique_ptr<GpuRecording>> recordings_;

@@ -121,6 +121,17 @@ Result<void> Ranks::connect_gpus(const Plan& sizes) {
   return {};
 }
 
+Result<void> Ranks::outcome(std::span<const Result<void>> results) const {
+  Result<void> outcome;
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (results[rank]) continue;
+    const GpuRank* const gpu = ranks_[rank]->gpu();
+    if (gpu == nullptr || !gpu->has_waited_in_vain()) return results[rank];
+    if (outcome) outcome = results[rank];
+  }
+  return outcome;
+}
+
 // By each rank's own thread: they wait for one another.
 Result<void> Ranks::exchange_first() {
   if (nccl_ == nullptr) return {};
@@ -134,9 +145,7 @@ Result<void> Ranks::exchange_first() {
   }
   for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank]->workers().begin(jobs[rank]);
   for (const auto& rank : ranks_) rank->workers().finish();
-  for (const Result<void>& result : results) {
-    if (!result) return result;
-  }
+  if (auto exchanged = outcome(results); !exchanged) return exchanged;
   nccl_->set_deadline(GpuRank::kSumDeadline);
   return {};
 }

@@ -38,6 +38,9 @@ class Ranks {
   // Not in the memory of rank 0's GPU: ranks are processors, or do not reach it.
   bool logits_on_host() const;
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
+  // What has become of a pass that every rank has left with one of these: a failure is that of a
+  // rank's own rather than of one that has waited for it.
+  Result<void> outcome(std::span<const Result<void>> results) const;
 
  private:
   Ranks() = default;

@@ -88,6 +88,18 @@ std::string place_text(const MachinePlan::Rank& rank) {
   return rank.node < 0 ? "any" : std::to_string(rank.node);
 }
 
+// What ranks take of their GPUs beside what the table has.
+void print_other_needs(const MachinePlan& plan) {
+  for (size_t index = 0; index < plan.ranks.size(); ++index) {
+    std::vector<std::string> needs;
+    for (const MachinePlan::Need& need : plan.ranks[index].other_needs) {
+      needs.push_back(fmt::format("{:.1f} MiB for {}", mib(need.bytes), need.what));
+    }
+    if (needs.empty()) continue;
+    std::cout << fmt::format("  rank {} takes as well: {}\n", index, fmt::join(needs, ", "));
+  }
+}
+
 void print_ranks(const MachinePlan& plan) {
   std::cout << fmt::format(
       "\n{} ({}, {}), kernels {}, arithmetic {}, strategy {}, context {} tokens, {} sequences\n",
@@ -104,6 +116,7 @@ void print_ranks(const MachinePlan& plan) {
         mib(rank.kv_bytes), mib(rank.scratch_bytes), mib(rank.available_bytes), rank.pages,
         cpu_list(rank.cpus));
   }
+  print_other_needs(plan);
   std::cout << fmt::format("  the model's weights once: {:.1f} MiB", mib(plan.model_weight_bytes));
   for (const MachinePlan::Replica& replica : plan.replicas) {
     std::cout << fmt::format("; held more than once: {}, {:.2f} MiB", replica.what,
@@ -178,6 +191,10 @@ Json to_json(const MachinePlan::Devices& devices) {
 }
 
 Json to_json(const MachinePlan::Rank& rank) {
+  Json needs = Json::array();
+  for (const MachinePlan::Need& need : rank.other_needs) {
+    needs.push_back({{"what", need.what}, {"bytes", need.bytes}});
+  }
   return {{"node", rank.node},
           {"gpu", rank.gpu < 0 ? Json(nullptr) : Json(rank.gpu)},
           {"processors", rank.cpus},
@@ -185,6 +202,7 @@ Json to_json(const MachinePlan::Rank& rank) {
           {"weight_bytes", rank.weight_bytes},
           {"kv_bytes", rank.kv_bytes},
           {"scratch_bytes", rank.scratch_bytes},
+          {"other_needs", needs},
           {"pages", rank.pages},
           {"available_bytes", rank.available_bytes},
           {"read_bytes_per_token", rank.read_bytes},

@@ -164,6 +164,12 @@ TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_wi
   ASSERT_TRUE(split("gpu", tight).has_value());
   ASSERT_FALSE(sized_.has_value());
   EXPECT_EQ(sized_.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(sized_.error().message, HasSubstr("MiB for NCCL on gpu0"));
+  const auto crowded = split("auto", tight);
+  ASSERT_TRUE(crowded.has_value()) << crowded.error().message;
+  EXPECT_FALSE(crowded->on_gpus());
+  EXPECT_THAT(crowded->devices.reason, HasSubstr("the model does not fit on all GPUs"));
+  EXPECT_THAT(crowded->devices.reason, HasSubstr("for NCCL"));
   // Small sums between GPUs that are linked need none of it, nor does a GPU alone.
   for (const char* devices : {"gpu0,gpu1", "gpu2"}) {
     const auto linked = split(devices, machine_with_linked_gpus());
@@ -353,6 +359,40 @@ TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_wo
   EXPECT_EQ(plan->instruction_set, "sm_90");
   EXPECT_EQ(plan->arithmetic, "gpu");
   EXPECT_EQ(plan->devices.names, "gpu3");
+}
+
+// All that the search for the context has counted, and no more.
+TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
+  GpuPlatform with_nccl;
+  with_nccl.join = &NcclRanks::create;
+  options_.gpu_platform = &with_nccl;
+  const auto names_of = [](const MachinePlan::Rank& rank) {
+    std::vector<std::string> names;
+    for (const MachinePlan::Need& need : rank.other_needs) names.push_back(need.what);
+    return names;
+  };
+  for (const bool linked : {true, false}) {
+    const Topology topology = linked ? machine_with_linked_gpus() : machine_with_gpus();
+    options_.gpus = &topology.gpus;
+    const auto layout = split("gpu", topology);
+    ASSERT_TRUE(layout.has_value()) << layout.error().message;
+    const auto plan = plan_machine(options_, /*measure=*/false);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message;
+    for (size_t rank = 0; rank < plan->ranks.size(); ++rank) {
+      const MachinePlan::Rank& told = plan->ranks[rank];
+      uint64_t bytes = told.weight_bytes + told.kv_bytes + told.scratch_bytes;
+      for (const MachinePlan::Need& need : told.other_needs) bytes += need.bytes;
+      EXPECT_EQ(bytes, layout->sizes[rank].gpu_bytes() + layout->nccl_bytes) << rank;
+      EXPECT_THAT(names_of(told), ElementsAre("its load", "recordings of passes",
+                                              linked ? "sums over peer memory" : "NCCL"));
+    }
+  }
+  const auto nodes = machine_with_one_gpu().gpus;
+  options_.gpus = &nodes;
+  options_.devices = "cpu";
+  const auto plan = plan_machine(options_, /*measure=*/false);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  for (const MachinePlan::Rank& rank : plan->ranks) EXPECT_TRUE(rank.other_needs.empty());
 }
 
 TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {

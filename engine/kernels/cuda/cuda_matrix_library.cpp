@@ -63,7 +63,7 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
  public:
   CudaMatrixLibrary(int gpu, std::span<std::byte> workspace) : gpu_(gpu), workspace_(workspace) {}
   ~CudaMatrixLibrary() override {
-    if (handle_ != nullptr) cublasLtDestroy(handle_);
+    if (handle_ != nullptr && !is_abandoned_) cublasLtDestroy(handle_);
   }
   CudaMatrixLibrary(const CudaMatrixLibrary&) = delete;
   CudaMatrixLibrary& operator=(const CudaMatrixLibrary&) = delete;
@@ -72,6 +72,7 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
   Result<void> prepare(void* stream, const GpuMatrixProduct& product) override;
   void multiply(void* stream, const GpuMatrixProduct& product) override;
   Result<void> state() const override { return state_; }
+  void abandon() override { is_abandoned_ = true; }
 
  private:
   struct Shape {
@@ -87,7 +88,9 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
     return nullptr;
   }
 
-  std::unexpected<Error> failed(std::string_view what, cublasStatus_t status) const {
+  // It may be the GPU that has failed.
+  std::unexpected<Error> failed(std::string_view what, cublasStatus_t status) {
+    abandon();
     return machine_refused(
         "gpu{}: cuBLASLt, which computes prompts: {} failed: {} ({}); start again, without this "
         "GPU if it happens again (--devices)",
@@ -101,6 +104,7 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
   cublasLtMatmulPreferenceOpaque_t preference_ = {};
   std::vector<Shape> shapes_;
   Result<void> state_;
+  bool is_abandoned_ = false;
 };
 
 Result<void> CudaMatrixLibrary::open() {

@@ -75,6 +75,17 @@ TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_o
   const DeviceChoice misfit = choose("auto", topology, 4 * room + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
+  // What NCCL takes is not shared.
+  const uint64_t nccl_bytes = kGiB;
+  const auto joined = choose_devices("auto", topology, 4 * (room - nccl_bytes), nccl_bytes);
+  ASSERT_TRUE(joined.has_value());
+  EXPECT_EQ(joined->gpus.size(), 4U);
+  EXPECT_THAT(joined->reason,
+              HasSubstr("16.4 GiB of weights, cache and activations at least fall"));
+  EXPECT_THAT(joined->reason, HasSubstr("each of 4 beside 1.0 GiB for NCCL"));
+  const auto crowded = choose_devices("auto", topology, 4 * (room - nccl_bytes) + 1, nccl_bytes);
+  ASSERT_TRUE(crowded.has_value());
+  EXPECT_EQ(device_names(*crowded), "node0, node1");
 }
 
 TEST(DeviceChoice, without_gpus_the_default_is_every_node_and_the_reason_says_why) {

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +21,8 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kPageBytes = 4096;
 constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest count
 
-using Work = std::vector<std::function<void()>>;
+// False: it is not done yet.
+using Work = std::deque<std::function<bool()>>;
 
 // Whose kernels the thread launches, and what it records.
 thread_local const HostGpu* used_gpu = nullptr;
@@ -83,7 +86,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   explicit HostDeviceStream(HostGpu& gpu) : gpu_(gpu) {}
   ~HostDeviceStream() override {
     CHECK(recording_ == nullptr, "a stream of gpu{} ends while it records", gpu_.index());
-    if (!gpu_.is_lost()) run_enqueued();
+    if (!gpu_.is_lost() && !gpu_.hangs()) run_enqueued();
   }
   HostDeviceStream(const HostDeviceStream&) = delete;
   HostDeviceStream& operator=(const HostDeviceStream&) = delete;
@@ -97,10 +100,13 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   Result<void> wait(std::chrono::nanoseconds deadline) override;
 
   void enqueue_kernel(std::function<void()> grid) override;
+  void enqueue_waiting(std::function<bool()> grid) override;
 
  private:
-  void enqueue(std::function<void()> work);
-  void run_enqueued();
+  void enqueue(std::function<bool()> work);
+  void count_ahead();
+  // False: something waits for another stream.
+  bool run_enqueued();
   // Not the stream's: a recording may outlive it.
   static void count(HostGpu& gpu, size_t HostGpu::Counts::*what) {
     const std::lock_guard lock(gpu.mutex_);
@@ -110,9 +116,11 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   HostGpu& gpu_;
   std::unique_ptr<HostRecording> recording_;
   Work enqueued_;
+  bool waits_ = false;  // what is enqueued, for another stream
+  size_t ahead_ = 0;    // how much was enqueued since the last wait
 };
 
-void HostDeviceStream::enqueue(std::function<void()> work) {
+void HostDeviceStream::enqueue(std::function<bool()> work) {
   if (recording_ != nullptr) {
     recording_->work.push_back(std::move(work));
     return;
@@ -123,19 +131,37 @@ void HostDeviceStream::enqueue(std::function<void()> work) {
     return gpu_.state_.runs_late;
   }();
   enqueued_.push_back(std::move(work));
-  if (!late) run_enqueued();
+  if (!late && !waits_ && !gpu_.hangs()) run_enqueued();
 }
 
-void HostDeviceStream::run_enqueued() {
-  for (const auto& work : std::exchange(enqueued_, {})) work();
+void HostDeviceStream::count_ahead() {
+  if (recording_ != nullptr) return;
+  ++ahead_;
+  const std::lock_guard lock(gpu_.mutex_);
+  gpu_.state_.counts.ahead_max = std::max(gpu_.state_.counts.ahead_max, ahead_);
+}
+
+bool HostDeviceStream::run_enqueued() {
+  while (!enqueued_.empty() && enqueued_.front()()) enqueued_.pop_front();
+  waits_ = !enqueued_.empty();
+  return !waits_;
 }
 
 void HostDeviceStream::enqueue_kernel(std::function<void()> grid) {
+  enqueue_waiting([grid = std::move(grid)] {
+    grid();
+    return true;
+  });
+}
+
+void HostDeviceStream::enqueue_waiting(std::function<bool()> grid) {
   CHECK(used_gpu == &gpu_, "a kernel for gpu{} is launched by a thread that uses another",
         gpu_.index());
+  count_ahead();
   enqueue([&gpu = gpu_, grid = std::move(grid)] {
-    count(gpu, &HostGpu::Counts::launches);
-    grid();
+    const bool done = grid();
+    if (done) count(gpu, &HostGpu::Counts::launches);
+    return done;
   });
 }
 
@@ -143,10 +169,12 @@ Result<void> HostDeviceStream::copy(void* to, const void* from, size_t bytes) {
   if (!gpu_.call()) return lost(gpu_, "a copy");
   if (bytes == 0) return {};
   count(gpu_, &HostGpu::Counts::copies);
+  count_ahead();
   enqueue([=] {
     Reachable::memory().check(to, bytes);
     Reachable::memory().check(from, bytes);
     std::memmove(to, from, bytes);
+    return true;
   });
   return {};
 }
@@ -157,6 +185,7 @@ Result<void> HostDeviceStream::clear(void* to, size_t bytes) {
   enqueue([=] {
     Reachable::memory().check(to, bytes);
     std::memset(to, 0, bytes);
+    return true;
   });
   return {};
 }
@@ -181,15 +210,26 @@ Result<void> HostDeviceStream::play(const GpuRecording& recording) {
   CHECK(recording_ == nullptr, "gpu{} plays a recording while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "playing a recording");
   count(gpu_, &HostGpu::Counts::plays);
+  count_ahead();
   for (const auto& work : dynamic_cast<const HostRecording&>(recording).work) enqueue(work);
   return {};
 }
 
-Result<void> HostDeviceStream::wait(std::chrono::nanoseconds) {
+Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
   CHECK(recording_ == nullptr, "gpu{} is waited for while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "waiting for it");
-  run_enqueued();
-  return {};
+  const auto hangs = gpu_.hangs();
+  if (hangs) std::this_thread::sleep_for(*hangs);
+  if (!hangs && run_enqueued()) {
+    ahead_ = 0;
+    return {};
+  }
+  {
+    const std::lock_guard lock(gpu_.mutex_);
+    gpu_.state_.has_failed = true;
+  }
+  return machine_refused("gpu{}: what it was to do was not done within {} ns", gpu_.index(),
+                         deadline.count());
 }
 
 void HostGpu::reset(size_t memory_bytes) {
@@ -225,6 +265,16 @@ void HostGpu::lose(size_t calls_left) {
   state_.calls_left = calls_left;
 }
 
+void HostGpu::hang(std::chrono::nanoseconds patience) {
+  const std::lock_guard lock(mutex_);
+  state_.hangs = patience;
+}
+
+std::optional<std::chrono::nanoseconds> HostGpu::hangs() const {
+  const std::lock_guard lock(mutex_);
+  return state_.hangs;
+}
+
 HostGpu::Counts HostGpu::counts() const {
   const std::lock_guard lock(mutex_);
   return state_.counts;
@@ -238,6 +288,7 @@ bool HostGpu::is_lost() const {
 bool HostGpu::call() {
   const std::lock_guard lock(mutex_);
   ++state_.counts.calls;
+  state_.has_failed = state_.has_failed || state_.calls_left == 0;
   if (state_.calls_left == 0) return false;
   if (state_.calls_left != std::numeric_limits<size_t>::max()) --state_.calls_left;
   return true;
@@ -318,6 +369,11 @@ Result<void> HostDevice::reach(int gpu) {
   const std::lock_guard lock(gpu_.mutex_);
   if (!gpu_.state_.is_isolated || gpu == index()) return {};
   return machine_refused("gpu{} cannot reach the memory of gpu{}", index(), gpu);
+}
+
+bool HostDevice::is_lost() const {
+  const std::lock_guard lock(gpu_.mutex_);
+  return gpu_.state_.has_failed;
 }
 
 HostGpu& host_gpu(int index) {

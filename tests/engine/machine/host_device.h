@@ -4,11 +4,13 @@
 // is a failed CHECK, and so is a kernel that is launched on a GPU that the thread does not use().
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "engine/machine/gpu_device.h"
 
@@ -37,6 +39,9 @@ class HostGpu {
   // After so many more calls, of the device and of its streams, every call fails: "the GPU is
   // lost". What is enqueued then is not run.
   void lose(size_t calls_left = 0);
+  // From now on nothing that is enqueued runs, and a stream that is waited for is not done; it says
+  // so after `patience`, whatever the deadline is.
+  void hang(std::chrono::nanoseconds patience);
 
   struct Counts {
     size_t allocated_bytes = 0;  // at the moment
@@ -48,6 +53,8 @@ class HostGpu {
     size_t launches = 0;  // of kernels, by themselves or in recordings that were played
     size_t plays = 0;
     size_t calls = 0;  // of everything that can fail
+    // The most that was enqueued on a stream by itself since the stream was last waited for.
+    size_t ahead_max = 0;
 
     bool operator==(const Counts&) const = default;
   };
@@ -63,12 +70,15 @@ class HostGpu {
     size_t pinnable_bytes = std::numeric_limits<size_t>::max();
     bool is_isolated = false;
     bool runs_late = false;
+    std::optional<std::chrono::nanoseconds> hangs;
+    bool has_failed = false;  // a call has said that the GPU is lost, or not done in time
     Counts counts;
   };
 
   // Counts a call; false once the GPU is lost.
   bool call();
   bool is_lost() const;
+  std::optional<std::chrono::nanoseconds> hangs() const;
 
   int index_;
   size_t memory_bytes_;  // GUARDED_BY(mutex_), as the state is
@@ -90,6 +100,7 @@ class HostDevice final : public GpuDevice {
   Result<std::unique_ptr<GpuStream>> make_stream() override;
   Result<void> use() override;
   Result<void> reach(int gpu) override;
+  bool is_lost() const override;
 
  private:
   void give_back(std::span<std::byte> bytes, bool pinned) override;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class GpuLinksTest : public ::testing::Test {
  protected:
@@ -180,6 +182,29 @@ TEST_F(GpuLinksTest, a_rank_that_never_comes_fails_the_pass_after_the_deadline) 
   host_nccl().silence(1, std::chrono::milliseconds(20));
   EXPECT_THAT(failure_of(loaded), HasSubstr("rank 0: the others did not come"));
   EXPECT_THAT(failure_of(loaded), HasSubstr("rank 0: the others did not come"));
+}
+
+// All of them run out of time, at once or after the others: who has waited for it is not named.
+TEST_F(GpuLinksTest, of_gpus_joined_by_nccl_the_one_that_hangs_is_named) {
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  for (const auto& [hanging, patience_ms] : std::map<int, int>{{0, 60}, {1, 0}, {2, 60}}) {
+    SCOPED_TRACE(hanging);
+    reset();
+    LoadedModel loaded(model_.path(), options(by_nccl, 3));
+    host_nccl().wait_for_ever(std::chrono::milliseconds(20));
+    host_gpu(hanging).hang(std::chrono::milliseconds(patience_ms));
+    EXPECT_THAT(failure_of(loaded),
+                StartsWith(fmt::format("gpu{}: what it was to do was not done", hanging)));
+  }
+}
+
+TEST_F(GpuLinksTest, where_no_gpu_hangs_no_one_is_said_to) {
+  const GpuPlatform by_nccl = test_gpus_by_nccl();
+  LoadedModel loaded(model_.path(), options(by_nccl));
+  host_nccl().silence(1, std::chrono::milliseconds(20));
+  host_nccl().wait_for_ever(std::chrono::milliseconds(20));
+  EXPECT_THAT(failure_of(loaded),
+              StartsWith("what the GPUs exchange by NCCL was not done in time"));
 }
 
 // As late as streams may run: what one pass sends is not what the next one reads.

@@ -37,6 +37,22 @@ TEST(GpuPrompts, panels_of_any_size_give_the_same_bits) {
   EXPECT_GT(large.plan().scratch_bytes, small.plan().scratch_bytes + 900 * 256 * sizeof(uint16_t));
 }
 
+// CUDA would keep the thread that is a thousand ahead, whatever its deadline is. By panels as small
+// as they can be, so that few layers have many launches.
+TEST(GpuPrompts, a_long_pass_waits_for_the_gpu_every_few_hundred_launches) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/44, /*window=*/0, /*layers=*/6);
+  host_gpu(0).reset();
+  LoadedModelOptions options = on_made_up_gpu();
+  options.panel_limits = {.rows = 64};
+  LoadedModel loaded(model.path(), options);
+  const HostGpu::Counts before = host_gpu(0).counts();
+  loaded.compute_alone(some_tokens(2, 2), 2);
+  const HostGpu::Counts after = host_gpu(0).counts();
+  EXPECT_GT(after.launches - before.launches, 2 * GpuProgram::kLaunchesAtOnce);
+  EXPECT_LT(after.ahead_max, 3 * GpuProgram::kLaunchesAtOnce / 2);
+  EXPECT_GE(after.ahead_max, GpuProgram::kLaunchesAtOnce);
+}
+
 // A panel is taken after all else, so nothing that a pass still reads lies there.
 TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   const RandomModel model(Format::kQ4_0, Format::kF16, /*seed=*/41);

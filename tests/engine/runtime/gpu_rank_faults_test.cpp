@@ -2,10 +2,12 @@
 // count and fail as a test wants.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
@@ -63,6 +65,26 @@ TEST(GpuRankFaults, a_lost_gpu_fails_the_pass) {
         }
       }
     }
+    host_gpu(0).reset();
+  }
+}
+
+// Closing it would wait for the GPU. Whichever call of a pass it is that says so first.
+TEST(GpuRankFaults, a_library_is_not_closed_whose_gpu_is_lost) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/45);
+  for (const std::optional<size_t> calls_left :
+       {std::optional<size_t>(), std::optional<size_t>(0), std::optional<size_t>(1),
+        std::optional<size_t>(2)}) {
+    SCOPED_TRACE(calls_left.value_or(99));
+    const size_t before = closed_libraries();
+    {
+      LoadedModel loaded(model.path(), on_made_up_gpu());
+      if (calls_left) {
+        host_gpu(0).lose(*calls_left);
+        EXPECT_THROW(loaded.compute_alone(some_tokens(2, 1), 2), std::runtime_error);
+      }
+    }
+    EXPECT_EQ(closed_libraries() - before, calls_left ? 0U : 1U);
     host_gpu(0).reset();
   }
 }

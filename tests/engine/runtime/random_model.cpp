@@ -33,10 +33,10 @@ class Builder {
   test::GgufWriter writer_;
 };
 
-void add_metadata(test::GgufWriter& writer, uint32_t window) {
+void add_metadata(test::GgufWriter& writer, uint32_t window, uint32_t layers) {
   if (window > 0) writer.add("llama.attention.sliding_window", window);
   writer.add("general.architecture", std::string("llama"));
-  writer.add("llama.block_count", uint32_t{2});
+  writer.add("llama.block_count", layers);
   writer.add("llama.context_length", uint32_t{512});
   writer.add("llama.embedding_length", static_cast<uint32_t>(kColumns));
   writer.add("llama.feed_forward_length", static_cast<uint32_t>(kFeedForward));
@@ -47,15 +47,16 @@ void add_metadata(test::GgufWriter& writer, uint32_t window) {
 
 }  // namespace
 
-RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t window)
+RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t window,
+                         uint32_t layers)
     : path_(std::filesystem::temp_directory_path() /
             fmt::format("lockstep-{}-{}-{}-{}.gguf", traits(format).name, traits(others).name, seed,
                         getpid())) {
   Builder builder(seed);
-  add_metadata(builder.writer(), window);
+  add_metadata(builder.writer(), window, layers);
   builder.matrix("token_embd.weight", format, kVocabulary, kColumns);
   builder.norm("output_norm.weight");
-  for (size_t layer = 0; layer < 2; ++layer) {
+  for (size_t layer = 0; layer < layers; ++layer) {
     const std::string block = fmt::format("blk.{}.", layer);
     builder.norm(block + "attn_norm.weight");
     builder.norm(block + "ffn_norm.weight");

@@ -9,12 +9,14 @@
 namespace lockstep {
 
 // A model file of the llama architecture that lasts as long as this object. Rows are 256 wide, so
-// that every format can hold them; two layers, four query heads on two KV heads; a mixture where
-// `format` and `others` differ (attention values and the feed-forward's way down are in `others`).
+// that every format can hold them; two layers or more, four query heads on two KV heads; a mixture
+// where `format` and `others` differ (attention values and the feed-forward's way down are in
+// `others`).
 class RandomModel {
  public:
   // `window`: most keys that a token sees; 0: all.
-  RandomModel(Format format, Format others, uint64_t seed, uint32_t window = 0);
+  RandomModel(Format format, Format others, uint64_t seed, uint32_t window = 0,
+              uint32_t layers = 2);
   ~RandomModel();
   RandomModel(const RandomModel&) = delete;
   RandomModel& operator=(const RandomModel&) = delete;

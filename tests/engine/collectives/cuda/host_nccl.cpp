@@ -24,9 +24,10 @@ class HostNcclRanks final : public NcclRanks {
     host_nccl().change([](HostNccl::State& state) { ++state.counts.all_reduces; });
     enqueue(rank, stream, [=, this] {
       std::vector<float> total;
-      const bool met = meet_around(rank, {.values = values, .count = count},
-                                   [&] { total = sum_of_all(values, count); });
-      if (met) std::ranges::copy(total, sums);
+      const Met met = meet_around(rank, {.values = values, .count = count},
+                                  [&] { total = sum_of_all(values, count); });
+      if (met == Met::kAll) std::ranges::copy(total, sums);
+      return met;
     });
   }
 
@@ -35,13 +36,13 @@ class HostNcclRanks final : public NcclRanks {
     const std::vector<NcclTransfer> own(transfers.begin(), transfers.end());
     enqueue(rank, stream, [=, this] {
       std::vector<std::vector<float>> received;
-      const bool met = meet_around(rank, {.transfers = &own}, [&] {
+      const Met met = meet_around(rank, {.transfers = &own}, [&] {
         for (const NcclTransfer& transfer : own) received.push_back(sent_to(rank, transfer));
       });
-      if (!met) return;
-      for (size_t index = 0; index < own.size(); ++index) {
+      for (size_t index = 0; met == Met::kAll && index < own.size(); ++index) {
         std::ranges::copy(received[index], own[index].receive);
       }
+      return met;
     });
   }
 
@@ -70,30 +71,37 @@ class HostNcclRanks final : public NcclRanks {
     const std::vector<NcclTransfer>* transfers = nullptr;
   };
 
-  void enqueue(size_t rank, void* stream, std::function<void()> work) {
+  enum class Met { kAll, kFailed, kNotYet };
+
+  void enqueue(size_t rank, void* stream, std::function<Met()> work) {
     if (host_nccl().is_silent(rank)) return;
     auto timed = [this, rank, work = std::move(work)] {
       const auto begin = std::chrono::steady_clock::now();
-      work();
+      const bool done = work() != Met::kNotYet;
       const std::lock_guard lock(mutex_);
       spent_[rank] += std::chrono::steady_clock::now() - begin;
+      return done;
     };
-    if (stream == nullptr) return timed();
-    static_cast<HostStream*>(stream)->enqueue_kernel(std::move(timed));
+    if (stream == nullptr) {
+      CHECK(timed(), "rank {}: others do not come to its call", rank);
+    } else {
+      static_cast<HostStream*>(stream)->enqueue_waiting(std::move(timed));
+    }
   }
 
-  // All ranks post, read what the others have posted, and go on. False: one did not come in time.
-  bool meet_around(size_t rank, const Posted& own, const std::function<void()>& read) {
+  // All ranks post, read what the others have posted, and go on.
+  Met meet_around(size_t rank, const Posted& own, const std::function<void()>& read) {
     {
       const std::lock_guard lock(mutex_);
       posted_[rank] = own;
     }
-    if (!meet(rank)) return false;
+    const Met met = meet(rank, host_nccl().waits_for_ever());
+    if (met != Met::kAll) return met;
     read();
-    return meet(rank);
+    return meet(rank, /*for_ever=*/false);
   }
 
-  bool meet(size_t rank) {
+  Met meet(size_t rank, bool for_ever) {
     std::unique_lock lock(mutex_);
     const size_t round = rounds_;
     if (++arrived_ == posted_.size()) {
@@ -104,10 +112,14 @@ class HostNcclRanks final : public NcclRanks {
     const auto is_over = [&] { return rounds_ != round || failure_.has_value(); };
     const auto deadline = host_nccl().deadline_or(deadline_.load());
     if (!all_came_.wait_for(lock, deadline, is_over)) {
+      if (for_ever) {
+        --arrived_;
+        return Met::kNotYet;
+      }
       fail(Error{ErrorKind::kMachineRefused,
                  fmt::format("rank {}: the others did not come to its call in time", rank)});
     }
-    return !failure_.has_value();
+    return failure_ ? Met::kFailed : Met::kAll;
   }
 
   // Under the lock.
@@ -165,6 +177,18 @@ void HostNccl::silence(size_t rank, std::chrono::nanoseconds deadline) {
     state.silent_rank = rank;
     state.deadline = deadline;
   });
+}
+
+void HostNccl::wait_for_ever(std::chrono::nanoseconds look) {
+  change([=](State& state) {
+    state.waits_for_ever = true;
+    state.deadline = look;
+  });
+}
+
+bool HostNccl::waits_for_ever() const {
+  const std::lock_guard lock(mutex_);
+  return state_.waits_for_ever;
 }
 
 HostNccl::Counts HostNccl::counts() const {

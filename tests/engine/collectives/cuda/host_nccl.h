@@ -23,6 +23,9 @@ class HostNccl {
   void refuse(bool refused);
   // From now on this rank enqueues nothing, and the others wait for so long at most.
   void silence(size_t rank, std::chrono::nanoseconds deadline);
+  // From now on no call fails because others do not come to it: the stream that it is on is not
+  // done after so long, nor later, until abort().
+  void wait_for_ever(std::chrono::nanoseconds look);
 
   struct Counts {
     size_t joined = 0;  // groups of ranks, ever
@@ -41,6 +44,7 @@ class HostNccl {
     bool is_refused = false;
     std::optional<size_t> silent_rank;
     std::optional<std::chrono::nanoseconds> deadline;
+    bool waits_for_ever = false;
     Counts counts;
   };
 
@@ -50,6 +54,7 @@ class HostNccl {
     change(state_);
   }
   bool is_silent(size_t rank) const;
+  bool waits_for_ever() const;
   std::chrono::nanoseconds deadline_or(std::chrono::nanoseconds given) const;
 
   State state_;  // GUARDED_BY(mutex_)

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kAllProducts = std::numeric_limits<size_t>::max();
 std::atomic<size_t> products_left = kAllProducts;
+std::atomic<size_t> libraries_closed = 0;
 
 void multiply_now(const GpuMatrixProduct& product) {
   for (size_t token = 0; token < product.tokens; ++token) {
@@ -36,6 +37,11 @@ bool is_aligned(const void* address, size_t bytes) {
 class HostMatrixLibrary final : public GpuMatrixLibrary {
  public:
   explicit HostMatrixLibrary(int gpu) : gpu_(gpu) {}
+  ~HostMatrixLibrary() override {
+    if (!is_abandoned_) ++libraries_closed;
+  }
+  HostMatrixLibrary(const HostMatrixLibrary&) = delete;
+  HostMatrixLibrary& operator=(const HostMatrixLibrary&) = delete;
 
   Result<void> prepare(void* stream, const GpuMatrixProduct& product) override {
     if (!tokens_.try_emplace({product.rows, product.columns}, product.tokens).second) return {};
@@ -66,11 +72,13 @@ class HostMatrixLibrary final : public GpuMatrixLibrary {
   }
 
   Result<void> state() const override { return state_; }
+  void abandon() override { is_abandoned_ = true; }
 
  private:
   int gpu_;
   std::map<std::pair<size_t, size_t>, size_t> tokens_;  // the most, by rows and columns
   Result<void> state_;
+  bool is_abandoned_ = false;
 };
 
 }  // namespace
@@ -86,6 +94,10 @@ void refuse_library_products(size_t count) {
 
 void allow_library_products() {
   products_left = kAllProducts;
+}
+
+size_t closed_libraries() {
+  return libraries_closed;
 }
 
 }  // namespace lockstep

@@ -15,4 +15,7 @@ Result<std::unique_ptr<GpuMatrixLibrary>> open_host_matrix_library(int gpu,
 void refuse_library_products(size_t count);
 void allow_library_products();
 
+// How many have ended without having been abandoned, ever.
+size_t closed_libraries();
+
 }  // namespace lockstep
