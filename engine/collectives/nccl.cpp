@@ -323,17 +323,25 @@ Result<void> Communicators::check(size_t rank) {
 // whose GPU does not answer may never come back.
 void abort_all(std::span<const ncclComm_t> communicators) {
   const Clock::time_point until = Clock::now() + kAbortDeadline;
+  std::vector<std::thread> threads;
   std::vector<std::future<void>> aborted;
+  threads.reserve(communicators.size());
   try {
     for (ncclComm_t communicator : communicators) {
       std::packaged_task<void()> work([communicator] { ncclCommAbort(communicator); });
       aborted.push_back(work.get_future());
-      std::thread(std::move(work)).detach();
+      threads.emplace_back(std::move(work));
     }
   } catch (const std::system_error&) {
     // No thread to be had: what waits on the GPUs ends with the process.
   }
-  for (const std::future<void>& each : aborted) each.wait_until(until);
+  for (size_t index = 0; index < threads.size(); ++index) {
+    if (aborted[index].wait_until(until) == std::future_status::ready) {
+      threads[index].join();
+    } else {
+      threads[index].detach();
+    }
+  }
 }
 
 void Communicators::abort_now() {
