@@ -36,8 +36,8 @@ class Executor {
   }
 
   // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
-  // until another row is, or a hidden one. Where GPUs alone are ranks, what is at hand of a row is
-  // its likeliest tokens.
+  // until another row is, or a hidden one. Where all ranks are GPUs that reach one another's
+  // memory, what is at hand of a row is its likeliest tokens.
   LogitRow logits(size_t row);
   // Batch::draws are heeded; elsewhere they are of no use.
   bool draws_tokens() const { return root_candidates() != nullptr; }
