@@ -31,6 +31,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       pooling_(pooling),
       counters_(counters),
       hooks_(std::move(hooks)),
+      throughput_(executor.pass_deadline()),
       hidden_row_(executor.hidden_width()) {
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);

@@ -10,11 +10,20 @@ constexpr double kKept = 0.9;  // of what was, with every pass or request
 // A pass of fewer tokens says little of how fast prompts are, and a prompt in smaller chunks would
 // read the weights too often.
 constexpr size_t kPromptTokensLeast = 32;
-constexpr double kPromptPassSeconds = 4;   // below any sensible limit on a heartbeat's age
+constexpr double kPromptPassSeconds = 4;  // below any sensible limit on a heartbeat's age
+// Of a pass's deadline: what is far into a context takes longer than what came before it.
+constexpr double kDeadlinePart = 0.25;
 constexpr double kMixedPassSeconds = 0.1;  // a text is still read as fluent
 constexpr double kRetrySecondsMax = 60;
 
 }  // namespace
+
+Throughput::Throughput(std::optional<std::chrono::seconds> pass_deadline)
+    : prompt_pass_seconds_(
+          pass_deadline
+              ? std::min(kPromptPassSeconds,
+                         kDeadlinePart * std::chrono::duration<double>(*pass_deadline).count())
+              : kPromptPassSeconds) {}
 
 void Throughput::add_pass(size_t tokens, double seconds) {
   tokens_ = kKept * tokens_ + static_cast<double>(tokens);
@@ -33,7 +42,7 @@ void Throughput::add_request(size_t generated_tokens) {
 }
 
 size_t Throughput::prompt_tokens_most() const {
-  return prompt_tokens_within(kPromptPassSeconds);
+  return prompt_tokens_within(prompt_pass_seconds_);
 }
 
 size_t Throughput::prompt_tokens_beside_streams() const {

@@ -3,19 +3,25 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <optional>
 
 namespace lockstep {
 
 class Throughput {
  public:
+  // `pass_deadline`: how long a pass may take at most; none: as long as it does.
+  explicit Throughput(std::optional<std::chrono::seconds> pass_deadline = {});
+
   void add_pass(size_t tokens, double seconds);
   void add_request(size_t generated_tokens);
 
   // 0 before the first pass.
   double tokens_per_second() const { return tokens_per_second_.load(std::memory_order_relaxed); }
   // Prompt tokens that one pass may compute so that the engine's thread is heard of every few
-  // seconds, however slow the model is. The engine's thread only.
+  // seconds, however slow the model is, and no pass comes near its deadline. The engine's thread
+  // only.
   size_t prompt_tokens_most() const;
   // The same where others generate, so that their next tokens are not long in coming.
   size_t prompt_tokens_beside_streams() const;
@@ -25,6 +31,7 @@ class Throughput {
  private:
   size_t prompt_tokens_within(double seconds) const;
 
+  const double prompt_pass_seconds_;
   // Sums that forget: the last dozen passes weigh the most.
   double tokens_ = 0;
   double seconds_ = 0;

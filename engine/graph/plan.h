@@ -292,8 +292,8 @@ struct GpuAreas {
   std::byte* batch = nullptr;     // a pass's batch, as gpu_batch_at() lays it out
   GpuBatchLimits limits;          // what it has room for
   double* frequencies = nullptr;  // RotaryTableStep's, of the GPU
-  // Where logits' candidates are searched and tokens drawn, on rank 0. Of no use among processors,
-  // with which the logits lie in the host's memory.
+  // Where logits' candidates are searched and tokens drawn, on rank 0. Of no use where the logits
+  // are the host's: among processors, or GPUs that do not reach one another's memory.
   uint32_t* candidate_words = nullptr;
   float* logit_maxima = nullptr;  // [logit row]
   double* draw_sums = nullptr;    // [logit row], gpu_draw_blocks() each
@@ -312,7 +312,7 @@ struct Plan {
   Peers peers;
   HiddenRows hidden;
   GpuAreas gpu;
-  // [logit row][vocabulary], on rank 0: in a GPU's memory where all ranks are GPUs.
+  // [logit row][vocabulary], on rank 0: in GPU memory where all are GPUs that reach one another's.
   float* logits = nullptr;
   size_t logits_stride = 0;
   size_t vocabulary_size = 0;

@@ -2,6 +2,7 @@
 // step.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
@@ -28,9 +29,15 @@ class Executor {
   // The first failure of run(), read_hidden_row() or a row that was fetched, if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
 
+  // After which a pass has failed, whatever it does: where all ranks are GPUs.
+  std::optional<std::chrono::seconds> pass_deadline() const {
+    if (has_processors_) return std::nullopt;
+    return GpuRank::kPassDeadline;
+  }
+
   // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
-  // until another row is, or a hidden one. Where GPUs alone are ranks, what is at hand of a row is
-  // its likeliest tokens.
+  // until another row is, or a hidden one. Where all ranks are GPUs that reach one another's
+  // memory, what is at hand of a row is its likeliest tokens.
   LogitRow logits(size_t row);
   // Batch::draws are heeded; elsewhere they are of no use.
   bool draws_tokens() const { return root_candidates() != nullptr; }

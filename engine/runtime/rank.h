@@ -65,7 +65,7 @@ class Rank {
   NodeMemory scratch_;
   NodeMemory exchange_;
   NodeMemory kv_;
-  NodeMemory logits_;  // empty but on rank 0, and where GPUs alone are ranks
+  NodeMemory logits_;  // empty but on rank 0, and where its GPU holds them
   Plan plan_;          // addresses lie in the arenas
   std::vector<TaskCounter> tasks_;
   std::unique_ptr<GpuRank> gpu_;

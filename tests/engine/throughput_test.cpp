@@ -29,6 +29,17 @@ TEST(Throughput, a_slow_model_still_gets_chunks_worth_reading_the_weights_for) {
   EXPECT_EQ(throughput.prompt_tokens_most(), 32U);
 }
 
+// A pass that is given four seconds and takes them has failed.
+TEST(Throughput, prompts_stay_far_from_a_passs_deadline) {
+  Throughput throughput(std::chrono::seconds(4));
+  throughput.add_pass(512, 0.25);
+  EXPECT_EQ(throughput.prompt_tokens_most(), 2048U);
+  EXPECT_EQ(throughput.prompt_tokens_beside_streams(), 204U);
+  Throughput patient(std::chrono::seconds(60));
+  patient.add_pass(512, 0.25);
+  EXPECT_EQ(patient.prompt_tokens_most(), 8192U);
+}
+
 // Reading the weights takes 40 ms however few tokens a pass has, a token 0.2 ms.
 TEST(Throughput, the_chunk_settles_where_a_pass_takes_a_tenth_of_a_second) {
   Throughput throughput;
