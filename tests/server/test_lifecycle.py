@@ -1,6 +1,8 @@
 """Start, load, drain, cancellation and end of the real daemon."""
 
 import concurrent.futures
+import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -225,3 +227,23 @@ def test_a_model_that_is_not_there_is_exit_2():
     result = run_program("serve", "--port", "0", "--model", "/nowhere/x.gguf")
     assert result.returncode == 2
     assert "/nowhere/x.gguf" in result.stderr
+
+
+def arenas_of_threads(process):
+    """The allocator's arenas beside the first: 64 MiB of addresses each, of which a part is in use."""
+    arena = 64 << 20
+    found = re.findall(r"^(\w+)-(\w+) (\S+) \w+ \S+ 0 *$",
+                       pathlib.Path(f"/proc/{process.pid}/maps").read_text(), re.M)
+    places = [(int(begin, 16), int(end, 16), access) for begin, end, access in found]
+    return sum(used == "rw-p" and rest == "---p" and begin % arena == 0 and middle == start
+               and end == begin + arena
+               for (begin, middle, used), (start, end, rest) in zip(places, places[1:]))
+
+
+def test_threads_that_serve_share_a_few_arenas(start):
+    daemon = start("--served-model-name", "m", "--sequences", "16").wait_until_ready()
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda seed: daemon.post("/v1/completions", long_request(
+            daemon, seed=seed, logprobs=5)).status_code, range(16)))
+    assert answers == [200] * 16
+    assert arenas_of_threads(daemon.process) <= 3
