@@ -207,12 +207,21 @@ void Scheduler::plan_prompts(size_t tokens_left, size_t rows_left) {
     for (Sequence* other : others) {
       const bool equal =
           other->place.priority == head.place.priority && other->wanted != Wanted::kAllLogits;
-      if (equal && left(other) + kept <= tokens_left) plan(*other, left(other));
+      const bool fits = left(other) + kept <= tokens_left;
+      if (equal && fits && !fills_next_page(*other, head)) plan(*other, left(other));
     }
   }
   for (Sequence* sequence : prompts) {
     if (sequence->planned == 0 && tokens_left > 0) plan(*sequence, tokens_left);
   }
+}
+
+// Whether `head` would wait for a page of `other`, which goes after it and may get none to fill.
+bool Scheduler::fills_next_page(Sequence& other, Sequence& head) const {
+  const PrefixKey* key = pages_.next_shared_key(head);
+  std::vector<PrefixKey> filled;
+  pages_.add_filled_keys(other, other.tokens.size(), filled);
+  return key != nullptr && std::ranges::find(filled, *key) != filled.end();
 }
 
 // Another sequence fills the same page in this pass: it is found in the cache after that.

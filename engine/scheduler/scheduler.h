@@ -132,6 +132,7 @@ class Scheduler {
   void plan_chunks();
   void plan_prompts(size_t tokens_left, size_t rows_left);
   size_t fitting_tokens(const Sequence& sequence, size_t tokens_left, size_t rows_left) const;
+  bool fills_next_page(Sequence& other, Sequence& head) const;
   bool is_computed_by_another(Sequence& sequence) const;
   void take_pages();
   bool reclaim_page(size_t position);

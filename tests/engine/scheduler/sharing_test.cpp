@@ -35,6 +35,24 @@ TEST(Scheduler, a_prefix_is_computed_once_even_in_one_pass) {
   EXPECT_EQ(passes.scheduler.counters().prompt_tokens, 16U);
 }
 
+// The last one's two tokens fit into a pass that the first one's do not, and the first of them
+// fills the page that the first one needs next: just when the stream has taken the last page.
+TEST(Scheduler, the_first_prompt_never_waits_for_a_page_of_one_behind_it) {
+  SchedulerLimits limits = small_limits();
+  limits.page_tokens = 1;
+  limits.page_count = 49;
+  Passes passes(limits, 4);
+  passes.scheduler.limit_prompt_tokens({4, 4});
+  const SequenceId first = passes.add(46, 46, {}, 5);
+  const SequenceId stream = passes.add(1, 40);
+  const SequenceId last = passes.add(41, 41, {}, 5);
+  passes.most = {{first, 1}, {stream, 20}, {last, 1}};
+  while (!passes.first_sampled.contains(first)) {
+    ASSERT_TRUE(passes.pass().contains(first)) << "in pass " << passes.passes;
+  }
+  while (!passes.scheduler.idle()) ASSERT_FALSE(passes.pass().empty());
+}
+
 // What a tenant can see is when its tokens come: the passes are the same whoever else sent what.
 TEST(Scheduler, no_pass_of_a_tenant_tells_what_another_has_sent) {
   const auto chunks_of = [](const CacheScope& before, int32_t their_first_token) {
