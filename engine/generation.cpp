@@ -68,6 +68,10 @@ Result<bool> Generation::advance(LogitRow& row, const std::function<void()>& sam
     finish(FinishReason::kLength);
     return true;
   }
+  if (matcher_ && matcher_->must_end()) {  // complete before its first token
+    finish(FinishReason::kStop);
+    return true;
+  }
   // Log-probabilities are made of all logits.
   std::span<const float> logits;
   if (request_.logprobs) {

@@ -112,6 +112,14 @@ def test_an_answer_that_is_cut_says_length(server):
     assert re.fullmatch("a{3,}", answer["message"]["content"])
 
 
+@pytest.mark.parametrize("fields", [{}, {"ignore_eos": True}, {"min_tokens": 3}])
+def test_a_grammar_of_nothing_is_answered_with_nothing(server, fields):
+    answer = chat(server, grammar='root ::= ""', max_tokens=5, **fields)
+    assert answer.status_code == 200, answer.text
+    choice = answer.json()["choices"][0]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", "")
+
+
 def test_a_grammar_that_allows_what_is_free_anyway_changes_nothing(server):
     free = chat(server, temperature=0, max_tokens=40).json()["choices"][0]
     held = chat(server, temperature=0, max_tokens=40, grammar="root ::= .*")
