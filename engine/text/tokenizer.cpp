@@ -70,7 +70,12 @@ void Tokenizer::find_end_tokens() {
   }
   for (const std::string_view text : kEndTexts) {
     const TokenId token = index_.find(text);
-    if (token >= 0 && type(token) == TokenType::kControl) end_tokens_.push_back(token);
+    if (token < 0) continue;
+    // Some files call them the user's own: text that nobody would see the end of an answer in.
+    if (type(token) == TokenType::kUserDefined) {
+      types_[static_cast<size_t>(token)] = TokenType::kControl;
+    }
+    if (type(token) == TokenType::kControl) end_tokens_.push_back(token);
   }
   std::sort(end_tokens_.begin(), end_tokens_.end());
   end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());

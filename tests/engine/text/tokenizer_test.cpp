@@ -245,9 +245,12 @@ TEST(Tokenizer, generation_ends_with_named_and_well_known_tokens) {
   TokenizerData data = small_byte_pair();
   data.eot = add_token(data, "<stop>", TokenType::kNormal);
   const TokenId not_control = add_token(data, "<|eot_id|>", TokenType::kNormal);
+  const TokenId users_own = add_token(data, "<|end|>", TokenType::kUserDefined);
   const auto tokenizer = make(data);
   EXPECT_THAT(tokenizer->end_tokens(),
-              ElementsAre(*data.eos, *tokenizer->find("<|im_end|>"), *data.eot));
+              ElementsAre(*data.eos, *tokenizer->find("<|im_end|>"), *data.eot, users_own));
+  EXPECT_EQ(tokenizer->piece(users_own, /*special=*/false), "");
+  EXPECT_NE(tokenizer->encode("<|end|>", {.parse_special = false}), std::vector{users_own});
   EXPECT_TRUE(tokenizer->ends_generation(*data.eos));
   EXPECT_FALSE(tokenizer->ends_generation(not_control));
   EXPECT_FALSE(tokenizer->ends_generation(-1));
