@@ -152,7 +152,13 @@ class RegexReader {
       in_.skip(1);
       const CharacterSet high = read_class_atom();
       if (in_.failed()) break;
-      if (!is_single(low) || !is_single(high) || low.ranges()[0].low > high.ranges()[0].low) {
+      if (!is_single(low) || !is_single(high)) {  // beside \w and its like it stands for itself
+        set.add(low);
+        set.add('-', '-');
+        set.add(high);
+        continue;
+      }
+      if (low.ranges()[0].low > high.ranges()[0].low) {
         in_.fail("a range in a character class must go from a character to a later one");
         break;
       }

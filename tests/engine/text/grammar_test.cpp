@@ -79,6 +79,7 @@ std::vector<Case> cases() {
       {Kind::kRegex, "(ab|c)*d?", {"", "abcabd", "d", "ccc"}, {"a", "dd", "abd "}},
       {Kind::kRegex, "a{2,3}b{2}c{1,}", {"aabbc", "aaabbccc"}, {"abbc", "aaaabbc", "aabc"}},
       {Kind::kRegex, "[a-c\\d_-]+", {"a-1_c", "9"}, {"", "d", "a b"}},
+      {Kind::kRegex, "[\\w-.]+@[\\d-x-z]", {"a-b.c@-", "a@x", "a@z"}, {"a/b@x", "a@y"}},
       {Kind::kRegex, "[^a-y]", {"z", "é", "日", "\n"}, {"b", "zz", "\xC3", ""}},
       {Kind::kRegex,
        ".",
