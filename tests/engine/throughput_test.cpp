@@ -115,6 +115,10 @@ TEST(Throughput, of_gpus_generated_tokens_say_nothing_of_prompts) {
   throughput.add_pass({64}, 0.02);
   EXPECT_EQ(throughput.prompts_most().alone, 32U);
   EXPECT_EQ(throughput.tokens_per_second(), 3200);
+  throughput.add_pass(prompted(32), 0.05);
+  throughput.add_pass(prompted(512), 0.25);
+  throughput.add_pass({64}, 0.5);
+  EXPECT_EQ(throughput.prompts_most().beside_streams, 204U);
 }
 
 }  // namespace
