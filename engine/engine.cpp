@@ -13,6 +13,7 @@
 #include "engine/engine_counters.h"
 #include "engine/engine_loop.h"
 #include "engine/gpu_layout.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/topology.h"
 #include "engine/machine_limits.h"
@@ -267,6 +268,8 @@ Result<void> Engine::Parts::load() {
   limits.sequence_count = options.sequence_count;
   limits.batch_tokens = options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
+  if (executor->attention_units() > 0) limits.attention_units = executor->attention_units();
+  limits.unit_keys = kAttentionChunkTokens;
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
   // computed. On GPUs their attention is of its own.
   limits.share_generated =

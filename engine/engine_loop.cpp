@@ -51,8 +51,7 @@ EngineLoop::~EngineLoop() {
 }
 
 void EngineLoop::limit_prompts() {
-  scheduler_.limit_prompt_tokens({.alone = throughput_.prompt_tokens_most(),
-                                  .beside_streams = throughput_.prompt_tokens_beside_streams()});
+  scheduler_.limit_prompt_tokens(throughput_.prompts_most());
 }
 
 // Whoever hears of an end finds it counted.
@@ -294,7 +293,7 @@ void EngineLoop::step() {
   }
   const double seconds = seconds_since(start);
   activity_.enter(LoopPhase::kSampling);
-  throughput_.add_pass(batch_.tokens.size(), seconds);
+  throughput_.add_pass(pass_tokens(schedule), seconds);
   limit_prompts();
   counters_.step_seconds.observe(seconds);
   counters_.step_tokens.observe(static_cast<double>(batch_.tokens.size()));

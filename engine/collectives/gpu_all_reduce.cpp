@@ -50,6 +50,10 @@ std::optional<size_t> missing_rank(uint32_t failure) {
   return failure - 1;
 }
 
+std::optional<size_t> awaited_rank(uint32_t waiting) {
+  return missing_rank(waiting % kGpuWaitingTick);
+}
+
 void check_gpu_peers(const GpuPeers& peers) {
   CHECK(peers.rank < peers.rank_count && peers.rank_count <= kGpuRanksMax, "rank {} of {}",
         peers.rank, peers.rank_count);

@@ -36,6 +36,9 @@ struct GpuPeers {
   // Another one there: how long this rank's exchanges have taken so far, waiting for others
   // included, by the GPU's clock. Null: nobody asks.
   uint64_t* spent_ns = nullptr;
+  // Another one there, 0 at first: changes every millisecond or so while this rank waits for
+  // another. See awaited_rank(). Null: nobody asks.
+  uint32_t* waiting = nullptr;
   // How long a block waits for another rank, by the GPU's clock.
   uint64_t deadline_ns = 5'000'000'000;
 };
@@ -46,6 +49,10 @@ size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count);
 // the deadline. What this rank has computed since is not to be used, its later exchanges do
 // nothing, and the others report it in their turn: the mailboxes serve no more, the process ends.
 std::optional<size_t> missing_rank(uint32_t failure);
+
+// Of the waiting word, read at any time: the rank that was last waited for longer than a
+// millisecond. Where the word changes, the GPU goes on: it waits.
+std::optional<size_t> awaited_rank(uint32_t waiting);
 
 // output[row][column] += sum over the contributors, in order of rank, of their
 // partial[row][column].

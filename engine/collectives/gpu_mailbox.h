@@ -11,6 +11,10 @@ namespace lockstep {
 // What a rank sends in one round of a channel. Not measured.
 constexpr size_t kGpuSlotBytes = 16 * 1024;
 
+// The waiting word: a count of about milliseconds times this, and the rank that is waited for + 1.
+constexpr uint32_t kGpuWaitingTick = 256;
+static_assert(kGpuRanksMax < kGpuWaitingTick);
+
 struct GpuMailbox {
   // A channel's round is the count of meetings that its blocks have had.
   struct Channel {

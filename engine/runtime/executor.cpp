@@ -44,6 +44,7 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
       jobs_.emplace_back([this, rank](size_t worker) { walk(ranks_[rank], worker); });
       continue;
     }
+    attention_units_ = std::max(attention_units_, ranks_[rank].plan().gpu.limits.attention_units);
     if (ranks.is_mixed()) {
       jobs_.emplace_back([this, rank](size_t) { drive(rank); });
     } else {

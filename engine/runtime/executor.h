@@ -35,6 +35,10 @@ class Executor {
     return GpuRank::kPassDeadline;
   }
 
+  // Chunks of keys (kAttentionChunkTokens) that generated tokens of a pass may see, all together,
+  // before attention to them becomes slow; 0: no rank is a GPU.
+  size_t attention_units() const { return attention_units_; }
+
   // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
   // until another row is, or a hidden one. Where all ranks are GPUs that reach one another's
   // memory, what is at hand of a row is its likeliest tokens.
@@ -61,6 +65,7 @@ class Executor {
   Ranks& ranks_;
   const KernelTable& kernels_;
   const Batch* batch_ = nullptr;
+  size_t attention_units_ = 0;
   bool has_processors_ = false;  // some ranks compute on them
   PassLayout layout_;            // of the batch, for these
   size_t panel_streams_ = preferred_panel_streams();

@@ -16,8 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For a GPU that NCCL has let go of to be done with the rest.
+// For a GPU that NCCL has let go of to be done with the rest, or one to say that it waits.
 constexpr std::chrono::milliseconds kLastWait{200};
+constexpr int kLastLooks = 3;
 
 const std::vector<double>* rotary_frequencies(const Plan& plan) {
   for (const Step& step : plan.steps) {
@@ -112,6 +113,7 @@ Result<void> GpuRank::take_mailbox(size_t rank, size_t rank_count) {
   auto* const report = new (report_.data()) Report;
   peers.failure = &report->failure;
   peers.spent_ns = &report->spent_ns;
+  peers.waiting = &report->waiting;
   if (auto pinned = pin(report_); !pinned) return pinned;
   if (auto used = device_->use(); !used) return used;
   auto cleared = stream_->clear(mailbox_.data(), bytes);
@@ -238,18 +240,41 @@ Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
     has_waited_in_vain_ = !sound;
     if (!sound) return sound;
   }
-  if (!links_.peers) return {};
-  const auto missing = missing_rank(std::atomic_ref(*links_.peers->failure).load());
-  if (!missing) return {};
+  if (const auto missing = missing_peer()) return did_not_come(*missing);
+  return {};
+}
+
+std::unexpected<Error> GpuRank::did_not_come(size_t rank) {
   has_waited_in_vain_ = true;
   return machine_refused(
       "gpu{}: rank {} did not come to a sum in time; its GPU is lost or far behind",
-      device_->index(), *missing);
+      device_->index(), rank);
 }
 
-// What waits on a GPU for others by NCCL runs out of time when they do. Aborted, it ends: the
-// stream that does not is its own GPU's failure.
+std::optional<size_t> GpuRank::missing_peer() const {
+  if (!links_.peers) return std::nullopt;
+  return missing_rank(std::atomic_ref(*links_.peers->failure).load());
+}
+
+// For whom a GPU whose stream has not ended in time waits over peer memory, or has waited in vain.
+// Only while it waits does it say so again and again.
+std::optional<size_t> GpuRank::awaited_peer() {
+  if (!links_.peers) return std::nullopt;
+  const auto waiting = [this] { return std::atomic_ref(*links_.peers->waiting).load(); };
+  const uint32_t before = waiting();
+  for (int look = 0; look < kLastLooks; ++look) {
+    const auto ended = stream_->wait(kLastWait);
+    if (const auto missing = missing_peer()) return missing;
+    if (const uint32_t now = waiting(); now != before) return awaited_rank(now);
+    if (ended) break;
+  }
+  return std::nullopt;
+}
+
+// Who waits for others runs out of time when they do. Over peer memory it says for whom it waits.
+// What waits by NCCL ends when it is aborted: the stream that does not is its own GPU's failure.
 std::unexpected<Error> GpuRank::who_hangs(const Error& error) {
+  if (const auto awaited = awaited_peer()) return did_not_come(*awaited);
   if (!links_.nccl) return std::unexpected(error);
   NcclRanks& joined = *links_.nccl->ranks;
   joined.abort(

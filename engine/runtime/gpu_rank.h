@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "engine/base/result.h"
@@ -105,6 +106,7 @@ class GpuRank {
   struct Report {
     uint32_t failure = 0;  // which rank did not come: missing_rank()
     uint64_t spent_ns = 0;
+    uint32_t waiting = 0;  // awaited_rank()
   };
 
   static Result<void> take_mailboxes(std::span<GpuRank* const> ranks);
@@ -116,6 +118,9 @@ class GpuRank {
   Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
   Result<void> wait_since(std::chrono::steady_clock::time_point begin);
   std::unexpected<Error> who_hangs(const Error& error);
+  std::unexpected<Error> did_not_come(size_t rank);
+  std::optional<size_t> missing_peer() const;
+  std::optional<size_t> awaited_peer();
   Result<void> record();
   Result<void> fill_constants();
   size_t write_batch(const Batch& batch);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/scheduler/prompt_work.h"
 
 namespace lockstep {
 
@@ -14,7 +15,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
       pages_(limits.page_count, {.page_tokens = limits.page_tokens,
                                  .share_generated = limits.share_generated,
                                  .secret = limits.cache_secret}),
-      prompt_tokens_most_{limits.batch_tokens, limits.batch_tokens} {
+      prompts_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,
         "{} sequences do not fit into passes of {} tokens and {} rows of logits",
@@ -164,8 +165,8 @@ void Scheduler::stop_running(Sequence& sequence) {
 }
 
 void Scheduler::plan_chunks() {
-  size_t tokens_left = limits_.batch_tokens;
-  size_t rows_left = limits_.logit_rows;
+  Room left = {limits_.batch_tokens, limits_.logit_rows, limits_.attention_units};
+  bool has_streams = false;
   in_flight_.clear();
   for (Sequence* sequence : running_) {
     if (!sequence->streams()) {
@@ -175,22 +176,33 @@ void Scheduler::plan_chunks() {
       charge(*sequence, 0, 0);
     }
     sequence->planned = sequence->streams() ? 1 : 0;
-    tokens_left -= sequence->planned;
-    rows_left -= sequence->planned;
+    if (sequence->planned == 0) continue;
+    has_streams = true;
+    --left.tokens;
+    --left.rows;
+    left.units -= std::min(left.units, attention_units(sequence->computed, 1));
   }
-  const bool has_streams = tokens_left < limits_.batch_tokens;
-  const size_t most = has_streams ? prompt_tokens_most_.beside_streams : prompt_tokens_most_.alone;
-  plan_prompts(std::min(tokens_left, most), rows_left);
+  const PromptAllowance& most = prompts_most_;
+  left.tokens = std::min(left.tokens, has_streams ? most.beside_streams : most.alone);
+  left.work = has_streams ? most.work_beside_streams : most.work_alone;
+  plan_prompts(left);
 }
 
-void Scheduler::plan_prompts(size_t tokens_left, size_t rows_left) {
-  const auto plan = [&](Sequence& sequence, size_t tokens_most) {
+void Scheduler::plan_prompts(Room left) {
+  const auto plan = [&](Sequence& sequence, bool is_first) {
     if (is_computed_by_another(sequence)) return;
-    const size_t count = fitting_tokens(sequence, std::min(tokens_most, tokens_left), rows_left);
-    const size_t end = sequence.computed + count;
+    const size_t count = fitting_tokens(sequence, left, is_first);
+    if (count == 0) return;
+    const size_t begin = sequence.computed;
+    const size_t end = begin + count;
     sequence.planned = count;
-    tokens_left -= count;
-    rows_left -= end - logits_begin(sequence, end);
+    left.tokens -= count;
+    left.rows -= end - logits_begin(sequence, end);
+    if (begin < sequence.prompt) {
+      left.work -= std::min(left.work, prompt_work(begin, count));
+    } else {
+      left.units -= std::min(left.units, attention_units(begin, count));
+    }
     pages_.add_filled_keys(sequence, end, in_flight_);
   };
   std::vector<Sequence*> prompts;
@@ -199,20 +211,23 @@ void Scheduler::plan_prompts(size_t tokens_left, size_t rows_left) {
   if (prompts.empty()) return;
   Sequence& head = *prompts.front();
   // All of its known tokens: those after the border between prompted and generated ones, too.
-  if (head.tokens.size() - head.computed > tokens_left && head.id != senior_) {
-    const auto left = [](const Sequence* one) { return one->tokens.size() - one->computed; };
+  const auto known = [](const Sequence* one) { return one->tokens.size() - one->computed; };
+  const auto work = [&](const Sequence* one) { return prompt_work(one->computed, known(one)); };
+  const bool ends = known(&head) <= left.tokens && work(&head) <= left.work;
+  if (!ends && head.id != senior_) {
     std::vector<Sequence*> others(prompts.begin() + 1, prompts.end());
-    std::ranges::sort(others, {}, [&](auto* one) { return std::pair(left(one), one->id); });
-    const size_t kept = tokens_left - tokens_left / 2;
+    std::ranges::sort(others, {}, [&](auto* one) { return std::pair(known(one), one->id); });
+    const size_t kept = left.tokens - left.tokens / 2;
+    const double work_kept = left.work / 2;
     for (Sequence* other : others) {
       const bool equal =
           other->place.priority == head.place.priority && other->wanted != Wanted::kAllLogits;
-      const bool fits = left(other) + kept <= tokens_left;
-      if (equal && fits && !fills_next_page(*other, head)) plan(*other, left(other));
+      const bool fits = known(other) + kept <= left.tokens && work(other) + work_kept <= left.work;
+      if (equal && fits && !fills_next_page(*other, head)) plan(*other, false);
     }
   }
   for (Sequence* sequence : prompts) {
-    if (sequence->planned == 0 && tokens_left > 0) plan(*sequence, tokens_left);
+    if (sequence->planned == 0 && left.tokens > 0) plan(*sequence, sequence == &head);
   }
 }
 
@@ -230,11 +245,34 @@ bool Scheduler::is_computed_by_another(Sequence& sequence) const {
   return key != nullptr && std::ranges::find(in_flight_, *key) != in_flight_.end();
 }
 
-// How many tokens fit into what is left of a pass. Without a row for its last token a sequence
-// stops short of it; one that wants all its logits leaves half of the rows to others.
-size_t Scheduler::fitting_tokens(const Sequence& sequence, size_t tokens_left,
-                                 size_t rows_left) const {
-  const size_t count = std::min(sequence.stretch_end() - sequence.computed, tokens_left);
+size_t Scheduler::attention_units(size_t begin, size_t count) const {
+  size_t units = 0;
+  for (size_t position = begin; position < begin + count; ++position) {
+    units += position / limits_.unit_keys + 1;
+  }
+  return units;
+}
+
+// How many tokens fit into what is left of a pass; some of the first's do. Without a row for its
+// last token a sequence stops short of it; one that wants all its logits leaves half of the rows to
+// others.
+size_t Scheduler::fitting_tokens(const Sequence& sequence, const Room& left, bool is_first) const {
+  const size_t rows_left = left.rows;
+  size_t count = std::min(sequence.stretch_end() - sequence.computed, left.tokens);
+  if (sequence.computed < sequence.prompt) {
+    const size_t least = is_first ? std::min(count, kPromptChunkLeast) : 0;
+    count = std::max(least, prompt_tokens_within(left.work, sequence.computed, count));
+  } else {
+    const size_t least = is_first ? std::min<size_t>(count, 1) : 0;
+    size_t units = left.units;
+    size_t fitting = 0;
+    for (; fitting < count; ++fitting) {
+      const size_t taken = attention_units(sequence.computed + fitting, 1);
+      if (taken > units) break;
+      units -= taken;
+    }
+    count = std::max(least, fitting);
+  }
   const size_t end = sequence.computed + count;
   const size_t begin = logits_begin(sequence, end);
   const size_t share = sequence.wanted == Wanted::kAllLogits && begin < sequence.prompt

@@ -13,7 +13,7 @@
 //     among equals, whose tenant has at least two places less. It keeps its pages.
 //   - A sequence that generates gets its token in every pass. What is left of the pass goes to
 //     prompts in chunks, in order; a prompt that cannot end in this pass leaves half of that to
-//     prompts that can.
+//     prompts that can. So it is for generated tokens that are computed again.
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again.
@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <span>
@@ -36,18 +37,26 @@ namespace lockstep {
 struct SchedulerLimits {
   size_t page_tokens = 64;
   size_t page_count = 0;
-  size_t sequence_count = 8;    // running at once
-  size_t batch_tokens = 512;    // tokens of a pass
-  size_t logit_rows = 64;       // rows whose logits one pass may give
+  size_t sequence_count = 8;  // running at once
+  size_t batch_tokens = 512;  // tokens of a pass
+  size_t logit_rows = 64;     // rows whose logits one pass may give
+  // Where attention to generated tokens has room for so much in a pass and is slow beyond it: a
+  // token takes one unit for each `unit_keys` begun, from its sequence's first token to itself.
+  // What is computed again takes what streams leave.
+  size_t attention_units = std::numeric_limits<size_t>::max();
+  size_t unit_keys = 256;
   bool share_generated = true;  // as in SequencePages::Rules
   double patience_seconds = 60;
   HashSecret cache_secret = {};
 };
 
-// Prompt tokens of one pass at most; at least 1 each.
+// Prompt tokens of one pass at most; at least 1 each. And what they cost (prompt_work()); but
+// whoever is first gets kPromptChunkLeast of them.
 struct PromptAllowance {
   size_t alone = 0;
   size_t beside_streams = 0;  // where others generate: what a running stream may be delayed by
+  double work_alone = std::numeric_limits<double>::infinity();
+  double work_beside_streams = std::numeric_limits<double>::infinity();
 };
 
 // A stretch of one sequence that the next pass computes.
@@ -105,7 +114,7 @@ class Scheduler {
   // Somebody else has written to the pages; only while idle.
   void forget_prefixes();
   // From the next pass on; until then only batch_tokens are the limit.
-  void limit_prompt_tokens(const PromptAllowance& most) { prompt_tokens_most_ = most; }
+  void limit_prompt_tokens(const PromptAllowance& most) { prompts_most_ = most; }
 
   std::span<const uint32_t> pages(SequenceId sequence) const;
   // Of the prompt, found in the prefix cache.
@@ -130,8 +139,17 @@ class Scheduler {
   void stop_running(Sequence& sequence);
 
   void plan_chunks();
-  void plan_prompts(size_t tokens_left, size_t rows_left);
-  size_t fitting_tokens(const Sequence& sequence, size_t tokens_left, size_t rows_left) const;
+  // What of a pass is left.
+  struct Room {
+    size_t tokens = 0;
+    size_t rows = 0;
+    size_t units = 0;
+    double work = 0;
+  };
+  void plan_prompts(Room left);
+  size_t fitting_tokens(const Sequence& sequence, const Room& left, bool is_first) const;
+  // Of generated tokens [begin, begin + count) of a sequence.
+  size_t attention_units(size_t begin, size_t count) const;
   bool fills_next_page(Sequence& other, Sequence& head) const;
   bool is_computed_by_another(Sequence& sequence) const;
   void take_pages();
@@ -152,7 +170,7 @@ class Scheduler {
   std::vector<Sequence*> running_;    // in order, as of the last pass
   SequenceId senior_ = 0;             // 0: none
   std::vector<PrefixKey> in_flight_;  // of pages that the pass being formed fills
-  PromptAllowance prompt_tokens_most_;
+  PromptAllowance prompts_most_;
   Schedule schedule_;
   SchedulerCounters counters_;
   bool pass_open_ = false;

@@ -408,20 +408,20 @@ TEST_F(ServingTest, cancelling_those_that_wait_never_touches_one_that_runs) {
 TEST(Throughput, tells_when_there_is_room_and_how_long_a_chunk_may_be) {
   Throughput throughput;
   EXPECT_EQ(throughput.seconds_until_room(100, 100'000), 1);
-  EXPECT_EQ(throughput.prompt_tokens_most(), 32U);
-  throughput.add_pass(100, 1);
+  EXPECT_EQ(throughput.prompts_most().alone, 32U);
+  throughput.add_pass({100}, 1);
   throughput.add_request(50);
   EXPECT_DOUBLE_EQ(throughput.tokens_per_second(), 100);
-  EXPECT_EQ(throughput.prompt_tokens_most(), 400U);
+  EXPECT_EQ(throughput.prompts_most().alone, 400U);
   // 10 requests that generate 50 each, and prompts of 1,500: 20 s, half of it in 10.
   EXPECT_EQ(throughput.seconds_until_room(10, 1'500), 10);
   EXPECT_EQ(throughput.seconds_until_room(1000, 1'000'000), 60);
   EXPECT_EQ(throughput.seconds_until_room(0, 0), 1);
   // Few tokens say nothing of prompts; slow ones do.
-  throughput.add_pass(1, 1);
-  EXPECT_EQ(throughput.prompt_tokens_most(), 400U);
-  throughput.add_pass(64, 32);
-  EXPECT_EQ(throughput.prompt_tokens_most(), 32U);
+  throughput.add_pass({1}, 1);
+  EXPECT_EQ(throughput.prompts_most().alone, 400U);
+  throughput.add_pass({64}, 32);
+  EXPECT_EQ(throughput.prompts_most().alone, 32U);
 }
 
 // Whatever happens to a request, it ends once.

@@ -119,11 +119,28 @@ class Channel {
   GPU_FUNCTION bool await(unsigned peer) const {
     if (has_come(peer)) return true;
     const uint64_t begin = nanoseconds();
+    uint32_t told = milliseconds(begin);
     while (!has_come(peer)) {
-      if (nanoseconds() - begin > peers_.deadline_ns) return false;
+      const uint64_t now = nanoseconds();
+      if (milliseconds(now) != told) {
+        told = milliseconds(now);
+        tell_waiting(peer, told);
+      }
+      if (now - begin > peers_.deadline_ns) return false;
       rest();
     }
     return true;
+  }
+
+  // About that: a division is dear.
+  GPU_FUNCTION static uint32_t milliseconds(uint64_t nanoseconds) {
+    return static_cast<uint32_t>(nanoseconds >> 20U);
+  }
+
+  // Where the host gives up on the pass sooner than this rank on the other, it sees who is to
+  // blame.
+  GPU_FUNCTION void tell_waiting(unsigned peer, uint32_t now) const {
+    if (peers_.waiting != nullptr) store_release(peers_.waiting, now * kGpuWaitingTick + peer + 1);
   }
 
   GPU_FUNCTION void fail(unsigned peer) {

@@ -85,6 +85,8 @@ void launch_walk_of(void* stream, const GpuAttention& a, bool prompted) {
 template <KvFormat kFormat>
 void launch_walk(void* stream, const GpuAttention& a, bool prompted) {
   if (a.group == 1) return launch_walk_of<kFormat, 1>(stream, a, prompted);
+  if (a.group == 2) return launch_walk_of<kFormat, 2>(stream, a, prompted);
+  if (a.group <= 4) return launch_walk_of<kFormat, 4>(stream, a, prompted);
   launch_walk_of<kFormat, kMostQueries>(stream, a, prompted);
 }
 

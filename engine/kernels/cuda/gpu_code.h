@@ -19,6 +19,7 @@
 
 #include "engine/base/check.h"
 #include "engine/kernels/cuda/gpu_words.h"
+#include "engine/kernels/cuda/launch_errors.h"
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
@@ -283,17 +284,21 @@ struct Grid {
   size_t shared_bytes = 0;          // of a block
 };
 
-// What the stream as well tells whoever waits for it: a GPU that is lost, or has gone wrong. Any
-// other error is the launch's alone, and its kernel would be missing without a word.
-inline bool stream_tells(cudaError_t error) {
-  return error == cudaSuccess || error == cudaErrorIllegalAddress ||
-         error == cudaErrorLaunchFailure || error == cudaErrorLaunchTimeout ||
-         error == cudaErrorMisalignedAddress || error == cudaErrorIllegalInstruction ||
-         error == cudaErrorHardwareStackError || error == cudaErrorInvalidAddressSpace ||
-         error == cudaErrorInvalidPc || error == cudaErrorAssert ||
-         error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable ||
-         error == cudaErrorContextIsDestroyed || error == cudaErrorDevicesUnavailable ||
-         error == cudaErrorUnknown;
+static_assert(is_launchs_own(cudaErrorInvalidValue) &&
+              is_launchs_own(cudaErrorInvalidConfiguration) &&
+              is_launchs_own(cudaErrorInvalidDeviceFunction) &&
+              is_launchs_own(cudaErrorNoKernelImageForDevice) &&
+              is_launchs_own(cudaErrorLaunchOutOfResources) &&
+              is_launchs_own(cudaErrorInvalidResourceHandle));
+
+// Whether whoever waits for the stream hears of it as well: of a GPU that is lost, or has gone
+// wrong. Else the launch's kernel would be missing without a word.
+inline bool stream_tells(cudaError_t error, cudaStream_t stream) {
+  if (error == cudaSuccess) return true;
+  if (is_launchs_own(error)) return false;
+  const cudaError_t state = cudaStreamQuery(stream);
+  cudaGetLastError();
+  return state != cudaSuccess && state != cudaErrorNotReady;
 }
 
 // `stream`: a cudaStream_t. The arguments are copied. A launch that is refused for itself ends the
@@ -307,13 +312,14 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
     const cudaError_t allowed = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                      static_cast<int>(grid.shared_bytes));
-    CHECK(stream_tells(allowed), "{} bytes of shared memory: {}", grid.shared_bytes,
-          cudaGetErrorString(allowed));
+    CHECK(stream_tells(allowed, static_cast<cudaStream_t>(stream)), "{} bytes of shared memory: {}",
+          grid.shared_bytes, cudaGetErrorString(allowed));
   }
   kernel<<<dim3(grid.columns, grid.rows), grid.threads, grid.shared_bytes,
            static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
   const cudaError_t launched = cudaGetLastError();
-  CHECK(stream_tells(launched), "a kernel was not launched: {}", cudaGetErrorString(launched));
+  CHECK(stream_tells(launched, static_cast<cudaStream_t>(stream)), "a kernel was not launched: {}",
+        cudaGetErrorString(launched));
 }
 
 }  // namespace

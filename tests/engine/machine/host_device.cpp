@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <thread>
 #include <utility>
@@ -86,6 +87,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   explicit HostDeviceStream(HostGpu& gpu) : gpu_(gpu) {}
   ~HostDeviceStream() override {
     CHECK(recording_ == nullptr, "a stream of gpu{} ends while it records", gpu_.index());
+    if (outlasting_.valid()) outlasting_.wait();
     if (!gpu_.is_lost() && !gpu_.hangs()) run_enqueued();
   }
   HostDeviceStream(const HostDeviceStream&) = delete;
@@ -107,6 +109,8 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   void count_ahead();
   // False: something waits for another stream.
   bool run_enqueued();
+  // False: it goes on.
+  bool run_for(std::chrono::nanoseconds patience);
   // Not the stream's: a recording may outlive it.
   static void count(HostGpu& gpu, size_t HostGpu::Counts::*what) {
     const std::lock_guard lock(gpu.mutex_);
@@ -116,8 +120,9 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   HostGpu& gpu_;
   std::unique_ptr<HostRecording> recording_;
   Work enqueued_;
-  bool waits_ = false;  // what is enqueued, for another stream
-  size_t ahead_ = 0;    // how much was enqueued since the last wait
+  bool waits_ = false;            // what is enqueued, for another stream
+  size_t ahead_ = 0;              // how much was enqueued since the last wait
+  std::future<bool> outlasting_;  // run_enqueued(), by a thread of its own
 };
 
 void HostDeviceStream::enqueue(std::function<bool()> work) {
@@ -128,7 +133,7 @@ void HostDeviceStream::enqueue(std::function<bool()> work) {
   if (gpu_.is_lost()) return;
   const bool late = [this] {
     const std::lock_guard lock(gpu_.mutex_);
-    return gpu_.state_.runs_late;
+    return gpu_.state_.runs_late || gpu_.state_.outlasts;
   }();
   enqueued_.push_back(std::move(work));
   if (!late && !waits_ && !gpu_.hangs()) run_enqueued();
@@ -145,6 +150,13 @@ bool HostDeviceStream::run_enqueued() {
   while (!enqueued_.empty() && enqueued_.front()()) enqueued_.pop_front();
   waits_ = !enqueued_.empty();
   return !waits_;
+}
+
+bool HostDeviceStream::run_for(std::chrono::nanoseconds patience) {
+  if (!outlasting_.valid()) {
+    outlasting_ = std::async(std::launch::async, [this] { return run_enqueued(); });
+  }
+  return outlasting_.wait_for(patience) == std::future_status::ready && outlasting_.get();
 }
 
 void HostDeviceStream::enqueue_kernel(std::function<void()> grid) {
@@ -220,7 +232,8 @@ Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
   if (!gpu_.call()) return lost(gpu_, "waiting for it");
   const auto hangs = gpu_.hangs();
   if (hangs) std::this_thread::sleep_for(*hangs);
-  if (!hangs && run_enqueued()) {
+  const auto outlasts = gpu_.outlasts();
+  if (!hangs && (outlasts ? run_for(*outlasts) : run_enqueued())) {
     ahead_ = 0;
     return {};
   }
@@ -268,6 +281,16 @@ void HostGpu::lose(size_t calls_left) {
 void HostGpu::hang(std::chrono::nanoseconds patience) {
   const std::lock_guard lock(mutex_);
   state_.hangs = patience;
+}
+
+void HostGpu::outlast(std::chrono::nanoseconds patience) {
+  const std::lock_guard lock(mutex_);
+  state_.outlasts = patience;
+}
+
+std::optional<std::chrono::nanoseconds> HostGpu::outlasts() const {
+  const std::lock_guard lock(mutex_);
+  return state_.outlasts;
 }
 
 std::optional<std::chrono::nanoseconds> HostGpu::hangs() const {

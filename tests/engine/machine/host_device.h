@@ -42,6 +42,9 @@ class HostGpu {
   // From now on nothing that is enqueued runs, and a stream that is waited for is not done; it says
   // so after `patience`, whatever the deadline is.
   void hang(std::chrono::nanoseconds patience);
+  // From now on what is enqueued runs while it is waited for, and goes on when whoever waits for it
+  // has given up: after `patience`, whatever the deadline is.
+  void outlast(std::chrono::nanoseconds patience);
 
   struct Counts {
     size_t allocated_bytes = 0;  // at the moment
@@ -71,6 +74,7 @@ class HostGpu {
     bool is_isolated = false;
     bool runs_late = false;
     std::optional<std::chrono::nanoseconds> hangs;
+    std::optional<std::chrono::nanoseconds> outlasts;
     bool has_failed = false;  // a call has said that the GPU is lost, or not done in time
     Counts counts;
   };
@@ -79,6 +83,7 @@ class HostGpu {
   bool call();
   bool is_lost() const;
   std::optional<std::chrono::nanoseconds> hangs() const;
+  std::optional<std::chrono::nanoseconds> outlasts() const;
 
   int index_;
   size_t memory_bytes_;  // GUARDED_BY(mutex_), as the state is

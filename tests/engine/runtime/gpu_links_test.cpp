@@ -198,6 +198,18 @@ TEST_F(GpuLinksTest, of_gpus_joined_by_nccl_the_one_that_hangs_is_named) {
   }
 }
 
+// The host gives up on all of them while those that wait still do so: a hang late in a pass.
+TEST_F(GpuLinksTest, of_gpus_over_peer_memory_the_one_that_hangs_is_named) {
+  LoadedModel loaded(model_.path(), options(test_gpus(), 3));
+  EXPECT_EQ(failure_of(loaded), "");
+  for (const int waiting : {0, 2}) host_gpu(waiting).outlast(std::chrono::milliseconds(400));
+  host_gpu(1).hang(std::chrono::milliseconds(20));
+  EXPECT_THAT(failure_of(loaded), StartsWith("gpu1: what it was to do was not done"));
+  EXPECT_TRUE(loaded.ranks()[0].gpu()->has_waited_in_vain());
+  EXPECT_FALSE(loaded.ranks()[1].gpu()->has_waited_in_vain());
+  EXPECT_TRUE(loaded.ranks()[2].gpu()->has_waited_in_vain());
+}
+
 TEST_F(GpuLinksTest, where_no_gpu_hangs_no_one_is_said_to) {
   const GpuPlatform by_nccl = test_gpus_by_nccl();
   LoadedModel loaded(model_.path(), options(by_nccl));

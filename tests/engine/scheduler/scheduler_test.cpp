@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
+#include "engine/scheduler/prompt_work.h"
 #include "tests/engine/scheduler/passes.h"
 
 namespace lockstep {
@@ -139,6 +141,61 @@ TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_token
   EXPECT_EQ(chunks.back().begin, 4U);
   EXPECT_TRUE(chunks.back().generated);
   EXPECT_EQ(chunks.back().logits_begin, chunks.back().begin + chunks.back().count - 1);
+}
+
+// Where attention to generated tokens has room for five units and a token takes one for every four
+// keys: what was generated is computed again one or two tokens at a time.
+TEST(Scheduler, what_was_generated_is_computed_again_as_far_as_attention_has_room) {
+  SchedulerLimits limits = small_limits();
+  limits.page_count = 6;
+  limits.share_generated = false;
+  limits.attention_units = 5;
+  limits.unit_keys = 4;
+  Passes passes(limits);
+  const SequenceId first = passes.add(4, 19);
+  const SequenceId last = passes.add(4, 20);
+  while (passes.scheduler.counters().preemptions == 0) {
+    passes.pass();
+    ASSERT_LT(passes.passes, 30U);
+  }
+  passes.scheduler.finish(first);
+  std::map<size_t, size_t> counts;  // by where a chunk begins
+  bool sampled = false;
+  while (!sampled) {
+    const Chunk chunk = passes.pass().at(last);
+    if (chunk.generated) counts[chunk.begin] = chunk.count;
+    sampled = chunk.sample;
+    ASSERT_LT(passes.passes, 60U);
+  }
+  EXPECT_EQ(counts.at(4), 2U);
+  EXPECT_EQ(counts.at(6), 2U);
+  EXPECT_EQ(counts.at(8), 1U);
+  EXPECT_EQ(counts.at(9), 1U);
+}
+
+// Found in the cache, most of a prompt costs nothing; what is left sees many keys.
+TEST(Scheduler, a_chunk_deep_in_a_prompt_is_small_and_leaves_room_to_short_prompts) {
+  SchedulerLimits limits;
+  limits.page_count = 1000;
+  limits.sequence_count = 3;
+  Passes passes(limits, limits.batch_tokens);
+  const SequenceId first = passes.add(20'000, 20'000, {}, 5);
+  passes.most[first] = 1;
+  while (passes.scheduler.running_count() > 0 || passes.passes == 0) passes.pass();
+  const auto allow = [&](double work) {
+    passes.scheduler.limit_prompt_tokens({512, 512, work, work});
+  };
+  allow(prompt_work(0, 512));
+  const SequenceId deep = passes.add(30'000, 30'000, {}, 5);
+  const SequenceId small = passes.add(100, 110);
+  auto chunks = passes.pass();
+  EXPECT_GT(chunks.at(deep).begin, 19'000U);
+  EXPECT_EQ(chunks.at(deep).count, kPromptChunkLeast);
+  EXPECT_EQ(chunks.at(small).count, 100U);
+  passes.scheduler.finish(small);
+  allow(prompt_work(20'000, 100));
+  chunks = passes.pass();
+  EXPECT_NEAR(static_cast<double>(chunks.at(deep).count), 100, 2);
 }
 
 TEST(Scheduler, a_better_priority_goes_first_and_takes_a_place) {

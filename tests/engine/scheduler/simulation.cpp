@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
+
+#include "engine/scheduler/prompt_work.h"
 
 namespace lockstep {
 namespace {
 
 constexpr uint64_t kCleared = 0;
 constexpr uint64_t kSpoiled = 1;
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 uint64_t mixed(uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -29,6 +33,8 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.share_generated = chance(2);
   limits_.patience_seconds = static_cast<double>(1 + pick(60));
   limits_.cache_secret = {random_(), random_()};
+  limits_.unit_keys = 1 + pick(8);
+  if (chance(2)) limits_.attention_units = 1 + pick(60);
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
@@ -57,6 +63,9 @@ void Simulation::run() {
     if (chance(40)) {
       allowance_.alone = 1 + pick(limits_.batch_tokens);
       allowance_.beside_streams = 1 + pick(allowance_.alone);
+      const bool limited = chance(2);
+      allowance_.work_alone = limited ? static_cast<double>(pick(30)) : kUnlimited;
+      allowance_.work_beside_streams = limited ? allowance_.work_alone / 2 : kUnlimited;
       scheduler_->limit_prompt_tokens(allowance_);
     }
     pass();
@@ -144,6 +153,10 @@ void Simulation::check_promises(const Schedule& schedule) {
   size_t prompt_tokens = 0;
   bool has_streams = false;
   size_t rows = 0;
+  size_t units = 0;  // of attention to generated tokens
+  bool is_again = false;
+  double work = 0;
+  double work_most = 0;
   std::set<SequenceId> moved;
   bool prompts_begun = false;
   for (const Chunk& chunk : schedule.chunks) {
@@ -155,7 +168,21 @@ void Simulation::check_promises(const Schedule& schedule) {
     prompt_tokens += chunk.generated ? 0 : chunk.count;
     has_streams = has_streams || (chunk.generated && chunk.sample && chunk.count == 1);
     rows += chunk.begin + chunk.count - chunk.logits_begin;
+    if (chunk.generated) {
+      is_again = is_again || chunk.count > 1;
+      for (size_t token = 0; token < chunk.count; ++token) {
+        units += (chunk.begin + token) / limits_.unit_keys + 1;
+      }
+    } else {
+      work += prompt_work(chunk.begin, chunk.count);
+      work_most = std::max(work_most, prompt_work(chunk.begin, chunk.count));
+    }
   }
+  if (is_again) {
+    EXPECT_LE(units, limits_.attention_units);
+  }
+  // Whoever is first computes some tokens, whatever they cost.
+  EXPECT_LE(work - work_most, has_streams ? allowance_.work_beside_streams : allowance_.work_alone);
   EXPECT_LE(tokens, limits_.batch_tokens);
   EXPECT_LE(prompt_tokens, has_streams ? allowance_.beside_streams : allowance_.alone);
   EXPECT_LE(rows, limits_.logit_rows);

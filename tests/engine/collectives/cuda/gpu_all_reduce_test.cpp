@@ -395,9 +395,13 @@ TEST(GpuMeet, nobody_goes_on_before_all_have_come) {
 
 TEST(GpuMeet, reports_who_does_not_come) {
   MadeUpGpus gpus(2);
-  gpus.peers(1).deadline_ns = 1'000'000;
+  gpus.peers(1).deadline_ns = 4'000'000;
+  uint32_t waiting = 0;
+  gpus.peers(1).waiting = &waiting;
   gpu_meet(nullptr, gpus.peers(1));
   EXPECT_EQ(missing_rank(gpus.failure(1)), 0U);
+  EXPECT_EQ(awaited_rank(waiting), 0U);
+  EXPECT_GT(waiting, kGpuWaitingTick);  // a number that changes
   EXPECT_EQ(missing_rank(gpus.failure(0)), std::nullopt);
 }
 

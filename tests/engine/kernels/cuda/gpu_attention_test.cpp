@@ -181,8 +181,9 @@ TEST(GpuAttention, a_token_without_units_has_the_bits_that_it_has_with_them) {
   const std::vector<Place> places = {{0, 69}, {1, 520}, {0, 12}, {1, 511}};
   for (const KvFormat format : kAllKvFormats) {
     const GpuCache cache(format, 32, 2, {70, 521}, 26);
-    for (const Heads& heads : {Heads{.count = 2, .group = 1}, Heads{.count = 6, .group = 3},
-                               Heads{.count = 17, .group = 10, .offset = 3}}) {
+    for (const Heads& heads :
+         {Heads{.count = 2, .group = 1}, Heads{.count = 4, .group = 2},
+          Heads{.count = 6, .group = 3}, Heads{.count = 17, .group = 10, .offset = 3}}) {
       Attended run = {.cache = cache, .heads = heads, .window = heads.group == 3 ? 300U : 0U};
       const Outputs roomy = attend_generated(run, places);
       for (const size_t units : {size_t{0}, size_t{4}}) {
