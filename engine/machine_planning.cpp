@@ -13,6 +13,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
+#include "engine/model_room.h"
 #include "engine/runtime/exchange_measurement.h"
 
 namespace lockstep {
