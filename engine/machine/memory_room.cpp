@@ -24,6 +24,16 @@ uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int
   return std::min(bytes, limits.left_bytes(page_bytes));
 }
 
+uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,
+                         uint64_t bytes) {
+  const auto holds = [&](uint64_t page_bytes) {
+    return free_pool_bytes(topology, limits, node, page_bytes) >= round_up(bytes, page_bytes);
+  };
+  const uint64_t giant = round_up<uint64_t>(bytes, kGigaPageBytes);
+  if (deserves_giga_pages(bytes, giant) && holds(kGigaPageBytes)) return kGigaPageBytes;
+  return holds(kHugePageBytes) ? kHugePageBytes : 0;
+}
+
 MemoryRoom::MemoryRoom(const Topology& topology, const MemoryLimits& limits) : limits_(limits) {
   uint64_t& available = limits_.available_bytes;
   available -= std::min(available, kReserveBytes);

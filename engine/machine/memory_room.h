@@ -23,6 +23,10 @@ MemoryLimits read_memory_limits();
 uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int node,
                          uint64_t page_bytes);
 
+// Of which pool's pages an arena on a node (-1: any) would be; 0: of none. The first to come.
+uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,
+                         uint64_t bytes);
+
 class MemoryRoom {
  public:
   MemoryRoom(const Topology& topology, const MemoryLimits& limits);

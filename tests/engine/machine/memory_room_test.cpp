@@ -65,6 +65,21 @@ TEST(MemoryRoom, pages_of_1_gib_are_counted_whole_and_taken_where_little_is_wast
   EXPECT_FALSE(room.take(0, 1200 * kMiB)) << "nearly half of two pages would be wasted";
 }
 
+TEST(MemoryRoom, the_pool_that_an_arena_would_come_from_is_the_one_it_is_taken_from) {
+  Topology topology = two_nodes(1000, 700);
+  topology.nodes[0].pools.push_back({1024 * kMiB, 2, 2});
+  EXPECT_EQ(pool_page_bytes(topology, {}, 0, 2040 * kMiB), 1024 * kMiB);
+  EXPECT_EQ(pool_page_bytes(topology, {}, 0, 1200 * kMiB), 2 * kMiB) << "it would waste much";
+  EXPECT_EQ(pool_page_bytes(topology, {}, 0, 100 * kMiB), 2 * kMiB);
+  EXPECT_EQ(pool_page_bytes(topology, {}, 0, 2100 * kMiB), 0U);
+  EXPECT_EQ(pool_page_bytes(topology, {}, 2, 1024 * kMiB), 2 * kMiB);
+  PoolLimits limits;
+  limits.left_1gib_bytes = 1024 * kMiB;
+  limits.left_2mib_bytes = 1000 * kMiB;
+  EXPECT_EQ(pool_page_bytes(topology, limits, 0, 2040 * kMiB), 0U);
+  EXPECT_EQ(pool_page_bytes(topology, limits, 0, 1024 * kMiB), 1024 * kMiB);
+}
+
 TEST(MemoryRoom, something_is_left_over_on_every_node) {
   MemoryRoom room(two_nodes(1000, 0), {100'000 * kMiB});
   EXPECT_EQ(room.free_bytes(0), (1000 - 64) * kMiB);
