@@ -3,15 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
-#include "engine/device_places.h"
 #include "engine/device_report.h"
 #include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_info.h"
 #include "engine/model_layout.h"
 #include "engine/model_room.h"
 #include "engine/runtime/gpu_platform.h"
@@ -64,17 +61,6 @@ class DevicesTest : public ::testing::Test {
     return layout.has_value() && sized_.has_value() ? layout->sizes[rank].gpu_bytes() : 0;
   }
 
-  // With this many ranks of processors.
-  std::string fingerprint(uint32_t ranks, const std::vector<double>& shares = {}) {
-    options_.rank_count = ranks;
-    options_.shares = shares;
-    const auto file = GgufFile::open(options_.model);
-    const auto model = build_model(*file);
-    const auto layout = split("cpu", machine_with_gpus());
-    EXPECT_TRUE(layout.has_value());
-    return describe_model(*file, *model, options_, *layout).fingerprint;
-  }
-
   static std::vector<int> nodes_of(const ModelLayout& layout) {
     std::vector<int> nodes;
     for (const RankPlace& place : layout.places) nodes.push_back(place.node);
@@ -109,44 +95,6 @@ TEST_F(DevicesTest, ranks_are_on_the_chosen_nodes_alone) {
   ASSERT_TRUE(one.has_value()) << one.error().message;
   EXPECT_THAT(nodes_of(*one), ElementsAre(1));
   for (const int cpu : one->places[0].cpus) EXPECT_TRUE(cpu >= 4 && cpu < 8) << cpu;
-}
-
-TEST_F(DevicesTest, the_fingerprint_tells_how_sums_are_cut_where_that_is_seen_in_the_bits) {
-  const std::string whole = fingerprint(1);
-  for (const char* const format : {"f32", "bf16"}) {  // whole results have the same bits
-    options_.exchange_format = format;
-    EXPECT_EQ(fingerprint(2), whole);
-    EXPECT_EQ(fingerprint(3, {3, 2, 1}), whole);
-  }
-  options_.strategy = "reduce";
-  options_.exchange_format = "f32";
-  EXPECT_EQ(fingerprint(1), whole);
-  const std::string even = fingerprint(2, {1, 1});
-  EXPECT_NE(even, whole);
-  EXPECT_EQ(fingerprint(2, {8, 8}), even);
-  EXPECT_NE(fingerprint(2, {3, 1}), even);
-  EXPECT_NE(fingerprint(2, {1, 3}), fingerprint(2, {3, 1}));
-  EXPECT_NE(fingerprint(4, {1, 1, 1, 1}), even);
-  options_.exchange_format = "bf16";
-  EXPECT_NE(fingerprint(2, {1, 1}), even);
-}
-
-TEST_F(DevicesTest, measured_shares_are_in_parts_that_differ_little_from_start_to_start) {
-  EXPECT_THAT(shares_in_parts({100e9, 101e9}), ElementsAre(32, 32));
-  EXPECT_THAT(shares_in_parts({101e9, 100e9}), ElementsAre(32, 32));
-  EXPECT_THAT(shares_in_parts({100e9, 300e9}), ElementsAre(16, 48));
-  EXPECT_THAT(shares_in_parts({1e9, 300e9, 299e9}), ElementsAre(1, 48, 48));
-  options_.rank_count = 2;
-  options_.worker_count = 1;
-  options_.measure_shares = true;
-  const auto layout = split("cpu", read_topology());
-  ASSERT_TRUE(layout.has_value()) << layout.error().message;
-  double all = 0;
-  for (const RankPlace& place : layout->places) {
-    EXPECT_EQ(place.share, std::round(place.share));
-    all += place.share;
-  }
-  EXPECT_NEAR(all, 64, 1);
 }
 
 TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
