@@ -18,6 +18,8 @@ namespace lockstep {
 namespace {
 
 constexpr double kShareParts = 64;
+// Of each of several ranks of processors: 64 for two of them.
+constexpr double kPartsPerRank = 32;
 // Of a GPU's room, where it is what limits its share; the rest is for the cache and what lies there
 // whatever the share is. A guess.
 constexpr double kGpuRoomForModel = 0.8;
@@ -168,8 +170,19 @@ Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const T
   if (!places || !options.measure_shares || places->size() == 1) return places;
   const auto bandwidths = measure_read_bandwidths(*places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
-  for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = (*bandwidths)[rank];
+  const auto shares = shares_in_parts(*bandwidths);
+  for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = shares[rank];
   return places;
+}
+
+std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {
+  const double all = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
+  const double parts = kPartsPerRank * static_cast<double>(bandwidths.size());
+  std::vector<double> shares;
+  for (const double own : bandwidths) {
+    shares.push_back(std::max(1.0, std::round(own / all * parts)));
+  }
+  return shares;
 }
 
 }  // namespace lockstep

@@ -37,4 +37,8 @@ uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, b
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
                                            const DeviceChoice& devices, uint64_t gpu_bytes);
 
+// What each rank takes of the work by its bandwidth, in whole parts, at least 1: what is measured
+// differs a little from start to start, and where the model is cut must not.
+std::vector<double> shares_in_parts(const std::vector<double>& bandwidths);
+
 }  // namespace lockstep

@@ -28,6 +28,7 @@
 #include "engine/model/weight_loader.h"
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
+#include "engine/model_room.h"
 #include "engine/rank_report.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/gpu_platform.h"

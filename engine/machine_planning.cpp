@@ -3,16 +3,19 @@
 #include <set>
 #include <utility>
 
+#include "engine/base/checked_math.h"
 #include "engine/device_report.h"
 #include "engine/engine.h"
 #include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/machine/arena_rules.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/machine_settings.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
+#include "engine/model_room.h"
 #include "engine/runtime/exchange_measurement.h"
 
 namespace lockstep {
@@ -45,16 +48,11 @@ std::vector<MachinePlan::Node> describe_nodes(const Topology& topology) {
 }
 
 // The pages that `bytes` on this node would get.
-std::string expected_pages(const Topology& topology, const MachineSettings& settings, int node,
-                           uint64_t bytes) {
-  std::string pages = gives_huge_pages(settings) ? "transparent" : "4 KiB";
-  const Node* found = node < 0 ? &topology.nodes.front() : topology.find_node(node);
-  if (found == nullptr) return pages;
-  for (const HugePagePool& pool : found->pools) {
-    if (pool.free_pages * pool.page_bytes < bytes || pool.page_bytes < 2 * kMiB) continue;
-    pages = fmt::format("{} MiB of the pool", pool.page_bytes / kMiB);
-  }
-  return pages;
+std::string expected_pages(const Topology& topology, const PoolLimits& limits,
+                           const MachineSettings& settings, int node, uint64_t bytes) {
+  const uint64_t page_bytes = pool_page_bytes(topology, limits, node, bytes);
+  if (page_bytes > 0) return fmt::format("{} MiB of the pool", page_bytes / kMiB);
+  return gives_huge_pages(settings) ? "transparent" : "4 KiB";
 }
 
 using Slices = std::vector<std::vector<WeightSlice>>;  // by rank, by WeightId
@@ -114,6 +112,7 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
 void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
                     const MachineSettings& settings, MachinePlan& plan) {
   const std::vector<uint64_t> read = bytes_per_token(model, layout);
+  const MemoryLimits limits = read_memory_limits();
   double all_shares = 0;
   for (const RankPlace& place : layout.places) all_shares += place.share;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
@@ -128,9 +127,9 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                           .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
                           .other_needs = other_needs(layout, rank),
                           .pages = place.gpu >= 0 ? "the GPU's"
-                                                  : expected_pages(topology, settings, place.node,
-                                                                   sizes.weight_bytes),
-                          .available_bytes = takeable_bytes(topology, place),
+                                                  : expected_pages(topology, limits.pools, settings,
+                                                                   place.node, sizes.weight_bytes),
+                          .available_bytes = takeable_bytes(topology, place, limits),
                           .read_bytes = read[rank]});
   }
 }
@@ -279,10 +278,15 @@ void describe_faults(const ModelLayout& layout, const Topology& topology,
     // Pools that someone has set aside are meant for this; without any, transparent pages will do.
     const Node* found = topology.find_node(std::max(node, 0));
     if (found == nullptr) continue;
-    const bool has_pool = std::ranges::any_of(
-        found->pools, [](const HugePagePool& pool) { return pool.total_pages > 0; });
-    if (has_pool) {
-      wishes.huge_pages.push_back({.node = found->id, .bytes = layout.sizes[rank].weight_bytes});
+    const uint64_t bytes = layout.sizes[rank].weight_bytes;
+    const bool worth_giant = deserves_giga_pages(bytes, round_up<uint64_t>(bytes, kGigaPageBytes));
+    for (const HugePagePool& pool : found->pools) {
+      const bool is_of_use =
+          pool.page_bytes == kHugePageBytes || (pool.page_bytes == kGigaPageBytes && worth_giant);
+      if (pool.total_pages == 0 || !is_of_use) continue;
+      wishes.huge_pages.push_back(
+          {.node = found->id, .page_bytes = pool.page_bytes, .bytes = bytes});
+      break;
     }
   }
   for (MachineFault& fault : find_machine_faults(topology, settings, wishes)) {

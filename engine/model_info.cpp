@@ -104,11 +104,19 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   }
   // Processors compute the same whichever they are; how GPUs round within a tile product is not
   // told.
-  if (layout.on_gpus()) {
-    fingerprint.add(layout.instruction_set);
-    for (const RankPlace& place : layout.places) {  // between which sums are cut
-      fingerprint.add(std::to_string(place.share));
+  if (layout.on_gpus()) fingerprint.add(layout.instruction_set);
+  // Where ranks add their parts of a sum, how it is cut and how the parts travel is seen in the
+  // bits. Whole results that are gathered have the same for any ranks.
+  if (layout.places.size() > 1 && layout.split.strategy == Strategy::kReduce) {
+    fingerprint.add(strategy_name(layout.split.strategy));
+    fingerprint.add(options.exchange_format);
+    double all_shares = 0;
+    for (const RankPlace& place : layout.places) all_shares += place.share;
+    for (const RankPlace& place : layout.places) {
+      fingerprint.add(std::to_string(place.share / all_shares));
     }
+  } else if (layout.on_gpus()) {
+    fingerprint.add(std::to_string(layout.places.front().share));
   }
   info.fingerprint =
       fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());

@@ -1,18 +1,14 @@
 #include "engine/model_layout.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "engine/base/log.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/device_places.h"
 #include "engine/gpu_layout.h"
-#include "engine/machine/bandwidth.h"
-#include "engine/machine/control_group.h"
-#include "engine/machine/memory_room.h"
-#include "engine/machine/node_memory.h"
 #include "engine/model/weight_loader.h"
+#include "engine/model_room.h"
 #include "engine/runtime/gpu_program.h"
 
 namespace lockstep {
@@ -21,9 +17,6 @@ namespace {
 // Rows of logits of one pass: enough for every sequence, and for prompts whose logits are all
 // wanted to advance at a fair rate; a row is a whole vocabulary wide.
 constexpr size_t kLeastLogitRows = 32;
-
-// The share of the memory left beside the weights that an automatic context may take.
-constexpr uint64_t kKvShareDivisor = 2;
 
 Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "f32") return KvFormat::kF32;
@@ -41,16 +34,6 @@ Result<Strategy> parse_strategy(const std::string& name) {
   if (name == "auto" || name == "gather") return Strategy::kGather;
   if (name == "reduce") return Strategy::kReduce;
   return invalid_input("strategy \"{}\" is not known; known are auto, gather and reduce", name);
-}
-
-size_t pages_for(size_t tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens;
-}
-
-// Pages that hold full sequences, or as many as are asked for.
-size_t wanted_pages(const EngineOptions& options, size_t context_tokens) {
-  return options.kv_pages != 0 ? options.kv_pages
-                               : pages_for(context_tokens) * options.sequence_count;
 }
 
 // What the GPUs must have room for together: the weights once, activations, and the cache that was
@@ -84,150 +67,6 @@ Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& optio
   }
   if (!choice->automatic) return std::unexpected(usable.error());
   return every_node(topology, "no GPU, since " + usable.error().message);
-}
-
-std::string place_text(const RankPlace& place) {
-  if (place.gpu >= 0) return fmt::format("gpu{}", place.gpu);
-  return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
-}
-
-// "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
-std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) {
-  const RankSizes& sizes = layout.sizes[rank];
-  const auto need = [](uint64_t bytes, std::string_view what) {
-    return fmt::format("{} MiB for {}", bytes >> 20U, what);
-  };
-  std::vector<std::string> needs = {need(sizes.weight_bytes, "weights")};
-  if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
-  needs.push_back(need(sizes.activation_bytes() - sizes.hosted_bytes(), "activations"));
-  for (const MachinePlan::Need& other : other_needs(layout, rank)) {
-    needs.push_back(need(other.bytes, other.what));
-  }
-  const std::string last = std::move(needs.back());
-  needs.pop_back();
-  return fmt::format("{} and {}", fmt::join(needs, ", "), last);
-}
-
-// Room on all that ranks may lie on.
-struct Rooms {
-  Rooms(const Topology& topology, const ModelLayout& layout)
-      : memory(topology, available_memory_bytes()), gpus(topology, layout.nccl_bytes) {}
-
-  MemoryRoom memory;
-  GpuRoom gpus;
-};
-
-// Takes room for all arenas that are not there already, in the order in which a rank takes them in
-// earnest. The rank for which there was none, if any.
-std::optional<size_t> take_all(const ModelLayout& layout, Rooms& rooms) {
-  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const RankPlace& place = layout.places[rank];
-    const RankSizes& own = layout.sizes[rank];
-    if (own.on_gpu) {
-      if (!rooms.gpus.take(place.gpu, own.gpu_bytes())) return rank;
-      for (const uint64_t bytes : {own.candidate_bytes, own.host_bytes() - own.candidate_bytes}) {
-        if (!rooms.memory.take(place.node, bytes)) return rank;
-      }
-      continue;
-    }
-    const uint64_t weight_bytes = layout.weights_held ? 0 : own.weight_bytes;
-    const uint64_t kv_bytes = layout.kv_pages_held ? 0 : own.kv_bytes;
-    for (const uint64_t bytes :
-         {weight_bytes, own.scratch_bytes, own.exchange_bytes, kv_bytes, own.logits_bytes}) {
-      if (!rooms.memory.take(place.node, bytes)) return rank;
-    }
-  }
-  return std::nullopt;
-}
-
-// How many pages of the cache there is room for, and the rank that has none for another.
-struct PageRoom {
-  size_t pages = 0;
-  size_t rank = 0;
-};
-
-// Of those wanted, as many pages as the nodes have room for, with a share of what is left to
-// others.
-PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
-                    const std::vector<RankSizes>& one_page, size_t wanted) {
-  std::map<int, uint64_t> page_bytes;  // by node
-  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    if (layout.places[rank].gpu >= 0) continue;
-    page_bytes[layout.places[rank].node] += one_page[rank].kv_bytes;
-    page_bytes[-1] += one_page[rank].kv_bytes;  // what all nodes take together
-  }
-  PageRoom found{.pages = wanted};
-  for (const auto& [node, bytes] : page_bytes) {
-    if (bytes == 0) continue;
-    // Each rank's cache begins a page of the pool.
-    const uint64_t rounding = layout.places.size() * (2U << 20U);
-    const uint64_t pool = room.pool_bytes(node);
-    const uint64_t left =
-        std::max(room.free_bytes(node) / kKvShareDivisor, pool - std::min(pool, rounding));
-    if (left / bytes >= found.pages) continue;
-    found.pages = left / bytes;
-    const auto is_here = [here = node](const RankPlace& place) {
-      return place.gpu < 0 && (here < 0 || place.node == here);
-    };
-    const auto rank = std::ranges::find_if(layout.places, is_here);
-    found.rank = static_cast<size_t>(rank - layout.places.begin());
-  }
-  return found;
-}
-
-// The sizes with so many pages, of which a sequence has no more than the model was trained for.
-std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout, size_t pages) {
-  PlanOptions options = layout.plan_options;
-  if (layout.on_gpus()) {
-    options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
-  }
-  return rank_sizes(model, layout.split, options, pages, layout.places, layout.gpus_linked);
-}
-
-// Of those wanted, as many pages as GPUs have room for, whose memory nobody else is to have. What
-// attention needs beside the cache grows with it.
-PageRoom gpu_pages(const Model& model, const ModelLayout& layout, const Topology& topology,
-                   PageRoom wanted) {
-  const auto misfit_of = [&](size_t pages) -> std::optional<size_t> {
-    const auto sizes = sizes_with(model, layout, pages);
-    GpuRoom room(topology, layout.nccl_bytes);
-    for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-      if (!sizes[rank].on_gpu) continue;
-      if (!room.take(layout.places[rank].gpu, sizes[rank].gpu_bytes())) return rank;
-    }
-    return std::nullopt;
-  };
-  if (!layout.on_gpus()) return wanted;
-  auto misfit = misfit_of(wanted.pages);
-  if (!misfit) return wanted;
-  PageRoom found{.pages = 0, .rank = *misfit};
-  size_t too_many = wanted.pages;
-  while (found.pages + 1 < too_many) {
-    const size_t pages = found.pages + (too_many - found.pages) / 2;
-    misfit = misfit_of(pages);
-    if (misfit) found.rank = *misfit;
-    (misfit ? too_many : found.pages) = pages;
-  }
-  return found;
-}
-
-// As many pages as fit beside weights and activations; at most those wanted.
-Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
-                             const Topology& topology, size_t wanted) {
-  Rooms rooms(topology, layout);
-  const auto misfit = take_all(layout, rooms);
-  const auto one_page = sizes_with(model, layout, 1);
-  const PageRoom found =
-      gpu_pages(model, layout, topology, node_pages(layout, rooms.memory, one_page, wanted));
-  if (!misfit && found.pages > 0) return found.pages;
-  const size_t rank = misfit.value_or(found.rank);
-  return machine_refused(
-      "rank {} needs {} on {}, where {} MiB are available; {}. {}, or free memory", rank,
-      needs_text(layout, rank, /*with_cache=*/false), place_text(layout.places[rank]),
-      takeable_bytes(topology, layout.places[rank]) >> 20U,
-      misfit ? "they do not fit" : "nothing is left for a context",
-      layout.on_gpus() ? "Use a smaller model or --devices cpu"
-                       : "Use a smaller model, more of --ranks or other --shares");
 }
 
 Result<PlanOptions> plan_options_of(const Model& model, const EngineOptions& options) {
@@ -324,35 +163,6 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
 
 }  // namespace
 
-uint64_t takeable_bytes(const Topology& topology, int node) {
-  uint64_t pool_bytes = 0;
-  uint64_t free_bytes = 0;
-  for (const Node& each : topology.nodes) {
-    if (node >= 0 && each.id != node) continue;
-    free_bytes += each.free_bytes;
-    for (const HugePagePool& pool : each.pools) pool_bytes += pool.free_pages * pool.page_bytes;
-  }
-  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
-  const uint64_t available = available_memory_bytes();
-  return (whole_machine ? available : std::min(available, free_bytes)) + pool_bytes;
-}
-
-uint64_t takeable_bytes(const Topology& topology, const RankPlace& place) {
-  return place.gpu < 0 ? takeable_bytes(topology, place.node)
-                       : usable_bytes(gpu_at(topology, place.gpu));
-}
-
-std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {
-  const RankSizes& sizes = layout.sizes[rank];
-  if (!sizes.on_gpu) return {};
-  std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
-                                          {"recordings of passes", sizes.recording_bytes},
-                                          {"sums over peer memory", sizes.mailbox_bytes},
-                                          {"NCCL", layout.nccl_bytes}};
-  std::erase_if(needs, [](const MachinePlan::Need& need) { return need.bytes == 0; });
-  return needs;
-}
-
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places,
                                   bool gpus_linked) {
@@ -431,50 +241,6 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   if (obstacle.empty()) return layout;
   return split_over(model, options, kernels, topology, *plan_options,
                     every_node(topology, "no GPU, since " + obstacle), gpu_bytes);
-}
-
-std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology) {
-  Rooms rooms(topology, layout);
-  return take_all(layout, rooms);
-}
-
-Result<void> size_context(const Model& model, const EngineOptions& options,
-                          const Topology& topology, ModelLayout& layout) {
-  size_t pages = 0;
-  if (options.context_tokens != 0) {
-    if (options.context_tokens > model.trained_context_tokens) {
-      spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
-                   options.context_tokens, model.trained_context_tokens);
-    }
-    layout.context_tokens = options.context_tokens;
-    pages = wanted_pages(options, options.context_tokens);
-    if (pages < pages_for(options.context_tokens)) {
-      return invalid_input("kv-pages is {}, but a sequence of {} tokens takes {} pages of {}",
-                           pages, options.context_tokens, pages_for(options.context_tokens),
-                           kPageTokens);
-    }
-  } else if (layout.kv_pages_held) {
-    pages = *layout.kv_pages_held;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
-  } else {
-    const auto fitting =
-        fitting_pages(model, layout, topology, wanted_pages(options, model.trained_context_tokens));
-    if (!fitting) return std::unexpected(fitting.error());
-    pages = *fitting;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
-  }
-  layout.plan_options.kv_pages = pages;
-  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
-                            layout.gpus_linked);
-  const auto misfit = first_misfit(layout, topology);
-  if (!misfit) return {};
-  const RankPlace& place = layout.places[*misfit];
-  return machine_refused(
-      "rank {} needs {} on {}, where ranks share {} MiB. Use a smaller model, --context or "
-      "--sequences, or free memory",
-      *misfit, needs_text(layout, *misfit, /*with_cache=*/true), place_text(place),
-      takeable_bytes(topology, place) >> 20U);
 }
 
 }  // namespace lockstep

@@ -73,12 +73,6 @@ struct ModelLayout {
   PlanOptions options_of(size_t rank) const { return options_on(places[rank], plan_options); }
 };
 
-// What a rank on this node can take; of node -1: what the process can. Pages set aside in pools are
-// counted where they are the node's.
-uint64_t takeable_bytes(const Topology& topology, int node);
-// The same for a rank, which may be a GPU.
-uint64_t takeable_bytes(const Topology& topology, const RankPlace& place);
-
 // The machine with its GPUs, or with those that the options make up.
 Topology read_machine_with_gpus(const EngineOptions& options);
 // The machine as these options ask for it: with its GPUs where ranks may come to lie on them.
@@ -89,18 +83,6 @@ Topology read_machine(const EngineOptions& options);
 // there or nodes' bandwidth cannot be measured.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
                                 const KernelTable& kernels, const Topology& topology);
-
-// The first rank whose arenas do not find room; none: all of them fit.
-std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology);
-
-// How long a sequence may get and how many pages that takes. Fails with kMachineRefused when the
-// model does not fit, naming the node, what is needed and what there is.
-Result<void> size_context(const Model& model, const EngineOptions& options,
-                          const Topology& topology, ModelLayout& layout);
-
-// What a rank on a GPU takes of its memory beside weights, cache and activations; none on
-// processors.
-std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
 
 // The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
 // of their GPUs reaches the others' memory.

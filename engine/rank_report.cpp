@@ -60,7 +60,7 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   return statistics;
 }
 
-void log_rank(size_t index, const RankStatistics& rank) {
+void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place) {
   constexpr unsigned kMiB = 20;
   const PageBytes& pages = rank.pages;
   if (rank.gpu >= 0) {
@@ -71,11 +71,12 @@ void log_rank(size_t index, const RankStatistics& rank) {
     return;
   }
   spdlog::info(
-      "rank {}: node {}, {} workers, {} MiB of weights, {} MiB KV cache, {} MiB activations; pages "
-      "of 1 GiB {} MiB, of 2 MiB {} MiB, transparent {} MiB, of 4 KiB {} MiB",
-      index, rank.node, rank.worker_count, rank.weight_bytes >> kMiB, rank.kv_bytes >> kMiB,
-      rank.scratch_bytes >> kMiB, pages.huge_1gib >> kMiB, pages.huge_2mib >> kMiB,
-      pages.transparent >> kMiB, pages.small >> kMiB);
+      "rank {}: node {}, {} workers{}, {} MiB of weights, {} MiB KV cache, {} MiB activations; "
+      "pages of 1 GiB {} MiB, of 2 MiB {} MiB, transparent {} MiB, of 4 KiB {} MiB",
+      index, rank.node, rank.worker_count, place.cpus.front() < 0 ? " (not pinned to cores)" : "",
+      rank.weight_bytes >> kMiB, rank.kv_bytes >> kMiB, rank.scratch_bytes >> kMiB,
+      pages.huge_1gib >> kMiB, pages.huge_2mib >> kMiB, pages.transparent >> kMiB,
+      pages.small >> kMiB);
   if (rank.wrong_node_bytes.value_or(0) == 0) return;
   spdlog::warn(
       "{} MiB of the weights of rank {} lie on another node than {}: every token reads them from "
@@ -88,7 +89,7 @@ void log_rank(size_t index, const RankStatistics& rank) {
 RankReport::RankReport(Ranks& ranks, const Topology& topology) : ranks_(ranks) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     placed_.push_back(examine(rank, ranks, topology));
-    log_rank(rank, placed_.back());
+    log_rank(rank, placed_.back(), ranks[rank].place());
   }
 }
 

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/machine/arena_rules.h"
+
 namespace lockstep {
 namespace {
 
@@ -75,15 +77,47 @@ void take_least(std::optional<uint64_t>& least, uint64_t value) {
   least = least ? std::min(*least, value) : value;
 }
 
-void read_memory(const path& folder, const char* limit_name, const char* used_name,
-                 const char* idle_name, ControlGroupLimits& limits) {
-  const auto limit = read_number(folder / limit_name);  // "max" is no number
-  const auto used = read_number(folder / used_name);
+// None: unlimited.
+std::optional<uint64_t> read_limit(const path& file) {
+  const auto limit = read_number(file);  // "max" is no number
   // Version 1 says "unlimited" by a number near the largest.
-  if (!limit || !used || *limit >= uint64_t{1} << 62U) return;
-  const uint64_t idle = std::min(*used, read_statistic(folder / "memory.stat", idle_name));
-  const uint64_t busy = *used - idle;
-  take_least(limits.memory_left_bytes, *limit > busy ? *limit - busy : 0);
+  if (!limit || *limit >= uint64_t{1} << 62U) return std::nullopt;
+  return limit;
+}
+
+uint64_t left_of(uint64_t limit, uint64_t used) {
+  return limit > used ? limit - used : 0;
+}
+
+// `prefix` of the names in memory.stat: "total_" in version 1, where the plain names leave out the
+// groups below.
+void read_memory(const path& folder, const char* limit_name, const char* used_name,
+                 const std::string& prefix, ControlGroupLimits& limits) {
+  const auto limit = read_limit(folder / limit_name);
+  const auto used = read_number(folder / used_name);
+  if (!limit || !used) return;
+  // Both lists hold file pages alone: those of a tmpfs, which cannot be dropped, are on others.
+  const path statistics = folder / "memory.stat";
+  const uint64_t files = read_statistic(statistics, prefix + "active_file") +
+                         read_statistic(statistics, prefix + "inactive_file");
+  take_least(limits.memory_left_bytes, left_of(*limit, *used - std::min(*used, files)));
+}
+
+// `limit_name`: the end of the limit's name, "max"; `used_name`: "current". Pages count when they
+// are reserved, in the files with "rsvd", and again when they are touched.
+void read_pools(const path& folder, const std::string& limit_name, const std::string& used_name,
+                PoolLimits& pools) {
+  const auto read = [&](const std::string& size, uint64_t& left) {
+    for (const char* const reserved : {"", "rsvd."}) {
+      const std::string name = "hugetlb." + size + "." + reserved;
+      const auto limit = read_limit(folder / (name + limit_name));
+      if (!limit) continue;
+      const uint64_t used = read_number(folder / (name + used_name)).value_or(0);
+      left = std::min(left, left_of(*limit, used));
+    }
+  };
+  read("2MB", pools.left_2mib_bytes);
+  read("1GB", pools.left_1gib_bytes);
 }
 
 void take_quota(double quota, double period, ControlGroupLimits& limits) {
@@ -107,15 +141,25 @@ void read_quota_v1(const path& folder, ControlGroupLimits& limits) {
 
 }  // namespace
 
+uint64_t PoolLimits::left_bytes(uint64_t page_bytes) const {
+  if (page_bytes == kHugePageBytes) return left_2mib_bytes;
+  return page_bytes == kGigaPageBytes ? left_1gib_bytes : std::numeric_limits<uint64_t>::max();
+}
+
 ControlGroupLimits read_control_group_limits(const path& root) {
   ControlGroupLimits limits;
   for (const path& folder : group_folders(root, {"", ""})) {
-    read_memory(folder, "memory.max", "memory.current", "inactive_file", limits);
+    read_memory(folder, "memory.max", "memory.current", "", limits);
+    // Whoever is beyond it is not refused, but held up until nothing moves.
+    read_memory(folder, "memory.high", "memory.current", "", limits);
+    read_pools(folder, "max", "current", limits.pools);
     read_quota_v2(folder, limits);
   }
   for (const path& folder : group_folders(root, {"memory", "memory"})) {
-    read_memory(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
-                limits);
+    read_memory(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_", limits);
+  }
+  for (const path& folder : group_folders(root, {"hugetlb", "hugetlb"})) {
+    read_pools(folder, "limit_in_bytes", "usage_in_bytes", limits.pools);
   }
   for (const path& folder : group_folders(root, {"cpu", "cpu"})) read_quota_v1(folder, limits);
   return limits;

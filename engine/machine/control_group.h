@@ -5,14 +5,24 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 
 namespace lockstep {
 
+// What can still be reserved of the pools of huge pages, of all nodes together.
+struct PoolLimits {
+  uint64_t left_2mib_bytes = std::numeric_limits<uint64_t>::max();
+  uint64_t left_1gib_bytes = std::numeric_limits<uint64_t>::max();
+
+  uint64_t left_bytes(uint64_t page_bytes) const;
+};
+
 struct ControlGroupLimits {
-  // Memory that can still be taken; what the kernel gives back when asked (file pages that nobody
-  // has used for a while) counts as free. None: unlimited.
+  // Memory that can still be taken without being refused or throttled; what the kernel gives back
+  // when asked (file pages) counts as free. None: unlimited.
   std::optional<uint64_t> memory_left_bytes;
+  PoolLimits pools;
   std::optional<double> cpus;  // processors' worth of time; none: unlimited
 };
 

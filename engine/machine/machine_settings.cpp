@@ -10,6 +10,7 @@
 
 #include "engine/machine/folder_names.h"
 #include "engine/machine/memory_info.h"
+#include "engine/machine/memory_room.h"
 #include "engine/machine/number_list.h"
 
 namespace lockstep {
@@ -125,6 +126,8 @@ void find_short_pools(const Topology& topology, const MachineWishes& wishes, Fau
   for (const MachineWishes::HugePages& wish : wishes.huge_pages) {
     const Node* const node = topology.find_node(wish.node);
     if (node == nullptr || wish.page_bytes == 0) continue;
+    // Pages of 1 GiB that hold it are better still.
+    if (pool_page_bytes(topology, {}, wish.node, wish.bytes) > wish.page_bytes) continue;
     const auto pool = std::ranges::find(node->pools, wish.page_bytes, &HugePagePool::page_bytes);
     const bool found = pool != node->pools.end();
     const uint64_t free = found ? pool->free_pages : 0;

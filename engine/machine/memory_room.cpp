@@ -4,16 +4,45 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/machine/arena_rules.h"
+#include "engine/machine/node_memory.h"
 
 namespace lockstep {
-MemoryRoom::MemoryRoom(const Topology& topology, uint64_t available_bytes)
-    : available_(available_bytes - std::min(available_bytes, kReserveBytes)) {
+
+MemoryLimits read_memory_limits() {
+  return {.available_bytes = available_memory_bytes(), .pools = read_control_group_limits().pools};
+}
+
+uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int node,
+                         uint64_t page_bytes) {
+  uint64_t bytes = 0;
+  for (const Node& it : topology.nodes) {
+    if ((node >= 0 && it.id != node) || !it.memory_allowed) continue;
+    for (const HugePagePool& pool : it.pools) {
+      if (pool.page_bytes == page_bytes) bytes += pool.free_pages * page_bytes;
+    }
+  }
+  return std::min(bytes, limits.left_bytes(page_bytes));
+}
+
+uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,
+                         uint64_t bytes) {
+  const auto holds = [&](uint64_t page_bytes) {
+    return free_pool_bytes(topology, limits, node, page_bytes) >= round_up(bytes, page_bytes);
+  };
+  const uint64_t giant = round_up<uint64_t>(bytes, kGigaPageBytes);
+  if (deserves_giga_pages(bytes, giant) && holds(kGigaPageBytes)) return kGigaPageBytes;
+  return holds(kHugePageBytes) ? kHugePageBytes : 0;
+}
+
+MemoryRoom::MemoryRoom(const Topology& topology, const MemoryLimits& limits) : limits_(limits) {
+  uint64_t& available = limits_.available_bytes;
+  available -= std::min(available, kReserveBytes);
   for (const Node& node : topology.nodes) {
     if (!node.has_usable_memory()) continue;
     Room& room = nodes_[node.id];
     // Of one node the kernel's own estimate is better than the node's figures.
     const uint64_t reserve = node_reserve_bytes(node.memory_bytes);
-    room.free = topology.nodes.size() == 1 ? available_
+    room.free = topology.nodes.size() == 1 ? available
                                            : node.free_bytes - std::min(node.free_bytes, reserve);
     for (const HugePagePool& pool : node.pools) {
       const uint64_t bytes = pool.free_pages * pool.page_bytes;
@@ -26,18 +55,18 @@ MemoryRoom::MemoryRoom(const Topology& topology, uint64_t available_bytes)
 bool MemoryRoom::take_from(Room& room, uint64_t bytes) {
   const uint64_t size = round_up<uint64_t>(bytes, kHugePageBytes);
   const uint64_t giant = round_up<uint64_t>(bytes, kGigaPageBytes);
-  if (deserves_giga_pages(bytes, giant) && room.pool_1gib >= giant) {
-    room.pool_1gib -= giant;
+  const auto taken = [](uint64_t& here, uint64_t& in_all, uint64_t wanted) {
+    if (here < wanted || in_all < wanted) return false;
+    here -= wanted;
+    in_all -= wanted;
+    return true;
+  };
+  if (deserves_giga_pages(bytes, giant) &&
+      taken(room.pool_1gib, limits_.pools.left_1gib_bytes, giant)) {
     return true;
   }
-  if (room.pool_2mib >= size) {
-    room.pool_2mib -= size;
-    return true;
-  }
-  if (room.free < size || available_ < size) return false;
-  room.free -= size;
-  available_ -= size;
-  return true;
+  return taken(room.pool_2mib, limits_.pools.left_2mib_bytes, size) ||
+         taken(room.free, limits_.available_bytes, size);
 }
 
 bool MemoryRoom::take(int node, uint64_t bytes) {
@@ -54,13 +83,19 @@ bool MemoryRoom::take(int node, uint64_t bytes) {
 uint64_t MemoryRoom::free_bytes(int node) const {
   uint64_t bytes = 0;
   for (const auto& [id, room] : nodes_) bytes += node < 0 || id == node ? room.free : 0;
-  return std::min(bytes, available_);
+  return std::min(bytes, limits_.available_bytes);
 }
 
 uint64_t MemoryRoom::pool_bytes(int node) const {
   uint64_t bytes = 0;
   for (const auto& [id, room] : nodes_) bytes += node < 0 || id == node ? room.pool_2mib : 0;
-  return bytes;
+  return std::min(bytes, limits_.pools.left_2mib_bytes);
+}
+
+uint64_t MemoryRoom::giga_pool_bytes(int node) const {
+  uint64_t bytes = 0;
+  for (const auto& [id, room] : nodes_) bytes += node < 0 || id == node ? room.pool_1gib : 0;
+  return std::min(bytes, limits_.pools.left_1gib_bytes) / kGigaPageBytes * kGigaPageBytes;
 }
 
 }  // namespace lockstep

@@ -5,24 +5,41 @@
 #include <cstdint>
 #include <map>
 
+#include "engine/machine/control_group.h"
 #include "engine/machine/topology.h"
 
 namespace lockstep {
 
+// What the process can take on all nodes together.
+struct MemoryLimits {
+  uint64_t available_bytes = 0;  // of memory that is not of a pool
+  PoolLimits pools = {};
+};
+
+// Of the system and of the process's control groups.
+MemoryLimits read_memory_limits();
+
+// Free pages of this size on a node (-1: on all), as far as the limits let them be reserved.
+uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int node,
+                         uint64_t page_bytes);
+
+// Of which pool's pages an arena on a node (-1: any) would be; 0: of none. The first to come.
+uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,
+                         uint64_t bytes);
+
 class MemoryRoom {
  public:
-  // `available_bytes`: what the process can take of memory that is not of a pool, on all nodes
-  // together.
-  MemoryRoom(const Topology& topology, uint64_t available_bytes);
+  MemoryRoom(const Topology& topology, const MemoryLimits& limits);
 
   // Takes room for an arena on a node (-1: on any), as NodeMemory would: wholly of a pool that
   // holds it, else wholly of other memory. False when there is none; nothing is taken then.
   bool take(int node, uint64_t bytes);
 
-  // What is left on a node (-1: in all) of memory that is not of a pool, and in its pool of 2 MiB
-  // pages.
+  // What is left on a node (-1: in all) of memory that is not of a pool, and in its pools of pages
+  // of 2 MiB and of 1 GiB.
   uint64_t free_bytes(int node) const;
   uint64_t pool_bytes(int node) const;
+  uint64_t giga_pool_bytes(int node) const;
 
  private:
   struct Room {
@@ -33,7 +50,7 @@ class MemoryRoom {
   bool take_from(Room& room, uint64_t bytes);
 
   std::map<int, Room> nodes_;
-  uint64_t available_ = 0;
+  MemoryLimits limits_;  // what is left of them
 };
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@
 #include "engine/machine/machine_settings.h"
 #include "engine/machine/memory_calls.h"
 #include "engine/machine/memory_info.h"
+#include "engine/machine/memory_room.h"
 #include "engine/machine/page_placement.h"
 #include "engine/machine/populate.h"
 #include "engine/machine/topology.h"
@@ -44,18 +45,6 @@ unsigned huge_size_flag(PageKind kind) {
   return (kind == PageKind::kHuge1GiB ? 30U : 21U) << kHugeShift;
 }
 
-// Free pages of one size on a node, or, for node -1, on all nodes.
-uint64_t free_pool_bytes(const Topology& topology, int node, size_t page_bytes) {
-  uint64_t bytes = 0;
-  for (const Node& it : topology.nodes) {
-    if ((node >= 0 && it.id != node) || !it.memory_allowed) continue;
-    for (const HugePagePool& pool : it.pools) {
-      if (pool.page_bytes == page_bytes) bytes += pool.free_pages * page_bytes;
-    }
-  }
-  return bytes;
-}
-
 // Once in the life of the process: every arena of every rank meets the same refusal.
 void warn_of_unbound_memory(int error) {
   static std::atomic_flag warned;
@@ -76,7 +65,8 @@ class NodeMemory::Maker {
       : request_(request),
         calls_(request.calls != nullptr ? *request.calls : MemoryCalls::system()),
         topology_(read_topology(calls_.root() / "sys", {})),
-        settings_(read_huge_page_settings(calls_.root())) {}
+        settings_(read_huge_page_settings(calls_.root())),
+        pool_limits_(read_control_group_limits(calls_.root()).pools) {}
 
   Result<NodeMemory> make();
 
@@ -110,6 +100,7 @@ class NodeMemory::Maker {
   MemoryCalls& calls_;
   Topology topology_;
   MachineSettings settings_;
+  PoolLimits pool_limits_;
   bool no_memfd_ = false;  // the kernel has none, or a filter forbids them
 };
 
@@ -151,7 +142,7 @@ std::optional<std::vector<NodeMemory::Maker::Candidate>> NodeMemory::Maker::cand
   // Kernels before 5.14 cannot say that a page of the pool is not to be had: touching it kills.
   const bool can_populate = calls_.populate(nullptr, 0) == 0;
   const auto pool_holds = [&](size_t page_bytes, uint64_t bytes) {
-    const uint64_t free = free_pool_bytes(topology_, request_.node, page_bytes);
+    const uint64_t free = free_pool_bytes(topology_, pool_limits_, request_.node, page_bytes);
     if (free > 0 && free < bytes) {
       spdlog::info("{} MiB are free in the pool of {} MiB pages{}, {} need {}: not used",
                    free >> 20U, page_bytes >> 20U,
@@ -372,8 +363,9 @@ uint64_t available_memory_bytes_on_node(int node, const path& root) {
 
 uint64_t free_huge_page_bytes_on_node(int node, const path& root) {
   const Topology topology = read_topology(root / "sys", {});
-  return free_pool_bytes(topology, node, kHugePageBytes) +
-         free_pool_bytes(topology, node, kGigaPageBytes);
+  const PoolLimits limits = read_control_group_limits(root).pools;
+  return free_pool_bytes(topology, limits, node, kHugePageBytes) +
+         free_pool_bytes(topology, limits, node, kGigaPageBytes);
 }
 
 Result<NodeMemory> NodeMemory::allocate(const MemoryRequest& request) {

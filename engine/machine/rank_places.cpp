@@ -218,15 +218,18 @@ void drop_cores(std::vector<RankPlace>& places, size_t worker_count) {
   }
 }
 
-// As many workers as were asked for; pinned where the rank has the cores.
+// As many workers as were asked for; pinned where each of the rank's cores gets one. Fewer have no
+// cores of their own: every other process that is given some of them would take the first ones as
+// well, so the system, which knows what else runs there, moves them among all of the rank's.
 void set_worker_count(std::vector<RankPlace>& places, size_t worker_count) {
   for (RankPlace& place : places) {
-    if (worker_count > place.cpus.size()) {
-      place.cpus.assign(worker_count, -1);
-    } else {
-      place.cpus.resize(worker_count);
-    }
+    if (worker_count != place.cpus.size()) place.cpus.assign(worker_count, -1);
   }
+}
+
+// Time on fewer processors than there are is no right to certain ones: the same as above.
+bool has_cores_of_its_own(const RankRequest& request, size_t cores) {
+  return !request.cpu_limit || *request.cpu_limit >= static_cast<double>(cores);
 }
 
 // The machine's only node is every GPU's.
@@ -305,7 +308,11 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequ
   if (request.worker_count != 0) {
     set_worker_count(places, request.worker_count);
   } else {
-    drop_cores(places, automatic_worker_count(request, one_cpu_per_core(whole).size(), rank_count));
+    const size_t cores = one_cpu_per_core(whole).size();
+    drop_cores(places, automatic_worker_count(request, cores, rank_count));
+    if (!has_cores_of_its_own(request, cores)) {
+      for (RankPlace& place : places) place.cpus.assign(place.cpus.size(), -1);
+    }
   }
   for (RankPlace& place : places) place.share = static_cast<double>(place.cpus.size());
   if (auto set = set_shares(request.shares, places); !set) return std::unexpected(set.error());

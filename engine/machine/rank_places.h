@@ -24,11 +24,14 @@ struct RankRequest {
   std::optional<std::vector<int>> nodes = {};
   size_t rank_count = 0;       // 0: one per node that has processors and memory
   std::vector<double> shares;  // one per rank; none: as many as the rank has workers
-  size_t worker_count = 0;     // of each rank; 0: one per physical core
+  // Of each rank, pinned if that is as many as it has cores; 0: one per physical core.
+  size_t worker_count = 0;
   // Physical cores of the machine that no worker runs on; none: 1 on a machine of 8 cores or more,
   // else 0.
   std::optional<size_t> reserved_cores;
-  std::optional<double> cpu_limit;  // processors' worth of time that the control groups leave
+  // Processors' worth of time that the control groups leave; less than there are cores: no worker
+  // is pinned.
+  std::optional<double> cpu_limit;
 };
 
 // More ranks than nodes: nodes are divided, and shared where they have too few cores. Fewer: a rank

@@ -33,6 +33,18 @@ Result<void> check_all_used(const GgufFile& file, const Graph& graph) {
   return {};
 }
 
+// Adapters and projectors name the architecture that they go with.
+Result<void> check_is_model(const GgufFile& file) {
+  const auto type = file.text("general.type");
+  if (!type) return std::unexpected(type.error());
+  if (!type->has_value() || **type == "model") return {};
+  return invalid_input(
+      "general.type is {}: the file is no model by itself{}; give the model's own file",
+      in_quotes(**type),
+      **type == "adapter" ? ", but an adapter (LoRA), which must be merged into its model first"
+                          : "");
+}
+
 }  // namespace
 
 std::span<const Architecture> all_architectures() {
@@ -40,6 +52,7 @@ std::span<const Architecture> all_architectures() {
 }
 
 Result<Model> build_model(const GgufFile& file) {
+  if (auto is_model = check_is_model(file); !is_model) return std::unexpected(is_model.error());
   const auto name = file.text("general.architecture");
   if (!name) return std::unexpected(name.error());
   if (!name->has_value()) {

@@ -7,6 +7,7 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/model/bounded_reader.h"
+#include "engine/model/ggml_type_name.h"
 #include "engine/model/gguf_metadata.h"
 #include "engine/model/in_quotes.h"
 
@@ -125,8 +126,9 @@ GgufTensor read_tensor(BoundedReader& reader, uint64_t index) {
   if (reader.failed()) return tensor;
   const auto format = format_of_ggml_type(type);
   if (!format) {
-    reader.fail(field, start, "ggml type {} is not supported; supported are {}", type,
-                supported_formats());
+    const std::string_view name = ggml_type_name(type);
+    reader.fail(field, start, "ggml type {}{} is not supported; supported are {}", type,
+                name.empty() ? "" : fmt::format(" ({})", name), supported_formats());
     return tensor;
   }
   tensor.format = *format;

@@ -6,6 +6,7 @@
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model_layout.h"
+#include "engine/model_room.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"

@@ -70,6 +70,13 @@ class Keys {
     return count(key, {}, most);
   }
 
+  // By which positions are divided: 0, as some files have it, means not at all.
+  double factor(std::string_view key, double fallback) {
+    const auto value = file_.number(prefix_ + std::string(key));
+    if (value && value->has_value() && **value == 0) return 1;
+    return number(key, fallback);
+  }
+
   std::string text(std::string_view key) {
     const auto value = file_.text(prefix_ + std::string(key));
     if (!value) {
@@ -117,9 +124,15 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   shape.epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", {}));
   shape.rotary_base = keys.number("rope.freq_base", 10000.0);
   const std::string scaling = keys.text("rope.scaling.type");
-  const double old_factor = keys.number("rope.scale_linear", 1.0);
-  shape.rotary_factor = keys.number("rope.scaling.factor", old_factor);
+  const double old_factor = keys.factor("rope.scale_linear", 1.0);
+  shape.rotary_factor = keys.factor("rope.scaling.factor", old_factor);
+  const size_t experts = keys.count_or_none("expert_count", kMostColumns);
   if (auto result = keys.result(); !result) return std::unexpected(result.error());
+
+  if (experts > 0) {
+    return invalid_input("{}.expert_count is {}: mixtures of experts are not supported",
+                         architecture, experts);
+  }
 
   if (!scaling.empty() && scaling != "none" && scaling != "linear") {
     return invalid_input("{}.rope.scaling.type is {}; known are none and linear", architecture,

@@ -137,6 +137,15 @@ TEST(MachineFaults, balancing_is_no_fault_on_one_node) {
       find_machine_faults(topology_of(one_node_machine(), "0-3", "0"), settings, {}).empty());
 }
 
+TEST(MachineFaults, weights_that_1_gib_pages_hold_miss_no_smaller_ones) {
+  Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
+  topology.nodes[1].pools.back() = {.page_bytes = 1024 * kMiB, .total_pages = 3, .free_pages = 3};
+  MachineWishes wishes{.huge_pages = {{.node = 1, .bytes = 3000 * kMiB}}};
+  EXPECT_TRUE(find_machine_faults(topology, good_settings(), wishes).empty());
+  wishes.huge_pages[0].bytes = 2200 * kMiB;  // would waste most of a page
+  EXPECT_EQ(find_machine_faults(topology, good_settings(), wishes).size(), 1U);
+}
+
 TEST(MachineFaults, wishes_that_are_met_are_no_faults) {
   MachineSettings settings = good_settings();
   settings.memlock_bytes = 64 * kMiB;

@@ -264,6 +264,17 @@ TEST_F(NodeMemoryFaults, a_control_group_that_leaves_less_is_respected) {
   EXPECT_EQ(available_memory_bytes_on_node(2, tree_.root()), 0U);
 }
 
+TEST_F(NodeMemoryFaults, a_pool_that_a_control_group_withholds_is_not_asked) {
+  tree_.write("proc/self/cgroup", "0::/");
+  tree_.write("sys/fs/cgroup/hugetlb.2MB.max", std::to_string(4 * kMiB));
+  tree_.write("sys/fs/cgroup/hugetlb.2MB.current", "0");
+  RefusingCalls calls(tree_.root());
+  const auto memory = take(calls, false);
+  ASSERT_TRUE(memory.has_value()) << memory.error().message;
+  EXPECT_NE(memory->page_kind(), PageKind::kHuge2MiB);
+  EXPECT_EQ(free_huge_page_bytes_on_node(1, tree_.root()), 4 * kMiB);
+}
+
 TEST_F(NodeMemoryFaults, free_pages_of_the_pools_are_counted_apart) {
   EXPECT_EQ(free_huge_page_bytes_on_node(0, tree_.root()), 512 * kMiB);
   EXPECT_EQ(free_huge_page_bytes_on_node(1, tree_.root()), 256 * kMiB);

@@ -1,0 +1,203 @@
+// Whether the context that is chosen finds room, on machines made up.
+#include "engine/model_room.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/kernels/kernel_table.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = 1U << 20U;
+constexpr uint64_t kGiB = 1U << 30U;
+
+struct DecoderShape {
+  std::string name;
+  size_t layers = 0;
+  size_t columns = 0;
+  size_t feed_forward = 0;
+  size_t heads = 0;
+  size_t kv_heads = 0;
+  size_t head_dimension = 0;
+  size_t vocabulary = 0;
+};
+
+const DecoderShape k8b = {"8b", 32, 4096, 14336, 32, 8, 128, 128256};
+const DecoderShape k7b = {"7b", 28, 3584, 18944, 28, 4, 128, 152064};
+const DecoderShape k1b = {"1b", 16, 2048, 8192, 32, 8, 64, 128256};
+const DecoderShape kHalfB = {"0.5b", 24, 1024, 4864, 16, 2, 64, 151936};
+
+Model make_model(const DecoderShape& shape) {
+  Model model;
+  model.architecture = "made up";
+  model.trained_context_tokens = 131072;
+  model.vocabulary_size = shape.vocabulary;
+  Graph& graph = model.graph;
+  graph.set_rotary({RotaryPairs::kHalves, std::vector<double>(shape.head_dimension / 2, 1.0)});
+  size_t count = 0;
+  const auto product = [&](ValueId x, size_t rows, size_t columns) {
+    const std::string name = "matrix" + std::to_string(++count);
+    return graph.matmul(x, graph.add_matrix(name, Format::kQ4_K, rows, columns));
+  };
+  const auto normed = [&](ValueId x) {
+    const std::string name = "norm" + std::to_string(++count);
+    return graph.rms_norm(x, graph.add_vector(name, Format::kF32, shape.columns), 1e-5F);
+  };
+  const size_t attended = shape.heads * shape.head_dimension;
+  const size_t kv = shape.kv_heads * shape.head_dimension;
+  ValueId x =
+      graph.embed(graph.add_matrix("embedding", Format::kQ4_K, shape.vocabulary, shape.columns));
+  for (size_t layer = 0; layer < shape.layers; ++layer) {
+    const ValueId h = normed(x);
+    const ValueId q = graph.rotary(product(h, attended, shape.columns), shape.heads);
+    const ValueId k = graph.rotary(product(h, kv, shape.columns), shape.kv_heads);
+    const ValueId v = product(h, kv, shape.columns);
+    const ValueId out = graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, 0.1F);
+    x = graph.add(x, product(out, shape.columns, attended));
+    const ValueId h2 = normed(x);
+    const ValueId gate = product(h2, shape.feed_forward, shape.columns);
+    const ValueId up = product(h2, shape.feed_forward, shape.columns);
+    x = graph.add(x, product(graph.silu_multiply(gate, up), shape.columns, shape.feed_forward));
+  }
+  graph.set_logits(product(normed(graph.select_rows(x)), shape.vocabulary, shape.columns));
+  return model;
+}
+
+struct Pools {
+  uint64_t gib_2mib = 0;
+  uint64_t gib_1gib = 0;
+};
+
+// So much in the pools of each node, and so much free beside them.
+Topology machine(int node_count, const Pools& pools, uint64_t free_bytes) {
+  Topology topology;
+  for (int id = 0; id < node_count; ++id) {
+    topology.cpus.push_back({.id = id, .package = id, .core = 0, .node = id});
+    Node node;
+    node.id = id;
+    node.cpu_count = 1;
+    node.memory_bytes = (pools.gib_2mib + pools.gib_1gib + 2) * kGiB + free_bytes;
+    node.free_bytes = free_bytes;
+    for (int other = 0; other < node_count; ++other) {
+      node.distances.push_back(other == id ? 10 : 20);
+    }
+    node.pools = {{2 * kMiB, pools.gib_2mib * 512, pools.gib_2mib * 512},
+                  {kGiB, pools.gib_1gib, pools.gib_1gib}};
+    topology.nodes.push_back(node);
+  }
+  return topology;
+}
+
+class ModelRoom : public ::testing::Test {
+ protected:
+  ModelRoom() {
+    options_.devices = "cpu";
+    options_.sequence_count = 64;  // more than there is room for
+  }
+
+  ModelLayout sized(const Model& model, const Topology& topology, const MemoryLimits& limits) {
+    auto layout = split_model(model, options_, **choose_kernel_table("scalar"), topology);
+    EXPECT_TRUE(layout.has_value()) << layout.error().message;
+    if (!layout) return {};
+    sized_ = size_context(model, options_, topology, *layout, limits);
+    if (sized_) {
+      EXPECT_EQ(first_misfit(*layout, topology, limits), std::nullopt);
+    }
+    return *layout;
+  }
+
+  static uint64_t total_bytes(const ModelLayout& layout) {
+    uint64_t bytes = 0;
+    for (const RankSizes& sizes : layout.sizes) bytes += sizes.total_bytes();
+    return bytes;
+  }
+
+  EngineOptions options_;
+  Result<void> sized_;
+};
+
+TEST_F(ModelRoom, an_automatic_context_fills_every_pool_and_fits) {
+  constexpr uint64_t kFree = 6 * kGiB;
+  for (const DecoderShape& shape : {k8b, k7b, k1b, kHalfB}) {
+    const Model model = make_model(shape);
+    for (const int nodes : {1, 2}) {
+      for (uint64_t gib = 8; gib <= 128; gib += 12) {
+        SCOPED_TRACE(shape.name + ", nodes " + std::to_string(nodes) + ", pool " +
+                     std::to_string(gib) + " GiB");
+        options_.rank_count = static_cast<uint32_t>(nodes);
+        const Topology topology = machine(nodes, {.gib_2mib = gib}, kFree);
+        const ModelLayout layout = sized(model, topology, {kFree * static_cast<uint64_t>(nodes)});
+        ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+        const bool all = layout.plan_options.kv_pages == wanted_pages(options_, 131072);
+        const uint64_t pools = gib * static_cast<uint64_t>(nodes) * kGiB;
+        EXPECT_TRUE(all || total_bytes(layout) > pools - pools / 16) << total_bytes(layout);
+      }
+    }
+  }
+}
+
+TEST_F(ModelRoom, made_up_ranks_share_a_pool) {
+  const Model model = make_model(k8b);
+  for (const uint32_t ranks : {2U, 3U}) {
+    for (const uint64_t gib : {8U, 24U, 56U}) {
+      options_.rank_count = ranks;
+      const Topology topology = machine(1, {.gib_2mib = gib}, 6 * kGiB);
+      const ModelLayout layout = sized(model, topology, {6 * kGiB});
+      ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+      EXPECT_GT(total_bytes(layout), gib * kGiB - gib * kGiB / 16);
+    }
+  }
+}
+
+TEST_F(ModelRoom, an_automatic_context_fills_pools_of_1_gib_pages) {
+  constexpr uint64_t kFree = 2 * kGiB;
+  for (const DecoderShape& shape : {k8b, k1b}) {
+    const Model model = make_model(shape);
+    for (const int nodes : {1, 2}) {
+      for (uint64_t gib = 8; gib <= 64; gib += 7) {
+        SCOPED_TRACE(shape.name + ", nodes " + std::to_string(nodes) + ", pool " +
+                     std::to_string(gib) + " GiB");
+        options_.rank_count = static_cast<uint32_t>(nodes);
+        const Topology topology = machine(nodes, {.gib_2mib = 6, .gib_1gib = gib}, kFree);
+        const ModelLayout layout = sized(model, topology, {kFree * static_cast<uint64_t>(nodes)});
+        ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+        EXPECT_GT(layout.sizes[0].kv_bytes, (gib - 1) * kGiB);
+      }
+    }
+  }
+}
+
+TEST_F(ModelRoom, a_limit_on_huge_pages_bounds_the_context_as_a_smaller_pool_would) {
+  const Model model = make_model(k8b);
+  MemoryLimits limits{.available_bytes = 8 * kGiB};
+  limits.pools.left_2mib_bytes = 16 * kGiB;
+  const Topology topology = machine(1, {.gib_2mib = 64}, 100 * kGiB);
+  const ModelLayout limited = sized(model, topology, limits);
+  ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+  const ModelLayout small = sized(model, machine(1, {.gib_2mib = 16}, 100 * kGiB), {8 * kGiB});
+  ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+  EXPECT_EQ(limited.plan_options.kv_pages, small.plan_options.kv_pages);
+  EXPECT_EQ(takeable_bytes(topology, 0, limits), 24 * kGiB);
+}
+
+TEST_F(ModelRoom, a_refusal_names_the_arena_that_no_kind_of_memory_holds) {
+  const Model model = make_model(k8b);
+  options_.context_tokens = 65536;
+  options_.kv_pages = 1024;  // 8 GiB
+  (void)sized(model, machine(1, {.gib_2mib = 12}, 3 * kGiB), {3 * kGiB});
+  ASSERT_FALSE(sized_.has_value()) << "15 GiB are enough for all of it, but not for the cache";
+  EXPECT_THAT(sized_.error().message, HasSubstr("8192 MiB for the KV cache must lie together"));
+  EXPECT_THAT(sized_.error().message, HasSubstr("other memory 3008 MiB"));
+  (void)sized(model, machine(1, {}, 3 * kGiB), {3 * kGiB});
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("for weights find 3008 MiB left"));
+}
+
+}  // namespace
+}  // namespace lockstep
