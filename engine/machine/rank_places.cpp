@@ -218,16 +218,20 @@ void drop_cores(std::vector<RankPlace>& places, size_t worker_count) {
   }
 }
 
-// As many workers as were asked for; pinned where each of the rank's cores gets one. Fewer have no
-// cores of their own: every other process that is given some of them would take the first ones as
-// well, so the system, which knows what else runs there, moves them among all of the rank's.
+// As many workers as were asked for; pinned where the rank has the cores.
 void set_worker_count(std::vector<RankPlace>& places, size_t worker_count) {
   for (RankPlace& place : places) {
-    if (worker_count != place.cpus.size()) place.cpus.assign(worker_count, -1);
+    if (worker_count > place.cpus.size()) {
+      place.cpus.assign(worker_count, -1);
+    } else {
+      place.cpus.resize(worker_count);
+    }
   }
 }
 
-// Time on fewer processors than there are is no right to certain ones: the same as above.
+// Time on fewer processors than there are is no right to certain ones: every other process that is
+// given some would take the first ones as well. The system, which knows what else runs, moves such
+// workers among all of a rank's cores.
 bool has_cores_of_its_own(const RankRequest& request, size_t cores) {
   return !request.cpu_limit || *request.cpu_limit >= static_cast<double>(cores);
 }

@@ -24,13 +24,12 @@ struct RankRequest {
   std::optional<std::vector<int>> nodes = {};
   size_t rank_count = 0;       // 0: one per node that has processors and memory
   std::vector<double> shares;  // one per rank; none: as many as the rank has workers
-  // Of each rank, pinned if that is as many as it has cores; 0: one per physical core.
-  size_t worker_count = 0;
+  size_t worker_count = 0;     // of each rank; 0: one per physical core
   // Physical cores of the machine that no worker runs on; none: 1 on a machine of 8 cores or more,
   // else 0.
   std::optional<size_t> reserved_cores;
-  // Processors' worth of time that the control groups leave; less than there are cores: no worker
-  // is pinned.
+  // Processors' worth of time that the control groups leave. If that is less than there are cores,
+  // and no number of workers is given, none is pinned.
   std::optional<double> cpu_limit;
 };
 
