@@ -10,6 +10,9 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
+// So many answers without a bound may run at once before any is charged.
+constexpr uint64_t kOpenAnswersPerMinute = 8;
+
 // As OpenAI writes it: "17ms", "1.5s", "1m20s".
 std::string duration_text(Seconds duration) {
   const double seconds = std::max(0.0, duration.count());
@@ -109,19 +112,22 @@ std::expected<void, KeyLimits::Refusal> KeyLimits::enter(std::string_view name, 
 }
 
 std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view name,
-                                                               uint64_t tokens, Time now) {
+                                                               const TokenDemand& demand,
+                                                               Time now) {
   const std::lock_guard lock(mutex_);
   Owner* owner = find(name, now);
   if (owner == nullptr || owner->allowance.tokens_per_minute == 0) return 0;
   const uint64_t per_minute = owner->allowance.tokens_per_minute;
-  const uint64_t reserved = std::min(tokens, per_minute);
+  const uint64_t open_share = std::max<uint64_t>(1, per_minute / kOpenAnswersPerMinute);
+  const uint64_t open = std::min(demand.open_tokens, demand.open_choices * open_share);
+  const uint64_t reserved = std::min(demand.tokens + open, per_minute);
   const auto wanted = static_cast<double>(reserved);
   if (!holds(owner->tokens, wanted)) {
     return std::unexpected(refuse(
         *owner,
-        fmt::format("Rate limit reached: {} tokens per minute; this request may come to {}, and "
-                    "{} are left. A smaller max_tokens reserves less",
-                    per_minute, tokens, whole_part(owner->tokens.left)),
+        fmt::format("Rate limit reached: {} tokens per minute; this request reserves {}, and {} "
+                    "are left. A smaller max_tokens reserves less",
+                    per_minute, reserved, whole_part(owner->tokens.left)),
         Bucket::wait(wanted - owner->tokens.left, static_cast<double>(per_minute))));
   }
   owner->tokens.left -= wanted;

@@ -32,6 +32,14 @@ class KeyLimits {
     Headers headers;
   };
 
+  // What a request may come to. An answer that may fill the context hardly ever does: for each such
+  // choice an eighth of a minute is reserved, if its share of `open_tokens` is not less.
+  struct TokenDemand {
+    uint64_t tokens = 0;        // of prompts, and of answers that are bounded
+    uint64_t open_tokens = 0;   // of all answers that may fill the context
+    uint64_t open_choices = 0;  // how many those are
+  };
+
   // From here on these owners and allowances count. Whoever is known keeps what has been used.
   void set_owners(const std::vector<KeyOwner>& owners, Time now);
 
@@ -41,10 +49,12 @@ class KeyLimits {
   // Takes one of the places for requests at once, before anybody knows what the request comes to.
   // Refused as well while no token is left. What is taken is given back by end().
   std::expected<void, Refusal> enter(std::string_view owner, Time now);
-  // Of one that has entered. Reserves tokens: as many as are asked for, but a whole minute's at
-  // most. What is returned goes to end().
-  std::expected<uint64_t, Refusal> reserve(std::string_view owner, uint64_t tokens, Time now);
-  // Gives the place back and charges what was used instead of what was reserved.
+  // Of one that has entered. Reserves tokens for it, a whole minute's at most. What is returned
+  // goes to end().
+  std::expected<uint64_t, Refusal> reserve(std::string_view owner, const TokenDemand& demand,
+                                           Time now);
+  // Gives the place back and charges what was used instead of what was reserved, be it more: then
+  // nothing is left until the minutes have made up for it.
   void end(std::string_view owner, uint64_t reserved_tokens, uint64_t used_tokens, Time now);
 
   Headers headers(std::string_view owner, Time now);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "server/api/body_room.h"
 #include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
 #include "server/api/output_queue.h"
@@ -188,6 +189,7 @@ class Run {
 
 void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
             const HttpRequest& request, HttpResponse& response) {
+  RequestRoom::give_back();  // from here on it waits for the engine and for its client
   for (Request& part : plan.requests) part.id = request.request_id;
   if (const auto reserved = lease.reserve(plan.choices, plan.requests, response); !reserved) {
     writer.refuse(response, reserved.error());

@@ -35,6 +35,14 @@ std::vector<TokenId> parse_ids(JsonFields& fields, const Json& list, const Reque
   return tokens;
 }
 
+// How many prompts there are, without looking at any.
+size_t prompt_count(const JsonFields& fields) {
+  const Json* value = fields.any("prompt");
+  const bool many =
+      value != nullptr && value->is_array() && !value->empty() && !value->front().is_number();
+  return many ? value->size() : 1;
+}
+
 std::vector<Prompt> parse_prompts(JsonFields& fields, const RequestLimits& limits) {
   const Json* value = fields.any("prompt");
   // Unset is the beginning of a new document, as the empty string is.
@@ -69,6 +77,10 @@ ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLim
   parameters = parse_generation(fields, limits);
   if (const auto most = fields.integer("max_tokens", 0, std::numeric_limits<int32_t>::max())) {
     parameters.max_tokens = static_cast<uint32_t>(*most);
+  }
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (auto excess = check_choices(prompt_count(fields), parameters.choices, limits, "prompt")) {
+    return std::unexpected(std::move(*excess));
   }
   completion.prompts = parse_prompts(fields, limits);
   completion.echo = fields.boolean("echo").value_or(false);

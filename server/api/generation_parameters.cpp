@@ -136,13 +136,8 @@ uint64_t choice_seed(uint64_t seed, uint64_t choice) {
 std::optional<ApiError> check_amount(const std::vector<std::vector<TokenId>>& prompts,
                                      uint64_t choices, const RequestLimits& limits,
                                      std::string_view parameter) {
+  if (auto excess = check_choices(prompts.size(), choices, limits, parameter)) return excess;
   const uint64_t requests = prompts.size() * choices;
-  if (requests > limits.requests_max) {
-    return bad_parameter(parameter,
-                         fmt::format("{} prompts with n = {} make {} choices; this server takes at "
-                                     "most {} in one request",
-                                     prompts.size(), choices, requests, limits.requests_max));
-  }
   uint64_t tokens = 0;
   for (const auto& prompt : prompts) tokens += prompt.size() * choices;
   if (tokens <= limits.prompt_tokens_max) return std::nullopt;
@@ -200,6 +195,15 @@ std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameter
 
 }  // namespace
 
+std::optional<ApiError> check_choices(uint64_t prompts, uint64_t choices,
+                                      const RequestLimits& limits, std::string_view parameter) {
+  if (prompts * choices <= limits.requests_max) return std::nullopt;
+  return bad_parameter(parameter,
+                       fmt::format("{} prompts with n = {} make {} choices; this server takes at "
+                                   "most {} in one request",
+                                   prompts, choices, prompts * choices, limits.requests_max));
+}
+
 ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t generated,
                           std::string_view parameter) {
   ApiError error = bad_parameter(
@@ -221,6 +225,12 @@ void parse_scheduling(JsonFields& fields, const RequestLimits& limits, Request& 
 std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name) {
   const Json* value = fields.any(name);
   if (value == nullptr) return {};
+  const size_t given = value->is_array() ? value->size() : 1;
+  if (given > kStopStringsMax) {
+    fields.refuse(name,
+                  fmt::format("must have at most {} strings, not {}", kStopStringsMax, given));
+    return {};
+  }
   const Json list = value->is_array() ? *value : Json::array({*value});
   std::vector<std::string> stops;
   for (const Json& stop : list) {
@@ -234,10 +244,6 @@ std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name) {
       fields.refuse(name, fmt::format("each string must have 1 to {} bytes, not {}", kStopBytesMax,
                                       stops.back().size()));
     }
-  }
-  if (stops.size() > kStopStringsMax) {
-    fields.refuse(
-        name, fmt::format("must have at most {} strings, not {}", kStopStringsMax, stops.size()));
   }
   return stops;
 }

@@ -50,6 +50,10 @@ ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parame
                                               const RequestLimits& limits,
                                               std::string_view parameter, uint64_t random_seed);
 
+// 400 for more choices of all prompts than are ever admitted: known before a prompt is looked at.
+std::optional<ApiError> check_choices(uint64_t prompts, uint64_t choices,
+                                      const RequestLimits& limits, std::string_view parameter);
+
 // 400 (context_length_exceeded, with the numbers, about `parameter`).
 ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t generated,
                           std::string_view parameter);

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <semaphore>
 #include <utility>
+
+#include "server/api/body_room.h"
 
 namespace lockstep {
 namespace {
@@ -130,24 +131,6 @@ std::optional<int32_t> token_id(const Json& value, uint32_t vocabulary_size) {
   return static_cast<int32_t>(*number);
 }
 
-namespace {
-
-// A value takes up to ten times its text: of the many requests that may have threads, so many are
-// parsed at once. One for the process, since memory is.
-Result<Json> parse_bounded(const HttpRequest& request) {
-  static std::counting_semaphore<> places(8);
-  struct Place {
-    Place() { places.acquire(); }
-    ~Place() { places.release(); }
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-  };
-  const Place place;
-  return parse_json(request.body, {.depth = request.nesting_max});
-}
-
-}  // namespace
-
 ApiResult<Json> parse_body(const HttpRequest& request) {
   const std::string_view type = request.header("content-type");
   if (!is_json_media_type(type)) {
@@ -156,7 +139,8 @@ ApiResult<Json> parse_body(const HttpRequest& request) {
         .message = fmt::format("Content-Type must be application/json, not \"{:.100}\"", type),
         .code = "unsupported_media_type"});
   }
-  auto body = parse_bounded(request);
+  RequestRoom::take(request.body.size());
+  auto body = parse_json(request.body, {.depth = request.nesting_max});
   if (!body) {
     return std::unexpected(bad_request("The request's body was refused: " + body.error().message));
   }

@@ -30,23 +30,28 @@ ApiResult<KeyLease> KeyLease::enter(ServedModel& model, const HttpRequest& reque
       return std::unexpected(refuse(std::move(entered.error()), response));
     }
   }
-  return KeyLease(limits, request.principal);
+  return KeyLease(limits, request.principal, model.limits().context_tokens);
 }
 
 ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests,
                                   HttpResponse& response) {
-  uint64_t tokens = 0;
+  KeyLimits::TokenDemand demand;
   // Nobody is more urgent than his key allows, and nobody without one than others.
   const int32_t priority = limits_ != nullptr ? limits_->priority(owner_) : 0;
   for (size_t index = 0; index < requests.size(); ++index) {
     Request& part = requests[index];
-    if (index % choices == 0) tokens += part.prompt.size();
-    tokens += part.max_tokens;
+    if (index % choices == 0) demand.tokens += part.prompt.size();
+    if (part.max_tokens > 0 && part.prompt.size() + part.max_tokens >= context_tokens_) {
+      demand.open_tokens += part.max_tokens;
+      ++demand.open_choices;
+    } else {
+      demand.tokens += part.max_tokens;
+    }
     part.tenant = owner_;
     part.priority = std::max(part.priority, priority);
   }
   if (limits_ == nullptr) return {};
-  auto reserved = limits_->reserve(owner_, tokens, now());
+  auto reserved = limits_->reserve(owner_, demand, now());
   if (!reserved) return std::unexpected(refuse(std::move(reserved.error()), response));
   reserved_ = *reserved;
   add_headers(response, limits_->headers(owner_, now()));
@@ -56,6 +61,7 @@ ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests
 KeyLease::KeyLease(KeyLease&& other) noexcept
     : limits_(std::exchange(other.limits_, nullptr)),
       owner_(std::move(other.owner_)),
+      context_tokens_(other.context_tokens_),
       reserved_(other.reserved_),
       used_(other.used_) {}
 

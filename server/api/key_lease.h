@@ -17,9 +17,10 @@ class KeyLease {
   // left, costs no more than this. 429 with x-ratelimit-* headers then.
   static ApiResult<KeyLease> enter(ServedModel& model, const HttpRequest& request,
                                    HttpResponse& response);
-  // The tokens of engine requests made from the request, `choices` for each prompt. Puts
-  // x-ratelimit-* headers on the answer, and the key's name and priority on the engine requests.
-  // 429 if it is too much for now.
+  // The tokens of engine requests made from the request, `choices` for each prompt; one whose
+  // answer may fill the context, as without max_tokens, counts as open (KeyLimits::TokenDemand).
+  // Puts x-ratelimit-* headers on the answer, and the key's name and priority on the engine
+  // requests. 429 if it is too much for now.
   ApiResult<void> reserve(size_t choices, std::vector<Request>& requests, HttpResponse& response);
 
   KeyLease(KeyLease&& other) noexcept;
@@ -30,10 +31,12 @@ class KeyLease {
   void set_used_tokens(uint64_t tokens) { used_ = tokens; }
 
  private:
-  KeyLease(KeyLimits* limits, std::string owner) : limits_(limits), owner_(std::move(owner)) {}
+  KeyLease(KeyLimits* limits, std::string owner, uint32_t context_tokens)
+      : limits_(limits), owner_(std::move(owner)), context_tokens_(context_tokens) {}
 
   KeyLimits* limits_;  // null: nothing to give back
   std::string owner_;
+  uint32_t context_tokens_;
   uint64_t reserved_ = 0;
   uint64_t used_ = 0;
 };

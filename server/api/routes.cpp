@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "server/api/body_room.h"
 #include "server/api/endpoints.h"
 #include "server/api/http_error_body.h"
 
@@ -71,6 +72,7 @@ std::vector<HttpRoute> make_routes(ServedModel& model, const Metrics* metrics) {
     routes.push_back(HttpRoute{
         row.method, row.pattern,
         [&model, endpoint = row.endpoint](const HttpRequest& request, HttpResponse& response) {
+          const RequestRoom room;  // until it has been answered, unless it is given back before
           endpoint(model, request, response);
         },
         row.always});

@@ -8,6 +8,10 @@
 namespace lockstep {
 namespace {
 
+// Of a text that one answer gives back: far more than a context holds. Some tokens stand for a
+// hundred bytes and more, so that a body could ask for a hundred times its own size.
+constexpr uint64_t kDetokenizedBytesMax = 8 << 20;
+
 // The ids of what a body asks to be tokenized: "prompt", "content" or "messages".
 ApiResult<std::vector<TokenId>> tokens_of(const ServedModel& model, JsonFields& fields) {
   const auto prompt = fields.text("prompt");
@@ -39,7 +43,23 @@ std::optional<ApiError> check_optional_name(const ServedModel& model, JsonFields
   return name ? model.check_name(*name) : std::nullopt;
 }
 
-ApiResult<Json> tokenize(const ServedModel& model, const HttpRequest& request) {
+// As text from the start: a value for each token would take many times its bytes.
+std::string tokenize_answer(const ServedModel& model, const std::vector<TokenId>& tokens,
+                            bool with_texts) {
+  std::string text =
+      fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[{}],"token_strs":)", tokens.size(),
+                  model.limits().context_tokens, fmt::join(tokens, ","));
+  if (!with_texts) return text + "null}";
+  text += '[';
+  for (const TokenId token : tokens) {
+    text += to_text(Json(model.engine().tokenizer().token_text(token)));
+    text += ',';
+  }
+  if (!tokens.empty()) text.pop_back();
+  return text + "]}";
+}
+
+ApiResult<std::string> tokenize(const ServedModel& model, const HttpRequest& request) {
   if (auto unready = model.check_ready()) return std::unexpected(*unready);
   const auto body = parse_body(request);
   if (!body) return std::unexpected(body.error());
@@ -48,45 +68,53 @@ ApiResult<Json> tokenize(const ServedModel& model, const HttpRequest& request) {
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   const auto tokens = tokens_of(model, fields);
   if (!tokens) return std::unexpected(tokens.error());
-  Json texts = nullptr;
-  if (with_texts) {
-    texts = Json::array();
-    for (const TokenId token : *tokens) {
-      texts.push_back(model.engine().tokenizer().token_text(token));
-    }
-  }
-  return Json{{"count", tokens->size()},
-              {"max_model_len", model.limits().context_tokens},
-              {"tokens", *tokens},
-              {"token_strs", std::move(texts)}};
+  return tokenize_answer(model, *tokens, with_texts);
 }
 
-ApiResult<Json> detokenize(const ServedModel& model, const HttpRequest& request) {
+std::vector<TokenId> parse_tokens(JsonFields& fields, uint32_t vocabulary_size) {
+  std::vector<TokenId> tokens;
+  const Json* list = fields.array("tokens");
+  if (list == nullptr) {
+    fields.refuse("tokens", "is required");
+    return tokens;
+  }
+  tokens.reserve(list->size());
+  for (const Json& value : *list) {
+    const auto token = token_id(value, vocabulary_size);
+    if (!token) {
+      fields.refuse("tokens", fmt::format("must be token ids from 0 to {}, not {:.100}",
+                                          vocabulary_size - 1, to_text(value)));
+      return {};
+    }
+    tokens.push_back(*token);
+  }
+  return tokens;
+}
+
+ApiResult<std::string> detokenize(const ServedModel& model, const HttpRequest& request) {
   if (auto unready = model.check_ready()) return std::unexpected(*unready);
   const auto body = parse_body(request);
   if (!body) return std::unexpected(body.error());
   JsonFields fields(*body);
   if (auto wrong = check_optional_name(model, fields)) return std::unexpected(*wrong);
-  const Json* list = fields.array("tokens");
-  if (list == nullptr) fields.refuse("tokens", "is required");
-  const uint32_t vocabulary_size = model.limits().vocabulary_size;
-  std::vector<TokenId> tokens;
-  for (const Json& value : list == nullptr ? Json::array() : *list) {
-    if (const auto token = token_id(value, vocabulary_size)) {
-      tokens.push_back(*token);
-    } else {
-      fields.refuse("tokens", fmt::format("must be token ids from 0 to {}, not {:.100}",
-                                          vocabulary_size - 1, to_text(value)));
-    }
-  }
+  const auto tokens = parse_tokens(fields, model.limits().vocabulary_size);
   if (fields.error()) return std::unexpected(*fields.error());
-  const std::string text = model.engine().tokenizer().decode(tokens, true);
-  return Json{{"prompt", text}, {"content", text}};
+  const Tokenizer& tokenizer = model.engine().tokenizer();
+  uint64_t bytes = 0;
+  for (const TokenId token : tokens) bytes += tokenizer.piece(token, true).size();
+  if (bytes > kDetokenizedBytesMax) {
+    return std::unexpected(bad_parameter(
+        "tokens", fmt::format("'tokens': {} ids come to {} bytes of text; this server gives at "
+                              "most {} at a time",
+                              tokens.size(), bytes, kDetokenizedBytesMax)));
+  }
+  const std::string text = to_text(Json(tokenizer.decode(tokens, true)));
+  return fmt::format(R"({{"prompt":{},"content":{}}})", text, text);
 }
 
-void send(const ApiResult<Json>& result, HttpResponse& response) {
+void send(ApiResult<std::string> result, HttpResponse& response) {
   if (!result) return send_error(response, result.error());
-  response.send(200, "application/json", to_text(*result));
+  response.send(200, "application/json", std::move(*result));
 }
 
 }  // namespace

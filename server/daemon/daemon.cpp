@@ -17,9 +17,6 @@
 namespace lockstep {
 namespace {
 
-// Who asks for health and metrics: a few monitors, orchestrators, proxies.
-constexpr size_t kProbeConnections = 256;
-
 // Beside the drain and the last bytes: to cancel, to join threads, to give memory back.
 constexpr double kEndSeconds = 30;
 
@@ -43,13 +40,6 @@ EngineHealth health_of(StallStage stage) {
       return EngineHealth::kStalled;
   }
   return EngineHealth::kStalled;
-}
-
-// What the socket for health and metrics admits.
-HttpLimits probe_limits(HttpLimits limits) {
-  limits.connections = std::min(limits.connections, kProbeConnections);
-  limits.threads = 0;  // beside those for probes
-  return limits;
 }
 
 std::vector<std::string> served_names(const Engine& engine, const Options& options) {
@@ -89,6 +79,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
       store_(notifier_, process_environment()),
+      gate_limits_(options_.http.limits, !options_.probe_host.empty()),
       reloads_(std::move(sources), std::move(values)),
       drain_seconds_(options_.drain_seconds),
       last_bytes_seconds_(seconds_of(options_.http.limits.write_deadline)) {
@@ -187,9 +178,12 @@ Result<void> Daemon::listen() {
   std::ranges::copy_if(routes, std::back_inserter(probes), &HttpRoute::always);
   if (options_.ui) add_page_routes(routes);
   metrics_.http().add_routes(routes);
+  const GateLimits::Both limits = gate_limits_.now(0);
+  http.limits = limits.all;
   auto server = HttpServer::bind(http, routes);
   if (!server) return std::unexpected(server.error());
   server_ = std::move(*server);
+  http.limits = limits.probes;
   if (auto listening = listen_for_probes(http, std::move(probes)); !listening) return listening;
   for (HttpServer* const one : servers()) {
     metrics_.http().add_server(*one);
@@ -202,7 +196,8 @@ Result<void> Daemon::listen() {
   return {};
 }
 
-// A socket, a gate and threads of their own: no crowd at the other stands in the way of a probe.
+// A socket, a gate, threads and descriptors of their own: no crowd at the other stands in the way
+// of a probe. `http`: as for the other, but for its limits.
 Result<void> Daemon::listen_for_probes(const HttpOptions& http, std::vector<HttpRoute> probes) {
   if (options_.probe_host.empty()) return {};
   HttpOptions own = http;
@@ -211,7 +206,6 @@ Result<void> Daemon::listen_for_probes(const HttpOptions& http, std::vector<Http
   own.host_option = "--probe-host";
   own.takes_passed_sockets = false;
   own.gate_name = "probe-gate";
-  own.limits = probe_limits(http.limits);
   auto server = HttpServer::bind(std::move(own), std::move(probes));
   if (!server) return std::unexpected(server.error());
   probe_server_ = std::move(*server);
@@ -228,6 +222,7 @@ std::vector<HttpServer*> Daemon::servers() const {
 
 Result<void> Daemon::load() {
   if (auto loaded = engine_->load(); !loaded) return loaded;
+  gate_limits_.apply(*server_, probe_server_.get());  // what the engine has opened stays open
   // Before anybody hears that it is ready: from then on it may be killed and be back at once.
   store_.replace(engine_->memory_to_keep());
   model_.set_state(ServingState::kReady);
@@ -245,8 +240,7 @@ void Daemon::add_reloads() {
   });
   reloads_.add("options", [this](const Options& options) -> Result<Reloads::Commit> {
     return [this, options] {
-      server_->set_limits(options.http.limits);
-      if (probe_server_ != nullptr) probe_server_->set_limits(probe_limits(options.http.limits));
+      gate_limits_.want(options.http.limits, *server_, probe_server_.get());
       model_.set_limits(limits_of(*engine_, options));
       engine_->set_waiting_limits(options.engine.waiting_requests,
                                   options.engine.waiting_prompt_tokens);

@@ -10,6 +10,7 @@
 #include "server/access/access.h"
 #include "server/api/served_model.h"
 #include "server/daemon/daemon_log.h"
+#include "server/daemon/gate_limits.h"
 #include "server/daemon/memory_store.h"
 #include "server/daemon/reloads.h"
 #include "server/daemon/service_notifier.h"
@@ -64,6 +65,7 @@ class Daemon {
   ServiceNotifier notifier_;
   MemoryStore store_;
   std::unique_ptr<Access> access_;
+  GateLimits gate_limits_;
   std::unique_ptr<HttpServer> server_;
   std::unique_ptr<HttpServer> probe_server_;  // for health and metrics alone; none: server_ does
   Reloads reloads_;                           // after what it reloads

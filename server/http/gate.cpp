@@ -28,9 +28,6 @@ constexpr int kAcceptsPerTurn = 256;
 constexpr int kClientsPerTurn = 32;
 constexpr int kDeadlinesPerTurn = 32;
 constexpr std::chrono::milliseconds kAcceptPause{100};
-// Above the limits so many more clients are heard, for probes and scrapes; the oldest that does not
-// get an answer makes room for the next.
-constexpr size_t kOverLimitMax = 64;
 // A handshake costs about as much as a hundred requests' reading: after so many, others are heard.
 constexpr int kHandshakesPerTurn = 8;
 
@@ -283,7 +280,7 @@ std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) con
 
 // False if all places above the limits are taken by clients that are being answered.
 bool Gate::make_room_over_limit(Time now) {
-  if (over_limit_.size() < kOverLimitMax) return true;
+  if (over_limit_.size() < edge_.limits.over_limit_connections) return true;
   for (const uint64_t id : over_limit_) {
     Client& client = clients_.at(id);
     if (!client.connection->is_dispensable()) continue;

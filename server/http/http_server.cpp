@@ -1,11 +1,10 @@
 #include "server/http/http_server.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "engine/base/log.h"
+#include "server/http/descriptor_shares.h"
 #include "server/http/edge.h"
 #include "server/http/gate.h"
 #include "server/http/listener.h"
@@ -19,23 +18,6 @@ constexpr size_t kReservedThreads = 2;
 constexpr size_t kOrdinaryThreadsKept = 4;
 constexpr std::string_view kUnixPrefix = "unix:";
 constexpr std::string_view kSystemd = "systemd";
-
-// A connection is a descriptor, and the usual soft limit is 1024.
-void make_room_for_descriptors(size_t connections) {
-  constexpr rlim_t kOthers = 256;  // files, eventfds, the engine's
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = connections + kOthers;
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur < wanted) {
-    spdlog::warn(
-        "{} connections may be open, but this process may have {} files open: raise the "
-        "limit (LimitNOFILE, ulimit -n) or lower --max-connections",
-        connections, limit.rlim_cur);
-  }
-}
 
 class GateServer final : public HttpServer {
  public:
@@ -73,7 +55,6 @@ class GateServer final : public HttpServer {
   }
 
   void set_limits(const HttpLimits& limits) override {
-    make_room_for_descriptors(limits.connections);
     edge_.ordinary_threads.set_counts(std::min(limits.threads, kOrdinaryThreadsKept),
                                       limits.threads);
     gate_.set_limits(limits);
@@ -154,7 +135,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
     if (!loaded) return std::unexpected(std::move(loaded.error()));
     tls = std::move(*loaded);
   }
-  make_room_for_descriptors(options.limits.connections);
+  // The usual soft limit is 1024.
+  raise_descriptor_limit({.connections = options.limits.connections,
+                          .over_limit = options.limits.over_limit_connections});
   auto listeners = listen(options);
   if (!listeners) return std::unexpected(std::move(listeners.error()));
   return std::make_unique<GateServer>(std::move(*listeners), std::move(options), std::move(routes),

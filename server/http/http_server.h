@@ -42,6 +42,9 @@ struct HttpLimits {
   size_t answers_bytes = 512 * 1024 * 1024;
   size_t connections = 4096;
   size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits
+  // Above these limits so many more clients are heard, for probes and scrapes; the oldest that does
+  // not get an answer makes room for the next.
+  size_t over_limit_connections = 64;
   size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
   size_t nesting = 64;  // levels of arrays and objects in a body: for whoever parses it
 };

@@ -3,14 +3,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <system_error>
 
+#include "server/http/descriptor_shares.h"
 #include "server/metrics/families.h"
 
 namespace lockstep {
@@ -56,18 +55,6 @@ std::optional<double> boot_time_seconds() {
   return std::nullopt;
 }
 
-std::optional<double> open_descriptors() {
-  std::error_code error;
-  std::filesystem::directory_iterator entry("/proc/self/fd", error);
-  double count = -1;  // the iterator's own is not counted
-  while (!error && entry != std::filesystem::directory_iterator()) {
-    ++count;
-    entry.increment(error);
-  }
-  if (error) return std::nullopt;
-  return count;
-}
-
 }  // namespace
 
 std::vector<prometheus::MetricFamily> process_families() {
@@ -88,9 +75,9 @@ std::vector<prometheus::MetricFamily> process_families() {
                                       {{*boot + stat->start_ticks / ticks}}));
     }
   }
-  if (const auto count = open_descriptors()) {
-    families.push_back(
-        gauge_family("process_open_fds", "Number of open file descriptors.", {{*count}}));
+  if (const size_t count = open_descriptors(); count > 0) {
+    families.push_back(gauge_family("process_open_fds", "Number of open file descriptors.",
+                                    {{static_cast<double>(count)}}));
   }
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {

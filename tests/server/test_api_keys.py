@@ -38,10 +38,10 @@ def bearer(key):
 def keyed(start, tmp_path):
     """Starts a daemon with these rows; its file of keys is daemon.keys."""
 
-    def start_one(*rows, options=()):
+    def start_one(*rows, options=(), **more):
         path = tmp_path / "keys.json"
         write(path, *rows)
-        daemon = start("--api-keys", path, "--served-model-name", "m", *options)
+        daemon = start("--api-keys", path, "--served-model-name", "m", *options, **more)
         daemon.keys = path
         return daemon.wait_until_ready()
 
@@ -206,6 +206,36 @@ def test_tokens_per_minute_are_reserved_and_settled(keyed):
     assert "max_tokens" in answer.json()["error"]["message"]
     assert answer.headers["x-ratelimit-limit-tokens"] == "200"
     assert complete(daemon, ALICE, max_tokens=50).status_code == 200
+
+
+def chat(daemon, key, **fields):
+    body = {"model": "m", "messages": [{"role": "user", "content": "What is 1+1?"}],
+            "temperature": 0, **fields}
+    return daemon.post("/v1/chat/completions", body, **bearer(key), stream="stream" in fields)
+
+
+def test_chats_without_max_tokens_come_in_a_row_and_at_once_and_who_overdrew_waits(keyed):
+    """The context is larger than the minute: nobody has to wait until a whole minute is there."""
+    demo = ROOT / "config/demo.gguf"
+    if not demo.exists():
+        pytest.skip(f"{demo} is not there; it is the model with a chat template")
+    daemon = keyed(row("alice", ALICE, tokens_per_minute=400),
+                   row("bob", BOB, tokens_per_minute=700), model=demo)
+    models = daemon.get("/v1/models", **bearer(BOB)).json()
+    context = models["data"][0]["max_model_len"]
+    assert 400 < context < 700
+    answers = [chat(daemon, ALICE) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200] * 4, answers[-1].text
+    # Both come to the whole context, whichever ends first.
+    both = [chat(daemon, BOB, stream=True, ignore_eos=True) for _ in range(2)]
+    assert [answer.status_code for answer in both] == [200] * 2
+    assert all(answer.content.endswith(b"[DONE]\n\n") for answer in both)
+    error = check_error(chat(daemon, BOB), 429, None, "rate_limit_exceeded")
+    assert "none is left" in error["message"]
+    refused = chat(daemon, BOB)
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
+    # 1024 or so of 700 were used; what is missing comes back at 700 a minute.
+    assert 1 < int(refused.headers["Retry-After"]) <= (2 * context - 700) * 60 // 700 + 1
 
 
 def test_so_many_requests_at_once(keyed):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -78,9 +79,9 @@ def test_a_socket_in_use_and_a_file_in_its_place_are_refused(start, place, model
     assert place.read_text() == "precious"
 
 
-def start_with_probes(start, *options):
+def start_with_probes(start, *options, **more):
     """A daemon with an address for probes, and that address."""
-    daemon = start("--served-model-name", "m", *options)
+    daemon = start("--served-model-name", "m", *options, **more)
     return daemon, daemon.wait_for_line(r'health and metrics on ([^\s"]+)')[1]
 
 
@@ -131,6 +132,35 @@ def test_a_crowd_at_the_first_address_leaves_the_probes_alone(start):
         assert requests.get(probes + path, timeout=PATIENCE_SECONDS).status_code == 200
     for client in crowd:
         client.close()
+    assert daemon.stop() == 0
+
+
+def test_where_few_files_may_be_open_every_gate_has_its_share(start):
+    """The crowd is told that it is one; probes are answered at both addresses."""
+    daemon, probes = start_with_probes(
+        start, "--probe-host", "127.0.0.1", "--probe-port", "0", "--idle-seconds", "3600",
+        launcher=("sh", "-c", 'ulimit -n 64; exec "$@"', "sh"))
+    daemon.wait_until_ready()
+    said = [re.search(r"--max-connections is 4096, but (\d+) connections are admitted: this process "
+                      r"may have (\d+) files open", line) for line in daemon.log]
+    admitted, limit = [match.groups() for match in said if match][-1]
+    assert int(limit) == 64 and 8 <= int(admitted) < 64
+
+    def health(address):
+        return requests.get(address + "/health", timeout=30).status_code
+
+    for crowded in (daemon.url, probes):
+        address = ("127.0.0.1", int(crowded.rsplit(":", 1)[1]))
+        crowd = [socket.create_connection(address, timeout=PATIENCE_SECONDS) for _ in range(100)]
+        # Once the last is turned away, the gate has seen them all.
+        crowd[-1].sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert crowd[-1].recv(12).endswith(b" 503")
+        assert [health(probes), health(daemon.url)] == [200, 200]
+        assert requests.get(probes + "/metrics", timeout=30).status_code == 200
+        for client in crowd:
+            client.close()
+        wait_until(lambda: requests.get(daemon.url + "/version", timeout=30).status_code == 200)
+    assert not any("Cannot accept" in line for line in daemon.log)
     assert daemon.stop() == 0
 
 

@@ -26,9 +26,10 @@ std::string header(const KeyLimits::Headers& headers, const std::string& name) {
 
 // A request's begin: its place, then its tokens; without these it ends again.
 std::expected<uint64_t, KeyLimits::Refusal> begin(KeyLimits& limits, std::string_view name,
-                                                  uint64_t tokens, KeyLimits::Time now) {
+                                                  const KeyLimits::TokenDemand& demand,
+                                                  KeyLimits::Time now) {
   if (auto entered = limits.enter(name, now); !entered) return std::unexpected(entered.error());
-  auto reserved = limits.reserve(name, tokens, now);
+  auto reserved = limits.reserve(name, demand, now);
   if (!reserved) limits.end(name, 0, 0, now);
   return reserved;
 }
@@ -55,9 +56,9 @@ TEST(KeyLimits, requests_per_minute_are_counted_and_come_back_evenly) {
 TEST(KeyLimits, tokens_are_reserved_at_the_begin_and_charged_as_used_at_the_end) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
-  const auto first = begin(limits, "a", 400, kStart);
+  const auto first = begin(limits, "a", {400}, kStart);
   ASSERT_TRUE(first);
-  const auto refused = begin(limits, "a", 300, kStart);
+  const auto refused = begin(limits, "a", {300}, kStart);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().retry_after_seconds, 10);  // 100 of 600 per minute
   EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-tokens"), "200");
@@ -65,37 +66,83 @@ TEST(KeyLimits, tokens_are_reserved_at_the_begin_and_charged_as_used_at_the_end)
   limits.end("a", *first, 50, kStart);
   EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "550");
   EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-reset-tokens"), "5s");
-  EXPECT_TRUE(begin(limits, "a", 550, kStart));
+  EXPECT_TRUE(begin(limits, "a", {550}, kStart));
 }
 
 TEST(KeyLimits, a_request_for_more_than_a_minutes_tokens_needs_a_full_minute) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 100})}, kStart);
-  const auto whole = begin(limits, "a", 1'000'000, kStart);
+  const auto whole = begin(limits, "a", {1'000'000}, kStart);
   ASSERT_TRUE(whole);
   EXPECT_EQ(*whole, 100U);
   limits.end("a", *whole, 300, kStart);  // it came to three minutes' worth
-  EXPECT_FALSE(begin(limits, "a", 1, kStart + 119s));
-  EXPECT_TRUE(begin(limits, "a", 1, kStart + 121s));
+  EXPECT_FALSE(begin(limits, "a", {1}, kStart + 119s));
+  EXPECT_TRUE(begin(limits, "a", {1}, kStart + 121s));
+}
+
+// 400 a minute, and a context of 512 that no answer comes near.
+constexpr KeyLimits::TokenDemand kOpenChat{.tokens = 10, .open_tokens = 502, .open_choices = 1};
+
+TEST(KeyLimits, answers_that_may_fill_the_context_run_in_a_row_and_at_once) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 400})}, kStart);
+  for (int count = 0; count < 5; ++count) {
+    const auto one = begin(limits, "a", kOpenChat, kStart);
+    ASSERT_TRUE(one);
+    EXPECT_EQ(*one, 60U);  // the prompt and an eighth of the minute
+    limits.end("a", *one, 21, kStart);
+  }
+  for (int count = 0; count < 4; ++count) EXPECT_TRUE(begin(limits, "a", kOpenChat, kStart));
+  const auto refused = begin(limits, "a", kOpenChat, kStart);  // 295 - 4 * 60 are left
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("reserves 60, and 55 are left"), std::string::npos);
+}
+
+TEST(KeyLimits, what_is_less_than_an_eighth_is_reserved_as_it_is_and_each_choice_has_its_eighth) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 800})}, kStart);
+  const auto little =
+      begin(limits, "a", {.tokens = 500, .open_tokens = 12, .open_choices = 1}, kStart);
+  ASSERT_TRUE(little);
+  EXPECT_EQ(*little, 512U);
+  limits.end("a", *little, 0, kStart);
+  const auto three =
+      begin(limits, "a", {.tokens = 10, .open_tokens = 1500, .open_choices = 3}, kStart);
+  ASSERT_TRUE(three);
+  EXPECT_EQ(*three, 310U);
+}
+
+TEST(KeyLimits, who_has_used_more_than_was_reserved_waits_until_that_is_made_up_for) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 400})}, kStart);
+  const auto one = begin(limits, "a", kOpenChat, kStart);
+  ASSERT_TRUE(one);
+  limits.end("a", *one, 500, kStart);  // 100 more than there were
+  const auto refused = begin(limits, "a", {1}, kStart);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().retry_after_seconds, 16);  // 101 of 400 per minute
+  EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-tokens"), "0");
+  EXPECT_FALSE(begin(limits, "a", {1}, kStart + 15s));
+  EXPECT_TRUE(begin(limits, "a", {1}, kStart + 16s));
 }
 
 TEST(KeyLimits, so_many_at_once) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.concurrent = 2}), owner("b", {.concurrent = 1})}, kStart);
-  EXPECT_TRUE(begin(limits, "a", 10, kStart));
-  EXPECT_TRUE(begin(limits, "a", 10, kStart));
-  EXPECT_FALSE(begin(limits, "a", 10, kStart));
-  EXPECT_TRUE(begin(limits, "b", 10, kStart));
+  EXPECT_TRUE(begin(limits, "a", {10}, kStart));
+  EXPECT_TRUE(begin(limits, "a", {10}, kStart));
+  EXPECT_FALSE(begin(limits, "a", {10}, kStart));
+  EXPECT_TRUE(begin(limits, "b", {10}, kStart));
   limits.end("a", 0, 10, kStart);
-  EXPECT_TRUE(begin(limits, "a", 10, kStart));
-  EXPECT_FALSE(begin(limits, "a", 10, kStart));
+  EXPECT_TRUE(begin(limits, "a", {10}, kStart));
+  EXPECT_FALSE(begin(limits, "a", {10}, kStart));
 }
 
 TEST(KeyLimits, who_has_no_token_left_does_not_even_enter) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 60, .concurrent = 5})}, kStart);
   EXPECT_TRUE(limits.enter("a", kStart));
-  const auto all = limits.reserve("a", 60, kStart);
+  const auto all = limits.reserve("a", {60}, kStart);
   ASSERT_TRUE(all);
   const auto refused = limits.enter("a", kStart);
   ASSERT_FALSE(refused);
@@ -112,7 +159,7 @@ TEST(KeyLimits, who_is_unknown_or_has_no_limit_has_none) {
   for (const char* name : {"free", "unknown", ""}) {
     for (int count = 0; count < 1000; ++count) {
       EXPECT_TRUE(limits.count_request(name, kStart));
-      EXPECT_TRUE(begin(limits, name, 1'000'000, kStart));
+      EXPECT_TRUE(begin(limits, name, {1'000'000}, kStart));
     }
     EXPECT_TRUE(limits.headers(name, kStart).empty());
   }
@@ -124,7 +171,7 @@ TEST(KeyLimits, a_reload_keeps_what_was_used_and_forgets_who_left) {
                      owner("b", {.concurrent = 1, .priority = 4})},
                     kStart);
   EXPECT_TRUE(limits.count_request("a", kStart));
-  EXPECT_TRUE(begin(limits, "b", 1, kStart));
+  EXPECT_TRUE(begin(limits, "b", {1}, kStart));
   EXPECT_EQ(limits.priority("b"), 4);
   limits.set_owners({owner("a", {.requests_per_minute = 2})}, kStart);
   EXPECT_TRUE(limits.count_request("a", kStart));
@@ -132,7 +179,7 @@ TEST(KeyLimits, a_reload_keeps_what_was_used_and_forgets_who_left) {
   limits.end("b", 0, 1, kStart);  // what ran when it was removed ends well
   EXPECT_EQ(limits.priority("b"), 0);
   limits.set_owners({owner("b", {.concurrent = 1})}, kStart);
-  EXPECT_TRUE(begin(limits, "b", 1, kStart));
+  EXPECT_TRUE(begin(limits, "b", {1}, kStart));
 }
 
 // Over any history: never more than the limit per minute plus one bucket, and what is given back
@@ -151,7 +198,7 @@ TEST(KeyLimits, no_history_spends_more_than_it_may) {
     for (int step = 0; step < 500; ++step) {
       now += std::chrono::milliseconds(random() % 2000);
       if (random() % 2 == 0) {
-        const auto reserved = begin(limits, "a", random() % (2 * kLimit), now);
+        const auto reserved = begin(limits, "a", {random() % (2 * kLimit)}, now);
         if (reserved) running.push_back(*reserved);
         ASSERT_LE(running.size(), 4U);
       } else if (!running.empty()) {

@@ -33,6 +33,35 @@ std::string refused(std::string_view fields) {
   return request.error().parameter.value_or("?");
 }
 
+// The list ends with what no prompt may be: whoever had looked would have said that.
+TEST(CompletionRequest, more_prompts_than_are_ever_admitted_are_refused_before_any_is_looked_at) {
+  for (const std::string_view prompt : {R"("")", "[1]"}) {
+    std::string list;
+    for (int count = 0; count < 100; ++count) list += fmt::format("{},", prompt);
+    const auto refusal = parse(fmt::format(R"("prompt":[{}true])", list));
+    ASSERT_FALSE(refusal);
+    EXPECT_EQ(refusal.error().status, 400);
+    EXPECT_EQ(refusal.error().parameter, "prompt");
+    EXPECT_THAT(
+        refusal.error().message,
+        HasSubstr("101 prompts with n = 1 make 101 choices; this server takes at most 100"));
+    list.pop_back();
+    EXPECT_EQ(parsed(fmt::format(R"("prompt":[{}])", list)).prompts.size(), 100U);
+    EXPECT_EQ(refused(fmt::format(R"("n":2,"prompt":[{}])", list)), "prompt");
+  }
+  // One prompt of many tokens is one prompt.
+  std::string ids = "1";
+  for (int count = 0; count < 200; ++count) ids += ",1";
+  EXPECT_EQ(parsed(fmt::format(R"("prompt":[{}])", ids)).prompts.size(), 1U);
+}
+
+TEST(CompletionRequest, too_many_stop_strings_are_refused_before_any_is_looked_at) {
+  const auto refusal = parse(R"("stop":[1,"a","a","a","a","a","a","a","a","a","a","a","a","a","a",
+                                "a","a"])");
+  ASSERT_FALSE(refusal);
+  EXPECT_THAT(refusal.error().message, HasSubstr("at most 16 strings, not 17"));
+}
+
 TEST(CompletionRequest, unset_fields_have_openais_defaults) {
   for (const std::string_view fields :
        {"", R"("prompt":null,"max_tokens":null,"temperature":null,"top_p":null,"n":null,
