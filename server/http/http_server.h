@@ -82,8 +82,9 @@ class HttpResponse {
   virtual bool write(std::string_view bytes) = 0;
 
   // True from the moment the client's end of the connection is known to be closed. A client that
-  // only shuts its sending side looks the same and counts as gone: its stream ends, though a whole
-  // answer is still sent.
+  // only shuts its sending side looks the same and counts as gone: its stream ends, and a handler
+  // that still computes may give up. A whole answer that it sends all the same reaches such a
+  // client, as do those to requests that had come whole before.
   virtual bool client_gone() const = 0;
   // Called at most once, by the gate's thread, when the client leaves before the handler returns;
   // at once if it has left already. Must not block. A callback that refers to the handler's own
