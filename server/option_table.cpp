@@ -93,6 +93,10 @@ const std::vector<OptionRow>& rows() {
       {"cors-origin", kServe, kTextList, Json::array(), 0, 0, {},
        "Origins whose pages may use the server (https://chat.example.org), or * for any",
        [](const Json& v, Options& o) { o.http.cors_origins = v.get<std::vector<std::string>>(); }},
+      {"allowed-hosts", kServe, kTextList, Json::array(), 0, 0, {},
+       "Names that requests from this machine may call the server by (their Host) where there are "
+       "no --api-keys, besides localhost, IP addresses, the machine's name and --host; *: any",
+       [](const Json& v, Options& o) { o.allowed_hosts = v.get<std::vector<std::string>>(); }},
       {"context", kServe | kGenerate | kBench | kPlan, kIntegerOrAuto, "auto", 16, 16777216, {},
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
