@@ -249,8 +249,9 @@ const std::vector<OptionRow>& rows() {
        "0: any",
        [](const Json& v, Options& o) { o.http.limits.answer_bytes_per_second = v.get<size_t>(); },
         kReloadable},
-      {"idle-seconds", kServe, kNumber, 15, 0.1, 3600, {},
-       "Time after which a connection without a request is closed",
+      {"idle-seconds", kServe, kNumber, 15, 0.1, 86400, {},
+       "Time after which a connection without a request is closed; behind a proxy: more than it "
+       "keeps unused connections",
        [](const Json& v, Options& o) { o.http.limits.idle_deadline = seconds_of(v); }, kReloadable},
       {"max-unsent-bytes", kServe, kInteger, 262144, 4096, 1073741824, {},
        "Bytes of a streamed answer that a client may owe; one that still owes more after "
@@ -267,7 +268,8 @@ const std::vector<OptionRow>& rows() {
        "alone",
        [](const Json& v, Options& o) { o.http.limits.connections = v.get<size_t>(); }, kReloadable},
       {"max-connections-per-address", kServe, kInteger, 256, 1, 1000000, {},
-       "Open connections of one IPv4 address, or of an IPv6 network of 64 bits",
+       "Open connections of one IPv4 address, or of an IPv6 network of 64 bits; behind a proxy all "
+       "clients have one address",
        [](const Json& v, Options& o) { o.http.limits.connections_per_address = v.get<size_t>(); },
         kReloadable},
       {"http-threads", kServe, kIntegerOrAuto, "auto", 1, 8192, {},
