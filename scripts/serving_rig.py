@@ -225,7 +225,7 @@ def request_bytes(path, body=None, headers=(), method=None, keep_alive=False):
     """A whole request. `body`: bytes as they are, or what becomes JSON."""
     method = method or ("GET" if body is None else "POST")
     content = b""
-    lines = [f"{method} {path} HTTP/1.1", "Host: a", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body is not None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]

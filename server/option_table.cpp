@@ -93,6 +93,10 @@ const std::vector<OptionRow>& rows() {
       {"cors-origin", kServe, kTextList, Json::array(), 0, 0, {},
        "Origins whose pages may use the server (https://chat.example.org), or * for any",
        [](const Json& v, Options& o) { o.http.cors_origins = v.get<std::vector<std::string>>(); }},
+      {"allowed-hosts", kServe, kTextList, Json::array(), 0, 0, {},
+       "Names that requests from this machine may call the server by (their Host) where there are "
+       "no --api-keys, besides localhost, IP addresses, the machine's name and --host; *: any",
+       [](const Json& v, Options& o) { o.allowed_hosts = v.get<std::vector<std::string>>(); }},
       {"context", kServe | kGenerate | kBench | kPlan, kIntegerOrAuto, "auto", 16, 16777216, {},
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
@@ -245,8 +249,9 @@ const std::vector<OptionRow>& rows() {
        "0: any",
        [](const Json& v, Options& o) { o.http.limits.answer_bytes_per_second = v.get<size_t>(); },
         kReloadable},
-      {"idle-seconds", kServe, kNumber, 15, 0.1, 3600, {},
-       "Time after which a connection without a request is closed",
+      {"idle-seconds", kServe, kNumber, 15, 0.1, 86400, {},
+       "Time after which a connection without a request is closed; behind a proxy: more than it "
+       "keeps unused connections",
        [](const Json& v, Options& o) { o.http.limits.idle_deadline = seconds_of(v); }, kReloadable},
       {"max-unsent-bytes", kServe, kInteger, 262144, 4096, 1073741824, {},
        "Bytes of a streamed answer that a client may owe; one that still owes more after "
@@ -263,7 +268,8 @@ const std::vector<OptionRow>& rows() {
        "alone",
        [](const Json& v, Options& o) { o.http.limits.connections = v.get<size_t>(); }, kReloadable},
       {"max-connections-per-address", kServe, kInteger, 256, 1, 1000000, {},
-       "Open connections of one IPv4 address, or of an IPv6 network of 64 bits",
+       "Open connections of one IPv4 address, or of an IPv6 network of 64 bits; behind a proxy all "
+       "clients have one address",
        [](const Json& v, Options& o) { o.http.limits.connections_per_address = v.get<size_t>(); },
         kReloadable},
       {"http-threads", kServe, kIntegerOrAuto, "auto", 1, 8192, {},

@@ -23,6 +23,7 @@ struct Options {
   uint16_t probe_port = 8081;
   std::string api_keys = {};  // the file; empty: none are asked for
   bool metrics_without_key = false;
+  std::vector<std::string> allowed_hosts = {};  // as AllowedHosts has them, where there are no keys
   double drain_seconds = 30;
   double request_seconds = 0;             // after which a request ends; 0: never
   uint32_t choices_max = 128;             // "n" of a request at most

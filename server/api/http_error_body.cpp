@@ -17,6 +17,7 @@ struct StatusCode {
 constexpr StatusCode kStatusCodes[] = {
     {400, "bad_request"},
     {401, "invalid_api_key"},
+    {403, "host_not_allowed"},
     {404, "not_found"},
     {405, "method_not_allowed"},
     {408, "request_timeout"},

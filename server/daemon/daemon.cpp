@@ -11,6 +11,7 @@
 #include "server/api/routes.h"
 #include "server/daemon/daemon_metrics.h"
 #include "server/daemon/signals.h"
+#include "server/http/allowed_hosts.h"
 #include "server/ui/page.h"
 #include "server/version.h"
 
@@ -40,6 +41,12 @@ EngineHealth health_of(StallStage stage) {
       return EngineHealth::kStalled;
   }
   return EngineHealth::kStalled;
+}
+
+AllowedHosts allowed_hosts(const Options& options) {
+  std::vector<std::string> names = options.allowed_hosts;
+  names.insert(names.end(), {options.http.host, options.probe_host});
+  return AllowedHosts(names);
 }
 
 std::vector<std::string> served_names(const Engine& engine, const Options& options) {
@@ -166,6 +173,10 @@ Result<void> Daemon::listen() {
     model_.set_key_limits(&access_->limits());
     http.authorize = [this](const HttpHead& head) {
       return access_->authorize(head, std::chrono::steady_clock::now());
+    };
+  } else {
+    http.authorize = [hosts = allowed_hosts(options_)](const HttpHead& head) {
+      return hosts.authorize(head);
     };
   }
   http.error_body = http_error_body;

@@ -256,7 +256,7 @@ void Connection::answered(bool keep_alive, Time now) {
 // The answer to the current request is in the outbox.
 void Connection::finish_request(bool keep_alive, Time now) {
   release_body_bytes();
-  keep_alive_ = keep_alive && !peer_is_done_;
+  keep_alive_ = keep_alive;
   phase_ = Phase::kSending;
   deadline_.reset();
   sent_by_ = send_deadline(now);
@@ -322,8 +322,8 @@ void Connection::answer_sent(Time now) {
 void Connection::peer_sends_no_more(Time) {
   // While a request is read, recv() says so when all bytes are taken.
   if (phase_ != Phase::kServing && phase_ != Phase::kSending) return;
+  // What came before the end may hold further requests: they have their turn, until none is left.
   peer_is_done_ = true;
-  keep_alive_ = false;
   outbox_.half_close();
 }
 

@@ -84,9 +84,9 @@ class HttpResponse {
   // further writes are pointless.
   virtual bool write(std::string_view bytes) = 0;
 
-  // True from the moment the client's end of the connection is known to be closed. A client that
-  // only shuts its sending side looks the same and counts as gone: its stream ends, though a whole
-  // answer is still sent.
+  // True once the client's end of the connection is known to be closed, or its sending side alone,
+  // which looks the same: its stream ends, and its handler may give up what it computes. A whole
+  // answer that is given all the same is sent, as are those to requests that came behind it.
   virtual bool client_gone() const = 0;
   // Called at most once, by the gate's thread, when the client leaves before the handler returns;
   // at once if it has left already. Must not block. A callback that refers to the handler's own

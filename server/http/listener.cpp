@@ -17,6 +17,8 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/base/log.h"
+
 namespace lockstep {
 namespace {
 
@@ -27,11 +29,6 @@ constexpr int kBacklog = 4096;
 // costs megabytes.
 constexpr int kSendBufferBytes = 64 * 1024;
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
-
-std::unexpected<Error> cannot_listen(const std::string& host, uint16_t port, const char* what) {
-  return machine_refused("cannot listen on {} port {}: {}: {}; choose another address or port",
-                         host, port, what, std::strerror(errno));
-}
 
 std::unexpected<Error> cannot_listen(const std::string& path, std::string_view what) {
   return machine_refused("cannot listen on unix:{}: {}; choose another path", path, what);
@@ -51,6 +48,17 @@ void set_connection_options(int socket, bool is_unix) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 30);  // a client whose machine vanished: 60 s
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+// "192.0.2.1", "::1".
+std::string text_of(const sockaddr* address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return text.data();
+}
+
+std::string text_of(const addrinfo& address) {
+  return text_of(address.ai_addr, address.ai_addrlen);
 }
 
 std::optional<int> number_in_environment(const char* name) {
@@ -108,12 +116,8 @@ void Listener::describe(const std::string& host) {
     name_ = "unix:" + std::string(path.sun_path, strnlen(path.sun_path, sizeof(path.sun_path)));
     return;
   }
-  std::array<char, NI_MAXHOST> bound{};
-  if (host.empty()) {
-    getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, bound.data(), bound.size(),
-                nullptr, 0, NI_NUMERICHOST);
-  }
-  const std::string shown = host.empty() ? bound.data() : host;
+  const std::string shown =
+      host.empty() ? text_of(reinterpret_cast<const sockaddr*>(&address), size) : host;
   port_ =
       ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                                           : reinterpret_cast<const sockaddr_in&>(address).sin_port);
@@ -132,19 +136,43 @@ Result<Listener> Listener::bind(const std::string& host, uint16_t port) {
     return invalid_input("the host '{}' is no address to listen on: {}", host,
                          gai_strerror(failure));
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, freeaddrinfo);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  return bind_first(host, port, addresses.get());
+}
 
+Result<Listener> Listener::bind_first(const std::string& host, uint16_t port,
+                                      const addrinfo* addresses) {
+  std::string reasons;
+  for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
+    auto listener = bind_address(host, *address);
+    if (listener) {
+      if (addresses->ai_next != nullptr) {
+        spdlog::info("{} stands for several addresses; only {} is listened on{}{}", host,
+                     text_of(*address), reasons.empty() ? "" : ", since before it: ", reasons);
+      }
+      return listener;
+    }
+    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", listener.error().message);
+  }
+  return machine_refused("cannot listen on {} port {}: {}; choose another address or port", host,
+                         port, reasons);
+}
+
+// The error is what failed and why, alone.
+Result<Listener> Listener::bind_address(const std::string& host, const addrinfo& address) {
+  const auto failed = [&](const char* what) {
+    const char* const reason = std::strerror(errno);
+    return machine_refused("{} {}: {}", what, text_of(address), reason);
+  };
   Listener listener;
   listener.socket_ = Descriptor(
-      socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+      socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   const int number = listener.socket_.number();
-  if (number < 0) return cannot_listen(host, port, "socket");
+  if (number < 0) return failed("socket");
   set_option(number, SOL_SOCKET, SO_REUSEADDR, 1);
   set_connection_options(number, false);
-  if (::bind(number, address->ai_addr, address->ai_addrlen) != 0) {
-    return cannot_listen(host, port, "bind");
-  }
-  if (listen(number, kBacklog) != 0) return cannot_listen(host, port, "listen");
+  if (::bind(number, address.ai_addr, address.ai_addrlen) != 0) return failed("bind");
+  if (listen(number, kBacklog) != 0) return failed("listen");
   listener.describe(host);
   return listener;
 }

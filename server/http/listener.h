@@ -9,13 +9,19 @@
 #include "engine/base/result.h"
 #include "server/http/descriptor.h"
 
+struct addrinfo;
+
 namespace lockstep {
 
 class Listener {
  public:
-  // Binds to the first address that `host` (a name or an address) stands for, and listens.
-  // kMachineRefused names host, port and reason; a host that stands for nothing is kInvalidInput.
+  // Listens on the first of the addresses that `host` (a name or an address) stands for on which it
+  // can; the log tells which that is where there are several. kMachineRefused names host, port and
+  // each address's reason; a host that stands for nothing is kInvalidInput.
   static Result<Listener> bind(const std::string& host, uint16_t port);
+  // The same of addresses that are known, one or more, each with its port.
+  static Result<Listener> bind_first(const std::string& host, uint16_t port,
+                                     const addrinfo* addresses);
   // Makes a socket at `path` with these permissions. One that a dead process has left behind is
   // replaced; one that somebody listens on, and a file of another kind, are errors.
   static Result<Listener> bind_path(const std::string& path, uint32_t mode);
@@ -42,6 +48,7 @@ class Listener {
 
  private:
   Listener() = default;
+  static Result<Listener> bind_address(const std::string& host, const addrinfo& address);
   void describe(const std::string& host);
 
   Descriptor socket_;

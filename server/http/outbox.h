@@ -44,7 +44,7 @@ class Outbox {
   // The gate's thread. Sends what the transport takes; `progressed` tells if that was anything.
   Flush flush(Transport& transport, bool& progressed);
   // The client will send nothing more, which a client that has left does as well: streams end, but
-  // a whole answer is still sent.
+  // whole answers are still sent.
   void half_close();
   void close();
 

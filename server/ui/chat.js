@@ -21,7 +21,8 @@ function facts_text(facts) {
   if (facts.prompt !== undefined) {
     const cached = facts.cached > 0 ? ` (${number_text(facts.cached)} cached)` : "";
     const [prompt, generated] = [facts.prompt, facts.generated].map((count) => number_text(count));
-    parts.push(`${prompt} prompt${cached} + ${generated} generated tokens`);
+    const thought = facts.thought > 0 ? ` (${number_text(facts.thought)} of thoughts)` : "";
+    parts.push(`${prompt} prompt${cached} + ${generated} generated tokens${thought}`);
   }
   if (facts.rate) parts.push(`${rate_text(facts.rate)}/s`);
   if (facts.first_seconds) parts.push(`first after ${seconds_text(facts.first_seconds)}`);
@@ -235,7 +236,9 @@ export class Chat {
     for await (const event of stream(...this.request(), signal)) {
       const choice = event.choices?.[0];
       const text = choice?.delta?.content ?? choice?.text ?? "";
-      if (text !== "") {
+      const thoughts = choice?.delta?.reasoning_content ?? "";
+      if (thoughts !== "") turn.thoughts = (turn.thoughts ?? "") + thoughts;
+      if (text !== "" || thoughts !== "") {
         turn.content += text;
         ++turn.facts.events;
         watch.token();
@@ -246,6 +249,7 @@ export class Chat {
         turn.facts.prompt = event.usage.prompt_tokens;
         turn.facts.generated = event.usage.completion_tokens;
         turn.facts.cached = event.usage.prompt_tokens_details?.cached_tokens ?? 0;
+        turn.facts.thought = event.usage.completion_tokens_details?.reasoning_tokens ?? 0;
       }
     }
   }
@@ -257,6 +261,7 @@ export class Chat {
       this.frame = 0;
       const view = this.views.get(turn);
       if (!view || !this.is_running) return;
+      this.show_thoughts(view, turn, true);
       show_markdown(view.querySelector(".body"), turn.content);
       const rate = watch.rate(turn.facts.events);
       const facts = rate ? `${number_text(turn.facts.events)} tokens · ${rate_text(rate)}/s` : "";
@@ -311,10 +316,33 @@ export class Chat {
   show_turn(turn) {
     const view = turn.role === "user" ? this.user_view(turn) : this.answer_view(turn);
     const there = this.views.get(turn);
-    if (there) there.replaceWith(view);
+    if (there) this.replace_view(there, view);
     else this.parts.log.append(view);
     this.views.set(turn, view);
     this.follow();
+  }
+
+  // Thoughts that somebody has unfolded, or stands on, stay so.
+  replace_view(there, view) {
+    const [before, after] = [there, view].map((one) => one.querySelector(".thoughts"));
+    const had_focus = before?.contains(document.activeElement);
+    if (before && after) after.open = before.open;
+    there.replaceWith(view);
+    if (had_focus) after?.firstChild.focus({preventScroll: true});
+  }
+
+  // The block of thoughts in the view of an answer, once there are some.
+  show_thoughts(view, turn, streams) {
+    if (!turn.thoughts) return;
+    let block = view.querySelector(".thoughts");
+    if (!block) {
+      block = element("details", {class: "thoughts"}, element("summary"), element("div"));
+      view.prepend(block);
+    }
+    const thinks = streams && turn.content === "";
+    const cut = !streams && turn.content === "";
+    set_text(block.firstChild, thinks ? "Thinking" : cut ? "Thoughts, and no answer" : "Thoughts");
+    set_text(block.lastChild, turn.thoughts);
   }
 
   action(label, act) {
@@ -339,8 +367,10 @@ export class Chat {
         this.action("Retry", () => this.retry(turn)),
         turn.content !== "" ? copy_button(() => turn.content) : null));
     }
-    return element("article", {class: `turn answer${streams ? " streams" : ""}`,
+    const view = element("article", {class: `turn answer${streams ? " streams" : ""}`,
       "aria-label": "Answer"}, body, turn.problem ? this.problem_view(turn) : null, footer);
+    this.show_thoughts(view, turn, streams);
+    return view;
   }
 
   problem_view(turn) {

@@ -5,12 +5,18 @@ const NAME = "lockstep.conversation";
 
 function is_turn(turn) {
   return (
-    (turn?.role === "user" || turn?.role === "assistant") && typeof turn.content === "string"
+    (turn?.role === "user" || turn?.role === "assistant") && typeof turn.content === "string" &&
+    ["string", "undefined"].includes(typeof turn.thoughts)
   );
 }
 
-// A turn is {role, content, facts?, problem?}: `facts` of an answer are what it cost, `problem` is
-// the ServerError that ended it.
+// Nothing has come of it. One that was cut inside its thoughts is an answer, though an empty one.
+function is_empty(turn) {
+  return turn.content === "" && !turn.thoughts;
+}
+
+// A turn is {role, content, thoughts?, facts?, problem?}: `thoughts` of an answer are what the model
+// has written before it, `facts` are what it cost, `problem` is the ServerError that ended it.
 export class Conversation {
   constructor() {
     const kept = stored("localStorage", NAME, []);
@@ -20,7 +26,8 @@ export class Conversation {
   }
 
   save() {
-    const kept = this.turns.map(({role, content, facts}) => ({role, content, facts}));
+    const kept = this.turns.map(({role, content, thoughts, facts}) =>
+      ({role, content, thoughts, facts}));
     store("localStorage", NAME, kept.length > 0 ? kept : null);
   }
 
@@ -46,14 +53,13 @@ export class Conversation {
   said() {
     const {turns} = this;
     return turns.filter((turn, index) => {
-      if (turn.content === "") return false;
-      const answer = turns[index + 1];
+      if (is_empty(turn)) return false;
       const last = index + 2 >= turns.length;
-      return turn.role === "assistant" || last || answer?.content !== "";
+      return turn.role === "assistant" || last || !is_empty(turns[index + 1]);
     });
   }
 
-  // What the chat endpoint wants to hear.
+  // What the chat endpoint wants to hear. Thoughts stay here: models do not expect their old ones.
   messages(system_prompt) {
     const messages = this.said().map(({role, content}) => ({role, content}));
     return system_prompt ? [{role: "system", content: system_prompt}, ...messages] : messages;

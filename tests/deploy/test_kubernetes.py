@@ -170,6 +170,10 @@ def test_the_daemons_configuration_is_good_and_fits(tmp_path):
     assert options["port"] == ports["http"]
     assert options["probe-port"] == ports["probes"]
     assert options["probe-host"] == options["host"]
+    # Behind a proxy: all connections are of one address, and it ends them sooner (Envoy: an hour).
+    assert options["max-connections-per-address"] == options["max-connections"]
+    assert options["idle-seconds"] > 3600
+    assert options["allowed-hosts"] == ["*"]  # a sidecar's requests come from a loopback address
     annotations = find("Deployment")["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == str(ports["probes"])
     models = [mount["mountPath"] for mount in container()["volumeMounts"]

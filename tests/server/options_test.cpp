@@ -103,6 +103,7 @@ TEST(Options, the_tables_defaults_are_those_of_the_structs) {
   EXPECT_EQ(made.http.tls_certificate, plain.http.tls_certificate);
   EXPECT_EQ(made.http.tls_key, plain.http.tls_key);
   EXPECT_EQ(made.http.cors_origins, plain.http.cors_origins);
+  EXPECT_EQ(made.allowed_hosts, plain.allowed_hosts);
   EXPECT_EQ(made.api_keys, plain.api_keys);
   EXPECT_EQ(made.metrics_without_key, plain.metrics_without_key);
 }

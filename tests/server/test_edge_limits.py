@@ -43,11 +43,11 @@ def ask(daemon, request, source="127.0.0.1"):
 
 
 def get(path="/version", lines=b""):
-    return b"GET " + path.encode() + b" HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n"
+    return b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n"
 
 
 def post(body, path="/tokenize", lines=b""):
-    return (b"POST " + path.encode() + b" HTTP/1.1\r\nHost: a\r\n"
+    return (b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\n" + lines
             + b"Content-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body)
 

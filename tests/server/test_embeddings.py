@@ -207,7 +207,7 @@ def test_a_client_that_leaves_stops_its_inputs(start):
     body = json.dumps({"model": "stories", "input": [[5] * 500] * 500}).encode()
     address = urllib.parse.urlsplit(daemon.url)
     with socket.create_connection((address.hostname, address.port)) as client:
-        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\n"
+        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\n"
                        b"Content-Type: application/json\r\n"
                        b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: daemon.metric("lockstep_requests_running") > 0)

@@ -180,7 +180,7 @@ def test_a_body_beyond_the_limit_is_413(daemon):
     host, port = daemon.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999\r\n\r\n")
         answer = connection.makefile("rb").readline()
     assert b" 413 " in answer

@@ -128,7 +128,7 @@ def test_a_client_that_leaves_before_a_whole_answer_stops_its_request(start):
     with socket.create_connection((host, int(port))) as connection:
         head = "".join(f"{name}: {value}\r\n" for name, value in body.headers.items())
         connection.sendall(
-            f"POST /v1/completions HTTP/1.1\r\nHost: a\r\n{head}\r\n".encode() + body.body)
+            f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode() + body.body)
         wait_until(lambda: daemon.metric("lockstep_requests_running") == 1)
     wait_until(lambda: is_idle(daemon))
     assert cancelled(daemon) > 0

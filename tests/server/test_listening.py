@@ -21,7 +21,7 @@ def ask(family, address, path="/health/live", body=None):
         client.settimeout(PATIENCE_SECONDS)
         client.connect(address)
         client.sendall(
-            (f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: a\r\n"
+            (f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: localhost\r\n"
              "Content-Type: application/json\r\nConnection: close\r\n"
              f"Content-Length: {len(text)}\r\n\r\n").encode() + text)
         answer = client.makefile("rb").read()
@@ -240,7 +240,7 @@ def test_a_restart_behind_passed_sockets_refuses_nobody(model_path):
     address = passed.getsockname()
     for _ in range(2):
         waiting = socket.create_connection(address, timeout=PATIENCE_SECONDS)
-        waiting.sendall(b"GET /health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        waiting.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         process = start_with_passed(model_path, passed)
         try:
             assert waiting.makefile("rb").read().startswith(b"HTTP/1.1 200 ")

@@ -150,7 +150,7 @@ def test_what_the_gate_refuses_has_anthropics_shape_here_and_openais_elsewhere(c
 
     for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches",
                  "/v1/messagesx", "/v1/chat/completions"):
-        line = b" " + path.encode() + b" HTTP/1.1\r\nHost: a\r\n"
+        line = b" " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"
         cases = [(413, b"POST" + line + b"Content-Length: 999999999\r\n\r\n"),
                  (415, b"POST" + line + b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"),
                  (431, b"POST" + line + b"X: " + b"x" * 20000),

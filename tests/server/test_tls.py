@@ -49,7 +49,7 @@ class Client:
         """Status and body of an answer."""
         text = b"" if body is None else json.dumps(body).encode()
         self.socket.sendall(
-            (f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: a\r\n"
+            (f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: localhost\r\n"
              f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n").encode()
             + text)
         status = int(self.reader.readline().split()[1])
@@ -136,7 +136,7 @@ def test_old_versions_are_refused(secure):
 def test_a_client_that_speaks_no_tls_is_told_so(secure):
     daemon = secure()
     with connect(daemon) as plain:
-        plain.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = plain.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 400 ") and b"https://" in answer
     with connect(daemon) as garbage:

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import threading
 
@@ -285,6 +286,98 @@ def test_edit_and_retry_ask_again(open_tab):
     tab.page.wait_for_selector("text=answer 4")
     assert sent[3] == ["uno"]
     assert tab.page.locator(".turn").count() == 2
+
+
+def thinking(thoughts, *texts, finish="stop"):
+    """A streamed answer with thoughts before it."""
+    deltas = [{"content": ""}, *({"reasoning_content": part} for part in thoughts),
+              *({"content": text} for text in texts)]
+    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    events.append({"choices": [], "usage": {
+        "prompt_tokens": 3, "completion_tokens": len(thoughts) + len(texts),
+        "completion_tokens_details": {"reasoning_tokens": len(thoughts)}}})
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    return {"status": 200, "content_type": "text/event-stream", "body": body}
+
+
+def test_thoughts_are_folded_kept_and_not_sent_back(open_tab):
+    sent = []
+    answers = [thinking(["Hm, <b>", "\n2?"], "Two", "."), thinking(["Cut in"], finish="length"),
+               sse("Fine.")]
+
+    def answer(route):
+        sent.append([(said["role"], said["content"])
+                     for said in route.request.post_data_json["messages"]])
+        route.fulfill(**answers[len(sent) - 1])
+
+    tab = open_tab(routes={"**/v1/chat/completions": answer})
+    tab.ask("one")
+    first = tab.wait_for_answer()
+    assert first.locator(".body").inner_text() == "Two."
+    assert "4 generated tokens (2 of thoughts)" in first.locator(".facts").inner_text()
+    assert "first after" in first.locator(".facts").inner_text()
+    thoughts = first.locator(".thoughts div")
+    assert first.locator("summary").inner_text() == "Thoughts" and not thoughts.is_visible()
+    first.locator("summary").focus()
+    tab.page.keyboard.press("Enter")
+    assert thoughts.is_visible() and thoughts.inner_text() == "Hm, <b>\n2?"
+    for scheme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=scheme)
+        for selector in (".thoughts summary", ".thoughts div"):
+            assert contrast(tab, selector) >= 4.5, (scheme, selector)
+    tab.page.keyboard.press("Space")
+    assert not thoughts.is_visible()
+    # One that is cut inside its thoughts was an answer all the same: its question stays.
+    tab.ask("two")
+    second = tab.wait_for_answer()
+    assert second.locator("summary").inner_text() == "Thoughts, and no answer"
+    assert second.locator(".body").inner_text() == ""
+    assert "cut at the most tokens" in second.locator(".facts").inner_text()
+    tab.page.reload()
+    assert tab.page.locator(".thoughts div").all_text_contents() == ["Hm, <b>\n2?", "Cut in"]
+    tab.ask("three")
+    tab.wait_for_answer()
+    assert sent[2] == [("user", "one"), ("assistant", "Two."), ("user", "two"), ("assistant", ""),
+                       ("user", "three")]
+
+
+THINKS = """{% for message in messages %}<|im_start|>{{ message.role }}
+{% if message.reasoning_content %}<think>
+{{ message.reasoning_content }}
+</think>
+
+{% endif %}{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}"""
+
+
+def test_a_model_that_thinks_is_seen_thinking(open_tab, tmp_path):
+    """The bundled model under a template that opens its thoughts, which it never closes."""
+    changed = tmp_path / "thinks.gguf"
+    subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
+                    "--chat-template", THINKS, str(find_model("demo.gguf")), str(changed)],
+                   check=True, capture_output=True)
+    thinker = start(model=changed)
+    tab = open_tab(thinker.url + "/")
+    tab.page.click("#show-parameters")
+    tab.page.fill("#parameter-max_tokens", "3")
+    tab.page.fill("#parameter-temperature", "0")
+    tab.ask(STORY)  # what is unfolded while it thinks, or later, stays so
+    summary = tab.page.locator(".thoughts summary")
+    summary.focus()
+    tab.page.keyboard.press("Enter")
+    first = tab.wait_for_answer()
+    assert first.locator(".thoughts div").inner_text() != ""
+    assert tab.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    assert first.locator(".body").inner_text() == ""
+    facts = first.locator(".facts").inner_text()
+    assert re.search(r" 3 generated tokens.* · [\d,.]+/s · .*cut at the most tokens", facts)
+    tab.ask("Why do leaves fall?")
+    assert tab.wait_for_answer().locator(".thoughts").count() == 1
+    assert tab.page.locator(".problem").count() == 0
+    assert thinker.stop() == 0
 
 
 def test_a_model_without_a_template_continues_texts(open_tab):

@@ -58,6 +58,40 @@ TEST(ClientGone, a_whole_answer_still_reaches_a_client_that_only_shut_its_sendin
   }
 }
 
+TEST(ClientGone, requests_that_came_whole_before_the_sending_side_was_shut_are_answered) {
+  TestServer server;
+  // More than one turn reads, and more than one look at the socket brings.
+  constexpr int kRequests = 40;
+  const std::string body(16 * 1024, 'b');
+  std::string requests;
+  for (int count = 0; count < kRequests; ++count) {
+    requests += request_text("GET", "/hello") + request_text("POST", "/size", "", body);
+  }
+  RawClient client(server.port());
+  ASSERT_TRUE(client.send(requests + "GET /hello HTTP/1.1\r\nHost: cut"));
+  client.shut_sending();
+  for (int count = 0; count < kRequests; ++count) {
+    auto response = client.receive();
+    ASSERT_TRUE(response) << count;
+    EXPECT_EQ(response->body, "hello");
+    response = client.receive();
+    ASSERT_TRUE(response) << count;
+    EXPECT_EQ(response->body, std::to_string(body.size()));
+  }
+  EXPECT_TRUE(client.is_ended());
+  EXPECT_EQ(server.handled, 2 * kRequests);
+}
+
+TEST(ClientGone, nothing_is_answered_behind_what_was_given_up) {
+  TestServer server;
+  RawClient client(server.port());
+  client.send(request_text("GET", "/block") + request_text("GET", "/hello"));
+  ASSERT_TRUE(server.blocked.wait());
+  client.shut_sending();
+  EXPECT_TRUE(client.is_ended());
+  EXPECT_EQ(server.handled, 1);
+}
+
 TEST(ClientGone, a_stream_ends_when_its_reader_leaves) {
   TestServer server;
   RawClient client(server.port());

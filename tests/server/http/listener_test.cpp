@@ -3,14 +3,18 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -111,6 +115,60 @@ TEST(Listener, without_passed_sockets_systemd_is_an_error_that_says_so) {
   const auto server = HttpServer::bind(options, {});
   ASSERT_FALSE(server.has_value());
   EXPECT_NE(server.error().message.find("LISTEN_FDS"), std::string::npos);
+}
+
+// A list of addresses as getaddrinfo() gives them.
+class Addresses {
+ public:
+  Addresses(std::initializer_list<const char*> texts, uint16_t port) : sockets_(texts.size()) {
+    for (const char* text : texts) {
+      sockaddr_in& address = sockets_[nodes_.size()];
+      address.sin_family = AF_INET;
+      address.sin_port = htons(port);
+      EXPECT_EQ(inet_pton(AF_INET, text, &address.sin_addr), 1);
+      addrinfo node{};
+      node.ai_family = AF_INET;
+      node.ai_addr = reinterpret_cast<sockaddr*>(&address);
+      node.ai_addrlen = sizeof(address);
+      nodes_.push_back(node);
+    }
+    for (size_t index = 1; index < nodes_.size(); ++index) {
+      nodes_[index - 1].ai_next = &nodes_[index];
+    }
+  }
+  const addrinfo* list() const { return nodes_.data(); }
+
+ private:
+  std::vector<sockaddr_in> sockets_;
+  std::vector<addrinfo> nodes_;
+};
+
+TEST(Listener, listens_on_the_first_address_of_a_name_on_which_it_can) {
+  // The first is of a network for documentation: no machine has it.
+  const Addresses addresses({"192.0.2.1", "127.0.0.2", "127.0.0.3"}, 0);
+  const auto listener = Listener::bind_first("a.name", 0, addresses.list());
+  ASSERT_TRUE(listener) << listener.error().message;
+  EXPECT_EQ(listener->address(), fmt::format("a.name:{}", listener->port()));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  ASSERT_EQ(getsockname(listener->descriptor(), reinterpret_cast<sockaddr*>(&bound), &size), 0);
+  EXPECT_EQ(PeerAddress::of(bound).text, "127.0.0.2");
+}
+
+TEST(Listener, a_name_none_of_whose_addresses_can_be_had_is_an_error_with_each_reason) {
+  const auto taken = Listener::bind("127.0.0.1", 0);
+  ASSERT_TRUE(taken);
+  const Addresses addresses({"192.0.2.1", "127.0.0.1"}, taken->port());
+  const auto listener = Listener::bind_first("a.name", taken->port(), addresses.list());
+  ASSERT_FALSE(listener);
+  EXPECT_EQ(listener.error().kind, ErrorKind::kMachineRefused);
+  for (const std::string& part :
+       {fmt::format("cannot listen on a.name port {}", taken->port()), std::string("192.0.2.1: "),
+        std::string("127.0.0.1: "), std::string(std::strerror(EADDRINUSE)),
+        std::string(std::strerror(EADDRNOTAVAIL))}) {
+    EXPECT_NE(listener.error().message.find(part), std::string::npos)
+        << part << " in " << listener.error().message;
+  }
 }
 
 TEST(PeerAddress, counts_ipv4_by_address_and_ipv6_by_network) {

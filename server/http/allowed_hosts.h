@@ -1,0 +1,35 @@
+// By which names a browser on this machine may call a server that asks for no keys. A page whose
+// name has been made to stand for 127.0.0.1 (DNS rebinding) is of the server's own origin then, so
+// that CORS does not hold it back; but its requests still bear its name as their Host.
+#pragma once
+
+#include <expected>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/http_server.h"
+
+namespace lockstep {
+
+class AllowedHosts {
+ public:
+  // `names`, with or without a port, and "*": any; besides those that nobody can make stand for
+  // another address: localhost and names below it, IP addresses, and this machine's own name.
+  explicit AllowedHosts(const std::vector<std::string>& names);
+
+  // HttpOptions::authorize: lets everybody in without a principal, but for requests from a loopback
+  // address whose Host is another name: 403. The routes of health are open to all: who probes sends
+  // any Host, and they tell nothing of what is asked or answered. /metrics does. Any thread.
+  std::expected<std::string, HttpRefusal> authorize(const HttpHead& head) const;
+
+  // `host`: as the header has it. A request that names none ("") is no browser's.
+  bool allows(std::string_view host) const;
+
+ private:
+  bool allows_any_ = false;
+  std::set<std::string> names_;  // in lower case
+};
+
+}  // namespace lockstep
