@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "server/api/thoughts.h"
+
 namespace lockstep {
 namespace {
 
@@ -196,7 +198,7 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
 }
 
 ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
-                                  std::string_view parameter, bool continues_last) {
+                                  std::string_view parameter, PromptEnd end) {
   const Engine& engine = model.engine();
   if (!engine.has_chat_template()) {
     return std::unexpected(bad_parameter(
@@ -209,18 +211,19 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
     if (error.status == 400) error.parameter = parameter;
     return std::unexpected(std::move(error));
   }
-  if (continues_last && !cut_behind(*text, variables["messages"].back())) {
+  if (end.continues_last && !cut_behind(*text, variables["messages"].back())) {
     return std::unexpected(bad_parameter(
         parameter,
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
+  const bool closed = end.closes_thoughts && close_thoughts(*text);
   auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
   if (tokens.empty()) {
     return std::unexpected(
         bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return ChatPrompt{std::move(*text), std::move(tokens)};
+  return ChatPrompt{std::move(*text), std::move(tokens), closed};
 }
 
 }  // namespace lockstep

@@ -4,11 +4,11 @@
 #include <iterator>
 #include <utility>
 
+#include "server/api/thoughts.h"
+
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kThink = "<think>";
-constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kSpace = " \n\t\r";
 
 // How many bytes at the end of `text` may be the beginning of `mark`.
@@ -93,27 +93,27 @@ bool TurnParser::before_reasoning() {
   const size_t start = pending_.find_first_not_of(kSpace);
   const std::string_view rest =
       start == std::string::npos ? std::string_view() : std::string_view(pending_).substr(start);
-  if (may_become(rest, kThink)) return false;
-  if (!rest.starts_with(kThink)) {
+  if (may_become(rest, kThoughtsOpen)) return false;
+  if (!rest.starts_with(kThoughtsOpen)) {
     place_ = rules_.calls != nullptr ? Place::kBegin : Place::kPlain;
     return true;
   }
-  pending_.erase(0, start + kThink.size());
+  pending_.erase(0, start + kThoughtsOpen.size());
   at_first_word_ = true;
   place_ = Place::kReasoning;
   return true;
 }
 
 bool TurnParser::reasoning() {
-  const size_t end = pending_.find(kThinkEnd);
+  const size_t end = pending_.find(kThoughtsClose);
   if (end == std::string::npos) {
-    const size_t sure = pending_.size() - begun(pending_, kThinkEnd);
+    const size_t sure = pending_.size() - begun(pending_, kThoughtsClose);
     say(std::string_view(pending_).substr(0, sure), TurnEvent::Kind::kReasoning);
     pending_.erase(0, sure);
     return false;
   }
   say(std::string_view(pending_).substr(0, end), TurnEvent::Kind::kReasoning);
-  pending_.erase(0, end + kThinkEnd.size());
+  pending_.erase(0, end + kThoughtsClose.size());
   held_space_.clear();
   at_first_word_ = false;
   thought_ = true;
