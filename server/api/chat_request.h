@@ -38,7 +38,7 @@ bool can_continue(const Json& messages);
 
 // How a prompt ends where the template alone does not say it.
 struct PromptEnd {
-  bool continues_last = false;   // where the last message's content does
+  bool continues_last = false;   // where the last message's content does, at its mark
   bool closes_thoughts = false;  // behind thoughts that the template has opened, and which are over
 };
 

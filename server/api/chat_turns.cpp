@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/api/last_message_mark.h"
 #include "server/api/thoughts.h"
 #include "server/api/tool_grammar.h"
 
@@ -55,6 +56,7 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
     fit_call_ids(*family.calls, messages);
   }
   chat.variables["tools"] = template_tools(chat.tools);
+  if (chat.continues_last) mark_content_end(messages.back());
   // Thoughts are free: an answer that is held to a form goes without them.
   return encode_chat(model, chat.variables, parameter,
                      {.continues_last = chat.continues_last,

@@ -15,7 +15,7 @@ struct ChatTurns {
   TurnRules rules;
 };
 
-// The prompt of the conversation, with its tools; they are put into its variables. Thoughts that
+// The prompt of the conversation, with its tools; its variables are changed for that. Thoughts that
 // the template opens are closed again where the answer is held to a form. Fails with 400 where the
 // model's chat template cannot take the conversation or the tools. `parameter` names the
 // conversation in errors.
