@@ -24,6 +24,14 @@ bool may_become(std::string_view text, std::string_view mark) {
   return text.size() < mark.size() && mark.starts_with(text);
 }
 
+// Turn::open of a turn with this last event.
+std::optional<TurnEvent::Kind> open_after(const TurnEvent& last, TurnParser::Thoughts thoughts) {
+  if (last.kind == TurnEvent::Kind::kCallEnd && last.sound) return std::nullopt;
+  if (last.kind != TurnEvent::Kind::kReasoning) return TurnEvent::Kind::kText;
+  if (thoughts == TurnParser::Thoughts::kOver) return std::nullopt;
+  return TurnEvent::Kind::kReasoning;
+}
+
 }  // namespace
 
 TurnParser::TurnParser(TurnRules rules) : rules_(std::move(rules)) {
@@ -61,6 +69,12 @@ std::vector<TurnEvent> TurnParser::finish() {
     add(kind, std::exchange(held_space_, {}));
   }
   return std::exchange(events_, {});
+}
+
+TurnParser::Thoughts TurnParser::thoughts() const {
+  if (place_ == Place::kBeforeReasoning) return Thoughts::kAwaited;
+  if (place_ == Place::kReasoning) return Thoughts::kOpen;
+  return thought_ ? Thoughts::kOver : Thoughts::kNone;
 }
 
 bool TurnParser::step() {
@@ -275,6 +289,7 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
   std::vector<TurnEvent> events = parser.push(text);
   std::ranges::move(parser.finish(), std::back_inserter(events));
   Turn turn;
+  turn.open = TurnEvent::Kind::kText;
   TurnCall call;
   for (TurnEvent& event : events) {
     switch (event.kind) {
@@ -299,6 +314,7 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
         break;
     }
   }
+  if (!events.empty()) turn.open = open_after(events.back(), parser.thoughts());
   return turn;
 }
 
