@@ -54,7 +54,7 @@ Json usage_json(const AnswerUsage& usage) {
       {"input_tokens", usage.prompt_tokens},
       {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
       {"output_tokens", usage.generated_tokens},
-      {"output_tokens_details", {{"reasoning_tokens", 0}}},
+      {"output_tokens_details", {{"reasoning_tokens", usage.thought_tokens}}},
       {"total_tokens", usage.prompt_tokens + usage.generated_tokens}};
 }
 

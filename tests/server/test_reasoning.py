@@ -142,3 +142,33 @@ def test_thoughts_of_a_grammars_own_are_told_apart_where_the_template_opens_none
     [choice] = chat(thinker, grammar=grammar, chat_template_kwargs={"model_opens": True})["choices"]
     assert choice["message"]["reasoning_content"] == "Hm."
     assert choice["message"]["content"] == "Four."
+
+
+def thought_tokens(usage):
+    return usage["completion_tokens_details"]["reasoning_tokens"]
+
+
+def test_usage_says_how_many_tokens_were_thoughts(thinker):
+    for fields, share in (({}, 1), ({"choice": ["yes", "no"]}, 0)):
+        usage = chat(thinker, max_tokens=9, n=2, **fields)["usage"]
+        assert thought_tokens(usage) == share * usage["completion_tokens"]
+        last = thinker.events("/v1/chat/completions", {
+            **ASKED, "max_tokens": 9, "n": 2, "stream_options": {"include_usage": True}, **fields})[-2]
+        assert thought_tokens(last["usage"]) == share * last["usage"]["completion_tokens"]
+    # Thoughts that end: as many as the tokens that it takes to say them.
+    fields = {"grammar": 'root ::= "<think>\\nHm.\\n</think>\\n\\nFour."', "logprobs": True,
+              "chat_template_kwargs": {"model_opens": True}}
+    whole = chat(thinker, **fields)
+    said, expected = b"", 0
+    for expected, token in enumerate(whole["choices"][0]["logprobs"]["content"], 1):
+        said += bytes(token["bytes"])
+        if b"</think>" in said:
+            break
+    assert 0 < expected == thought_tokens(whole["usage"]) < whole["usage"]["completion_tokens"]
+
+
+def test_responses_count_thoughts_too(thinker):
+    whole = responses(thinker)
+    assert whole.usage.output_tokens_details.reasoning_tokens == whole.usage.output_tokens > 0
+    last = list(responses(thinker, stream=True))[-1].response
+    assert last.usage == whole.usage
