@@ -66,6 +66,7 @@ class Run {
     clock_.start(plan_.requests.size());
     generated_.resize(plan_.requests.size());
     cached_.resize(plan_.requests.size());
+    thoughts_.resize(plan_.requests.size(), plan_.thoughts);
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
       Request& request = plan_.requests[index];
       // The queue is shared: the engine may say a last word after the answer has been given up.
@@ -150,6 +151,7 @@ class Run {
     if (output.queue_seconds) clock_.observe_queue(*output.queue_seconds);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
+    thoughts_[event.index].add(output);
     if (!output.finish) return;
     ++finished_;
     finish_ = finish_name(*output.finish);
@@ -164,9 +166,11 @@ class Run {
 
   AnswerUsage usage() const {
     const GenerationNote note = summary();
-    return {.prompt_tokens = note.prompt_tokens,
-            .cached_tokens = note.cached_tokens,
-            .generated_tokens = note.generated_tokens};
+    AnswerUsage usage{.prompt_tokens = note.prompt_tokens,
+                      .cached_tokens = note.cached_tokens,
+                      .generated_tokens = note.generated_tokens};
+    for (const ThoughtCount& thoughts : thoughts_) usage.thought_tokens += thoughts.tokens();
+    return usage;
   }
 
   ServedModel& model_;
@@ -176,9 +180,10 @@ class Run {
   KeyLease& lease_;
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   std::vector<RequestId> ids_;
-  std::vector<uint32_t> generated_;  // tokens so far, by request
-  std::vector<uint32_t> cached_;     // of the prompt, by request
-  uint64_t prompt_tokens_ = 0;       // each prompt counted once
+  std::vector<uint32_t> generated_;     // tokens so far, by request
+  std::vector<uint32_t> cached_;        // of the prompt, by request
+  std::vector<ThoughtCount> thoughts_;  // by request
+  uint64_t prompt_tokens_ = 0;          // each prompt counted once
   GenerationClock clock_;
   size_t finished_ = 0;
   std::string_view finish_;

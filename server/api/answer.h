@@ -8,6 +8,7 @@
 
 #include "server/api/key_lease.h"
 #include "server/api/served_model.h"
+#include "server/api/thought_count.h"
 
 namespace lockstep {
 
@@ -15,6 +16,7 @@ struct AnswerUsage {
   uint64_t prompt_tokens = 0;  // each prompt counted once
   uint64_t cached_tokens = 0;  // of them
   uint64_t generated_tokens = 0;
+  uint64_t thought_tokens = 0;  // of them
 };
 
 // How an endpoint words its answers. Belongs to one HTTP request.
@@ -49,6 +51,7 @@ struct AnswerPlan {
   std::vector<Request> requests;  // prompt after prompt, `choices` for each
   size_t choices = 1;
   bool stream = false;
+  ThoughtCount thoughts = {};  // of each request, before its first token
 };
 
 // Blocks until the answer is given, refused or its client has left; a client that leaves stops its

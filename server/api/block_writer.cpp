@@ -13,7 +13,7 @@ std::string BlockWriter::news(size_t, const Output& output) {
   for (const TurnEvent& event : parser_.finish()) text += tell(event);
   // An answer has a block even if it says nothing.
   if (blocks_ == 0) text += change_to(TurnEvent::Kind::kText, "");
-  text += change_to(std::nullopt, "");
+  text += close(!cuts(output));
   last_ = output;
   return text;
 }
@@ -38,14 +38,23 @@ std::string BlockWriter::tell(const TurnEvent& event) {
   return "";
 }
 
-std::string BlockWriter::change_to(std::optional<TurnEvent::Kind> kind,
-                                   const std::string& function) {
-  std::string text;
-  if (open_) text += close_block(*open_, true);
+std::string BlockWriter::change_to(TurnEvent::Kind kind, const std::string& function) {
+  std::string text = close(true);
   open_ = kind;
-  if (!kind) return text;
   ++blocks_;
-  return text + open_block(*kind, function);
+  return text + open_block(kind, function);
+}
+
+std::string BlockWriter::close(bool sound) {
+  if (!open_) return "";
+  return close_block(*std::exchange(open_, std::nullopt), sound);
+}
+
+// Whether what is open goes no further because the answer may be no longer.
+bool BlockWriter::cuts(const Output& last) const {
+  const bool has_ended =
+      open_ == TurnEvent::Kind::kReasoning && parser_.thoughts() == TurnParser::Thoughts::kOver;
+  return last.finish == FinishReason::kLength && !has_ended;
 }
 
 }  // namespace lockstep

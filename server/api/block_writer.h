@@ -18,7 +18,7 @@ class BlockWriter : public AnswerWriter {
   explicit BlockWriter(TurnRules rules);
 
   // The events that begin a block, go on with it and end it. `kind` is kText, kReasoning or kCall;
-  // `function` is empty but for calls. A call that is not `sound` broke off.
+  // `function` is empty but for calls. A block that is not `sound` broke off.
   virtual std::string open_block(TurnEvent::Kind kind, const std::string& function) = 0;
   virtual std::string extend_block(TurnEvent::Kind kind, const std::string& text) = 0;
   virtual std::string close_block(TurnEvent::Kind kind, bool sound) = 0;
@@ -30,7 +30,9 @@ class BlockWriter : public AnswerWriter {
 
  private:
   std::string tell(const TurnEvent& event);
-  std::string change_to(std::optional<TurnEvent::Kind> kind, const std::string& function);
+  std::string change_to(TurnEvent::Kind kind, const std::string& function);
+  std::string close(bool sound);
+  bool cuts(const Output& last) const;
 
   TurnRules rules_;
   TurnParser parser_;

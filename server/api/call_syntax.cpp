@@ -1,6 +1,7 @@
 #include "server/api/call_syntax.h"
 
 #include "engine/base/json_text.h"
+#include "server/api/thoughts.h"
 
 namespace lockstep {
 namespace {
@@ -90,11 +91,11 @@ ChatFamily find_chat_family(const Engine& engine) {
   const std::string thinking = render_probe(
       engine, {{"role", "assistant"}, {"content", "!"}, {"reasoning_content", kProbeReasoning}},
       false);
-  family.reasoning =
-      thinking.find(fmt::format("<think>\n{}\n</think>", kProbeReasoning)) != std::string::npos;
+  family.reasoning = thinking.find(fmt::format("{}\n{}\n{}", kThoughtsOpen, kProbeReasoning,
+                                               kThoughtsClose)) != std::string::npos;
   std::vector<std::string_view> marks;
   if (family.calls != nullptr) marks = {family.calls->open, family.calls->close};
-  if (family.reasoning) marks.insert(marks.end(), {"<think>", "</think>"});
+  if (family.reasoning) marks.insert(marks.end(), {kThoughtsOpen, kThoughtsClose});
   for (const std::string_view mark : marks) {
     const auto token = engine.tokenizer().find(mark);
     if (token && engine.tokenizer().piece(*token, false).empty()) {

@@ -40,6 +40,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   prepared.plan.requests = std::move(turns->requests);
+  prepared.plan.thoughts = ThoughtCount(turns->rules);
   prepared.rules = std::move(turns->rules);
   return prepared;
 }

@@ -4,6 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "server/api/last_message_mark.h"
+#include "server/api/thoughts.h"
+
 namespace lockstep {
 namespace {
 
@@ -94,23 +97,8 @@ bool parse_continuation(JsonFields& fields, Json& variables) {
   return true;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \n\t\r";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return "";
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
-// Cuts what a template writes behind the last message.
-bool cut_behind(std::string& text, const Json& message) {
-  const std::string& content = message["content"].get_ref<const std::string&>();
-  const size_t exact = text.rfind(content);
-  // Many templates trim what they are given.
-  const std::string_view kept = exact == std::string::npos ? trimmed(content) : content;
-  const size_t start = text.rfind(kept);
-  if (start == std::string::npos) return false;
-  text.resize(start + kept.size());
-  return true;
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \n\t\r") == std::string_view::npos;
 }
 
 }  // namespace
@@ -146,8 +134,7 @@ bool can_continue(const Json& messages) {
   if (messages.empty()) return false;
   const Json& last = messages.back();
   return last["role"] == "assistant" && !last.contains("tool_calls") &&
-         last["content"].is_string() &&
-         !trimmed(last["content"].get_ref<const std::string&>()).empty();
+         last["content"].is_string() && !is_blank(last["content"].get_ref<const std::string&>());
 }
 
 Json parse_template_variables(JsonFields& fields) {
@@ -196,7 +183,7 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
 }
 
 ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
-                                  std::string_view parameter, bool continues_last) {
+                                  std::string_view parameter, PromptEnd end) {
   const Engine& engine = model.engine();
   if (!engine.has_chat_template()) {
     return std::unexpected(bad_parameter(
@@ -209,18 +196,19 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
     if (error.status == 400) error.parameter = parameter;
     return std::unexpected(std::move(error));
   }
-  if (continues_last && !cut_behind(*text, variables["messages"].back())) {
+  if (end.continues_last && !cut_at_mark(*text)) {
     return std::unexpected(bad_parameter(
         parameter,
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
+  const bool closed = end.closes_thoughts && close_thoughts(*text);
   auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
   if (tokens.empty()) {
     return std::unexpected(
         bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return ChatPrompt{std::move(*text), std::move(tokens)};
+  return ChatPrompt{std::move(*text), std::move(tokens), closed};
 }
 
 }  // namespace lockstep

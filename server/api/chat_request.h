@@ -36,15 +36,21 @@ std::string parse_text_content(JsonFields& holder, std::string_view name,
 // nothing.
 bool can_continue(const Json& messages);
 
+// How a prompt ends where the template alone does not say it.
+struct PromptEnd {
+  bool continues_last = false;   // where the last message's content does, at its mark
+  bool closes_thoughts = false;  // behind thoughts that the template has opened, and which are over
+};
+
 struct ChatPrompt {
   std::string text;  // the rendered template
   std::vector<TokenId> tokens;
+  bool thoughts_closed = false;  // PromptEnd::closes_thoughts, and there were some
 };
 
-// The prompt of a chat: the rendered template, with its special tokens as tokens. `continues_last`:
-// it ends where the last message's content does. Errors are about `parameter`.
+// The prompt of a chat: the rendered template, with its special tokens as tokens. Errors are about
+// `parameter`.
 ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
-                                  std::string_view parameter = "messages",
-                                  bool continues_last = false);
+                                  std::string_view parameter = "messages", PromptEnd end = {});
 
 }  // namespace lockstep

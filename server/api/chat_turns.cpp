@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/api/last_message_mark.h"
+#include "server/api/thoughts.h"
 #include "server/api/tool_grammar.h"
 
 namespace lockstep {
@@ -35,9 +37,10 @@ ApiError knows_no_tools(std::string_view parameter) {
                                               parameter));
 }
 
-bool ends_in_reasoning(std::string_view prompt) {
-  const size_t last = prompt.find_last_not_of(" \n\t\r");
-  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with("<think>");
+// Whether there is something that the answer must be, from its first token on.
+bool is_held(const ChatRequest& chat) {
+  const bool must_call = chat.tools.active() && chat.tools.choice == ToolUse::Choice::kRequired;
+  return must_call || chat.parameters.structured_output;
 }
 
 }  // namespace
@@ -53,7 +56,11 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
     fit_call_ids(*family.calls, messages);
   }
   chat.variables["tools"] = template_tools(chat.tools);
-  return encode_chat(model, chat.variables, parameter, chat.continues_last);
+  if (chat.continues_last) mark_content_end(messages.back());
+  // Thoughts are free: an answer that is held to a form goes without them.
+  return encode_chat(model, chat.variables, parameter,
+                     {.continues_last = chat.continues_last,
+                      .closes_thoughts = is_held(chat) && !chat.continues_last});
 }
 
 ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
@@ -65,8 +72,8 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
   turns.rules = {.calls = chat.tools.active() ? family.calls : nullptr,
                  .functions = chat.tools.names(),
                  .parallel = chat.tools.parallel,
-                 .reasoning = family.reasoning && !chat.continues_last,
-                 .starts_in_reasoning = ends_in_reasoning(prompt->text)};
+                 .reasoning = family.reasoning && !chat.continues_last && !prompt->thoughts_closed,
+                 .starts_in_reasoning = ends_in_thoughts(prompt->text)};
   if (turns.rules.calls != nullptr || turns.rules.reasoning) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }

@@ -15,8 +15,9 @@ struct ChatTurns {
   TurnRules rules;
 };
 
-// The prompt of the conversation, with its tools; they are put into its variables. Fails with 400
-// where the model's chat template cannot take the conversation or the tools. `parameter` names the
+// The prompt of the conversation, with its tools; its variables are changed for that. Thoughts that
+// the template opens are closed again where the answer is held to a form. Fails with 400 where the
+// model's chat template cannot take the conversation or the tools. `parameter` names the
 // conversation in errors.
 ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
                                        std::string_view parameter);

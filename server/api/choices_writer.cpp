@@ -82,7 +82,7 @@ Json usage_object(const AnswerUsage& usage) {
           {"completion_tokens", usage.generated_tokens},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", usage.thought_tokens}}}};
 }
 
 }  // namespace lockstep

@@ -186,11 +186,14 @@ std::optional<ApiError> check_answer(const GenerationParameters& parameters,
 std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameters, uint64_t prompt,
                                            uint32_t default_max_tokens,
                                            const RequestLimits& limits) {
-  if (prompt >= limits.context_tokens) return std::nullopt;
+  if (prompt > limits.context_tokens) return std::nullopt;
   const auto left = static_cast<uint32_t>(limits.context_tokens - prompt);
-  if (!parameters.max_tokens) return std::min(left, default_max_tokens);
-  if (*parameters.max_tokens > left) return std::nullopt;
-  return parameters.max_tokens;
+  // A prompt may fill the context where it is only scored.
+  if (parameters.max_tokens) {
+    return *parameters.max_tokens <= left ? parameters.max_tokens : std::nullopt;
+  }
+  if (left == 0) return std::nullopt;
+  return std::min(left, default_max_tokens);
 }
 
 }  // namespace

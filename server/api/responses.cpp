@@ -30,8 +30,9 @@ ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResp
   const bool stream = parsed->chat.parameters.stream;
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
+  AnswerPlan plan{std::move(turns->requests), 1, stream, ThoughtCount(turns->rules)};
   ResponsesWriter writer(std::move(turns->rules), name, std::move(parsed->echoed));
-  answer(model, *lease, {std::move(turns->requests), 1, stream}, writer, request, response);
+  answer(model, *lease, std::move(plan), writer, request, response);
   return {};
 }
 

@@ -8,6 +8,10 @@ namespace {
 
 using Kind = TurnEvent::Kind;
 
+// The status of an item.
+constexpr std::string_view kDone = "completed";
+constexpr std::string_view kCut = "incomplete";
+
 Json text_part(std::string text) {
   return {{"type", "output_text"},
           {"text", std::move(text)},
@@ -50,7 +54,7 @@ Json usage_json(const AnswerUsage& usage) {
       {"input_tokens", usage.prompt_tokens},
       {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
       {"output_tokens", usage.generated_tokens},
-      {"output_tokens_details", {{"reasoning_tokens", 0}}},
+      {"output_tokens_details", {{"reasoning_tokens", usage.thought_tokens}}},
       {"total_tokens", usage.prompt_tokens + usage.generated_tokens}};
 }
 
@@ -146,7 +150,7 @@ std::string ResponsesWriter::extend_block(Kind kind, const std::string& text) {
 }
 
 std::string ResponsesWriter::close_block(Kind kind, bool sound) {
-  const std::string_view status = sound ? "completed" : "incomplete";
+  const std::string_view status = sound ? kDone : kCut;
   std::string events;
   Json done;
   if (kind == Kind::kCall) {
@@ -183,15 +187,16 @@ std::string ResponsesWriter::failure(const ApiError& error) {
 Json ResponsesWriter::body(const std::vector<Output>& whole, const AnswerUsage& usage) {
   const Output& answer = whole.front();
   const Turn turn = read_turn(rules(), answer.text);
-  constexpr std::string_view kDone = "completed";
+  const bool cut = answer.finish == FinishReason::kLength;
+  const auto status = [&](Kind kind) { return cut && turn.open == kind ? kCut : kDone; };
   Json output = Json::array();
   if (!turn.reasoning.empty()) {
-    output.push_back(item(Kind::kReasoning, random_id("rs_"), kDone,
+    output.push_back(item(Kind::kReasoning, random_id("rs_"), status(Kind::kReasoning),
                           Json::array({reasoning_part(turn.reasoning)})));
   }
-  if (!turn.text.empty() || turn.calls.empty()) {
-    const bool cut = answer.finish == FinishReason::kLength;
-    output.push_back(item(Kind::kText, random_id("msg_"), cut ? "incomplete" : kDone,
+  // As in a stream: an answer that has got no further than thoughts has no message.
+  if (!turn.text.empty() || (output.empty() && turn.calls.empty())) {
+    output.push_back(item(Kind::kText, random_id("msg_"), status(Kind::kText),
                           Json::array({text_part(turn.text)})));
   }
   for (const TurnCall& call : turn.calls) {

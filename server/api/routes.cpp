@@ -30,7 +30,7 @@ constexpr Row kRows[] = {
     {"POST", "/v1/messages", post_messages, false, true},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, false},
     {"GET", "/v1/models", get_models, false},
-    {"GET", "/v1/models/:id", get_model, false},
+    {"GET", "/v1/models/:id*", get_model, false},
     {"POST", "/tokenize", post_tokenize, false},
     {"POST", "/detokenize", post_detokenize, false},
     {"GET", "/tokenizer_info", get_tokenizer_info, false},

@@ -4,11 +4,11 @@
 #include <iterator>
 #include <utility>
 
+#include "server/api/thoughts.h"
+
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kThink = "<think>";
-constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kSpace = " \n\t\r";
 
 // How many bytes at the end of `text` may be the beginning of `mark`.
@@ -22,6 +22,14 @@ size_t begun(std::string_view text, std::string_view mark) {
 // Whether all of `text` may be the beginning of `mark`.
 bool may_become(std::string_view text, std::string_view mark) {
   return text.size() < mark.size() && mark.starts_with(text);
+}
+
+// Turn::open of a turn with this last event.
+std::optional<TurnEvent::Kind> open_after(const TurnEvent& last, TurnParser::Thoughts thoughts) {
+  if (last.kind == TurnEvent::Kind::kCallEnd && last.sound) return std::nullopt;
+  if (last.kind != TurnEvent::Kind::kReasoning) return TurnEvent::Kind::kText;
+  if (thoughts == TurnParser::Thoughts::kOver) return std::nullopt;
+  return TurnEvent::Kind::kReasoning;
 }
 
 }  // namespace
@@ -63,6 +71,12 @@ std::vector<TurnEvent> TurnParser::finish() {
   return std::exchange(events_, {});
 }
 
+TurnParser::Thoughts TurnParser::thoughts() const {
+  if (place_ == Place::kBeforeReasoning) return Thoughts::kAwaited;
+  if (place_ == Place::kReasoning) return Thoughts::kOpen;
+  return thought_ ? Thoughts::kOver : Thoughts::kNone;
+}
+
 bool TurnParser::step() {
   switch (place_) {
     case Place::kBeforeReasoning:
@@ -93,27 +107,27 @@ bool TurnParser::before_reasoning() {
   const size_t start = pending_.find_first_not_of(kSpace);
   const std::string_view rest =
       start == std::string::npos ? std::string_view() : std::string_view(pending_).substr(start);
-  if (may_become(rest, kThink)) return false;
-  if (!rest.starts_with(kThink)) {
+  if (may_become(rest, kThoughtsOpen)) return false;
+  if (!rest.starts_with(kThoughtsOpen)) {
     place_ = rules_.calls != nullptr ? Place::kBegin : Place::kPlain;
     return true;
   }
-  pending_.erase(0, start + kThink.size());
+  pending_.erase(0, start + kThoughtsOpen.size());
   at_first_word_ = true;
   place_ = Place::kReasoning;
   return true;
 }
 
 bool TurnParser::reasoning() {
-  const size_t end = pending_.find(kThinkEnd);
+  const size_t end = pending_.find(kThoughtsClose);
   if (end == std::string::npos) {
-    const size_t sure = pending_.size() - begun(pending_, kThinkEnd);
+    const size_t sure = pending_.size() - begun(pending_, kThoughtsClose);
     say(std::string_view(pending_).substr(0, sure), TurnEvent::Kind::kReasoning);
     pending_.erase(0, sure);
     return false;
   }
   say(std::string_view(pending_).substr(0, end), TurnEvent::Kind::kReasoning);
-  pending_.erase(0, end + kThinkEnd.size());
+  pending_.erase(0, end + kThoughtsClose.size());
   held_space_.clear();
   at_first_word_ = false;
   thought_ = true;
@@ -275,6 +289,7 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
   std::vector<TurnEvent> events = parser.push(text);
   std::ranges::move(parser.finish(), std::back_inserter(events));
   Turn turn;
+  turn.open = TurnEvent::Kind::kText;
   TurnCall call;
   for (TurnEvent& event : events) {
     switch (event.kind) {
@@ -299,6 +314,7 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
         break;
     }
   }
+  if (!events.empty()) turn.open = open_after(events.back(), parser.thoughts());
   return turn;
 }
 

@@ -36,6 +36,9 @@ struct Turn {
   std::string text;
   std::string reasoning;
   std::vector<TurnCall> calls;
+  // What the turn would go on with: text or thoughts; none: it ends with a call, or with thoughts
+  // that are over.
+  std::optional<TurnEvent::Kind> open;
 };
 
 struct TurnRules {
@@ -52,6 +55,11 @@ class TurnParser {
 
   std::vector<TurnEvent> push(std::string_view text);
   std::vector<TurnEvent> finish();
+
+  // Where the turn is with its thoughts: there are none, some may come yet, they go on, or they
+  // have come to their end.
+  enum class Thoughts { kNone, kAwaited, kOpen, kOver };
+  Thoughts thoughts() const;
 
  private:
   enum class Place {

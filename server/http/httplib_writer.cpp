@@ -58,8 +58,11 @@ class HttplibWriter::Server : public httplib::Server {
       for (const char* name : {"Connection", "Keep-Alive", "Accept-Ranges"}) {
         response.headers.erase(name);
       }
-      // A 304 has no body, and the length that it could state is not that of none.
-      if (answer_.is_streamed || answer_.status == 304) response.headers.erase("Content-Length");
+      // Neither has a body: a 204 must not state a length (RFC 9110, 8.6), and that which a 304
+      // could state is not that of none.
+      const bool has_none = answer_.status == 204 || answer_.status == 304;
+      if (answer_.is_streamed || has_none) response.headers.erase("Content-Length");
+      if (answer_.content_type.empty()) response.headers.erase("Content-Type");
       for (const auto& [name, value] : answer_.headers) response.set_header(name, value);
     });
   }

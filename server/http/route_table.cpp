@@ -18,18 +18,33 @@ std::vector<std::string> split_segments(std::string_view path) {
   return segments;
 }
 
+// Of a pattern that ends with ":name*", which takes all segments that are left: "org/model".
+bool takes_rest(const std::vector<std::string>& pattern) {
+  return !pattern.empty() && pattern.back().starts_with(':') && pattern.back().ends_with('*');
+}
+
+std::string name_of(std::string_view segment) {
+  if (segment.ends_with('*')) segment.remove_suffix(1);
+  return std::string(segment.substr(1));
+}
+
 // Fills `parameters` from the pattern's ":name" segments; false if the path does not fit.
 bool fits(const std::vector<std::string>& pattern, const std::vector<std::string>& path,
           std::map<std::string, std::string>& parameters) {
-  if (pattern.size() != path.size()) return false;
+  if (path.size() < pattern.size()) return false;
+  if (path.size() > pattern.size() && !takes_rest(pattern)) return false;
   parameters.clear();
   for (size_t index = 0; index < pattern.size(); ++index) {
     if (pattern[index].starts_with(':')) {
       if (path[index].empty()) return false;
-      parameters[pattern[index].substr(1)] = path[index];
+      parameters[name_of(pattern[index])] = path[index];
     } else if (pattern[index] != path[index]) {
       return false;
     }
+  }
+  for (size_t index = pattern.size(); index < path.size(); ++index) {
+    if (path[index].empty()) return false;
+    parameters[name_of(pattern.back())] += "/" + path[index];
   }
   return true;
 }
@@ -43,6 +58,8 @@ bool serves(const HttpRoute& route, std::string_view method) {
 RouteTable::RouteTable(std::vector<HttpRoute> routes) {
   for (HttpRoute& route : routes) {
     auto segments = split_segments(route.pattern);
+    // In logs and metrics it is one route, however many segments the name takes.
+    if (takes_rest(segments)) route.pattern.pop_back();
     entries_.push_back({std::move(route), std::move(segments)});
   }
 }

@@ -172,7 +172,7 @@ def model_path():
 @pytest.fixture(scope="session")
 def daemon(model_path):
     """One daemon for all tests that only ask it things."""
-    running = Daemon(model_path, "--served-model-name", "stories,alias", "--sequences", "8")
+    running = Daemon(model_path, "--served-model-name", "stories,alias,org/model", "--sequences", "8")
     running.wait_until_ready()
     yield running
     assert running.stop() == 0

@@ -202,12 +202,16 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another(daemon):
 def test_models_are_listed_and_found_by_name(daemon):
     body = daemon.get("/v1/models").json()
     check(body, "ListModelsResponse")
-    assert [model["id"] for model in body["data"]] == ["stories", "alias"]
+    assert [model["id"] for model in body["data"]] == ["stories", "alias", "org/model"]
     one = daemon.get("/v1/models/alias").json()
     check(one, "Model")
     assert one == body["data"][1]
     assert one["max_model_len"] > 0
-    check_error(daemon.get("/v1/models/other"), 404, "model", "model_not_found")
+    for path in ("org/model", "org%2Fmodel"):
+        assert daemon.get(f"/v1/models/{path}").json() == body["data"][2]
+    assert daemon.client().models.retrieve("org/model").id == "org/model"
+    for path in ("other", "org", "org/other", "stories/x"):
+        check_error(daemon.get(f"/v1/models/{path}"), 404, "model", "model_not_found")
 
 
 def test_tokens_and_text_go_both_ways(daemon):

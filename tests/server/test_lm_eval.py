@@ -56,6 +56,27 @@ def test_a_token_that_ends_the_answer_has_its_place_after_the_prompts(chat_daemo
     assert choice["logprobs"]["token_logprobs"][-1] < 0
 
 
+def test_a_prompt_that_fills_the_context_is_scored(chat_daemon):
+    context = chat_daemon.get("/v1/models/demo").json()["max_model_len"]
+    prompt = [5 + index % 50 for index in range(context)]
+    body = {"model": "demo", "max_tokens": 0, "echo": True, "logprobs": 1, "temperature": 0}
+    answer = chat_daemon.post("/v1/completions", {**body, "prompt": prompt})
+    assert answer.status_code == 200, answer.text
+    [choice] = answer.json()["choices"]
+    values = choice["logprobs"]["token_logprobs"]
+    assert choice["finish_reason"] == "length" and len(values) == context
+    assert values[0] is None and all(value <= 0 for value in values[1:])
+    assert answer.json()["usage"]["completion_tokens"] == 0
+    shorter = chat_daemon.post("/v1/completions", {**body, "prompt": prompt[:-1]}).json()
+    assert shorter["choices"][0]["logprobs"]["token_logprobs"] == values[:-1]
+    for fields in ({"prompt": [*prompt, 5]}, {"prompt": prompt, "max_tokens": 1}):
+        refused = chat_daemon.post("/v1/completions", {**body, **fields})
+        assert refused.status_code == 400
+        error = refused.json()["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert f"{context} tokens, but {context + 1} were requested" in error["message"]
+
+
 def test_the_tokenizer_is_served_as_lm_eval_asks_for_it(chat_daemon):
     info = chat_daemon.get("/tokenizer_info").json()
     assert isinstance(info["eos_token"], str)

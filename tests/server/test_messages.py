@@ -88,6 +88,18 @@ def test_an_answer_goes_on_with_the_assistants_last_message(client):
     assert (begun + more.content[0].text)[:12] == whole[:12]
 
 
+def test_an_answer_goes_on_where_the_message_ends_whatever_the_template_writes_behind_it(
+        chat_daemon):
+    for begun in ("<", "im_end", "So\n", "Hello!"):
+        messages = [*ASKED["messages"], {"role": "assistant", "content": begun}]
+        rendered = chat_daemon.post("/apply-template", {
+            "model": "demo", "messages": messages, "continue_final_message": True}).json()
+        assert rendered["prompt"].endswith("<|im_end|>\n<|im_start|>assistant\n" + begun)
+        counted = chat_daemon.post("/v1/messages/count_tokens",
+                                   {"model": "demo", "messages": messages}).json()
+        assert counted["input_tokens"] == rendered["count"]
+
+
 def test_what_the_context_cannot_hold_is_cut_off(client):
     long = create(client, max_tokens=1_000_000, extra_body={"ignore_eos": True})
     assert long.stop_reason == "model_context_window_exceeded"

@@ -51,7 +51,7 @@ def test_stop_ends_before_the_string(client):
 
 
 def test_models_are_listed_and_retrieved(client):
-    assert [model.id for model in client.models.list()] == ["stories", "alias"]
+    assert [model.id for model in client.models.list()] == ["stories", "alias", "org/model"]
     assert client.models.retrieve("stories").id == "stories"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("other")

@@ -87,6 +87,20 @@ def test_a_cut_answer_is_incomplete(client):
     assert cut.status == "incomplete"
     assert cut.incomplete_details.reason == "max_output_tokens"
     assert cut.usage.output_tokens == 1
+    assert [item.status for item in cut.output] == ["incomplete"]
+
+
+def test_the_item_that_is_cut_is_incomplete_in_a_stream_too(chat_daemon):
+    fields = {"max_output_tokens": 2}
+    whole = chat_daemon.post("/v1/responses", {**ASKED, **fields}).json()
+    events = dict(stream_events(chat_daemon, **fields))
+    item = events["response.output_item.done"]["item"]
+    answer = events["response.incomplete"]["response"]
+    assert item["status"] == answer["status"] == whole["status"] == "incomplete"
+    assert answer["output"] == [item]
+    assert {**item, "id": ""} == {**whole["output"][0], "id": ""} and len(whole["output"]) == 1
+    events = dict(stream_events(chat_daemon, stop=[" "], max_output_tokens=24))
+    assert events["response.output_item.done"]["item"]["status"] == "completed"
 
 
 def test_items_and_instructions_are_the_conversation_they_say(chat_daemon, client):

@@ -79,9 +79,19 @@ TEST(GenerationParameters, what_fits_exactly_is_taken_and_one_more_is_refused_wi
               testing::AllOf(HasSubstr("64 tokens"), HasSubstr("65 were requested"),
                              HasSubstr("55 in the prompt"), HasSubstr("10 to generate")));
   EXPECT_FALSE(make({}, {prompt_of(64)}));  // room for no token at all
+}
+
+TEST(GenerationParameters, a_prompt_that_nothing_follows_may_fill_the_context) {
+  GenerationParameters parameters;
   parameters.max_tokens = 0;
-  EXPECT_TRUE(make(parameters, {prompt_of(63)}));
-  EXPECT_FALSE(make(parameters, {prompt_of(64)}));
+  const auto requests = make(parameters, {prompt_of(64)});
+  ASSERT_TRUE(requests) << requests.error().message;
+  EXPECT_EQ(requests->front().max_tokens, 0U);
+  const auto refused = make(parameters, {prompt_of(65)});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(HasSubstr("64 tokens"), HasSubstr("65 were requested"),
+                             HasSubstr("65 in the prompt"), HasSubstr("0 to generate")));
 }
 
 TEST(GenerationParameters, more_choices_than_the_engine_ever_holds_are_refused) {

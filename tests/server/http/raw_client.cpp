@@ -125,7 +125,8 @@ std::optional<RawResponse> RawClient::receive(std::string_view method) {
     response.headers[name] = head.substr(colon + 2, end - colon - 2);
     line = end + 2;
   }
-  if (method == "HEAD" || response.status < 200) {
+  const bool has_none = response.status < 200 || response.status == 204 || response.status == 304;
+  if (method == "HEAD" || has_none) {
     response.is_whole = true;
   } else if (response.headers.contains("transfer-encoding")) {
     response.is_whole = receive_chunks(response.body);

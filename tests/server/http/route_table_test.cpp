@@ -22,6 +22,26 @@ TEST(RouteTable, a_name_takes_one_whole_decoded_segment) {
   }
 }
 
+TEST(RouteTable, a_last_name_may_take_all_segments_that_are_left) {
+  const RouteTable table = table_of({{"GET", "/v1/models/a/:x"}, {"GET", "/v1/models/:id*"}});
+  const auto id = [&](std::string_view path) {
+    const RouteMatch match = table.match("GET", path);
+    return match.route == nullptr ? "none" : match.parameters.at("id");
+  };
+  EXPECT_EQ(id("/v1/models/m"), "m");
+  EXPECT_EQ(table.match("GET", "/v1/models/m").route->pattern, "/v1/models/:id");
+  EXPECT_EQ(id("/v1/models/org/model"), "org/model");
+  EXPECT_EQ(id("/v1/models/org%2Fmodel"), "org/model");
+  EXPECT_EQ(id("/v1/models/o%20g/b/c:d"), "o g/b/c:d");
+  EXPECT_EQ(table.match("GET", "/v1/models/a/b").parameters.at("x"), "b");  // the first row
+  EXPECT_EQ(table.match("PUT", "/v1/models/org/model").allow, "GET, HEAD");
+  for (const char* path :
+       {"/v1/models", "/v1/models/", "/v1/models//", "/v1/models/org/", "/v1/models//org",
+        "/v1/models/org//model", "/v1//org/model", "/v2/models/org/model"}) {
+    EXPECT_EQ(id(path), "none") << path;
+  }
+}
+
 TEST(RouteTable, the_first_row_that_fits_is_taken) {
   const RouteTable table = table_of({{"GET", "/a/b"}, {"GET", "/a/:x"}, {"GET", "/"}});
   EXPECT_EQ(table.match("GET", "/a/b").route->pattern, "/a/b");
