@@ -185,11 +185,12 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
 ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
                                   std::string_view parameter, PromptEnd end) {
   const Engine& engine = model.engine();
-  if (!engine.has_chat_template()) {
-    return std::unexpected(bad_parameter(
-        parameter, "The model file has no chat template; use /v1/completions instead"));
-  }
   auto text = engine.render_chat(variables);
+  if (!text && !engine.has_chat_template()) {
+    return std::unexpected(bad_parameter(
+        parameter, fmt::format("Chats cannot be answered: {}; use /v1/completions instead",
+                               text.error().message)));
+  }
   if (!text) {
     ApiError error = model.to_api_error(text.error());
     error.message = "The model's chat template refused the messages: " + error.message;

@@ -35,18 +35,31 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
 CLOSED = "<think>\n\n</think>\n\n"
 
 
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory):
+def start_with_template(template, folder):
     source = ROOT / "config/demo.gguf"
     if not source.exists():
         pytest.skip(f"{source} is not there; it is the model with a chat template")
-    changed = tmp_path_factory.mktemp("models") / "thinker.gguf"
+    changed = folder / "changed.gguf"
     subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                    "--chat-template", TEMPLATE, str(source), str(changed)],
+                    "--chat-template", template, str(source), str(changed)],
                    check=True, capture_output=True)
-    running = Daemon(changed, "--served-model-name", "demo", "--workers", "1").wait_until_ready()
+    return Daemon(changed, "--served-model-name", "demo", "--workers", "1").wait_until_ready()
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory):
+    running = start_with_template(TEMPLATE, tmp_path_factory.mktemp("models"))
     yield running
     assert running.stop() == 0
+
+
+def test_a_template_that_cannot_be_used_is_said_to_be_so(tmp_path):
+    daemon = start_with_template("{{ messages | no_such_filter }}", tmp_path)
+    answer = daemon.post("/v1/chat/completions", ASKED)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert "no_such_filter" in message and "/v1/completions" in message
+    assert daemon.stop() == 0
 
 
 def chat(daemon, **fields):
