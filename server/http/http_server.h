@@ -98,7 +98,7 @@ using HttpHandler = std::function<void(const HttpRequest&, HttpResponse&)>;
 
 struct HttpRoute {
   std::string method;   // "GET", "POST"; a GET route answers HEAD as well
-  std::string pattern;  // "/v1/models/:id"; ":name" takes one whole segment
+  std::string pattern;  // "/v1/models/:id"; ":name" takes one whole segment, a last ":name*" all
   HttpHandler handler;
   bool always = false;       // served even when all threads are busy (health, metrics)
   bool without_key = false;  // the same bytes for everybody: for HttpOptions::authorize
