@@ -15,10 +15,9 @@ namespace {
 
 // glibc gives each new thread an arena of its own, up to 8 per processor, and an arena keeps the
 // most that any request has needed in it: memory would grow for as long as threads come and go.
-// Most of what a thread takes comes from its own cache; for the rest a few do: with fewer still,
-// the gate and those that serve would wait for one another.
+// Most of what a thread takes comes from its own cache; for the rest a few arenas do.
 void share_arenas() {
-  constexpr int kArenas = 8;
+  constexpr int kArenas = 4;
   ::mallopt(M_ARENA_MAX, kArenas);
 }
 
