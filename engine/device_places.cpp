@@ -37,6 +37,11 @@ Result<std::vector<RankPlace>> find_node_places(const EngineOptions& options,
                                 .cpu_limit = cpu_limit});
 }
 
+// In whole parts of so many, at least 1.
+double in_parts(double share, double parts) {
+  return std::max(1.0, std::round(share * parts));
+}
+
 // By bandwidth (what GPUs say of theirs, what is measured of the nodes'), but for GPUs that have no
 // room for so much. In parts of kShareParts: what is measured differs a little from start to start,
 // and where the model is cut must not, since sums depend on it.
@@ -59,7 +64,6 @@ Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
   const auto measured = measure_read_bandwidths(nodes);
   if (!measured) return std::unexpected(measured.error());
   const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
-  const auto in_parts = [](double share) { return std::max(1.0, std::round(share * kShareParts)); };
   double on_gpus = 0;
   for (RankPlace& place : places) {
     if (place.gpu < 0) continue;
@@ -67,14 +71,14 @@ Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
     const double room = kGpuRoomForModel * static_cast<double>(usable_bytes(gpu)) /
                         static_cast<double>(model_bytes);
     const double share = std::min(gpu.bytes_per_second / (gpu_bandwidth + node_bandwidth), room);
-    place.share = in_parts(share);
+    place.share = in_parts(share, kShareParts);
     on_gpus += place.share;
   }
   const double left = std::max(static_cast<double>(nodes.size()), kShareParts - on_gpus);
   size_t node = 0;
   for (RankPlace& place : places) {
     if (place.gpu >= 0) continue;
-    place.share = in_parts(left / kShareParts * (*measured)[node++] / node_bandwidth);
+    place.share = in_parts(left / kShareParts * (*measured)[node++] / node_bandwidth, kShareParts);
   }
   return {};
 }
@@ -180,7 +184,7 @@ std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {
   const double parts = kPartsPerRank * static_cast<double>(bandwidths.size());
   std::vector<double> shares;
   for (const double own : bandwidths) {
-    shares.push_back(std::max(1.0, std::round(own / all * parts)));
+    shares.push_back(in_parts(own / all, parts));
   }
   return shares;
 }

@@ -190,7 +190,7 @@ void Scheduler::plan_chunks() {
 
 void Scheduler::plan_prompts(Room left) {
   const auto plan = [&](Sequence& sequence, bool is_first) {
-    if (is_computed_by_another(sequence)) return;
+    if (needs_one_of(sequence, in_flight_)) return;
     const size_t count = fitting_tokens(sequence, left, is_first);
     if (count == 0) return;
     const size_t begin = sequence.computed;
@@ -233,16 +233,15 @@ void Scheduler::plan_prompts(Room left) {
 
 // Whether `head` would wait for a page of `other`, which goes after it and may get none to fill.
 bool Scheduler::fills_next_page(Sequence& other, Sequence& head) const {
-  const PrefixKey* key = pages_.next_shared_key(head);
   std::vector<PrefixKey> filled;
   pages_.add_filled_keys(other, other.tokens.size(), filled);
-  return key != nullptr && std::ranges::find(filled, *key) != filled.end();
+  return needs_one_of(head, filled);
 }
 
-// Another sequence fills the same page in this pass: it is found in the cache after that.
-bool Scheduler::is_computed_by_another(Sequence& sequence) const {
+// Its next page is filled by another sequence: it is found in the cache after that.
+bool Scheduler::needs_one_of(Sequence& sequence, std::span<const PrefixKey> filled) const {
   const PrefixKey* key = pages_.next_shared_key(sequence);
-  return key != nullptr && std::ranges::find(in_flight_, *key) != in_flight_.end();
+  return key != nullptr && std::ranges::find(filled, *key) != filled.end();
 }
 
 size_t Scheduler::attention_units(size_t begin, size_t count) const {

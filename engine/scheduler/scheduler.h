@@ -151,7 +151,7 @@ class Scheduler {
   // Of generated tokens [begin, begin + count) of a sequence.
   size_t attention_units(size_t begin, size_t count) const;
   bool fills_next_page(Sequence& other, Sequence& head) const;
-  bool is_computed_by_another(Sequence& sequence) const;
+  bool needs_one_of(Sequence& sequence, std::span<const PrefixKey> filled) const;
   void take_pages();
   bool reclaim_page(size_t position);
   void preempt(Sequence& sequence);

@@ -3,12 +3,13 @@
 #include <chrono>
 #include <utility>
 
+#include "server/http/health_route.h"
+
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kScheme = "bearer ";
 constexpr std::string_view kMetrics = "/metrics";
-constexpr std::string_view kHealth = "/health";
 
 bool is_bearer(std::string_view field) {
   if (field.size() < kScheme.size()) return false;
@@ -55,10 +56,8 @@ Result<std::function<void()>> Access::prepare_reload() {
 }
 
 bool Access::needs_no_key(const HttpHead& head) const {
-  const std::string_view route = head.route;
-  return head.without_key || route == kHealth ||
-         (route.starts_with(kHealth) && route[kHealth.size()] == '/') ||
-         (metrics_without_key_ && route == kMetrics);
+  return head.without_key || is_health_route(head.route) ||
+         (metrics_without_key_ && head.route == kMetrics);
 }
 
 std::expected<std::string, HttpRefusal> Access::authorize(const HttpHead& head,

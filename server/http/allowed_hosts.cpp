@@ -8,19 +8,16 @@
 #include <array>
 #include <climits>
 
+#include "server/http/health_route.h"
+
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kHealth = "/health";
 constexpr std::string_view kLocalhost = "localhost";
 constexpr size_t kShownBytesMax = 200;
 
 bool is_loopback(std::string_view address) {
   return address.starts_with("127.") || address == "::1";
-}
-
-bool is_health(std::string_view route) {
-  return route == kHealth || (route.starts_with(kHealth) && route[kHealth.size()] == '/');
 }
 
 bool is_port(std::string_view text) {
@@ -73,7 +70,7 @@ bool AllowedHosts::allows(std::string_view host) const {
 
 std::expected<std::string, HttpRefusal> AllowedHosts::authorize(const HttpHead& head) const {
   const std::string_view host = head.header("host");
-  if (!is_loopback(head.remote_address) || is_health(head.route) || allows(host)) {
+  if (!is_loopback(head.remote_address) || is_health_route(head.route) || allows(host)) {
     return std::string();
   }
   return std::unexpected(HttpRefusal{
