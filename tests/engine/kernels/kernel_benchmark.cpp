@@ -1,7 +1,9 @@
 // Speed of the matrix products: every row of the kernel table that this machine supports x every
 // format x 1, 8 and 256 tokens (with bf16 activations 1, 8, 64 and 512); weights that fit into the
 // second-level cache ("cached") and weights that do not fit into any ("memory"); and of packing
-// every format. One thread. GB/s are of weights, as the file stores them.
+// every format. One thread. GB/s are of weights, as the file stores them. The daemon's memory is in
+// huge pages, which the allocator is asked for so:
+//   GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 //   build/release/lockstep_kernel_benchmark --benchmark_filter='avx512/Q4_0'
 //   build/release/lockstep_kernel_benchmark --benchmark_filter='matmul_bf16/avx512'
 #include <benchmark/benchmark.h>
@@ -60,6 +62,7 @@ void matmul(benchmark::State& state, const KernelTable& table, Format format, Ac
       .token_count = token_count,
       .output = output.floats(),
       .output_stride = rows,
+      .panel_streams = preferred_panel_streams(),
   };
   for (auto unused : state) {
     static_cast<void>(unused);
