@@ -8,7 +8,7 @@
 
 // These are written over both.
 #include "engine/kernels/cpu/bf16_avx512bf16.h"
-#include "engine/kernels/cpu/matmul_tiles.inl.h"
+#include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "engine/kernels/cpu/matrix_unit_amx.h"
 #include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"

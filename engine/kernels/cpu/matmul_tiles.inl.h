@@ -28,8 +28,6 @@ constexpr size_t kUnitStripBlocks = 8;
 // is AMX).
 constexpr size_t kUnitPanels = 4;
 constexpr size_t kUnitChunkTokens = 512;
-// Generation: panels walked side by side, so that two streams of memory are in flight.
-constexpr size_t kUnitStreams = 2;
 
 // One panel's strip as second operands.
 struct UnitWeights {
@@ -61,99 +59,6 @@ struct UnitStrip {
 inline void store_unit_sums(const MatmulArguments& arguments, size_t panel, size_t token,
                             size_t count, const UnitSums& sums) {
   for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, load(sums[t]));
-}
-
-// Generation: at most 16 tokens, which all fit into one tile, for the price of one. Each block of a
-// strip is unpacked while the unit multiplies the same block of the strip before.
-template <typename Weights, typename Unit, size_t kPanels>
-class UnitStreams {
- public:
-  UnitStreams(const MatmulArguments& arguments, Unit& unit, size_t panel)
-      : arguments_(arguments), unit_(unit), panel_(panel) {}
-
-  void run() {
-    const size_t blocks = (arguments_.matrix.columns + kPairBlock - 1) / kPairBlock;
-    zero<0>();
-    size_t begin = 0;
-    while (begin < blocks) {
-      const size_t left = blocks - begin;
-      const size_t count = left < kMostBlocks ? left : kMostBlocks;
-      advance<0>(begin, begin + count);
-      before_ = {begin * kPairBlock, count, Weights::kParts};
-      buffer_ ^= 1U;
-      begin += count;
-    }
-    advance<0>(begin, begin);
-    store<0>();
-  }
-
- private:
-  static constexpr size_t kMostBlocks = kUnitStripBlocks / Weights::kParts;
-
-  template <size_t kPanel>
-  void zero() {
-    if constexpr (kPanel < kPanels) {
-      unit_.template zero<kPanel>();
-      zero<kPanel + 1>();
-    }
-  }
-
-  // Unpacks blocks [begin, end) of panels kPanel and on, and multiplies the strip before.
-  template <size_t kPanel>
-  [[gnu::always_inline]] void advance(size_t begin, size_t end) {
-    if constexpr (kPanel < kPanels) {
-      const size_t before = before_.operands();
-      size_t multiplied = 0;
-      const auto multiply_one = [&] [[gnu::always_inline]] {
-        if (multiplied < before) multiply<kPanel>(multiplied++);
-      };
-      if (begin < end) {
-        Weights::unpack(arguments_.matrix, panel_ + kPanel, begin, end,
-                        store_into(weights_[buffer_][kPanel], 0),
-                        [&] [[gnu::always_inline]] (size_t) { multiply_one(); });
-      }
-      while (multiplied < before) multiply_one();
-      advance<kPanel + 1>(begin, end);
-    }
-  }
-
-  template <size_t kPanel>
-  [[gnu::always_inline]] void multiply(size_t operand) {
-    unit_.template load<4 + kPanel>(before_.input(arguments_, 0, operand),
-                                    arguments_.input_stride_bytes);
-    unit_.template load<6 + kPanel>(weights_[buffer_ ^ 1U][kPanel].blocks[operand], kUnitRowBytes);
-    unit_.template multiply<kPanel, 4 + kPanel, 6 + kPanel>();
-  }
-
-  template <size_t kPanel>
-  void store() {
-    if constexpr (kPanel < kPanels) {
-      alignas(64) UnitSums sums;
-      unit_.template store<kPanel>(sums, kUnitRowBytes);
-      store_unit_sums(arguments_, panel_ + kPanel, 0, arguments_.token_count, sums);
-      store<kPanel + 1>();
-    }
-  }
-
-  const MatmulArguments& arguments_;
-  Unit& unit_;
-  size_t panel_;
-  UnitStrip before_ = {0, 0, Weights::kParts};  // unpacked, not yet multiplied
-  unsigned buffer_ = 0;                         // what is unpacked into
-  UnitWeights weights_[2][kPanels];
-};
-
-template <typename Weights, typename Unit>
-inline void multiply_streams(const MatmulArguments& arguments) {
-  Unit unit;
-  unit.shape(arguments.token_count, arguments.token_count);
-  size_t panel = arguments.panel_begin;
-  for (; panel + kUnitStreams <= arguments.panel_end; panel += kUnitStreams) {
-    UnitStreams<Weights, Unit, kUnitStreams>(arguments, unit, panel).run();
-  }
-  for (; panel < arguments.panel_end; ++panel) {
-    UnitStreams<Weights, Unit, 1>(arguments, unit, panel).run();
-  }
 }
 
 // Prompts: what is unpacked at once, a strip of up to kUnitPanels panels.
@@ -327,36 +232,6 @@ inline void multiply_prompt(const MatmulArguments& arguments) {
       }
     }
   }
-}
-
-template <typename Weights, typename Unit>
-[[gnu::noinline]] void multiply_through_unit(const MatmulArguments& arguments) {
-  if (arguments.token_count == 0) return;
-  if (arguments.token_count <= kUnitRows) return multiply_streams<Weights, Unit>(arguments);
-  multiply_prompt<Weights, Unit>(arguments);
-}
-
-// The row of the table with products of bf16 activations through `Unit`.
-template <typename Unit>
-constexpr KernelTable with_matrix_unit(KernelTable row) {
-  const auto through_unit = []<typename Weights>() -> MatmulKernel {
-    return without_denormals<multiply_through_unit<Weights, Unit>>;
-  };
-  row.has_tiles = true;
-  row.matmul_bf16 = {
-      nullptr,
-      through_unit.template operator()<F16Weights>(),
-      through_unit.template operator()<Bf16Weights>(),
-      through_unit.template operator()<QuantizedWeights<Q8_0Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q4_0Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q4_1Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q5_0Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q5_1Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q4_KTile>>(),
-      through_unit.template operator()<QuantizedWeights<Q5_KTile>>(),
-      through_unit.template operator()<QuantizedWeights<Q6_KTile>>(),
-  };
-  return row;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 // These are written over both.
 #include "engine/kernels/cpu/bf16_scalar.h"
-#include "engine/kernels/cpu/matmul_tiles.inl.h"
+#include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "tests/engine/kernels/matrix_unit_software.h"
 #include "tests/engine/kernels/software_tiles.h"
 
