@@ -44,6 +44,11 @@ class MatrixUnit {
   [[gnu::always_inline]] void load(const void* from, size_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
   }
+  // The same of memory that will not be wanted again soon.
+  template <int kTile>
+  [[gnu::always_inline]] void load_once(const void* from, size_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
+  }
   template <int kTile>
   [[gnu::always_inline]] void store(void* to, size_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");

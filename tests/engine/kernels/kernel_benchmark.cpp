@@ -1,8 +1,9 @@
 // Speed of the matrix products: every row of the kernel table that this machine supports x every
-// format x 1, 8 and 256 tokens (with bf16 activations 1, 8, 64 and 512); weights that fit into the
-// second-level cache ("cached") and weights that do not fit into any ("memory"); and of packing
-// every format. One thread. GB/s are of weights, as the file stores them. The daemon's memory is in
-// huge pages, which the allocator is asked for so:
+// format x 1, 8 and 256 tokens (with bf16 activations 1, 8, 64 and 512); with few tokens of weights
+// that fit into the second-level cache ("cached") and of weights that do not fit into any
+// ("memory"), with many of 512 rows ("prompt"); and of packing every format. One thread. GB/s are
+// of weights, as the file stores them. The daemon's memory is in huge pages, which the allocator is
+// asked for so:
 //   GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 //   build/release/lockstep_kernel_benchmark --benchmark_filter='avx512/Q4_0'
 //   build/release/lockstep_kernel_benchmark --benchmark_filter='matmul_bf16/avx512'
@@ -24,6 +25,7 @@ namespace {
 constexpr size_t kColumns = 4096;
 constexpr size_t kCachedBytes = size_t{512} << 10U;
 constexpr size_t kMemoryBytes = size_t{256} << 20U;
+constexpr size_t kPromptPanels = 32;
 
 // One panel of random rows, repeated: all that speed depends on.
 struct Weights {
@@ -50,7 +52,8 @@ void matmul(benchmark::State& state, const KernelTable& table, Format format, Ac
   RandomEngine random(2);
   const Activations activations(table, form, random_values(token_count * kColumns, random),
                                 token_count, kColumns);
-  AlignedBuffer output(token_count * rows * sizeof(float));
+  const size_t output_stride = activation_row_bytes(ActivationForm::kF32, rows) / sizeof(float);
+  AlignedBuffer output(token_count * output_stride * sizeof(float));
   const MatmulArguments arguments = {
       .matrix = {.format = format,
                  .rows = rows,
@@ -61,7 +64,7 @@ void matmul(benchmark::State& state, const KernelTable& table, Format format, Ac
       .input_stride_bytes = activations.stride_bytes(),
       .token_count = token_count,
       .output = output.floats(),
-      .output_stride = rows,
+      .output_stride = output_stride,
       .panel_streams = preferred_panel_streams(),
   };
   for (auto unused : state) {
@@ -126,8 +129,12 @@ void register_matmul(std::string_view product, const KernelTable& table, const F
       benchmark::RegisterBenchmark(name.c_str(), matmul, table, format.format, form, bytes,
                                    token_count);
     };
+    if (token_count > 8) {
+      add("prompt", kPromptPanels * panel_bytes(format.format, kColumns));
+      continue;
+    }
     add("cached", kCachedBytes);
-    if (token_count <= 8) add("memory", kMemoryBytes);
+    add("memory", kMemoryBytes);
   }
 }
 

@@ -37,6 +37,10 @@ class SoftwareUnit {
     }
   }
   template <int kTile>
+  void load_once(const void* from, size_t stride) {
+    load<kTile>(from, stride);
+  }
+  template <int kTile>
   void store(void* to, size_t stride) {
     for (size_t row = 0; row < tiles_[kTile].rows; ++row) {
       __builtin_memcpy(static_cast<std::byte*>(to) + row * stride, tiles_[kTile].words[row],
