@@ -14,12 +14,12 @@ constexpr size_t kUnitPanels = kChunkColumns / kPanelRows;
 constexpr size_t kStaticRows = 16;
 
 // Rows of a task: as many as share the unpacking of a weight; and what the factors' place is for.
-constexpr size_t kTaskRows = 512;
+constexpr size_t kTaskRows = 256;
 constexpr size_t kTaskRowsLeast = 64;
 // Units of a task, and how many tasks each worker should find: with few, the last ones are waited
 // for; with many, each reads its activations again.
-constexpr size_t kTaskUnits = 8;
-constexpr size_t kTasksPerWorker = 8;
+constexpr size_t kTaskUnits = 16;
+constexpr size_t kTasksPerWorker = 4;
 
 // The panels of a step in units, as one list. Where a finish follows, a unit has the same panels of
 // every part.

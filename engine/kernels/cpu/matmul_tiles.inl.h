@@ -22,15 +22,15 @@ constexpr size_t kUnitTileBytes = kUnitRows * kUnitRowBytes;
 // A strip is 256 columns (of an F16, which has two parts, 128): a tile of the largest formats. A
 // panel's strip of weights is 8 KiB.
 constexpr size_t kUnitStripBlocks = 8;
-// Prompts. Strips of 512 columns of two panels, 32 KiB, are multiplied by all tokens and stay in the
-// nearest cache meanwhile. The activations' strip of all tokens (512 KiB) serves all panels of a
-// group; it and the group's sums (512 KiB) stay in the second cache (2 MiB where there is AMX). From
-// the third activations come at a fifth of the speed: with each panel reading them from there, a
-// Granite Rapids multiplied at 1.25 TF/s a core what it does at 1.6 so (weights as bf16 already).
+// Prompts. Strips of 512 columns of two panels, 32 KiB, are multiplied by all tokens and stay in
+// the nearest cache meanwhile. The activations' strip of all tokens (256 KiB) serves all panels of
+// a group; it and the group's sums (512 KiB) stay in the second cache (2 MiB where there is AMX).
+// From the third activations come at a fifth of the speed: with four panels a group and 512 tokens,
+// a Granite Rapids multiplied at 1.25 TF/s a core what it does at 1.6 so (weights as bf16 already).
 constexpr size_t kUnitPromptBlocks = 16;
 constexpr size_t kUnitPanels = 2;
-constexpr size_t kUnitGroupPanels = 16;
-constexpr size_t kUnitChunkTokens = 512;
+constexpr size_t kUnitGroupPanels = 32;
+constexpr size_t kUnitChunkTokens = 256;
 
 // One panel's strip as second operands.
 struct UnitWeights {
