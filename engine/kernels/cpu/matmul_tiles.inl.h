@@ -7,9 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/kernels/cpu/bf16_weights.inl.h"
-#include "engine/kernels/cpu/denormals.h"
 #include "engine/kernels/cpu/matmul.inl.h"
+#include "engine/kernels/cpu/tile_weights.inl.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
@@ -50,9 +49,9 @@ struct UnitStrip {
 
 // Where Weights::unpack() puts pairs of columns.
 [[gnu::always_inline]] inline auto store_into(UnitWeights& weights, size_t first_operand) {
-  return [&weights, first_operand] [[gnu::always_inline]] (size_t index, size_t pair, F32x16 first,
-                                                           F32x16 second) {
-    store_pairs(weights.blocks[first_operand + index] + pair * kUnitRowBytes, first, second);
+  return [&weights, first_operand] [[gnu::always_inline]] (size_t index, size_t pair,
+                                                           const auto& columns) {
+    store_pairs(weights.blocks[first_operand + index] + pair * kUnitRowBytes, columns);
   };
 }
 
