@@ -23,6 +23,16 @@
 namespace lockstep {
 namespace {
 
+// Asks for the kBytes at `p` a while before they are wanted. 2 KiB measured best on Granite Rapids
+// (against 1, 4 and 8): one core then reads F16 at 13.3 GB/s instead of 6.4 without, BF16 at 15.3
+// instead of 13.6, Q8_0 at 11.1 instead of 7.7, Q4_0 at 8.6 instead of 6.9.
+template <size_t kBytes>
+[[gnu::always_inline]] inline void prefetch_ahead(const std::byte* p) {
+  constexpr size_t kAheadBytes = 2048;
+#pragma GCC unroll 16
+  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(p + kAheadBytes + line);
+}
+
 // A weight as a byte u comes as the float B + u, of which B is taken in the same operation that
 // multiplies it by its scale, where no bit is lost by that:
 //   scale * (u - offset) = fma(scale, B + u, -scale * (B + offset))
@@ -61,7 +71,8 @@ struct QuantizedOperands {
                                                  size_t index, Store store, Done done) {
     if constexpr (kBlock < Tile::kStepBlocks) {
       const size_t place = step * Tile::kStepBlocks + kBlock;
-      QuantizedWeights<Tile>::prefetch(tile, place);
+      constexpr size_t kShare = Tile::kTileBytes / kUnitBlocks;
+      prefetch_ahead<kShare>(tile + place * kShare);
       const Block block = Tile::template unpack<kBlock>(tile, scales, step);
       const auto store_pair = [&] [[gnu::always_inline]] (size_t pair, const ColumnPair& columns) {
         store(index + place, pair, columns);
@@ -130,6 +141,7 @@ struct QuantizedOperands {
                                                     size_t pair) {
   const auto* values = reinterpret_cast<const uint16_t*>(matrix.panels);
   const uint16_t* columns = values + (panel * matrix.columns + 2 * pair) * kPanelRows;
+  prefetch_ahead<64>(reinterpret_cast<const std::byte*>(columns));
   if (2 * pair + 1 < matrix.columns) return load_two_columns(columns);
   return 2 * pair < matrix.columns ? load_one_column(columns) : no_columns();
 }
