@@ -44,6 +44,7 @@ std::string missing_features(const KernelTable& table) {
   need(avx512, __builtin_cpu_supports("avx512vl"), "avx512vl");
   need(avx512, __builtin_cpu_supports("avx512vnni"), "avx512_vnni");
   need(bf16_dots, __builtin_cpu_supports("avx512bf16"), "avx512_bf16");
+  need(amx, __builtin_cpu_supports("avx512vbmi"), "avx512_vbmi");
   if (amx) {
     const TileSupport& tiles = tile_support();
     need(true, tiles.tiles, "amx-tile");

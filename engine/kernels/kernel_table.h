@@ -33,8 +33,8 @@ namespace lockstep {
 //   where each product in a term is one f32 multiplication; the activation's
 //   scale and scaled_sum are in activation.h.
 //   kBf16 activations: weights are rounded to bf16 (nearest even) from the very f32 values that
-//     unpack_row() gives; those of F16 are split into a bf16 and the bf16 of what is left, BF16's
-//     are as they are. Per 32 k, absent ones being 0:
+//     unpack_row() gives, a quantized format's zeros all positive; those of F16 are split into a
+//     bf16 and the bf16 of what is left, BF16's are as they are. Per 32 k, absent ones being 0:
 //       even = fma(w[k], x[k], even) for k = 0, 2 .. 30 from 0; odd alike for k = 1, 3 .. 31;
 //       acc = acc + (even + odd)
 //     with F16 twice: for the first parts, then for the second. Numbers below the normal ones are

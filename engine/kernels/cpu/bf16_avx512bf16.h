@@ -15,13 +15,6 @@ inline __m512i interleave_columns(__m512i columns) {
   return _mm512_permutexvar_epi16(interleaved, columns);
 }
 
-// As bf16: for each lane `first`, then `second`. 64 bytes, aligned. Numbers below the normal ones
-// become zero.
-inline void store_pairs(std::byte* p, F32x16 first, F32x16 second) {
-  const __m512i halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v));
-  _mm512_store_si512(p, interleave_columns(halves));
-}
-
 // Pairs of columns, as VDPBF16PS multiplies them: the second column's products are added first.
 struct WeightPair {
   __m512bh v;

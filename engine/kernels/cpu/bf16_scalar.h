@@ -33,13 +33,6 @@ inline F32x16 roundable(F32x16 a) {
 [[gnu::noinline]] inline F32x16 round_bf16(F32x16 a) {
   return each_lane([&](size_t i) { return bf16_to_float(float_to_bf16(a.v[i])); });
 }
-// As bf16: for each lane `first`, then `second`. 64 bytes.
-[[gnu::noinline]] inline void store_pairs(std::byte* p, F32x16 first, F32x16 second) {
-  for (size_t i = 0; i < 16; ++i) {
-    const uint16_t pair[2] = {float_to_bf16(first.v[i]), float_to_bf16(second.v[i])};
-    std::memcpy(p + i * sizeof pair, pair, sizeof pair);
-  }
-}
 
 }  // namespace
 }  // namespace lockstep

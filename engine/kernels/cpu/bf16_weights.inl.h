@@ -1,6 +1,6 @@
 // How the weights of each format become pairs of columns, ready to be rounded to bf16: 16 rows' f32
-// values, the very ones that unpack_row() gives. Written over the small vector types, for the
-// products with bf16 activations; one struct per format:
+// values, the very ones that unpack_row() gives, a quantized format's zeros all positive. Written
+// over the small vector types, for the products with bf16 activations; one struct per format:
 //
 //   kParts       numbers that stand for a weight: their sum
 //   kUnitBlocks  blocks of 32 columns that are unpacked together
@@ -39,11 +39,11 @@ inline F32x16 quant(Bytes bytes) {
   }
 }
 
+// Products of scale and quant are exact, so that this is rounded as unpack_row() rounds it. `less`
+// is not -0, and so neither is the weight.
 template <typename Tile, unsigned kByte>
-inline F32x16 weight(Bytes bytes, F32x16 scale, F32x16 minimum) {
-  const F32x16 value = mul(scale, quant<Tile, kByte>(bytes));
-  if constexpr (Tile::kMinimums) return sub(value, minimum);
-  return value;
+inline F32x16 weight(Bytes bytes, F32x16 scale, F32x16 less) {
+  return fma(scale, quant<Tile, kByte>(bytes), less);
 }
 
 template <typename Tile>
@@ -76,14 +76,15 @@ struct QuantizedWeights {
       const Block block = Tile::template unpack<kBlock>(tile, scales, step);
       const F32x16 scale = roundable(block.scale);
       const F32x16 second = roundable(block.second);
+      const F32x16 less = Tile::kMinimums ? sub(zero(), second) : zero();
 #pragma GCC unroll kUnrolledGroups
       for (size_t group = 0; group < kGroups; ++group) {
         const Bytes bytes = block.weights[group];
         const F32x16 own_scale = Tile::kHalves && group >= kGroups / 2 ? second : scale;
-        store(index + place, 2 * group, weight<Tile, 0>(bytes, own_scale, second),
-              weight<Tile, 1>(bytes, own_scale, second));
-        store(index + place, 2 * group + 1, weight<Tile, 2>(bytes, own_scale, second),
-              weight<Tile, 3>(bytes, own_scale, second));
+        store(index + place, 2 * group, weight<Tile, 0>(bytes, own_scale, less),
+              weight<Tile, 1>(bytes, own_scale, less));
+        store(index + place, 2 * group + 1, weight<Tile, 2>(bytes, own_scale, less),
+              weight<Tile, 3>(bytes, own_scale, less));
       }
       done(index + place);
       unpack_step<kBlock + 1>(tile, scales, step, index, store, done);

@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kUnitStreams = 2;
 
 // Generation: at most 16 tokens, which all fit into one tile, for the price of one. Each block of a
-// strip is unpacked while the unit multiplies the same block of the strip before.
+// strip is unpacked while the unit multiplies the same block of the strip before. A strip is as
+// short as the format allows, so that the panels' streams of memory are read by turns often: with
+// one block Q8_0 is read at 14.0 GB/s, with eight at 12.2; Q4_0 at 9.3 instead of 8.8.
 template <typename Weights, typename Unit, size_t kPanels>
 class UnitStreams {
  public:
@@ -39,7 +41,8 @@ class UnitStreams {
   }
 
  private:
-  static constexpr size_t kMostBlocks = kUnitStripBlocks / Weights::kParts;
+  static constexpr size_t kMostBlocks = Weights::kUnitBlocks;
+  static_assert(kMostBlocks * Weights::kParts <= kUnitStripBlocks);
 
   template <size_t kPanel>
   void zero() {

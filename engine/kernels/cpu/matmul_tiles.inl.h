@@ -7,9 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/kernels/cpu/bf16_weights.inl.h"
-#include "engine/kernels/cpu/denormals.h"
 #include "engine/kernels/cpu/matmul.inl.h"
+#include "engine/kernels/cpu/tile_weights.inl.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
@@ -53,10 +52,9 @@ struct UnitStrip {
 
 // Where Weights::unpack() puts pairs of columns: second operands, one after another.
 [[gnu::always_inline]] inline auto store_into(std::byte (*operands)[kUnitTileBytes]) {
-  return
-      [operands] [[gnu::always_inline]] (size_t index, size_t pair, F32x16 first, F32x16 second) {
-        store_pairs(operands[index] + pair * kUnitRowBytes, first, second);
-      };
+  return [operands] [[gnu::always_inline]] (size_t index, size_t pair, const auto& columns) {
+    store_pairs(operands[index] + pair * kUnitRowBytes, columns);
+  };
 }
 [[gnu::always_inline]] inline auto store_into(UnitWeights& weights, size_t first_operand) {
   return store_into(weights.blocks + first_operand);

@@ -26,16 +26,16 @@ constexpr KernelTable with_matrix_unit(KernelTable row) {
   row.has_tiles = true;
   row.matmul_bf16 = {
       nullptr,
-      through_unit.template operator()<F16Weights>(),
-      through_unit.template operator()<Bf16Weights>(),
-      through_unit.template operator()<QuantizedWeights<Q8_0Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q4_0Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q4_1Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q5_0Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q5_1Tile>>(),
-      through_unit.template operator()<QuantizedWeights<Q4_KTile>>(),
-      through_unit.template operator()<QuantizedWeights<Q5_KTile>>(),
-      through_unit.template operator()<QuantizedWeights<Q6_KTile>>(),
+      through_unit.template operator()<F16Operands>(),
+      through_unit.template operator()<Bf16Operands>(),
+      through_unit.template operator()<QuantizedOperands<Q8_0Tile>>(),
+      through_unit.template operator()<QuantizedOperands<Q4_0Tile>>(),
+      through_unit.template operator()<QuantizedOperands<Q4_1Tile>>(),
+      through_unit.template operator()<QuantizedOperands<Q5_0Tile>>(),
+      through_unit.template operator()<QuantizedOperands<Q5_1Tile>>(),
+      through_unit.template operator()<QuantizedOperands<Q4_KTile>>(),
+      through_unit.template operator()<QuantizedOperands<Q5_KTile>>(),
+      through_unit.template operator()<QuantizedOperands<Q6_KTile>>(),
   };
   return row;
 }

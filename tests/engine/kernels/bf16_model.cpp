@@ -41,6 +41,9 @@ std::vector<std::vector<float>> weight_parts(const PackedMatrix& matrix, size_t 
                                              size_t padded) {
   std::vector<float> values(padded);
   unpack_row(matrix, row, values.data());
+  if (traits(matrix.format).block_elements > 1) {
+    for (float& value : values) value += 0.0F;  // no zero stays negative
+  }
   std::vector<std::vector<float>> parts(1, std::vector<float>(padded));
   for (size_t k = 0; k < padded; ++k) parts[0][k] = bf16_to_float(float_to_bf16(values[k]));
   if (matrix.format != Format::kF16) return parts;

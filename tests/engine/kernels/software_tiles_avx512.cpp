@@ -3,8 +3,11 @@
 // The rest is written over lanes_avx512.h and must come after it.
 #include "engine/kernels/cpu/bytes_avx512.h"
 
-// These are written over both.
+// These are written over both ...
 #include "engine/kernels/cpu/bf16_avx512bf16.h"
+#include "engine/kernels/cpu/operands_avx512.h"
+
+// ... and these over all.
 #include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "tests/engine/kernels/matrix_unit_software.h"
 #include "tests/engine/kernels/software_tiles.h"

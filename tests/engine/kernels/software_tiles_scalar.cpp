@@ -3,8 +3,11 @@
 // The rest is written over lanes_scalar.h and must come after it.
 #include "engine/kernels/cpu/bytes_scalar.h"
 
-// These are written over both.
+// These are written over both ...
 #include "engine/kernels/cpu/bf16_scalar.h"
+#include "engine/kernels/cpu/operands_scalar.h"
+
+// ... and these over all.
 #include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "tests/engine/kernels/matrix_unit_software.h"
 #include "tests/engine/kernels/software_tiles.h"

@@ -73,7 +73,7 @@ const KernelTable& table_called(std::string_view name) {
 std::string find_obstacle() {
   if (!tile_support().tiles && has_vectors_of_amx()) return {};
   return "tile instructions run neither on AMX nor emulated: " +
-         choose_kernel_table(tile_support().tiles ? "amx" : "avx512bf16").error().message;
+         choose_kernel_table("amx").error().message;
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ uint64_t TileEmulation::count(TileOperation operation) const {
 }
 
 bool has_vectors_of_amx() {
-  return machine_supports(table_called("avx512bf16"));
+  return machine_supports(table_called("avx512bf16")) && __builtin_cpu_supports("avx512vbmi");
 }
 
 bool runs_here(const KernelTable& table) {
