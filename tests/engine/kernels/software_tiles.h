@@ -8,7 +8,7 @@ namespace lockstep {
 
 // Of their functions only the products with bf16 activations are there.
 const KernelTable& software_tiles_scalar();
-// For machines with AVX-512, VNNI and bf16.
+// For machines with AVX-512, VNNI, VBMI and bf16.
 const KernelTable& software_tiles_avx512();
 
 }  // namespace lockstep
