@@ -8,6 +8,12 @@
 
 // These are written over both.
 #include "engine/kernels/cpu/bf16_avx512bf16.h"
+
+// And this over all of them.
+#include "engine/kernels/cpu/attention_unit_avx512.h"
+
+// The algorithms.
+#include "engine/kernels/cpu/attention_unit.inl.h"
 #include "engine/kernels/cpu/matmul_tiles.inl.h"
 #include "engine/kernels/cpu/matrix_unit_amx.h"
 #include "engine/kernels/cpu/rows.h"
@@ -16,7 +22,8 @@
 namespace lockstep {
 namespace {
 
-constexpr KernelTable kTable = with_matrix_unit<MatrixUnit>(make_row("amx"));
+constexpr KernelTable kTable =
+    with_unit_attention<MatrixUnit>(with_matrix_unit<MatrixUnit>(make_row("amx")));
 
 }  // namespace
 
