@@ -63,8 +63,8 @@ struct AttentionArguments {
 inline constexpr size_t kMaxHeadDimension = 512;
 inline constexpr size_t kMaxQueryGroup = 64;
 inline constexpr size_t kAttentionChunkTokens = 256;
-// Of attention in bf16: queries of one KV head that share what its keys and values are packed to.
-// With 64 dimensions, packing then takes a fifteenth of the time.
+// Of attention in bf16: queries of one KV head that share what its keys and values are packed to,
+// which stays in the second cache beside them and their outputs.
 inline constexpr size_t kBf16AttentionRows = 512;
 
 // Of attention in bf16: 1 / ln 2, ln 2, and a polynomial that is 2^r for r in [0, 1] within 8.6e-5

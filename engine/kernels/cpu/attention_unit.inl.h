@@ -1,9 +1,8 @@
 // Attention in bf16 through a matrix unit; see attention.h. A row is one query of one token.
 //
 // The keys and values of a chunk are packed once for a block of rows, which stay in the second
-// cache. Groups of 32 rows, two tiles, then take the chunk: scores, softmax and values. While
-// vectors compute a group's softmax, the matrix unit adds the values of the group before and forms
-// the scores of the next.
+// cache. Groups of 32 rows, two tiles, then take the chunk: scores, softmax and values, while
+// nothing but the group's scores has to stay in the first.
 #pragma once
 
 #include <cfloat>
@@ -14,7 +13,6 @@
 #include "engine/kernels/cpu/attention_block.inl.h"
 #include "engine/kernels/cpu/attention_softmax.inl.h"
 #include "engine/kernels/cpu/attention_unit_pack.inl.h"
-#include "engine/kernels/cpu/attention_unit_products.inl.h"
 #include "engine/kernels/cpu/denormals.h"
 #include "engine/kernels/cpu/exponential.inl.h"
 
@@ -22,6 +20,11 @@ namespace lockstep {
 namespace {
 
 inline constexpr size_t kUnitBlockElements = kBf16AttentionRows * 128;
+inline constexpr size_t kUnitGroupRows = 2 * kProductSide;
+// A line more than a chunk, so that the rows of a tile lie in different sets of the cache.
+inline constexpr size_t kUnitScoreStride = kAttentionChunkTokens + 16;
+inline constexpr size_t kOperandRowBytes = kProductDepth * sizeof(uint16_t);
+
 struct UnitAttentionScratch {
   // First operands: [tile of rows][step of dimensions].
   alignas(64) uint16_t queries[kUnitBlockElements];
@@ -32,8 +35,8 @@ struct UnitAttentionScratch {
   // A chunk's second operands.
   alignas(64) uint16_t keys[kAttentionChunkTokens * kMaxHeadDimension];
   alignas(64) uint16_t values[kAttentionChunkTokens * kMaxHeadDimension];
-  // Of two groups that follow one another.
-  alignas(64) float scores[2][kUnitGroupRows * kUnitScoreStride];
+  // Of a group: scores, in whose place the probabilities are put, each row's in its first half.
+  alignas(64) float scores[kUnitGroupRows * kUnitScoreStride];
   // Of a group: its output as it would be.
   alignas(64) float trial[kUnitGroupRows * kMaxHeadDimension];
 };
@@ -208,111 +211,90 @@ class UnitAttention {
     const TokenRange seen = {first.begin, last.end};
     pack_page_keys(chunk, seen);
     pack_page_values(chunk, seen);
-    if (hides_infinities(seen, {last.begin, first.end})) return take_groups_one_by_one(chunk);
-    take_groups();
-  }
-
-  // The groups that see something of the chunk at hand follow one another; the first is at or after
-  // `row`, and has no rows if there is none.
-  UnitGroup next_group(size_t row, float* scores) const {
-    for (; row < count_; row += kUnitGroupRows) {
+    const bool one_by_one = hides_infinities(seen, {last.begin, first.end});
+    for (size_t row = 0; row < count_; row += kUnitGroupRows) {
       const size_t rows = smaller(kUnitGroupRows, count_ - row);
       const TokenRange any = {view_of(row).begin, view_of(row + rows - 1).end};
       if (empty(any)) continue;
-      return {row,
-              rows,
-              {any.begin / kProductDepth * kProductDepth, depth_steps(any.end) * kProductDepth},
-              scores};
+      const TokenRange columns = {any.begin / kProductDepth * kProductDepth,
+                                  depth_steps(any.end) * kProductDepth};
+      if (rows > kProductSide) {
+        score_rows<2>(row, columns);
+      } else {
+        score_rows<1>(row, columns);
+      }
+      take_softmax(row, rows, columns);
+      if (one_by_one) {
+        add_one_by_one(chunk, row, rows, columns);
+      } else {
+        add_values(rows, scratch_.output + row * padded_, columns);
+      }
     }
-    return {count_, 0, {0, 0}, scores};
   }
 
-  UnitScores<Unit> scores_of(const UnitGroup& group) {
-    return {unit_, group, scratch_.queries + group.row * steps_ * kProductDepth, scratch_.keys,
-            steps_};
-  }
-  UnitOutputs<Unit> outputs_of(const UnitGroup& group, float* output) {
-    return {unit_, group, scratch_.values, tiles_, output};
-  }
-  float* output_of(const UnitGroup& group) { return scratch_.output + group.row * padded_; }
-
-  void take_groups() {
-    UnitGroup before = {0, 0, {0, 0}, nullptr};
-    UnitGroup group = next_group(0, scratch_.scores[0]);
-    run_scores(group);
-    for (size_t index = 1; group.rows != 0; ++index) {
-      const UnitGroup next = next_group(group.row + kUnitGroupRows, scratch_.scores[index % 2]);
-      // The next group's scores go where the probabilities of the one before are.
-      UnitOutputs<Unit> outputs = outputs_of(before, output_of(before));
-      UnitScores<Unit> scores = scores_of(next);
-      const size_t output_count = before.rows == 0 ? 0 : outputs.count();
-      const size_t count = output_count + (next.rows == 0 ? 0 : scores.count());
-      size_t done = 0;
-      take_softmax(group, [&](size_t part, size_t parts) {
-        for (const size_t end = count * part / parts; done < end; ++done) {
-          if (done < output_count) {
-            outputs.take(done);
-          } else {
-            scores.take(done - output_count);
-          }
+  template <size_t kRowTiles>
+  void score_rows(size_t row, TokenRange columns) {
+    const uint16_t* queries = scratch_.queries + row * steps_ * kProductDepth;
+    const size_t tile = steps_ * kOperandElements;
+    constexpr size_t kStride = kUnitScoreStride * sizeof(float);
+    for (size_t token = columns.begin; token < columns.end; token += kProductDepth) {
+      const uint16_t* keys = scratch_.keys + token / kProductSide * tile;
+      unit_.template zero<0>();
+      unit_.template zero<1>();
+      if constexpr (kRowTiles > 1) unit_.template zero<2>();
+      if constexpr (kRowTiles > 1) unit_.template zero<3>();
+      for (size_t step = 0; step < tile; step += kOperandElements) {
+        unit_.template load<4>(queries + step, kOperandRowBytes);
+        unit_.template load<6>(keys + step, kOperandRowBytes);
+        unit_.template multiply<0, 4, 6>();
+        unit_.template load<7>(keys + tile + step, kOperandRowBytes);
+        unit_.template multiply<1, 4, 7>();
+        if constexpr (kRowTiles > 1) {
+          unit_.template load<5>(queries + tile + step, kOperandRowBytes);
+          unit_.template multiply<2, 5, 6>();
+          unit_.template multiply<3, 5, 7>();
         }
-      });
-      before = group;
-      group = next;
-    }
-    run_outputs(before, output_of(before));
-  }
-
-  void run_scores(const UnitGroup& group) {
-    UnitScores<Unit> scores = scores_of(group);
-    for (size_t step = 0; step < scores.count(); ++step) scores.take(step);
-  }
-  void run_outputs(const UnitGroup& group, float* output) {
-    UnitOutputs<Unit> outputs = outputs_of(group, output);
-    for (size_t step = 0; step < outputs.count(); ++step) outputs.take(step);
-  }
-
-  // Calls between(part, parts) now and then, up to part = parts.
-  template <typename Between>
-  void take_softmax(const UnitGroup& group, Between between) {
-    // A row's probabilities take about three times as long as its maximum.
-    const size_t parts = 4 * group.rows;
-    size_t part = 0;
-    for (size_t tile = 0; tile < group.rows; tile += kProductSide) {
-      const size_t row = group.row + tile;
-      const size_t rows = smaller(kProductSide, group.rows - tile);
-      float* scores = group.scores + tile * kUnitScoreStride;
-      alignas(64) float maximums[16];
-      store(maximums, broadcast(-FLT_MAX));
-      for (size_t i = 0; i < rows; ++i) {
-        maximums[i] =
-            greatest_unit_score(group.columns, view_of(row + i), scores + i * kUnitScoreStride);
-        between(++part, parts);
       }
-      take_maximums(row, rows, maximums);
-      for (size_t i = 0; i < rows; ++i) {
-        const F32x16 sum = load(scratch_.sums[row + i]);
-        store(scratch_.sums[row + i], take_unit_probabilities(group.columns, maximums[i], sum,
-                                                              scores + i * kUnitScoreStride));
-        between(part += 3, parts);
+      float* scores = scratch_.scores + token;
+      unit_.template store<0>(scores, kStride);
+      unit_.template store<1>(scores + kProductSide, kStride);
+      if constexpr (kRowTiles > 1) {
+        unit_.template store<2>(scores + kProductSide * kUnitScoreStride, kStride);
+        unit_.template store<3>(scores + kProductSide * kUnitScoreStride + kProductSide, kStride);
       }
     }
   }
 
-  // Of a tile's rows: the greatest scores of the chunk become those of all chunks.
-  void take_maximums(size_t row, size_t rows, float* maximums) {
+  void take_softmax(size_t row, size_t rows, TokenRange columns) {
+    for (size_t tile = 0; tile < rows; tile += kProductSide) {
+      take_tile_softmax(row + tile, smaller(kProductSide, rows - tile), columns,
+                        scratch_.scores + tile * kUnitScoreStride);
+    }
+  }
+
+  void take_tile_softmax(size_t row, size_t rows, TokenRange columns, float* scores) {
+    alignas(64) float maximums[16];
+    alignas(64) float factors[16];
+    store(maximums, broadcast(-FLT_MAX));
+    for (size_t i = 0; i < rows; ++i) {
+      maximums[i] = greatest_unit_score(columns, view_of(row + i), scores + i * kUnitScoreStride);
+    }
     const F32x16 before = load(scratch_.maximums + row);
     const F32x16 after = max(before, load(maximums));
     const F32x16 factor = bounded_exponential(mul(sub(before, after), broadcast(kBf16ScoreUnit)));
     store(scratch_.maximums + row, after);
     store(maximums, after);
-    if (any_not_one(factor)) scale_rows(row, rows, factor);
+    store(factors, factor);
+    if (any_not_one(factor)) scale_rows(row, rows, factors);
+    for (size_t i = 0; i < rows; ++i) {
+      const F32x16 sum = load(scratch_.sums[row + i]);
+      store(scratch_.sums[row + i],
+            take_unit_probabilities(columns, maximums[i], sum, scores + i * kUnitScoreStride));
+    }
   }
 
   // What has been summed of a tile's rows, in terms of their new maximums.
-  void scale_rows(size_t row, size_t rows, F32x16 row_factors) {
-    alignas(64) float factors[16];
-    store(factors, row_factors);
+  void scale_rows(size_t row, size_t rows, const float* factors) {
     float* output = scratch_.output + row * padded_;
     for (size_t i = 0; i < rows; ++i) {
       const F32x16 factor = broadcast(factors[i]);
@@ -324,35 +306,77 @@ class UnitAttention {
     }
   }
 
-  // The same, each token with nothing but the values that it sees.
-  void take_groups_one_by_one(size_t chunk) {
-    UnitGroup group = next_group(0, scratch_.scores[0]);
-    for (; group.rows != 0; group = next_group(group.row + kUnitGroupRows, group.scores)) {
-      run_scores(group);
-      take_softmax(group, [](size_t, size_t) {});
-      size_t end = 0;
-      for (size_t begin = 0; begin < group.rows; begin = end) {
-        for (end = begin; end < group.rows; ++end) {
-          if (token_of(group.row + end) != token_of(group.row + begin)) break;
-        }
-        add_one_token(chunk, group, begin, end);
-      }
+  void add_values(size_t rows, float* output, TokenRange columns) {
+    if (rows > kProductSide) {
+      add_value_rows<2>(output, columns);
+    } else {
+      add_value_rows<1>(output, columns);
     }
   }
 
-  // Rows [begin, end) of a group, which are one token's.
-  void add_one_token(size_t chunk, const UnitGroup& group, size_t begin, size_t end) {
-    const TokenRange view = view_of(group.row + begin);
-    if (empty(view)) return;
-    pack_page_values(chunk, view);
-    UnitGroup own = group;
-    own.columns = {view.begin / kProductDepth * kProductDepth,
-                   depth_steps(view.end) * kProductDepth};
-    const size_t row_tiles = (group.rows + kProductSide - 1) / kProductSide;
-    __builtin_memcpy(scratch_.trial, output_of(group),
-                     row_tiles * kProductSide * padded_ * sizeof(float));
-    run_outputs(own, scratch_.trial);
-    for (size_t row = begin; row < end; ++row) copy_output(row, scratch_.trial, output_of(group));
+  template <size_t kRowTiles>
+  void add_value_rows(float* output, TokenRange columns) {
+    size_t tile = 0;
+    for (; tile + 2 <= tiles_; tile += 2) add_value_tiles<kRowTiles, 2>(output, tile, columns);
+    if (tile < tiles_) add_value_tiles<kRowTiles, 1>(output, tile, columns);
+  }
+
+  template <size_t kRowTiles, size_t kTiles>
+  void add_value_tiles(float* rows, size_t tile, TokenRange columns) {
+    float* output = rows + tile * kProductSums;
+    float* second = output + kProductSide * padded_;
+    constexpr size_t kSumBytes = kProductSide * sizeof(float);
+    constexpr size_t kStride = kUnitScoreStride * sizeof(float);
+    unit_.template load<0>(output, kSumBytes);
+    if constexpr (kTiles > 1) unit_.template load<1>(output + kProductSums, kSumBytes);
+    if constexpr (kRowTiles > 1) unit_.template load<2>(second, kSumBytes);
+    if constexpr (kRowTiles > 1 && kTiles > 1) {
+      unit_.template load<3>(second + kProductSums, kSumBytes);
+    }
+    const auto* probabilities = reinterpret_cast<const std::byte*>(scratch_.scores);
+    const uint16_t* values = scratch_.values + tile * kOperandElements;
+    for (size_t token = columns.begin; token < columns.end; token += kProductDepth) {
+      const std::byte* first = probabilities + token * sizeof(uint16_t);
+      const uint16_t* operand = values + token / kProductDepth * tiles_ * kOperandElements;
+      unit_.template load<4>(first, kStride);
+      unit_.template load<6>(operand, kOperandRowBytes);
+      unit_.template multiply<0, 4, 6>();
+      if constexpr (kTiles > 1) {
+        unit_.template load<7>(operand + kOperandElements, kOperandRowBytes);
+        unit_.template multiply<1, 4, 7>();
+      }
+      if constexpr (kRowTiles > 1) {
+        unit_.template load<5>(first + kProductSide * kStride, kStride);
+        unit_.template multiply<2, 5, 6>();
+        if constexpr (kTiles > 1) unit_.template multiply<3, 5, 7>();
+      }
+    }
+    unit_.template store<0>(output, kSumBytes);
+    if constexpr (kTiles > 1) unit_.template store<1>(output + kProductSums, kSumBytes);
+    if constexpr (kRowTiles > 1) unit_.template store<2>(second, kSumBytes);
+    if constexpr (kRowTiles > 1 && kTiles > 1) {
+      unit_.template store<3>(second + kProductSums, kSumBytes);
+    }
+  }
+
+  // The same, each token with nothing but the values that it sees.
+  void add_one_by_one(size_t chunk, size_t row, size_t rows, TokenRange columns) {
+    float* output = scratch_.output + row * padded_;
+    const size_t floats = (rows + kProductSide - 1) / kProductSide * kProductSide * padded_;
+    for (size_t begin = 0; begin < rows;) {
+      size_t end = begin + 1;
+      while (end < rows && token_of(row + end) == token_of(row + begin)) ++end;
+      const TokenRange view = view_of(row + begin);
+      if (!empty(view)) {
+        pack_page_values(chunk, view);
+        const TokenRange own = {view.begin / kProductDepth * kProductDepth,
+                                depth_steps(view.end) * kProductDepth};
+        __builtin_memcpy(scratch_.trial, output, floats * sizeof(float));
+        add_values(rows, scratch_.trial, common(columns, own));
+        for (size_t i = begin; i < end; ++i) copy_output(i, scratch_.trial, output);
+      }
+      begin = end;
+    }
   }
 
   void copy_output(size_t row, const float* from, float* to) {
