@@ -274,7 +274,7 @@ Result<void> Engine::Parts::load() {
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
   // computed. On GPUs their attention is of its own.
   limits.share_generated =
-      !layout.on_gpus() &&
+      !layout.on_gpus() && layout.plan_options.prompt_attention == AttentionForm::kF32 &&
       std::ranges::all_of(layout.plan_options.forms, [](const ProductForms& forms) {
         return forms.prompted == forms.generated;
       });

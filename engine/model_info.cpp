@@ -102,6 +102,8 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
     fingerprint.add(static_cast<uint64_t>(form.prompted));
     fingerprint.add(static_cast<uint64_t>(form.generated));
   }
+  if (layout.plan_options.prompt_attention == AttentionForm::kBf16)
+    fingerprint.add("bf16 attention");
   // Processors compute the same whichever they are; how GPUs round within a tile product is not
   // told.
   if (layout.on_gpus()) fingerprint.add(layout.instruction_set);

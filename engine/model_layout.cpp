@@ -138,6 +138,8 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   if (layout.is_mixed()) layout.plan_options.weight_layout = WeightLayout::kPanels;
   if (!layout.on_gpus() || layout.is_mixed()) {
     layout.plan_options.forms = product_forms(*profile, kernels);
+    layout.plan_options.prompt_attention =
+        prompt_attention(*profile, kernels, plan_options.kv_format);
   }
   name_devices(topology, kernels.name, profile_name(*profile), layout);
   auto places = find_places(options, topology, layout.devices, gpu_bytes);

@@ -221,6 +221,7 @@ struct AttendStep {
   size_t head_dimension = 0;
   size_t window = 0;  // most keys that a token sees; 0: all before it
   float scale = 0;
+  AttentionForm prompt_attention = AttentionForm::kF32;  // on processors
   float* output = nullptr;
   size_t output_stride = 0;
   AttentionPartials partials;

@@ -396,6 +396,7 @@ void Planner::emit_attend(const GraphNode& node) {
       .head_dimension = dimension,
       .window = node.window,
       .scale = node.scale,
+      .prompt_attention = options_.prompt_attention,
       .output = at<float>(output),
       .output_stride = floats(output),
       .partials = partials_,
@@ -476,6 +477,7 @@ PlanOptions options_on(const RankPlace& place, PlanOptions options) {
   if (place.gpu < 0) return options;
   options.weight_layout = WeightLayout::kGpuTiles;
   options.forms = gpu_product_forms();
+  options.prompt_attention = AttentionForm::kF32;
   return options;
 }
 

@@ -25,6 +25,7 @@ struct PlanOptions {
   size_t kv_pages = 0;
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
   ProductFormTable forms = own_product_forms();
+  AttentionForm prompt_attention = AttentionForm::kF32;
   WeightLayout weight_layout = WeightLayout::kPanels;
   size_t sequences = 0;              // of a pass at most; 0: one per token
   size_t sequence_pages = 0;         // of a sequence at most; 0: all there are

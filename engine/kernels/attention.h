@@ -1,4 +1,4 @@
-// What attention is given, and the parts in which it can be computed.
+// What attention is given, the parts in which it can be computed, and the two functions that it is.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace lockstep {
 // token sees the keys at its own position and before, at most `window` of them. Pages that no token
 // sees are not looked up; what lies outside a token's keys is never read into its result.
 //
-// One function of a token and its sequence, however it is called. Keys are taken in chunks of
-// kAttentionChunkTokens by their position, each by itself; per query:
+// Attention in f32: one function of a token and its sequence, however it is called. Keys are taken
+// in chunks of kAttentionChunkTokens by their position, each by itself; per query:
 //   score[t] = (fma over the dimensions, ascending, from 0) * scale
 //   maximum  = the greatest score, or -FLT_MAX if that is greater
 //   p[t]     = exponential(score[t] - maximum), 0 outside the token's keys
@@ -24,6 +24,22 @@ namespace lockstep {
 //   M' = max(M, maximum); old = exponential(M - M'); new = exponential(maximum - M')
 //   L = fma(sum, new, L * old);  O = fma(output, new, O * old)
 // and the result is O / L. A score that is NaN makes it NaN.
+//
+// Attention in bf16: another such function, which takes products of bf16 as kernel_table.h defines
+// them (per 32 k an even and an odd chain), and numbers below the normal ones for zero everywhere.
+//   q[d]     = bf16(query[d] * (scale * kBf16ScoreScale)), nearest even; keys and values are bf16
+//              of what is stored. Scores then are in powers of two.
+//   score[t] = the product of q and the key, over the dimensions
+// Into M = -FLT_MAX, L[0 .. 15] = 0 and O = 0, chunk by chunk, of those with a key that is seen:
+//   M'       = max(M, the greatest score)
+//   old      = exponential((M - M') * kBf16ScoreUnit); L = L * old; O = O * old
+//   p[t]     = 2^floor(x) * c for x = score[t] - M' and r = x - floor(x), rounded down, where c =
+//              fma(fma(fma(cubic, r, square), r, linear), r, rounding + 1) - rounding, with the
+//              constants below; 0 outside the token's keys. c has 8 bits: p is a bf16.
+//   L[i]     : L[i] + p[t] for t = i, i + 16 .. of the chunk, ascending
+//   O        = O + the product of p and the values, over the chunk's keys
+// and the result is O / L + 0, with L's lanes pairwise, 8, 4, 2, 1 apart. Weights and what they are
+// divided by are rounded alike, so that of equal values it gives that value.
 struct AttentionArguments {
   KvFormat format = KvFormat::kF16;
   size_t head_dimension = 0;        // any; at most kMaxHeadDimension
@@ -47,6 +63,18 @@ struct AttentionArguments {
 inline constexpr size_t kMaxHeadDimension = 512;
 inline constexpr size_t kMaxQueryGroup = 64;
 inline constexpr size_t kAttentionChunkTokens = 256;
+// Of attention in bf16: queries of one KV head that share what its keys and values are packed to,
+// which stays in the second cache beside them and their outputs.
+inline constexpr size_t kBf16AttentionRows = 512;
+
+// Of attention in bf16: 1 / ln 2, ln 2, and a polynomial that is 2^r for r in [0, 1] within 8.6e-5
+// of it, with 1 for 0. Adding `rounding` leaves a sum 7 bits behind the point.
+inline constexpr float kBf16ScoreScale = 0x1.715476p+0F;
+inline constexpr float kBf16ScoreUnit = 0x1.62e430p-1F;
+inline constexpr float kBf16PowerCubic = 0.0770669994F;
+inline constexpr float kBf16PowerSquare = 0.2276450714F;
+inline constexpr float kBf16PowerLinear = 0.6951167544F;
+inline constexpr float kBf16PowerRounding = 98304.0F;
 
 // The chunks that a token at `position` sees keys of.
 struct AttentionChunks {

@@ -109,6 +109,8 @@ struct KernelTable {
   // (token_count 1), and the output from the partial results of all chunks, in order.
   void (*attend_chunk)(const AttentionArguments&, size_t chunk, float* partial);
   void (*merge_chunks)(const AttentionArguments&, const float* partials, size_t partial_stride);
+  // Attention in bf16, another function (attention.h): with has_tiles alone, elsewhere none.
+  void (*attend_bf16)(const AttentionArguments&);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(KvFormat format, size_t head_dimension, size_t slot, const float* key,

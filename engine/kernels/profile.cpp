@@ -50,6 +50,11 @@ ProductFormTable product_forms(Profile profile, const KernelTable& table) {
   return forms_for(profile, table.has_tiles, table.has_bf16_dots);
 }
 
+AttentionForm prompt_attention(Profile profile, const KernelTable& table, KvFormat format) {
+  const bool bf16 = profile == Profile::kFast && table.has_tiles && format != KvFormat::kF32;
+  return bf16 ? AttentionForm::kBf16 : AttentionForm::kF32;
+}
+
 ProductFormTable gpu_product_forms() {
   return forms_for(Profile::kExact, false, false);
 }

@@ -66,7 +66,8 @@ class Queries {
   const float* rows() const { return rows_; }
 
  private:
-  static constexpr size_t kFloats = kMaxQueryGroup * kMaxHeadDimension;
+  // What kBf16AttentionRows of 128 dimensions take.
+  static constexpr size_t kFloats = 2 * kMaxQueryGroup * kMaxHeadDimension;
   alignas(64) float rows_[kFloats];
 };
 
@@ -138,7 +139,12 @@ void attend_block(const AttendStep& step, const Pass& pass, const QueryBlock& bl
     append_to_cache(step, pass, block.token, kv_head);
   }
   if (!whole) return attend_chunk(step, pass, block, kv_head, arguments);
-  pass.kernels.attend(arguments);
+  const bool prompted = block.token >= pass.batch.generated_tokens;
+  if (prompted && step.prompt_attention == AttentionForm::kBf16) {
+    pass.kernels.attend_bf16(arguments);
+  } else {
+    pass.kernels.attend(arguments);
+  }
   write_outputs(step, pass, block, kv_head);
 }
 

@@ -20,6 +20,26 @@ size_t attention_blocks(Ranks& ranks) {
   return blocks;
 }
 
+// What the ranks on processors want together.
+PromptBlocks prompt_blocks(Ranks& ranks) {
+  // With as many blocks, each for every KV head, the workers end within a third of a block's time.
+  constexpr size_t kBlocksPerWorker = 3;
+  PromptBlocks blocks;
+  for (size_t rank = 0; rank < ranks.count(); ++rank) {
+    if (ranks[rank].gpu() != nullptr) continue;
+    for (const Step& step : ranks[rank].plan().steps) {
+      const auto* attend = std::get_if<AttendStep>(&step.work);
+      if (attend == nullptr || attend->prompt_attention != AttentionForm::kBf16) continue;
+      const size_t heads = std::max<size_t>(1, attend->kv_head_count);
+      const size_t tasks = kBlocksPerWorker * ranks[rank].workers().count();
+      const size_t most = kBf16AttentionRows / attend->group;
+      blocks.tokens_most = blocks.tokens_most == 0 ? most : std::min(blocks.tokens_most, most);
+      blocks.wanted = std::max(blocks.wanted, (tasks + heads - 1) / heads);
+    }
+  }
+  return blocks;
+}
+
 void check_order(std::span<const BatchToken> tokens) {
   for (size_t index = 1; index < tokens.size(); ++index) {
     const BatchToken& token = tokens[index];
@@ -34,7 +54,7 @@ void check_order(std::span<const BatchToken> tokens) {
 Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     : ranks_(ranks),
       kernels_(kernels),
-      layout_(ranks.root_plan().batch_tokens, attention_blocks(ranks)),
+      layout_(ranks.root_plan().batch_tokens, attention_blocks(ranks), prompt_blocks(ranks)),
       results_(ranks.count()),
       hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "engine/base/checked_math.h"
 #include "engine/graph/plan.h"
 
 namespace lockstep {
@@ -14,7 +15,8 @@ size_t chunk_count(const BatchToken& token) {
 
 }  // namespace
 
-PassLayout::PassLayout(size_t batch_tokens, size_t split_blocks) : split_blocks_(split_blocks) {
+PassLayout::PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks)
+    : split_blocks_(split_blocks), prompt_blocks_(prompt_blocks) {
   blocks_.reserve(batch_tokens + split_blocks);
 }
 
@@ -26,6 +28,11 @@ void PassLayout::arrange(const Batch& batch) {
       static_cast<size_t>(std::ranges::lower_bound(batch.logit_tokens, batch.generated_tokens) -
                           batch.logit_tokens.begin());
   const auto count = static_cast<uint32_t>(batch.tokens.size());
+  if (prompt_blocks_.tokens_most != 0) {
+    const size_t wanted = (count - batch.generated_tokens) / prompt_blocks_.wanted;
+    const size_t most = std::max(prompt_blocks_.tokens_most, kBlockTokens);
+    prompt_block_tokens_ = std::clamp(round_up(wanted, kBlockTokens), kBlockTokens, most);
+  }
   for (uint32_t first = 0; first < count;) {
     uint32_t end = first + 1;
     while (end < count && batch.tokens[end].sequence == batch.tokens[first].sequence) ++end;
@@ -44,6 +51,12 @@ void PassLayout::arrange(const Batch& batch) {
 
 // The tokens [first, end) of one sequence.
 void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
+  const auto prompted = std::clamp(static_cast<uint32_t>(batch.generated_tokens), first, end);
+  if (prompt_blocks_.tokens_most != 0 && prompted < end) {
+    add_blocks(first, prompted, kBlockTokens);
+    add_blocks(prompted, end, prompt_block_tokens_);
+    return;
+  }
   const auto chunks = static_cast<uint32_t>(chunk_count(batch.tokens[first]));
   const bool split = end - first == 1 && chunks > 1 && first < kSplitTokens &&
                      rows_taken_ + chunks <= split_blocks_;
@@ -54,9 +67,13 @@ void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
     rows_taken_ += chunks;
     return;
   }
-  for (uint32_t token = first; token < end; token += kBlockTokens) {
-    const auto count = std::min<uint32_t>(kBlockTokens, end - token);
-    blocks_.push_back({.token = token, .count = count});
+  add_blocks(first, end, kBlockTokens);
+}
+
+void PassLayout::add_blocks(uint32_t first, uint32_t end, size_t tokens_most) {
+  const auto most = static_cast<uint32_t>(tokens_most);
+  for (uint32_t token = first; token < end; token += most) {
+    blocks_.push_back({.token = token, .count = std::min(most, end - token)});
   }
 }
 

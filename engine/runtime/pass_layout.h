@@ -22,6 +22,13 @@ struct QueryBlock {
   uint32_t first_row = 0;  // of the token's partial results; those of its chunks follow one another
 };
 
+// How the prompted tokens of a pass are cut where they attend in bf16: into blocks as large as can
+// be, but enough of them. A block is over all chunks, however many tokens it has.
+struct PromptBlocks {
+  size_t tokens_most = 0;  // 0: prompted tokens attend in f32, and are cut as generated ones
+  size_t wanted = 1;       // so many blocks give all workers something to do
+};
+
 class PassLayout {
  public:
   // Tokens whose queries walk over the keys together: a page is converted once for all of them.
@@ -29,7 +36,7 @@ class PassLayout {
 
   // `batch_tokens`: of the largest batch. `split_blocks`: for how many blocks there is room where
   // tokens are split into chunks.
-  PassLayout(size_t batch_tokens, size_t split_blocks);
+  PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks = {});
 
   // Of a batch whose tokens are in order. Allocates nothing.
   void arrange(const Batch& batch);
@@ -42,9 +49,12 @@ class PassLayout {
 
  private:
   void add_run(const Batch& batch, uint32_t first, uint32_t end);
+  void add_blocks(uint32_t first, uint32_t end, size_t tokens_most);
 
   size_t split_blocks_;
-  size_t rows_taken_ = 0;  // of partial results
+  PromptBlocks prompt_blocks_;
+  size_t prompt_block_tokens_ = kBlockTokens;  // of the batch at hand
+  size_t rows_taken_ = 0;                      // of partial results
   std::vector<QueryBlock> blocks_;
   bool one_token_each_ = false;
   size_t generated_logits_ = 0;

@@ -6,11 +6,15 @@
 // The rest is written over lanes_avx512.h and must come after it.
 #include "engine/kernels/cpu/bytes_avx512.h"
 
-// These are written over both ...
+// These are written over both.
 #include "engine/kernels/cpu/bf16_avx512bf16.h"
 #include "engine/kernels/cpu/operands_avx512.h"
 
-// ... and these over all.
+// And this over all of them.
+#include "engine/kernels/cpu/attention_unit_avx512.h"
+
+// The algorithms.
+#include "engine/kernels/cpu/attention_unit.inl.h"
 #include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "engine/kernels/cpu/matrix_unit_amx.h"
 #include "engine/kernels/cpu/rows.h"
@@ -19,7 +23,8 @@
 namespace lockstep {
 namespace {
 
-constexpr KernelTable kTable = with_matrix_unit<MatrixUnit>(make_row("amx"));
+constexpr KernelTable kTable =
+    with_unit_attention<MatrixUnit>(with_matrix_unit<MatrixUnit>(make_row("amx")));
 
 }  // namespace
 

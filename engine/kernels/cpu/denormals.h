@@ -11,8 +11,8 @@ namespace {
 
 // Calls a kernel in that mode of the calling thread's processor, and restores the mode. The kernel
 // is not to be inlined: a compiler knows nothing of the mode, and could move its arithmetic out.
-template <MatmulKernel kKernel>
-void without_denormals(const MatmulArguments& arguments) {
+template <auto kKernel, typename Arguments>
+void without_denormals(const Arguments& arguments) {
   constexpr unsigned kFlushResults = 0x8000;
   constexpr unsigned kFlushOperands = 0x0040;
   const unsigned mode = _mm_getcsr();

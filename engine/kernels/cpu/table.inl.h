@@ -56,6 +56,7 @@ constexpr KernelTable make_row(std::string_view name) {
       .attend = attend,
       .attend_chunk = attend_chunk,
       .merge_chunks = merge_chunks,
+      .attend_bf16 = nullptr,
       .append_kv = append_kv,
   };
 }

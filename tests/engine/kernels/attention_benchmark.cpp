@@ -4,6 +4,7 @@
 //   generation/...: one token of each of several sequences in turn, which together fill more than a
 //     cache; bytes_per_second is that of their keys and values.
 //   prompt/...: 512 tokens after `depth` others, in one call.
+//   prompt_bf16/...: the same of attention in bf16, where the row has it.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
@@ -65,18 +66,28 @@ void generate(benchmark::State& state, const KernelTable& table, KvFormat format
                           static_cast<int64_t>(kv_bytes(format, head_dimension, context)));
 }
 
-void prompt(benchmark::State& state, const KernelTable& table, KvFormat format,
-            size_t head_dimension, size_t depth) {
+void prompt_by(benchmark::State& state, void (*attend)(const AttentionArguments&), KvFormat format,
+               size_t head_dimension, size_t depth) {
   const PagedSequence sequence(format, head_dimension, depth + kPromptTokens, 1);
   const std::vector<float> queries = random_floats(kPromptTokens * kQueries * head_dimension, 2);
   std::vector<float> output(queries.size());
   for (auto _ : state) {
-    table.attend(sequence.arguments(queries.data(), kQueries, output.data(), kPromptTokens));
+    attend(sequence.arguments(queries.data(), kQueries, output.data(), kPromptTokens));
     benchmark::DoNotOptimize(output.data());
     benchmark::ClobberMemory();
   }
   count_operations(state, head_dimension,
                    kPromptTokens * depth + kPromptTokens * (kPromptTokens + 1) / 2);
+}
+
+void prompt(benchmark::State& state, const KernelTable& table, KvFormat format,
+            size_t head_dimension, size_t depth) {
+  prompt_by(state, table.attend, format, head_dimension, depth);
+}
+
+void prompt_bf16(benchmark::State& state, const KernelTable& table, KvFormat format,
+                 size_t head_dimension, size_t depth) {
+  prompt_by(state, table.attend_bf16, format, head_dimension, depth);
 }
 
 void register_benchmarks(const KernelTable& table, KvFormat format, size_t head_dimension) {
@@ -92,7 +103,10 @@ void register_benchmarks(const KernelTable& table, KvFormat format, size_t head_
   for (const size_t context : Sizes{512, 8192}) {
     add("generation/" + what + "/context", generate, context);
   }
-  for (const size_t depth : Sizes{0, 8192}) add("prompt/" + what + "/depth", prompt, depth);
+  for (const size_t depth : Sizes{0, 8192}) {
+    add("prompt/" + what + "/depth", prompt, depth);
+    if (table.attend_bf16 != nullptr) add("prompt_bf16/" + what + "/depth", prompt_bf16, depth);
+  }
 }
 
 }  // namespace

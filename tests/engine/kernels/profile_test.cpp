@@ -80,6 +80,19 @@ TEST(ProductForms, of_fast_take_bf16_weights_by_dot_products_where_there_are_som
   }
 }
 
+TEST(PromptAttention, is_in_bf16_under_fast_with_tiles_unless_the_cache_is_f32) {
+  for (const bool has_tiles : {false, true}) {
+    for (const Profile profile : {Profile::kExact, Profile::kFast}) {
+      for (const KvFormat format :
+           {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16, KvFormat::kQ8_0}) {
+        const bool bf16 = has_tiles && profile == Profile::kFast && format != KvFormat::kF32;
+        EXPECT_EQ(prompt_attention(profile, made_up_row(has_tiles), format),
+                  bf16 ? AttentionForm::kBf16 : AttentionForm::kF32);
+      }
+    }
+  }
+}
+
 // A form for which the table has no kernel could be called.
 TEST(ProductForms, have_their_kernels_in_every_row) {
   for (const KernelTable* table : all_kernel_tables()) {
@@ -89,6 +102,9 @@ TEST(ProductForms, have_their_kernels_in_every_row) {
         const ProductForms& form = forms[static_cast<size_t>(format.format)];
         EXPECT_NE(matmul_kernel(*table, format.format, form.prompted), nullptr);
         EXPECT_NE(matmul_kernel(*table, format.format, form.generated), nullptr);
+      }
+      if (prompt_attention(profile, *table, KvFormat::kF16) == AttentionForm::kBf16) {
+        EXPECT_NE(table->attend_bf16, nullptr);
       }
     }
   }

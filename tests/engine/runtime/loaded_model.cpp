@@ -31,6 +31,9 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
       .kv_pages = options.kv_pages,
       .bf16_sums = options.bf16_sums,
       .forms = options.forms.value_or(product_forms(options.profile, *kernels)),
+      .prompt_attention = options.forms
+                              ? AttentionForm::kF32
+                              : prompt_attention(options.profile, *kernels, options.kv_format),
       .panel_limits = options.panel_limits};
   const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
   std::vector<RankPlace> places;

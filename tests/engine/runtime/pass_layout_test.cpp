@@ -84,6 +84,32 @@ TEST(PassLayout, cuts_the_keys_of_a_long_sequence_beside_a_prompt) {
   EXPECT_TRUE(layout.one_token_each());
 }
 
+// Where prompted tokens attend in bf16 they are not cut by keys, and their blocks are as large as
+// leaves enough of them.
+TEST(PassLayout, cuts_prompts_that_attend_in_bf16_into_large_blocks) {
+  const auto sizes_of = [](const PassLayout& layout) {
+    std::multiset<uint32_t> sizes;
+    for (const QueryBlock& block : layout.blocks()) sizes.insert(block.count);
+    return sizes;
+  };
+  constexpr size_t kMost = 128;
+  PassLayout layout(512, 100, {.tokens_most = kMost, .wanted = 2});
+  Batch batch = make_batch({{0, 512}});
+  layout.arrange(batch);
+  expect_all_covered(batch, layout, 100);
+  EXPECT_EQ(sizes_of(layout), (std::multiset<uint32_t>{128, 128, 128, 128}));
+  batch = make_batch({{3, 100}});
+  layout.arrange(batch);
+  expect_all_covered(batch, layout, 100);
+  EXPECT_EQ(sizes_of(layout), (std::multiset<uint32_t>{64, 36}));
+  batch = make_batch({{10 * kChunk, 1}, {10 * kChunk, 1}, {0, 5}});
+  batch.generated_tokens = 1;
+  layout.arrange(batch);
+  expect_all_covered(batch, layout, 100);
+  // The generated token's chunks, and the prompted ones' blocks.
+  EXPECT_EQ(layout.blocks().size(), 11U + 2U);
+}
+
 TEST(PassLayout, counts_the_logits_of_generated_tokens) {
   Batch batch = make_batch({{5, 1}, {6, 1}, {0, 9}});
   batch.generated_tokens = 2;

@@ -155,6 +155,42 @@ TEST(SameBits, on_amx) {
   EXPECT_EQ(emulation.is_active(), emulation.count(TileOperation::kBf16Product) > 0);
 }
 
+// Prompted tokens of `fast` attend in bf16 there, unless the cache is f32: one function as well,
+// for any chunks, neighbours, workers and ranks.
+TEST(SameBits, of_prompts_that_attend_in_bf16) {
+  const TileEmulation emulation;
+  if (!emulation.obstacle().empty()) GTEST_SKIP() << emulation.obstacle();
+  const RandomModel model(Format::kQ8_0, Format::kF16, /*seed=*/11, /*window=*/30);
+  const auto tokens = some_tokens(75, 9);
+  const auto load = [&](size_t workers, std::vector<double> shares, KvFormat format) {
+    return LoadedModel(model.path(), {.kernels = &amx_kernel_table(),
+                                      .workers = workers,
+                                      .shares = std::move(shares),
+                                      .kv_format = format});
+  };
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16}) {
+    LoadedModel alone = load(1, {1}, format);
+    const LogitRows whole = alone.compute_alone(tokens, 128);
+    for (const size_t chunk : {1U, 7U, 33U, 64U}) {
+      SCOPED_TRACE("chunks of " + std::to_string(chunk));
+      expect_same_bits(whole, alone.compute_alone(tokens, chunk));
+    }
+    LoadedModel several = load(3, {1, 1}, format);
+    expect_same_bits(whole, several.compute_alone(tokens, 128));
+    auto before = several.new_sequence(20);
+    auto mine = several.new_sequence(tokens.size());
+    const LogitRows among = several.compute(std::vector<LoadedModel::Piece>{
+        {before, std::span(tokens).first(11)}, {mine, std::span(tokens).first(70)}});
+    expect_same_bits({whole.begin(), whole.begin() + 70}, {among.begin() + 11, among.end()});
+    // Beside a generated token, which attends in f32.
+    const LogitRows mixed =
+        several.compute(std::vector<LoadedModel::Piece>{{before, std::span(tokens).subspan(11, 1)},
+                                                        {mine, std::span(tokens).last(5)}},
+                        1);
+    expect_same_bits({whole.end() - 5, whole.end()}, {mixed.begin() + 1, mixed.end()});
+  }
+}
+
 // What a preempted sequence does: generated tokens are computed again many at once, beside others,
 // with the arithmetic of generated ones. Here it differs from that of prompts on every machine.
 TEST(SameBits, generated_one_by_one_or_many_at_once) {

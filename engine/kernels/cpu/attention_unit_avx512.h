@@ -1,0 +1,68 @@
+// What attention in bf16 wants of the small vector type beyond lanes_avx512.h and
+// bf16_avx512bf16.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/cpu/bf16_avx512bf16.h"
+
+namespace lockstep {
+namespace {
+
+// As store_pairs(), from 16 elements each that are bf16 already.
+inline void store_stored_pairs(std::byte* p, const uint16_t* first, const uint16_t* second) {
+  const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
+  const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second));
+  _mm512_store_si512(p, interleave_columns(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1)));
+}
+
+// Whether one of 32 bf16 is no finite number.
+inline bool any_not_finite(const uint16_t* p) {
+  const __m512i exponent = _mm512_set1_epi16(0x7F80);
+  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
+}
+
+// Rounds to bf16, nearest even; numbers below the normal ones become zero. 32 of them in order.
+inline void store_rounded(uint16_t* p, F32x16 first, F32x16 second) {
+  _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v)));
+}
+// The same of numbers that are bf16.
+inline void store_upper_halves(void* p, F32x16 first, F32x16 second) {
+  const __m512i odd =
+      _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                       25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  _mm512_storeu_si512(p, _mm512_permutex2var_epi16(_mm512_castps_si512(first.v), odd,
+                                                   _mm512_castps_si512(second.v)));
+}
+
+// `a` less the greatest integer that is not above it, rounded down; 0 of an infinity.
+inline F32x16 fraction(F32x16 a) {
+  return {_mm512_reduce_ps(a.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+}
+// a * 2^(the greatest integer that is not above n), 0 below the normal numbers where the processor
+// is in that mode.
+inline F32x16 scale_by_floor(F32x16 a, F32x16 n) {
+  return {_mm512_scalef_ps(a.v, n.v)};
+}
+
+// `values` in the lanes that stand for tokens of [begin, end), -infinity in the others; the first
+// lane is token `first`.
+inline F32x16 keep_range(F32x16 values, size_t first, size_t begin, size_t end) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i token = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(first)));
+  const __mmask16 from = _mm512_cmpge_epi32_mask(token, _mm512_set1_epi32(static_cast<int>(begin)));
+  const __mmask16 kept =
+      _mm512_mask_cmplt_epi32_mask(from, token, _mm512_set1_epi32(static_cast<int>(end)));
+  return {_mm512_mask_mov_ps(_mm512_set1_ps(-__builtin_inff()), kept, values.v)};
+}
+
+// Whether a lane of `a` is anything but 1.
+inline bool any_not_one(F32x16 a) {
+  return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(1.0F), _CMP_NEQ_UQ) != 0;
+}
+
+}  // namespace
+}  // namespace lockstep

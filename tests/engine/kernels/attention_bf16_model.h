@@ -1,0 +1,17 @@
+// What attention in bf16 is by its definition in attention.h, in plain C++: nothing here depends on
+// how a processor fuses, or on its mode for small numbers.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tests/engine/kernels/paged_sequence.h"
+
+namespace lockstep {
+
+// One query's result over the keys and values as they are stored, of the token at `position` with a
+// window (0: none).
+std::vector<float> model_attention(const PagedSequence& sequence, const float* query, float scale,
+                                   size_t position, size_t window);
+
+}  // namespace lockstep
