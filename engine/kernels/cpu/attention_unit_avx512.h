@@ -12,6 +12,13 @@
 namespace lockstep {
 namespace {
 
+// As bf16: for each lane `first`, then `second`. 64 bytes, aligned. Numbers below the normal ones
+// become zero.
+inline void store_pairs(std::byte* p, F32x16 first, F32x16 second) {
+  const __m512i halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v));
+  _mm512_store_si512(p, interleave_columns(halves));
+}
+
 // As store_pairs(), from 16 elements each that are bf16 already.
 inline void store_stored_pairs(std::byte* p, const uint16_t* first, const uint16_t* second) {
   const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
