@@ -45,7 +45,7 @@ Q8Row q8_row(size_t columns) {
 size_t activation_row_bytes(ActivationForm form, size_t columns) {
   switch (form) {
     case ActivationForm::kF32:
-      return aligned(columns * sizeof(float)) | kAlignment;
+      return aligned(columns * sizeof(float));
     case ActivationForm::kBf16:
     case ActivationForm::kBf16Dots:
       return aligned(columns * sizeof(uint16_t)) | kAlignment;

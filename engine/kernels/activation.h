@@ -15,8 +15,8 @@
 // kBf16: bf16 values of the columns, rounded to nearest even.
 // kBf16Dots: the same row as kBf16, for products that take its columns two by two.
 //
-// A row of any form takes activation_row_bytes(), a multiple of 64, and of all but kQ8 an odd one,
-// so that rows side by side do not meet in one set of a cache. Of both forms of bf16 the
+// A row of any form takes activation_row_bytes(), a multiple of 64; of both forms of bf16 it is an
+// odd one, so that rows side by side do not meet in one set of a cache. Of both forms of bf16 the
 // columns up to the next multiple of 32 are zero; what else lies beyond the last column is
 // anything.
 #pragma once

@@ -52,7 +52,7 @@ void matmul(benchmark::State& state, const KernelTable& table, Format format, Ac
   RandomEngine random(2);
   const Activations activations(table, form, random_values(token_count * kColumns, random),
                                 token_count, kColumns);
-  const size_t output_stride = activation_row_bytes(ActivationForm::kF32, rows) / sizeof(float);
+  const size_t output_stride = activation_stride(rows) | 16;
   AlignedBuffer output(token_count * output_stride * sizeof(float));
   const MatmulArguments arguments = {
       .matrix = {.format = format,

@@ -34,8 +34,11 @@ nlohmann::json read_index() {
 // some dozens of such sums; 2e-5 of the logits' spread is about 100 roundings of one part in 2^24
 // each.
 constexpr double kTolerance = 2e-5;
+// With tiles activations are rounded to bf16 (but for F32 weights), each by up to one part in 2^9:
+// in these models of random weights that moves a logit by up to 6 % of the spread.
+constexpr double kTilesTolerance = 0.1;
 
-void compare(LoadedModel& loaded, const nlohmann::json& sequence, double spread) {
+void compare(LoadedModel& loaded, const nlohmann::json& sequence, double spread, double tolerance) {
   const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
   const auto first_row = sequence.at("first_row").get<size_t>();
   const auto expected = read_floats(kFolder + sequence.at("logits").get<std::string>());
@@ -48,18 +51,21 @@ void compare(LoadedModel& loaded, const nlohmann::json& sequence, double spread)
     ASSERT_TRUE(std::isfinite(logit));
     worst = std::max(worst, std::abs(static_cast<double>(logit) - expected[index]));
   }
-  EXPECT_LT(worst, kTolerance * spread) << tokens.size() << " tokens";
+  EXPECT_LT(worst, tolerance * spread) << tokens.size() << " tokens";
 }
 
 TEST(Logits, are_those_of_transformers_for_every_architecture_and_instruction_set) {
   for (const auto& model : read_index()) {
     for (const KernelTable* table : supported_kernel_tables()) {
       for (const size_t workers : {1U, 2U}) {
-        SCOPED_TRACE(model.at("name").get<std::string>() + " " + std::string(table->name));
+        const auto name = model.at("name").get<std::string>();
+        SCOPED_TRACE(name + " " + std::string(table->name));
+        const bool rounds = table->has_tiles && !name.ends_with("f32");
         LoadedModel loaded(kFolder + model.at("file").get<std::string>(),
                            {.kernels = table, .workers = workers});
         for (const auto& sequence : model.at("sequences")) {
-          compare(loaded, sequence, model.at("spread").get<double>());
+          compare(loaded, sequence, model.at("spread").get<double>(),
+                  rounds ? kTilesTolerance : kTolerance);
         }
       }
     }
