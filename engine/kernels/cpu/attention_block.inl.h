@@ -79,6 +79,13 @@ inline size_t block_rows(size_t padded) {
   return smaller(tiles, kBlockTiles) * kAttentionTileRows;
 }
 
+// The keys that token `token` of the arguments sees, by position.
+inline TokenRange seen_keys(const AttentionArguments& arguments, size_t token) {
+  const size_t end = arguments.position + token + 1;
+  const size_t window = arguments.window;
+  return {window == 0 || window > end ? 0 : end - window, end};
+}
+
 // The rows of the arguments from `first` on, as many as a block takes.
 inline void begin_block(const AttentionArguments& arguments, size_t first, RowBlock& block) {
   const size_t left = arguments.token_count * arguments.query_count - first;
@@ -96,9 +103,7 @@ inline void begin_block(const AttentionArguments& arguments, size_t first, RowBl
     float* to = block.queries + row / block.tile_rows * dimensions * kAttentionTileRows +
                 row % block.tile_rows;
     for (size_t i = 0; i < dimensions; ++i) to[i * kAttentionTileRows] = from[i];
-    const size_t end = arguments.position + token + 1;
-    const size_t window = arguments.window;
-    block.keys[row] = {window == 0 || window > end ? 0 : end - window, end};
+    block.keys[row] = seen_keys(arguments, token);
   }
 }
 

@@ -56,7 +56,7 @@ inline F32x16 probability(F32x16 x) {
 inline float greatest_unit_score(TokenRange columns, TokenRange view, float* scores) {
   if (view.begin > columns.begin || view.end < columns.end) {
     for (size_t token = columns.begin; token < columns.end; token += 16) {
-      store(scores + token, keep_range(load(scores + token), token, view.begin, view.end));
+      store(scores + token, mask_scores(load(scores + token), token, view));
     }
   }
   F32x16 first = broadcast(-FLT_MAX);
@@ -127,11 +127,7 @@ class UnitAttention {
   size_t query_of(size_t row) const { return (first_ + row) % arguments_.query_count; }
 
   // The keys that a row sees, by position.
-  TokenRange keys_of(size_t row) const {
-    const size_t end = arguments_.position + token_of(row) + 1;
-    const size_t window = arguments_.window;
-    return {window == 0 || window > end ? 0 : end - window, end};
-  }
+  TokenRange keys_of(size_t row) const { return seen_keys(arguments_, token_of(row)); }
   // Those of the chunk at hand, counted from its first.
   TokenRange view_of(size_t row) const {
     const TokenRange keys = keys_of(row);

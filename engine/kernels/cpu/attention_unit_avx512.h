@@ -55,17 +55,6 @@ inline F32x16 scale_by_floor(F32x16 a, F32x16 n) {
   return {_mm512_scalef_ps(a.v, n.v)};
 }
 
-// `values` in the lanes that stand for tokens of [begin, end), -infinity in the others; the first
-// lane is token `first`.
-inline F32x16 keep_range(F32x16 values, size_t first, size_t begin, size_t end) {
-  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i token = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(first)));
-  const __mmask16 from = _mm512_cmpge_epi32_mask(token, _mm512_set1_epi32(static_cast<int>(begin)));
-  const __mmask16 kept =
-      _mm512_mask_cmplt_epi32_mask(from, token, _mm512_set1_epi32(static_cast<int>(end)));
-  return {_mm512_mask_mov_ps(_mm512_set1_ps(-__builtin_inff()), kept, values.v)};
-}
-
 // Whether a lane of `a` is anything but 1.
 inline bool any_not_one(F32x16 a) {
   return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(1.0F), _CMP_NEQ_UQ) != 0;

@@ -54,26 +54,10 @@ struct QuantizedWeights {
   template <typename Store, typename Done>
   [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
                                             size_t end, Store store, Done done) {
-    const size_t units = matrix.columns / (kUnitBlocks * kPairBlock);
-    const std::byte* tile =
-        matrix.panels + (panel * units + begin / kUnitBlocks) * Tile::kTileBytes;
-    for (size_t index = 0; index < end - begin; index += kUnitBlocks) {
-      const typename Tile::Scales scales = Tile::read_scales(tile);
-      for (size_t step = 0; step < Tile::kSteps; ++step) {
-        unpack_step<0>(tile, scales, step, index, store, done);
-      }
-      tile += Tile::kTileBytes;
-    }
-  }
-
-  template <size_t kBlock, typename Store, typename Done>
-  [[gnu::always_inline]] static void unpack_step(const std::byte* tile,
-                                                 const typename Tile::Scales& scales, size_t step,
-                                                 size_t index, Store store, Done done) {
-    if constexpr (kBlock < Tile::kStepBlocks) {
-      const size_t place = step * Tile::kStepBlocks + kBlock;
-      prefetch(tile, place);
-      const Block block = Tile::template unpack<kBlock>(tile, scales, step);
+    constexpr size_t kAheadBytes = 4096;
+    const auto unpack_block = [&] [[gnu::always_inline]] (const std::byte* tile, const Block& block,
+                                                          size_t place, size_t index) {
+      prefetch_share<Tile, kFirstCache>(tile, kAheadBytes, place);
       const F32x16 scale = roundable(block.scale);
       const F32x16 second = roundable(block.second);
       const F32x16 less = Tile::kMinimums ? sub(zero(), second) : zero();
@@ -81,24 +65,14 @@ struct QuantizedWeights {
       for (size_t group = 0; group < kGroups; ++group) {
         const Bytes bytes = block.weights[group];
         const F32x16 own_scale = Tile::kHalves && group >= kGroups / 2 ? second : scale;
-        store(index + place, 2 * group, weight<Tile, 0>(bytes, own_scale, less),
+        store(index, 2 * group, weight<Tile, 0>(bytes, own_scale, less),
               weight<Tile, 1>(bytes, own_scale, less));
-        store(index + place, 2 * group + 1, weight<Tile, 2>(bytes, own_scale, less),
+        store(index, 2 * group + 1, weight<Tile, 2>(bytes, own_scale, less),
               weight<Tile, 3>(bytes, own_scale, less));
       }
-      done(index + place);
-      unpack_step<kBlock + 1>(tile, scales, step, index, store, done);
-    }
-  }
-
-  // Asks for block `place`'s share of the bytes that lie kAheadBytes on, spread over the tile's
-  // time.
-  [[gnu::always_inline]] static void prefetch(const std::byte* tile, size_t place) {
-    constexpr size_t kAheadBytes = 4096;
-    constexpr size_t kShare = Tile::kTileBytes / kUnitBlocks;
-    const std::byte* ahead = tile + kAheadBytes + place * kShare;
-#pragma GCC unroll 16
-    for (size_t line = 0; line < kShare; line += 64) __builtin_prefetch(ahead + line);
+      done(index);
+    };
+    each_panel_block<Tile>(matrix, panel, begin, end, unpack_block);
   }
 };
 

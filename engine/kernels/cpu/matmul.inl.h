@@ -30,19 +30,16 @@ static_assert(kChunkTokens % kTokenTile == 0);
 
 // How far ahead of a kernel's loads memory is asked for. 4 KiB measured best on Zen 4 (against 1, 2
 // and 8): with 8 tokens Q4_0 then streams at 9.3 instead of 6.2 GB/s, Q6_K at 9.3 instead of 4.2.
-constexpr size_t kPrefetchBytes = 4096;
 // Into the second cache: of lines on their way into the first there may be few at once. With 8
 // tokens Q8_0 then streams at 19 instead of 12 GB/s, Q4_0 at 12 instead of 10, Q6_K at 10 instead
 // of 7.
-constexpr int kSecondCache = 2;
+constexpr size_t kPrefetchBytes = 4096;
 // Of two streams side by side, which only Intel's processors walk (see preferred_panel_streams()),
 // and into the first cache. On two cores of a Granite Rapids, GB/s without, 1, 2 and 4 KiB ahead:
 // Q4_0 29.8, 31.9, 34.4, 31.5; Q4_K 28.0, 30.6, 33.8, 29.6; Q6_K 18.8, 28.4, 29.6, 27.0; Q8_0,
 // which has the least to unpack, 30.6, 33.5, 31.6, 29.7. Into the second cache 1 to 2 GB/s less.
 template <typename Tile>
 constexpr size_t kStreamPrefetchBytes = Tile::kWidest == 0 ? 1024 : 2048;
-constexpr int kFirstCache = 3;
-constexpr size_t kLineBytes = 64;
 
 inline float read_float(const std::byte* p) {
   float value = 0;
@@ -146,17 +143,6 @@ template <typename Tile, size_t kTokens>
   }
 }
 
-// Calls visit(block, i) for each block i of a step.
-template <typename Tile, size_t kBlock = 0, typename Visit>
-[[gnu::always_inline]] inline void each_block(const std::byte* tile,
-                                              const typename Tile::Scales& scales, size_t step,
-                                              Visit visit) {
-  if constexpr (kBlock < Tile::kStepBlocks) {
-    visit(Tile::template unpack<kBlock>(tile, scales, step), step * Tile::kStepBlocks + kBlock);
-    each_block<Tile, kBlock + 1>(tile, scales, step, visit);
-  }
-}
-
 // y of one panel's rows for one token, from their sums.
 inline void store_rows(const MatmulArguments& arguments, size_t panel, size_t token, F32x16 sum) {
   const size_t row = panel * kPanelRows;
@@ -167,18 +153,6 @@ inline void store_rows(const MatmulArguments& arguments, size_t panel, size_t to
   if (arguments.bias != nullptr) sum = add(sum, load_first(arguments.bias + row, count));
   if (arguments.accumulate) sum = add(load_first(output, count), sum);
   store_first(output, sum, count);
-}
-
-// Asks for the bytes `distance` beyond a tile: block `index`'s share of them, so that requests are
-// spread over the tile's time. A prefetch beyond the matrix is harmless.
-template <typename Tile, int kCache = kSecondCache>
-[[gnu::always_inline]] inline void prefetch_share(const std::byte* tile, size_t distance,
-                                                  size_t index) {
-  constexpr size_t kShare = Tile::kTileBytes / (Tile::kSteps * Tile::kStepBlocks);
-  const std::byte* ahead = tile + distance + index * kShare;
-#pragma GCC unroll 16
-  for (size_t line = 0; line < kShare; line += kLineBytes)
-    __builtin_prefetch(ahead + line, 0, kCache);
 }
 
 // kPanels panels side by side, `apart` from one to the next, for all tokens, at most kTokens, each
@@ -202,19 +176,19 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
     for (size_t step = 0; step < Tile::kSteps; ++step) {
 #pragma GCC unroll 2
       for (size_t p = 0; p < kPanels; ++p) {
-        each_block<Tile>(tiles + p * stream_stride, scales[p], step,
-                         [&] [[gnu::always_inline]] (const Block& block, size_t i) {
-                           // One token of one stream leaves the processor's own prefetching enough
-                           // time. Asked for twice, lines wait in a queue that is short.
-                           if constexpr (kPanels > 1) {
-                             prefetch_share<Tile, kFirstCache>(tiles + p * stream_stride,
-                                                               kStreamPrefetchBytes<Tile>, i);
-                           } else if constexpr (kTokens > 1) {
-                             prefetch_share<Tile>(tiles + p * stream_stride, kPrefetchBytes, i);
-                           }
-                           multiply_block<Tile, kTokens>(block, rows, tile * kTileBlocks + i,
-                                                         sums[p]);
-                         });
+        each_block<Tile>(
+            tiles + p * stream_stride, scales[p], step,
+            [&] [[gnu::always_inline]] (const Block& block, size_t i) {
+              // One token of one stream leaves the processor's own prefetching enough
+              // time. Asked for twice, lines wait in a queue that is short.
+              if constexpr (kPanels > 1) {
+                prefetch_share<Tile, kFirstCache>(tiles + p * stream_stride,
+                                                  kStreamPrefetchBytes<Tile>, i);
+              } else if constexpr (kTokens > 1) {
+                prefetch_share<Tile, kSecondCache>(tiles + p * stream_stride, kPrefetchBytes, i);
+              }
+              multiply_block<Tile, kTokens>(block, rows, tile * kTileBlocks + i, sums[p]);
+            });
       }
     }
     tiles += Tile::kTileBytes;
@@ -298,11 +272,11 @@ inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout
       const typename Tile::Scales scales = Tile::read_scales(packed);
       Block* blocks = strip.blocks + (i - tile) * kTileBlocks;
       for (size_t step = 0; step < Tile::kSteps; ++step) {
-        each_block<Tile>(packed, scales, step,
-                         [&] [[gnu::always_inline]] (const Block& block, size_t index) {
-                           prefetch_share<Tile>(packed, kStripTiles * Tile::kTileBytes, index);
-                           blocks[index] = block;
-                         });
+        each_block<Tile>(
+            packed, scales, step, [&] [[gnu::always_inline]] (const Block& block, size_t index) {
+              prefetch_share<Tile, kSecondCache>(packed, kStripTiles * Tile::kTileBytes, index);
+              blocks[index] = block;
+            });
       }
     }
     for (size_t done = 0; done < count; done += kTokenTile) {

@@ -42,7 +42,8 @@ class UnitStreams {
 
  private:
   static constexpr size_t kMostBlocks = Weights::kUnitBlocks;
-  static_assert(kMostBlocks * Weights::kParts <= kUnitStripBlocks);
+  // One panel's strip.
+  using Operands = std::byte[kMostBlocks * Weights::kParts][kUnitTileBytes];
 
   template <size_t kPanel>
   void zero() {
@@ -63,7 +64,7 @@ class UnitStreams {
       };
       if (begin < end) {
         Weights::unpack(arguments_.matrix, panel_ + kPanel, begin, end,
-                        store_into(weights_[buffer_][kPanel], 0),
+                        store_into(weights_[buffer_][kPanel]),
                         [&] [[gnu::always_inline]] (size_t) { multiply_one(); });
       }
       while (multiplied < before) multiply_one();
@@ -75,7 +76,7 @@ class UnitStreams {
   [[gnu::always_inline]] void multiply(size_t operand) {
     unit_.template load<4 + kPanel>(before_.input(arguments_, 0, operand),
                                     arguments_.input_stride_bytes);
-    unit_.template load<6 + kPanel>(weights_[buffer_ ^ 1U][kPanel].blocks[operand], kUnitRowBytes);
+    unit_.template load<6 + kPanel>(weights_[buffer_ ^ 1U][kPanel][operand], kUnitRowBytes);
     unit_.template multiply<kPanel, 4 + kPanel, 6 + kPanel>();
   }
 
@@ -94,7 +95,7 @@ class UnitStreams {
   size_t panel_;
   UnitStrip before_ = {0, 0, Weights::kParts};  // unpacked, not yet multiplied
   unsigned buffer_ = 0;                         // what is unpacked into
-  UnitWeights weights_[2][kPanels];
+  alignas(64) Operands weights_[2][kPanels];
 };
 
 template <typename Weights, typename Unit>

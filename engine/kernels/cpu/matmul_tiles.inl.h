@@ -18,9 +18,6 @@ constexpr size_t kUnitRows = 16;      // of a tile
 constexpr size_t kUnitRowBytes = 64;  // 32 bf16, 16 pairs of them, or 16 sums
 constexpr size_t kUnitTileBytes = kUnitRows * kUnitRowBytes;
 
-// A strip is 256 columns (of an F16, which has two parts, 128): a tile of the largest formats. A
-// panel's strip of weights is 8 KiB.
-constexpr size_t kUnitStripBlocks = 8;
 // Prompts. Strips of 512 columns of two panels, 32 KiB, are multiplied by all tokens and stay in
 // the nearest cache meanwhile. The activations' strip of all tokens (256 KiB) serves all panels of
 // a group; it and the group's sums (512 KiB) stay in the second cache (2 MiB where there is AMX).
@@ -31,10 +28,6 @@ constexpr size_t kUnitPanels = 2;
 constexpr size_t kUnitGroupPanels = 32;
 constexpr size_t kUnitChunkTokens = 256;
 
-// One panel's strip as second operands.
-struct UnitWeights {
-  alignas(64) std::byte blocks[kUnitStripBlocks][kUnitTileBytes];
-};
 using UnitSums = float[kUnitRows][kPanelRows];  // [token][row of the panel]
 
 // `blocks` of 32 columns from column `column` on; each has Weights::kParts second operands.
@@ -55,9 +48,6 @@ struct UnitStrip {
   return [operands] [[gnu::always_inline]] (size_t index, size_t pair, const auto& columns) {
     store_pairs(operands[index] + pair * kUnitRowBytes, columns);
   };
-}
-[[gnu::always_inline]] inline auto store_into(UnitWeights& weights, size_t first_operand) {
-  return store_into(weights.blocks + first_operand);
 }
 
 inline void store_unit_sums(const MatmulArguments& arguments, size_t panel, size_t token,
@@ -225,10 +215,10 @@ template <size_t kTokenTiles, size_t kPanels, size_t kParts, typename Unit, type
 [[gnu::noinline]] inline void store_sums(const MatmulArguments& arguments, const UnitStep& step,
                                          size_t token, size_t count,
                                          const UnitSums (*sums)[kUnitPanels]) {
-  for (size_t t = 0; t < count; ++t) {
+  for (size_t t = 0; t < count; t += kUnitRows) {
+    const size_t rows = count - t < kUnitRows ? count - t : kUnitRows;
     for (size_t panel = 0; panel < step.panels; ++panel) {
-      const F32x16 sum = load(sums[t / kUnitRows][panel][t % kUnitRows]);
-      store_rows(arguments, step.panel + panel, token + t, sum);
+      store_unit_sums(arguments, step.panel + panel, token + t, rows, sums[t / kUnitRows][panel]);
     }
   }
 }
