@@ -148,7 +148,9 @@ Json MessagesWriter::body(const std::vector<Output>& whole, const AnswerUsage& u
   const Turn turn = read_turn(rules(), answer.text);
   Json content = Json::array();
   if (!turn.reasoning.empty()) content.push_back(thinking_block(turn.reasoning));
-  if (!turn.text.empty() || turn.calls.empty()) content.push_back(text_block(turn.text));
+  // An answer of nothing is an empty text; one that ends within its thoughts has no text.
+  const bool is_empty = content.empty() && turn.calls.empty();
+  if (!turn.text.empty() || is_empty) content.push_back(text_block(turn.text));
   for (const TurnCall& call : turn.calls) {
     auto input = parse_json(call.arguments);
     content.push_back(call_block(call.name, input ? std::move(*input) : Json::object()));
