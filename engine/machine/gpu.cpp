@@ -1,8 +1,8 @@
 #include "engine/machine/gpu.h"
 
-#include <algorithm>
-#include <cctype>
 #include <fstream>
+
+#include "engine/base/ascii.h"
 
 namespace lockstep {
 
@@ -22,10 +22,7 @@ std::string_view link_name(GpuLink link) {
 
 int node_of_pci_device(const std::filesystem::path& sysfs, std::string_view address) {
   // The runtime writes hexadecimal digits in capitals, the kernel does not.
-  std::string name(address);
-  std::ranges::transform(name, name.begin(), [](unsigned char digit) {
-    return static_cast<char>(std::tolower(digit));
-  });
+  const std::string name = ascii_lower(address);
   std::ifstream file(sysfs / "bus/pci/devices" / name / "numa_node");
   int node = -1;
   return file >> node && node >= 0 ? node : -1;

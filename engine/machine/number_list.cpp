@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include "engine/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,18 +20,11 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
 }  // namespace
 
 std::optional<std::vector<int>> parse_number_list(std::string_view text) {
   std::vector<int> numbers;
-  text = trimmed(text);
+  text = trimmed(text, " \t\r\n");
   while (!text.empty()) {
     const auto first = take_number(text);
     if (!first) return std::nullopt;

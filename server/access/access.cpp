@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/ascii.h"
 #include "server/http/health_route.h"
 
 namespace lockstep {
@@ -12,13 +13,7 @@ constexpr std::string_view kScheme = "bearer ";
 constexpr std::string_view kMetrics = "/metrics";
 
 bool is_bearer(std::string_view field) {
-  if (field.size() < kScheme.size()) return false;
-  for (size_t index = 0; index < kScheme.size(); ++index) {
-    const char c = field[index];
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    if (lower != kScheme[index]) return false;
-  }
-  return true;
+  return ascii_lower(field.substr(0, kScheme.size())) == kScheme;
 }
 
 // "Authorization: Bearer KEY", or "x-api-key: KEY" as Anthropic's clients send it.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "engine/base/ascii.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 
@@ -20,21 +21,14 @@ constexpr size_t kKeyBytesMin = 16;  // shorter ones can be guessed
 constexpr uint64_t kAllowanceMax = 1'000'000'000'000;
 constexpr int64_t kPriorityMax = 1'000'000;
 
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 std::optional<KeyDigest> parse_digest(std::string_view text) {
   KeyDigest digest{};
   if (text.size() != 2 * digest.size()) return std::nullopt;
   for (size_t index = 0; index < digest.size(); ++index) {
-    const int high = hex_value(text[2 * index]);
-    const int low = hex_value(text[2 * index + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    digest[index] = static_cast<uint8_t>(high * 16 + low);
+    const auto high = hex_digit(text[2 * index]);
+    const auto low = hex_digit(text[2 * index + 1]);
+    if (!high || !low) return std::nullopt;
+    digest[index] = static_cast<uint8_t>(*high * 16 + *low);
   }
   return digest;
 }

@@ -1,9 +1,9 @@
 #include "server/api/json_fields.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "engine/base/ascii.h"
 #include "server/api/body_room.h"
 
 namespace lockstep {
@@ -22,18 +22,8 @@ std::optional<int64_t> exact_integer(const Json& value) {
   return value.get<int64_t>();
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
 bool is_json_media_type(std::string_view header) {
-  std::string type(trimmed(header.substr(0, header.find(';'))));
-  std::ranges::transform(type, type.begin(), [](char letter) {
-    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-  });
-  return type == "application/json";
+  return ascii_lower(trimmed(header.substr(0, header.find(';')))) == "application/json";
 }
 
 }  // namespace

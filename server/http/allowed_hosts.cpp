@@ -8,6 +8,7 @@
 #include <array>
 #include <climits>
 
+#include "engine/base/ascii.h"
 #include "server/http/health_route.h"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ bool is_loopback(std::string_view address) {
 }
 
 bool is_port(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return std::all_of(text.begin(), text.end(), is_ascii_digit);
 }
 
 // The name without its port and the dot of the root, in lower case; an IPv6 address keeps its
@@ -34,11 +35,7 @@ std::string name_in(std::string_view host) {
     host = host.substr(0, colon);
   }
   if (host.ends_with('.')) host.remove_suffix(1);
-  std::string name(host);
-  for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return name;
+  return ascii_lower(host);
 }
 
 bool is_address(const std::string& name) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
@@ -14,13 +16,6 @@ std::unexpected<HttpRefusal> too_large(size_t bytes_max) {
 
 std::unexpected<HttpRefusal> malformed(const char* message) {
   return std::unexpected(HttpRefusal{400, message});
-}
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 }  // namespace
@@ -91,10 +86,10 @@ std::expected<void, HttpRefusal> BodyReader::take_size_character(char c) {
     state_ = State::kSizeLineFeed;
     return {};
   }
-  const int digit = hex_value(c);
-  if (digit < 0) return malformed("a chunk's size is not a hexadecimal number and nothing else");
+  const auto digit = hex_digit(c);
+  if (!digit) return malformed("a chunk's size is not a hexadecimal number and nothing else");
   if (++size_digits_ > kSizeDigitsMax) return malformed("a chunk's size has too many digits");
-  remaining_ = remaining_ * 16 + static_cast<uint64_t>(digit);
+  remaining_ = remaining_ * 16 + *digit;
   return {};
 }
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 
+#include "engine/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,13 +20,9 @@ std::unexpected<HttpRefusal> refuse(int status, std::string message) {
   return std::unexpected(HttpRefusal{status, std::move(message)});
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // RFC 9110 section 5.6.2.
 bool is_token_character(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+  return is_ascii_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
@@ -37,29 +35,11 @@ bool is_value_character(char c) {
   return c == '\t' || c < 0 || (c >= ' ' && c != 0x7f);
 }
 
-bool is_blank(char c) {
-  return c == ' ' || c == '\t';
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 // Whether a comma-separated list of tokens holds `token` (lower case).
 bool list_holds(std::string_view list, std::string_view token) {
   for (;;) {
     const size_t comma = list.find(',');
-    if (lower_case(trimmed(list.substr(0, comma))) == token) return true;
+    if (ascii_lower(trimmed(list.substr(0, comma))) == token) return true;
     if (comma == std::string_view::npos) return false;
     list.remove_prefix(comma + 1);
   }
@@ -74,7 +54,7 @@ struct RequestLine {
 // "1.1" and "1.0" are served; a higher version is 505; anything else is no HTTP.
 std::expected<int, HttpRefusal> parse_version(std::string_view text) {
   const bool has_form = text.size() == kVersionBytes && text.starts_with(kVersionPrefix) &&
-                        is_digit(text[5]) && text[6] == '.' && is_digit(text[7]);
+                        is_ascii_digit(text[5]) && text[6] == '.' && is_ascii_digit(text[7]);
   if (!has_form) return refuse(400, "the request line does not end with an HTTP version");
   if (text[5] != '1' || text[7] > '1') {
     return refuse(505, "only HTTP/1.0 and HTTP/1.1 are served");
@@ -107,7 +87,7 @@ std::expected<RequestLine, HttpRefusal> split_request_line(std::string_view line
 }
 
 std::expected<void, HttpRefusal> parse_field(std::string_view line, RequestHead& head) {
-  if (is_blank(line.front())) {
+  if (line.front() == ' ' || line.front() == '\t') {
     return refuse(400, "a header field is continued on a second line");
   }
   const size_t colon = line.find(':');
@@ -119,13 +99,13 @@ std::expected<void, HttpRefusal> parse_field(std::string_view line, RequestHead&
     return refuse(
         400, "the value of the header field '" + std::string(name) + "' holds a control character");
   }
-  head.fields.emplace(lower_case(name), value);
+  head.fields.emplace(ascii_lower(name), value);
   return {};
 }
 
 std::expected<void, HttpRefusal> read_content_length(RequestHead& head) {
   const std::string_view text = head.field("content-length");
-  if (text.empty() || !std::all_of(text.begin(), text.end(), is_digit)) {
+  if (text.empty() || !std::all_of(text.begin(), text.end(), is_ascii_digit)) {
     return refuse(400, "Content-Length is not a decimal number");
   }
   const auto [end, error] =
@@ -146,7 +126,7 @@ std::expected<void, HttpRefusal> read_body_framing(RequestHead& head) {
   if (lengths == 1) return read_content_length(head);
   if (encodings == 1) {
     if (head.minor_version == 0) return refuse(400, "HTTP/1.0 knows no Transfer-Encoding");
-    if (lower_case(head.field("transfer-encoding")) != "chunked") {
+    if (ascii_lower(head.field("transfer-encoding")) != "chunked") {
       return refuse(501, "the only Transfer-Encoding that is implemented is chunked");
     }
     head.is_chunked = true;
@@ -162,13 +142,13 @@ std::expected<void, HttpRefusal> read_protocol_fields(RequestHead& head) {
 
   const auto [encoding, encodings_end] = head.fields.equal_range("content-encoding");
   for (auto field = encoding; field != encodings_end; ++field) {
-    if (lower_case(field->second) != "identity") {
+    if (ascii_lower(field->second) != "identity") {
       return refuse(415, "a body with Content-Encoding '" + field->second +
                              "' is not taken: send it as it is");
     }
   }
   if (head.fields.contains("expect")) {
-    if (lower_case(head.field("expect")) != "100-continue") {
+    if (ascii_lower(head.field("expect")) != "100-continue") {
       return refuse(417, "the only expectation that can be met is 100-continue");
     }
     head.expects_continue = head.minor_version == 1;

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 
+#include "engine/base/ascii.h"
+
 namespace lockstep {
 namespace {
 
 constexpr char kDelete = 0x7f;
-
-std::optional<unsigned> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
-  if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
-  if (c >= 'A' && c <= 'F') return static_cast<unsigned>(c - 'A' + 10);
-  return std::nullopt;
-}
 
 bool is_control(char c) {
   return (c >= 0 && c < ' ') || c == kDelete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/ascii.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -25,15 +26,12 @@ uint32_t PatternReader::take_character() {
 uint32_t PatternReader::take_hex(size_t digits) {
   uint32_t value = 0;
   for (size_t index = 0; index < digits; ++index, ++position_) {
-    const char letter = peek();
-    const bool small = letter >= 'a' && letter <= 'f';
-    const bool large = letter >= 'A' && letter <= 'F';
-    if (!small && !large && (letter < '0' || letter > '9')) {
+    const auto digit = hex_digit(peek());
+    if (!digit) {
       fail("{} hexadecimal digits are expected", digits);
       return 0;
     }
-    const int digit = small ? letter - 'a' + 10 : large ? letter - 'A' + 10 : letter - '0';
-    value = value * 16 + static_cast<uint32_t>(digit);
+    value = value * 16 + *digit;
   }
   return value;
 }

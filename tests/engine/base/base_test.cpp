@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/base/ascii.h"
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/base/histogram.h"
@@ -12,6 +13,31 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+
+TEST(Ascii, letters_become_small_and_nothing_else_changes) {
+  EXPECT_EQ(ascii_lower("Content-TYPE @[`{ \xc3\x84"), "content-type @[`{ \xc3\x84");
+  EXPECT_EQ(ascii_lower(""), "");
+}
+
+TEST(Ascii, hexadecimal_digits_have_values) {
+  const std::string_view digits = "0123456789abcdefABCDEF";
+  for (int c = -128; c < 128; ++c) {
+    const size_t place = digits.find(static_cast<char>(c));
+    const auto value = hex_digit(static_cast<char>(c));
+    ASSERT_EQ(value.has_value(), place != std::string_view::npos) << c;
+    if (value) {
+      EXPECT_EQ(*value, place < 16 ? place : place - 6) << c;
+    }
+  }
+}
+
+TEST(Ascii, blanks_at_both_ends_are_trimmed) {
+  EXPECT_EQ(trimmed(" \t a \t b\t "), "a \t b");
+  EXPECT_EQ(trimmed(" \t "), "");
+  EXPECT_EQ(trimmed(""), "");
+  EXPECT_EQ(trimmed(" a\r\n"), "a\r\n");
+  EXPECT_EQ(trimmed(" a\r\n", " \r\n"), "a");
+}
 
 TEST(CheckedMath, an_overflow_is_no_value) {
   EXPECT_EQ(checked_add(kMost - 1, 1), kMost);
