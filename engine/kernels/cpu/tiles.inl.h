@@ -85,13 +85,17 @@ struct Q8_0Tile {
   }
 };
 
-struct Q4_0Tile {
-  static constexpr size_t kTileBytes = 18 * 16;
+// The formats of 32 columns in nibbles: with a fifth bit or without, and with a minimum in place of
+// an offset or without.
+template <bool kFifthBits, bool kWithMinimums>
+struct NibbleTile {
+  static constexpr size_t kScalesAt = (kFifthBits ? 5 : 4) * kGroupBytes;
+  static constexpr size_t kTileBytes = kScalesAt + (kWithMinimums ? 2 : 1) * kRowScaleBytes;
   static constexpr size_t kSteps = 1;
   static constexpr size_t kStepBlocks = 1;
-  static constexpr int kWidest = 15;
-  static constexpr unsigned kOffsetBits = 3;
-  static constexpr bool kMinimums = false;
+  static constexpr int kWidest = kFifthBits ? 31 : 15;
+  static constexpr unsigned kOffsetBits = kWithMinimums ? 0 : kFifthBits ? 4 : 3;
+  static constexpr bool kMinimums = kWithMinimums;
   static constexpr bool kHalves = false;
   using Scales = NoScales;
 
@@ -100,76 +104,20 @@ struct Q4_0Tile {
   static Block unpack(const std::byte* tile, const Scales&, size_t) {
     Block block;
     unpack_nibbles(tile, block);
-    block.scale = load_scales(tile + 4 * kGroupBytes);
-    block.second = zero();
+    if constexpr (kFifthBits) add_high_bits(load_bytes(tile + 4 * kGroupBytes), block);
+    block.scale = load_scales(tile + kScalesAt);
+    if constexpr (kMinimums) {
+      block.second = mul(broadcast(-1.0F), load_scales(tile + kScalesAt + kRowScaleBytes));
+    } else {
+      block.second = zero();
+    }
     return block;
   }
 };
-
-struct Q4_1Tile {
-  static constexpr size_t kTileBytes = 20 * 16;
-  static constexpr size_t kSteps = 1;
-  static constexpr size_t kStepBlocks = 1;
-  static constexpr int kWidest = 15;
-  static constexpr unsigned kOffsetBits = 0;
-  static constexpr bool kMinimums = true;
-  static constexpr bool kHalves = false;
-  using Scales = NoScales;
-
-  static Scales read_scales(const std::byte*) { return {}; }
-  template <size_t>
-  static Block unpack(const std::byte* tile, const Scales&, size_t) {
-    Block block;
-    unpack_nibbles(tile, block);
-    block.scale = load_scales(tile + 4 * kGroupBytes);
-    block.second = mul(broadcast(-1.0F), load_scales(tile + 4 * kGroupBytes + kRowScaleBytes));
-    return block;
-  }
-};
-
-struct Q5_0Tile {
-  static constexpr size_t kTileBytes = 22 * 16;
-  static constexpr size_t kSteps = 1;
-  static constexpr size_t kStepBlocks = 1;
-  static constexpr int kWidest = 31;
-  static constexpr unsigned kOffsetBits = 4;
-  static constexpr bool kMinimums = false;
-  static constexpr bool kHalves = false;
-  using Scales = NoScales;
-
-  static Scales read_scales(const std::byte*) { return {}; }
-  template <size_t>
-  static Block unpack(const std::byte* tile, const Scales&, size_t) {
-    Block block;
-    unpack_nibbles(tile, block);
-    add_high_bits(load_bytes(tile + 4 * kGroupBytes), block);
-    block.scale = load_scales(tile + 5 * kGroupBytes);
-    block.second = zero();
-    return block;
-  }
-};
-
-struct Q5_1Tile {
-  static constexpr size_t kTileBytes = 24 * 16;
-  static constexpr size_t kSteps = 1;
-  static constexpr size_t kStepBlocks = 1;
-  static constexpr int kWidest = 31;
-  static constexpr unsigned kOffsetBits = 0;
-  static constexpr bool kMinimums = true;
-  static constexpr bool kHalves = false;
-  using Scales = NoScales;
-
-  static Scales read_scales(const std::byte*) { return {}; }
-  template <size_t>
-  static Block unpack(const std::byte* tile, const Scales&, size_t) {
-    Block block;
-    unpack_nibbles(tile, block);
-    add_high_bits(load_bytes(tile + 4 * kGroupBytes), block);
-    block.scale = load_scales(tile + 5 * kGroupBytes);
-    block.second = mul(broadcast(-1.0F), load_scales(tile + 5 * kGroupBytes + kRowScaleBytes));
-    return block;
-  }
-};
+using Q4_0Tile = NibbleTile<false, false>;
+using Q4_1Tile = NibbleTile<false, true>;
+using Q5_0Tile = NibbleTile<true, false>;
+using Q5_1Tile = NibbleTile<true, true>;
 
 // Of Q4_K and Q5_K: per block of 32 columns d * sc and dmin * m, each rounded once.
 struct SuperBlockScales {
