@@ -57,7 +57,7 @@ struct MatmulArguments {
   const float* token_scales = nullptr;  // token_count values, or none
   const float* bias = nullptr;          // matrix.rows values, or none
   bool accumulate = false;
-  // Panels that a product of one token walks side by side, each a stream of memory: 1 or 2. No bit
+  // Panels that a product of few tokens walks side by side, each a stream of memory: 1 or 2. No bit
   // depends on it.
   size_t panel_streams = 1;
 };

@@ -279,10 +279,11 @@ template <typename Tile, size_t kBlock = 0, typename Visit>
 constexpr int kFirstCache = 3;
 constexpr int kSecondCache = 2;
 
+constexpr size_t kLineBytes = 64;  // of a cache
+
 // Asks for the kBytes at `p`.
 template <size_t kBytes, int kCache>
 [[gnu::always_inline]] inline void prefetch_bytes(const std::byte* p) {
-  constexpr size_t kLineBytes = 64;
 #pragma GCC unroll 16
   for (size_t line = 0; line < kBytes; line += kLineBytes) __builtin_prefetch(p + line, 0, kCache);
 }

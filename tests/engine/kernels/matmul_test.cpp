@@ -230,7 +230,7 @@ TEST_P(QuantizedMatmul, of_the_unquantized_activations_is_within_half_a_step_per
   }
 }
 
-TEST_P(Matmul, gives_the_bits_of_the_scalar_row_for_any_number_of_tokens_and_rows) {
+TEST_P(Matmul, gives_the_bits_of_the_scalar_row_for_any_number_of_tokens_rows_and_streams) {
   for (const size_t columns : column_counts(format())) {
     const Problem problem(table(), format(), columns, kSeed + 2);
     AlignedBuffer expected = untouched_output();
@@ -242,9 +242,14 @@ TEST_P(Matmul, gives_the_bits_of_the_scalar_row_for_any_number_of_tokens_and_row
     for (const size_t token_count : token_counts) {
       for (const size_t rows :
            {size_t{1}, size_t{15}, size_t{16}, size_t{17}, size_t{32}, size_t{49}, kRows}) {
-        AlignedBuffer output = untouched_output();
-        run(table(), arguments_for(problem, rows, token_count, output));
-        ASSERT_EQ(differences(output, expected, token_count, rows), "") << columns << " columns";
+        for (const size_t streams : {size_t{1}, size_t{2}}) {
+          AlignedBuffer output = untouched_output();
+          MatmulArguments arguments = arguments_for(problem, rows, token_count, output);
+          arguments.panel_streams = streams;
+          run(table(), arguments);
+          ASSERT_EQ(differences(output, expected, token_count, rows), "")
+              << columns << " columns, " << streams << " streams";
+        }
       }
     }
   }
