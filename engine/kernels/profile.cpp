@@ -27,7 +27,7 @@ ProductFormTable forms_for(Profile profile, bool has_tiles, bool has_bf16_dots) 
 // with a 1B model in Q4_0 on two cores of a Zen 4, avx512's `exact` computes prompts at 0.33 and
 // generates at 0.25 of the speed of `fast`, whose prompts and generation are one function there as
 // well (lockstepd bench --prompt 512 --generate 32 --arithmetic exact). amx, on two cores of a
-// Granite Rapids: prompts 0.99, generation 0.62 (Q4_0), 0.54 (Q4_K_M), 0.80 (Q8_0).
+// Granite Rapids: prompts 0.99, generation 0.61 (Q4_0), 0.60 (Q4_K_M), 0.88 (Q8_0).
 struct OwnProfile {
   std::string_view instruction_set;
   Profile profile;

@@ -112,28 +112,37 @@ struct QuantizedOperands {
   }
 };
 
-// The columns of a format of 16 bits, from pair `pair` of the panel's on: two of them, or the last
-// and zeros, or zeros.
-[[gnu::always_inline]] inline HalfColumns read_pair(const PackedMatrix& matrix, size_t panel,
-                                                    size_t pair) {
-  const auto* values = reinterpret_cast<const uint16_t*>(matrix.panels);
-  const uint16_t* columns = values + (panel * matrix.columns + 2 * pair) * kPanelRows;
-  prefetch_bytes<kPanelRows * 2 * sizeof(uint16_t), kFirstCache>(
-      reinterpret_cast<const std::byte*>(columns) + kOperandsAheadBytes);
-  if (2 * pair + 1 < matrix.columns) return load_two_columns(columns);
-  return 2 * pair < matrix.columns ? load_one_column(columns) : no_columns();
-}
-
-// Calls take(index, pair, columns) for the pairs of blocks [begin, end), each of kParts parts, and
-// done(index) for a block's parts after its last pair.
+// Calls take(index, pair, columns) for the pairs of blocks [begin, end) of a format of 16 bits,
+// each of kParts parts, and done(index) for a block's parts after its last pair.
 template <size_t kParts, typename Take, typename Done>
 [[gnu::always_inline]] inline void each_pair_of_halves(const PackedMatrix& matrix, size_t panel,
                                                        size_t begin, size_t end, Take take,
                                                        Done done) {
+  constexpr size_t kPairHalves = 2 * kPanelRows;
+  const auto* panels = reinterpret_cast<const uint16_t*>(matrix.panels);
   for (size_t block = begin; block < end; ++block) {
     const size_t index = (block - begin) * kParts;
-    for (size_t pair = 0; pair < kBlockPairs; ++pair) {
-      take(index, pair, read_pair(matrix, panel, block * kBlockPairs + pair));
+    const size_t column = block * kPairBlock;
+    const uint16_t* columns = panels + (panel * matrix.columns + column) * kPanelRows;
+    const size_t left = matrix.columns - column;
+    if (left >= kPairBlock) [[likely]] {
+      // Unrolled, this is faster from a cache, but from memory one core of a Granite Rapids reads
+      // BF16 at 15 GB/s instead of 18, F16 at 14 instead of 16.
+#pragma GCC unroll 1
+      for (size_t pair = 0; pair < kBlockPairs; ++pair) {
+        const uint16_t* two = columns + pair * kPairHalves;
+        prefetch_bytes<kPairHalves * sizeof(uint16_t), kFirstCache>(
+            reinterpret_cast<const std::byte*>(two) + kOperandsAheadBytes);
+        take(index, pair, load_two_columns(two));
+      }
+    } else {
+      for (size_t pair = 0; pair < kBlockPairs; ++pair) {
+        const uint16_t* two = columns + pair * kPairHalves;
+        take(index, pair,
+             2 * pair + 1 < left ? load_two_columns(two)
+             : 2 * pair < left   ? load_one_column(two)
+                                 : no_columns());
+      }
     }
     for (size_t part = 0; part < kParts; ++part) done(index + part);
   }
