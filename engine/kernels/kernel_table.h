@@ -62,6 +62,15 @@ struct MatmulArguments {
   size_t panel_streams = 1;
 };
 
+// Two products of the same tokens with matrices of one format and size, and the gate's activation:
+// of their y what silu_multiply() gives, as to_bf16() rounds it. y itself is stored nowhere.
+struct GatedArguments {
+  MatmulArguments gate;
+  MatmulArguments up;           // as the gate's, but for its weights and its bias
+  std::byte* output = nullptr;  // of token t and row r at t * output_stride_bytes + 2 r
+  size_t output_stride_bytes = 0;
+};
+
 // What this processor reads fastest. Per core, in GB/s of weights in huge pages: on AMD's Zen 4 one
 // stream reads Q4_0 at 25, Q4_K at 22, Q6_K at 19, two at 20, 20 and 13, since its prefetching
 // follows one stream further (lockstep_kernel_benchmark). Intel's Granite Rapids was measured the
@@ -69,6 +78,7 @@ struct MatmulArguments {
 size_t preferred_panel_streams();
 
 using MatmulKernel = void (*)(const MatmulArguments&);
+using GatedKernel = void (*)(const GatedArguments&);
 
 struct KernelTable {
   std::string_view name;  // "scalar", "avx2", "avx512", "avx512bf16", "amx"
@@ -81,6 +91,10 @@ struct KernelTable {
   std::array<MatmulKernel, kFormatCount> matmul_bf16;
   // ... and of form kBf16Dots; for BF16 alone.
   std::array<MatmulKernel, kFormatCount> matmul_bf16_dots;
+
+  // With activations of form kBf16, for many tokens: the bits of matmul_bf16, silu_multiply and
+  // to_bf16 one after another. With has_tiles alone; none for F32.
+  std::array<GatedKernel, kFormatCount> gated_bf16;
 
   // Elements to bf16, nearest even. Any alignment of `values`; `out` is that of bf16.
   void (*to_bf16)(const float* values, size_t count, std::byte* out);
@@ -130,6 +144,10 @@ inline MatmulKernel matmul_kernel(const KernelTable& table, Format format, Activ
   if (form == ActivationForm::kBf16) return table.matmul_bf16[index];
   if (form == ActivationForm::kBf16Dots) return table.matmul_bf16_dots[index];
   return table.matmul[index];
+}
+
+inline GatedKernel gated_kernel(const KernelTable& table, Format format) {
+  return table.gated_bf16[static_cast<size_t>(format)];
 }
 
 // The row called `name`, or the last that this machine supports and prefers if `name` is empty.

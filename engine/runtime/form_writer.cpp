@@ -25,17 +25,23 @@ void write_q8(const Pass& pass, const float* values, const FormsOutput& output, 
   }
 }
 
-// The products take 32 columns at a time: the last ones may be followed by zeros.
-void write_bf16(const Pass& pass, const float* values, const FormsOutput& output, std::byte* row,
-                size_t first, size_t count) {
+// What follows on columns of a row. The products take 32 columns at a time: the last ones may be
+// followed by zeros.
+void complete_bf16(const Pass& pass, const FormsOutput& output, std::byte* row, size_t first,
+                   size_t count) {
   std::byte* place = row + first * sizeof(uint16_t);
-  pass.kernels.to_bf16(values, count, place);
   size_t written = count;
   if (first + count == output.forms.columns) {
     written = round_up<size_t>(output.forms.columns, kChunkColumns) - first;
     std::memset(place + count * sizeof(uint16_t), 0, (written - count) * sizeof(uint16_t));
   }
   if (output.gather) push(pass, place, written * sizeof(uint16_t));
+}
+
+void write_bf16(const Pass& pass, const float* values, const FormsOutput& output, std::byte* row,
+                size_t first, size_t count) {
+  pass.kernels.to_bf16(values, count, row + first * sizeof(uint16_t));
+  complete_bf16(pass, output, row, first, count);
 }
 
 void write_f32(const Pass& pass, const float* values, const FormsOutput& output, std::byte* row,
@@ -66,6 +72,15 @@ void write_forms(const Pass& pass, const float* values, const FormsOutput& outpu
   }
   if (std::byte* f32 = place(ActivationForm::kF32)) {
     write_f32(pass, values, output, f32, first, columns.size());
+  }
+}
+
+void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Range columns) {
+  if (columns.empty()) return;
+  const FormBuffer& buffer = output.forms[ActivationForm::kBf16];
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    complete_bf16(pass, output, buffer.rows + row * buffer.stride_bytes,
+                  output.first_column + columns.begin, columns.size());
   }
 }
 

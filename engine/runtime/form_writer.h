@@ -15,6 +15,9 @@ namespace lockstep {
 void write_forms(const Pass& pass, const float* values, const FormsOutput& output, size_t row,
                  Range columns, bool generated);
 
+// The rest of that where a kernel has written columns of `rows` as kBf16, which alone is read.
+void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Range columns);
+
 // Of rows `rows` of a residual (the token's, or the logit's own) the columns `columns`: their
 // product with the norm's weight, and the sums of their squares. Pushed as the output says.
 void write_norm(const Pass& pass, const float* residual, size_t residual_stride,

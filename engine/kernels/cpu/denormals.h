@@ -9,16 +9,28 @@
 namespace lockstep {
 namespace {
 
-// Calls a kernel in that mode of the calling thread's processor, and restores the mode. The kernel
-// is not to be inlined: a compiler knows nothing of the mode, and could move its arithmetic out.
+constexpr unsigned kFlushMode = 0x8000 | 0x0040;  // results and operands
+
+// Calls a kernel in a mode of the calling thread's processor, and restores the one before. The
+// kernel is not to be inlined: a compiler knows nothing of the mode, and could move its arithmetic
+// out.
+template <auto kKernel, typename Arguments>
+void in_mode(unsigned mode, const Arguments& arguments) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(mode);
+  kKernel(arguments);
+  _mm_setcsr(before);
+}
+
 template <auto kKernel, typename Arguments>
 void without_denormals(const Arguments& arguments) {
-  constexpr unsigned kFlushResults = 0x8000;
-  constexpr unsigned kFlushOperands = 0x0040;
-  const unsigned mode = _mm_getcsr();
-  _mm_setcsr(mode | kFlushResults | kFlushOperands);
-  kKernel(arguments);
-  _mm_setcsr(mode);
+  in_mode<kKernel>(_mm_getcsr() | kFlushMode, arguments);
+}
+
+// What such a kernel calls that takes such numbers for what they are.
+template <auto kKernel, typename Arguments>
+void with_denormals(const Arguments& arguments) {
+  in_mode<kKernel>(_mm_getcsr() & ~kFlushMode, arguments);
 }
 
 }  // namespace

@@ -143,14 +143,25 @@ template <typename Tile, size_t kTokens>
   }
 }
 
+inline size_t rows_of_panel(const PackedMatrix& matrix, size_t panel) {
+  const size_t left = matrix.rows - panel * kPanelRows;
+  return left < kPanelRows ? left : kPanelRows;
+}
+
+// A panel's sums for one token, scaled and with their bias.
+inline F32x16 finished_rows(const MatmulArguments& arguments, size_t panel, size_t token,
+                            F32x16 sum) {
+  if (arguments.token_scales != nullptr) sum = mul(sum, broadcast(arguments.token_scales[token]));
+  if (arguments.bias == nullptr) return sum;
+  const float* bias = arguments.bias + panel * kPanelRows;
+  return add(sum, load_first(bias, rows_of_panel(arguments.matrix, panel)));
+}
+
 // y of one panel's rows for one token, from their sums.
 inline void store_rows(const MatmulArguments& arguments, size_t panel, size_t token, F32x16 sum) {
-  const size_t row = panel * kPanelRows;
-  const size_t left = arguments.matrix.rows - row;
-  const size_t count = left < kPanelRows ? left : kPanelRows;
-  float* output = arguments.output + token * arguments.output_stride + row;
-  if (arguments.token_scales != nullptr) sum = mul(sum, broadcast(arguments.token_scales[token]));
-  if (arguments.bias != nullptr) sum = add(sum, load_first(arguments.bias + row, count));
+  const size_t count = rows_of_panel(arguments.matrix, panel);
+  float* output = arguments.output + token * arguments.output_stride + panel * kPanelRows;
+  sum = finished_rows(arguments, panel, token, sum);
   if (arguments.accumulate) sum = add(load_first(output, count), sum);
   store_first(output, sum, count);
 }

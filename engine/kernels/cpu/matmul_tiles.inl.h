@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cpu/denormals.h"
+#include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
+#include "engine/kernels/cpu/matmul_bf16.inl.h"
 #include "engine/kernels/cpu/tile_weights.inl.h"
 #include "engine/kernels/kernel_table.h"
 
@@ -60,7 +63,7 @@ struct UnitPanels {
   alignas(64) std::byte operands[kUnitPanels][kUnitPromptBlocks][kUnitTileBytes];
 };
 
-// What is unpacked at once.
+// What is unpacked at once: of each of a product's matrices the same panels.
 struct UnitStep {
   size_t group;  // the first panel of its group
   size_t panel;
@@ -70,9 +73,9 @@ struct UnitStep {
   bool last;
 };
 
-// The steps of a product: group of panels after group, in each strip after strip, in that all
-// panels of the group.
-template <typename Weights>
+// The steps of a product of kMatrices matrices: group of panels after group, in each strip after
+// strip, in that all panels of the group.
+template <typename Weights, size_t kMatrices>
 class UnitWalk {
  public:
   explicit UnitWalk(const MatmulArguments& arguments)
@@ -94,14 +97,14 @@ class UnitWalk {
   static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
   static size_t block_of(const UnitStep& step) { return step.strip.column / kPairBlock; }
   size_t group_end(const UnitStep& step) const {
-    return smaller_of(end_, step.group + kUnitGroupPanels);
+    return smaller_of(end_, step.group + kUnitGroupPanels / kMatrices);
   }
   // A step beyond the last panel has none.
   UnitStep at(size_t group, size_t panel, size_t block) const {
     const size_t blocks = smaller_of(blocks_ - block, kMostBlocks);
     return {.group = group,
             .panel = panel,
-            .panels = smaller_of(end_ - panel, kUnitPanels),
+            .panels = smaller_of(end_ - panel, kUnitPanels / kMatrices),
             .strip = {block * kPairBlock, blocks, Weights::kParts},
             .first = block == 0,
             .last = block + blocks == blocks_};
@@ -112,32 +115,32 @@ class UnitWalk {
 };
 
 // Unpacks a step's weights bit by bit.
-template <typename Weights>
+template <typename Weights, typename Product>
 class UnitUnpacking {
  public:
-  UnitUnpacking(const MatmulArguments& arguments, const UnitStep& step, UnitPanels& out)
-      : arguments_(arguments),
+  UnitUnpacking(const Product& product, const UnitStep& step, UnitPanels& out)
+      : product_(product),
         step_(step),
         out_(out),
         units_((step.strip.blocks + Weights::kUnitBlocks - 1) / Weights::kUnitBlocks) {}
 
   // Brings it to `part` of `parts`.
   void advance(size_t part, size_t parts) {
-    for (const size_t end = step_.panels * units_ * part / parts; done_ < end; ++done_) {
-      const size_t panel = done_ / units_;
-      const size_t block = done_ % units_ * Weights::kUnitBlocks;
-      unpack(panel, block);
+    const size_t operands = step_.panels * Product::kMatrices * units_;
+    for (const size_t end = operands * part / parts; done_ < end; ++done_) {
+      unpack(done_ / units_, done_ % units_ * Weights::kUnitBlocks);
     }
   }
 
  private:
-  [[gnu::noinline]] void unpack(size_t panel, size_t block) {
+  [[gnu::noinline]] void unpack(size_t side, size_t block) {
     const size_t begin = step_.strip.column / kPairBlock + block;
-    Weights::unpack(arguments_.matrix, step_.panel + panel, begin, begin + Weights::kUnitBlocks,
-                    store_into(out_.operands[panel] + block * Weights::kParts), [](size_t) {});
+    Weights::unpack(product_.of(side % Product::kMatrices).matrix,
+                    step_.panel + side / Product::kMatrices, begin, begin + Weights::kUnitBlocks,
+                    store_into(out_.operands[side] + block * Weights::kParts), [](size_t) {});
   }
 
-  const MatmulArguments& arguments_;
+  const Product& product_;
   UnitStep step_;
   UnitPanels& out_;
   size_t units_;
@@ -211,53 +214,107 @@ template <size_t kTokenTiles, size_t kPanels, size_t kParts, typename Unit, type
   }
 }
 
-// y of `count` tokens from `token` on from their finished sums.
-[[gnu::noinline]] inline void store_sums(const MatmulArguments& arguments, const UnitStep& step,
-                                         size_t token, size_t count,
-                                         const UnitSums (*sums)[kUnitPanels]) {
-  for (size_t t = 0; t < count; t += kUnitRows) {
-    const size_t rows = count - t < kUnitRows ? count - t : kUnitRows;
-    for (size_t panel = 0; panel < step.panels; ++panel) {
-      store_unit_sums(arguments, step.panel + panel, token + t, rows, sums[t / kUnitRows][panel]);
+// y of one matrix.
+struct PlainProduct {
+  static constexpr size_t kMatrices = 1;
+  const MatmulArguments& arguments;
+
+  const MatmulArguments& of(size_t) const { return arguments; }
+
+  // From the finished sums of `count` tokens from `token` on.
+  [[gnu::noinline]] void finish(const UnitStep& step, size_t token, size_t count,
+                                UnitSums (*sums)[kUnitPanels]) const {
+    for (size_t t = 0; t < count; t += kUnitRows) {
+      const size_t rows = count - t < kUnitRows ? count - t : kUnitRows;
+      for (size_t panel = 0; panel < step.panels; ++panel) {
+        store_unit_sums(arguments, step.panel + panel, token + t, rows, sums[t / kUnitRows][panel]);
+      }
     }
+  }
+};
+
+// A panel's rows of y of the gate and of what it gates for some tokens, and where what follows
+// goes.
+struct GatedRows {
+  const UnitSums (*values)[kUnitPanels];
+  size_t tokens;
+  size_t rows;
+  std::byte* output;
+  size_t output_stride_bytes;
+};
+
+[[gnu::noinline]] inline void gate_rows(const GatedRows& gated) {
+  for (size_t t = 0; t < gated.tokens; ++t) {
+    const UnitSums* values = gated.values[t / kUnitRows];
+    alignas(64) float products[kPanelRows];
+    silu_multiply(values[0][t % kUnitRows], values[1][t % kUnitRows], kPanelRows, products);
+    to_bf16(products, gated.rows, gated.output + t * gated.output_stride_bytes);
   }
 }
 
+// The gate's panels beside those of what it gates.
+struct GatedProduct {
+  static constexpr size_t kMatrices = 2;
+  const GatedArguments& arguments;
+
+  const MatmulArguments& of(size_t matrix) const {
+    return matrix == 0 ? arguments.gate : arguments.up;
+  }
+
+  [[gnu::noinline]] void finish(const UnitStep& step, size_t token, size_t count,
+                                UnitSums (*sums)[kUnitPanels]) const {
+    const size_t row = step.panel * kPanelRows;
+    for (size_t t = 0; t < count; ++t) {
+      for (size_t matrix = 0; matrix < kMatrices; ++matrix) {
+        float* values = sums[t / kUnitRows][matrix][t % kUnitRows];
+        store(values, finished_rows(of(matrix), step.panel, token + t, load(values)));
+      }
+    }
+    const size_t rows = rows_of_panel(arguments.gate.matrix, step.panel);
+    with_denormals<gate_rows>(GatedRows{
+        .values = sums,
+        .tokens = count,
+        .rows = rows,
+        .output = arguments.output + token * arguments.output_stride_bytes + row * sizeof(uint16_t),
+        .output_stride_bytes = arguments.output_stride_bytes});
+  }
+};
+
 struct UnitScratch {
   UnitPanels weights[2];
-  // Of a group: [pair of panels][tile of tokens][panel].
+  // Of a group: [panels side by side][tile of tokens][panel].
   alignas(
       64) UnitSums sums[kUnitGroupPanels / kUnitPanels][kUnitChunkTokens / kUnitRows][kUnitPanels];
 };
 
 // The product of a step's weights, all unpacked, and `count` tokens from `token` on; unpacks the
 // next step's between the tiles.
-template <typename Weights, typename Unit, size_t kPanels>
-[[gnu::noinline]] void multiply_step(const MatmulArguments& arguments, Unit& unit,
-                                     const UnitStep& step, const UnitPanels& weights, size_t token,
-                                     size_t count, UnitSums (*sums)[kUnitPanels],
-                                     UnitUnpacking<Weights>& next) {
+template <typename Weights, typename Unit, size_t kPanels, typename Product>
+[[gnu::noinline]] void multiply_step(const Product& product, Unit& unit, const UnitStep& step,
+                                     const UnitPanels& weights, size_t token, size_t count,
+                                     UnitSums (*sums)[kUnitPanels],
+                                     UnitUnpacking<Weights, Product>& next) {
   constexpr size_t kBlockTokens = 2 * kUnitRows;
   const size_t blocks = count / kBlockTokens;
   const size_t parts = (count + kBlockTokens - 1) / kBlockTokens;
   const auto done = [&](size_t block) {
     if (step.last) {
       const size_t from = block * kBlockTokens;
-      store_sums(arguments, step, token + from,
-                 count - from < kBlockTokens ? count - from : kBlockTokens, sums + 2 * block);
+      product.finish(step, token + from, count - from < kBlockTokens ? count - from : kBlockTokens,
+                     sums + 2 * block);
     }
     next.advance(block + 1, parts);
   };
   if (blocks > 0) {
     unit.shape(kUnitRows, kUnitRows);
-    multiply_blocks<2, kPanels, Weights::kParts>(arguments, unit, step, weights, token, blocks,
+    multiply_blocks<2, kPanels, Weights::kParts>(product.of(0), unit, step, weights, token, blocks,
                                                  sums, done);
   }
   const size_t left = count % kBlockTokens;
   if (left == 0) return;
   const auto multiply_left = [&]<size_t kTokenTiles> {
     multiply_blocks<kTokenTiles, kPanels, Weights::kParts>(
-        arguments, unit, step, weights, token + blocks * kBlockTokens, 1, sums + 2 * blocks,
+        product.of(0), unit, step, weights, token + blocks * kBlockTokens, 1, sums + 2 * blocks,
         [&](size_t) { done(blocks); });
   };
   if (left > kUnitRows) {
@@ -269,9 +326,11 @@ template <typename Weights, typename Unit, size_t kPanels>
   }
 }
 
-template <typename Weights, typename Unit>
-inline void multiply_prompt(const MatmulArguments& arguments) {
-  const UnitWalk<Weights> walk(arguments);
+template <typename Weights, typename Unit, typename Product>
+inline void multiply_prompt(const Product& product) {
+  constexpr size_t kStepPanels = kUnitPanels / Product::kMatrices;
+  const MatmulArguments& arguments = product.of(0);
+  const UnitWalk<Weights, Product::kMatrices> walk(arguments);
   UnitScratch scratch;
   Unit unit;
   for (size_t token = 0; token < arguments.token_count; token += kUnitChunkTokens) {
@@ -280,14 +339,15 @@ inline void multiply_prompt(const MatmulArguments& arguments) {
     UnitStep step = walk.first(arguments.panel_begin);
     if (walk.is_over(step)) return;
     size_t buffer = 0;
-    UnitUnpacking<Weights>(arguments, step, scratch.weights[buffer]).advance(1, 1);
+    UnitUnpacking<Weights, Product>(product, step, scratch.weights[buffer]).advance(1, 1);
     while (!walk.is_over(step)) {
       const UnitStep following = walk.after(step);
-      UnitUnpacking<Weights> next(arguments, following, scratch.weights[buffer ^ 1U]);
-      UnitSums(*sums)[kUnitPanels] = scratch.sums[(step.panel - step.group) / kUnitPanels];
-      const auto multiply = step.panels == kUnitPanels ? multiply_step<Weights, Unit, 2>
-                                                       : multiply_step<Weights, Unit, 1>;
-      multiply(arguments, unit, step, scratch.weights[buffer], token, count, sums, next);
+      UnitUnpacking<Weights, Product> next(product, following, scratch.weights[buffer ^ 1U]);
+      UnitSums(*sums)[kUnitPanels] = scratch.sums[(step.panel - step.group) / kStepPanels];
+      const auto multiply = step.panels == kStepPanels
+                                ? multiply_step<Weights, Unit, kUnitPanels, Product>
+                                : multiply_step<Weights, Unit, kUnitPanels / 2, Product>;
+      multiply(product, unit, step, scratch.weights[buffer], token, count, sums, next);
       step = following;
       buffer ^= 1U;
     }

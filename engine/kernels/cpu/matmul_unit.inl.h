@@ -14,29 +14,42 @@ template <typename Weights, typename Unit>
 [[gnu::noinline]] void multiply_through_unit(const MatmulArguments& arguments) {
   if (arguments.token_count == 0) return;
   if (arguments.token_count <= kUnitRows) return multiply_streams<Weights, Unit>(arguments);
-  multiply_prompt<Weights, Unit>(arguments);
+  multiply_prompt<Weights, Unit>(PlainProduct{arguments});
+}
+
+template <typename Weights, typename Unit>
+[[gnu::noinline]] void gate_through_unit(const GatedArguments& arguments) {
+  multiply_prompt<Weights, Unit>(GatedProduct{arguments});
+}
+
+// For each format that has products of bf16 activations what `kernel_of` gives for its weights.
+template <typename Kernel, typename KernelOf>
+constexpr std::array<Kernel, kFormatCount> for_each_weights(KernelOf kernel_of) {
+  return {
+      nullptr,
+      kernel_of.template operator()<F16Operands>(),
+      kernel_of.template operator()<Bf16Operands>(),
+      kernel_of.template operator()<QuantizedOperands<Q8_0Tile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q4_0Tile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q4_1Tile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q5_0Tile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q5_1Tile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q4_KTile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q5_KTile>>(),
+      kernel_of.template operator()<QuantizedOperands<Q6_KTile>>(),
+  };
 }
 
 // The row of the table with products of bf16 activations through `Unit`.
 template <typename Unit>
 constexpr KernelTable with_matrix_unit(KernelTable row) {
-  const auto through_unit = []<typename Weights>() -> MatmulKernel {
-    return without_denormals<multiply_through_unit<Weights, Unit>>;
-  };
   row.has_tiles = true;
-  row.matmul_bf16 = {
-      nullptr,
-      through_unit.template operator()<F16Operands>(),
-      through_unit.template operator()<Bf16Operands>(),
-      through_unit.template operator()<QuantizedOperands<Q8_0Tile>>(),
-      through_unit.template operator()<QuantizedOperands<Q4_0Tile>>(),
-      through_unit.template operator()<QuantizedOperands<Q4_1Tile>>(),
-      through_unit.template operator()<QuantizedOperands<Q5_0Tile>>(),
-      through_unit.template operator()<QuantizedOperands<Q5_1Tile>>(),
-      through_unit.template operator()<QuantizedOperands<Q4_KTile>>(),
-      through_unit.template operator()<QuantizedOperands<Q5_KTile>>(),
-      through_unit.template operator()<QuantizedOperands<Q6_KTile>>(),
-  };
+  row.matmul_bf16 = for_each_weights<MatmulKernel>([]<typename Weights>() -> MatmulKernel {
+    return without_denormals<multiply_through_unit<Weights, Unit>>;
+  });
+  row.gated_bf16 = for_each_weights<GatedKernel>([]<typename Weights>() -> GatedKernel {
+    return without_denormals<gate_through_unit<Weights, Unit>>;
+  });
   return row;
 }
 

@@ -48,6 +48,7 @@ constexpr KernelTable make_row(std::string_view name) {
               kMatmulBf16<QuantizedWeights<Q6_KTile>>,
           },
       .matmul_bf16_dots = {nullptr, nullptr, kMatmulBf16Dots},
+      .gated_bf16 = {},
       .to_bf16 = to_bf16,
       .quantize = quantize,
       .rms_norm = rms_norm,

@@ -196,6 +196,37 @@ TEST(SameBits, of_prompts_that_attend_in_bf16) {
   }
 }
 
+// A gate by one kernel, or by one for each of its operations: also beside generated tokens, whose
+// arithmetic is another, and pushed to another rank.
+TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
+  const TileEmulation emulation;
+  if (!emulation.obstacle().empty()) GTEST_SKIP() << emulation.obstacle();
+  KernelTable apart = amx_kernel_table();
+  apart.gated_bf16 = {};
+  const auto tokens = some_tokens(60, 10);
+  for (const Profile profile : {Profile::kExact, Profile::kFast}) {
+    for (const Format format : {Format::kQ4_0, Format::kBf16}) {
+      const RandomModel model(format, Format::kQ8_0, /*seed=*/11);
+      const auto rows_of = [&](const KernelTable& table) {
+        LoadedModel loaded(model.path(),
+                           {.kernels = &table, .workers = 2, .shares = {1, 1}, .profile = profile});
+        auto first = loaded.new_sequence(40);
+        auto second = loaded.new_sequence(40);
+        LogitRows rows =
+            loaded.compute(std::vector<LoadedModel::Piece>{{first, std::span(tokens).first(20)}});
+        const LogitRows mixed = loaded.compute(
+            std::vector<LoadedModel::Piece>{{first, std::span(tokens).subspan(20, 3)},
+                                            {second, std::span(tokens).subspan(23, 37)}},
+            3);
+        rows.insert(rows.end(), mixed.begin(), mixed.end());
+        return rows;
+      };
+      SCOPED_TRACE(fmt::format("{}, {}", profile_name(profile), traits(format).name));
+      expect_same_bits(rows_of(apart), rows_of(amx_kernel_table()));
+    }
+  }
+}
+
 // What a preempted sequence does: generated tokens are computed again many at once, beside others,
 // with the arithmetic of generated ones. Here it differs from that of prompts on every machine.
 TEST(SameBits, generated_one_by_one_or_many_at_once) {
