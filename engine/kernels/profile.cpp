@@ -8,7 +8,12 @@ ProductForms forms_of(Format format, Profile profile, bool has_tiles, bool has_b
   const ActivationForm own = activation_form(format);
   if (format == Format::kF32) return {own, own};
   if (profile == Profile::kExact) return {ActivationForm::kBf16, ActivationForm::kBf16};
-  if (has_tiles) return {ActivationForm::kBf16, own};
+  if (has_tiles) {
+    // Generation takes BF16 weights through the tiles as well: on two cores of a Granite
+    // Rapids 13.8 and 14.0 tokens/s of a 1B model against 13.4 and 13.5 in f32, and 8 sequences 100
+    // against 89.
+    return {ActivationForm::kBf16, format == Format::kBf16 ? ActivationForm::kBf16 : own};
+  }
   if (has_bf16_dots && format == Format::kBf16) {
     return {ActivationForm::kBf16Dots, ActivationForm::kBf16Dots};
   }

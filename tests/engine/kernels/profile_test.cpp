@@ -56,14 +56,17 @@ TEST(ProductForms, of_exact_are_one_form_for_prompts_and_generation_on_every_mac
   }
 }
 
-TEST(ProductForms, of_fast_prompt_through_tiles_where_there_are_some) {
+TEST(ProductForms,
+     of_fast_prompt_and_generate_with_bf16_weights_through_tiles_where_there_are_some) {
   for (const bool has_tiles : {false, true}) {
     const ProductFormTable forms = product_forms(Profile::kFast, made_up_row(has_tiles));
     for (const FormatTraits& format : all_formats()) {
       const ProductForms& form = forms[static_cast<size_t>(format.format)];
-      const bool tiles = has_tiles && format.format != Format::kF32;
-      EXPECT_EQ(form.generated, activation_form(format.format)) << format.name;
-      EXPECT_EQ(form.prompted, tiles ? ActivationForm::kBf16 : form.generated) << format.name;
+      const ActivationForm own = activation_form(format.format);
+      const bool prompted = has_tiles && format.format != Format::kF32;
+      const bool generated = has_tiles && format.format == Format::kBf16;
+      EXPECT_EQ(form.prompted, prompted ? ActivationForm::kBf16 : own) << format.name;
+      EXPECT_EQ(form.generated, generated ? ActivationForm::kBf16 : own) << format.name;
     }
   }
 }
