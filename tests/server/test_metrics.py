@@ -154,6 +154,8 @@ vllm:request_success_total vllm:time_to_first_token_seconds
 def test_the_main_metrics_can_be_told_in_vllms_names(start):
     daemon = start("--metrics-aliases", "vllm", "--served-model-name", "stories").wait_until_ready()
     complete(daemon, max_tokens=5, ignore_eos=True)
+    # An end is told a moment before the request is counted out.
+    wait_until(lambda: daemon.metric("lockstep_requests_running") == 0)
     text = daemon.get("/metrics").text
     assert sorted(re.findall(r"^# TYPE (vllm:\S+)", text, re.M)) == ALIASES
     series = dict(re.findall(r"^(vllm:\S+?\{.*\}) (\S+)$", text, re.M))
