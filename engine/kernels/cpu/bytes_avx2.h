@@ -85,6 +85,11 @@ inline Bytes offset_signed(Bytes a) {
   return a;
 }
 
+// Where the compiler is to have both.
+inline void hold(__m256i& low, __m256i& high) {
+  asm("" : "+x"(low), "+x"(high));
+}
+
 // start + sum over groups of 4 k of weights * x, per lane; see bytes_avx512.h.
 // Products are summed in pairs of 16 bits for as many groups as cannot overflow them, whatever the
 // weights (at most kWidest) and x (in [-127, 127]).
@@ -118,6 +123,13 @@ struct Dot {
       pairs_high = _mm256_setzero_si256();
     }
   }
+  void keep_order(size_t group) {
+    if ((group + 1) % kSafeGroups == 0) {
+      hold(low, high);
+    } else {
+      hold(pairs_low, pairs_high);
+    }
+  }
   I32x16 finish(I32x16 start) const {
     return {_mm256_add_epi32(low, start.low), _mm256_add_epi32(high, start.high)};
   }
@@ -145,6 +157,7 @@ struct Dot<0> {
     low = _mm256_add_epi32(low, _mm256_madd_epi16(pairs_low, ones));
     high = _mm256_add_epi32(high, _mm256_madd_epi16(pairs_high, ones));
   }
+  void keep_order(size_t) { hold(low, high); }
   I32x16 finish(I32x16) const { return {low, high}; }
 };
 

@@ -82,7 +82,8 @@ inline Bytes offset_signed(Bytes a) {
 
 // start + sum over groups of 4 k of weights * x, per lane. Used as: begin, then add for the groups
 // 0 to 7, or 0 to 3, or 4 to 7, then finish with the same start. kWidest is the greatest weight, as
-// an unsigned byte, or 0 for weights from offset_signed.
+// an unsigned byte, or 0 for weights from offset_signed. keep_order(), if called after each add
+// with the same group, keeps the compiler from adding in another order.
 template <int kWidest>
 struct Dot {
   __m512i sum;
@@ -93,6 +94,7 @@ struct Dot {
     __builtin_memcpy(&four, x, sizeof four);
     sum = _mm512_dpbusd_epi32(sum, weights.v, _mm512_set1_epi32(four));
   }
+  void keep_order(size_t) {}
   I32x16 finish(I32x16) const { return {sum}; }
 };
 

@@ -125,6 +125,9 @@ template <typename Tile, size_t kTokens, size_t kBegin, size_t kEnd, int kHalf>
 #pragma GCC unroll 8
     for (size_t t = 0; t < kTokens; ++t) {
       dots[t].add(block.weights[group], rows.row[t] + column + 4 * group, group);
+      // Free to add as it likes, GCC 12 forms the products of all groups and tokens before it adds
+      // any: several times as many as there are registers.
+      if constexpr (kTokens > 1) dots[t].keep_order(group);
     }
   }
 #pragma GCC unroll 8
