@@ -17,6 +17,8 @@ constexpr size_t kPanelTile = 2;
 constexpr size_t kFloatTokens = 4;
 constexpr size_t kFloatPanels = 4;
 constexpr size_t kFloatChains = 4;
+constexpr size_t kFloatTileTokens = 6;
+constexpr size_t kFloatTilePanels = 1;
 
 struct Bytes {
   __m256i low;   // lanes 0 to 7

@@ -20,6 +20,9 @@ constexpr size_t kPanelTile = 2;
 constexpr size_t kFloatTokens = 8;
 constexpr size_t kFloatPanels = 4;
 constexpr size_t kFloatChains = 16;
+// The same of products with many tokens: 24 sums, two vectors of weights and one of activations.
+constexpr size_t kFloatTileTokens = 12;
+constexpr size_t kFloatTilePanels = 2;
 
 struct Bytes {
   __m512i v;

@@ -15,6 +15,8 @@ constexpr size_t kPanelTile = 1;
 constexpr size_t kFloatTokens = 1;
 constexpr size_t kFloatPanels = 1;
 constexpr size_t kFloatChains = 1;
+constexpr size_t kFloatTileTokens = 1;
+constexpr size_t kFloatTilePanels = 1;
 
 // Lane r holds 4 bytes, the first in the lowest bits.
 struct Bytes {

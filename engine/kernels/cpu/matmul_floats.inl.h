@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/kernels/cpu/matmul.inl.h"
+#include "engine/kernels/cpu/matmul_float_strips.inl.h"
 #include "engine/kernels/cpu/panel_streams.inl.h"
 #include "engine/kernels/kernel_table.h"
 
@@ -16,6 +17,9 @@ namespace {
 // one token and 1, 2, 3 and 4 KiB ahead: F16 31.5, 33.6, 32.4, 30.9; BF16 32.5, 33.6, 34.4, 32.5.
 // Without any 30 and 32, and with 8 tokens, for which that is half, 15 to 17 instead of 28.
 constexpr size_t kFloatStreamPrefetchBytes = 2048;
+
+// The most tokens for which weights are widened as they are multiplied.
+constexpr size_t kFewFloatTokens = 16;
 
 // What is taken of a panel at a time, its 16 rows side by side:
 //   kColumns     columns
@@ -156,6 +160,9 @@ template <typename Column>
 void matmul_floats(const MatmulArguments& arguments) {
   if (arguments.panel_streams == 2 && arguments.token_count <= kFloatTokens) {
     return multiply_float_streams<Column, kFloatTokens>(arguments);
+  }
+  if constexpr (Column::kColumns == 1) {
+    if (arguments.token_count > kFewFloatTokens) return multiply_float_strips<Column>(arguments);
   }
   // Few panels at a time: their weights stay in a cache while the tokens pass by.
   for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; panel += kFloatPanels) {

@@ -46,7 +46,7 @@ struct Problem {
 std::vector<size_t> column_counts(Format format) {
   switch (traits(format).block_elements) {
     case 1:
-      return {1, 172};
+      return {1, 300};
     case 32:
       return {32, 34 * 32};
     default:

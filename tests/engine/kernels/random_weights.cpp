@@ -123,7 +123,9 @@ Activations::Activations(const KernelTable& table, Format weights, std::span<con
 
 Activations::Activations(const KernelTable& table, ActivationForm form,
                          std::span<const float> values, size_t token_count, size_t columns)
-    : stride_bytes_(activation_row_bytes(form, columns)), rows_(token_count * stride_bytes_) {
+    // An odd number of lines apart, as the daemon has them.
+    : stride_bytes_(activation_row_bytes(form, columns) | (form == ActivationForm::kF32 ? 64 : 0)),
+      rows_(token_count * stride_bytes_) {
   for (size_t token = 0; token < token_count; ++token) {
     const float* source = values.data() + token * columns;
     std::byte* row = rows_.data() + token * stride_bytes_;
