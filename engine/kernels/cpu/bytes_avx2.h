@@ -14,6 +14,7 @@ namespace {
 // See bytes_avx512.h. A token takes two registers here, of 16 in all.
 constexpr size_t kTokenTile = 4;
 constexpr size_t kPanelTile = 2;
+constexpr bool kSharesActivations = false;
 constexpr size_t kFloatTokens = 4;
 constexpr size_t kFloatPanels = 4;
 constexpr size_t kFloatChains = 4;

@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kTokenTile = 8;
 // The most panels that are walked side by side for a single token.
 constexpr size_t kPanelTile = 2;
+// Whether a group of activations, once read, may be multiplied with the weights of two panels: that
+// takes two integer accumulators for each token of a tile.
+constexpr bool kSharesActivations = true;
 // Products of floats: the most tokens and panels side by side, and the most sums.
 constexpr size_t kFloatTokens = 8;
 constexpr size_t kFloatPanels = 4;

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/kernels/cpu/panel_streams.inl.h"
 #include "engine/kernels/cpu/tiles.inl.h"
@@ -45,12 +46,25 @@ constexpr size_t kStreamPrefetchBytes = Tile::kWidest == 0 ? 1024 : 2048;
 // Of two streams, how many blocks of one are taken before those of the other, in formats whose tile
 // is one block; in others a turn is a step of a tile.
 constexpr size_t kTurnBlocks = 2;
-// The most tokens that are multiplied with two streams. On two cores of a Granite Rapids, GB/s with
-// one and with two streams: 2 tokens Q4_0 27.9, 33.2, Q4_K 26.8, 30.8, Q6_K 26.7, 28.4, Q8_0 31.4,
-// 32.7; 8 tokens Q4_0 20.3, 22.8, Q4_K 18.7, 19.7, Q6_K 19.0, 17.9, Q8_0 24.6, 28.0; 16 tokens,
-// the one stream as strips, Q4_0 9.4, 11.9, Q4_K 9.2, 10.2, Q6_K 10.1, 9.6, Q8_0 14.4, 17.3.
+// Whether two streams are multiplied side by side, from so many tokens on; with fewer, and in other
+// formats, they take turns. On two cores of a Granite Rapids, GB/s of 4, 6, 8 and 16 tokens in
+// turns (with 6 as with 8, Q6_K with 8 as one stream) and side by side: Q4_0 29.2, 23.0, 22.5, 11.7
+// and 30.0, 26.7, 23.9, 12.6; Q4_K 28.2, 20.1, 19.8, 10.0 and 28.3, 25.3, 22.3, 11.6;
+// Q6_K 25.9, 18.0, 17.6, 9.7 and 25.9, 22.0, 19.7, 10.6; Q8_0 29.8, 28.0, 26.5, 16.7
+// and 30.6, 28.7, 27.1, 18.0. Not Q5_K, whose fifth bits, kept for both blocks of a step, are too
+// many for the registers: 27.7, 20.8, 20.5, 10.4 and 25.9, 20.0, 20.1, 10.5.
 template <typename Tile>
-constexpr size_t kStreamTokens = Tile::kHalves ? kTokenTile / 2 : 2 * kTokenTile;
+constexpr bool kSideBySide = kSharesActivations && !std::is_same_v<Tile, Q5_KTile>;
+constexpr size_t kSideBySideTokensLeast = 3;
+
+// The most tokens that are multiplied with two streams. On two cores of a Granite Rapids, GB/s with
+// one and with two streams that take turns: 2 tokens Q4_0 27.9, 33.2, Q4_K 26.8, 30.8, Q6_K 26.7,
+// 28.4, Q8_0 31.4, 32.7; 8 tokens Q4_0 20.3, 22.8, Q4_K 18.7, 19.7, Q6_K 19.0, 17.9, Q8_0 24.6,
+// 28.0; 16 tokens, the one stream as strips, Q4_0 9.4, 11.9, Q4_K 9.2, 10.2, Q6_K 10.1, 9.6, Q8_0
+// 14.4, 17.3.
+template <typename Tile>
+constexpr size_t kStreamTokens =
+    Tile::kHalves && !kSideBySide<Tile> ? kTokenTile / 2 : 2 * kTokenTile;
 
 inline float read_float(const std::byte* p) {
   float value = 0;
@@ -107,54 +121,78 @@ template <typename Tile, int kHalf>
   }
 }
 
-// sums += the groups [kBegin, kEnd) of a block, their integer sums times `scale` of the block and
-// of the activations. `index` counts the row's blocks.
-template <typename Tile, size_t kTokens, size_t kBegin, size_t kEnd, int kHalf>
-[[gnu::always_inline]] inline void multiply_groups(const Block& block, F32x16 scale,
-                                                   const Rows<kTokens>& rows, size_t index,
-                                                   F32x16 (&sums)[kTokens]) {
+// sums += the groups [kBegin, kEnd) of a block of each panel, their integer sums times kScale of
+// the block and the activations' scale. block_of(p) is panel p's block, `index` counts the row's.
+template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*kScale,
+          size_t kPanels, size_t kTokens, typename BlockOf>
+[[gnu::always_inline]] inline void multiply_groups(BlockOf block_of, const Rows<kTokens>& rows,
+                                                   size_t index, F32x16 (&sums)[kPanels][kTokens]) {
   const size_t column = index * kQ8BlockElements;
   const size_t scale_offset = rows.layout.scales + index * sizeof(float);
-  Dot<Tile::kWidest> dots[kTokens];
+  Dot<Tile::kWidest> dots[kPanels][kTokens];
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) {
-    dots[t].begin(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
+    const I32x16 start = start_of<Tile, kHalf>(rows.row[t], rows.layout, index);
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p) dots[p][t].begin(start);
   }
 #pragma GCC unroll 8
   for (size_t group = kBegin; group < kEnd; ++group) {
+    Bytes weights[kPanels];
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p) weights[p] = block_of(p).weights[group];
 #pragma GCC unroll 8
     for (size_t t = 0; t < kTokens; ++t) {
-      dots[t].add(block.weights[group], rows.row[t] + column + 4 * group, group);
-      // Free to add as it likes, GCC 12 forms the products of all groups and tokens before it adds
-      // any: several times as many as there are registers.
-      if constexpr (kTokens > 1) dots[t].keep_order(group);
+#pragma GCC unroll 2
+      for (size_t p = 0; p < kPanels; ++p) {
+        dots[p][t].add(weights[p], rows.row[t] + column + 4 * group, group);
+        // Free to add as it likes, GCC 12 forms the products of all groups and tokens before it
+        // adds any: several times as many as there are registers.
+        if constexpr (kTokens > 1) dots[p][t].keep_order(group);
+      }
     }
   }
+#pragma GCC unroll 2
+  for (size_t p = 0; p < kPanels; ++p) {
+    const F32x16 scale = block_of(p).*kScale;
 #pragma GCC unroll 8
-  for (size_t t = 0; t < kTokens; ++t) {
-    const I32x16 isum = dots[t].finish(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
-    const F32x16 factor = mul(scale, broadcast(read_float(rows.row[t] + scale_offset)));
-    sums[t] = fma(to_float(isum), factor, sums[t]);
+    for (size_t t = 0; t < kTokens; ++t) {
+      const I32x16 isum = dots[p][t].finish(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
+      const F32x16 factor = mul(scale, broadcast(read_float(rows.row[t] + scale_offset)));
+      sums[p][t] = fma(to_float(isum), factor, sums[p][t]);
+    }
   }
 }
 
-// sums += one block of 32 columns.
-template <typename Tile, size_t kTokens>
-[[gnu::always_inline]] inline void multiply_block(const Block& block, const Rows<kTokens>& rows,
-                                                  size_t index, F32x16 (&sums)[kTokens]) {
+// sums += one block of 32 columns of each panel.
+template <typename Tile, size_t kPanels, size_t kTokens, typename BlockOf>
+[[gnu::always_inline]] inline void multiply_blocks(BlockOf block_of, const Rows<kTokens>& rows,
+                                                   size_t index, F32x16 (&sums)[kPanels][kTokens]) {
   if constexpr (Tile::kHalves) {
-    multiply_groups<Tile, kTokens, 0, 4, 0>(block, block.scale, rows, index, sums);
-    multiply_groups<Tile, kTokens, 4, 8, 1>(block, block.second, rows, index, sums);
+    multiply_groups<Tile, 0, 4, 0, &Block::scale>(block_of, rows, index, sums);
+    multiply_groups<Tile, 4, 8, 1, &Block::second>(block_of, rows, index, sums);
   } else {
-    multiply_groups<Tile, kTokens, 0, 8, -1>(block, block.scale, rows, index, sums);
+    multiply_groups<Tile, 0, 8, -1, &Block::scale>(block_of, rows, index, sums);
   }
   if constexpr (Tile::kMinimums) {
     const size_t offset = rows.layout.scaled_sums + index * sizeof(float);
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p) {
+      const F32x16 second = block_of(p).second;
 #pragma GCC unroll 8
-    for (size_t t = 0; t < kTokens; ++t) {
-      sums[t] = fma(block.second, broadcast(read_float(rows.row[t] + offset)), sums[t]);
+      for (size_t t = 0; t < kTokens; ++t) {
+        sums[p][t] = fma(second, broadcast(read_float(rows.row[t] + offset)), sums[p][t]);
+      }
     }
   }
+}
+
+// sums += one block of 32 columns of one panel.
+template <typename Tile, size_t kTokens>
+[[gnu::always_inline]] inline void multiply_block(const Block& block, const Rows<kTokens>& rows,
+                                                  size_t index, F32x16 (&sums)[1][kTokens]) {
+  const auto block_of = [&] [[gnu::always_inline]] (size_t) -> const Block& { return block; };
+  multiply_blocks<Tile>(block_of, rows, index, sums);
 }
 
 inline size_t rows_of_panel(const PackedMatrix& matrix, size_t panel) {
@@ -213,27 +251,27 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
     for (size_t step = 0; step < Tile::kSteps; ++step) {
 #pragma GCC unroll 2
       for (size_t p = 0; p < kPanels; ++p) {
-        F32x16 local[kTokens];
+        F32x16 local[1][kTokens];
 #pragma GCC unroll 8
-        for (size_t t = 0; t < kTokens; ++t) local[t] = sums[p][t];
+        for (size_t t = 0; t < kTokens; ++t) local[0][t] = sums[p][t];
         const std::byte* packed = tiles + p * stream_stride;
         for (size_t i = tile; i < end; ++i) {
-          each_block<Tile>(
-              packed, scales[p], step,
-              [&] [[gnu::always_inline]] (const Block& block, size_t place) {
-                // One token of one stream leaves the processor's own prefetching enough
-                // time. Asked for twice, lines wait in a queue that is short.
-                if constexpr (kPanels > 1) {
-                  prefetch_share<Tile, kFirstCache>(packed, kStreamPrefetchBytes<Tile>, place);
-                } else if constexpr (kTokens > 1) {
-                  prefetch_share<Tile, kSecondCache>(packed, kPrefetchBytes, place);
-                }
-                multiply_block<Tile, kTokens>(block, rows, i * kTileBlocks + place, local);
-              });
+          each_block<Tile>(packed, scales[p], step,
+                           [&] [[gnu::always_inline]] (const Block& block, size_t place) {
+                             // One token of one stream leaves the processor's own prefetching
+                             // enough time. Asked for twice, lines wait in a queue that is short.
+                             if constexpr (kPanels > 1) {
+                               prefetch_share<Tile, kFirstCache>(packed, kStreamPrefetchBytes<Tile>,
+                                                                 place);
+                             } else if constexpr (kTokens > 1) {
+                               prefetch_share<Tile, kSecondCache>(packed, kPrefetchBytes, place);
+                             }
+                             multiply_block<Tile>(block, rows, i * kTileBlocks + place, local);
+                           });
           packed += Tile::kTileBytes;
         }
 #pragma GCC unroll 8
-        for (size_t t = 0; t < kTokens; ++t) sums[p][t] = local[t];
+        for (size_t t = 0; t < kTokens; ++t) sums[p][t] = local[0][t];
       }
     }
     tiles += (end - tile) * Tile::kTileBytes;
@@ -245,15 +283,71 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
   }
 }
 
+// Panels `panel` and `panel` + `apart` for `count` tokens from `token` on, at most kTokens: each
+// group of activations is read once for both.
+template <typename Tile, size_t kTokens>
+[[gnu::flatten]] inline void multiply_side_by_side(const MatmulArguments& arguments,
+                                                   const Q8Row& layout, size_t panel, size_t apart,
+                                                   size_t token, size_t count) {
+  if constexpr (kTokens > kSideBySideTokensLeast + 1) {
+    if (count <= kTokens - 2) {
+      return multiply_side_by_side<Tile, kTokens - 2>(arguments, layout, panel, apart, token,
+                                                      count);
+    }
+  }
+  constexpr size_t kTileBlocks = Tile::kSteps * Tile::kStepBlocks;
+  const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
+  const size_t panel_stride = tile_count * Tile::kTileBytes;
+  const std::byte* tiles[] = {arguments.matrix.panels + panel * panel_stride,
+                              arguments.matrix.panels + (panel + apart) * panel_stride};
+  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token, count);
+  F32x16 sums[2][kTokens];
+  for (auto& panel_sums : sums) {
+    for (F32x16& sum : panel_sums) sum = zero();
+  }
+  for (size_t tile = 0; tile < tile_count; ++tile) {
+    const typename Tile::Scales scales[] = {Tile::read_scales(tiles[0]),
+                                            Tile::read_scales(tiles[1])};
+    for (size_t step = 0; step < Tile::kSteps; ++step) {
+      each_place<Tile>([&]<size_t kBlock> [[gnu::always_inline]] () {
+        const size_t place = step * Tile::kStepBlocks + kBlock;
+        for (const std::byte* packed : tiles) {
+          prefetch_share<Tile, kFirstCache>(packed, kStreamPrefetchBytes<Tile>, place);
+        }
+        // Unpacked anew for each group, of which the compiler leaves what the group is made of:
+        // two whole blocks and their sums are too many for the registers.
+        const auto block_of = [&] [[gnu::always_inline]] (size_t p) {
+          return Tile::template unpack<kBlock>(tiles[p], scales[p], step);
+        };
+        multiply_blocks<Tile>(block_of, rows, tile * kTileBlocks + place, sums);
+      });
+    }
+    for (const std::byte*& packed : tiles) packed += Tile::kTileBytes;
+  }
+  for (size_t p = 0; p < 2; ++p) {
+    for (size_t t = 0; t < kTokens; ++t) {
+      if (t < count) store_rows(arguments, panel + p * apart, token + t, sums[p][t]);
+    }
+  }
+}
+
 // Panels `panel` and, with kPanels 2, `panel` + `apart` for all tokens, kTokenTile of them at a
 // time.
 template <typename Tile, size_t kPanels>
 inline void multiply_all_tokens(const MatmulArguments& arguments, const Q8Row& layout, size_t panel,
                                 size_t apart) {
+  constexpr bool kBoth = kPanels == 2 && kSideBySide<Tile>;
   for (size_t token = 0; token < arguments.token_count; token += kTokenTile) {
     const size_t left = arguments.token_count - token;
     const size_t count = left < kTokenTile ? left : kTokenTile;
-    multiply_panels<Tile, kPanels, kTokenTile>(arguments, layout, panel, apart, token, count);
+    if constexpr (kBoth) {
+      if (count >= kSideBySideTokensLeast) {
+        multiply_side_by_side<Tile, kTokenTile>(arguments, layout, panel, apart, token, count);
+        continue;
+      }
+    }
+    constexpr size_t kTokens = kBoth ? kSideBySideTokensLeast - 1 : kTokenTile;
+    multiply_panels<Tile, kPanels, kTokens>(arguments, layout, panel, apart, token, count);
   }
 }
 
@@ -274,14 +368,14 @@ inline void multiply_strip(const MatmulArguments& arguments, const Q8Row& layout
     }
   }
   const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token, count);
-  F32x16 local[kTokens];
+  F32x16 local[1][kTokens];
 #pragma GCC unroll 8
-  for (size_t t = 0; t < kTokens; ++t) local[t] = sums[t];
+  for (size_t t = 0; t < kTokens; ++t) local[0][t] = sums[t];
   for (size_t i = 0; i < strip.count; ++i) {
-    multiply_block<Tile, kTokens>(strip.blocks[i], rows, strip.first + i, local);
+    multiply_block<Tile>(strip.blocks[i], rows, strip.first + i, local);
   }
 #pragma GCC unroll 8
-  for (size_t t = 0; t < kTokens; ++t) sums[t] = local[t];
+  for (size_t t = 0; t < kTokens; ++t) sums[t] = local[0][t];
 }
 
 // One panel for `count` tokens from `token` on, at most kChunkTokens.

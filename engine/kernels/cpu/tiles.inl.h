@@ -275,6 +275,15 @@ template <typename Tile, size_t kBlock = 0, typename Visit>
   }
 }
 
+// Calls visit.operator()<i>() for each block i of a step.
+template <typename Tile, size_t kBlock = 0, typename Visit>
+[[gnu::always_inline]] inline void each_place(Visit visit) {
+  if constexpr (kBlock < Tile::kStepBlocks) {
+    visit.template operator()<kBlock>();
+    each_place<Tile, kBlock + 1>(visit);
+  }
+}
+
 // Caches that lines are asked for into, as __builtin_prefetch() counts them.
 constexpr int kFirstCache = 3;
 constexpr int kSecondCache = 2;
