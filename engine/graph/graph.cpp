@@ -1,13 +1,15 @@
 #include "engine/graph/graph.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/check.h"
 
 namespace lockstep {
 
-WeightId Graph::add_matrix(std::string name, Format format, size_t rows, size_t columns) {
-  weights_.push_back({std::move(name), format, rows, columns, true});
+WeightId Graph::add_matrix(std::string name, Format format, size_t rows, size_t columns,
+                           size_t first_row) {
+  weights_.push_back({std::move(name), format, rows, columns, true, first_row});
   return weights_.size() - 1;
 }
 
@@ -85,6 +87,49 @@ ValueId Graph::add(ValueId x, ValueId y) {
 
 ValueId Graph::select_rows(ValueId x) {
   return append({.operation = Operation::kSelectRows, .inputs = {x}}, columns(x));
+}
+
+ValueId Graph::route(ValueId scores, size_t chosen_count) {
+  const size_t experts = columns(scores);
+  CHECK(chosen_count > 0 && chosen_count <= experts, "{} of {} experts", chosen_count, experts);
+  chosen_experts_ = std::max(chosen_experts_, chosen_count);
+  return append({.operation = Operation::kRoute,
+                 .inputs = {scores},
+                 .expert_count = experts,
+                 .chosen_count = chosen_count},
+                chosen_count);
+}
+
+// All of one format and size, and as many as the routing chooses among.
+void Graph::check_experts(ValueId x, ValueId routing, const std::vector<WeightId>& experts) const {
+  const auto node = std::ranges::find(nodes_, routing, &GraphNode::output);
+  CHECK(node != nodes_.end() && node->expert_count == experts.size(),
+        "{} experts, and a routing among others", experts.size());
+  for (const WeightId id : experts) {
+    const Weight& weight = weights_[id];
+    const Weight& first = weights_[experts.front()];
+    CHECK(weight.format == first.format && weight.rows == first.rows &&
+              weight.columns == columns(x),
+          "{} is not as the other experts' or as its input of {} columns", weight.name, columns(x));
+  }
+}
+
+ValueId Graph::expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts) {
+  check_experts(x, routing, experts);
+  const size_t rows = weights_[experts.front()].rows;
+  return append({.operation = Operation::kExpertMatmul,
+                 .inputs = {x, routing},
+                 .experts = std::move(experts)},
+                rows);
+}
+
+ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts) {
+  check_experts(x, routing, experts);
+  const size_t rows = weights_[experts.front()].rows;
+  return append({.operation = Operation::kExpertSum,
+                 .inputs = {x, routing},
+                 .experts = std::move(experts)},
+                rows);
 }
 
 }  // namespace lockstep

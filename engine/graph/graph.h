@@ -23,6 +23,8 @@ struct Weight {
   size_t rows = 1;               // 1 for a vector
   size_t columns = 0;
   bool is_matrix = false;  // packed for products; vectors are held as f32
+  // Of the file's tensor it is these rows on: the experts of a layer lie in one tensor.
+  size_t first_row = 0;
 };
 
 enum class Operation : uint8_t {
@@ -35,6 +37,11 @@ enum class Operation : uint8_t {
   kSiluMultiply,  // silu(x) * y
   kAdd,           // x + y
   kSelectRows,    // only the tokens whose logits are asked for
+  // A mixture of experts: each token goes to a few of them. What is computed for an expert has a row
+  // per token that goes to it, and each token as many rows as experts.
+  kRoute,         // of scores, one per expert: the experts with the largest, and their weights
+  kExpertMatmul,  // inputs x, routing: each expert's matrix * x of the tokens that go to it
+  kExpertSum,     // inputs x, routing: the sum of each expert's weight * (matrix * x)
 };
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
@@ -52,6 +59,9 @@ struct GraphNode {
   size_t layer = 0;   // kAttention: whose cache
   size_t window = 0;  // kAttention: most keys that a token sees, its own included; 0: all
   float scale = 0;    // kAttention: of the scores
+  std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each
+  size_t expert_count = 0;             // kRoute: among so many ...
+  size_t chosen_count = 0;             // ... so many are chosen for a token
 };
 
 // The angle of pair i at position p is p * frequencies[i].
@@ -62,7 +72,9 @@ struct Rotary {
 
 class Graph {
  public:
-  WeightId add_matrix(std::string name, Format format, size_t rows, size_t columns);
+  // `first_row`: where its rows begin among those of the file's tensor.
+  WeightId add_matrix(std::string name, Format format, size_t rows, size_t columns,
+                      size_t first_row = 0);
   WeightId add_vector(std::string name, Format format, size_t columns);
   void set_rotary(Rotary rotary) { rotary_ = std::move(rotary); }
 
@@ -77,6 +89,11 @@ class Graph {
   ValueId silu_multiply(ValueId x, ValueId y);
   ValueId add(ValueId x, ValueId y);
   ValueId select_rows(ValueId x);
+  // Each token goes to the `chosen_count` experts with the largest scores (of equal ones to the
+  // first), whose weights are the softmax of these scores alone.
+  ValueId route(ValueId scores, size_t chosen_count);
+  ValueId expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts);
+  ValueId expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts);
   void set_logits(ValueId logits) { logits_ = logits; }
 
   const std::vector<Weight>& weights() const { return weights_; }
@@ -85,15 +102,19 @@ class Graph {
   size_t columns(ValueId value) const { return columns_[value]; }
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
+  // To how many experts a token goes, at most of all layers; 0: the model is no mixture.
+  size_t chosen_experts() const { return chosen_experts_; }
 
  private:
   ValueId append(GraphNode node, size_t columns);
+  void check_experts(ValueId x, ValueId routing, const std::vector<WeightId>& experts) const;
 
   std::vector<Weight> weights_;
   std::vector<GraphNode> nodes_;
   std::vector<size_t> columns_;  // by value
   Rotary rotary_;
   ValueId logits_ = kNone;
+  size_t chosen_experts_ = 0;
 };
 
 }  // namespace lockstep
