@@ -29,10 +29,10 @@ std::string slices_digest(const Graph& graph, const Plan& plan) {
   Digest digest;
   for (const WeightSlice& slice : plan.weights) {
     const Weight& weight = graph.weights()[slice.weight];
-    digest.add(fmt::format("{} {} {} {} {} {} {} {} {}\n", weight.name, traits(weight.format).name,
-                           weight.is_matrix, slice.row_begin, slice.row_end, slice.column_begin,
-                           slice.column_end, reinterpret_cast<uintptr_t>(slice.address),
-                           slice.size_bytes));
+    digest.add(fmt::format("{} {} {} {} {} {} {} {} {} {}\n", weight.name,
+                           traits(weight.format).name, weight.is_matrix, weight.first_row,
+                           slice.row_begin, slice.row_end, slice.column_begin, slice.column_end,
+                           reinterpret_cast<uintptr_t>(slice.address), slice.size_bytes));
   }
   return digest.finish();
 }

@@ -14,6 +14,7 @@ constexpr std::array kArchitectures = {
     Architecture{"llama", build_llama},
     Architecture{"qwen2", build_qwen2},
     Architecture{"qwen3", build_qwen3},
+    Architecture{"qwen3moe", build_qwen3moe},
 };
 
 // Tensors that are read while the graph is built and need no place in it.

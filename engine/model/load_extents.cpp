@@ -143,7 +143,7 @@ class Cutter {
     const size_t unit_bytes = load_unit_bytes(weight);
     LoadExtent extent = {.weight = id,
                          .part = tensor->part,
-                         .offset = tensor->offset + units.begin * unit_bytes,
+                         .offset = tensor->offset + (weight.first_row + units.begin) * unit_bytes,
                          .bytes = units.size() * unit_bytes,
                          .begin = units.begin,
                          .end = units.end};

@@ -8,5 +8,6 @@ namespace lockstep {
 Result<Model> build_llama(const GgufFile& file);
 Result<Model> build_qwen2(const GgufFile& file);
 Result<Model> build_qwen3(const GgufFile& file);
+Result<Model> build_qwen3moe(const GgufFile& file);
 
 }  // namespace lockstep

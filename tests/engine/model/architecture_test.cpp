@@ -5,8 +5,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "tests/engine/model/gguf_writer.h"
 
@@ -16,29 +23,71 @@ namespace {
 using test::GgufWriter;
 using ::testing::HasSubstr;
 
-// One layer, four heads of 16.
-GgufWriter tiny_llama() {
+// One layer, four heads of 16; no feed-forward.
+GgufWriter tiny_attention(const std::string& architecture) {
   GgufWriter file;
-  file.add("general.architecture", std::string("llama"));
-  file.add("llama.block_count", uint32_t{1}).add("llama.embedding_length", uint32_t{64});
-  file.add("llama.feed_forward_length", uint32_t{96}).add("llama.context_length", uint32_t{128});
-  file.add("llama.attention.head_count", uint32_t{4});
-  file.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
-  const auto add = [&](const char* name, uint64_t rows, uint64_t columns) {
-    file.add_tensor(name, Format::kF32, {columns, rows});
-  };
-  add("token_embd.weight", 32, 64);
-  for (const char* const norm : {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"}) {
+  file.add("general.architecture", architecture);
+  file.add(architecture + ".block_count", uint32_t{1});
+  file.add(architecture + ".embedding_length", uint32_t{64});
+  file.add(architecture + ".context_length", uint32_t{128});
+  file.add(architecture + ".attention.head_count", uint32_t{4});
+  file.add(architecture + ".attention.layer_norm_rms_epsilon", 1e-5F);
+  file.add_tensor("token_embd.weight", Format::kF32, {64, 32});
+  for (const char* const norm :
+       {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"}) {
     file.add_tensor(norm, Format::kF32, {64});
   }
-  file.add_tensor("output_norm.weight", Format::kF32, {64});
   for (const char* const matrix : {"blk.0.attn_q.weight", "blk.0.attn_k.weight",
                                    "blk.0.attn_v.weight", "blk.0.attn_output.weight"}) {
-    add(matrix, 64, 64);
+    file.add_tensor(matrix, Format::kF32, {64, 64});
   }
-  add("blk.0.ffn_gate.weight", 96, 64);
-  add("blk.0.ffn_up.weight", 96, 64);
-  add("blk.0.ffn_down.weight", 64, 96);
+  if (architecture.starts_with("qwen3")) {
+    file.add_tensor("blk.0.attn_q_norm.weight", Format::kF32, {16});
+    file.add_tensor("blk.0.attn_k_norm.weight", Format::kF32, {16});
+  }
+  return file;
+}
+
+GgufWriter tiny_llama() {
+  GgufWriter file = tiny_attention("llama");
+  file.add("llama.feed_forward_length", uint32_t{96});
+  file.add_tensor("blk.0.ffn_gate.weight", Format::kF32, {64, 96});
+  file.add_tensor("blk.0.ffn_up.weight", Format::kF32, {64, 96});
+  file.add_tensor("blk.0.ffn_down.weight", Format::kF32, {96, 64});
+  return file;
+}
+
+// Five experts of 40, two of them for a token.
+GgufWriter tiny_router(const std::string& architecture) {
+  GgufWriter file = tiny_attention(architecture);
+  file.add(architecture + ".expert_count", uint32_t{5});
+  file.add(architecture + ".expert_used_count", uint32_t{2});
+  file.add(architecture + ".expert_feed_forward_length", uint32_t{40});
+  file.add_tensor("blk.0.ffn_gate_inp.weight", Format::kF32, {64, 5});
+  return file;
+}
+
+GgufWriter tiny_mixture(const std::string& architecture) {
+  GgufWriter file = tiny_router(architecture);
+  file.add_tensor("blk.0.ffn_gate_exps.weight", Format::kF32, {64, 40, 5});
+  file.add_tensor("blk.0.ffn_up_exps.weight", Format::kF32, {64, 40, 5});
+  file.add_tensor("blk.0.ffn_down_exps.weight", Format::kF16, {40, 64, 5});
+  return file;
+}
+
+// With a tensor for each expert.
+GgufWriter tiny_old_mixture() {
+  GgufWriter file = tiny_router("llama");
+  for (const std::string expert : {"0", "1", "2", "3", "4"}) {
+    file.add_tensor("blk.0.ffn_gate." + expert + ".weight", Format::kF32, {64, 40});
+    file.add_tensor("blk.0.ffn_up." + expert + ".weight", Format::kF32, {64, 40});
+    file.add_tensor("blk.0.ffn_down." + expert + ".weight", Format::kF16, {40, 64});
+  }
+  return file;
+}
+
+GgufWriter without(GgufWriter file, std::string_view tensor) {
+  std::erase_if(file.tensors, [&](const auto& each) { return each.name == tensor; });
   return file;
 }
 
@@ -61,6 +110,56 @@ class ArchitectureTest : public ::testing::Test {
     return model ? "" : model.error().message;
   }
 
+  // Where the experts of "gate", "up" and "down" are expected: tensor and first row.
+  using Place = std::function<std::pair<std::string, size_t>(std::string part, size_t expert)>;
+
+  static void expect_places(const Graph& graph, const GraphNode& node, const std::string& part,
+                            const Place& place) {
+    ASSERT_EQ(node.experts.size(), 5U);
+    for (size_t expert = 0; expert < 5; ++expert) {
+      const Weight& weight = graph.weights()[node.experts[expert]];
+      EXPECT_EQ(std::pair(weight.name, weight.first_row), place(part, expert));
+      EXPECT_EQ(weight.rows, part == "down" ? 64U : 40U);
+      EXPECT_EQ(weight.columns, part == "down" ? 40U : 64U);
+      EXPECT_EQ(weight.format, part == "down" ? Format::kF16 : Format::kF32);
+    }
+  }
+
+  // h = norm(x); routing = route(router * h);
+  // x + sum(down * (silu(gate * h) * (up * h)), weighed as routed)
+  void expect_experts(const GgufWriter& writer, const Place& place) {
+    const auto model = build(writer);
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    const Graph& graph = model->graph;
+    const auto& nodes = graph.nodes();
+    const auto found = std::ranges::find(nodes, Operation::kRoute, &GraphNode::operation);
+    ASSERT_TRUE(found != nodes.end());
+    const auto at = static_cast<size_t>(found - nodes.begin());
+    const std::span layer = std::span(nodes).subspan(at - 2, 8);
+    const auto& [norm, router, route, gate, up, multiply, down, add] =
+        std::tie(layer[0], layer[1], layer[2], layer[3], layer[4], layer[5], layer[6], layer[7]);
+
+    EXPECT_EQ(norm.operation, Operation::kRmsNorm);
+    EXPECT_EQ(graph.weights()[router.weight].name, "blk.0.ffn_gate_inp.weight");
+    EXPECT_EQ(router.inputs, (std::vector{norm.output}));
+    EXPECT_EQ(route.inputs, (std::vector{router.output}));
+    EXPECT_EQ(route.expert_count, 5U);
+    EXPECT_EQ(route.chosen_count, 2U);
+    for (const GraphNode* node : {&gate, &up}) {
+      EXPECT_EQ(node->operation, Operation::kExpertMatmul);
+      EXPECT_EQ(node->inputs, (std::vector{norm.output, route.output}));
+    }
+    EXPECT_EQ(multiply.operation, Operation::kSiluMultiply);
+    EXPECT_EQ(multiply.inputs, (std::vector{gate.output, up.output}));
+    EXPECT_EQ(down.operation, Operation::kExpertSum);
+    EXPECT_EQ(down.inputs, (std::vector{multiply.output, route.output}));
+    EXPECT_EQ(add.operation, Operation::kAdd);
+    EXPECT_EQ(add.inputs, (std::vector{norm.inputs[0], down.output}));
+    expect_places(graph, gate, "gate", place);
+    expect_places(graph, up, "up", place);
+    expect_places(graph, down, "down", place);
+  }
+
   std::string path_;
 };
 
@@ -76,13 +175,142 @@ TEST_F(ArchitectureTest, a_file_that_is_no_model_by_itself_is_named_for_what_it_
   EXPECT_EQ(error_of(tiny_llama().add("general.type", std::string("model"))), "");
 }
 
-TEST_F(ArchitectureTest, a_mixture_of_experts_is_refused_for_what_it_is) {
-  GgufWriter mixture = tiny_llama().add("llama.expert_count", uint32_t{8});
-  std::erase_if(mixture.tensors, [](const GgufWriter::Tensor& tensor) {
-    return tensor.name == "blk.0.ffn_gate.weight";
+TEST_F(ArchitectureTest, a_mixtures_experts_are_matrices_of_their_own) {
+  const Place together = [](const std::string& part, size_t expert) {
+    return std::pair("blk.0.ffn_" + part + "_exps.weight", expert * (part == "down" ? 64 : 40));
+  };
+  expect_experts(tiny_mixture("llama"), together);
+  expect_experts(tiny_mixture("qwen3moe"), together);
+  expect_experts(tiny_old_mixture(), [](const std::string& part, size_t expert) {
+    return std::pair("blk.0.ffn_" + part + "." + std::to_string(expert) + ".weight", size_t{0});
   });
-  EXPECT_EQ(error_of(mixture), "llama.expert_count is 8: mixtures of experts are not supported");
+}
+
+TEST_F(ArchitectureTest, experts_are_as_wide_as_the_feed_forward_where_nothing_else_is_said) {
+  GgufWriter mixture = tiny_attention("llama");
+  mixture.add("llama.expert_count", uint32_t{5}).add("llama.expert_used_count", uint32_t{2});
+  for (const GgufWriter::Tensor& tensor : tiny_mixture("llama").tensors) {
+    if (tensor.name.starts_with("blk.0.ffn_") && tensor.name != "blk.0.ffn_norm.weight") {
+      mixture.tensors.push_back(tensor);
+    }
+  }
+  EXPECT_EQ(error_of(mixture), "llama.feed_forward_length is missing");
+  EXPECT_EQ(error_of(mixture.add("llama.feed_forward_length", uint32_t{40})), "");
+  // And where both are said, the experts' is theirs.
+  EXPECT_EQ(error_of(tiny_mixture("llama").add("llama.feed_forward_length", uint32_t{96})), "");
+}
+
+TEST_F(ArchitectureTest, without_experts_a_count_of_0_is_none) {
   EXPECT_EQ(error_of(tiny_llama().add("llama.expert_count", uint32_t{0})), "");
+  EXPECT_EQ(error_of(tiny_llama().add("llama.expert_used_count", uint32_t{0})), "");
+}
+
+TEST_F(ArchitectureTest, a_family_is_no_mixture_or_always_one_where_it_is_known_as_such) {
+  EXPECT_EQ(error_of(tiny_mixture("qwen3")),
+            "qwen3.expert_count is 5: no mixtures of experts of this architecture are known");
+  EXPECT_EQ(error_of(tiny_attention("qwen3moe")), "qwen3moe.expert_count is missing");
+  EXPECT_EQ(error_of(tiny_attention("qwen3moe").add("qwen3moe.expert_count", uint32_t{0})),
+            "qwen3moe.expert_count is 0; it must be from 1 to 1024");
+}
+
+TEST_F(ArchitectureTest, counts_of_experts_are_bounded) {
+  const auto error = [&](uint32_t layers, uint32_t experts, uint32_t chosen) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("llama"));
+    file.add("llama.block_count", layers).add("llama.embedding_length", uint32_t{64});
+    file.add("llama.feed_forward_length", uint32_t{40}).add("llama.context_length", uint32_t{128});
+    file.add("llama.attention.head_count", uint32_t{4});
+    file.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    file.add("llama.expert_count", experts).add("llama.expert_used_count", chosen);
+    return error_of(file);
+  };
+  const std::string fine = "tensor token_embd.weight is missing";
+  EXPECT_EQ(error(1, 1024, 64), fine);
+  EXPECT_EQ(error(1, 1, 1), fine);
+  EXPECT_EQ(error(1, 1025, 2), "llama.expert_count is 1025; it must be from 1 to 1024");
+  EXPECT_EQ(error(1, 8, 0), "llama.expert_used_count is 0; it must be from 1 to 8");
+  EXPECT_EQ(error(1, 8, 9), "llama.expert_used_count is 9; it must be from 1 to 8");
+  EXPECT_EQ(error(1, 1024, 65), "llama.expert_used_count is 65; it must be from 1 to 64");
+  EXPECT_EQ(error(128, 1024, 2), fine);
+  EXPECT_EQ(error(129, 1024, 2),
+            "llama.block_count is 129 and expert_count 1024; at most 131072 experts are accepted");
+}
+
+TEST_F(ArchitectureTest, a_mixture_that_routes_or_weighs_otherwise_is_refused) {
+  const auto expect = [&](const std::string& key, const auto& value, const std::string& said) {
+    for (const std::string architecture : {"llama", "qwen3moe"}) {
+      EXPECT_EQ(error_of(tiny_mixture(architecture).add(architecture + "." + key, value)),
+                said.empty() ? "" : architecture + "." + key + " is " + said);
+    }
+  };
+  expect("expert_gating_func", uint32_t{0}, "");
+  expect("expert_gating_func", uint32_t{1}, "");
+  expect("expert_gating_func", uint32_t{2}, "2; known is 1 (softmax)");
+  expect("expert_weights_norm", true, "");
+  expect("expert_weights_norm", false, "false; known is true (a token's weights add up to 1)");
+  expect("expert_weights_scale", 0.0F, "");
+  expect("expert_weights_scale", 1.0F, "");
+  expect("expert_weights_scale", 2.5F, "2.5; known is 1 (weights are not scaled)");
+  expect("expert_group_count", uint32_t{1}, "");
+  expect("expert_group_count", uint32_t{8}, "8; known is 1 (experts are not grouped)");
+  expect("expert_shared_count", uint32_t{0}, "");
+  expect("expert_shared_count", uint32_t{1}, "1; known is 0 (no experts that every token goes to)");
+  expect("expert_shared_feed_forward_length", uint32_t{40},
+         "40; known is 0 (no experts that every token goes to)");
+  expect("leading_dense_block_count", uint32_t{0}, "");
+  expect("leading_dense_block_count", uint32_t{1}, "1; known is 0 (experts in all layers)");
+  expect("interleave_moe_layer_step", uint32_t{2}, "2; known is 1 (experts in all layers)");
+  expect("moe_every_n_layers", uint32_t{2}, "2; known is 1 (experts in all layers)");
+  EXPECT_THAT(error_of(tiny_mixture("llama").add("llama.expert_gating_func", std::string("?"))),
+              HasSubstr("\"llama.expert_gating_func\" is"));
+  EXPECT_THAT(error_of(tiny_mixture("llama").add_tensor("blk.0.ffn_up_shexp.weight", Format::kF32,
+                                                        {64, 40})),
+              HasSubstr("tensor \"blk.0.ffn_up_shexp.weight\" has no place"));
+}
+
+TEST_F(ArchitectureTest, experts_that_are_missing_or_have_another_shape_are_named) {
+  EXPECT_EQ(error_of(without(tiny_mixture("llama"), "blk.0.ffn_gate_inp.weight")),
+            "tensor blk.0.ffn_gate_inp.weight is missing");
+  EXPECT_EQ(error_of(without(tiny_mixture("llama"), "blk.0.ffn_up_exps.weight")),
+            "tensor blk.0.ffn_up_exps.weight is missing");
+  EXPECT_EQ(error_of(without(tiny_old_mixture(), "blk.0.ffn_up.3.weight")),
+            "tensor blk.0.ffn_up.3.weight is missing");
+  using Dimensions = std::vector<uint64_t>;
+  for (const auto& [dimensions, said] : {std::pair<Dimensions, const char*>{{64, 40}, "64 x 40"},
+                                         {{64, 40, 4}, "64 x 40 x 4"},
+                                         {{64, 5, 40}, "64 x 5 x 40"},
+                                         {{40, 64, 5}, "40 x 64 x 5"},
+                                         {{64, 200}, "64 x 200"},
+                                         {{64, 40, 1, 5}, "64 x 40 x 1 x 5"}}) {
+    GgufWriter file = without(tiny_mixture("llama"), "blk.0.ffn_up_exps.weight");
+    file.add_tensor("blk.0.ffn_up_exps.weight", Format::kF32, dimensions);
+    EXPECT_EQ(error_of(file), std::string("tensor blk.0.ffn_up_exps.weight is ") + said +
+                                  "; the metadata makes it 64 x 40 x 5 experts");
+  }
+  GgufWriter router = without(tiny_mixture("llama"), "blk.0.ffn_gate_inp.weight");
+  router.add_tensor("blk.0.ffn_gate_inp.weight", Format::kF32, {64, 4});
+  EXPECT_EQ(
+      error_of(router),
+      "tensor blk.0.ffn_gate_inp.weight has 4 rows of 64; the metadata makes it 5 rows of 64");
+}
+
+TEST_F(ArchitectureTest, experts_of_their_own_tensors_have_one_format) {
+  GgufWriter file = without(tiny_old_mixture(), "blk.0.ffn_up.3.weight");
+  file.add_tensor("blk.0.ffn_up.3.weight", Format::kF16, {64, 40});
+  EXPECT_EQ(error_of(file),
+            "tensor blk.0.ffn_up.3.weight is F16 and blk.0.ffn_up.0.weight is F32; all experts of "
+            "a layer must have one format");
+}
+
+TEST_F(ArchitectureTest, a_single_expert_may_lie_in_a_matrix) {
+  GgufWriter file = tiny_attention("qwen3moe");
+  file.add("qwen3moe.expert_count", uint32_t{1}).add("qwen3moe.expert_used_count", uint32_t{1});
+  file.add("qwen3moe.expert_feed_forward_length", uint32_t{40});
+  file.add_tensor("blk.0.ffn_gate_inp.weight", Format::kF32, {64});
+  file.add_tensor("blk.0.ffn_gate_exps.weight", Format::kF32, {64, 40});
+  file.add_tensor("blk.0.ffn_up_exps.weight", Format::kF32, {64, 40, 1});
+  file.add_tensor("blk.0.ffn_down_exps.weight", Format::kF32, {40, 64});
+  EXPECT_EQ(error_of(file), "");
 }
 
 TEST_F(ArchitectureTest, a_scaling_factor_of_0_is_none) {

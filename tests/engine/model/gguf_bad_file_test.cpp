@@ -169,6 +169,21 @@ const BadFile kBadFiles[] = {
        file.tensors[1].dimensions = {16, 0};
      },
      {"tensor \"second\"", "dimension 1 is zero"}},
+    {"experts_overflow",
+     [](GgufWriter& file) {
+       file.tensors[0].dimensions = {64, uint64_t{1} << 30, uint64_t{1} << 30};
+     },
+     {"tensor \"first\"", "more than 2^63 elements (64 x 1073741824 x 1073741824)"}},
+    {"more_experts_than_bytes",
+     [](GgufWriter& file) {
+       file.tensors[0].dimensions = {64, 4, 1000};
+     },
+     {"tensor \"first\"", "144000 bytes", "cut short or damaged"}},
+    {"no_experts",
+     [](GgufWriter& file) {
+       file.tensors[0].dimensions = {64, 4, 0};
+     },
+     {"tensor \"first\"", "dimension 2 is zero"}},
     {"dimensions_overflow",
      [](GgufWriter& file) {
        file.tensors[1].dimensions = {uint64_t{1} << 32, uint64_t{1} << 32, 1};

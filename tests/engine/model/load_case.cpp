@@ -120,17 +120,21 @@ void LoadCase::write_files(const std::filesystem::path& folder, const LoadShape&
         format.block_elements * (1 + at_most(random, format.block_elements == 1 ? 300 : 8));
     const bool is_matrix = tensor % 3 != 2;
     const size_t rows = is_matrix ? 1 + at_most(random, 150) : 1;
+    const bool is_mixture = is_matrix && tensor % 4 == 1;
+    const size_t experts = is_mixture ? 1 + at_most(random, 4) : 1;
     const std::string name = fmt::format("tensor.{}", tensor);
-    tensors_.push_back(random_rows(format.format, rows, columns, random));
     std::vector<uint64_t> dimensions = {columns};
     if (is_matrix) dimensions.push_back(rows);
-    writers[tensor * shape.parts / shape.tensors].add_tensor(name, format.format, dimensions,
-                                                             tensors_.back());
-    if (is_matrix) {
-      graph_.add_matrix(name, format.format, rows, columns);
-    } else {
-      graph_.add_vector(name, format.format, columns);
+    if (is_mixture) dimensions.push_back(experts);
+    std::vector<std::byte> bytes;
+    for (size_t expert = 0; expert < experts; ++expert) {
+      weights_.push_back(random_rows(format.format, rows, columns, random));
+      bytes.insert(bytes.end(), weights_.back().begin(), weights_.back().end());
+      if (is_matrix) graph_.add_matrix(name, format.format, rows, columns, expert * rows);
     }
+    if (!is_matrix) graph_.add_vector(name, format.format, columns);
+    writers[tensor * shape.parts / shape.tensors].add_tensor(name, format.format, dimensions,
+                                                             std::move(bytes));
   }
   for (uint16_t part = 0; part < shape.parts; ++part) {
     const auto path = folder / (shape.parts == 1 ? std::string("model.gguf")
@@ -186,7 +190,7 @@ void LoadCase::fill_expected() {
       const size_t stride = row_bytes(weight.format, weight.columns);
       const size_t columns = slice.column_end - slice.column_begin;
       std::byte* target = expected_.data() + (slice.address - arena_);
-      const std::byte* source = tensors_[slice.weight].data() +
+      const std::byte* source = weights_[slice.weight].data() +
                                 slice.column_begin / format.block_elements * format.block_bytes;
       if (!weight.is_matrix) {
         std::vector<float> values(columns);
@@ -214,7 +218,7 @@ std::vector<float> LoadCase::row_values(const WeightSlice& slice, size_t row) co
   const Weight& weight = graph_.weights()[slice.weight];
   const FormatTraits& format = traits(weight.format);
   std::vector<float> values(slice.column_end - slice.column_begin);
-  const std::byte* file = tensors_[slice.weight].data() +
+  const std::byte* file = weights_[slice.weight].data() +
                           (slice.row_begin + row) * row_bytes(weight.format, weight.columns) +
                           slice.column_begin / format.block_elements * format.block_bytes;
   if (!values.empty()) format.dequantize(file, values.size(), values.data());

@@ -39,8 +39,9 @@ struct LoadShape {
   uint16_t parts = 1;  // files
 };
 
-// A file of matrices and vectors in all formats, plans in which each weight is cut in some way
-// (rows, columns, all on every rank, runs that overlap, nothing), and arenas for their slices.
+// A file of matrices, by themselves or as experts of one tensor, and vectors in all formats; plans
+// in which each weight is cut in some way (rows, columns, all on every rank, runs that overlap,
+// nothing), and arenas for their slices.
 class LoadCase {
  public:
   LoadCase(const std::filesystem::path& folder, const LoadShape& shape);
@@ -69,7 +70,7 @@ class LoadCase {
   void fill_expected();
 
   std::filesystem::path path_;
-  std::vector<std::vector<std::byte>> tensors_;  // as in the file, by weight
+  std::vector<std::vector<std::byte>> weights_;  // as in the file
   Graph graph_;
   std::unique_ptr<GgufFile> file_;
   std::vector<Plan> plans_;

@@ -1,4 +1,4 @@
-#include "engine/model/architectures/dense_decoder.h"
+#include "engine/model/architectures/decoder.h"
 
 #include <cmath>
 #include <optional>
@@ -7,21 +7,19 @@
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
+#include "engine/model/architectures/expert_mixture.h"
+#include "engine/model/architectures/model_keys.h"
 #include "engine/model/in_quotes.h"
 #include "engine/model/tensor_reader.h"
 
 namespace lockstep {
 namespace {
 
-// Bounds on what a file may claim; far above every model there is, far below what would overflow.
-constexpr uint64_t kMostLayers = 4096;
-constexpr uint64_t kMostColumns = 1U << 20U;
-constexpr uint64_t kMostContext = 1U << 28U;
-
 struct Shape {
   size_t layers = 0;
-  size_t columns = 0;  // of the residual
-  size_t feed_forward = 0;
+  size_t columns = 0;       // of the residual
+  size_t feed_forward = 0;  // of a layer without experts
+  ExpertMixture mixture;    // or of experts, where there are any
   size_t heads = 0;
   size_t kv_heads = 0;
   size_t head_dimension = 0;
@@ -33,82 +31,30 @@ struct Shape {
   double rotary_factor = 1;  // positions are divided by it
 };
 
-// Reads the keys of one family, "llama.block_count" and so on; the first error stays.
-class Keys {
- public:
-  Keys(const GgufFile& file, std::string prefix) : file_(file), prefix_(std::move(prefix)) {}
-
-  size_t count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most) {
-    const std::string name = prefix_ + std::string(key);
-    const auto value = file_.integer(name);
-    if (!value) return fail(value.error());
-    const std::optional<uint64_t> found = value->has_value() ? *value : fallback;
-    if (!found) return fail(invalid_input("{} is missing", name).error());
-    if (*found == 0 || *found > most) {
-      return fail(invalid_input("{} is {}; it must be from 1 to {}", name, *found, most).error());
-    }
-    return *found;
+Result<void> read_feed_forward(ModelKeys& keys, const std::string& architecture,
+                               const DecoderTraits& traits, Shape& shape) {
+  const size_t experts = keys.count_or_none("expert_count", kMostColumns);
+  if (experts == 0 && traits.experts != Presence::kRequired) {
+    shape.feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
+    return keys.result();
   }
-
-  double number(std::string_view key, std::optional<double> fallback) {
-    const std::string name = prefix_ + std::string(key);
-    const auto value = file_.number(name);
-    if (!value) return static_cast<double>(fail(value.error()));
-    const std::optional<double> found = value->has_value() ? *value : fallback;
-    if (!found) return static_cast<double>(fail(invalid_input("{} is missing", name).error()));
-    if (!std::isfinite(*found) || *found <= 0) {
-      return static_cast<double>(
-          fail(invalid_input("{} is {}; it must be above 0", name, *found).error()));
-    }
-    return *found;
+  if (!traits.experts) {
+    return invalid_input(
+        "{}.expert_count is {}: no mixtures of experts of this architecture are known",
+        architecture, experts);
   }
-
-  // 0 where it is missing.
-  size_t count_or_none(std::string_view key, uint64_t most) {
-    const auto value = file_.integer(prefix_ + std::string(key));
-    if (value && value->value_or(0) == 0) return 0;
-    return count(key, {}, most);
-  }
-
-  // By which positions are divided: 0, as some files have it, means not at all.
-  double factor(std::string_view key, double fallback) {
-    const auto value = file_.number(prefix_ + std::string(key));
-    if (value && value->has_value() && **value == 0) return 1;
-    return number(key, fallback);
-  }
-
-  std::string text(std::string_view key) {
-    const auto value = file_.text(prefix_ + std::string(key));
-    if (!value) {
-      fail(value.error());
-      return "";
-    }
-    return value->value_or("");
-  }
-
-  Result<void> result() const {
-    if (error_) return std::unexpected(*error_);
-    return {};
-  }
-
- private:
-  size_t fail(const Error& error) {
-    if (!error_) error_ = error;
-    return 1;
-  }
-
-  const GgufFile& file_;
-  std::string prefix_;
-  std::optional<Error> error_;
-};
+  auto mixture = read_expert_mixture(keys, architecture, shape.layers);
+  if (!mixture) return std::unexpected(mixture.error());
+  shape.mixture = *mixture;
+  return {};
+}
 
 Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
-                         const DenseDecoderTraits& traits) {
-  Keys keys(file, architecture + ".");
+                         const DecoderTraits& traits) {
+  ModelKeys keys(file, architecture);
   Shape shape;
   shape.layers = keys.count("block_count", {}, kMostLayers);
   shape.columns = keys.count("embedding_length", {}, kMostColumns);
-  shape.feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
   shape.heads = keys.count("attention.head_count", {}, kMostColumns);
   shape.kv_heads = keys.count("attention.head_count_kv", shape.heads, kMostColumns);
   const uint64_t even_share = shape.columns / shape.heads;
@@ -126,13 +72,9 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   const std::string scaling = keys.text("rope.scaling.type");
   const double old_factor = keys.factor("rope.scale_linear", 1.0);
   shape.rotary_factor = keys.factor("rope.scaling.factor", old_factor);
-  const size_t experts = keys.count_or_none("expert_count", kMostColumns);
+  const auto feed_forward = read_feed_forward(keys, architecture, traits, shape);
   if (auto result = keys.result(); !result) return std::unexpected(result.error());
-
-  if (experts > 0) {
-    return invalid_input("{}.expert_count is {}: mixtures of experts are not supported",
-                         architecture, experts);
-  }
+  if (!feed_forward) return std::unexpected(feed_forward.error());
 
   if (!scaling.empty() && scaling != "none" && scaling != "linear") {
     return invalid_input("{}.rope.scaling.type is {}; known are none and linear", architecture,
@@ -155,60 +97,6 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   }
   return shape;
 }
-
-// Adds the file's tensors to the graph after checking their shapes; the first error stays.
-class Tensors {
- public:
-  Tensors(const GgufFile& file, Graph& graph) : file_(file), graph_(graph) {}
-
-  WeightId matrix(const std::string& name, size_t rows, size_t columns) {
-    const GgufTensor* tensor = find(name, Presence::kRequired);
-    if (tensor == nullptr) return kNone;
-    if (tensor->dimensions.size() > 2 || tensor->columns() != columns || tensor->rows() != rows) {
-      return wrong_shape(*tensor, rows, columns);
-    }
-    return graph_.add_matrix(name, tensor->format, rows, columns);
-  }
-
-  WeightId vector(const std::string& name, size_t columns, Presence presence) {
-    const GgufTensor* tensor = find(name, presence);
-    if (tensor == nullptr) return kNone;
-    if (tensor->rows() != 1 || tensor->columns() != columns) {
-      return wrong_shape(*tensor, 1, columns);
-    }
-    return graph_.add_vector(name, tensor->format, columns);
-  }
-
-  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
-  bool failed() const { return error_.has_value(); }
-
-  Result<void> result() const {
-    if (error_) return std::unexpected(*error_);
-    return {};
-  }
-
- private:
-  const GgufTensor* find(const std::string& name, Presence presence) {
-    const GgufTensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr && presence == Presence::kRequired && !error_) {
-      error_ = invalid_input("tensor {} is missing", name).error();
-    }
-    return tensor;
-  }
-
-  WeightId wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns) {
-    if (!error_) {
-      error_ = invalid_input("tensor {} has {} rows of {}; the metadata makes it {} rows of {}",
-                             tensor.name, tensor.rows(), tensor.columns(), rows, columns)
-                   .error();
-    }
-    return kNone;
-  }
-
-  const GgufFile& file_;
-  Graph& graph_;
-  std::optional<Error> error_;
-};
 
 // Base frequencies, divided by the linear factor and by the file's factor per pair (Llama 3.1).
 Result<Rotary> read_rotary(const GgufFile& file, const Shape& shape, RotaryPairs pairs) {
@@ -238,8 +126,8 @@ Result<Rotary> read_rotary(const GgufFile& file, const Shape& shape, RotaryPairs
   return rotary;
 }
 
-ValueId add_attention(Graph& graph, Tensors& tensors, const Shape& shape,
-                      const DenseDecoderTraits& traits, size_t layer, ValueId x) {
+ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
+                      const DecoderTraits& traits, size_t layer, ValueId x) {
   const std::string block = "blk." + std::to_string(layer) + ".";
   const size_t query_columns = shape.heads * shape.head_dimension;
   const size_t kv_columns = shape.kv_heads * shape.head_dimension;
@@ -275,27 +163,37 @@ ValueId add_attention(Graph& graph, Tensors& tensors, const Shape& shape,
   return graph.add(x, graph.matmul(attended, wo, bo));
 }
 
-ValueId add_feed_forward(Graph& graph, Tensors& tensors, const Shape& shape, size_t layer,
-                         ValueId x) {
-  const std::string block = "blk." + std::to_string(layer) + ".";
-  const WeightId norm =
-      tensors.vector(block + "ffn_norm.weight", shape.columns, Presence::kRequired);
+// The same for all tokens; `h` is the normed residual. Returns what is to be added to the residual.
+ValueId add_dense_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape,
+                               const std::string& block, ValueId h) {
   const WeightId gate =
       tensors.matrix(block + "ffn_gate.weight", shape.feed_forward, shape.columns);
   const WeightId up = tensors.matrix(block + "ffn_up.weight", shape.feed_forward, shape.columns);
   const WeightId down =
       tensors.matrix(block + "ffn_down.weight", shape.columns, shape.feed_forward);
+  if (tensors.failed()) return h;
+
+  const ValueId gated = graph.matmul(h, gate);
+  const ValueId raised = graph.matmul(h, up);
+  return graph.matmul(graph.silu_multiply(gated, raised), down);
+}
+
+ValueId add_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape, size_t layer,
+                         ValueId x) {
+  const std::string block = "blk." + std::to_string(layer) + ".";
+  const WeightId norm =
+      tensors.vector(block + "ffn_norm.weight", shape.columns, Presence::kRequired);
   if (tensors.failed()) return x;
 
   const ValueId h = graph.rms_norm(x, norm, shape.epsilon);
-  const ValueId gated = graph.matmul(h, gate);
-  const ValueId raised = graph.matmul(h, up);
-  return graph.add(x, graph.matmul(graph.silu_multiply(gated, raised), down));
+  return graph.add(x, shape.mixture.experts > 0
+                          ? add_expert_mixture(graph, tensors, shape.mixture, block, h)
+                          : add_dense_feed_forward(graph, tensors, shape, block, h));
 }
 
 }  // namespace
 
-Result<Model> build_dense_decoder(const GgufFile& file, const DenseDecoderTraits& traits) {
+Result<Model> build_decoder(const GgufFile& file, const DecoderTraits& traits) {
   Model model;
   model.architecture = file.text("general.architecture")->value_or("");
   const auto shape = read_shape(file, model.architecture, traits);
@@ -310,7 +208,7 @@ Result<Model> build_dense_decoder(const GgufFile& file, const DenseDecoderTraits
   Graph& graph = model.graph;
   graph.set_rotary(std::move(*rotary));
 
-  Tensors tensors(file, graph);
+  ModelTensors tensors(file, graph);
   const WeightId table = tensors.matrix("token_embd.weight", model.vocabulary_size, shape->columns);
   if (tensors.failed()) return std::unexpected(tensors.result().error());
   ValueId x = graph.embed(table);

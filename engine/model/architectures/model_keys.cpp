@@ -1,0 +1,74 @@
+#include "engine/model/architectures/model_keys.h"
+
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+
+template <typename T>
+std::optional<T> ModelKeys::value_of(Result<std::optional<T>> value) {
+  if (value) return std::move(*value);
+  fail(value.error());
+  return std::nullopt;
+}
+
+size_t ModelKeys::count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most) {
+  const std::string name = name_of(key);
+  const auto value = file_.integer(name);
+  if (!value) return fail(value.error());
+  const std::optional<uint64_t> found = value->has_value() ? *value : fallback;
+  if (!found) return fail(invalid_input("{} is missing", name).error());
+  if (*found == 0 || *found > most) {
+    return fail(invalid_input("{} is {}; it must be from 1 to {}", name, *found, most).error());
+  }
+  return *found;
+}
+
+size_t ModelKeys::count_or_none(std::string_view key, uint64_t most) {
+  const auto value = file_.integer(name_of(key));
+  if (value && value->value_or(0) == 0) return 0;
+  return count(key, {}, most);
+}
+
+double ModelKeys::number(std::string_view key, std::optional<double> fallback) {
+  const std::string name = name_of(key);
+  const auto value = file_.number(name);
+  if (!value) return static_cast<double>(fail(value.error()));
+  const std::optional<double> found = value->has_value() ? *value : fallback;
+  if (!found) return static_cast<double>(fail(invalid_input("{} is missing", name).error()));
+  if (!std::isfinite(*found) || *found <= 0) {
+    return static_cast<double>(
+        fail(invalid_input("{} is {}; it must be above 0", name, *found).error()));
+  }
+  return *found;
+}
+
+double ModelKeys::factor(std::string_view key, double fallback) {
+  const auto value = file_.number(name_of(key));
+  if (value && value->has_value() && **value == 0) return 1;
+  return number(key, fallback);
+}
+
+std::optional<double> ModelKeys::any_number(std::string_view key) {
+  return value_of(file_.number(name_of(key)));
+}
+
+std::optional<bool> ModelKeys::flag(std::string_view key) {
+  return value_of(file_.boolean(name_of(key)));
+}
+
+std::string ModelKeys::text(std::string_view key) {
+  return value_of(file_.text(name_of(key))).value_or("");
+}
+
+Result<void> ModelKeys::result() const {
+  if (error_) return std::unexpected(*error_);
+  return {};
+}
+
+size_t ModelKeys::fail(const Error& error) {
+  if (!error_) error_ = error;
+  return 1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// The metadata of one family of models: its keys begin with the architecture's name, as in
+// "llama.block_count".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "engine/model/gguf_file.h"
+
+namespace lockstep {
+
+// Bounds on what a file may claim; far above every model there is, far below what would overflow.
+inline constexpr uint64_t kMostLayers = 4096;
+inline constexpr uint64_t kMostColumns = 1U << 20U;
+inline constexpr uint64_t kMostContext = 1U << 28U;
+
+// Reads keys; the first error stays, and what is read after it is of no use.
+class ModelKeys {
+ public:
+  ModelKeys(const GgufFile& file, const std::string& architecture)
+      : file_(file), prefix_(architecture + ".") {}
+
+  // From 1 to `most`; `fallback` where the key is missing.
+  size_t count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most);
+  // 0 where it is missing.
+  size_t count_or_none(std::string_view key, uint64_t most);
+  // Above 0.
+  double number(std::string_view key, std::optional<double> fallback);
+  // By which positions are divided: 0, as some files have it, means not at all.
+  double factor(std::string_view key, double fallback);
+  // Whatever it is.
+  std::optional<double> any_number(std::string_view key);
+  std::optional<bool> flag(std::string_view key);
+  // Empty where it is missing.
+  std::string text(std::string_view key);
+
+  Result<void> result() const;
+
+ private:
+  std::string name_of(std::string_view key) const { return prefix_ + std::string(key); }
+  // The value, or none where the key is missing or holds something else, which is an error.
+  template <typename T>
+  std::optional<T> value_of(Result<std::optional<T>> value);
+  size_t fail(const Error& error);
+
+  const GgufFile& file_;
+  std::string prefix_;
+  std::optional<Error> error_;
+};
+
+}  // namespace lockstep

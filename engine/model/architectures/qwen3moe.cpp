@@ -1,0 +1,13 @@
+// Qwen 3's mixtures of experts.
+#include "engine/model/architectures/decoder.h"
+#include "engine/model/architectures/rows.h"
+
+namespace lockstep {
+
+Result<Model> build_qwen3moe(const GgufFile& file) {
+  return build_decoder(file, {.rotary_pairs = RotaryPairs::kHalves,
+                              .head_norms = Presence::kRequired,
+                              .experts = Presence::kRequired});
+}
+
+}  // namespace lockstep
