@@ -120,6 +120,7 @@ class ExpertGate {
 
   // Tasks are an expert's units for a block of its rows. They are numbered expert after expert.
   void run_tasks(TaskCounter& tasks) {
+    if (units_ == 0) return;
     size_t blocks = 0;
     for (size_t expert = 0; expert < step_.routing.expert_count; ++expert) {
       blocks += block_count(rows_of(step_.routing, expert));
