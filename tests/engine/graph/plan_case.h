@@ -105,18 +105,20 @@ inline void add_forms(std::vector<Extent>& extents, const Forms& forms,
   }
 }
 
-inline void add_chunks(std::vector<Extent>& extents, const ChunkSums& chunks) {
+inline void add_chunks(std::vector<Extent>& extents, const ChunkSums& chunks,
+                       size_t rows = kOptions.batch_tokens) {
   if (chunks.sums == nullptr) return;
-  extents.push_back(extent(chunks.sums, kOptions.batch_tokens, chunks.stride * sizeof(float)));
+  extents.push_back(extent(chunks.sums, rows, chunks.stride * sizeof(float)));
 }
 
 inline void add_norms(std::vector<Extent>& extents, const ResidualFinish& finish) {
   for (const NormOutput& norm : finish.norms) {
-    add_forms(extents, norm.output.forms);
-    add_chunks(extents, norm.chunks);
+    const size_t rows = norm.rows == Rows::kTokens ? kOptions.batch_tokens : kOptions.logit_rows;
+    add_forms(extents, norm.output.forms, rows);
+    add_chunks(extents, norm.chunks, rows);
   }
 }
 
-inline constexpr size_t kExpertOutputRows = kOptions.batch_tokens * kChosenCount;
+inline const size_t kExpertOutputRows = kOptions.batch_tokens * kChosenCount;
 
 }  // namespace lockstep
