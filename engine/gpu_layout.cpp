@@ -14,6 +14,10 @@ constexpr size_t kHeadUnit = 8;
 }  // namespace
 
 Result<void> check_gpu_graph(const Graph& graph) {
+  if (graph.chosen_experts() > 0) {
+    return invalid_input(
+        "this model is a mixture of experts, which GPUs do not compute so far: use --devices cpu");
+  }
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     if (node.head_dimension % kHeadUnit == 0 && node.head_dimension <= kMaxHeadDimension) continue;

@@ -66,7 +66,7 @@ Slices place_all_weights(const Model& model, const ModelLayout& layout) {
 }
 
 // Of every rank's weights what one generated token reads: all of each matrix that is multiplied
-// with.
+// with, and of experts as many as it goes to.
 std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& layout) {
   std::set<WeightId> read;
   for (const GraphNode& node : model.graph.nodes()) {
@@ -76,6 +76,13 @@ std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& lay
   for (const auto& slices : place_all_weights(model, layout)) {
     uint64_t sum = 0;
     for (const WeightId weight : read) sum += slices[weight].size_bytes;
+    for (const GraphNode& node : model.graph.nodes()) {
+      if (node.experts.empty()) continue;
+      const GraphNode& routing = model.graph.producer(node.inputs[1]);
+      uint64_t all = 0;
+      for (const WeightId expert : node.experts) all += slices[expert].size_bytes;
+      sum += all / routing.expert_count * routing.chosen_count;
+    }
     bytes.push_back(sum);
   }
   return bytes;
@@ -101,7 +108,9 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
     if (held <= once.size_bytes) continue;
     const Weight& weight = model.graph.weights()[once.weight];
     const bool shared = elements > weight.rows * weight.columns;
+    const bool mirrored = layout.split.weights[once.weight].kind == SplitKind::kMirrored;
     const char* what = !weight.is_matrix ? "norms and biases"
+                       : mirrored        ? "matrices that choose experts"
                        : shared          ? "KV heads that ranks share"
                                          : "rows of zeros that fill panels";
     extra[what] += held - once.size_bytes;

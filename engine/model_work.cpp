@@ -1,6 +1,7 @@
 #include "engine/model_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace lockstep {
@@ -11,11 +12,18 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
     selected[node.output] =
         node.operation == Operation::kSelectRows ||
         std::ranges::any_of(node.inputs, [&](ValueId input) { return selected[input]; });
-    if (node.operation == Operation::kMatmul) {
-      const Weight& weight = graph.weights()[node.weight];
-      Matrices& matrices = selected[node.output] ? output_ : layers_;
+    const auto add = [&](WeightId id, Matrices& matrices) {
+      const Weight& weight = graph.weights()[id];
       matrices.bytes += static_cast<double>(weight.rows * row_bytes(weight.format, weight.columns));
       matrices.elements += static_cast<double>(weight.rows * weight.columns);
+    };
+    if (node.operation == Operation::kMatmul) {
+      add(node.weight, selected[node.output] ? output_ : layers_);
+    }
+    for (const WeightId expert : node.experts) add(expert, experts_);
+    if (node.operation == Operation::kRoute) {
+      expert_share_ =
+          static_cast<double>(node.chosen_count) / static_cast<double>(node.expert_count);
     }
     if (node.operation == Operation::kAttention) {
       const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
@@ -45,8 +53,12 @@ void ModelWork::add(const Batch& batch, MeasuredWork& work) const {
       work.bytes += cache.bytes * static_cast<double>(seen);
     }
   }
+  const auto tokens = static_cast<double>(batch.tokens.size());
   work.bytes += layers_.bytes;
-  work.operations += 2 * layers_.elements * static_cast<double>(batch.tokens.size());
+  work.operations += 2 * layers_.elements * tokens;
+  // As if every token chose its experts by chance: which ones it does only the ranks know.
+  work.bytes += experts_.bytes * (1 - std::pow(1 - expert_share_, tokens));
+  work.operations += 2 * experts_.elements * expert_share_ * tokens;
   if (batch.logit_tokens.empty()) return;
   work.bytes += output_.bytes;
   work.operations += 2 * output_.elements * static_cast<double>(batch.logit_tokens.size());

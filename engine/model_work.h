@@ -28,6 +28,9 @@ class ModelWork {
   };
   Matrices layers_;
   Matrices output_;
+  // Of mixtures: all experts together, and the part of them that one token meets.
+  Matrices experts_;
+  double expert_share_ = 0;
   // Of the layers whose tokens see at most `window` keys (0: all): the cache's bytes of one token.
   struct Cache {
     size_t window = 0;

@@ -102,15 +102,14 @@ ValueId Graph::route(ValueId scores, size_t chosen_count) {
 
 // All of one format and size, and as many as the routing chooses among.
 void Graph::check_experts(ValueId x, ValueId routing, const std::vector<WeightId>& experts) const {
-  const auto node = std::ranges::find(nodes_, routing, &GraphNode::output);
-  CHECK(node != nodes_.end() && node->expert_count == experts.size(),
-        "{} experts, and a routing among others", experts.size());
+  CHECK(!experts.empty() && producer(routing).expert_count == experts.size(),
+        "{} experts, and a routing among {}", experts.size(), producer(routing).expert_count);
   for (const WeightId id : experts) {
     const Weight& weight = weights_[id];
     const Weight& first = weights_[experts.front()];
-    CHECK(weight.format == first.format && weight.rows == first.rows &&
-              weight.columns == columns(x),
-          "{} is not as the other experts' or as its input of {} columns", weight.name, columns(x));
+    CHECK(
+        weight.format == first.format && weight.rows == first.rows && weight.columns == columns(x),
+        "{} is not as the other experts' or as its input of {} columns", weight.name, columns(x));
   }
 }
 
@@ -126,10 +125,9 @@ ValueId Graph::expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> e
 ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts) {
   check_experts(x, routing, experts);
   const size_t rows = weights_[experts.front()].rows;
-  return append({.operation = Operation::kExpertSum,
-                 .inputs = {x, routing},
-                 .experts = std::move(experts)},
-                rows);
+  return append(
+      {.operation = Operation::kExpertSum, .inputs = {x, routing}, .experts = std::move(experts)},
+      rows);
 }
 
 }  // namespace lockstep

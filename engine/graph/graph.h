@@ -37,11 +37,11 @@ enum class Operation : uint8_t {
   kSiluMultiply,  // silu(x) * y
   kAdd,           // x + y
   kSelectRows,    // only the tokens whose logits are asked for
-  // A mixture of experts: each token goes to a few of them. What is computed for an expert has a row
-  // per token that goes to it, and each token as many rows as experts.
+  // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
+  // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
-  kExpertMatmul,  // inputs x, routing: each expert's matrix * x of the tokens that go to it
-  kExpertSum,     // inputs x, routing: the sum of each expert's weight * (matrix * x)
+  kExpertMatmul,  // inputs x, routing: the experts' matrices * x
+  kExpertSum,     // inputs x, routing: per token the sum of the experts' weights * (matrix * x)
 };
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
@@ -98,6 +98,7 @@ class Graph {
 
   const std::vector<Weight>& weights() const { return weights_; }
   const std::vector<GraphNode>& nodes() const { return nodes_; }
+  const GraphNode& producer(ValueId value) const { return nodes_[value]; }
   const Rotary& rotary_parameters() const { return rotary_; }
   size_t columns(ValueId value) const { return columns_[value]; }
   size_t value_count() const { return columns_.size(); }
@@ -111,7 +112,7 @@ class Graph {
 
   std::vector<Weight> weights_;
   std::vector<GraphNode> nodes_;
-  std::vector<size_t> columns_;  // by value
+  std::vector<size_t> columns_;  // by value: each node's output, in order
   Rotary rotary_;
   ValueId logits_ = kNone;
   size_t chosen_experts_ = 0;

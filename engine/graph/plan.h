@@ -15,6 +15,12 @@
 // sums of their squares; whoever reads them multiplies its results with the factor that these sums
 // give.
 //
+// Of a mixture of experts, four steps take the place of the last two:
+//   product    every expert's score
+//   route      which experts a token goes to
+//   experts    gate and up of each expert's tokens, and the gate's activation
+//   experts    down, weighted, added to the residual; the next norm's product and sums
+//
 // A step that bears `gather` pushes what it has computed into every other rank's copy of the same
 // buffer; such buffers lie in the exchange arenas, at the same offset on every rank.
 #pragma once
@@ -38,8 +44,9 @@ namespace lockstep {
 
 // Over which rows of a pass a step runs.
 enum class Rows : uint8_t {
-  kTokens,  // every token of the batch
-  kLogits,  // those whose logits are asked for, in the batch's order
+  kTokens,   // every token of the batch
+  kLogits,   // those whose logits are asked for, in the batch's order
+  kExperts,  // each token once for every expert that it goes to, in the order of a Routing
 };
 
 // One form of an activation, for the tokens that are consumed in it.
@@ -175,6 +182,66 @@ struct MatmulStep {
   std::variant<std::monostate, ResidualFinish, GateFinish> finish;
 };
 
+// Which rows experts compute: those of an expert follow one another, in the batch's order (so that
+// generated tokens come first), after those of the experts before it. One for all layers.
+struct Routing {
+  size_t expert_count = 0;
+  size_t chosen_count = 0;            // of a token
+  uint32_t* chosen = nullptr;         // [token][chosen_count]: experts, ...
+  float* weights = nullptr;           // ... and what their results are multiplied with
+  uint32_t* row_begin = nullptr;      // [expert], and the end of the last one's
+  uint32_t* generated_end = nullptr;  // [expert]: its rows before this one are of generated tokens
+  uint32_t* row_tokens = nullptr;     // [row]
+  float* row_weights = nullptr;       // [row]
+};
+
+// Work is shared by token; the rows are put in order by one worker.
+struct RouteStep {
+  const float* scores = nullptr;  // [token][expert]
+  size_t score_stride = 0;
+  Routing routing;
+};
+
+// The same product of every expert with its rows.
+struct ExpertPart {
+  std::vector<PackedMatrix> matrices;  // by expert, all of one format and size
+  ProductForms forms;
+  float* output = nullptr;
+  size_t output_stride = 0;
+};
+
+// Of an expert's rows at most so many are multiplied at once, and into so many columns of a sum.
+inline constexpr size_t kExpertRows = 256;
+inline constexpr size_t kExpertSumColumns = 256;
+
+// gate and up of the tokens' rows, and per row silu(gate's) * up's.
+struct ExpertGateStep {
+  Forms input;  // [token]
+  NormFactor norm;
+  Routing routing;
+  // An expert's tokens need not follow one another in the batch: here each worker of `workers` has
+  // kExpertRows rows in which to bring them together.
+  Forms gathered = {};
+  size_t workers = 0;
+  ExpertPart gate;
+  ExpertPart up;
+  FormsOutput output = {};  // [row]
+};
+
+// Per token the sum of its experts' results, each multiplied with its weight, in the order of the
+// experts: added to a residual, or by itself.
+struct ExpertSumStep {
+  Forms input;  // [row]
+  Routing routing;
+  ExpertPart down;          // its output is by token
+  bool accumulate = false;  // to what the output holds
+  // Products on their way to their tokens: each worker of `workers` has kExpertRows rows.
+  float* products = nullptr;
+  size_t product_stride = 0;
+  size_t workers = 0;
+  ResidualFinish finish = {};
+};
+
 // What happens to each head of the queries and keys before attention sees it: norm (if any), rotary
 // positions (if any). Then keys and values go into the cache.
 struct PrepareHeads {
@@ -251,8 +318,9 @@ struct AllReduceStep {
   uint16_t* bf16_sum = nullptr;
 };
 
-using StepWork = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
-                              AttendStep, FormStep, AllReduceStep>;
+using StepWork =
+    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
+                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep>;
 
 // Who meets after a step.
 enum class Meet : uint8_t { kRank, kAllRanks };

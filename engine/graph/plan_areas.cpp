@@ -78,6 +78,26 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
   return partials;
 }
 
+Routing place_routing(const Graph& graph, const PlanOptions& options, ValueBuffers& values) {
+  Routing routing;
+  for (const GraphNode& node : graph.nodes()) {
+    routing.expert_count = std::max(routing.expert_count, node.expert_count);
+  }
+  if (routing.expert_count == 0) return routing;
+  const size_t rows = options.batch_tokens * graph.chosen_experts();
+  const auto place = [&]<typename T>(T*& area, size_t count) {
+    static_assert(sizeof(T) == sizeof(float));
+    area = values.at<T>(values.activations().allocate_f32(Arena::kScratch, count, 1));
+  };
+  place(routing.chosen, rows);
+  place(routing.weights, rows);
+  place(routing.row_begin, routing.expert_count + 1);
+  place(routing.generated_end, routing.expert_count);
+  place(routing.row_tokens, rows);
+  place(routing.row_weights, rows);
+  return routing;
+}
+
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
                          bool finds_candidates, ValueBuffers& values) {
   const size_t tokens = options.batch_tokens;

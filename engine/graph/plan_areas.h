@@ -19,6 +19,9 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
                                  const PlanOptions& options, const KvLayout& kv,
                                  ValueBuffers& values);
 
+// One for all layers: each has done with it before the next one routes. None without experts.
+Routing place_routing(const Graph& graph, const PlanOptions& options, ValueBuffers& values);
+
 // Never released: a pass's batch is read by all its steps. `attention_blocks`: that the partials
 // have room for. `finds_candidates`: of the logits, which this rank has.
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,

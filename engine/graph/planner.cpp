@@ -8,124 +8,36 @@
 
 #include "engine/base/check.h"
 #include "engine/graph/plan_areas.h"
-#include "engine/graph/value_buffers.h"
+#include "engine/graph/rank_planner.h"
 #include "engine/graph/weight_placement.h"
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/kernels/gpu_draw.h"
 
 namespace lockstep {
-namespace {
 
-// What happens to a head before attention sees it.
-struct HeadTreatment {
-  WeightId norm = kNone;
-  float epsilon = 0;
-  bool rotary = false;
-};
-
-class Planner {
- public:
-  Planner(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
-          std::span<const ArenaAddresses> arenas)
-      : graph_(graph),
-        split_(split),
-        rank_(rank),
-        options_(options),
-        own_(arenas.empty() ? ArenaAddresses{} : arenas[rank]),
-        root_(arenas.empty() ? ArenaAddresses{} : arenas[0]),
-        values_(graph, split, options, own_),
-        heads_(graph.value_count()),
-        emitted_(graph.nodes().size()) {
-    plan_.peers.rank = rank;
-    for (size_t other = 0; other < split.rank_count; ++other) {
-      plan_.peers.distances.push_back(
-          arenas.empty() ? 0 : static_cast<std::ptrdiff_t>(arenas[other].exchange - own_.exchange));
-    }
-  }
-
-  Plan make();
-
- private:
-  template <typename T>
-  T* at(const Stretch& stretch, size_t column = 0) const {
-    return values_.at<T>(stretch, column);
-  }
-  static size_t floats(const Stretch& stretch) { return ValueBuffers::floats(stretch); }
-
-  PackedMatrix matrix(WeightId weight) const;
-  const float* vector(WeightId weight) const;
-
-  // Columns of the value that this rank computes.
-  Range own_columns(ValueId value) const;
-  void emit_step(StepWork work, Meet meet = Meet::kRank);
-
-  void emit(size_t node_index);
-  void emit_embed(const GraphNode& node);
-  NormOutput make_norm(const GraphNode& node);
-  bool feeds_logits(ValueId value) const;
-  HiddenRows hidden_rows(const GraphNode& norm);
-  void emit_norm(const GraphNode& node);
-  void emit_matmuls(size_t node_index);
-  void add_part(const GraphNode& node, MatmulStep& step);
-  void add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part,
-                       MatmulStep& step);
-  ResidualFinish fuse_norms(ValueId residual);
-  void add_reduction(ValueId product, const Stretch& sums, const Stretch& partial);
-  void place_bf16_sums(ValueId value, AllReduceStep& sum);
-  void place_logits(const GraphNode& node, MatmulPart& part);
-  bool fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish);
-  PrepareHeads prepare_heads(const GraphNode& node);
-  void emit_attend(const GraphNode& node);
-  void emit_rotary_table();
-  std::optional<size_t> only_consumer(ValueId value) const {
-    const ValueUses& uses = values_.uses(value);
-    if (uses.count != 1 || uses.consumers.empty()) return std::nullopt;
-    return uses.consumers.front();
-  }
-
-  const Graph& graph_;
-  const Split& split_;
-  const size_t rank_;
-  const PlanOptions& options_;
-  const ArenaAddresses own_;
-  const ArenaAddresses root_;  // rank 0's, for the logits
-  ValueBuffers values_;
-  std::vector<HeadTreatment> heads_;  // by value
-  std::vector<bool> emitted_;         // by node
-  const float* rotary_table_ = nullptr;
-  size_t rotary_stride_ = 0;
-  AttentionPartials partials_;
-  // Of the product step at hand.
-  Meet meet_ = Meet::kRank;
-  std::vector<AllReduceStep> reductions_;
-  std::vector<ValueId> partial_values_;
-  std::vector<Stretch> bf16_areas_;
-  Plan plan_;
-};
-
-PackedMatrix Planner::matrix(WeightId weight) const {
+PackedMatrix RankPlanner::matrix(WeightId weight) const {
   const WeightSlice& slice = plan_.weights[weight];
   return {graph_.weights()[weight].format, slice.row_end - slice.row_begin,
           slice.column_end - slice.column_begin, slice.address};
 }
 
-const float* Planner::vector(WeightId weight) const {
+const float* RankPlanner::vector(WeightId weight) const {
   if (weight == kNone || plan_.weights[weight].size_bytes == 0) return nullptr;
   return reinterpret_cast<const float*>(plan_.weights[weight].address);
 }
 
-Range Planner::own_columns(ValueId value) const {
+Range RankPlanner::own_columns(ValueId value) const {
   const ValueSplit& split = split_.values[value];
   if (split.kind != SplitKind::kSliced) return {0, graph_.columns(value)};
   return split.columns[rank_];
 }
 
-void Planner::emit_step(StepWork work, Meet meet) {
+void RankPlanner::emit_step(StepWork work, Meet meet) {
   plan_.steps.push_back({std::move(work), meet});
   if (meet == Meet::kAllRanks) values_.activations().all_ranks_met();
 }
 
-void Planner::emit_rotary_table() {
+void RankPlanner::emit_rotary_table() {
   const size_t pairs = graph_.rotary_parameters().frequencies.size();
   if (pairs == 0) return;
   const Stretch table =
@@ -136,7 +48,7 @@ void Planner::emit_rotary_table() {
       RotaryTableStep{&graph_.rotary_parameters().frequencies, at<float>(table), rotary_stride_});
 }
 
-void Planner::emit_embed(const GraphNode& node) {
+void RankPlanner::emit_embed(const GraphNode& node) {
   const Stretch rows =
       values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
   emit_step(EmbedStep{.table = matrix(node.weight),
@@ -148,7 +60,7 @@ void Planner::emit_embed(const GraphNode& node) {
 }
 
 // Places what a norm makes of its residual's own columns.
-NormOutput Planner::make_norm(const GraphNode& node) {
+NormOutput RankPlanner::make_norm(const GraphNode& node) {
   const ValueId residual = node.inputs[0];
   const Range own = own_columns(residual);
   values_.set_rows(node.output, values_.rows(residual));
@@ -166,7 +78,7 @@ NormOutput Planner::make_norm(const GraphNode& node) {
   return norm;
 }
 
-bool Planner::feeds_logits(ValueId value) const {
+bool RankPlanner::feeds_logits(ValueId value) const {
   return std::ranges::any_of(values_.uses(value).consumers, [&](size_t index) {
     const GraphNode& node = graph_.nodes()[index];
     return node.operation == Operation::kMatmul && node.output == graph_.logits();
@@ -174,7 +86,7 @@ bool Planner::feeds_logits(ValueId value) const {
 }
 
 // What every rank has in full is rank 0's to hand out.
-HiddenRows Planner::hidden_rows(const GraphNode& norm) {
+HiddenRows RankPlanner::hidden_rows(const GraphNode& norm) {
   const ValueId residual = norm.inputs[0];
   const Buffer& buffer = values_.of(residual);
   const bool is_sliced = split_.values[residual].kind == SplitKind::kSliced;
@@ -187,7 +99,7 @@ HiddenRows Planner::hidden_rows(const GraphNode& norm) {
           .epsilon = norm.epsilon};
 }
 
-void Planner::emit_norm(const GraphNode& node) {
+void RankPlanner::emit_norm(const GraphNode& node) {
   const Buffer residual = values_.of(node.inputs[0]);
   const Range own = own_columns(node.inputs[0]);
   NormStep step{.residual = at<float>(*residual.plain, own.begin - residual.held.begin),
@@ -200,7 +112,7 @@ void Planner::emit_norm(const GraphNode& node) {
 
 // The norms that read a residual which a product has just added to: of all rows, or of those whose
 // logits are asked for.
-ResidualFinish Planner::fuse_norms(ValueId residual) {
+ResidualFinish RankPlanner::fuse_norms(ValueId residual) {
   ResidualFinish finish;
   for (const size_t index : values_.uses(residual).consumers) {
     const GraphNode& node = graph_.nodes()[index];
@@ -217,16 +129,16 @@ ResidualFinish Planner::fuse_norms(ValueId residual) {
 }
 
 // Taken for the sum alone: the meeting of all ranks after it frees them.
-void Planner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
+void RankPlanner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
   for (uint16_t** area : {&sum.bf16_partial, &sum.bf16_sum}) {
     const Stretch stretch = values_.activations().allocate_f32(
         Arena::kExchange, (sum.columns + 1) / 2, values_.row_count(value));
     *area = at<uint16_t>(stretch);
-    bf16_areas_.push_back(stretch);
+    step_areas_.push_back(stretch);
   }
 }
 
-void Planner::add_reduction(ValueId product, const Stretch& sums, const Stretch& partial) {
+void RankPlanner::add_reduction(ValueId product, const Stretch& sums, const Stretch& partial) {
   std::vector<size_t> all(split_.rank_count);
   std::iota(all.begin(), all.end(), size_t{0});
   reductions_.push_back({.contributors = std::move(all),
@@ -240,8 +152,7 @@ void Planner::add_reduction(ValueId product, const Stretch& sums, const Stretch&
 }
 
 // The product and the addition that is its only use: into the other operand's rows.
-void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, MatmulPart& part,
-                              MatmulStep& step) {
+ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNode& sum) {
   const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
   CHECK(values_.is_placed(residual) && values_.of(residual).references == 1,
         "the residual of value {} is still in use", node.output);
@@ -252,20 +163,16 @@ void Planner::add_to_residual(const GraphNode& node, const GraphNode& sum, Matmu
   if (split_.values[node.output].kind == SplitKind::kPartial) {
     const Stretch partial =
         values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
-    part.output = at<float>(partial);
-    part.output_stride = floats(partial);
     partial_values_.push_back(node.output);
     add_reduction(node.output, sums, partial);
-    return;
+    return {at<float>(partial), floats(partial), false, std::nullopt};
   }
-  part.output = at<float>(sums, own_columns(node.output).begin - buffer.held.begin);
-  part.output_stride = floats(sums);
-  part.accumulate = true;
-  step.finish = fuse_norms(sum.output);
+  float* const rows = at<float>(sums, own_columns(node.output).begin - buffer.held.begin);
+  return {rows, floats(sums), true, fuse_norms(sum.output)};
 }
 
 // Every rank writes its part of the logits where they are wanted: to rank 0.
-void Planner::place_logits(const GraphNode& node, MatmulPart& part) {
+void RankPlanner::place_logits(const GraphNode& node, MatmulPart& part) {
   plan_.vocabulary_size = graph_.columns(node.output);
   plan_.logits_stride = activation_stride(plan_.vocabulary_size);
   plan_.logits = reinterpret_cast<float*>(root_.logits);
@@ -278,7 +185,7 @@ void Planner::place_logits(const GraphNode& node, MatmulPart& part) {
   meet_ = Meet::kAllRanks;
 }
 
-void Planner::add_part(const GraphNode& node, MatmulStep& step) {
+void RankPlanner::add_part(const GraphNode& node, MatmulStep& step) {
   MatmulPart part;
   part.matrix = matrix(node.weight);
   part.forms = options_.forms[static_cast<size_t>(part.matrix.format)];
@@ -286,7 +193,11 @@ void Planner::add_part(const GraphNode& node, MatmulStep& step) {
   values_.set_rows(node.output, values_.rows(node.inputs[0]));
   const auto next = only_consumer(node.output);
   if (next && graph_.nodes()[*next].operation == Operation::kAdd) {
-    add_to_residual(node, graph_.nodes()[*next], part, step);
+    const ResidualPlace place = add_to_residual(node, graph_.nodes()[*next]);
+    part.output = place.rows;
+    part.output_stride = place.stride;
+    part.accumulate = place.accumulate;
+    if (place.finish) step.finish = *place.finish;
     emitted_[*next] = true;
   } else if (node.output == graph_.logits()) {
     place_logits(node, part);
@@ -303,7 +214,7 @@ void Planner::add_part(const GraphNode& node, MatmulStep& step) {
 
 // Whether the product of node `node_index` and the next one of the same input are a gate and what
 // it gates; then their activation is placed.
-bool Planner::fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish) {
+bool RankPlanner::fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish) {
   const auto next = only_consumer(graph_.nodes()[node_index].output);
   if (!next || graph_.nodes()[*next].operation != Operation::kSiluMultiply) return false;
   const GraphNode& activation = graph_.nodes()[*next];
@@ -325,15 +236,13 @@ bool Planner::fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish)
 }
 
 // All products of the same input become one step.
-void Planner::emit_matmuls(size_t node_index) {
+void RankPlanner::emit_matmuls(size_t node_index) {
   const ValueId input = graph_.nodes()[node_index].inputs[0];
   MatmulStep step;
   step.rows = values_.rows(input);
   step.input = values_.forms(input);
   step.norm = values_.of(input).norm;
-  meet_ = Meet::kRank;
-  reductions_.clear();
-  partial_values_.clear();
+  begin_product();
   std::vector<size_t> products;
   for (const size_t index : values_.uses(input).consumers) {
     if (graph_.nodes()[index].operation == Operation::kMatmul) products.push_back(index);
@@ -347,14 +256,29 @@ void Planner::emit_matmuls(size_t node_index) {
   GateFinish gate;
   if (fuse_gate(step, products.front(), gate)) step.finish = gate;
   for (size_t count = 0; count < products.size(); ++count) values_.consume(input);
-  emit_step(std::move(step), meet_);
+  emit_product(std::move(step));
+}
+
+void RankPlanner::begin_product() {
+  meet_ = Meet::kRank;
+  reductions_.clear();
+  partial_values_.clear();
+}
+
+// And what its partial results are summed by.
+void RankPlanner::emit_product(StepWork work) {
+  emit_step(std::move(work), meet_);
   for (const ValueId partial : partial_values_) values_.consume(partial);
-  for (const Stretch& area : bf16_areas_) values_.activations().release(area);
-  bf16_areas_.clear();
+  release_step_areas();
   for (const AllReduceStep& reduction : reductions_) emit_step(reduction, Meet::kAllRanks);
 }
 
-PrepareHeads Planner::prepare_heads(const GraphNode& node) {
+void RankPlanner::release_step_areas() {
+  for (const Stretch& area : step_areas_) values_.activations().release(area);
+  step_areas_.clear();
+}
+
+PrepareHeads RankPlanner::prepare_heads(const GraphNode& node) {
   const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
   const Stretch keys = *values_.of(k).plain;
   PrepareHeads prepare{.keys = at<float>(keys),
@@ -373,7 +297,7 @@ PrepareHeads Planner::prepare_heads(const GraphNode& node) {
   return prepare;
 }
 
-void Planner::emit_attend(const GraphNode& node) {
+void RankPlanner::emit_attend(const GraphNode& node) {
   const Buffer queries = values_.of(node.inputs[0]);
   const Buffer keys = values_.of(node.inputs[1]);
   const size_t dimension = node.head_dimension;
@@ -412,7 +336,7 @@ void Planner::emit_attend(const GraphNode& node) {
             meet);
 }
 
-void Planner::emit(size_t node_index) {
+void RankPlanner::emit(size_t node_index) {
   const GraphNode& node = graph_.nodes()[node_index];
   switch (node.operation) {
     case Operation::kEmbed:
@@ -436,6 +360,12 @@ void Planner::emit(size_t node_index) {
       values_.share(node.output, node.inputs[0]);
       values_.set_rows(node.output, Rows::kLogits);
       return;
+    case Operation::kRoute:
+      return emit_route(node);
+    case Operation::kExpertMatmul:
+      return emit_expert_gate(node);
+    case Operation::kExpertSum:
+      return emit_expert_sum(node);
     case Operation::kSiluMultiply:
       CHECK(false, "value {} is the gate of products that no step computes together", node.output);
       return;
@@ -444,7 +374,7 @@ void Planner::emit(size_t node_index) {
   }
 }
 
-Plan Planner::make() {
+Plan RankPlanner::make() {
   plan_.batch_tokens = options_.batch_tokens;
   plan_.logit_rows = options_.logit_rows;
   plan_.weights = place_weights(graph_, split_, rank_, own_.weights, options_.weight_layout);
@@ -452,6 +382,7 @@ Plan Planner::make() {
   plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages, own_.kv);
   partials_ = place_partials(graph_, split_, rank_, options_, plan_.kv, values_);
   plan_.attention_blocks = partials_.block_count;
+  routing_ = place_routing(graph_, options_, values_);
   if (options_.weight_layout == WeightLayout::kGpuTiles) {
     plan_.gpu = place_gpu_areas(graph_, options_, partials_.block_count, rank_ == 0, values_);
     if (rank_ == 0) {
@@ -471,9 +402,8 @@ Plan Planner::make() {
   return std::move(plan_);
 }
 
-}  // namespace
-
 PlanOptions options_on(const RankPlace& place, PlanOptions options) {
+  options.workers = place.cpus.size();
   if (place.gpu < 0) return options;
   options.weight_layout = WeightLayout::kGpuTiles;
   options.forms = gpu_product_forms();
@@ -485,7 +415,7 @@ Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOp
                std::span<const ArenaAddresses> arenas) {
   CHECK(graph.logits() != kNone, "the graph has no logits");
   CHECK(rank < split.rank_count, "rank {} of {}", rank, split.rank_count);
-  return Planner(graph, split, rank, options, arenas).make();
+  return RankPlanner(graph, split, rank, options, arenas).make();
 }
 
 }  // namespace lockstep

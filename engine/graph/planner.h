@@ -30,9 +30,11 @@ struct PlanOptions {
   size_t sequences = 0;              // of a pass at most; 0: one per token
   size_t sequence_pages = 0;         // of a sequence at most; 0: all there are
   GpuPanelLimits panel_limits = {};  // of products of prompted tokens on a GPU
+  size_t workers = 1;                // of the rank: each has places of its own for experts' rows
 };
 
-// The same for a rank at this place: a GPU has a layout and arithmetic of its own.
+// The same for a rank at this place, with its workers: a GPU has a layout and arithmetic of its
+// own.
 PlanOptions options_on(const RankPlace& place, PlanOptions options);
 
 // Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.

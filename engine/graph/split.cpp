@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/base/check.h"
+#include "engine/graph/value_uses.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {
@@ -19,6 +20,10 @@ constexpr size_t kUnitsPerRank = 8;
 
 size_t row_unit(size_t total, size_t rank_count) {
   return total >= kRowsPreferred * kUnitsPerRank * rank_count ? kRowsPreferred : kRowsLeast;
+}
+
+std::vector<WeightId> matrices_of(const GraphNode& product) {
+  return product.experts.empty() ? std::vector{product.weight} : product.experts;
 }
 
 std::vector<Range> scaled(const std::vector<Range>& ranges, size_t factor) {
@@ -45,7 +50,7 @@ class Splitter {
 
  private:
   // What the outputs of a product are for.
-  enum class Role : uint8_t { kQueries, kKeys, kActivation, kResidual, kLogits };
+  enum class Role : uint8_t { kQueries, kKeys, kScores, kActivation, kResidual, kLogits };
 
   struct Heads {
     std::vector<Range> queries;
@@ -102,6 +107,8 @@ Splitter::Role Splitter::role_of(const GraphNode& product) const {
         continue;
       case Operation::kAttention:
         return value == next->inputs[0] ? Role::kQueries : Role::kKeys;
+      case Operation::kRoute:
+        return Role::kScores;
       case Operation::kSiluMultiply:
         return Role::kActivation;
       default:
@@ -120,8 +127,9 @@ size_t Splitter::input_block(ValueId value) const {
   size_t block = 1;
   for (const size_t index : consumers_[value]) {
     const GraphNode& node = graph_.nodes()[index];
-    if (node.operation != Operation::kMatmul) continue;
-    const Format format = graph_.weights()[node.weight].format;
+    const WeightId weight = multiplied_weight(node, value);
+    if (weight == kNone) continue;
+    const Format format = graph_.weights()[weight].format;
     if (split_.strategy == Strategy::kReduce) {
       block = std::lcm(block, traits(format).block_elements);
     }
@@ -152,13 +160,17 @@ ValueSplit Splitter::sliced(std::vector<Range> columns, bool gathered) const {
 
 void Splitter::split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered) {
   if (node.bias != kNone) split_.weights[node.bias] = {SplitKind::kSliced, true, ranges};
-  split_.weights[node.weight] = {SplitKind::kSliced, false, ranges};
+  for (const WeightId weight : matrices_of(node)) {
+    split_.weights[weight] = {SplitKind::kSliced, false, ranges};
+  }
   split_.values[node.output] = sliced(std::move(ranges), gathered);
 }
 
 void Splitter::split_by_columns(const GraphNode& node) {
   const std::vector<Range>& ranges = split_.values[node.inputs[0]].columns;
-  split_.weights[node.weight] = {SplitKind::kSliced, true, ranges};
+  for (const WeightId weight : matrices_of(node)) {
+    split_.weights[weight] = {SplitKind::kSliced, true, ranges};
+  }
   if (node.bias != kNone) {
     std::vector<Range> first(split_.rank_count);
     first[0] = {0, graph_.columns(node.output)};
@@ -170,7 +182,7 @@ void Splitter::split_by_columns(const GraphNode& node) {
 void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
   if (input.kind == SplitKind::kSliced && !input.gathered) return split_by_columns(node);
-  const size_t rows = graph_.weights()[node.weight].rows;
+  const size_t rows = graph_.columns(node.output);
   switch (role_of(node)) {
     case Role::kQueries: {
       const GraphNode& attention = attention_of(node);
@@ -181,6 +193,10 @@ void Splitter::split_product(const GraphNode& node) {
       const GraphNode& attention = attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
     }
+    // Which experts a token goes to every rank finds out by itself: nothing has to be exchanged for
+    // it, and the matrix is small.
+    case Role::kScores:
+      return;
     case Role::kActivation: {
       const size_t block = input_block(consumer(node.output)->output);
       return split_by_rows(
@@ -212,7 +228,11 @@ void Splitter::split_node(const GraphNode& node) {
       return;  // each rank pushes the rows it holds: the value is mirrored
     }
     case Operation::kMatmul:
+    case Operation::kExpertMatmul:
+    case Operation::kExpertSum:
       return split_product(node);
+    case Operation::kRoute:
+      return;
     case Operation::kHeadNorm:
     case Operation::kRotary:
     case Operation::kSelectRows:
@@ -279,7 +299,7 @@ Result<void> Splitter::check_ranks() const {
     bool has_work = false;
     for (WeightId id = 0; id < split_.weights.size(); ++id) {
       const Weight& weight = graph_.weights()[id];
-      if (!weight.is_matrix) continue;
+      if (!weight.is_matrix || split_.weights[id].kind != SplitKind::kSliced) continue;
       has_work = has_work || !split_.weights[id].ranges[rank].empty();
       if (largest == nullptr || weight.rows > largest->rows) largest = &weight;
     }

@@ -10,6 +10,7 @@
 //
 // Attention is cut by query heads, at whole groups of a KV head where there are enough of them;
 // otherwise several ranks hold the same KV head. Embedding and output are cut by vocabulary rows.
+// Of a mixture every expert is cut, all alike, and the matrix that chooses among them is mirrored.
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,18 @@ ValueBuffers::ValueBuffers(const Graph& graph, const Split& split, const PlanOpt
       rows_(graph.value_count(), Rows::kTokens),
       buffer_(graph.value_count(), kNone) {}
 
+size_t ValueBuffers::row_count(ValueId value) const {
+  switch (rows_[value]) {
+    case Rows::kTokens:
+      return options_.batch_tokens;
+    case Rows::kLogits:
+      return options_.logit_rows;
+    case Rows::kExperts:
+      return options_.batch_tokens * graph_.chosen_experts();
+  }
+  CHECK(false, "value {} has rows of no kind", value);
+}
+
 Buffer& ValueBuffers::buffer_of(ValueId value) {
   if (buffer_[value] == kNone) {
     buffer_[value] = buffers_.size();

@@ -51,9 +51,7 @@ class ValueBuffers {
     return reinterpret_cast<T*>(base + stretch.offset + column * sizeof(T));
   }
   static size_t floats(const Stretch& stretch) { return stretch.stride_bytes / sizeof(float); }
-  size_t row_count(ValueId value) const {
-    return rows_[value] == Rows::kTokens ? options_.batch_tokens : options_.logit_rows;
-  }
+  size_t row_count(ValueId value) const;
 
  private:
   Buffer& buffer_of(ValueId value);

@@ -2,6 +2,13 @@
 
 namespace lockstep {
 
+WeightId multiplied_weight(const GraphNode& node, ValueId input) {
+  const bool is_product = node.operation == Operation::kMatmul;
+  if (!is_product && node.experts.empty()) return kNone;
+  if (input != node.inputs.front()) return kNone;
+  return is_product ? node.weight : node.experts.front();
+}
+
 std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms) {
   std::vector<ValueUses> uses(graph.value_count());
   for (size_t index = 0; index < graph.nodes().size(); ++index) {
@@ -9,8 +16,9 @@ std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& for
     for (const ValueId input : node.inputs) {
       uses[input].consumers.push_back(index);
       ++uses[input].count;
-      if (node.operation != Operation::kMatmul) continue;
-      const ProductForms read = forms[static_cast<size_t>(graph.weights()[node.weight].format)];
+      const WeightId weight = multiplied_weight(node, input);
+      if (weight == kNone) continue;
+      const ProductForms read = forms[static_cast<size_t>(graph.weights()[weight].format)];
       uses[input].forms[static_cast<size_t>(read.prompted)].prompted = true;
       uses[input].forms[static_cast<size_t>(read.generated)].generated = true;
     }

@@ -23,6 +23,10 @@ struct ValueUses {
   std::array<Form, kActivationFormCount> forms;
 };
 
+// The matrix that the node multiplies its input `input` with (of experts', which are alike, the
+// first); kNone: it does something else with it.
+WeightId multiplied_weight(const GraphNode& node, ValueId input);
+
 // By ValueId.
 std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms);
 

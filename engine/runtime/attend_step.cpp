@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "engine/kernels/rotary.h"
-#include "engine/machine/tick_clock.h"
 #include "engine/runtime/form_writer.h"
 
 namespace lockstep {
@@ -167,10 +166,7 @@ void append_all(const AttendStep& step, const Pass& pass) {
   for (size_t unit = mine.begin; unit < mine.end; ++unit) {
     append_to_cache(step, pass, unit / step.kv_head_count, unit % step.kv_head_count);
   }
-  const uint64_t arrived = ticks_now();
-  pass.barrier.arrive_and_wait(pass.worker);
-  pass.counters.wait_ticks.add(ticks_now() - arrived);
-  pass.counters.meetings.add(1);
+  meet_rank(pass);
 }
 
 }  // namespace

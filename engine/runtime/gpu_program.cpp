@@ -107,6 +107,11 @@ class GpuProgram::Builder {
                                        .rows = rows(step.output)});
   }
 
+  // check_gpu_graph() has seen to it.
+  void add(const RouteStep&) { CHECK(false, "experts on a GPU"); }
+  void add(const ExpertGateStep&) { CHECK(false, "experts on a GPU"); }
+  void add(const ExpertSumStep&) { CHECK(false, "experts on a GPU"); }
+
   void add(const MatmulStep& step) {
     const auto* gate = std::get_if<GateFinish>(&step.finish);
     const bool fused_gate = gate != nullptr && is_one_shape(step.parts);

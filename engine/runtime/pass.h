@@ -7,6 +7,7 @@
 #include "engine/graph/plan.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/barrier.h"
+#include "engine/machine/tick_clock.h"
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"
 #include "engine/runtime/task_counter.h"
@@ -34,6 +35,14 @@ struct RowCount {
 inline RowCount row_count(Rows rows, const Pass& pass) {
   if (rows == Rows::kTokens) return {pass.batch.tokens.size(), pass.batch.generated_tokens};
   return {pass.batch.logit_tokens.size(), pass.layout.generated_logits()};
+}
+
+// Between two phases of a step.
+inline void meet_rank(const Pass& pass) {
+  const uint64_t arrived = ticks_now();
+  pass.barrier.arrive_and_wait(pass.worker);
+  pass.counters.wait_ticks.add(ticks_now() - arrived);
+  pass.counters.meetings.add(1);
 }
 
 }  // namespace lockstep

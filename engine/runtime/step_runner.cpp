@@ -7,6 +7,7 @@
 #include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
 #include "engine/runtime/attend_step.h"
+#include "engine/runtime/expert_step.h"
 #include "engine/runtime/form_writer.h"
 #include "engine/runtime/product_step.h"
 #include "engine/runtime/rank_exchange.h"
@@ -84,6 +85,18 @@ void run(const NormStep& step, const Pass& pass, TaskCounter&) {
 
 void run(const MatmulStep& step, const Pass& pass, TaskCounter& tasks) {
   run_product(step, pass, tasks);
+}
+
+void run(const RouteStep& step, const Pass& pass, TaskCounter&) {
+  run_route(step, pass);
+}
+
+void run(const ExpertGateStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_expert_gate(step, pass, tasks);
+}
+
+void run(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_expert_sum(step, pass, tasks);
 }
 
 void run(const AttendStep& step, const Pass& pass, TaskCounter& tasks) {

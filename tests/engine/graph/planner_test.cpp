@@ -8,58 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/graph/plan_case.h"
+
 namespace lockstep {
 namespace {
-
-// Two layers of the usual decoder, with weights of one format.
-Graph make_graph(Format format) {
-  constexpr size_t kColumns = 64;
-  Graph graph;
-  graph.set_rotary({RotaryPairs::kHalves, std::vector<double>(8, 1.0)});
-  const auto matrix = [&](const std::string& name, size_t rows, size_t columns) {
-    return graph.add_matrix(name, format, rows, columns);
-  };
-  const auto norm = [&](const std::string& name, size_t columns) {
-    return graph.add_vector(name, Format::kF32, columns);
-  };
-  const WeightId table = matrix("embedding", 100, kColumns);
-  ValueId x = graph.embed(table);
-  for (size_t layer = 0; layer < 2; ++layer) {
-    const std::string at = std::to_string(layer);
-    const ValueId h = graph.rms_norm(x, norm("norm" + at, kColumns), 1e-5F);
-    ValueId q = graph.matmul(h, matrix("q" + at, 64, kColumns));
-    ValueId k = graph.matmul(h, matrix("k" + at, 32, kColumns));
-    const ValueId v = graph.matmul(h, matrix("v" + at, 32, kColumns));
-    q = graph.rotary(graph.head_norm(q, norm("qn" + at, 16), 1e-5F, 4), 4);
-    k = graph.rotary(graph.head_norm(k, norm("kn" + at, 16), 1e-5F, 2), 2);
-    const ValueId attended = graph.attention(layer, q, k, v, 4, 2, 0.25F);
-    x = graph.add(x, graph.matmul(attended, matrix("o" + at, kColumns, 64)));
-    const ValueId h2 = graph.rms_norm(x, norm("norm2" + at, kColumns), 1e-5F);
-    const ValueId gate = graph.matmul(h2, matrix("gate" + at, 96, kColumns));
-    const ValueId up = graph.matmul(h2, matrix("up" + at, 96, kColumns));
-    x = graph.add(x, graph.matmul(graph.silu_multiply(gate, up), matrix("down" + at, 64, 96)));
-  }
-  const ValueId last = graph.rms_norm(graph.select_rows(x), norm("last", kColumns), 1e-5F);
-  graph.set_logits(graph.matmul(last, table));
-  return graph;
-}
-
-const PlanOptions kOptions{.batch_tokens = 8, .logit_rows = 4, .kv_pages = 3};
-
-Split split_evenly(const Graph& graph, size_t rank_count, Strategy strategy = Strategy::kGather) {
-  const std::vector<double> shares(rank_count, 1.0);
-  return split_graph(graph, shares, strategy).value();
-}
-
-Plan plan_alone(const Graph& graph, const ArenaAddresses& arenas = {}) {
-  return make_plan(graph, split_evenly(graph, 1), 0, kOptions, {&arenas, 1});
-}
-
-template <typename T>
-size_t count_steps(const Plan& plan) {
-  return static_cast<size_t>(std::ranges::count_if(
-      plan.steps, [](const Step& step) { return std::holds_alternative<T>(step.work); }));
-}
 
 TEST(Planner, a_layer_takes_five_steps) {
   for (const Format format : {Format::kF32, Format::kF16, Format::kQ8_0}) {
@@ -134,41 +86,13 @@ TEST(Planner, logits_are_computed_for_the_rows_that_are_asked_for) {
   EXPECT_EQ(plan.vocabulary_size, 100U);
 }
 
-struct Extent {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-
-  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
-};
-
-Extent extent(const void* base, size_t rows, size_t stride_bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(base);
-  return {begin, begin + rows * stride_bytes};
-}
-
-void add_forms(std::vector<Extent>& extents, const Forms& forms) {
-  for (const FormBuffer& buffer : forms.buffers) {
-    if (buffer.is_read()) {
-      extents.push_back(extent(buffer.rows, kOptions.batch_tokens, buffer.stride_bytes));
-    }
-  }
-}
-
-void add_chunks(std::vector<Extent>& extents, const ChunkSums& chunks) {
-  if (chunks.sums == nullptr) return;
-  extents.push_back(extent(chunks.sums, kOptions.batch_tokens, chunks.stride * sizeof(float)));
-}
-
 // What follows a product writes: forms and sums.
 std::vector<Extent> written_forms(const MatmulStep& step) {
   std::vector<Extent> extents;
   if (const auto* gate = std::get_if<GateFinish>(&step.finish)) {
     add_forms(extents, gate->output.forms);
   } else if (const auto* residual = std::get_if<ResidualFinish>(&step.finish)) {
-    for (const NormOutput& norm : residual->norms) {
-      add_forms(extents, norm.output.forms);
-      add_chunks(extents, norm.chunks);
-    }
+    add_norms(extents, *residual);
   }
   return extents;
 }
@@ -246,8 +170,11 @@ TEST(Planner, hidden_rows_are_those_columns_of_the_last_residual_that_each_rank_
 
 // Ranks walk in lockstep: the same steps, and the meetings of all ranks in the same places.
 TEST(Planner, all_ranks_have_the_same_steps_and_exchange_at_the_same_places) {
-  for (const Format format : {Format::kF32, Format::kQ8_0}) {
-    const Graph graph = make_graph(format);
+  for (const auto& [format, is_mixture] : {std::pair{Format::kF32, false},
+                                           {Format::kQ8_0, false},
+                                           {Format::kF32, true},
+                                           {Format::kQ8_0, true}}) {
+    const Graph graph = make_graph(format, is_mixture);
     for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
       const Split split = split_evenly(graph, 2, strategy);
       const Plan first = make_plan(graph, split, 0, kOptions);
@@ -268,13 +195,15 @@ size_t meetings_of_all_ranks(const Plan& plan) {
 }
 
 TEST(Planner, gather_exchanges_four_times_per_layer_and_reduce_twice) {
-  const Graph graph = make_graph(Format::kQ8_0);
-  const Plan gather = make_plan(graph, split_evenly(graph, 2), 0, kOptions);
-  // Two layers, the embedding and the logits.
-  EXPECT_EQ(meetings_of_all_ranks(gather), 2 * 4 + 2U);
-  EXPECT_EQ(count_steps<AllReduceStep>(gather), 0U);
-  const Plan reduce = make_plan(graph, split_evenly(graph, 2, Strategy::kReduce), 0, kOptions);
-  EXPECT_EQ(count_steps<AllReduceStep>(reduce), 2 * 2U);
+  for (const bool is_mixture : {false, true}) {
+    const Graph graph = make_graph(Format::kQ8_0, is_mixture);
+    const Plan gather = make_plan(graph, split_evenly(graph, 2), 0, kOptions);
+    // Two layers, the embedding and the logits.
+    EXPECT_EQ(meetings_of_all_ranks(gather), 2 * 4 + 2U);
+    EXPECT_EQ(count_steps<AllReduceStep>(gather), 0U);
+    const Plan reduce = make_plan(graph, split_evenly(graph, 2, Strategy::kReduce), 0, kOptions);
+    EXPECT_EQ(count_steps<AllReduceStep>(reduce), 2 * 2U);
+  }
 }
 
 // What a step reads, and what other ranks write into the same place of this rank's copy.
@@ -310,6 +239,14 @@ Traffic traffic_of(const Step& step) {
     add_forms(traffic.reads, matmul->input);
     add_chunks(traffic.reads, matmul->norm.chunks);
     if (is_gathered(*matmul)) traffic.pushes = written_forms(*matmul);
+  } else if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) {
+    add_forms(traffic.reads, gate->input);
+    add_chunks(traffic.reads, gate->norm.chunks);
+    if (gate->output.gather) add_forms(traffic.pushes, gate->output.forms, kExpertOutputRows);
+  } else if (const auto* experts = std::get_if<ExpertSumStep>(&step.work)) {
+    add_forms(traffic.reads, experts->input, kExpertOutputRows);
+    const auto& norms = experts->finish.norms;
+    if (!norms.empty() && norms[0].output.gather) add_norms(traffic.pushes, experts->finish);
   } else if (const auto* attend = std::get_if<AttendStep>(&step.work)) {
     if (attend->forms && attend->forms->gather) add_forms(traffic.pushes, attend->forms->forms);
   } else if (const auto* form = std::get_if<FormStep>(&step.work)) {
@@ -342,8 +279,11 @@ TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
   const std::vector<ArenaAddresses> arenas(
       3, {.scratch = 1U << 21U, .exchange = 1U << 24U, .logits = 1U << 26U});
   size_t plans = 0;
-  for (const Format format : {Format::kF32, Format::kQ8_0, Format::kF16}) {
-    const Graph graph = make_graph(format);
+  for (const auto& [format, is_mixture] : {std::pair{Format::kF32, false},
+                                           {Format::kQ8_0, false},
+                                           {Format::kF16, false},
+                                           {Format::kQ8_0, true}}) {
+    const Graph graph = make_graph(format, is_mixture);
     for (const std::vector<double>& shares :
          std::vector<std::vector<double>>{{1, 1}, {3, 1}, {2, 1, 1}, {1, 1, 1}}) {
       for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
@@ -361,7 +301,7 @@ TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
       }
     }
   }
-  EXPECT_GE(plans, 3 * 2 * (2 + 2 + 3 + 3U)) << "gather can always be planned";
+  EXPECT_GE(plans, 4 * 2 * (2 + 2 + 3 + 3U)) << "gather can always be planned";
 }
 
 TEST(Planner, ranks_without_heads_and_uneven_ones_walk_the_same_steps) {

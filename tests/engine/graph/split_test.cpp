@@ -131,6 +131,44 @@ TEST(Split, reduce_cuts_second_products_by_columns_at_whole_blocks) {
   EXPECT_EQ(split.weights[d.o_bias].ranges, (Ranges{{0, 512}, {0, 0}}));
 }
 
+TEST(Split, experts_are_cut_alike_and_what_chooses_among_them_is_mirrored) {
+  Graph graph;
+  const ValueId x = graph.embed(graph.add_matrix("table", Format::kF32, 256, 128));
+  const auto matrices = [&](const char* name, size_t rows, size_t columns) {
+    std::vector<WeightId> experts;
+    for (size_t expert = 0; expert < 3; ++expert) {
+      experts.push_back(graph.add_matrix(name, Format::kQ8_0, rows, columns, expert * rows));
+    }
+    return experts;
+  };
+  const WeightId router = graph.add_matrix("router", Format::kF32, 3, 128);
+  const ValueId routing = graph.route(graph.matmul(x, router), 2);
+  const auto gates = matrices("gate", 96, 128);
+  const auto ups = matrices("up", 96, 128);
+  const auto downs = matrices("down", 128, 96);
+  const ValueId activation = graph.silu_multiply(graph.expert_matmul(x, routing, gates),
+                                                 graph.expert_matmul(x, routing, ups));
+  const ValueId sum = graph.add(x, graph.expert_sum(activation, routing, downs));
+  graph.set_logits(graph.matmul(sum, graph.add_matrix("output", Format::kF32, 256, 128)));
+  for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+    const Split split = split_graph(graph, std::vector<double>{2, 1}, strategy).value();
+    EXPECT_EQ(split.weights[router].kind, SplitKind::kMirrored);
+    for (const auto& experts : {gates, ups}) {
+      for (const WeightId expert : experts) {
+        EXPECT_FALSE(split.weights[expert].by_columns);
+        EXPECT_EQ(split.weights[expert].ranges, (Ranges{{0, 64}, {64, 96}}));
+      }
+    }
+    const bool by_columns = strategy == Strategy::kReduce;
+    for (const WeightId expert : downs) {
+      EXPECT_EQ(split.weights[expert].by_columns, by_columns);
+      EXPECT_EQ(split.weights[expert].ranges, split.weights[downs.front()].ranges);
+    }
+    EXPECT_EQ(split.weights[downs.front()].ranges,
+              by_columns ? (Ranges{{0, 64}, {64, 96}}) : (Ranges{{0, 96}, {96, 128}}));
+  }
+}
+
 TEST(Split, what_reduce_cannot_cut_is_refused_with_tensor_rank_and_remedy) {
   const Decoder d = make_decoder({.format = Format::kQ4_K, .feed_forward = 512});
   const auto split = split_graph(d.graph, std::vector<double>{1, 1, 1}, Strategy::kReduce);

@@ -33,5 +33,17 @@ TEST(Meetings, are_five_per_layer_for_a_generated_token_and_one_more_for_a_promp
   }
 }
 
+// Two more: after the scores, and after the experts are chosen; among many tokens another one.
+TEST(Meetings, are_seven_per_layer_of_a_mixture_for_a_generated_token_and_two_more_for_a_prompt) {
+  const RandomModel file(Format::kQ8_0, Format::kQ8_0, /*seed=*/3, {.count = 4, .used = 2});
+  LoadedModel model(file.path(), {.workers = 2});
+  const size_t layers = model.plan().kv.layer_count;
+  auto sequence = model.new_sequence(40);
+  const auto tokens = some_tokens(33, 1);
+  EXPECT_EQ(meetings_of(model, tokens, sequence), 9 * layers + kMeetingsBesideLayers);
+  EXPECT_EQ(meetings_of(model, std::span(tokens).first(1), sequence),
+            7 * layers + kMeetingsBesideLayers);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <random>
 #include <vector>
 
 #include "tests/engine/kernels/random_weights.h"
@@ -22,6 +23,17 @@ class Builder {
 
   void matrix(const std::string& name, Format format, size_t rows, size_t columns) {
     writer_.add_tensor(name, format, {columns, rows}, random_rows(format, rows, columns, random_));
+  }
+  void experts(const std::string& name, Format format, size_t rows, size_t columns, size_t count) {
+    writer_.add_tensor(name, format, {columns, rows, count},
+                       random_rows(format, rows * count, columns, random_));
+  }
+  // Scores far enough apart that rounding changes no choice.
+  void router(const std::string& name, size_t count) {
+    std::normal_distribution<float> values(0, 2);
+    std::vector<float> weights(count * kColumns);
+    for (float& weight : weights) weight = values(random_);
+    writer_.add_tensor(name, {kColumns, count}, weights);
   }
   void norm(const std::string& name) {
     writer_.add_tensor(name, {kColumns}, std::vector<float>(kColumns, 1.0F));
@@ -48,12 +60,16 @@ void add_metadata(test::GgufWriter& writer, uint32_t window, uint32_t layers) {
 }  // namespace
 
 RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t window,
-                         uint32_t layers)
+                         uint32_t layers, Experts experts)
     : path_(std::filesystem::temp_directory_path() /
-            fmt::format("lockstep-{}-{}-{}-{}.gguf", traits(format).name, traits(others).name, seed,
-                        getpid())) {
+            fmt::format("lockstep-{}-{}-{}-{}x{}-{}.gguf", traits(format).name, traits(others).name,
+                        seed, experts.count, experts.used, getpid())) {
   Builder builder(seed);
   add_metadata(builder.writer(), window, layers);
+  if (experts.count > 0) {
+    builder.writer().add("llama.expert_count", experts.count);
+    builder.writer().add("llama.expert_used_count", experts.used);
+  }
   builder.matrix("token_embd.weight", format, kVocabulary, kColumns);
   builder.norm("output_norm.weight");
   for (size_t layer = 0; layer < layers; ++layer) {
@@ -64,6 +80,14 @@ RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t w
     builder.matrix(block + "attn_k.weight", format, kKvColumns, kColumns);
     builder.matrix(block + "attn_v.weight", others, kKvColumns, kColumns);
     builder.matrix(block + "attn_output.weight", format, kColumns, kColumns);
+    if (experts.count > 0) {
+      const size_t count = experts.count;
+      builder.router(block + "ffn_gate_inp.weight", count);
+      builder.experts(block + "ffn_gate_exps.weight", format, kFeedForward, kColumns, count);
+      builder.experts(block + "ffn_up_exps.weight", format, kFeedForward, kColumns, count);
+      builder.experts(block + "ffn_down_exps.weight", others, kColumns, kFeedForward, count);
+      continue;
+    }
     builder.matrix(block + "ffn_gate.weight", format, kFeedForward, kColumns);
     builder.matrix(block + "ffn_up.weight", format, kFeedForward, kColumns);
     builder.matrix(block + "ffn_down.weight", others, kColumns, kFeedForward);

@@ -9,14 +9,22 @@
 namespace lockstep {
 
 // A model file of the llama architecture that lasts as long as this object. Rows are 256 wide, so
-// that every format can hold them; two layers or more, four query heads on two KV heads; a mixture
-// where `format` and `others` differ (attention values and the feed-forward's way down are in
-// `others`).
+// that every format can hold them; two layers or more, four query heads on two KV heads; of two
+// formats where `format` and `others` differ (attention values and the feed-forward's way down are
+// in `others`). Experts are as wide as the feed-forward that they take the place of.
 class RandomModel {
  public:
+  // Of a mixture: among how many experts each token goes to how many. None: it is no mixture.
+  struct Experts {
+    uint32_t count = 0;
+    uint32_t used = 0;
+  };
+
   // `window`: most keys that a token sees; 0: all.
-  RandomModel(Format format, Format others, uint64_t seed, uint32_t window = 0,
-              uint32_t layers = 2);
+  RandomModel(Format format, Format others, uint64_t seed, uint32_t window = 0, uint32_t layers = 2)
+      : RandomModel(format, others, seed, window, layers, {}) {}
+  RandomModel(Format format, Format others, uint64_t seed, Experts experts)
+      : RandomModel(format, others, seed, 0, 2, experts) {}
   ~RandomModel();
   RandomModel(const RandomModel&) = delete;
   RandomModel& operator=(const RandomModel&) = delete;
@@ -24,6 +32,9 @@ class RandomModel {
   std::string path() const { return path_.string(); }
 
  private:
+  RandomModel(Format format, Format others, uint64_t seed, uint32_t window, uint32_t layers,
+              Experts experts);
+
   std::filesystem::path path_;
 };
 

@@ -55,6 +55,8 @@ class Models {
     for (const Format format : {Format::kF32, Format::kQ8_0, Format::kQ4_K}) add(format, format);
     add(Format::kQ8_0, Format::kF16);  // products of one input that want different forms of it
     add(Format::kF16, Format::kQ6_K);
+    add(Format::kQ4_0, Format::kQ8_0, {.count = 6, .used = 2});
+    add(Format::kF32, Format::kF32, {.count = 5, .used = 3});
     for (const char* name : {"llama-gqa-f16", "llama-mqa-tied-f32", "llama-bias-f32",
                              "llama-mha-f32", "qwen3-gqa-f32", "qwen2-mha-f16"}) {
       paths_.push_back(kFolder + name + ".gguf");
@@ -64,8 +66,8 @@ class Models {
   const std::string& random(size_t index) const { return paths_[index]; }
 
  private:
-  void add(Format format, Format others) {
-    made_.push_back(std::make_unique<RandomModel>(format, others, /*seed=*/23));
+  void add(Format format, Format others, RandomModel::Experts experts = {}) {
+    made_.push_back(std::make_unique<RandomModel>(format, others, /*seed=*/23, experts));
     paths_.push_back(made_.back()->path());
   }
   std::vector<std::unique_ptr<RandomModel>> made_;

@@ -20,13 +20,17 @@ namespace {
 
 const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
 
-// Every format, two mixtures, and files of each architecture.
+// Every format, two with two formats, mixtures of experts, and files of each architecture.
 class Models {
  public:
   Models() {
     for (const FormatTraits& format : all_formats()) add(format.format, format.format);
     add(Format::kQ4_K, Format::kQ6_K);
     add(Format::kQ8_0, Format::kF16);
+    add(Format::kQ4_0, Format::kQ4_0, {.count = 7, .used = 3});
+    add(Format::kQ4_K, Format::kQ6_K, {.count = 4, .used = 2});
+    add(Format::kBf16, Format::kF16, {.count = 5, .used = 1});
+    add(Format::kF32, Format::kF32, {.count = 3, .used = 3});
     for (const char* name : {"llama-gqa-f16", "qwen3-gqa-f32", "qwen2-mha-f16"}) {
       paths_.push_back(kFolder + name + ".gguf");
     }
@@ -35,8 +39,8 @@ class Models {
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
-  void add(Format format, Format others) {
-    made_.push_back(std::make_unique<RandomModel>(format, others, /*seed=*/11));
+  void add(Format format, Format others, RandomModel::Experts experts = {}) {
+    made_.push_back(std::make_unique<RandomModel>(format, others, /*seed=*/11, experts));
     paths_.push_back(made_.back()->path());
   }
 
@@ -204,9 +208,13 @@ TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
   KernelTable apart = amx_kernel_table();
   apart.gated_bf16 = {};
   const auto tokens = some_tokens(60, 10);
+  // The last one's experts get more than a few rows each.
+  const auto models = {std::pair{Format::kQ4_0, RandomModel::Experts{}},
+                       std::pair{Format::kBf16, RandomModel::Experts{}},
+                       std::pair{Format::kQ4_0, RandomModel::Experts{.count = 3, .used = 2}}};
   for (const Profile profile : {Profile::kExact, Profile::kFast}) {
-    for (const Format format : {Format::kQ4_0, Format::kBf16}) {
-      const RandomModel model(format, Format::kQ8_0, /*seed=*/11);
+    for (const auto& [format, experts] : models) {
+      const RandomModel model(format, Format::kQ8_0, /*seed=*/11, experts);
       const auto rows_of = [&](const KernelTable& table) {
         LoadedModel loaded(model.path(),
                            {.kernels = &table, .workers = 2, .shares = {1, 1}, .profile = profile});
@@ -221,7 +229,8 @@ TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
         rows.insert(rows.end(), mixed.begin(), mixed.end());
         return rows;
       };
-      SCOPED_TRACE(fmt::format("{}, {}", profile_name(profile), traits(format).name));
+      SCOPED_TRACE(fmt::format("{}, {}, {} experts", profile_name(profile), traits(format).name,
+                               experts.count));
       expect_same_bits(rows_of(apart), rows_of(amx_kernel_table()));
     }
   }
@@ -229,8 +238,10 @@ TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
 
 // What a preempted sequence does: generated tokens are computed again many at once, beside others,
 // with the arithmetic of generated ones. Here it differs from that of prompts on every machine.
-TEST(SameBits, generated_one_by_one_or_many_at_once) {
-  const RandomModel model(Format::kQ8_0, Format::kQ4_0, /*seed=*/11);
+// Of both experts' rows more than are multiplied at once, or no multiple of anything.
+void expect_same_bits_one_by_one_or_many_at_once(RandomModel::Experts experts) {
+  SCOPED_TRACE(fmt::format("{} of {} experts", experts.used, experts.count));
+  const RandomModel model(Format::kQ8_0, Format::kQ4_0, /*seed=*/11, experts);
   ProductFormTable forms = own_product_forms();
   for (const Format format : {Format::kQ8_0, Format::kQ4_0}) {
     forms[static_cast<size_t>(format)].prompted = ActivationForm::kBf16;
@@ -258,6 +269,13 @@ TEST(SameBits, generated_one_by_one_or_many_at_once) {
   expect_same_bits(one_by_one, rows_of(300, true));
   const LogitRows prompted = rows_of(300, false);
   EXPECT_NE(one_by_one.back(), prompted.back());
+}
+
+TEST(SameBits, generated_one_by_one_or_many_at_once) {
+  expect_same_bits_one_by_one_or_many_at_once({});
+  // More rows of each expert than are multiplied at once.
+  expect_same_bits_one_by_one_or_many_at_once({.count = 2, .used = 2});
+  expect_same_bits_one_by_one_or_many_at_once({.count = 9, .used = 2});
 }
 
 // Where the profiles differ, bits do: otherwise the test above would compare nothing.

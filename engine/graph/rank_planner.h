@@ -1,0 +1,125 @@
+// The planner at work on one rank: planner.cpp, and planner_experts.cpp for mixtures of experts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/planner.h"
+#include "engine/graph/split.h"
+#include "engine/graph/value_buffers.h"
+
+namespace lockstep {
+
+// What happens to a head before attention sees it.
+struct HeadTreatment {
+  WeightId norm = kNone;
+  float epsilon = 0;
+  bool rotary = false;
+};
+
+// Where a product goes that is added to a residual: into the residual's rows or, as a partial
+// result, into rows of its own.
+struct ResidualPlace {
+  float* rows = nullptr;
+  size_t stride = 0;
+  bool accumulate = false;
+  std::optional<ResidualFinish> finish;  // none: partial results are summed first
+};
+
+// Makes one plan, once.
+class RankPlanner {
+ public:
+  RankPlanner(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
+              std::span<const ArenaAddresses> arenas)
+      : graph_(graph),
+        split_(split),
+        rank_(rank),
+        options_(options),
+        own_(arenas.empty() ? ArenaAddresses{} : arenas[rank]),
+        root_(arenas.empty() ? ArenaAddresses{} : arenas[0]),
+        values_(graph, split, options, own_),
+        heads_(graph.value_count()),
+        emitted_(graph.nodes().size()) {
+    plan_.peers.rank = rank;
+    for (size_t other = 0; other < split.rank_count; ++other) {
+      plan_.peers.distances.push_back(
+          arenas.empty() ? 0 : static_cast<std::ptrdiff_t>(arenas[other].exchange - own_.exchange));
+    }
+  }
+
+  Plan make();
+
+ private:
+  template <typename T>
+  T* at(const Stretch& stretch, size_t column = 0) const {
+    return values_.at<T>(stretch, column);
+  }
+  static size_t floats(const Stretch& stretch) { return ValueBuffers::floats(stretch); }
+
+  PackedMatrix matrix(WeightId weight) const;
+  const float* vector(WeightId weight) const;
+
+  // Columns of the value that this rank computes.
+  Range own_columns(ValueId value) const;
+  void emit_step(StepWork work, Meet meet = Meet::kRank);
+
+  void emit(size_t node_index);
+  void emit_embed(const GraphNode& node);
+  NormOutput make_norm(const GraphNode& node);
+  bool feeds_logits(ValueId value) const;
+  HiddenRows hidden_rows(const GraphNode& norm);
+  void emit_norm(const GraphNode& node);
+  void emit_matmuls(size_t node_index);
+  void add_part(const GraphNode& node, MatmulStep& step);
+  void begin_product();
+  void emit_product(StepWork work);
+  void release_step_areas();
+  ResidualPlace add_to_residual(const GraphNode& node, const GraphNode& sum);
+  ResidualFinish fuse_norms(ValueId residual);
+  void add_reduction(ValueId product, const Stretch& sums, const Stretch& partial);
+  void place_bf16_sums(ValueId value, AllReduceStep& sum);
+  void place_logits(const GraphNode& node, MatmulPart& part);
+  bool fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish);
+  PrepareHeads prepare_heads(const GraphNode& node);
+  void emit_attend(const GraphNode& node);
+  void emit_route(const GraphNode& node);
+  void emit_expert_gate(const GraphNode& node);
+  void emit_expert_sum(const GraphNode& node);
+  Routing routing_of(ValueId routing) const;
+  ExpertPart expert_part(const GraphNode& node) const;
+  void place_expert_rows(const GraphNode& node, ExpertPart& part);
+  void place_gathered(ExpertGateStep& step);
+  const GraphNode& consumer_of(const GraphNode& node, Operation operation) const;
+  void emit_rotary_table();
+  std::optional<size_t> only_consumer(ValueId value) const {
+    const ValueUses& uses = values_.uses(value);
+    if (uses.count != 1 || uses.consumers.empty()) return std::nullopt;
+    return uses.consumers.front();
+  }
+
+  const Graph& graph_;
+  const Split& split_;
+  const size_t rank_;
+  const PlanOptions& options_;
+  const ArenaAddresses own_;
+  const ArenaAddresses root_;  // rank 0's, for the logits
+  ValueBuffers values_;
+  std::vector<HeadTreatment> heads_;  // by value
+  std::vector<bool> emitted_;         // by node
+  const float* rotary_table_ = nullptr;
+  size_t rotary_stride_ = 0;
+  AttentionPartials partials_;
+  Routing routing_;
+  // Of the product step at hand.
+  Meet meet_ = Meet::kRank;
+  std::vector<AllReduceStep> reductions_;
+  std::vector<ValueId> partial_values_;
+  std::vector<Stretch> step_areas_;  // that nothing but this step needs
+  Plan plan_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// Products of some rows: what the steps of whole passes and those of experts have in common.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/base/range.h"
+#include "engine/graph/plan.h"
+#include "engine/runtime/pass.h"
+
+namespace lockstep {
+
+// Panels of a unit: two give the 32 columns in which what follows takes its results.
+inline constexpr size_t kUnitPanels = kChunkColumns / kPanelRows;
+
+// Up to so many rows a product reads weights for most of its time.
+inline constexpr size_t kStaticRows = 16;
+
+struct ProductRows {
+  Range rows;  // of the output
+  size_t generated_end =
+      0;  // those before this one are of generated tokens, the others of prompted
+  const Forms& input;
+  size_t input_begin = 0;          // where the input of rows.begin lies; the others' follow
+  const float* factors = nullptr;  // one per row, by which results are multiplied; or none
+};
+
+// A gate and what it gates: their panels are alike.
+struct GateParts {
+  const MatmulPart& gate;
+  const MatmulPart& up;
+};
+
+// The columns of a product that these panels give.
+Range columns_of(Range panels, const PackedMatrix& matrix);
+
+void multiply(const MatmulPart& part, Range panels, const ProductRows& product, const Pass& pass);
+
+// Both products and of their results silu(the gate's) * up's, in the forms in which it is read. The
+// products themselves may be written to the parts' outputs or not.
+void multiply_gate(const GateParts& parts, const FormsOutput& output, Range panels,
+                   const ProductRows& product, const Pass& pass);
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// Graphs to plan, and where the plans put things.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/graph/planner.h"
+
+namespace lockstep {
+
+inline constexpr size_t kExpertCount = 6;
+inline constexpr size_t kChosenCount = 2;
+
+// What comes after the attention in a layer of a mixture.
+inline ValueId add_experts(Graph& graph, Format format, const std::string& at, ValueId h) {
+  const size_t columns = graph.columns(h);
+  const auto matrices = [&](const std::string& name, size_t rows, size_t wide) {
+    std::vector<WeightId> experts;
+    for (size_t expert = 0; expert < kExpertCount; ++expert) {
+      experts.push_back(graph.add_matrix(name + at, format, rows, wide, expert * rows));
+    }
+    return experts;
+  };
+  const WeightId router = graph.add_matrix("router" + at, Format::kF32, kExpertCount, columns);
+  const ValueId routing = graph.route(graph.matmul(h, router), kChosenCount);
+  const ValueId gate = graph.expert_matmul(h, routing, matrices("gate", 96, columns));
+  const ValueId up = graph.expert_matmul(h, routing, matrices("up", 96, columns));
+  return graph.expert_sum(graph.silu_multiply(gate, up), routing, matrices("down", columns, 96));
+}
+
+// Two layers of the usual decoder, with weights of one format.
+inline Graph make_graph(Format format, bool is_mixture = false) {
+  constexpr size_t kColumns = 64;
+  Graph graph;
+  graph.set_rotary({RotaryPairs::kHalves, std::vector<double>(8, 1.0)});
+  const auto matrix = [&](const std::string& name, size_t rows, size_t columns) {
+    return graph.add_matrix(name, format, rows, columns);
+  };
+  const auto norm = [&](const std::string& name, size_t columns) {
+    return graph.add_vector(name, Format::kF32, columns);
+  };
+  const WeightId table = matrix("embedding", 100, kColumns);
+  ValueId x = graph.embed(table);
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const std::string at = std::to_string(layer);
+    const ValueId h = graph.rms_norm(x, norm("norm" + at, kColumns), 1e-5F);
+    ValueId q = graph.matmul(h, matrix("q" + at, 64, kColumns));
+    ValueId k = graph.matmul(h, matrix("k" + at, 32, kColumns));
+    const ValueId v = graph.matmul(h, matrix("v" + at, 32, kColumns));
+    q = graph.rotary(graph.head_norm(q, norm("qn" + at, 16), 1e-5F, 4), 4);
+    k = graph.rotary(graph.head_norm(k, norm("kn" + at, 16), 1e-5F, 2), 2);
+    const ValueId attended = graph.attention(layer, q, k, v, 4, 2, 0.25F);
+    x = graph.add(x, graph.matmul(attended, matrix("o" + at, kColumns, 64)));
+    const ValueId h2 = graph.rms_norm(x, norm("norm2" + at, kColumns), 1e-5F);
+    if (is_mixture) {
+      x = graph.add(x, add_experts(graph, format, at, h2));
+      continue;
+    }
+    const ValueId gate = graph.matmul(h2, matrix("gate" + at, 96, kColumns));
+    const ValueId up = graph.matmul(h2, matrix("up" + at, 96, kColumns));
+    x = graph.add(x, graph.matmul(graph.silu_multiply(gate, up), matrix("down" + at, 64, 96)));
+  }
+  const ValueId last = graph.rms_norm(graph.select_rows(x), norm("last", kColumns), 1e-5F);
+  graph.set_logits(graph.matmul(last, table));
+  return graph;
+}
+
+inline const PlanOptions kOptions{.batch_tokens = 8, .logit_rows = 4, .kv_pages = 3};
+
+inline Split split_evenly(const Graph& graph, size_t rank_count,
+                          Strategy strategy = Strategy::kGather) {
+  const std::vector<double> shares(rank_count, 1.0);
+  return split_graph(graph, shares, strategy).value();
+}
+
+inline Plan plan_alone(const Graph& graph, const ArenaAddresses& arenas = {}) {
+  return make_plan(graph, split_evenly(graph, 1), 0, kOptions, {&arenas, 1});
+}
+
+template <typename T>
+size_t count_steps(const Plan& plan) {
+  return static_cast<size_t>(std::ranges::count_if(
+      plan.steps, [](const Step& step) { return std::holds_alternative<T>(step.work); }));
+}
+
+struct Extent {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+inline Extent extent(const void* base, size_t rows, size_t stride_bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(base);
+  return {begin, begin + rows * stride_bytes};
+}
+
+inline void add_forms(std::vector<Extent>& extents, const Forms& forms,
+                      size_t rows = kOptions.batch_tokens) {
+  for (const FormBuffer& buffer : forms.buffers) {
+    if (buffer.is_read()) extents.push_back(extent(buffer.rows, rows, buffer.stride_bytes));
+  }
+}
+
+inline void add_chunks(std::vector<Extent>& extents, const ChunkSums& chunks) {
+  if (chunks.sums == nullptr) return;
+  extents.push_back(extent(chunks.sums, kOptions.batch_tokens, chunks.stride * sizeof(float)));
+}
+
+inline void add_norms(std::vector<Extent>& extents, const ResidualFinish& finish) {
+  for (const NormOutput& norm : finish.norms) {
+    add_forms(extents, norm.output.forms);
+    add_chunks(extents, norm.chunks);
+  }
+}
+
+inline constexpr size_t kExpertOutputRows = kOptions.batch_tokens * kChosenCount;
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+// Plans of mixtures of experts; what they have in common with others is in planner_test.cpp.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "tests/engine/graph/plan_case.h"
+
+namespace lockstep {
+namespace {
+
+TEST(PlannerOfExperts, a_layer_of_a_mixture_takes_seven_steps_and_holds_every_expert_once) {
+  const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
+  const Plan plan = plan_alone(graph, {.weights = 1U << 20U});
+  EXPECT_EQ(plan.steps.size(), 5 + 2 * 7U);
+  EXPECT_EQ(count_steps<RouteStep>(plan), 2U);
+  std::set<const std::byte*> matrices;
+  for (const Step& step : plan.steps) {
+    const auto add = [&](const ExpertPart& part) {
+      EXPECT_EQ(part.matrices.size(), kExpertCount);
+      for (const PackedMatrix& matrix : part.matrices) matrices.insert(matrix.panels);
+    };
+    if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) {
+      add(gate->gate);
+      add(gate->up);
+      EXPECT_EQ(gate->routing.chosen_count, kChosenCount);
+    }
+    if (const auto* sum = std::get_if<ExpertSumStep>(&step.work)) {
+      add(sum->down);
+      EXPECT_TRUE(sum->accumulate);
+      EXPECT_EQ(sum->down.output, std::get<EmbedStep>(plan.steps[2].work).output);
+      EXPECT_EQ(sum->finish.norms.size(), 1U);
+    }
+  }
+  EXPECT_EQ(matrices.size(), 2 * 3 * kExpertCount);
+}
+
+void add_routing(std::vector<Extent>& extents, const Routing& routing) {
+  const auto add = [&](const void* base, size_t count) {
+    extents.push_back(extent(base, count, sizeof(float)));
+  };
+  for (const void* base :
+       {static_cast<void*>(routing.chosen), static_cast<void*>(routing.weights),
+        static_cast<void*>(routing.row_tokens), static_cast<void*>(routing.row_weights)}) {
+    add(base, kExpertOutputRows);
+  }
+  add(routing.row_begin, kExpertCount + 1);
+  add(routing.generated_end, kExpertCount);
+}
+
+void add_part(std::vector<Extent>& extents, const ExpertPart& part, size_t rows) {
+  extents.push_back(extent(part.output, rows, part.output_stride * sizeof(float)));
+}
+
+// All that a step of experts reads and writes, of a rank by itself.
+std::vector<Extent> places_of(const ExpertGateStep& step) {
+  std::vector<Extent> places;
+  add_forms(places, step.input);
+  add_forms(places, step.gathered, kExpertRows * step.workers);
+  add_chunks(places, step.norm.chunks);
+  add_routing(places, step.routing);
+  add_part(places, step.gate, kExpertOutputRows);
+  add_part(places, step.up, kExpertOutputRows);
+  add_forms(places, step.output.forms, kExpertOutputRows);
+  return places;
+}
+
+std::vector<Extent> places_of(const ExpertSumStep& step) {
+  std::vector<Extent> places;
+  add_forms(places, step.input, kExpertOutputRows);
+  add_routing(places, step.routing);
+  add_part(places, step.down, kOptions.batch_tokens);
+  places.push_back(
+      extent(step.products, kExpertRows * step.workers, step.product_stride * sizeof(float)));
+  add_norms(places, step.finish);
+  return places;
+}
+
+TEST(PlannerOfExperts, buffers_do_not_overlap) {
+  constexpr uintptr_t kScratch = 1U << 21U;
+  constexpr uintptr_t kExchange = 1U << 26U;
+  for (const Format format : {Format::kF32, Format::kQ8_0}) {
+    const Graph graph = make_graph(format, /*is_mixture=*/true);
+    for (const size_t rank_count : {1U, 2U}) {
+      PlanOptions options = kOptions;
+      options.workers = 3;
+      const std::vector<ArenaAddresses> arenas(rank_count,
+                                               {.scratch = kScratch, .exchange = kExchange});
+      const Plan plan = make_plan(graph, split_evenly(graph, rank_count), 0, options, arenas);
+      ASSERT_LT(kScratch + plan.scratch_bytes, kExchange);
+      size_t steps = 0;
+      for (const Step& step : plan.steps) {
+        std::vector<Extent> places;
+        if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) places = places_of(*gate);
+        if (const auto* sum = std::get_if<ExpertSumStep>(&step.work)) places = places_of(*sum);
+        steps += places.empty() ? 0 : 1;
+        for (size_t one = 0; one < places.size(); ++one) {
+          EXPECT_GE(places[one].begin, kScratch);
+          EXPECT_TRUE(places[one].end <= kScratch + plan.scratch_bytes ||
+                      (places[one].begin >= kExchange &&
+                       places[one].end <= kExchange + plan.exchange_bytes));
+          for (size_t other = one + 1; other < places.size(); ++other) {
+            EXPECT_FALSE(places[one].overlaps(places[other])) << one << " and " << other;
+          }
+        }
+      }
+      EXPECT_EQ(steps, 2 * 2U);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
