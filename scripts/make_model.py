@@ -14,7 +14,8 @@ output matrix (the embedding, where it is also the output) of a format below 8 b
 published files have it; --pure gives it the same format as all others. Q4_K_M and Q5_K_M also keep
 part of the attn_v and ffn_down matrices in Q6_K. A matrix whose rows are not whole blocks of 256
 gets Q5_0 instead of Q4_K, Q5_1 instead of Q5_K, Q8_0 instead of Q6_K; one whose rows are not whole
-blocks of 32 gets F16. Vectors (norms, biases, rope factors) are always F32.
+blocks of 32 gets F16. Vectors (norms, biases, rope factors) and the routers of mixtures of experts
+are always F32.
 """
 
 import argparse
@@ -42,6 +43,14 @@ class RopeScaling:
 
 
 @dataclasses.dataclass(frozen=True)
+class Mixture:
+    """The experts that each layer has instead of one feed-forward."""
+    experts: int
+    used: int  # for a token
+    feed_forward: int  # of an expert
+
+
+@dataclasses.dataclass(frozen=True)
 class Shape:
     architecture: str
     layers: int
@@ -56,6 +65,7 @@ class Shape:
     epsilon: float
     tied: bool  # the embedding is also the output matrix
     rope_scaling: RopeScaling | None = None
+    mixture: Mixture | None = None
 
 
 # From the config.json that each model was published with.
@@ -76,12 +86,23 @@ SHAPES = {
     "qwen2.5-7b": Shape("qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 32768, 1e6, 1e-6, False),
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6, 1e-6, True),
     "qwen3-8b": Shape("qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6, 1e-6, False),
+    "mixtral-8x7b": Shape("llama", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 1e6, 1e-5, False,
+                          mixture=Mixture(8, 2, 14336)),
+    "qwen3-30b-a3b": Shape("qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6, 1e-6, False,
+                           mixture=Mixture(128, 8, 768)),
+    # Nobody's: a mixture for machines with little memory.
+    "moe-2.6b-a0.5b": Shape("qwen3moe", 24, 1024, 3072, 16, 8, 64, 128256, 40960, 1e6, 1e-6, True,
+                            mixture=Mixture(64, 8, 512)),
     # Nobody's: for tests.
     "tiny-llama": Shape("llama", 2, 256, 512, 4, 2, 64, 512, 512, 1e4, 1e-5, True),
     "tiny-llama3": Shape("llama", 2, 256, 512, 4, 2, 64, 512, 512, 5e5, 1e-5, False,
                          RopeScaling(8.0, original_context=128)),
     "tiny-qwen2": Shape("qwen2", 2, 256, 512, 4, 2, 64, 512, 512, 1e6, 1e-6, True),
     "tiny-qwen3": Shape("qwen3", 2, 256, 512, 4, 2, 128, 512, 512, 1e6, 1e-6, False),
+    "tiny-mixtral": Shape("llama", 2, 256, 256, 4, 2, 64, 512, 512, 1e6, 1e-5, True,
+                          mixture=Mixture(8, 2, 256)),
+    "tiny-qwen3moe": Shape("qwen3moe", 2, 256, 512, 4, 2, 128, 512, 512, 1e6, 1e-6, False,
+                           mixture=Mixture(16, 4, 256)),
 }
 
 Q = gguf.GGMLQuantizationType
@@ -108,6 +129,7 @@ WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is
 CHUNK_ELEMENTS = 1 << 22  # made and written at a time: bounds the memory
 ALIGNMENT = 32
 UNUSED_TOKEN = 5  # the tokenizer's token type
+ROUTER = "ffn_gate_inp.weight"
 
 
 @dataclasses.dataclass
@@ -119,10 +141,18 @@ class TensorPlan:
     mean: float = 0.0
     values: np.ndarray | None = None  # instead of random ones
     format: gguf.GGMLQuantizationType = Q.F32
+    experts: int = 0  # so many matrices, one after the other; 0: one
+
+    def elements(self) -> int:
+        return max(self.experts, 1) * max(self.rows, 1) * self.columns
 
     def bytes(self) -> int:
         elements, size = gguf.GGML_QUANT_SIZES[self.format]
-        return max(self.rows, 1) * self.columns // elements * size
+        return self.elements() // elements * size
+
+    def dimensions(self) -> list[int]:
+        """The slowest first."""
+        return [size for size in (self.experts, self.rows, self.columns) if size > 0]
 
 
 def rope_factors(shape: Shape) -> np.ndarray:
@@ -148,6 +178,10 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     def matrix(name, rows, columns, gain=1.0):
         return TensorPlan(name, rows, columns, gain / math.sqrt(columns))
 
+    def experts(name, rows, columns, gain=1.0):
+        return dataclasses.replace(matrix(name, rows, columns, gain),
+                                   experts=shape.mixture.experts)
+
     def norm(name, columns):
         return TensorPlan(name, 0, columns, 0.1, mean=1.0)
 
@@ -171,14 +205,25 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
             matrix(block + "attn_v.weight", key, embedding),
             matrix(block + "attn_output.weight", embedding, query, gain),
             norm(block + "ffn_norm.weight", embedding),
-            matrix(block + "ffn_gate.weight", shape.feed_forward, embedding),
-            matrix(block + "ffn_up.weight", shape.feed_forward, embedding),
-            matrix(block + "ffn_down.weight", embedding, shape.feed_forward, gain),
         ]
+        if shape.mixture:
+            tensors += [
+                matrix(block + ROUTER, shape.mixture.experts, embedding),
+                experts(block + "ffn_gate_exps.weight", shape.mixture.feed_forward, embedding),
+                experts(block + "ffn_up_exps.weight", shape.mixture.feed_forward, embedding),
+                experts(block + "ffn_down_exps.weight", embedding, shape.mixture.feed_forward,
+                        gain),
+            ]
+        else:
+            tensors += [
+                matrix(block + "ffn_gate.weight", shape.feed_forward, embedding),
+                matrix(block + "ffn_up.weight", shape.feed_forward, embedding),
+                matrix(block + "ffn_down.weight", embedding, shape.feed_forward, gain),
+            ]
         if shape.architecture == "qwen2":
             tensors += [TensorPlan(f"{block}attn_{part}.bias", 0, size, 0.1)
                         for part, size in (("q", query), ("k", key), ("v", key))]
-        if shape.architecture == "qwen3":
+        if shape.architecture.startswith("qwen3"):
             tensors += [norm(block + "attn_q_norm.weight", shape.head_size),
                         norm(block + "attn_k_norm.weight", shape.head_size)]
     tensors.append(norm("output_norm.weight", embedding))
@@ -194,13 +239,14 @@ def takes_more_bits(layer: int, layers: int) -> bool:
 
 
 def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
-    if tensor.rows == 0:
+    if tensor.rows == 0 or tensor.name.endswith(ROUTER):
         return Q.F32
     chosen = FORMATS[mix][0]
     output = "token_embd.weight" if shape.tied else "output.weight"
     if tensor.name == output and chosen not in WIDE_FORMATS and not pure:
         chosen = Q.Q6_K
-    if mix.endswith("_M") and tensor.name.endswith(("attn_v.weight", "ffn_down.weight")):
+    large = ("attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight")
+    if mix.endswith("_M") and tensor.name.endswith(large):
         if takes_more_bits(int(tensor.name.split(".")[1]), shape.layers):
             chosen = Q.Q6_K
     for fallback in (FALLBACKS.get(chosen), Q.F16):
@@ -289,7 +335,7 @@ def write_tensor(file, tensor: TensorPlan, seed: int) -> None:
         file.write(tensor.values.tobytes())
     else:
         random = np.random.Generator(np.random.SFC64([seed, zlib.crc32(tensor.name.encode())]))
-        left = max(tensor.rows, 1) * tensor.columns
+        left = tensor.elements()
         while left > 0:
             elements = min(left, CHUNK_ELEMENTS)
             file.write(random_rows(random, tensor, elements).tobytes())
@@ -352,6 +398,11 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.embedding)
     writer.add_feed_forward_length(shape.feed_forward)
+    if shape.mixture:
+        writer.add_expert_count(shape.mixture.experts)
+        writer.add_expert_used_count(shape.mixture.used)
+        if shape.architecture != "llama":
+            writer.add_expert_feed_forward_length(shape.mixture.feed_forward)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_key_length(shape.head_size)
@@ -365,9 +416,8 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
     for key, (value, value_type, element_type) in vocabulary.items():
         writer.add_key_value(key, value, value_type, element_type)
     for tensor in tensors:
-        dimensions = [tensor.columns] if tensor.rows == 0 else [tensor.rows, tensor.columns]
-        writer.add_tensor_info(tensor.name, dimensions, np.dtype(np.float32), tensor.bytes(),
-                               tensor.format)
+        writer.add_tensor_info(tensor.name, tensor.dimensions(), np.dtype(np.float32),
+                               tensor.bytes(), tensor.format)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -397,6 +447,16 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+def used_parameters(shape: Shape, tensors: list[TensorPlan]) -> str:
+    """Of a mixture: how many a token needs; of an embedding that is nothing else, hardly any."""
+    if not shape.mixture:
+        return ""
+    used = sum(tensor.elements() * (shape.mixture.used if tensor.experts else 1) //
+               max(tensor.experts, 1) for tensor in tensors
+               if shape.tied or tensor.name != "token_embd.weight")
+    return f" ({used / 1e6:.1f} M for a token)"
+
+
 def main() -> None:
     arguments = parse_arguments()
     started = time.monotonic()
@@ -421,9 +481,10 @@ def main() -> None:
         for tensor in tensors:
             write_tensor(file, tensor, arguments.seed)
         size = file.tell()
-    parameters = sum(max(tensor.rows, 1) * tensor.columns for tensor in tensors)
+    parameters = sum(tensor.elements() for tensor in tensors)
     print(f"{arguments.output}: {arguments.shape}, {arguments.format}, {parameters / 1e6:.1f} M "
-          f"parameters, {size / 1e6:.1f} MB in {time.monotonic() - started:.1f} s")
+          f"parameters{used_parameters(shape, tensors)}, {size / 1e6:.1f} MB in "
+          f"{time.monotonic() - started:.1f} s")
 
 
 if __name__ == "__main__":
