@@ -411,6 +411,17 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
   }
 }
 
+TEST(GpuGraph, a_mixture_of_experts_is_refused) {
+  Graph graph;
+  const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, 64));
+  graph.route(graph.matmul(x, graph.add_matrix("router", Format::kF32, 4, 64)), 2);
+  const auto checked = check_gpu_graph(graph);
+  ASSERT_FALSE(checked.has_value());
+  EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_THAT(checked.error().message, HasSubstr("a mixture of experts"));
+  EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+}
+
 TEST_F(DevicesTest, the_plan_tells_gpus_their_links_and_the_choice) {
   Topology topology = machine_with_gpus();
   topology.gpus.erase(topology.gpus.begin());  // indices are not places in the list

@@ -69,5 +69,32 @@ TEST(ModelWork, counts_no_key_outside_the_window) {
   EXPECT_EQ(done.bytes, kLayerBytes + (10 + 5) * kKvBytes);
 }
 
+// Each token goes to one of four experts: two tokens meet 1 - (3/4)^2 of them, if by chance.
+TEST(ModelWork, counts_the_experts_that_tokens_meet) {
+  Graph graph;
+  const ValueId x = graph.embed(graph.add_matrix("embedding", Format::kF16, 100, 64));
+  const ValueId scores = graph.matmul(x, graph.add_matrix("router", Format::kF32, 4, 64));
+  std::vector<WeightId> experts;
+  for (size_t expert = 0; expert < 4; ++expert) {
+    experts.push_back(graph.add_matrix("experts", Format::kF16, 64, 64, expert * 64));
+  }
+  const ValueId sum = graph.expert_sum(x, graph.route(scores, 1), experts);
+  graph.set_logits(graph.matmul(sum, graph.add_matrix("output", Format::kF16, 100, 64)));
+  const ModelWork work(graph, KvFormat::kF16);
+  const std::vector<uint32_t> pages = {0};
+  Batch batch;
+  batch.page_tables = {pages};
+  constexpr double kDense = 4 * 64 * 4 + 100 * 64 * 2;  // here every row has logits
+  constexpr double kExpert = 64 * 64 * 2;
+  for (const double met : {1.0, 1.75}) {
+    batch.tokens.push_back({1, static_cast<uint32_t>(batch.tokens.size()), 0});
+    MeasuredWork done;
+    work.add(batch, done);
+    EXPECT_EQ(done.bytes, kDense + met * kExpert);
+    EXPECT_EQ(done.operations,
+              2 * static_cast<double>(batch.tokens.size()) * (4 * 64 + 100 * 64 + 64 * 64));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

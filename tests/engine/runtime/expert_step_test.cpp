@@ -1,0 +1,179 @@
+// Which experts tokens go to, and in which order the rows are that experts compute.
+#include "engine/runtime/expert_step.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// A routing with memory of its own.
+class Routed {
+ public:
+  // Routes tokens with these scores, [token][expert], of which the first `generated` are generated.
+  Routed(const std::vector<float>& scores, size_t experts, size_t chosen, size_t generated = 0,
+         size_t workers = 1)
+      : experts_(experts), chosen_(chosen), tokens_(scores.size() / experts) {
+    for (auto* area : {&chosen_area_, &row_tokens_}) area->resize(tokens_ * chosen);
+    for (auto* area : {&weights_, &row_weights_}) area->resize(tokens_ * chosen);
+    row_begin_.resize(experts + 1);
+    generated_end_.resize(experts);
+    const RouteStep step = {.scores = scores.data(),
+                            .score_stride = experts,
+                            .routing = {.expert_count = experts,
+                                        .chosen_count = chosen,
+                                        .chosen = chosen_area_.data(),
+                                        .weights = weights_.data(),
+                                        .row_begin = row_begin_.data(),
+                                        .generated_end = generated_end_.data(),
+                                        .row_tokens = row_tokens_.data(),
+                                        .row_weights = row_weights_.data()}};
+    Batch batch;
+    batch.tokens.resize(tokens_);
+    batch.generated_tokens = generated;
+    const Plan plan;
+    const PassLayout layout(tokens_, 0);
+    Barrier barrier(workers, 0);
+    std::vector<WorkerCounters> counters(workers);
+    std::vector<std::jthread> threads;
+    for (size_t worker = 0; worker < workers; ++worker) {
+      threads.emplace_back([&, worker] {
+        run_route(step, {.plan = plan,
+                         .kernels = *all_kernel_tables().front(),
+                         .batch = batch,
+                         .layout = layout,
+                         .barrier = barrier,
+                         .counters = counters[worker],
+                         .worker = worker,
+                         .worker_count = workers});
+      });
+    }
+  }
+
+  std::vector<uint32_t> chosen(size_t token) const {
+    const auto first = chosen_area_.begin() + static_cast<std::ptrdiff_t>(token * chosen_);
+    return {first, first + static_cast<std::ptrdiff_t>(chosen_)};
+  }
+  float weight(size_t token, size_t place) const { return weights_[token * chosen_ + place]; }
+  const std::vector<uint32_t>& row_begin() const { return row_begin_; }
+  const std::vector<uint32_t>& generated_end() const { return generated_end_; }
+  const std::vector<uint32_t>& row_tokens() const { return row_tokens_; }
+  const std::vector<float>& row_weights() const { return row_weights_; }
+
+  // Every choice has one row, with its weight, among its expert's rows, in the batch's order.
+  void expect_rows_in_order(size_t generated) const {
+    ASSERT_EQ(row_begin_.front(), 0U);
+    ASSERT_EQ(row_begin_.back(), tokens_ * chosen_);
+    for (uint32_t expert = 0; expert < experts_; ++expert) {
+      uint32_t row = row_begin_[expert];
+      for (uint32_t token = 0; token < tokens_; ++token) {
+        if (token == generated) {
+          EXPECT_EQ(generated_end_[expert], row) << "expert " << expert;
+        }
+        const auto own = chosen(token);
+        const auto place = std::ranges::find(own, expert);
+        if (place == own.end()) continue;
+        ASSERT_LT(row, row_begin_[expert + 1]);
+        EXPECT_EQ(row_tokens_[row], token);
+        const float expected = weight(token, static_cast<size_t>(place - own.begin()));
+        EXPECT_EQ(std::bit_cast<uint32_t>(row_weights_[row]), std::bit_cast<uint32_t>(expected));
+        ++row;
+      }
+      EXPECT_EQ(row, row_begin_[expert + 1]);
+    }
+  }
+
+ private:
+  size_t experts_;
+  size_t chosen_;
+  size_t tokens_;
+  std::vector<uint32_t> chosen_area_;
+  std::vector<float> weights_;
+  std::vector<uint32_t> row_begin_;
+  std::vector<uint32_t> generated_end_;
+  std::vector<uint32_t> row_tokens_;
+  std::vector<float> row_weights_;
+};
+
+TEST(Route, takes_the_largest_scores_and_of_equal_ones_the_first) {
+  const Routed routed({0.5F, 3, -1, 2, 3, -7}, 6, 3);
+  EXPECT_EQ(routed.chosen(0), (std::vector<uint32_t>{1, 4, 3}));
+  const double sum = 1 + 1 + std::exp(-1.0);
+  EXPECT_FLOAT_EQ(routed.weight(0, 0), static_cast<float>(1 / sum));
+  EXPECT_FLOAT_EQ(routed.weight(0, 1), static_cast<float>(1 / sum));
+  EXPECT_FLOAT_EQ(routed.weight(0, 2), static_cast<float>(std::exp(-1.0) / sum));
+}
+
+TEST(Route, puts_an_experts_rows_together_in_the_batchs_order) {
+  // Tokens 0 and 2 go to experts 1 and 2, token 1 to 0 and 2.
+  const Routed routed({0, 2, 1, 2, 0, 1, 0, 1, 2}, 3, 2, /*generated=*/1);
+  EXPECT_EQ(routed.row_begin(), (std::vector<uint32_t>{0, 1, 3, 6}));
+  EXPECT_EQ(routed.row_tokens(), (std::vector<uint32_t>{1, 0, 2, 0, 1, 2}));
+  EXPECT_EQ(routed.generated_end(), (std::vector<uint32_t>{0, 2, 4}));
+}
+
+TEST(Route, is_the_same_for_any_number_of_workers) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> value;
+  for (const size_t tokens : {1U, 16U, 17U, 100U}) {
+    for (const auto& [experts, chosen] :
+         {std::pair<size_t, size_t>{1, 1}, {8, 2}, {60, 8}, {5, 5}}) {
+      std::vector<float> scores(tokens * experts);
+      for (float& score : scores) score = value(random);
+      const size_t generated = tokens / 3;
+      const Routed alone(scores, experts, chosen, generated);
+      alone.expect_rows_in_order(generated);
+      for (size_t token = 0; token < tokens; ++token) {
+        const auto own = alone.chosen(token);
+        const float* of_token = scores.data() + token * experts;
+        float sum = 0;
+        for (size_t place = 0; place < chosen; ++place) sum += alone.weight(token, place);
+        EXPECT_NEAR(sum, 1, 1e-5);
+        const auto least = std::ranges::min(own, {}, [&](uint32_t one) { return of_token[one]; });
+        EXPECT_EQ(std::count_if(of_token, of_token + experts,
+                                [&](float score) { return score >= of_token[least]; }),
+                  static_cast<std::ptrdiff_t>(chosen));
+      }
+      for (const size_t workers : {2U, 5U}) {
+        const Routed shared(scores, experts, chosen, generated, workers);
+        EXPECT_EQ(shared.row_tokens(), alone.row_tokens());
+        EXPECT_EQ(shared.row_begin(), alone.row_begin());
+        EXPECT_EQ(shared.row_weights(), alone.row_weights());
+        EXPECT_EQ(shared.generated_end(), alone.generated_end());
+      }
+    }
+  }
+}
+
+// Its results are no numbers, so its request ends; the token beside it must not feel it.
+TEST(Route, gives_a_token_whose_scores_are_no_numbers_experts_as_well) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& broken :
+       std::vector<std::vector<float>>{{kNan, kNan, kNan, kNan},
+                                       {1, kNan, 2, 0},
+                                       {kInfinity, 1, kInfinity, kInfinity},
+                                       {-kInfinity, -kInfinity, -kInfinity, -kInfinity}}) {
+    std::vector<float> scores = broken;
+    scores.insert(scores.end(), {0, 5, 1, 4});
+    const Routed routed(scores, 4, 2);
+    routed.expect_rows_in_order(0);
+    auto own = routed.chosen(0);
+    std::ranges::sort(own);
+    EXPECT_LT(own[0], own[1]);
+    EXPECT_LT(own[1], 4U);
+    EXPECT_EQ(routed.chosen(1), (std::vector<uint32_t>{1, 3}));
+    EXPECT_TRUE(std::isfinite(routed.weight(1, 0)));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
