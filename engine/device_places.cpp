@@ -107,6 +107,15 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
   return places;
 }
 
+// Each kind of work where its memory is: a token reads all that is not an expert, and of those few.
+void place_by_kind(std::vector<RankPlace>& places) {
+  for (RankPlace& place : places) {
+    const bool on_gpu = place.gpu >= 0;
+    place.expert_share = on_gpu ? 0 : place.share;
+    if (!on_gpu) place.share = 0;
+  }
+}
+
 bool has_nccl_for_ranks(const EngineOptions& options) {
   const GpuPlatform* const platform = platform_of(options);
   return platform != nullptr && platform->join != nullptr;
@@ -143,7 +152,7 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
   if (!mixed && !has_nccl_for_ranks(options)) {
     if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
   }
-  return check_gpu_graph(graph);
+  return check_gpu_graph(graph, mixed);
 }
 
 std::string_view sums_text(const Topology& topology, const DeviceChoice& devices) {
@@ -163,10 +172,13 @@ uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, b
   return kNcclBytes + gpu_nccl_received_floats(gpu_count, message_floats) * sizeof(float);
 }
 
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
-                                           const DeviceChoice& devices, uint64_t gpu_bytes) {
+Result<std::vector<RankPlace>> find_places(const Graph& graph, const EngineOptions& options,
+                                           const Topology& topology, const DeviceChoice& devices,
+                                           uint64_t gpu_bytes) {
   if (!devices.gpus.empty() && !devices.nodes.empty()) {
-    return find_mixed_places(options, topology, devices, gpu_bytes);
+    auto places = find_mixed_places(options, topology, devices, gpu_bytes);
+    if (places && graph.chosen_experts() > 0) place_by_kind(*places);
+    return places;
   }
   if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
   auto places = find_node_places(options, topology, devices, options.rank_count, options.shares,

@@ -13,10 +13,11 @@ constexpr size_t kHeadUnit = 8;
 
 }  // namespace
 
-Result<void> check_gpu_graph(const Graph& graph) {
-  if (graph.chosen_experts() > 0) {
+Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
+  if (graph.chosen_experts() > 0 && !beside_nodes) {
     return invalid_input(
-        "this model is a mixture of experts, which GPUs do not compute so far: use --devices cpu");
+        "this model is a mixture of experts, which GPUs do not compute: use --devices all, which "
+        "gives the experts to the nodes and all else to the GPUs, or --devices cpu");
   }
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;

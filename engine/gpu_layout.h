@@ -18,7 +18,8 @@ namespace lockstep {
 inline constexpr std::string_view kGpuArithmetic = "gpu";
 
 // Fails with kInvalidInput, naming what the kernels of GPUs cannot compute and the remedy.
-Result<void> check_gpu_graph(const Graph& graph);
+// `beside_nodes`: some ranks are nodes', which take a mixture's experts.
+Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes);
 
 std::string gpu_title(const Gpu& gpu);      // "gpu0 NVIDIA H200"
 std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc has it: "sm_90"

@@ -61,13 +61,15 @@ struct MachinePlan {
     int gpu = -1;           // Gpu::index of where it computes; -1: on processors
     std::vector<int> cpus;  // one per worker; -1: not pinned
     double share = 0;       // of all, from 0 to 1
+    double expert_share = 0;  // the same of a mixture's experts
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t scratch_bytes = 0;     // of a GPU's rank what lies on the GPU
     std::vector<Need> other_needs;  // of a GPU's memory as well
     std::string pages;              // to be had: "2 MiB of the pool", "transparent", "4 KiB"
     uint64_t available_bytes = 0;   // on its node, shared with the other ranks there; on its GPU
-    uint64_t read_bytes = 0;        // of weights per generated token
+    uint64_t read_bytes = 0;         // of weights per generated token
+    uint64_t read_expert_bytes = 0;  // of them, of experts
     // Measured: its workers reading its memory; of a GPU by the memory's clock and width. 0: not
     // known.
     double bytes_per_second = 0;
@@ -99,6 +101,9 @@ struct MachinePlan {
   std::string misfit;  // where and by how much, when it does not fit
 
   uint32_t exchanges_per_token = 0;       // meetings of all ranks
+  // Until every rank has read its part of a token's weights. What every token meets and experts
+  // take turns.
+  double read_seconds = 0;
   double seconds_per_exchange = 0;        // measured: a push of one token's activation, and meeting
   double tokens_per_second = 0;           // one sequence, by the memory's bandwidth alone
   double one_rank_tokens_per_second = 0;  // the same model on the first rank alone; 0: no room

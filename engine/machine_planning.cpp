@@ -65,25 +65,29 @@ Slices place_all_weights(const Model& model, const ModelLayout& layout) {
   return slices;
 }
 
+struct ReadBytes {
+  uint64_t all = 0;
+  uint64_t experts = 0;  // of them
+};
+
 // Of every rank's weights what one generated token reads: all of each matrix that is multiplied
 // with, and of experts as many as it goes to.
-std::vector<uint64_t> bytes_per_token(const Model& model, const ModelLayout& layout) {
+std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout) {
   std::set<WeightId> read;
   for (const GraphNode& node : model.graph.nodes()) {
     if (node.operation == Operation::kMatmul) read.insert(node.weight);
   }
-  std::vector<uint64_t> bytes;
+  std::vector<ReadBytes> bytes;
   for (const auto& slices : place_all_weights(model, layout)) {
-    uint64_t sum = 0;
-    for (const WeightId weight : read) sum += slices[weight].size_bytes;
+    ReadBytes& own = bytes.emplace_back();
+    for (const WeightId weight : read) own.all += slices[weight].size_bytes;
     for (const GraphNode& node : model.graph.nodes()) {
       if (node.experts.empty()) continue;
       const GraphNode& routing = model.graph.producer(node.inputs[1]);
-      uint64_t all = 0;
-      for (const WeightId expert : node.experts) all += slices[expert].size_bytes;
-      sum += all / routing.expert_count * routing.chosen_count;
+      const uint64_t each = slices[node.experts.front()].size_bytes;
+      own.experts += each * routing.chosen_count;
     }
-    bytes.push_back(sum);
+    own.all += own.experts;
   }
   return bytes;
 }
@@ -93,6 +97,11 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return;
+  std::set<WeightId> routers;
+  for (const GraphNode& node : model.graph.nodes()) {
+    if (node.operation != Operation::kRoute) continue;
+    routers.insert(model.graph.producer(node.inputs[0]).weight);
+  }
   const Slices slices = place_all_weights(model, layout);
   std::map<std::string, uint64_t> extra;
   const Plan one = make_plan(model.graph, *whole, 0, layout.options_of(0));
@@ -108,10 +117,9 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
     if (held <= once.size_bytes) continue;
     const Weight& weight = model.graph.weights()[once.weight];
     const bool shared = elements > weight.rows * weight.columns;
-    const bool mirrored = layout.split.weights[once.weight].kind == SplitKind::kMirrored;
-    const char* what = !weight.is_matrix ? "norms and biases"
-                       : mirrored        ? "matrices that choose experts"
-                       : shared          ? "KV heads that ranks share"
+    const char* what = !weight.is_matrix              ? "norms and biases"
+                       : routers.contains(once.weight) ? "routers"
+                       : shared                        ? "KV heads that ranks share"
                                          : "rows of zeros that fill panels";
     extra[what] += held - once.size_bytes;
   }
@@ -120,10 +128,17 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
 
 void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
                     const MachineSettings& settings, MachinePlan& plan) {
-  const std::vector<uint64_t> read = bytes_per_token(model, layout);
+  const std::vector<ReadBytes> read = bytes_per_token(model, layout);
   const MemoryLimits limits = read_memory_limits();
+  const auto expert_share = [](const RankPlace& place) {
+    return place.expert_share.value_or(place.share);
+  };
   double all_shares = 0;
-  for (const RankPlace& place : layout.places) all_shares += place.share;
+  double all_expert_shares = 0;
+  for (const RankPlace& place : layout.places) {
+    all_shares += place.share;
+    all_expert_shares += expert_share(place);
+  }
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& sizes = layout.sizes[rank];
@@ -131,6 +146,7 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                           .gpu = place.gpu,
                           .cpus = place.cpus,
                           .share = place.share / all_shares,
+                          .expert_share = expert_share(place) / all_expert_shares,
                           .weight_bytes = sizes.weight_bytes,
                           .kv_bytes = sizes.kv_bytes,
                           .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
@@ -139,7 +155,8 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                                                   : expected_pages(topology, limits.pools, settings,
                                                                    place.node, sizes.weight_bytes),
                           .available_bytes = takeable_bytes(topology, place, limits),
-                          .read_bytes = read[rank]});
+                          .read_bytes = read[rank].all,
+                          .read_expert_bytes = read[rank].experts});
   }
 }
 
@@ -148,12 +165,17 @@ uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
   return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
 }
 
-double slowest_rank_seconds(const MachinePlan& plan) {
-  double seconds = 0;
+// The slowest rank of each kind of weights.
+double read_seconds(const MachinePlan& plan) {
+  double dense = 0;
+  double experts = 0;
   for (const MachinePlan::Rank& rank : plan.ranks) {
-    seconds = std::max(seconds, rank.seconds_per_token);
+    const auto of_experts = static_cast<double>(rank.read_expert_bytes);
+    const double expert_seconds = of_experts / rank.bytes_per_second;
+    dense = std::max(dense, rank.seconds_per_token - expert_seconds);
+    experts = std::max(experts, expert_seconds);
   }
-  return seconds;
+  return dense + experts;
 }
 
 // What --ranks 1 would do: all processors, and memory on the first node.
@@ -172,7 +194,7 @@ Result<void> estimate_one_rank(const Model& model, EngineOptions options, const 
   if (first_misfit(*layout, topology)) return {};
   const auto bandwidths = measure_read_bandwidths(layout->places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
-  const auto bytes = static_cast<double>(bytes_per_token(model, *layout).front());
+  const auto bytes = static_cast<double>(bytes_per_token(model, *layout).front().all);
   plan.one_rank_tokens_per_second = bandwidths->front() / bytes;
   return {};
 }
@@ -189,7 +211,7 @@ std::string compare(const MachinePlan& plan) {
       "the slowest rank reads its weights in {:.2f} ms, {} exchanges take {:.2f} ms; one rank "
       "alone "
       "reads all of them in {:.2f} ms",
-      slowest_rank_seconds(plan) * 1e3, plan.exchanges_per_token, exchange * 1e3, 1e3 / alone);
+      plan.read_seconds * 1e3, plan.exchanges_per_token, exchange * 1e3, 1e3 / alone);
   const bool one_node = std::ranges::all_of(
       plan.ranks, [&](const MachinePlan::Rank& rank) { return rank.node == plan.ranks[0].node; });
   if (one_node) {
@@ -233,7 +255,8 @@ Result<void> estimate_gpu_speed(const Topology& topology, const ModelLayout& lay
         fmt::format("how fast the memory of {} is, is not known", fmt::join(silent, ", "));
     return {};
   }
-  plan.tokens_per_second = 1 / slowest_rank_seconds(plan);
+  plan.read_seconds = read_seconds(plan);
+  plan.tokens_per_second = 1 / plan.read_seconds;
   if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
   plan.verdict =
       "of GPUs by the memory's clock and width, which no kernel reaches, and without what ranks "
@@ -252,7 +275,7 @@ Result<void> estimate_speed(const Model& model, const EngineOptions& options,
     rank.bytes_per_second = (*bandwidths)[index];
     rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;
   }
-  const double read = slowest_rank_seconds(plan);
+  const double read = plan.read_seconds = read_seconds(plan);
   if (plan.ranks.size() == 1) {
     plan.tokens_per_second = plan.one_rank_tokens_per_second = 1 / read;
     plan.verdict =

@@ -116,6 +116,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
     for (const RankPlace& place : layout.places) all_shares += place.share;
     for (const RankPlace& place : layout.places) {
       fingerprint.add(std::to_string(place.share / all_shares));
+      if (place.expert_share) fingerprint.add(std::to_string(*place.expert_share));
     }
   } else if (layout.on_gpus()) {
     fingerprint.add(std::to_string(layout.places.front().share));

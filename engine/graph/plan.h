@@ -197,7 +197,7 @@ struct Routing {
 
 // Work is shared by token; the rows are put in order by one worker.
 struct RouteStep {
-  const float* scores = nullptr;  // [token][expert]
+  const float* scores = nullptr;  // [token][expert]; none: the rank has no experts
   size_t score_stride = 0;
   Routing routing;
 };

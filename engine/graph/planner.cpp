@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -138,10 +137,14 @@ void RankPlanner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
   }
 }
 
+// Of the ranks that have a part of what is multiplied.
 void RankPlanner::add_reduction(ValueId product, const Stretch& sums, const Stretch& partial) {
-  std::vector<size_t> all(split_.rank_count);
-  std::iota(all.begin(), all.end(), size_t{0});
-  reductions_.push_back({.contributors = std::move(all),
+  const std::vector<Range>& parts = split_.values[graph_.producer(product).inputs[0]].columns;
+  std::vector<size_t> contributors;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (!parts[rank].empty()) contributors.push_back(rank);
+  }
+  reductions_.push_back({.contributors = std::move(contributors),
                          .rows = values_.rows(product),
                          .partial = at<float>(partial),
                          .partial_stride = floats(partial),

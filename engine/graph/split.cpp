@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "engine/base/check.h"
 #include "engine/graph/value_uses.h"
@@ -32,16 +33,24 @@ std::vector<Range> scaled(const std::vector<Range>& ranges, size_t factor) {
   return result;
 }
 
-bool any_empty(const std::vector<Range>& ranges) {
-  return std::ranges::any_of(ranges, &Range::empty);
+// The first rank that has a share of the work and none of these ranges; none: all that have a share
+// have one.
+std::optional<size_t> first_without(const std::vector<Range>& ranges,
+                                    std::span<const double> shares) {
+  for (size_t rank = 0; rank < ranges.size(); ++rank) {
+    if (shares[rank] > 0 && ranges[rank].empty()) return rank;
+  }
+  return std::nullopt;
 }
 
 class Splitter {
  public:
-  Splitter(const Graph& graph, std::span<const double> shares, Strategy strategy)
+  Splitter(const Graph& graph, const Shares& shares, Strategy strategy)
       : graph_(graph), shares_(shares), consumers_(graph.value_count()) {
+    CHECK(shares.dense.size() == shares.experts.size(), "shares of {} and of {} ranks",
+          shares.dense.size(), shares.experts.size());
     split_.strategy = strategy;
-    split_.rank_count = shares.size();
+    split_.rank_count = shares.dense.size();
     split_.weights.resize(graph.weights().size());
     split_.values.resize(graph.value_count());
   }
@@ -63,6 +72,10 @@ class Splitter {
   // The quantization blocks in which products consume the value; 1 where they take f32.
   size_t input_block(ValueId value) const;
 
+  std::span<const double> shares_of(const GraphNode& product) const {
+    return product.experts.empty() ? shares_.dense : shares_.experts;
+  }
+
   void split_product(const GraphNode& node);
   void split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered);
   void split_by_columns(const GraphNode& node);
@@ -77,7 +90,7 @@ class Splitter {
   Result<void> check_ranks() const;
 
   const Graph& graph_;
-  std::span<const double> shares_;
+  const Shares& shares_;
   std::vector<std::vector<size_t>> consumers_;  // by value: nodes
   Split split_;
 };
@@ -144,8 +157,10 @@ Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   // The fewest heads whose outputs are whole blocks.
   const size_t least = block / std::gcd(block, attention.head_dimension);
   Heads heads;
-  heads.queries = cut(attention.head_count, std::lcm(group, least), shares_);
-  if (any_empty(heads.queries)) heads.queries = cut(attention.head_count, least, shares_);
+  heads.queries = cut(attention.head_count, std::lcm(group, least), shares_.dense);
+  if (first_without(heads.queries, shares_.dense)) {
+    heads.queries = cut(attention.head_count, least, shares_.dense);
+  }
   for (const Range& queries : heads.queries) {
     heads.kv.push_back(queries.empty()
                            ? Range{}
@@ -173,7 +188,8 @@ void Splitter::split_by_columns(const GraphNode& node) {
   }
   if (node.bias != kNone) {
     std::vector<Range> first(split_.rank_count);
-    first[0] = {0, graph_.columns(node.output)};
+    const auto adds_it = std::ranges::find_if_not(ranges, &Range::empty);
+    first[static_cast<size_t>(adds_it - ranges.begin())] = {0, graph_.columns(node.output)};
     split_.weights[node.bias] = {SplitKind::kSliced, true, std::move(first)};
   }
   split_.values[node.output] = {SplitKind::kPartial, {}, false};
@@ -183,6 +199,8 @@ void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
   if (input.kind == SplitKind::kSliced && !input.gathered) return split_by_columns(node);
   const size_t rows = graph_.columns(node.output);
+  const size_t unit = row_unit(rows, split_.rank_count);
+  const std::span<const double> shares = shares_of(node);
   switch (role_of(node)) {
     case Role::kQueries: {
       const GraphNode& attention = attention_of(node);
@@ -193,19 +211,22 @@ void Splitter::split_product(const GraphNode& node) {
       const GraphNode& attention = attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
     }
-    // Which experts a token goes to every rank finds out by itself: nothing has to be exchanged for
-    // it, and the matrix is small.
-    case Role::kScores:
-      return;
+    // Every rank that has experts finds out by itself which ones a token goes to: nothing has to be
+    // exchanged for it, and the matrix is small.
+    case Role::kScores: {
+      std::vector<Range> ranges;
+      for (const double share : shares_.experts) {
+        ranges.push_back(share > 0 ? Range{0, rows} : Range{});
+      }
+      return split_by_rows(node, std::move(ranges), false);
+    }
     case Role::kActivation: {
       const size_t block = input_block(consumer(node.output)->output);
-      return split_by_rows(
-          node, cut(rows, std::lcm(row_unit(rows, split_.rank_count), block), shares_), false);
+      return split_by_rows(node, cut(rows, std::lcm(unit, block), shares), false);
     }
     case Role::kResidual:
-      return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), false);
     case Role::kLogits:
-      return split_by_rows(node, cut(rows, row_unit(rows, split_.rank_count), shares_), false);
+      return split_by_rows(node, cut(rows, unit, shares), false);
   }
 }
 
@@ -224,7 +245,7 @@ void Splitter::split_node(const GraphNode& node) {
     case Operation::kEmbed: {
       const size_t rows = graph_.weights()[node.weight].rows;
       split_.weights[node.weight] = {SplitKind::kSliced, false,
-                                     cut(rows, row_unit(rows, split_.rank_count), shares_)};
+                                     cut(rows, row_unit(rows, split_.rank_count), shares_.dense)};
       return;  // each rank pushes the rows it holds: the value is mirrored
     }
     case Operation::kMatmul:
@@ -274,20 +295,22 @@ Result<void> Splitter::check_vectors() const {
   return {};
 }
 
-// A column slice must hold whole blocks, and every rank must have one to be summed.
+// A column slice must hold whole blocks, and every rank with a share must have one to be summed.
 Result<void> Splitter::check_columns() const {
-  for (WeightId id = 0; id < split_.weights.size(); ++id) {
+  for (const GraphNode& node : graph_.nodes()) {
+    if (node.operation != Operation::kMatmul && node.experts.empty()) continue;
+    const WeightId id = matrices_of(node).front();
     const WeightSplit& split = split_.weights[id];
     const Weight& weight = graph_.weights()[id];
-    if (!weight.is_matrix || !split.by_columns) continue;
-    const auto empty = std::ranges::find_if(split.ranges, &Range::empty);
-    if (empty == split.ranges.end()) continue;
+    if (!split.by_columns) continue;
+    const auto empty = first_without(split.ranges, shares_of(node));
+    if (!empty) continue;
     return invalid_input(
         "tensor {}: its {} columns, cut at whole blocks of {} ({}) and behind attention at whole "
         "heads, leave nothing for rank {} of {}; use --strategy gather, fewer --ranks or other "
         "--shares",
         weight.name, weight.columns, traits(weight.format).block_elements,
-        traits(weight.format).name, empty - split.ranges.begin(), split_.rank_count);
+        traits(weight.format).name, *empty, split_.rank_count);
   }
   return {};
 }
@@ -299,7 +322,7 @@ Result<void> Splitter::check_ranks() const {
     bool has_work = false;
     for (WeightId id = 0; id < split_.weights.size(); ++id) {
       const Weight& weight = graph_.weights()[id];
-      if (!weight.is_matrix || split_.weights[id].kind != SplitKind::kSliced) continue;
+      if (!weight.is_matrix) continue;
       has_work = has_work || !split_.weights[id].ranges[rank].empty();
       if (largest == nullptr || weight.rows > largest->rows) largest = &weight;
     }
@@ -345,7 +368,12 @@ std::vector<Range> cut(size_t total, size_t unit, std::span<const double> shares
 }
 
 Result<Split> split_graph(const Graph& graph, std::span<const double> shares, Strategy strategy) {
-  CHECK(!shares.empty(), "no ranks to split a graph over");
+  const std::vector<double> each(shares.begin(), shares.end());
+  return split_graph(graph, Shares{each, each}, strategy);
+}
+
+Result<Split> split_graph(const Graph& graph, const Shares& shares, Strategy strategy) {
+  CHECK(!shares.dense.empty(), "no ranks to split a graph over");
   return Splitter(graph, shares, strategy).make();
 }
 

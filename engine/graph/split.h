@@ -55,8 +55,17 @@ struct Split {
   std::vector<ValueSplit> values;    // by ValueId
 };
 
-// `shares`: one per rank, in any unit. Fails with kInvalidInput, naming tensor, rank and remedy,
-// where a rank would be left without work or a tensor cannot be cut.
+// What each rank takes of the work, in any unit.
+struct Shares {
+  std::vector<double> dense;    // of what every token meets
+  std::vector<double> experts;  // of a mixture's experts
+};
+
+// A rank may have none of one of both, under kReduce. Fails with kInvalidInput, naming tensor, rank
+// and remedy, where a rank would be left without work or a tensor cannot be cut.
+Result<Split> split_graph(const Graph& graph, const Shares& shares, Strategy strategy);
+
+// The same share of both for each rank.
 Result<Split> split_graph(const Graph& graph, std::span<const double> shares, Strategy strategy);
 
 // Cuts [0, total) into one range per share, at multiples of `unit`.

@@ -102,6 +102,7 @@ class ExpertGate {
 
   // Of the units of all experts that have rows, this worker's share.
   void run_share() {
+    if (units_ == 0) return;
     size_t busy = 0;
     for (size_t expert = 0; expert < step_.routing.expert_count; ++expert) {
       if (!rows_of(step_.routing, expert).empty()) ++busy;
@@ -268,6 +269,7 @@ void add_experts(const ExpertSumStep& step, Range units, const Pass& pass) {
 }  // namespace
 
 void run_route(const RouteStep& step, const Pass& pass) {
+  if (step.scores == nullptr) return;
   const size_t tokens = pass.batch.tokens.size();
   // Of few tokens one worker is done before others could have helped it.
   const bool alone = tokens <= kStaticRows;

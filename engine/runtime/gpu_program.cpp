@@ -107,10 +107,10 @@ class GpuProgram::Builder {
                                        .rows = rows(step.output)});
   }
 
-  // check_gpu_graph() has seen to it.
-  void add(const RouteStep&) { CHECK(false, "experts on a GPU"); }
-  void add(const ExpertGateStep&) { CHECK(false, "experts on a GPU"); }
-  void add(const ExpertSumStep&) { CHECK(false, "experts on a GPU"); }
+  // Experts are on processors: check_gpu_graph() has seen to it.
+  void add(const RouteStep& step) { CHECK(step.scores == nullptr, "experts on a GPU"); }
+  void add(const ExpertGateStep& step) { check_empty(step.gate); }
+  void add(const ExpertSumStep& step) { check_empty(step.down); }
 
   void add(const MatmulStep& step) {
     const auto* gate = std::get_if<GateFinish>(&step.finish);
@@ -192,6 +192,10 @@ class GpuProgram::Builder {
     CHECK(!output.gather || plan_.peers.distances.size() == 1,
           "GPUs push nothing into one another's activations");
     return rows_of(output);
+  }
+
+  static void check_empty(const ExpertPart& part) {
+    CHECK(part.matrices.front().rows == 0, "experts on a GPU");
   }
 
   bool is_linked() const { return links_.peers || links_.nccl; }

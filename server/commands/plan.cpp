@@ -100,6 +100,12 @@ void print_other_needs(const MachinePlan& plan) {
   }
 }
 
+// Of what every token meets and, where that is another, of the experts.
+std::string share_text(const MachinePlan::Rank& rank) {
+  if (rank.share == rank.expert_share) return fmt::format("{:.1f}%", rank.share * 100);
+  return fmt::format("{:.0f}+{:.0f}%", rank.share * 100, rank.expert_share * 100);
+}
+
 void print_ranks(const MachinePlan& plan) {
   std::cout << fmt::format(
       "\n{} ({}, {}), kernels {}, arithmetic {}, strategy {}, context {} tokens, {} sequences\n",
@@ -111,8 +117,8 @@ void print_ranks(const MachinePlan& plan) {
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
     const MachinePlan::Rank& rank = plan.ranks[index];
     std::cout << fmt::format(
-        "  {:>4} {:>4} {:>7} {:>5.1f}% {:>11.1f} {:>11.1f} {:>11.1f} {:>11.0f}  {:<18} {}\n", index,
-        place_text(rank), rank.cpus.size(), rank.share * 100, mib(rank.weight_bytes),
+        "  {:>4} {:>4} {:>7} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.0f}  {:<18} {}\n", index,
+        place_text(rank), rank.cpus.size(), share_text(rank), mib(rank.weight_bytes),
         mib(rank.kv_bytes), mib(rank.scratch_bytes), mib(rank.available_bytes), rank.pages,
         cpu_list(rank.cpus));
   }
@@ -132,10 +138,8 @@ void print_speed(const MachinePlan& plan) {
     return;
   }
   std::cout << "\nspeed to expect when generating, one sequence, as far as memory sets it\n";
-  double slowest = 0;
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
     const MachinePlan::Rank& rank = plan.ranks[index];
-    slowest = std::max(slowest, rank.seconds_per_token);
     std::cout << fmt::format("  rank {}: {:.3f} GB of weights / {:.1f} GB/s = {:.3f} ms\n", index,
                              gigabytes(static_cast<double>(rank.read_bytes)),
                              gigabytes(rank.bytes_per_second), rank.seconds_per_token * 1e3);
@@ -146,7 +150,7 @@ void print_speed(const MachinePlan& plan) {
                              plan.exchanges_per_token * plan.seconds_per_exchange * 1e3);
   }
   std::cout << fmt::format(
-      "  1 / ({:.3f} ms + {:.3f} ms) = at most {:.1f} tokens/s\n", slowest * 1e3,
+      "  1 / ({:.3f} ms + {:.3f} ms) = at most {:.1f} tokens/s\n", plan.read_seconds * 1e3,
       plan.exchanges_per_token * plan.seconds_per_exchange * 1e3, plan.tokens_per_second);
   std::cout << "  " << plan.verdict << '\n';
 }
@@ -199,6 +203,7 @@ Json to_json(const MachinePlan::Rank& rank) {
           {"gpu", rank.gpu < 0 ? Json(nullptr) : Json(rank.gpu)},
           {"processors", rank.cpus},
           {"share", rank.share},
+          {"expert_share", rank.expert_share},
           {"weight_bytes", rank.weight_bytes},
           {"kv_bytes", rank.kv_bytes},
           {"scratch_bytes", rank.scratch_bytes},
@@ -206,6 +211,7 @@ Json to_json(const MachinePlan::Rank& rank) {
           {"pages", rank.pages},
           {"available_bytes", rank.available_bytes},
           {"read_bytes_per_token", rank.read_bytes},
+          {"read_expert_bytes_per_token", rank.read_expert_bytes},
           {"bytes_per_second", rank.bytes_per_second},
           {"seconds_per_token", rank.seconds_per_token}};
 }

@@ -402,7 +402,7 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
     Graph graph;
     const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
     graph.attention(0, x, x, x, 1, 1, 1.0F);
-    const auto checked = check_gpu_graph(graph);
+    const auto checked = check_gpu_graph(graph, /*beside_nodes=*/false);
     EXPECT_EQ(checked.has_value(), fits) << dimension;
     if (checked) continue;
     EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
@@ -411,15 +411,49 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
   }
 }
 
-TEST(GpuGraph, a_mixture_of_experts_is_refused) {
+TEST(GpuGraph, a_mixture_of_experts_is_refused_but_beside_nodes) {
   Graph graph;
   const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, 64));
   graph.route(graph.matmul(x, graph.add_matrix("router", Format::kF32, 4, 64)), 2);
-  const auto checked = check_gpu_graph(graph);
+  EXPECT_TRUE(check_gpu_graph(graph, /*beside_nodes=*/true).has_value());
+  const auto checked = check_gpu_graph(graph, /*beside_nodes=*/false);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
   EXPECT_THAT(checked.error().message, HasSubstr("a mixture of experts"));
-  EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+  EXPECT_THAT(checked.error().message, HasSubstr("use --devices all"));
+}
+
+// Whatever a token reads of the experts is the nodes', all else the GPU's.
+TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
+  options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
+  const auto layout = split("gpu3,node0,node1", machine_with_one_gpu());
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+  EXPECT_THAT(layout->devices.reason, HasSubstr("the nodes have the experts"));
+  EXPECT_EQ(layout->places[0].expert_share, 0);
+  EXPECT_GT(layout->places[0].share, 0);
+  const auto file = GgufFile::open(options_.model);
+  const auto model = build_model(*file);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const Plan plan =
+        make_plan(model->graph, layout->split, rank, layout->options_of(rank));
+    const bool on_gpu = rank == 0;
+    EXPECT_EQ(layout->sizes[rank].kv_bytes > 0, on_gpu);
+    for (const GraphNode& node : model->graph.nodes()) {
+      for (const WeightId expert : node.experts) {
+        EXPECT_EQ(plan.weights[expert].size_bytes > 0, !on_gpu) << rank;
+      }
+      if (node.operation != Operation::kMatmul) continue;
+      const Weight& weight = model->graph.weights()[node.weight];
+      const bool is_router = weight.name.find("ffn_gate_inp") != weight.name.npos;
+      EXPECT_EQ(plan.weights[node.weight].size_bytes > 0, on_gpu != is_router) << weight.name;
+    }
+  }
+  const auto automatic = split("auto", machine_with_one_gpu());
+  ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
+  EXPECT_FALSE(automatic->on_gpus());
+  EXPECT_THAT(automatic->devices.reason, HasSubstr("no GPU, since this model is a mixture"));
+  expect_refusal("gpu", machine_with_one_gpu(), "use --devices all");
 }
 
 TEST_F(DevicesTest, the_plan_tells_gpus_their_links_and_the_choice) {

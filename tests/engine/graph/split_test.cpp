@@ -131,42 +131,77 @@ TEST(Split, reduce_cuts_second_products_by_columns_at_whole_blocks) {
   EXPECT_EQ(split.weights[d.o_bias].ranges, (Ranges{{0, 512}, {0, 0}}));
 }
 
-TEST(Split, experts_are_cut_alike_and_what_chooses_among_them_is_mirrored) {
+struct Mixture {
   Graph graph;
-  const ValueId x = graph.embed(graph.add_matrix("table", Format::kF32, 256, 128));
+  WeightId table = kNone;
+  WeightId router = kNone;
+  WeightId output = kNone;
+  std::vector<WeightId> gates;
+  std::vector<WeightId> ups;
+  std::vector<WeightId> downs;
+};
+
+Mixture make_mixture() {
+  Mixture m;
   const auto matrices = [&](const char* name, size_t rows, size_t columns) {
     std::vector<WeightId> experts;
     for (size_t expert = 0; expert < 3; ++expert) {
-      experts.push_back(graph.add_matrix(name, Format::kQ8_0, rows, columns, expert * rows));
+      experts.push_back(m.graph.add_matrix(name, Format::kQ8_0, rows, columns, expert * rows));
     }
     return experts;
   };
-  const WeightId router = graph.add_matrix("router", Format::kF32, 3, 128);
-  const ValueId routing = graph.route(graph.matmul(x, router), 2);
-  const auto gates = matrices("gate", 96, 128);
-  const auto ups = matrices("up", 96, 128);
-  const auto downs = matrices("down", 128, 96);
-  const ValueId activation = graph.silu_multiply(graph.expert_matmul(x, routing, gates),
-                                                 graph.expert_matmul(x, routing, ups));
-  const ValueId sum = graph.add(x, graph.expert_sum(activation, routing, downs));
-  graph.set_logits(graph.matmul(sum, graph.add_matrix("output", Format::kF32, 256, 128)));
+  m.table = m.graph.add_matrix("table", Format::kF32, 256, 128);
+  m.router = m.graph.add_matrix("router", Format::kF32, 3, 128);
+  m.output = m.graph.add_matrix("output", Format::kF32, 256, 128);
+  m.gates = matrices("gate", 96, 128);
+  m.ups = matrices("up", 96, 128);
+  m.downs = matrices("down", 128, 96);
+  const ValueId x = m.graph.embed(m.table);
+  const ValueId routing = m.graph.route(m.graph.matmul(x, m.router), 2);
+  const ValueId activation = m.graph.silu_multiply(m.graph.expert_matmul(x, routing, m.gates),
+                                                   m.graph.expert_matmul(x, routing, m.ups));
+  const ValueId sum = m.graph.add(x, m.graph.expert_sum(activation, routing, m.downs));
+  m.graph.set_logits(m.graph.matmul(sum, m.output));
+  return m;
+}
+
+TEST(Split, experts_are_cut_alike_and_every_rank_has_the_router) {
+  const Mixture m = make_mixture();
   for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
-    const Split split = split_graph(graph, std::vector<double>{2, 1}, strategy).value();
-    EXPECT_EQ(split.weights[router].kind, SplitKind::kMirrored);
-    for (const auto& experts : {gates, ups}) {
+    const Split split = split_graph(m.graph, std::vector<double>{2, 1}, strategy).value();
+    EXPECT_EQ(split.weights[m.router].ranges, (Ranges{{0, 3}, {0, 3}}));
+    for (const auto& experts : {m.gates, m.ups}) {
       for (const WeightId expert : experts) {
         EXPECT_FALSE(split.weights[expert].by_columns);
         EXPECT_EQ(split.weights[expert].ranges, (Ranges{{0, 64}, {64, 96}}));
       }
     }
     const bool by_columns = strategy == Strategy::kReduce;
-    for (const WeightId expert : downs) {
+    for (const WeightId expert : m.downs) {
       EXPECT_EQ(split.weights[expert].by_columns, by_columns);
-      EXPECT_EQ(split.weights[expert].ranges, split.weights[downs.front()].ranges);
+      EXPECT_EQ(split.weights[expert].ranges, split.weights[m.downs.front()].ranges);
     }
-    EXPECT_EQ(split.weights[downs.front()].ranges,
+    EXPECT_EQ(split.weights[m.downs.front()].ranges,
               by_columns ? (Ranges{{0, 64}, {64, 96}}) : (Ranges{{0, 96}, {96, 128}}));
   }
+}
+
+TEST(Split, experts_can_be_some_ranks_and_all_else_the_others) {
+  const Mixture m = make_mixture();
+  const Shares by_kind = {.dense = {3, 1, 0, 0}, .experts = {0, 0, 2, 1}};
+  const Split split = split_graph(m.graph, by_kind, Strategy::kReduce).value();
+  for (const WeightId weight : {m.table, m.output}) {
+    EXPECT_EQ(split.weights[weight].ranges, (Ranges{{0, 192}, {192, 256}, {256, 256}, {256, 256}}));
+  }
+  EXPECT_EQ(split.weights[m.router].ranges, (Ranges{{}, {}, {0, 3}, {0, 3}}));
+  EXPECT_EQ(split.weights[m.gates[1]].ranges, (Ranges{{0, 0}, {0, 0}, {0, 64}, {64, 96}}));
+  EXPECT_EQ(split.weights[m.downs[1]].ranges, split.weights[m.gates[1]].ranges);
+  EXPECT_TRUE(split.weights[m.downs[1]].by_columns);
+  // A rank that has a share must get something of it.
+  const Shares too_many = {.dense = {1, 0, 0, 0, 0}, .experts = {0, 1, 1, 1, 1}};
+  const auto refused = split_graph(m.graph, too_many, Strategy::kReduce);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("tensor down"), std::string::npos);
 }
 
 TEST(Split, what_reduce_cannot_cut_is_refused_with_tensor_rank_and_remedy) {
