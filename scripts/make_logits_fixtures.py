@@ -9,8 +9,9 @@ little-endian float32, [rows, vocabulary]. index.json lists them:
                  "sequences": [{"tokens": [...], "first_row", "row_count", "logits": "<file>"}]}]}
 
 Rows first_row … first_row + row_count - 1 are the ones in the file; row r holds the logits that
-follow token r. `spread` is the standard deviation of the model's logits. The weights are rounded to
-the file's format first, and transformers then computes in float32 on the rounded weights.
+follow token r. `spread` is the standard deviation of the model's logits. A mixture has `experts`
+as well: how many. The weights are rounded to the file's format first, and transformers then
+computes in float32 on the rounded weights.
 It needs torch, transformers, gguf and numpy.
 """
 
@@ -23,22 +24,28 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from transformers import (LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 SEED = 41
 CLASSES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-           "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+           "qwen3": (Qwen3Config, Qwen3ForCausalLM), "mixtral": (MixtralConfig, MixtralForCausalLM),
+           "qwen3moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM)}
 TENSOR_NAMES = {  # within one layer: transformers' name to the file's
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down"}
+    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp"}
 LLAMA3_SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                   "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 SEQUENCES = ((40, 0), (100, 60))  # length, first row whose logits are kept: pages end at row 64
 CONTEXT = 256
+# The least that a token's experts are ahead of the others, in units of the spread of its scores.
+# Rounding to bf16 on the way moves logits of such models by up to 0.06 of theirs.
+SCORE_GAP_MIN = 0.15
+UNUSED_FEED_FORWARD = 104  # what qwen3moe's files say of layers without experts, which none has
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,14 @@ class Model:
     rope_base: float = 10000.0
     scaling: dict | None = None
     epsilon: float = 1e-5
+    experts: int = 0  # of a mixture; feed_forward is that of an expert
+    chosen: int = 0
+    has_tensor_per_expert: bool = False  # as old files of Mixtral have
+
+    @property
+    def family(self) -> str:
+        """What transformers calls the architecture."""
+        return "mixtral" if self.architecture == "llama" and self.experts else self.architecture
 
 
 MODELS = (
@@ -78,12 +93,52 @@ MODELS = (
     Model("qwen3-gqa-f32", "qwen3", False, head=32, is_tied=True, rope_base=1e6, epsilon=1e-6),
     Model("qwen3-mha-f16", "qwen3", True, heads=3, kv_heads=3, head=48, hidden=96, rope_base=1e6,
           vocabulary=131, epsilon=1e-6),
+    Model("mixtral-mqa-f32", "llama", False, feed_forward=40, heads=2, kv_heads=1, vocabulary=131,
+          is_tied=True, experts=5, chosen=2),
+    Model("mixtral-old-f16", "llama", True, feed_forward=40, vocabulary=131, rope_base=1e6,
+          experts=8, chosen=3, has_tensor_per_expert=True),
+    Model("qwen3moe-mqa-f32", "qwen3moe", False, feed_forward=40, heads=2, kv_heads=1,
+          vocabulary=131, is_tied=True, rope_base=1e6, epsilon=1e-6, experts=5, chosen=3),
+    Model("qwen3moe-gqa-f16", "qwen3moe", True, feed_forward=72, vocabulary=131, rope_base=1e6,
+          epsilon=1e-6, experts=5, chosen=2),
 )
+
+
+def mixture_options(model: Model) -> dict:
+    """What the configuration of a mixture says beside the others'."""
+    if model.family == "mixtral":
+        return {"num_local_experts": model.experts, "num_experts_per_tok": model.chosen}
+    if model.family == "qwen3moe":
+        return {"num_experts": model.experts, "num_experts_per_tok": model.chosen,
+                "moe_intermediate_size": model.feed_forward, "norm_topk_prob": True}
+    return {}
+
+
+def set_experts_apart(model: Model, name: str, values: torch.Tensor,
+                      generator: torch.Generator) -> torch.Tensor:
+    """Of one tensor of a mixture: makes the first columns of the residual say which experts a token
+    goes to. There the embedding has the same evenly spaced numbers for all tokens, in an order of
+    its own for each, and layers add little. But for some noise, each of these columns is the score
+    of one expert, of another in every layer.
+    """
+    columns = slice(0, model.experts)
+    if "embed_tokens" in name:
+        orders = torch.stack([torch.randperm(model.experts, generator=generator)
+                              for _ in range(model.vocabulary)])
+        values[:, columns] = 0.6 * (orders - (model.experts - 1) / 2)
+    elif "post_attention_layernorm" in name:
+        values[columns] = 1
+    elif "o_proj" in name or "down_proj" in name:
+        values[..., columns, :] *= 0.05
+    elif name.endswith("mlp.gate.weight"):
+        order = torch.eye(model.experts, model.hidden).roll(int(name.split(".")[2]), dims=0)
+        values = 0.05 * values + 2 * order
+    return values
 
 
 def make_network(model: Model) -> torch.nn.Module:
     """transformers' own network with random weights, rounded to what the file will hold."""
-    config_class, network_class = CLASSES[model.architecture]
+    config_class, network_class = CLASSES[model.family]
     biases = {"attention_bias": model.has_bias} if model.architecture != "qwen2" else {}
     config = config_class(
         hidden_size=model.hidden, intermediate_size=model.feed_forward, num_hidden_layers=2,
@@ -91,7 +146,7 @@ def make_network(model: Model) -> torch.nn.Module:
         vocab_size=model.vocabulary, rms_norm_eps=model.epsilon, max_position_embeddings=CONTEXT,
         tie_word_embeddings=model.is_tied, hidden_act="silu",
         rope_parameters={"rope_type": "default", "rope_theta": model.rope_base} |
-        (model.scaling or {}), attn_implementation="eager", **biases)
+        (model.scaling or {}), attn_implementation="eager", **biases, **mixture_options(model))
     network = network_class(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
     for name, parameter in network.named_parameters():
@@ -106,11 +161,32 @@ def make_network(model: Model) -> torch.nn.Module:
             values = 0.3 * noise
         else:
             values = noise * (1.5 if "q_proj" in name or "k_proj" in name else 1.0) / math.sqrt(
-                noise.shape[1])
-        if model.is_f16 and noise.dim() == 2:
+                noise.shape[-1])
+        if model.experts:
+            values = set_experts_apart(model, name, values, generator)
+        if model.is_f16 and is_matrix(name, noise.dim()):
             values = values.half().float()
         parameter.data.copy_(values)
     return network
+
+
+def is_matrix(name: str, dimensions: int) -> bool:
+    """Whether a file in F16 has it in F16; routers stay in F32."""
+    return dimensions > 1 and not name.endswith("mlp.gate.weight")
+
+
+def check_scores(model: Model, network: torch.nn.Module, tokens: torch.Tensor) -> None:
+    """That no token's experts are near to being others."""
+    def check(_, __, output):
+        scores = output[0].sort(descending=True).values
+        gaps = (scores[:, model.chosen - 1] - scores[:, model.chosen]) / scores.std(dim=1)
+        if gaps.min() < SCORE_GAP_MIN:
+            raise ValueError(f"{model.name}: an expert is chosen by {gaps.min():.2f}")
+
+    hooks = [layer.mlp.gate.register_forward_hook(check) for layer in network.model.layers]
+    network(tokens)
+    for hook in hooks:
+        hook.remove()
 
 
 def interleaved(values: np.ndarray, heads: int) -> np.ndarray:
@@ -130,6 +206,22 @@ def file_name_of(name: str) -> str:
     return f"blk.{layer}.{TENSOR_NAMES[part]}.{kind}"
 
 
+def file_tensors(model: Model, name: str, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """What the file has of one of transformers' tensors: names and values."""
+    if ".mlp.experts." not in name:
+        return [(file_name_of(name), values)]
+    if name.endswith("gate_up_proj"):
+        gates, ups = np.split(values, 2, axis=1)
+        parts = [("ffn_gate", gates), ("ffn_up", ups)]
+    else:
+        parts = [("ffn_down", values)]
+    block = f"blk.{name.split('.')[2]}"
+    if model.has_tensor_per_expert:
+        return [(f"{block}.{part}.{expert}.weight", matrix) for part, experts in parts
+                for expert, matrix in enumerate(experts)]
+    return [(f"{block}.{part}_exps.weight", experts) for part, experts in parts]
+
+
 def add_tensors(writer: gguf.GGUFWriter, model: Model, network: torch.nn.Module) -> None:
     for name, parameter in network.named_parameters():
         if name.endswith("o_proj.bias"):
@@ -137,9 +229,10 @@ def add_tensors(writer: gguf.GGUFWriter, model: Model, network: torch.nn.Module)
         values = parameter.detach().numpy()
         if model.architecture == "llama" and ("q_proj" in name or "k_proj" in name):
             values = interleaved(values, model.heads if "q_proj" in name else model.kv_heads)
-        if model.is_f16 and values.ndim == 2:
+        if model.is_f16 and is_matrix(name, values.ndim):
             values = values.astype(np.float16)
-        writer.add_tensor(file_name_of(name), np.ascontiguousarray(values))
+        for file_name, part in file_tensors(model, name, values):
+            writer.add_tensor(file_name, np.ascontiguousarray(part))
     if model.scaling and model.scaling["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(model))
 
@@ -172,7 +265,14 @@ def add_metadata(writer: gguf.GGUFWriter, model: Model) -> None:
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(model.hidden)
     writer.add_block_count(2)
-    writer.add_feed_forward_length(model.feed_forward)
+    if model.architecture == "qwen3moe":
+        writer.add_feed_forward_length(UNUSED_FEED_FORWARD)
+        writer.add_expert_feed_forward_length(model.feed_forward)
+    else:
+        writer.add_feed_forward_length(model.feed_forward)
+    if model.experts:
+        writer.add_expert_count(model.experts)
+        writer.add_expert_used_count(model.chosen)
     writer.add_head_count(model.heads)
     writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head)
@@ -214,6 +314,8 @@ def write_model(folder: Path, model: Model) -> dict:
     for length, first in SEQUENCES:
         tokens = random.integers(0, model.vocabulary, length)
         with torch.no_grad():
+            if model.experts:
+                check_scores(model, network, torch.from_numpy(tokens)[None])
             logits = network(torch.from_numpy(tokens)[None]).logits[0, first:].numpy()
         file = f"{model.name}-{length}.f32"
         logits.astype("<f4").tofile(folder / file)
@@ -223,8 +325,9 @@ def write_model(folder: Path, model: Model) -> dict:
     spread = float(np.std(np.concatenate(kept)))
     print(f"{model.name}: {(folder / f'{model.name}.gguf').stat().st_size} bytes, "
           f"spread of logits {spread:.2f}")
+    mixture = {"experts": model.experts} if model.experts else {}
     return {"name": model.name, "file": f"{model.name}.gguf", "architecture": model.architecture,
-            "format": "F16" if model.is_f16 else "F32", "vocabulary": model.vocabulary,
+            "format": "F16" if model.is_f16 else "F32", "vocabulary": model.vocabulary, **mixture,
             "spread": round(spread, 4), "sequences": sequences}
 
 
