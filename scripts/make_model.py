@@ -12,10 +12,10 @@ Needs numpy and the gguf package:
 Formats: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K give every matrix that format, but the
 output matrix (the embedding, where it is also the output) of a format below 8 bits is Q6_K, as
 published files have it; --pure gives it the same format as all others. Q4_K_M and Q5_K_M also keep
-part of the attn_v and ffn_down matrices in Q6_K. A matrix whose rows are not whole blocks of 256
-gets Q5_0 instead of Q4_K, Q5_1 instead of Q5_K, Q8_0 instead of Q6_K; one whose rows are not whole
-blocks of 32 gets F16. Vectors (norms, biases, rope factors) and the routers of mixtures of experts
-are always F32.
+part of the attn_v and ffn_down matrices in Q6_K. Beside 8 experts, attn_k and attn_v are Q8_0, and
+attn_output is Q5_K where most are Q4_K. A matrix whose rows are not whole blocks of 256 gets Q5_0
+instead of Q4_K, Q5_1 instead of Q5_K, Q8_0 instead of Q6_K; one whose rows are not whole blocks of
+32 gets F16. Vectors (norms, biases, rope factors) and the routers of mixtures are always F32.
 """
 
 import argparse
@@ -249,6 +249,11 @@ def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
     if mix.endswith("_M") and tensor.name.endswith(large):
         if takes_more_bits(int(tensor.name.split(".")[1]), shape.layers):
             chosen = Q.Q6_K
+    if shape.mixture and shape.mixture.experts == 8 and chosen not in WIDE_FORMATS and not pure:
+        if tensor.name.endswith(("attn_k.weight", "attn_v.weight")):
+            chosen = Q.Q8_0
+        elif tensor.name.endswith("attn_output.weight") and chosen == Q.Q4_K:
+            chosen = Q.Q5_K
     for fallback in (FALLBACKS.get(chosen), Q.F16):
         if tensor.columns % gguf.GGML_QUANT_SIZES[chosen][0] != 0:
             chosen = fallback or Q.F16
