@@ -57,17 +57,17 @@ struct MachinePlan {
     uint64_t bytes = 0;
   };
   struct Rank {
-    int node = -1;          // -1: its memory is bound to none
-    int gpu = -1;           // Gpu::index of where it computes; -1: on processors
-    std::vector<int> cpus;  // one per worker; -1: not pinned
-    double share = 0;       // of all, from 0 to 1
+    int node = -1;            // -1: its memory is bound to none
+    int gpu = -1;             // Gpu::index of where it computes; -1: on processors
+    std::vector<int> cpus;    // one per worker; -1: not pinned
+    double share = 0;         // of all, from 0 to 1
     double expert_share = 0;  // the same of a mixture's experts
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
-    uint64_t scratch_bytes = 0;     // of a GPU's rank what lies on the GPU
-    std::vector<Need> other_needs;  // of a GPU's memory as well
-    std::string pages;              // to be had: "2 MiB of the pool", "transparent", "4 KiB"
-    uint64_t available_bytes = 0;   // on its node, shared with the other ranks there; on its GPU
+    uint64_t scratch_bytes = 0;      // of a GPU's rank what lies on the GPU
+    std::vector<Need> other_needs;   // of a GPU's memory as well
+    std::string pages;               // to be had: "2 MiB of the pool", "transparent", "4 KiB"
+    uint64_t available_bytes = 0;    // on its node, shared with the other ranks there; on its GPU
     uint64_t read_bytes = 0;         // of weights per generated token
     uint64_t read_expert_bytes = 0;  // of them, of experts
     // Measured: its workers reading its memory; of a GPU by the memory's clock and width. 0: not
@@ -100,7 +100,7 @@ struct MachinePlan {
   bool fits = true;
   std::string misfit;  // where and by how much, when it does not fit
 
-  uint32_t exchanges_per_token = 0;       // meetings of all ranks
+  uint32_t exchanges_per_token = 0;  // meetings of all ranks
   // Until every rank has read its part of a token's weights. What every token meets and experts
   // take turns.
   double read_seconds = 0;

@@ -117,10 +117,10 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
     if (held <= once.size_bytes) continue;
     const Weight& weight = model.graph.weights()[once.weight];
     const bool shared = elements > weight.rows * weight.columns;
-    const char* what = !weight.is_matrix              ? "norms and biases"
+    const char* what = !weight.is_matrix               ? "norms and biases"
                        : routers.contains(once.weight) ? "routers"
                        : shared                        ? "KV heads that ranks share"
-                                         : "rows of zeros that fill panels";
+                                                       : "rows of zeros that fill panels";
     extra[what] += held - once.size_bytes;
   }
   for (const auto& [what, bytes] : extra) plan.replicas.push_back({what, bytes});

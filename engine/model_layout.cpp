@@ -151,8 +151,9 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
     shares.experts.push_back(place.expert_share.value_or(place.share));
   }
   if (layout.is_mixed() && model.graph.chosen_experts() > 0) {
-    layout.devices.reason += "; the nodes have the experts, of which a token reads few, and the "
-                             "GPUs all else";
+    layout.devices.reason +=
+        "; the nodes have the experts, of which a token reads few, and the "
+        "GPUs all else";
   }
   // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
   // One alone has nothing to sum.

@@ -16,6 +16,7 @@ namespace lockstep {
 
 PackedMatrix RankPlanner::matrix(WeightId weight) const {
   const WeightSlice& slice = plan_.weights[weight];
+  if (slice.size_bytes == 0) return {.format = graph_.weights()[weight].format};
   return {graph_.weights()[weight].format, slice.row_end - slice.row_begin,
           slice.column_end - slice.column_begin, slice.address};
 }

@@ -29,8 +29,9 @@ ExpertPart RankPlanner::expert_part(const GraphNode& node) const {
 void RankPlanner::emit_route(const GraphNode& node) {
   const ValueId scores = node.inputs[0];
   const Stretch rows = *values_.of(scores).plain;
-  RouteStep step{
-      .scores = at<float>(rows), .score_stride = floats(rows), .routing = routing_of(node.output)};
+  RouteStep step{.scores = own_columns(scores).empty() ? nullptr : at<float>(rows),
+                 .score_stride = floats(rows),
+                 .routing = routing_of(node.output)};
   values_.consume(scores);
   emit_step(std::move(step));
 }

@@ -426,6 +426,7 @@ TEST(GpuGraph, a_mixture_of_experts_is_refused_but_beside_nodes) {
 // Whatever a token reads of the experts is the nodes', all else the GPU's.
 TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
+  options_.shares = {1, 1, 1};
   const auto layout = split("gpu3,node0,node1", machine_with_one_gpu());
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
@@ -435,8 +436,7 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   const auto file = GgufFile::open(options_.model);
   const auto model = build_model(*file);
   for (size_t rank = 0; rank < 3; ++rank) {
-    const Plan plan =
-        make_plan(model->graph, layout->split, rank, layout->options_of(rank));
+    const Plan plan = make_plan(model->graph, layout->split, rank, layout->options_of(rank));
     const bool on_gpu = rank == 0;
     EXPECT_EQ(layout->sizes[rank].kv_bytes > 0, on_gpu);
     for (const GraphNode& node : model->graph.nodes()) {
@@ -449,6 +449,7 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
       EXPECT_EQ(plan.weights[node.weight].size_bytes > 0, on_gpu != is_router) << weight.name;
     }
   }
+  options_.shares.clear();
   const auto automatic = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
   EXPECT_FALSE(automatic->on_gpus());

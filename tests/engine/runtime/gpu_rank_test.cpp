@@ -337,6 +337,46 @@ TEST_F(GpuRank, sums_with_processors) {
   }
 }
 
+// The GPU has all but the experts, of which it computes nothing, and two ranks of processors those.
+TEST_F(GpuRank, leaves_experts_to_processors) {
+  const RandomModel model(Format::kQ4_0, Format::kQ8_0, /*seed=*/47, {.count = 5, .used = 2});
+  const auto tokens = some_tokens(30, 9);
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.shares = {1, 1};
+  options.workers = 2;
+  options.gpu_count = 0;
+  LoadedModel processors(model.path(), options);
+  const LogitRows expected = processors.compute_alone(tokens, 128);
+  double spread = 0;
+  for (const float logit : expected.back()) spread = std::max(spread, double{std::abs(logit)});
+  options.gpu_count = 1;
+  options.shares = {1, 0, 0};
+  options.expert_shares = {0, 2, 1};
+  const auto generate = [&](LoadedModel& loaded) {
+    auto sequence = loaded.new_sequence(tokens.size());
+    LogitRows rows =
+        loaded.compute(std::vector<LoadedModel::Piece>{{sequence, std::span(tokens).first(20)}});
+    for (size_t token = 20; token < tokens.size(); ++token) {
+      const std::vector<LoadedModel::Piece> one = {{sequence, std::span(tokens).subspan(token, 1)}};
+      rows.push_back(loaded.compute(one, 1).front());
+    }
+    return rows;
+  };
+  for (const bool bf16_sums : {false, true}) {
+    options.bf16_sums = bf16_sums;
+    LoadedModel by_kind(model.path(), options);
+    EXPECT_EQ(by_kind.ranks()[1].plan().kv.head_count, 0U);
+    const LogitRows rows = by_kind.compute_alone(tokens, 128);
+    EXPECT_LT(worst_difference(rows, expected), 0.05 * spread);
+    expect_same_bits(rows, by_kind.compute_alone(tokens, 5));
+    const LogitRows generated = generate(by_kind);
+    EXPECT_LT(worst_difference(generated, expected), 0.05 * spread);
+    LoadedModel again(model.path(), options);
+    expect_same_bits(generated, generate(again));
+  }
+}
+
 void expect_candidates(LogitRow row, const std::vector<float>& all) {
   ASSERT_NE(row.candidates(), nullptr);
   const LogitCandidates& candidates = *row.candidates();

@@ -35,7 +35,10 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
                               ? AttentionForm::kF32
                               : prompt_attention(options.profile, *kernels, options.kv_format),
       .panel_limits = options.panel_limits};
-  const Split split = value_or_throw(split_graph(model_->graph, options.shares, options.strategy));
+  const auto& expert_shares =
+      options.expert_shares.empty() ? options.shares : options.expert_shares;
+  const Split split = value_or_throw(
+      split_graph(model_->graph, Shares{options.shares, expert_shares}, options.strategy));
   std::vector<RankPlace> places;
   const size_t gpu_count =
       options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());

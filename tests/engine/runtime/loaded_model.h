@@ -13,9 +13,10 @@
 namespace lockstep {
 
 struct LoadedModelOptions {
-  const KernelTable* kernels = nullptr;  // null: the best of this machine
-  size_t workers = 1;                    // of each rank
-  std::vector<double> shares = {1};      // one per rank
+  const KernelTable* kernels = nullptr;    // null: the best of this machine
+  size_t workers = 1;                      // of each rank
+  std::vector<double> shares = {1};        // one per rank
+  std::vector<double> expert_shares = {};  // of a mixture's experts; none: the same
   Strategy strategy = Strategy::kGather;
   bool bf16_sums = false;
   KvFormat kv_format = KvFormat::kF32;
