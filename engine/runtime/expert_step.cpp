@@ -200,28 +200,19 @@ class ExpertGate {
   float factors_[kExpertRows];
 };
 
-// The products of one expert's rows, added to their tokens' rows.
-void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows,
-              const Pass& pass) {
-  const ExpertPart& down = step.down;
-  const uint32_t* tokens = step.routing.row_tokens + rows.begin;
-  const float* weights = step.routing.row_weights + rows.begin;
-  MatmulPart part = {.matrix = down.matrices[expert],
-                     .forms = down.forms,
-                     .output = down.output,
-                     .output_stride = down.output_stride,
-                     .accumulate = true};
-  const size_t count = rows.size();
-  if (tokens[count - 1] - tokens[0] == count - 1) {
-    const size_t first = tokens[0];
-    return multiply(part, panels,
-                    {.rows = {first, first + count},
-                     .generated_end = pass.batch.generated_tokens,
-                     .input = step.input,
-                     .input_begin = rows.begin,
-                     .factors = weights},
-                    pass);
-  }
+MatmulPart down_part(const ExpertSumStep& step, size_t expert) {
+  return {.matrix = step.down.matrices[expert],
+          .forms = step.down.forms,
+          .output = step.down.output,
+          .output_stride = step.down.output_stride,
+          .accumulate = true};
+}
+
+// At most kExpertSumColumns columns of rows whose tokens do not follow one another: multiplied
+// together, and then added to each token's row.
+void add_scattered(const ExpertSumStep& step, size_t expert, Range panels, Range rows,
+                   const Pass& pass) {
+  MatmulPart part = down_part(step, expert);
   const Range columns = columns_of(panels, part.matrix);
   float* const products = step.products + pass.worker * kExpertRows * step.product_stride;
   part.matrix.panels += panels.begin * panel_bytes(part.matrix.format, part.matrix.columns);
@@ -231,20 +222,43 @@ void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows
   part.accumulate = false;
   const size_t generated_end = step.routing.generated_end[expert];
   multiply(part, {0, panels.size()},
-           {.rows = {0, count},
+           {.rows = {0, rows.size()},
             .generated_end = generated_end - std::min(generated_end, rows.begin),
             .input = step.input,
             .input_begin = rows.begin,
-            .factors = weights},
+            .factors = step.routing.row_weights + rows.begin},
            pass);
-  for (size_t row = 0; row < count; ++row) {
+  const uint32_t* tokens = step.routing.row_tokens + rows.begin;
+  for (size_t row = 0; row < rows.size(); ++row) {
     const float* from = products + row * step.product_stride;
-    float* to = down.output + tokens[row] * down.output_stride + columns.begin;
+    float* to = step.down.output + tokens[row] * step.down.output_stride + columns.begin;
     for (size_t column = 0; column < columns.size(); ++column) to[column] += from[column];
   }
 }
 
-// At most kExpertSumColumns columns of all tokens' sums.
+// The products of one expert's rows, added to their tokens' rows.
+void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows,
+              const Pass& pass) {
+  const uint32_t* tokens = step.routing.row_tokens + rows.begin;
+  const size_t count = rows.size();
+  const size_t first = tokens[0];
+  if (tokens[count - 1] - first == count - 1) {
+    return multiply(down_part(step, expert), panels,
+                    {.rows = {first, first + count},
+                     .generated_end = pass.batch.generated_tokens,
+                     .input = step.input,
+                     .input_begin = rows.begin,
+                     .factors = step.routing.row_weights + rows.begin},
+                    pass);
+  }
+  constexpr size_t kPanels = kExpertSumColumns / kPanelRows;
+  for (size_t begin = panels.begin; begin < panels.end; begin += kPanels) {
+    add_scattered(step, expert, {begin, std::min(panels.end, begin + kPanels)}, rows, pass);
+  }
+}
+
+// The columns of these units of all tokens' sums: expert after expert, so that memory is read in
+// long stretches.
 void add_experts(const ExpertSumStep& step, Range units, const Pass& pass) {
   if (units.empty()) return;
   const PackedMatrix& matrix = step.down.matrices.front();
@@ -289,14 +303,10 @@ void run_expert_gate(const ExpertGateStep& step, const Pass& pass, TaskCounter& 
 void run_expert_sum(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks) {
   CHECK(pass.worker < step.workers, "worker {} of {}", pass.worker, step.workers);
   const size_t units = unit_count(step.down.matrices.front());
-  size_t task_units = kExpertSumColumns / kChunkColumns;
   if (pass.batch.tokens.size() <= kStaticRows) {
-    const Range mine = share(Range{0, units}, pass.worker, pass.worker_count);
-    for (size_t unit = mine.begin; unit < mine.end; unit += task_units) {
-      add_experts(step, {unit, std::min(mine.end, unit + task_units)}, pass);
-    }
-    return;
+    return add_experts(step, share(Range{0, units}, pass.worker, pass.worker_count), pass);
   }
+  size_t task_units = kExpertSumColumns / kChunkColumns;
   while (task_units > 1 && units < task_units * kTasksPerWorker * pass.worker_count) {
     task_units /= 2;
   }
