@@ -11,9 +11,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/model_layout.h"
 #include "engine/model_room.h"
-#include "engine/runtime/gpu_platform.h"
-#include "tests/engine/machine/made_up_gpus.h"
-#include "tests/paths.h"
+#include "tests/engine/devices_case.h"
 
 namespace lockstep {
 namespace {
@@ -21,70 +19,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class DevicesTest : public ::testing::Test {
- protected:
-  DevicesTest() {
-    options_.model = source_dir() + "/config/demo.gguf";
-    options_.gpu_platform = &without_nccl_;
-  }
-
-  Result<ModelLayout> split(const std::string& devices, const Topology& topology) {
-    auto file = GgufFile::open(options_.model);
-    if (!file) return std::unexpected(file.error());
-    auto model = build_model(*file);
-    if (!model) return std::unexpected(model.error());
-    options_.devices = devices;
-    auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
-    if (layout) {
-      sized_ = size_context(*model, options_, topology, *layout);
-      trained_tokens_ = model->trained_context_tokens;
-    }
-    return layout;
-  }
-
-  // That `devices` is refused with these words.
-  void expect_refusal(const std::string& devices, const Topology& topology,
-                      const std::string& words) {
-    const auto refused = split(devices, topology);
-    ASSERT_FALSE(refused.has_value()) << devices;
-    EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);
-    EXPECT_THAT(refused.error().message, HasSubstr(words));
-  }
-
-  // Of its GPU's memory, what a rank takes with a cache of one page.
-  uint64_t least_bytes(const std::string& devices, const Topology& topology, size_t rank) {
-    options_.context_tokens = kPageTokens;
-    options_.kv_pages = 1;
-    const auto layout = split(devices, topology);
-    options_.context_tokens = options_.kv_pages = 0;
-    return layout.has_value() && sized_.has_value() ? layout->sizes[rank].gpu_bytes() : 0;
-  }
-
-  static std::vector<int> nodes_of(const ModelLayout& layout) {
-    std::vector<int> nodes;
-    for (const RankPlace& place : layout.places) nodes.push_back(place.node);
-    return nodes;
-  }
-
-  static Topology machine_with_one_gpu() {
-    Topology topology = machine_with_gpus();
-    topology.gpus.erase(topology.gpus.begin(), topology.gpus.end() - 1);
-    topology.gpus[0].links = {GpuLink::kSelf};
-    return topology;
-  }
-
-  static Topology machine_with_linked_gpus() {
-    Topology topology = machine_with_gpus();
-    for (Gpu& gpu : topology.gpus) gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
-    return topology;
-  }
-
-  const GpuPlatform without_nccl_ = {};
-  EngineOptions options_;
-  Result<void> sized_;
-  size_t trained_tokens_ = 0;
-};
 
 TEST_F(DevicesTest, ranks_are_on_the_chosen_nodes_alone) {
   const Topology topology = machine_with_gpus();
