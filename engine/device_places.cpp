@@ -107,15 +107,6 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
   return places;
 }
 
-// Each kind of work where its memory is: a token reads all that is not an expert, and of those few.
-void place_by_kind(std::vector<RankPlace>& places) {
-  for (RankPlace& place : places) {
-    const bool on_gpu = place.gpu >= 0;
-    place.expert_share = on_gpu ? 0 : place.share;
-    if (!on_gpu) place.share = 0;
-  }
-}
-
 bool has_nccl_for_ranks(const EngineOptions& options) {
   const GpuPlatform* const platform = platform_of(options);
   return platform != nullptr && platform->join != nullptr;
@@ -172,13 +163,10 @@ uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, b
   return kNcclBytes + gpu_nccl_received_floats(gpu_count, message_floats) * sizeof(float);
 }
 
-Result<std::vector<RankPlace>> find_places(const Graph& graph, const EngineOptions& options,
-                                           const Topology& topology, const DeviceChoice& devices,
-                                           uint64_t gpu_bytes) {
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
+                                           const DeviceChoice& devices, uint64_t gpu_bytes) {
   if (!devices.gpus.empty() && !devices.nodes.empty()) {
-    auto places = find_mixed_places(options, topology, devices, gpu_bytes);
-    if (places && graph.chosen_experts() > 0) place_by_kind(*places);
-    return places;
+    return find_mixed_places(options, topology, devices, gpu_bytes);
   }
   if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
   auto places = find_node_places(options, topology, devices, options.rank_count, options.shares,
@@ -189,6 +177,14 @@ Result<std::vector<RankPlace>> find_places(const Graph& graph, const EngineOptio
   const auto shares = shares_in_parts(*bandwidths);
   for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = shares[rank];
   return places;
+}
+
+void place_by_kind(std::vector<RankPlace>& places) {
+  for (RankPlace& place : places) {
+    const bool on_gpu = place.gpu >= 0;
+    place.expert_share = on_gpu ? 0 : place.share;
+    if (!on_gpu) place.share = 0;
+  }
 }
 
 std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {

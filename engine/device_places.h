@@ -32,12 +32,14 @@ uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, b
                     uint64_t message_floats);
 
 // The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: what the whole model
-// takes on GPUs, where some ranks are nodes' and shares follow from the room. Of a mixture nodes
-// then have the experts, and GPUs all else. Fails with kInvalidInput, with kMachineRefused where
-// nodes' bandwidth cannot be measured.
-Result<std::vector<RankPlace>> find_places(const Graph& graph, const EngineOptions& options,
-                                           const Topology& topology, const DeviceChoice& devices,
-                                           uint64_t gpu_bytes);
+// takes on GPUs, where some ranks are nodes' and shares follow from the room. Fails with
+// kInvalidInput, with kMachineRefused where nodes' bandwidth cannot be measured.
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
+                                           const DeviceChoice& devices, uint64_t gpu_bytes);
+
+// Of a mixture, whose tokens read all that is no expert and of those few: what GPUs and nodes share
+// becomes experts on the nodes, and all else on the GPUs.
+void place_by_kind(std::vector<RankPlace>& places);
 
 // What each rank takes of the work by its bandwidth, in whole parts, at least 1: what is measured
 // differs a little from start to start, and where the model is cut must not.

@@ -142,18 +142,18 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
         prompt_attention(*profile, kernels, plan_options.kv_format);
   }
   name_devices(topology, kernels.name, profile_name(*profile), layout);
-  auto places = find_places(model.graph, options, topology, layout.devices, gpu_bytes);
+  auto places = find_places(options, topology, layout.devices, gpu_bytes);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
+  if (layout.is_mixed() && model.graph.chosen_experts() > 0) {
+    place_by_kind(layout.places);
+    layout.devices.reason +=
+        "; the nodes have the experts, of which a token reads few, and the GPUs all else";
+  }
   Shares shares;
   for (const RankPlace& place : layout.places) {
     shares.dense.push_back(place.share);
     shares.experts.push_back(place.expert_share.value_or(place.share));
-  }
-  if (layout.is_mixed() && model.graph.chosen_experts() > 0) {
-    layout.devices.reason +=
-        "; the nodes have the experts, of which a token reads few, and the "
-        "GPUs all else";
   }
   // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
   // One alone has nothing to sum.
