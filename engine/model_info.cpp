@@ -113,10 +113,15 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
     fingerprint.add(strategy_name(layout.split.strategy));
     fingerprint.add(options.exchange_format);
     double all_shares = 0;
-    for (const RankPlace& place : layout.places) all_shares += place.share;
+    double all_expert_shares = 0;
+    for (const RankPlace& place : layout.places) {
+      all_shares += place.share;
+      all_expert_shares += place.expert_share.value_or(0);
+    }
     for (const RankPlace& place : layout.places) {
       fingerprint.add(std::to_string(place.share / all_shares));
-      if (place.expert_share) fingerprint.add(std::to_string(*place.expert_share));
+      if (!place.expert_share) continue;
+      fingerprint.add(std::to_string(*place.expert_share / all_expert_shares));
     }
   } else if (layout.on_gpus()) {
     fingerprint.add(std::to_string(layout.places.front().share));

@@ -9,6 +9,7 @@
 #include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model_info.h"
 #include "engine/model_layout.h"
 #include "engine/model_room.h"
 #include "tests/engine/devices_case.h"
@@ -355,6 +356,21 @@ TEST(GpuGraph, a_mixture_of_experts_is_refused_but_beside_nodes) {
   EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
   EXPECT_THAT(checked.error().message, HasSubstr("a mixture of experts"));
   EXPECT_THAT(checked.error().message, HasSubstr("use --devices all"));
+}
+
+TEST_F(DevicesTest, the_fingerprint_of_a_mixture_tells_how_its_experts_are_cut) {
+  options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
+  const auto file = GgufFile::open(options_.model);
+  const auto model = build_model(*file);
+  const auto fingerprint = [&](const std::vector<double>& shares) {
+    options_.shares = shares;
+    const auto layout = split("gpu3,node0,node1", machine_with_one_gpu());
+    EXPECT_TRUE(layout.has_value()) << layout.error().message;
+    return layout ? describe_model(*file, *model, options_, *layout).fingerprint : "";
+  };
+  const std::string even = fingerprint({1, 1, 1});
+  EXPECT_EQ(fingerprint({3, 2, 2}), even);
+  EXPECT_NE(fingerprint({1, 3, 2}), even);
 }
 
 // Whatever a token reads of the experts is the nodes', all else the GPU's.
