@@ -97,11 +97,7 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return;
-  std::set<WeightId> routers;
-  for (const GraphNode& node : model.graph.nodes()) {
-    if (node.operation != Operation::kRoute) continue;
-    routers.insert(model.graph.producer(node.inputs[0]).weight);
-  }
+  const std::set<WeightId> routers = model.graph.routers();
   const Slices slices = place_all_weights(model, layout);
   std::map<std::string, uint64_t> extra;
   const Plan one = make_plan(model.graph, *whole, 0, layout.options_of(0));

@@ -100,6 +100,14 @@ ValueId Graph::route(ValueId scores, size_t chosen_count) {
                 chosen_count);
 }
 
+std::set<WeightId> Graph::routers() const {
+  std::set<WeightId> routers;
+  for (const GraphNode& node : nodes_) {
+    if (node.operation == Operation::kRoute) routers.insert(producer(node.inputs[0]).weight);
+  }
+  return routers;
+}
+
 // All of one format and size, and as many as the routing chooses among.
 void Graph::check_experts(ValueId x, ValueId routing, const std::vector<WeightId>& experts) const {
   CHECK(!experts.empty() && producer(routing).expert_count == experts.size(),

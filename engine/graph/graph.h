@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,8 @@ class Graph {
   ValueId logits() const { return logits_; }
   // To how many experts a token goes, at most of all layers; 0: the model is no mixture.
   size_t chosen_experts() const { return chosen_experts_; }
+  // The matrices that score a mixture's experts.
+  std::set<WeightId> routers() const;
 
  private:
   ValueId append(GraphNode node, size_t columns);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "engine/base/check.h"
@@ -315,14 +316,16 @@ Result<void> Splitter::check_columns() const {
   return {};
 }
 
-// A rank that holds a part of no matrix only waits for the others.
+// A rank that holds a part of no matrix only waits for the others. A router does not count: whoever
+// has a share of the experts has all of it.
 Result<void> Splitter::check_ranks() const {
+  const std::set<WeightId> routers = graph_.routers();
   for (size_t rank = 0; rank < split_.rank_count; ++rank) {
     const Weight* largest = nullptr;
     bool has_work = false;
     for (WeightId id = 0; id < split_.weights.size(); ++id) {
       const Weight& weight = graph_.weights()[id];
-      if (!weight.is_matrix) continue;
+      if (!weight.is_matrix || routers.contains(id)) continue;
       has_work = has_work || !split_.weights[id].ranges[rank].empty();
       if (largest == nullptr || weight.rows > largest->rows) largest = &weight;
     }

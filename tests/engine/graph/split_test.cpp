@@ -141,27 +141,29 @@ struct Mixture {
   std::vector<WeightId> downs;
 };
 
-Mixture make_mixture() {
+Mixture make_mixture(Format format = Format::kQ8_0, size_t feed_forward = 96) {
+  constexpr size_t kColumns = 256;
   Mixture m;
   const auto matrices = [&](const char* name, size_t rows, size_t columns) {
     std::vector<WeightId> experts;
     for (size_t expert = 0; expert < 3; ++expert) {
-      experts.push_back(m.graph.add_matrix(name, Format::kQ8_0, rows, columns, expert * rows));
+      experts.push_back(m.graph.add_matrix(name, format, rows, columns, expert * rows));
     }
     return experts;
   };
-  m.table = m.graph.add_matrix("table", Format::kF32, 256, 128);
-  m.router = m.graph.add_matrix("router", Format::kF32, 3, 128);
-  m.output = m.graph.add_matrix("output", Format::kF32, 256, 128);
-  m.gates = matrices("gate", 96, 128);
-  m.ups = matrices("up", 96, 128);
-  m.downs = matrices("down", 128, 96);
+  m.table = m.graph.add_matrix("table", Format::kF32, 256, kColumns);
+  m.router = m.graph.add_matrix("router", Format::kF32, 3, kColumns);
+  m.output = m.graph.add_matrix("output", Format::kF32, 256, kColumns);
+  m.gates = matrices("gate", feed_forward, kColumns);
+  m.ups = matrices("up", feed_forward, kColumns);
+  m.downs = matrices("down", kColumns, feed_forward);
   const ValueId x = m.graph.embed(m.table);
   const ValueId routing = m.graph.route(m.graph.matmul(x, m.router), 2);
   const ValueId activation = m.graph.silu_multiply(m.graph.expert_matmul(x, routing, m.gates),
                                                    m.graph.expert_matmul(x, routing, m.ups));
   const ValueId sum = m.graph.add(x, m.graph.expert_sum(activation, routing, m.downs));
-  m.graph.set_logits(m.graph.matmul(sum, m.output));
+  const WeightId norm = m.graph.add_vector("norm", Format::kF32, kColumns);
+  m.graph.set_logits(m.graph.matmul(m.graph.rms_norm(sum, norm, 1e-5F), m.output));
   return m;
 }
 
@@ -182,7 +184,15 @@ TEST(Split, experts_are_cut_alike_and_every_rank_has_the_router) {
       EXPECT_EQ(split.weights[expert].ranges, split.weights[m.downs.front()].ranges);
     }
     EXPECT_EQ(split.weights[m.downs.front()].ranges,
-              by_columns ? (Ranges{{0, 64}, {64, 96}}) : (Ranges{{0, 96}, {96, 128}}));
+              by_columns ? (Ranges{{0, 64}, {64, 96}}) : (Ranges{{0, 160}, {160, 256}}));
+  }
+}
+
+TEST(Split, reduce_cuts_experts_at_whole_blocks) {
+  const Mixture m = make_mixture(Format::kQ4_K, 512);
+  const Split split = split_graph(m.graph, std::vector<double>{2, 1}, Strategy::kReduce).value();
+  for (const auto& experts : {m.gates, m.ups, m.downs}) {
+    EXPECT_EQ(split.weights[experts[2]].ranges, (Ranges{{0, 256}, {256, 512}}));
   }
 }
 
@@ -236,6 +246,12 @@ TEST(Split, a_share_that_rounds_to_nothing_is_refused) {
   ASSERT_FALSE(split.has_value());
   EXPECT_NE(split.error().message.find("rank 1 of 2 would hold nothing"), std::string::npos)
       << split.error().message;
+  // A router, which is held in full, is no work by itself.
+  const Mixture m = make_mixture();
+  const auto mixture = split_graph(m.graph, std::vector<double>{1, 0.0001}, Strategy::kGather);
+  ASSERT_FALSE(mixture.has_value());
+  EXPECT_NE(mixture.error().message.find("rank 1 of 2 would hold nothing"), std::string::npos)
+      << mixture.error().message;
 }
 
 TEST(Split, ranks_hold_the_model_once_but_for_norms) {
