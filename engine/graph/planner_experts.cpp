@@ -60,6 +60,14 @@ void RankPlanner::place_gathered(ExpertGateStep& step) {
   }
 }
 
+void RankPlanner::place_products(ExpertSumStep& step) {
+  const Stretch rows = values_.activations().allocate_f32(Arena::kScratch, kExpertSumColumns,
+                                                          kExpertRows * options_.workers);
+  step.products = at<float>(rows);
+  step.product_stride = floats(rows);
+  step_areas_.push_back(rows);
+}
+
 // The products of both inputs of a gate's activation, whichever of them the graph computes first.
 void RankPlanner::emit_expert_gate(const GraphNode& node) {
   const GraphNode& activation = consumer_of(node, Operation::kSiluMultiply);
@@ -77,7 +85,7 @@ void RankPlanner::emit_expert_gate(const GraphNode& node) {
                       .up = expert_part(up)};
   place_expert_rows(gate, step.gate);
   place_expert_rows(up, step.up);
-  place_gathered(step);
+  if (step.gate.matrices.front().rows > 0) place_gathered(step);
   values_.set_rows(activation.output, Rows::kExperts);
   step.output = values_.place_forms(activation.output, own_columns(activation.output));
   for (const ValueId value : {gate.output, up.output, input, input}) values_.consume(value);
@@ -90,15 +98,11 @@ void RankPlanner::emit_expert_gate(const GraphNode& node) {
 void RankPlanner::emit_expert_sum(const GraphNode& node) {
   const GraphNode& sum = consumer_of(node, Operation::kAdd);
   begin_product();
-  const Stretch products = values_.activations().allocate_f32(Arena::kScratch, kExpertSumColumns,
-                                                              kExpertRows * options_.workers);
-  step_areas_.push_back(products);
   ExpertSumStep step{.input = values_.forms(node.inputs[0]),
                      .routing = routing_of(node.inputs[1]),
                      .down = expert_part(node),
-                     .products = at<float>(products),
-                     .product_stride = floats(products),
                      .workers = options_.workers};
+  if (step.down.matrices.front().rows > 0) place_products(step);
   ResidualPlace place = add_to_residual(node, sum);
   step.down.output = place.rows;
   step.down.output_stride = place.stride;

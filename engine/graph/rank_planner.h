@@ -93,6 +93,7 @@ class RankPlanner {
   ExpertPart expert_part(const GraphNode& node) const;
   void place_expert_rows(const GraphNode& node, ExpertPart& part);
   void place_gathered(ExpertGateStep& step);
+  void place_products(ExpertSumStep& step);
   const GraphNode& consumer_of(const GraphNode& node, Operation operation) const;
   void emit_rotary_table();
   std::optional<size_t> only_consumer(ValueId value) const {

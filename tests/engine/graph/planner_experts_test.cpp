@@ -35,6 +35,20 @@ TEST(PlannerOfExperts, a_layer_of_a_mixture_takes_seven_steps_and_holds_every_ex
   EXPECT_EQ(matrices.size(), 2 * 3 * kExpertCount);
 }
 
+// As a GPU's beside nodes.
+TEST(PlannerOfExperts, a_rank_without_experts_has_no_places_for_their_workers) {
+  const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
+  const Shares by_kind = {.dense = {1, 0}, .experts = {0, 1}};
+  const Split split = split_graph(graph, by_kind, Strategy::kReduce).value();
+  const auto scratch_bytes = [&](size_t rank, size_t workers) {
+    PlanOptions options = kOptions;
+    options.workers = workers;
+    return make_plan(graph, split, rank, options).scratch_bytes;
+  };
+  EXPECT_EQ(scratch_bytes(0, 8), scratch_bytes(0, 1));
+  EXPECT_GT(scratch_bytes(1, 8), scratch_bytes(1, 1));
+}
+
 void add_routing(std::vector<Extent>& extents, const Routing& routing) {
   const auto add = [&](const void* base, size_t count) {
     extents.push_back(extent(base, count, sizeof(float)));
