@@ -44,16 +44,17 @@ void choose_experts(const RouteStep& step, size_t token) {
   const float* scores = step.scores + token * step.score_stride;
   uint32_t* chosen = routing.chosen + token * routing.chosen_count;
   float* weights = routing.weights + token * routing.chosen_count;
-  for (size_t place = 0; place < routing.chosen_count; ++place) {
-    const auto is_taken = [&](uint32_t expert) {
-      return std::find(chosen, chosen + place, expert) != chosen + place;
-    };
-    uint32_t best = 0;
-    while (is_taken(best)) ++best;
-    for (uint32_t expert = best + 1; expert < routing.expert_count; ++expert) {
-      if (scores[expert] > scores[best] && !is_taken(expert)) best = expert;
+  size_t count = 0;  // of those chosen so far, the largest score first
+  for (uint32_t expert = 0; expert < routing.expert_count; ++expert) {
+    const auto is_above = [&](size_t place) { return scores[expert] > scores[chosen[place]]; };
+    if (count < routing.chosen_count) {
+      ++count;
+    } else if (!is_above(count - 1)) {
+      continue;
     }
-    chosen[place] = best;
+    size_t place = count - 1;
+    for (; place > 0 && is_above(place - 1); --place) chosen[place] = chosen[place - 1];
+    chosen[place] = expert;
   }
   // In f64, whose rounding to f32 hides how the library's exponential rounds.
   const double most = scores[chosen[0]];
