@@ -14,6 +14,8 @@ namespace {
 
 // How many tasks each worker should find; with few, the last ones are waited for.
 constexpr size_t kTasksPerWorker = 4;
+// Of few tokens an expert has no more rows than are multiplied at once.
+static_assert(kStaticRows <= kExpertRows);
 
 size_t unit_count(const PackedMatrix& matrix) {
   return (matrix.panel_count() + kUnitPanels - 1) / kUnitPanels;
@@ -179,6 +181,7 @@ class ExpertGate {
     }
   }
 
+  // Of at most kExpertRows rows.
   void compute(size_t expert, Range units, Range rows) {
     const auto part = [expert](const ExpertPart& experts) {
       return MatmulPart{.matrix = experts.matrices[expert],
@@ -188,10 +191,8 @@ class ExpertGate {
     };
     const MatmulPart gate = part(step_.gate);
     const MatmulPart up = part(step_.up);
-    for_each_block(rows, [&](Range block) {
-      multiply_gate({gate, up}, step_.output, panels_of(units, gate.matrix), gather(expert, block),
-                    pass_);
-    });
+    multiply_gate({gate, up}, step_.output, panels_of(units, gate.matrix), gather(expert, rows),
+                  pass_);
   }
 
   const ExpertGateStep& step_;

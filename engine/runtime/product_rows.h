@@ -16,9 +16,8 @@ inline constexpr size_t kUnitPanels = kChunkColumns / kPanelRows;
 inline constexpr size_t kStaticRows = 16;
 
 struct ProductRows {
-  Range rows;  // of the output
-  size_t generated_end =
-      0;  // those before this one are of generated tokens, the others of prompted
+  Range rows;                // of the output
+  size_t generated_end = 0;  // rows before this one are of generated tokens
   const Forms& input;
   size_t input_begin = 0;          // where the input of rows.begin lies; the others' follow
   const float* factors = nullptr;  // one per row, by which results are multiplied; or none
