@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/packed_matrix.h"
+#include "engine/model/architecture.h"
+#include "engine/model/gguf_file.h"
 #include "engine/text/text_stream.h"
 #include "tests/engine/engine_fixture.h"
 
@@ -103,6 +106,35 @@ TEST_F(EngineTest, the_plan_tells_what_the_engine_then_does) {
   // Slices begin at whole cache lines.
   EXPECT_NEAR(static_cast<double>(held), static_cast<double>(plan->model_weight_bytes), 4096);
   EXPECT_FALSE(plan->verdict.empty());
+}
+
+// Of a mixture, all that every token meets, and as many experts as one token goes to.
+TEST_F(EngineTest, the_plan_counts_what_a_token_reads_of_a_mixture) {
+  options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
+  options_.rank_count = 1;
+  const auto plan = plan_machine(options_, /*measure=*/true);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const auto file = GgufFile::open(options_.model);
+  const auto model = build_model(*file);
+  const auto packed_bytes = [&](WeightId id) {
+    const Weight& weight = model->graph.weights()[id];
+    const size_t panels = (weight.rows + kPanelRows - 1) / kPanelRows;
+    return panels * panel_bytes(weight.format, weight.columns);
+  };
+  uint64_t dense = 0;
+  uint64_t experts = 0;
+  for (const GraphNode& node : model->graph.nodes()) {
+    if (node.operation == Operation::kMatmul) dense += packed_bytes(node.weight);
+    if (node.experts.empty()) continue;
+    const size_t chosen = model->graph.producer(node.inputs[1]).chosen_count;
+    EXPECT_LT(chosen, node.experts.size());
+    experts += chosen * packed_bytes(node.experts.front());
+  }
+  const MachinePlan::Rank& rank = plan->ranks.front();
+  EXPECT_GT(experts, 0U);
+  EXPECT_EQ(rank.read_expert_bytes, experts);
+  EXPECT_EQ(rank.read_bytes, dense + experts);
+  EXPECT_DOUBLE_EQ(plan->read_seconds, rank.seconds_per_token);
 }
 
 TEST_F(EngineTest, a_stop_string_ends_the_text_before_it_across_tokens) {
