@@ -9,7 +9,13 @@ namespace lockstep {
 WeightId ModelTensors::matrix(const std::string& name, size_t rows, size_t columns) {
   const GgufTensor* tensor = find(name, Presence::kRequired);
   if (tensor == nullptr) return kNone;
-  if (tensor->dimensions.size() > 2 || tensor->columns() != columns || tensor->rows() != rows) {
+  if (tensor->dimensions.size() > 2) {
+    fail(invalid_input("tensor {} is {}; the metadata makes it {} x {}", name,
+                       fmt::join(tensor->dimensions, " x "), columns, rows)
+             .error());
+    return kNone;
+  }
+  if (tensor->columns() != columns || tensor->rows() != rows) {
     return wrong_shape(*tensor, rows, columns);
   }
   return graph_.add_matrix(name, tensor->format, rows, columns);

@@ -292,6 +292,10 @@ TEST_F(ArchitectureTest, experts_that_are_missing_or_have_another_shape_are_name
   EXPECT_EQ(
       error_of(router),
       "tensor blk.0.ffn_gate_inp.weight has 4 rows of 64; the metadata makes it 5 rows of 64");
+  GgufWriter deep = without(tiny_mixture("llama"), "blk.0.attn_q.weight");
+  deep.add_tensor("blk.0.attn_q.weight", Format::kF32, {64, 32, 2});
+  EXPECT_EQ(error_of(deep),
+            "tensor blk.0.attn_q.weight is 64 x 32 x 2; the metadata makes it 64 x 64");
 }
 
 TEST_F(ArchitectureTest, experts_of_their_own_tensors_have_one_format) {
