@@ -12,18 +12,8 @@
 namespace lockstep {
 namespace {
 
-// How many tasks each worker should find; with few, the last ones are waited for.
-constexpr size_t kTasksPerWorker = 4;
 // Of few tokens an expert has no more rows than are multiplied at once.
 static_assert(kStaticRows <= kExpertRows);
-
-size_t unit_count(const PackedMatrix& matrix) {
-  return (matrix.panel_count() + kUnitPanels - 1) / kUnitPanels;
-}
-
-Range panels_of(Range units, const PackedMatrix& matrix) {
-  return {units.begin * kUnitPanels, std::min(units.end * kUnitPanels, matrix.panel_count())};
-}
 
 Range rows_of(const Routing& routing, size_t expert) {
   return {routing.row_begin[expert], routing.row_begin[expert + 1]};

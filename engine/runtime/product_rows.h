@@ -1,6 +1,7 @@
 // Products of some rows: what the steps of whole passes and those of experts have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "engine/base/range.h"
@@ -11,6 +12,18 @@ namespace lockstep {
 
 // Panels of a unit: two give the 32 columns in which what follows takes its results.
 inline constexpr size_t kUnitPanels = kChunkColumns / kPanelRows;
+
+inline size_t unit_count(const PackedMatrix& matrix) {
+  return (matrix.panel_count() + kUnitPanels - 1) / kUnitPanels;
+}
+
+inline Range panels_of(Range units, const PackedMatrix& matrix) {
+  return {units.begin * kUnitPanels, std::min(units.end * kUnitPanels, matrix.panel_count())};
+}
+
+// How many tasks each worker should find: with few, the last ones are waited for; with many, each
+// reads its activations again.
+inline constexpr size_t kTasksPerWorker = 4;
 
 // Up to so many rows a product reads weights for most of its time.
 inline constexpr size_t kStaticRows = 16;

@@ -11,10 +11,7 @@ namespace {
 // Rows of a task: as many as share the unpacking of a weight; and what the factors' place is for.
 constexpr size_t kTaskRows = 256;
 constexpr size_t kTaskRowsLeast = 64;
-// Units of a task, and how many tasks each worker should find: with few, the last ones are waited
-// for; with many, each reads its activations again.
 constexpr size_t kTaskUnits = 16;
-constexpr size_t kTasksPerWorker = 4;
 
 // The panels of a step in units, as one list. Where a finish follows, a unit has the same panels of
 // every part.
@@ -43,9 +40,8 @@ class UnitList {
       const size_t begin = std::max(units.begin, before);
       const size_t end = std::min(units.end, before + units_of(part));
       if (begin < end) {
-        const Range panels = {(begin - before) * kUnitPanels,
-                              std::min((end - before) * kUnitPanels, panels_of(part))};
-        work(part, joint_ ? step_.parts.size() : part + 1, panels);
+        work(part, joint_ ? step_.parts.size() : part + 1,
+             panels_of({begin - before, end - before}, step_.parts[part].matrix));
       }
       before += units_of(part);
     }
@@ -55,8 +51,7 @@ class UnitList {
   size_t list_count() const {
     return joint_ ? std::min<size_t>(1, step_.parts.size()) : step_.parts.size();
   }
-  size_t panels_of(size_t part) const { return step_.parts[part].matrix.panel_count(); }
-  size_t units_of(size_t part) const { return (panels_of(part) + kUnitPanels - 1) / kUnitPanels; }
+  size_t units_of(size_t part) const { return unit_count(step_.parts[part].matrix); }
   size_t unit_bytes(size_t part) const {
     const PackedMatrix& matrix = step_.parts[part].matrix;
     return kUnitPanels * panel_bytes(matrix.format, matrix.columns);
