@@ -41,6 +41,11 @@ Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const T
 // becomes experts on the nodes, and all else on the GPUs.
 void place_by_kind(std::vector<RankPlace>& places);
 
+// Of a mixture's experts.
+inline double expert_share_of(const RankPlace& place) {
+  return place.expert_share.value_or(place.share);
+}
+
 // What each rank takes of the work by its bandwidth, in whole parts, at least 1: what is measured
 // differs a little from start to start, and where the model is cut must not.
 std::vector<double> shares_in_parts(const std::vector<double>& bandwidths);

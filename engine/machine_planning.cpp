@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/checked_math.h"
+#include "engine/device_places.h"
 #include "engine/device_report.h"
 #include "engine/engine.h"
 #include "engine/gpu_layout.h"
@@ -126,14 +127,11 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                     const MachineSettings& settings, MachinePlan& plan) {
   const std::vector<ReadBytes> read = bytes_per_token(model, layout);
   const MemoryLimits limits = read_memory_limits();
-  const auto expert_share = [](const RankPlace& place) {
-    return place.expert_share.value_or(place.share);
-  };
   double all_shares = 0;
   double all_expert_shares = 0;
   for (const RankPlace& place : layout.places) {
     all_shares += place.share;
-    all_expert_shares += expert_share(place);
+    all_expert_shares += expert_share_of(place);
   }
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
@@ -142,7 +140,7 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                           .gpu = place.gpu,
                           .cpus = place.cpus,
                           .share = place.share / all_shares,
-                          .expert_share = expert_share(place) / all_expert_shares,
+                          .expert_share = expert_share_of(place) / all_expert_shares,
                           .weight_bytes = sizes.weight_bytes,
                           .kv_bytes = sizes.kv_bytes,
                           .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),

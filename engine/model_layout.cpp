@@ -153,7 +153,7 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   Shares shares;
   for (const RankPlace& place : layout.places) {
     shares.dense.push_back(place.share);
-    shares.experts.push_back(place.expert_share.value_or(place.share));
+    shares.experts.push_back(expert_share_of(place));
   }
   // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
   // One alone has nothing to sum.
