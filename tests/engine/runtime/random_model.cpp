@@ -19,10 +19,17 @@ constexpr size_t kVocabulary = 150;  // no multiple of a panel's rows
 
 class Builder {
  public:
-  explicit Builder(uint64_t seed) : random_(seed) {}
+  Builder(uint64_t seed, RandomModel::Values values) : random_(seed), values_(values) {}
 
   void matrix(const std::string& name, Format format, size_t rows, size_t columns) {
-    writer_.add_tensor(name, format, {columns, rows}, random_rows(format, rows, columns, random_));
+    const auto bytes = random_rows(format, rows, columns, random_);
+    if (values_ == RandomModel::Values::kAsTheyAre) {
+      writer_.add_tensor(name, format, {columns, rows}, bytes);
+      return;
+    }
+    std::vector<float> values(rows * columns);
+    traits(format).dequantize(bytes.data(), values.size(), values.data());
+    writer_.add_tensor(name, {columns, rows}, values);
   }
   void experts(const std::string& name, Format format, size_t rows, size_t columns, size_t count) {
     writer_.add_tensor(name, format, {columns, rows, count},
@@ -42,6 +49,7 @@ class Builder {
 
  private:
   RandomEngine random_;
+  RandomModel::Values values_;
   test::GgufWriter writer_;
 };
 
@@ -60,11 +68,12 @@ void add_metadata(test::GgufWriter& writer, uint32_t window, uint32_t layers) {
 }  // namespace
 
 RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t window,
-                         uint32_t layers, Experts experts)
+                         uint32_t layers, Experts experts, Values values)
     : path_(std::filesystem::temp_directory_path() /
-            fmt::format("lockstep-{}-{}-{}-{}x{}-{}.gguf", traits(format).name, traits(others).name,
-                        seed, experts.count, experts.used, getpid())) {
-  Builder builder(seed);
+            fmt::format("lockstep-{}-{}-{}-{}x{}-{}-{}.gguf", traits(format).name,
+                        traits(others).name, seed, experts.count, experts.used,
+                        values == Values::kDequantized ? "values" : "rows", getpid())) {
+  Builder builder(seed, values);
   add_metadata(builder.writer(), window, layers);
   if (experts.count > 0) {
     builder.writer().add("llama.expert_count", experts.count);

@@ -1,6 +1,7 @@
 // Tiny models with random weights in any format, written where a test can load them.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -20,11 +21,16 @@ class RandomModel {
     uint32_t used = 0;
   };
 
+  // What the file has of the weights: rows of their formats, or the very same values in F32.
+  enum class Values : uint8_t { kAsTheyAre, kDequantized };
+
   // `window`: most keys that a token sees; 0: all.
   RandomModel(Format format, Format others, uint64_t seed, uint32_t window = 0, uint32_t layers = 2)
-      : RandomModel(format, others, seed, window, layers, {}) {}
+      : RandomModel(format, others, seed, window, layers, {}, Values::kAsTheyAre) {}
   RandomModel(Format format, Format others, uint64_t seed, Experts experts)
-      : RandomModel(format, others, seed, 0, 2, experts) {}
+      : RandomModel(format, others, seed, 0, 2, experts, Values::kAsTheyAre) {}
+  RandomModel(Format format, Format others, uint64_t seed, Values values)
+      : RandomModel(format, others, seed, 0, 2, {}, values) {}
   ~RandomModel();
   RandomModel(const RandomModel&) = delete;
   RandomModel& operator=(const RandomModel&) = delete;
@@ -33,7 +39,7 @@ class RandomModel {
 
  private:
   RandomModel(Format format, Format others, uint64_t seed, uint32_t window, uint32_t layers,
-              Experts experts);
+              Experts experts, Values values);
 
   std::filesystem::path path_;
 };
