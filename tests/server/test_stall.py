@@ -178,6 +178,8 @@ def test_while_draining_who_asks_is_told(stalling):
     model = requests.get(daemon.url + "/v1/models", timeout=60).json()["data"][0]["id"]
     body = {"model": model, "prompt": "a", "max_tokens": 1}
     daemon.hang()
+    # Before it does, a drain would find nothing that runs, and be over at once.
+    wait_until(lambda: "the engine's thread will hang" in daemon.text())
     kept = requests.Session()
     assert kept.get(daemon.url + "/health/ready", timeout=60).status_code == 200
     daemon.process.send_signal(signal.SIGTERM)

@@ -50,6 +50,7 @@ void submit_hang(Engine& engine, std::string_view kind) {
   request.prompt = {1};
   request.max_tokens = 2;
   request.on_output = [kind](Output&&) {
+    spdlog::info("the engine's thread will hang");
     if (kind == "park") hang_parked();
     if (kind == "spin") hang_spinning();
     hang_at_a_lock();
