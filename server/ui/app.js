@@ -10,6 +10,7 @@ const by_id = (id) => document.getElementById(id);
 const root = document.documentElement;
 const narrow = matchMedia("(max-width: 60rem)");
 let model = null;
+let looking = null;  // the promise of the last look for the model
 
 // ---- Light and dark: as the system is, or as chosen here.
 
@@ -98,16 +99,21 @@ function show_key() {
 
 // ---- What is served.
 
+async function read_model() {
+  const answer = await (await request("/v1/models")).json();
+  const {id, meta = {}, max_model_len: context} = answer.data[0];
+  model = {name: id};
+  const facts = [meta.architecture, meta.format,
+    context ? `${context.toLocaleString("en")} tokens of context` : null];
+  set_text(by_id("model"), id);
+  by_id("model").title = facts.filter(Boolean).join(" · ");
+  document.title = `${id} – Lockstep`;
+}
+
 async function find_model() {
   try {
-    const answer = await (await request("/v1/models")).json();
-    const {id, meta = {}, max_model_len: context} = answer.data[0];
-    model = {name: id};
-    const facts = [meta.architecture, meta.format,
-      context ? `${context.toLocaleString("en")} tokens of context` : null];
-    set_text(by_id("model"), id);
-    by_id("model").title = facts.filter(Boolean).join(" · ");
-    document.title = `${id} – Lockstep`;
+    looking = read_model();
+    await looking;
   } catch (error) {
     if (error.status === 401) {
       root.dataset.locked = "true";
@@ -117,6 +123,12 @@ async function find_model() {
       setTimeout(find_model, RETRY_MS);
     }
   }
+}
+
+// Whoever asks before the first answer is here waits for it.
+async function found_model() {
+  await looking?.catch(() => {});
+  return model;
 }
 
 function show_state({kind, text}) {
@@ -138,7 +150,7 @@ const chat = new Chat(
     latest: by_id("latest"),
   },
   parameters,
-  {model: () => model, ask_key, open_parameters: () => open_panel("parameters")},
+  {model: found_model, ask_key, open_parameters: () => open_panel("parameters")},
 );
 new Live(by_id("machine-body"), show_state);
 

@@ -43,6 +43,13 @@ function problem_title({status, code}) {
   return `Error ${status}`;
 }
 
+// Rejects once `signal` is aborted, and never resolves.
+function aborted(signal) {
+  return new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), {once: true});
+  });
+}
+
 // Counts tokens and time of one answer while it streams.
 class Stopwatch {
   constructor() {
@@ -68,8 +75,8 @@ class Stopwatch {
 
 export class Chat {
   // `parts`: {log, form, input, send, stop, status, fresh, hint, latest}, elements of the page.
-  // `model()` gives {name}, or null where it is not known yet; `ask_key()` resolves to whether a
-  // key was given.
+  // `model()` resolves to {name}, or to null where the server did not say it; `ask_key()` to whether
+  // a key was given.
   constructor(parts, parameters, {model, ask_key, open_parameters}) {
     this.parts = parts;
     this.parameters = parameters;
@@ -220,9 +227,10 @@ export class Chat {
     return this.receive(turn, signal, watch);
   }
 
-  request() {
+  async request(signal) {
+    const model = await Promise.race([this.model(), aborted(signal)]);
     const common = {
-      model: this.model()?.name ?? "",
+      model: model?.name ?? "",
       stream_options: {include_usage: true},
       ...this.parameters.request(),
     };
@@ -233,7 +241,7 @@ export class Chat {
 
   async receive(turn, signal, watch) {
     turn.facts = {events: 0};
-    for await (const event of stream(...this.request(), signal)) {
+    for await (const event of stream(...await this.request(signal), signal)) {
       const choice = event.choices?.[0];
       const text = choice?.delta?.content ?? choice?.text ?? "";
       const thoughts = choice?.delta?.reasoning_content ?? "";

@@ -19,7 +19,7 @@ import pytest
 import requests
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "server"))
-from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, Daemon, find_model, wait_until  # noqa: E402
+from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, Daemon, find_model  # noqa: E402
 
 CHROMIUM = pathlib.Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PATIENCE_MS = PATIENCE_SECONDS * 1000 / 5
@@ -86,6 +86,10 @@ class Tab:
     def ask(self, text):
         self.page.fill("#message", text)
         self.page.keyboard.press("Enter")
+
+    def ask_for_the_likeliest(self):
+        self.page.click("#show-parameters")
+        self.page.fill("#parameter-temperature", "0")
 
     def wait_for_answer(self):
         """The last answer's view, once it is complete."""
@@ -175,6 +179,7 @@ def test_without_ui_there_is_no_page():
 def test_a_question_is_answered_and_kept(open_tab):
     tab = open_tab()
     tab.wait_until_live()
+    tab.ask_for_the_likeliest()
     tab.ask(STORY)
     answer = tab.wait_for_answer()
     text = answer.locator(".body").inner_text()
@@ -220,10 +225,9 @@ def test_stop_ends_the_request_and_keeps_what_came(open_tab):
     for stop in [lambda: tab.page.keyboard.press("Escape"), lambda: tab.page.click("#stop")]:
         server.left.clear()
         tab.ask(STORY)
-        tab.page.locator(".answer .body", has_text="word").last.wait_for()
+        tab.page.locator(".answer.streams:last-child .body", has_text="word").wait_for()
         assert not server.left.is_set()
         assert not tab.page.locator("#send").is_visible()
-        tab.page.wait_for_selector(".answer.streams:last-child")
         stop()
         answer = tab.wait_for_answer()
         assert "stopped" in answer.locator(".facts").inner_text()
@@ -361,9 +365,8 @@ def test_a_model_that_thinks_is_seen_thinking(open_tab, tmp_path):
                    check=True, capture_output=True)
     thinker = start(model=changed)
     tab = open_tab(thinker.url + "/")
-    tab.page.click("#show-parameters")
+    tab.ask_for_the_likeliest()
     tab.page.fill("#parameter-max_tokens", "3")
-    tab.page.fill("#parameter-temperature", "0")
     tab.ask(STORY)  # what is unfolded while it thinks, or later, stays so
     summary = tab.page.locator(".thoughts summary")
     summary.focus()
@@ -377,18 +380,36 @@ def test_a_model_that_thinks_is_seen_thinking(open_tab, tmp_path):
     tab.ask("Why do leaves fall?")
     assert tab.wait_for_answer().locator(".thoughts").count() == 1
     assert tab.page.locator(".problem").count() == 0
+    tab.context.close()  # which else complains that the daemon is gone
     assert thinker.stop() == 0
 
 
 def test_a_model_without_a_template_continues_texts(open_tab):
     plain = start(model="stories260K.gguf")
     tab = open_tab(plain.url + "/", complaints=True)  # the browser reports the 400 by itself
+    tab.ask_for_the_likeliest()
     tab.ask("Once upon a time")
     answer = tab.wait_for_answer()
     assert len(answer.locator(".body").inner_text()) > 10
     assert tab.page.locator("#completes").is_visible()
     assert all("status of 400" in complaint for complaint in tab.complaints), tab.complaints
+    tab.context.close()
     assert plain.stop() == 0
+
+
+def test_a_question_waits_until_the_model_is_known(open_tab):
+    held = []
+    tab = open_tab(routes={"**/v1/models": lambda route: held.append(route)})
+    tab.ask(STORY)
+    tab.page.wait_for_selector("#log[aria-busy=true]")
+    tab.page.keyboard.press("Escape")
+    assert "stopped" in tab.wait_for_answer().locator(".facts").inner_text()
+    tab.ask(STORY)
+    tab.page.wait_for_selector("#log[aria-busy=true]")
+    assert not any("completions" in asked for asked in tab.requests)
+    held[0].continue_()
+    assert tab.wait_for_answer().locator(".body").inner_text() != ""
+    assert tab.page.locator(".problem").count() == 0
 
 
 # ---- Nothing of an answer becomes markup
@@ -464,7 +485,7 @@ def test_no_text_makes_markdown_slow(open_tab):
     }""", OPENERS)
     print(times)
     # A walk per letter over the rest would take minutes.
-    assert all(milliseconds < 5000 for milliseconds in times.values()), times
+    assert all(milliseconds < PATIENCE_MS for milliseconds in times.values()), times
 
 
 # ---- Errors
@@ -590,12 +611,17 @@ def test_the_live_view_rests_while_nobody_looks_and_says_what_is_missing(open_ta
     tab.page.evaluate("""() => {
       Object.defineProperty(document, "hidden", {get: () => window.away, configurable: true});
       window.away = true;
+      window.asked = 0;
+      const fetch_it = window.fetch;
+      window.fetch = (...all) => {
+        ++window.asked;
+        return fetch_it(...all);
+      };
     }""")
-    count = len(tab.requests)
     tab.page.wait_for_timeout(1500)  # more than the time between two readings
-    assert len(tab.requests) == count
+    assert tab.page.evaluate("window.asked") == 0
     tab.page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
-    wait_until(lambda: tab.page.wait_for_timeout(50) or len(tab.requests) > count)
+    tab.page.wait_for_function("window.asked > 0")
 
 
 # ---- Looks and keys
