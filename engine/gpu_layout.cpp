@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/kernels/attention.h"
+#include "engine/kernels/gpu_experts.h"
 #include "engine/machine/device_choice.h"
 
 namespace lockstep {
@@ -14,10 +15,11 @@ constexpr size_t kHeadUnit = 8;
 }  // namespace
 
 Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
-  if (graph.chosen_experts() > 0 && !beside_nodes) {
+  if (graph.chosen_experts() > kGpuChosenMax && !beside_nodes) {
     return invalid_input(
-        "this model is a mixture of experts, which GPUs do not compute: use --devices all, which "
-        "gives the experts to the nodes and all else to the GPUs, or --devices cpu");
+        "in this model a token goes to {} experts, and a GPU computes up to {}: use --devices all, "
+        "which gives the experts to the nodes and all else to the GPUs, or --devices cpu",
+        graph.chosen_experts(), kGpuChosenMax);
   }
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;

@@ -193,6 +193,8 @@ struct Routing {
   uint32_t* generated_end = nullptr;  // [expert]: its rows before this one are of generated tokens
   uint32_t* row_tokens = nullptr;     // [row]
   float* row_weights = nullptr;       // [row]
+  // On a GPU, which has neither generated_end nor row_weights: [token][chosen_count], the row.
+  uint32_t* choice_rows = nullptr;
 };
 
 // Work is shared by token; the rows are put in order by one worker.
@@ -220,12 +222,15 @@ struct ExpertGateStep {
   NormFactor norm;
   Routing routing;
   // An expert's tokens need not follow one another in the batch: here each worker of `workers` has
-  // kExpertRows rows in which to bring them together.
+  // kExpertRows rows in which to bring them together. A GPU needs none.
   Forms gathered = {};
   size_t workers = 0;
   ExpertPart gate;
   ExpertPart up;
   FormsOutput output = {};  // [row]
+
+  // Whether a GPU computes both at once, with what follows.
+  bool is_one_shape() const { return gate.matrices.front().format == up.matrices.front().format; }
 };
 
 // Per token the sum of its experts' results, each multiplied with its weight, in the order of the
@@ -235,7 +240,8 @@ struct ExpertSumStep {
   Routing routing;
   ExpertPart down;          // its output is by token
   bool accumulate = false;  // to what the output holds
-  // Products on their way to their tokens: each worker of `workers` has kExpertRows rows.
+  // Products on their way to their tokens: each worker of `workers` has kExpertRows rows; on a GPU
+  // each row has its own, with all columns.
   float* products = nullptr;
   size_t product_stride = 0;
   size_t workers = 0;

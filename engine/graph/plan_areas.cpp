@@ -92,9 +92,13 @@ Routing place_routing(const Graph& graph, const PlanOptions& options, ValueBuffe
   place(routing.chosen, rows);
   place(routing.weights, rows);
   place(routing.row_begin, routing.expert_count + 1);
-  place(routing.generated_end, routing.expert_count);
   place(routing.row_tokens, rows);
-  place(routing.row_weights, rows);
+  if (options.weight_layout == WeightLayout::kGpuTiles) {
+    place(routing.choice_rows, rows);
+  } else {
+    place(routing.generated_end, routing.expert_count);
+    place(routing.row_weights, rows);
+  }
   return routing;
 }
 

@@ -387,7 +387,7 @@ Plan RankPlanner::make() {
   partials_ = place_partials(graph_, split_, rank_, options_, plan_.kv, values_);
   plan_.attention_blocks = partials_.block_count;
   routing_ = place_routing(graph_, options_, values_);
-  if (options_.weight_layout == WeightLayout::kGpuTiles) {
+  if (is_on_gpu()) {
     plan_.gpu = place_gpu_areas(graph_, options_, partials_.block_count, rank_ == 0, values_);
     if (rank_ == 0) {
       plan_.candidate_bytes = options_.logit_rows * (sizeof(GpuCandidateRow) + sizeof(GpuDrawn));
@@ -400,7 +400,7 @@ Plan RankPlanner::make() {
   }
   plan_.scratch_bytes = values_.activations().scratch_bytes();
   plan_.exchange_bytes = values_.activations().exchange_bytes();
-  if (options_.weight_layout == WeightLayout::kGpuTiles) {
+  if (is_on_gpu()) {
     place_panel_areas(options_.panel_limits, own_.scratch, plan_);
   }
   return std::move(plan_);

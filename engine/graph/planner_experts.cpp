@@ -36,9 +36,11 @@ void RankPlanner::emit_route(const GraphNode& node) {
   emit_step(std::move(step));
 }
 
-void RankPlanner::place_expert_rows(const GraphNode& node, ExpertPart& part) {
+// `fused`: they go straight into what follows.
+void RankPlanner::place_expert_rows(const GraphNode& node, ExpertPart& part, bool fused) {
   values_.set_rows(node.output, Rows::kExperts);
-  const Stretch rows = values_.place_plain(node.output, Arena::kScratch, own_columns(node.output));
+  const Stretch rows =
+      values_.place_plain(node.output, Arena::kScratch, fused ? Range{} : own_columns(node.output));
   part.output = at<float>(rows);
   part.output_stride = floats(rows);
 }
@@ -60,9 +62,11 @@ void RankPlanner::place_gathered(ExpertGateStep& step) {
   }
 }
 
-void RankPlanner::place_products(ExpertSumStep& step) {
-  const Stretch rows = values_.activations().allocate_f32(Arena::kScratch, kExpertSumColumns,
-                                                          kExpertRows * options_.workers);
+void RankPlanner::place_products(ExpertSumStep& step, ValueId input) {
+  const bool by_row = is_on_gpu();
+  const Stretch rows = values_.activations().allocate_f32(
+      Arena::kScratch, by_row ? step.down.matrices.front().rows : kExpertSumColumns,
+      by_row ? values_.row_count(input) : kExpertRows * options_.workers);
   step.products = at<float>(rows);
   step.product_stride = floats(rows);
   step_areas_.push_back(rows);
@@ -83,9 +87,10 @@ void RankPlanner::emit_expert_gate(const GraphNode& node) {
                       .workers = options_.workers,
                       .gate = expert_part(gate),
                       .up = expert_part(up)};
-  place_expert_rows(gate, step.gate);
-  place_expert_rows(up, step.up);
-  if (step.gate.matrices.front().rows > 0) place_gathered(step);
+  const bool fused = is_on_gpu() && step.is_one_shape();
+  place_expert_rows(gate, step.gate, fused);
+  place_expert_rows(up, step.up, fused);
+  if (step.gate.matrices.front().rows > 0 && !is_on_gpu()) place_gathered(step);
   values_.set_rows(activation.output, Rows::kExperts);
   step.output = values_.place_forms(activation.output, own_columns(activation.output));
   for (const ValueId value : {gate.output, up.output, input, input}) values_.consume(value);
@@ -102,7 +107,7 @@ void RankPlanner::emit_expert_sum(const GraphNode& node) {
                      .routing = routing_of(node.inputs[1]),
                      .down = expert_part(node),
                      .workers = options_.workers};
-  if (step.down.matrices.front().rows > 0) place_products(step);
+  if (step.down.matrices.front().rows > 0) place_products(step, node.inputs[0]);
   ResidualPlace place = add_to_residual(node, sum);
   step.down.output = place.rows;
   step.down.output_stride = place.stride;

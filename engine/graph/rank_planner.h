@@ -60,6 +60,7 @@ class RankPlanner {
   }
   static size_t floats(const Stretch& stretch) { return ValueBuffers::floats(stretch); }
 
+  bool is_on_gpu() const { return options_.weight_layout == WeightLayout::kGpuTiles; }
   PackedMatrix matrix(WeightId weight) const;
   const float* vector(WeightId weight) const;
 
@@ -91,9 +92,9 @@ class RankPlanner {
   void emit_expert_sum(const GraphNode& node);
   Routing routing_of(ValueId routing) const;
   ExpertPart expert_part(const GraphNode& node) const;
-  void place_expert_rows(const GraphNode& node, ExpertPart& part);
+  void place_expert_rows(const GraphNode& node, ExpertPart& part, bool fused);
   void place_gathered(ExpertGateStep& step);
-  void place_products(ExpertSumStep& step);
+  void place_products(ExpertSumStep& step, ValueId input);
   const GraphNode& consumer_of(const GraphNode& node, Operation operation) const;
   void emit_rotary_table();
   std::optional<size_t> only_consumer(ValueId value) const {

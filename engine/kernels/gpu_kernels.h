@@ -9,6 +9,7 @@
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/kernels/gpu_draw.h"
 #include "engine/kernels/gpu_embedding.h"
+#include "engine/kernels/gpu_experts.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_panel.h"
@@ -33,6 +34,9 @@ struct GpuKernels {
   void (*norm_rows)(void* stream, const GpuNormRows& norm);
   void (*form_rows)(void* stream, const GpuFormRows& form);
   void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
+  void (*route_tokens)(void* stream, const GpuRouting& routing);
+  void (*expert_product)(void* stream, const GpuExpertProduct& experts);
+  void (*sum_experts)(void* stream, const GpuExpertSum& sum);
   void (*find_candidates)(void* stream, const GpuCandidates& find);
   void (*draw_tokens)(void* stream, const GpuDraw& draw);
 };
@@ -53,6 +57,9 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .norm_rows = gpu_norm_rows,
           .form_rows = gpu_form_rows,
           .rotary_table = gpu_rotary_table,
+          .route_tokens = gpu_route_tokens,
+          .expert_product = gpu_expert_product,
+          .sum_experts = gpu_sum_experts,
           .find_candidates = gpu_find_candidates,
           .draw_tokens = gpu_draw_tokens};
 }

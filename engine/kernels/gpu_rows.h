@@ -46,6 +46,7 @@ void gpu_norm_rows(void* stream, const GpuNormRows& norm);
 struct GpuFormRows {
   GpuBatch batch;
   GpuRowSet which = GpuRowSet::kTokens;
+  unsigned rows_each = 1;  // so many for each of those: of experts
   const float* input = nullptr;
   const float* up = nullptr;  // or none; rows as the input's
   size_t input_stride = 0;    // floats

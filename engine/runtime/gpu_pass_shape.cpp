@@ -49,6 +49,15 @@ size_t launches_of(const MatmulStep& step) {
   }
   return count;
 }
+size_t launches_of(const RouteStep& step) {
+  return step.scores == nullptr ? 0 : 2;
+}
+size_t launches_of(const ExpertGateStep& step) {
+  return step.is_one_shape() ? 1 : 3;
+}
+size_t launches_of(const ExpertSumStep&) {
+  return 2;
+}
 
 }  // namespace
 

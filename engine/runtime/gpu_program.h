@@ -76,6 +76,11 @@ class GpuProgram {
     GpuProduct product;
     std::vector<GpuPanel> panels;  // by which prompted tokens are multiplied; none: as others are
   };
+  // Rows of experts are prompted and generated tokens' in one.
+  struct Experts {
+    GpuExpertProduct product;
+    size_t chosen_count = 0;
+  };
   struct Attention {
     GpuHeads heads;
     GpuAttention attention;
@@ -97,8 +102,9 @@ class GpuProgram {
     GpuCandidates find;  // no rows: on another rank
     GpuDraw draw;
   };
-  using Launch = std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product,
-                              Attention, Sum, Meeting, Join, Search>;
+  using Launch =
+      std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product, GpuRouting,
+                   Experts, GpuExpertSum, Attention, Sum, Meeting, Join, Search>;
   class Builder;
 
   // Each returns how many launches that were, at most.
@@ -107,6 +113,9 @@ class GpuProgram {
   size_t run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const;
   size_t run(const Product& product, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuRouting& routing, void* stream, const GpuPassShape& shape) const;
+  size_t run(const Experts& experts, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuExpertSum& sum, void* stream, const GpuPassShape& shape) const;
   size_t run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
   size_t run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   size_t run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;

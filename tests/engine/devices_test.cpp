@@ -346,16 +346,19 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
   }
 }
 
-TEST(GpuGraph, a_mixture_of_experts_is_refused_but_beside_nodes) {
-  Graph graph;
-  const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, 64));
-  graph.route(graph.matmul(x, graph.add_matrix("router", Format::kF32, 4, 64)), 2);
-  EXPECT_TRUE(check_gpu_graph(graph, /*beside_nodes=*/true).has_value());
-  const auto checked = check_gpu_graph(graph, /*beside_nodes=*/false);
-  ASSERT_FALSE(checked.has_value());
-  EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
-  EXPECT_THAT(checked.error().message, HasSubstr("a mixture of experts"));
-  EXPECT_THAT(checked.error().message, HasSubstr("use --devices all"));
+TEST(GpuGraph, more_experts_of_a_token_than_a_warp_has_lanes_are_refused_but_beside_nodes) {
+  for (const auto& [chosen, fits] : std::map<size_t, bool>{{2, true}, {32, true}, {33, false}}) {
+    Graph graph;
+    const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, 64));
+    graph.route(graph.matmul(x, graph.add_matrix("router", Format::kF32, 40, 64)), chosen);
+    EXPECT_TRUE(check_gpu_graph(graph, /*beside_nodes=*/true).has_value());
+    const auto checked = check_gpu_graph(graph, /*beside_nodes=*/false);
+    EXPECT_EQ(checked.has_value(), fits) << chosen;
+    if (checked) continue;
+    EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_THAT(checked.error().message, HasSubstr("a token goes to 33 experts"));
+    EXPECT_THAT(checked.error().message, HasSubstr("use --devices all"));
+  }
 }
 
 TEST_F(DevicesTest, the_fingerprint_of_a_mixture_tells_how_its_experts_are_cut) {
@@ -402,9 +405,8 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   options_.shares.clear();
   const auto automatic = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
-  EXPECT_FALSE(automatic->on_gpus());
-  EXPECT_THAT(automatic->devices.reason, HasSubstr("no GPU, since this model is a mixture"));
-  expect_refusal("gpu", machine_with_one_gpu(), "use --devices all");
+  EXPECT_TRUE(automatic->on_gpus() && !automatic->is_mixed());
+  EXPECT_EQ(automatic->places[0].expert_share, std::nullopt);
 }
 
 TEST_F(DevicesTest, the_plan_tells_gpus_their_links_and_the_choice) {

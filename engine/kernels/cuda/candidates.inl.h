@@ -7,6 +7,7 @@
 #pragma once
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/likelihood.inl.h"
 #include "engine/kernels/gpu_candidates.h"
 
 namespace lockstep {
@@ -27,16 +28,6 @@ struct CandidateShared {
   uint32_t ordered_keys[kGpuCandidates];
   uint32_t ordered_tokens[kGpuCandidates];
 };
-
-// A logit as a number that is greater the likelier it is, and never 0, which is no entry's.
-GPU_FUNCTION uint32_t likelihood_key(float logit) {
-  constexpr uint32_t kSign = 0x80000000U;
-  constexpr uint32_t kInfinity = 0x7F800000U;
-  uint32_t bits = float_to_bits(logit);
-  if ((bits & ~kSign) > kInfinity) bits = kSign | kInfinity;
-  if (bits == kSign) bits = 0;
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
 
 GPU_FUNCTION float logit_of_key(uint32_t key) {
   constexpr uint32_t kSign = 0x80000000U;

@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,16 @@ bool cuts_no_sum(const cublasLtMatmulAlgo_t& algorithm) {
          scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
+// Numbers of tokens with which a kernel must do that is to serve all of them: the few, the odd, and
+// those beside the sizes of tiles.
+std::vector<size_t> tried_tokens(size_t most) {
+  std::vector<size_t> tried = {1, most};
+  for (size_t size = 2; size < most; size *= 2) {
+    for (const size_t tokens : {size - 1, size, size + 1}) tried.push_back(std::min(tokens, most));
+  }
+  return tried;
+}
+
 class CudaMatrixLibrary final : public GpuMatrixLibrary {
  public:
   CudaMatrixLibrary(int gpu, std::span<std::byte> workspace) : gpu_(gpu), workspace_(workspace) {}
@@ -87,6 +98,8 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
     }
     return nullptr;
   }
+
+  bool takes_any_tokens(const cublasLtMatmulAlgo_t& algorithm, const GpuMatrixProduct& product);
 
   // It may be the GPU that has failed.
   std::unexpected<Error> failed(std::string_view what, cublasStatus_t status) {
@@ -131,6 +144,23 @@ Result<void> CudaMatrixLibrary::open() {
   return {};
 }
 
+// The library says of a kernel whether it computes a shape, and with how much memory: chosen for
+// the most tokens, it is to compute fewer as well.
+bool CudaMatrixLibrary::takes_any_tokens(const cublasLtMatmulAlgo_t& algorithm,
+                                         const GpuMatrixProduct& product) {
+  return std::ranges::all_of(tried_tokens(product.tokens), [&](size_t tokens) {
+    GpuMatrixProduct part = product;
+    part.tokens = tokens;
+    Operands operands;
+    if (describe(part, operands) != CUBLAS_STATUS_SUCCESS) return false;
+    cublasLtMatmulHeuristicResult_t checked;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(handle_, &operation_, &operands.weights, &operands.inputs,
+                                &operands.sums, &operands.sums, &algorithm, &checked);
+    return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= workspace_.size();
+  });
+}
+
 Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& product) {
   if (find(product) != nullptr) return {};
   Operands operands;
@@ -146,13 +176,18 @@ Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& pr
   for (int index = 0; index < count; ++index) {
     const cublasLtMatmulHeuristicResult_t& offer = offers[index];
     if (offer.state != CUBLAS_STATUS_SUCCESS || !cuts_no_sum(offer.algo)) continue;
+    if (!takes_any_tokens(offer.algo, product)) continue;
     shapes_.push_back({product.rows, product.columns, offer.algo});
+    GpuMatrixProduct least = product;
+    least.tokens = 1;
+    multiply(stream, least);
     multiply(stream, product);
     return state_;
   }
   return machine_refused(
-      "gpu{}: cuBLASLt {} has no kernel for {} rows of {} columns that cuts no sum, among {}; use "
-      "--devices cpu",
+      "gpu{}: cuBLASLt {} has no kernel for {} rows of {} columns that cuts no sum and takes any "
+      "number of "
+      "tokens, among {}; use --devices cpu",
       gpu_, cublasLtGetVersion(), product.rows, product.columns, count);
 }
 

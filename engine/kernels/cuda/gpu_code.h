@@ -89,6 +89,14 @@ template <typename T>
 GPU_FUNCTION T from_lane(T value, unsigned lane) {
   return __shfl_sync(0xFFFFFFFFU, value, static_cast<int>(lane));
 }
+// Which of the warp's lanes bring true, one bit for each; called by all of them. And how many of a
+// word's bits are set.
+GPU_FUNCTION uint32_t lanes_where(bool value) {
+  return __ballot_sync(0xFFFFFFFFU, value);
+}
+GPU_FUNCTION uint32_t count_bits(uint32_t word) {
+  return static_cast<uint32_t>(__popc(word));
+}
 // The sum over all lanes of the warp, which all have it.
 GPU_FUNCTION uint32_t sum_of_lanes(uint32_t value) {
   return __reduce_add_sync(0xFFFFFFFFU, value);

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // Every array from the window's first token on. What is written by row_of_token stays.
-GpuProduct window_of(GpuProduct product) {
+inline GpuProduct window_of(GpuProduct product) {
   const size_t first = product.token_begin;
   const auto advance = [first](auto*& array, size_t stride) {
     if (array != nullptr) array += first * stride;
@@ -40,7 +40,7 @@ struct BlockPlace {
   size_t block;  // of the part
 };
 
-GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, unsigned token) {
+GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, size_t token) {
   if (norm.chunk_sums == nullptr) return 1;
   const float* chunks = norm.chunk_sums + token * norm.stride;
   const size_t count = divide_up<size_t>(norm.columns, kBlockRows);
@@ -52,7 +52,7 @@ GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, unsigned token) {
 
 // The part's result for a row: y of gpu_product.h.
 GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, float y,
-                               float factor, unsigned token, size_t row) {
+                               float factor, size_t token, size_t row) {
   if (product.norm.chunk_sums != nullptr) y = multiply(y, factor);
   if (part.bias != nullptr) y += part.bias[row];
   if (part.output == nullptr) return y;
@@ -64,13 +64,13 @@ GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, f
 
 // `y` is 0 where the lane's row is beyond the last.
 GPU_FUNCTION void finish_norm(const GpuNormOutput& norm, const BlockPlace& place, float y,
-                              bool is_row, unsigned token) {
+                              bool is_row, size_t token) {
   const unsigned lane = lane_index();
   const float across = from_lane_across(y, 16);
   const float first = lane < 16 ? y : across;
   const float second = lane < 16 ? across : y;
   const float squares = add_lanes(multiply_add(second, second, multiply(first, first)), 8);
-  const uint32_t row = norm.row_of_token == nullptr ? token : norm.row_of_token[token];
+  const size_t row = norm.row_of_token == nullptr ? token : norm.row_of_token[token];
   if (row == kGpuNoRow) return;
   if (lane == 0) norm.chunk_sums[row * norm.chunk_stride + place.block] = squares;
   if (is_row) {
@@ -82,7 +82,7 @@ GPU_FUNCTION void finish_norm(const GpuNormOutput& norm, const BlockPlace& place
 
 // The lower 16 lanes have the gate's rows, the upper ones those that are gated.
 GPU_FUNCTION void finish_gate(const GpuProduct& product, const BlockPlace& place, float y,
-                              unsigned token) {
+                              size_t token) {
   const float gated = from_lane_across(y, 16);
   const size_t row = place.row + lane_index() % kGpuPanelRows;
   const size_t rows = product.parts[0].matrix.rows;
@@ -99,7 +99,7 @@ GPU_FUNCTION void finish_gate(const GpuProduct& product, const BlockPlace& place
 
 // `sum`: of the lane's row, of the block's 32. Called by all lanes of a warp.
 GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place, float sum,
-                               float factor, unsigned token) {
+                               float factor, size_t token) {
   const unsigned lane = lane_index();
   const bool gate = product.finish == GpuFinish::kGate;
   const GpuPart& part = product.parts[gate ? lane / kGpuPanelRows : place.part];
@@ -112,11 +112,11 @@ GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& plac
   }
 }
 
-// `sums` is [warp][token][kSumsStride].
+// `sums` is [warp][token][kSumsStride]; the first token's results go to row `first`.
 template <unsigned kWarps, unsigned kSumsStride, unsigned kFactors>
 GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& place,
                                 const float* sums, unsigned tokens, unsigned token_room,
-                                const float (&factors)[kFactors]) {
+                                const float (&factors)[kFactors], size_t first) {
   GPU_UNROLL
   for (unsigned turn = 0; turn < kFactors; ++turn) {
     const unsigned token = warp_index() + turn * kWarps;
@@ -125,7 +125,7 @@ GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& pla
     for (unsigned warp = 1; warp < kWarps; ++warp) {
       y += sums[(warp * token_room + token) * kSumsStride + lane_index()];
     }
-    finish_token(product, place, y, factors[turn], token);
+    finish_token(product, place, y, factors[turn], first + token);
   }
 }
 

@@ -14,29 +14,37 @@ struct ProductSums {
   float sums[kBlockPanels][kGroups][4] = {};
 };
 
-// The activations as a lane reads them: those of token lane / 4 of each 8.
+// The activations of consecutive tokens.
 struct ProductInput {
   const std::byte* rows;
   size_t stride_bytes;
   size_t columns;
   unsigned tokens;
+
+  // The row of a group's token that a lane reads for tile products: of the token lane / 4.
+  GPU_FUNCTION const std::byte* lane_row(unsigned, unsigned token) const { return row(token); }
+  GPU_FUNCTION const std::byte* row(unsigned token) const { return rows + token * stride_bytes; }
+  // Whose norm's factor a token has.
+  GPU_FUNCTION size_t source_of(unsigned token) const { return token; }
 };
 
 // 8 columns of bf16, from 8 * (lane % 4) on of the 32 that begin at `column`; or 4 of 16.
-GPU_FUNCTION Words4 read_wide(const ProductInput& input, unsigned group, size_t column) {
+template <typename Input>
+GPU_FUNCTION Words4 read_wide(const Input& input, unsigned group, size_t column) {
   const unsigned token = group * kGroupTokens + lane_index() / 4;
   if (token >= input.tokens || column >= input.columns) return {};
-  return load_16(input.rows + token * input.stride_bytes + column * 2 + lane_index() % 4 * 16);
+  return load_16(input.lane_row(group, token) + column * 2 + lane_index() % 4 * 16);
 }
-GPU_FUNCTION Words2 read_narrow(const ProductInput& input, unsigned group, size_t column) {
+template <typename Input>
+GPU_FUNCTION Words2 read_narrow(const Input& input, unsigned group, size_t column) {
   const unsigned token = group * kGroupTokens + lane_index() / 4;
   if (token >= input.tokens || column >= input.columns) return {};
-  return load_8(input.rows + token * input.stride_bytes + column * 2 + lane_index() % 4 * 8);
+  return load_8(input.lane_row(group, token) + column * 2 + lane_index() % 4 * 8);
 }
 
 // Weights that are no quants: 32 columns of a tile.
-template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_plain(const ProductInput& input, const std::byte* stage, size_t column,
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_plain(const Input& input, const std::byte* stage, size_t column,
                             unsigned half, ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][Stage<kFormat>::kParts][4];
   GPU_UNROLL
@@ -71,9 +79,9 @@ GPU_FUNCTION void add_scaled(float (&sums)[4], const float (&products)[4], float
 }
 
 // Quants whose 32 columns share a scale: those of half `half` of tile `tile`.
-template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_wide(const ProductInput& input, const std::byte* stage, size_t column,
-                           unsigned tile, unsigned half, ProductSums<kGroups>& sums) {
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t column, unsigned tile,
+                           unsigned half, ProductSums<kGroups>& sums) {
   constexpr uint32_t kOnes[4] = {0x3F803F80U, 0x3F803F80U, 0x3F803F80U, 0x3F803F80U};
   uint32_t a[kBlockPanels][2][1][4];
   Scale scales[kBlockPanels][2];
@@ -111,8 +119,8 @@ GPU_FUNCTION void add_wide(const ProductInput& input, const std::byte* stage, si
 
 // Quants whose 16 columns share a scale: those of step `step` of tile `tile`. `scales`: of the rows
 // lane / 4 and 8 more of both panels.
-template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_narrow(const ProductInput& input, const std::byte* stage, size_t column,
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t column,
                              unsigned tile, unsigned step, const Floats4 (&scales)[kBlockPanels][2],
                              ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][1][4];
@@ -134,8 +142,8 @@ GPU_FUNCTION void add_narrow(const ProductInput& input, const std::byte* stage, 
 }
 
 // F32 weights have no tile product: a lane computes its own elements of the sums.
-template <unsigned kGroups>
-GPU_FUNCTION void add_f32(const ProductInput& input, const std::byte* stage, size_t column,
+template <unsigned kGroups, typename Input>
+GPU_FUNCTION void add_f32(const Input& input, const std::byte* stage, size_t column,
                           ProductSums<kGroups>& sums) {
   for (unsigned four = 0; four < kGpuTileColumns; four += 4) {
     if (column + four >= input.columns) return;
@@ -146,8 +154,7 @@ GPU_FUNCTION void add_f32(const ProductInput& input, const std::byte* stage, siz
       for (unsigned index = 0; index < 4; ++index) {
         const unsigned token = group * kGroupTokens + lane_index() % 4 * 2 + index % 2;
         if (token >= input.tokens) continue;
-        const Words4 x =
-            load_16(input.rows + token * input.stride_bytes + (column + four) * sizeof(float));
+        const Words4 x = load_16(input.row(token) + (column + four) * sizeof(float));
         GPU_UNROLL
         for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
           const Words4 w = load_16(stage + panel * Stage<Format::kF32>::kQuantBytes +
@@ -170,8 +177,8 @@ GPU_FUNCTION void hold_loads() {
   if constexpr (kGroups >= 4) meet_warp();
 }
 
-template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_narrow_tile(const ProductInput& input, const std::byte* stage, size_t column,
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_narrow_tile(const Input& input, const std::byte* stage, size_t column,
                                   unsigned tile, ProductSums<kGroups>& sums) {
   Floats4 scales[kBlockPanels][2];
   GPU_UNROLL
@@ -186,9 +193,9 @@ GPU_FUNCTION void add_narrow_tile(const ProductInput& input, const std::byte* st
 }
 
 // Columns of a tile whose scales are ready.
-template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_tile(const ProductInput& input, const std::byte* stage, size_t column,
-                           unsigned tile, ProductSums<kGroups>& sums) {
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_tile(const Input& input, const std::byte* stage, size_t column, unsigned tile,
+                           ProductSums<kGroups>& sums) {
   if constexpr (gpu_layout(kFormat).scale_columns == 16) {
     add_narrow_tile<kFormat, kGroups>(input, stage, column, tile, sums);
   } else {
@@ -204,8 +211,8 @@ GPU_FUNCTION void add_tile(const ProductInput& input, const std::byte* stage, si
   }
 }
 
-template <Format kFormat, unsigned kGroups>
-GPU_FUNCTION void add_unit(const ProductInput& input, std::byte* stage, size_t unit,
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_unit(const Input& input, std::byte* stage, size_t unit,
                            ProductSums<kGroups>& sums) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   const size_t first = unit * kLayout.unit_columns();

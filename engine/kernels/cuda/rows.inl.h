@@ -40,7 +40,7 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
 }
 
 GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
-  const unsigned rows = row_count_of(form.batch, form.which);
+  const unsigned rows = row_count_of(form.batch, form.which) * form.rows_each;
   const unsigned column = block_column() * thread_count() + thread_index();
   if (column >= round_up<size_t>(form.columns, kRowChunk)) return;
   for (unsigned row = block_row(); row < rows; row += block_rows()) {

@@ -10,7 +10,12 @@ namespace lockstep {
 namespace {
 
 const GpuReading& machine_gpus() {
-  static const GpuReading reading = read_gpus();
+  static const GpuReading reading = [] {
+    // Ranks that share a GPU wait for one another in kernels of different streams, which must not
+    // stand in one queue.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    return read_gpus();
+  }();
   return reading;
 }
 

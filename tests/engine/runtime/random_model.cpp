@@ -93,7 +93,7 @@ RandomModel::RandomModel(Format format, Format others, uint64_t seed, uint32_t w
       const size_t count = experts.count;
       builder.router(block + "ffn_gate_inp.weight", count);
       builder.experts(block + "ffn_gate_exps.weight", format, kFeedForward, kColumns, count);
-      builder.experts(block + "ffn_up_exps.weight", format, kFeedForward, kColumns, count);
+      builder.experts(block + "ffn_up_exps.weight", others, kFeedForward, kColumns, count);
       builder.experts(block + "ffn_down_exps.weight", others, kColumns, kFeedForward, count);
       continue;
     }

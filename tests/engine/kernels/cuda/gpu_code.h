@@ -75,6 +75,15 @@ template <typename T>
 GPU_FUNCTION T from_lane_across(T value, unsigned distance) {
   return from_lane(value, lane_index() ^ distance);
 }
+GPU_FUNCTION uint32_t lanes_where(bool value) {
+  uint32_t lanes = 0;
+  const auto& words = HostGrid::exchange({value ? 1U : 0U});
+  for (unsigned lane = 0; lane < kWarpThreads; ++lane) lanes |= words[lane][0] << lane;
+  return lanes;
+}
+GPU_FUNCTION uint32_t count_bits(uint32_t word) {
+  return static_cast<uint32_t>(std::popcount(word));
+}
 GPU_FUNCTION uint32_t sum_of_lanes(uint32_t value) {
   uint32_t sum = 0;
   for (const HostGrid::Words& lane : HostGrid::exchange({value})) sum += lane[0];

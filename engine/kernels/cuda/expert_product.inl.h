@@ -1,0 +1,116 @@
+// Products of experts with their rows (gpu_experts.h). Included by expert_product.cu, and by tests,
+// after gpu_code.h.
+#pragma once
+
+#include "engine/kernels/cuda/product_block.inl.h"
+#include "engine/kernels/gpu_experts.h"
+
+namespace lockstep {
+namespace {
+
+// The activations of rows whose tokens do not follow one another. A lane knows where those begin
+// that it reads for tile products.
+template <unsigned kGroups>
+struct GatheredInput {
+  const std::byte* rows;
+  size_t stride_bytes;
+  size_t columns;
+  unsigned tokens;
+  const uint32_t* sources;  // by row from the window's first on; none: from `first` on
+  size_t first;
+  const std::byte* lane_rows[kGroups];
+
+  GPU_FUNCTION size_t source_of(unsigned token) const {
+    return sources == nullptr ? first + token : sources[token];
+  }
+  GPU_FUNCTION const std::byte* row(unsigned token) const {
+    return rows + source_of(token) * stride_bytes;
+  }
+  GPU_FUNCTION const std::byte* lane_row(unsigned group, unsigned) const {
+    return lane_rows[group];
+  }
+};
+
+template <unsigned kGroups>
+GPU_FUNCTION GatheredInput<kGroups> gathered_input(const GpuExpertProduct& experts, size_t first,
+                                                   unsigned tokens) {
+  const GpuProduct& product = experts.product;
+  GatheredInput<kGroups> input = {
+      product.input,
+      product.input_stride_bytes,
+      product.parts[0].matrix.columns,
+      tokens,
+      experts.row_tokens == nullptr ? nullptr : experts.row_tokens + first,
+      first,
+      {}};
+  GPU_UNROLL
+  for (unsigned group = 0; group < kGroups; ++group) {
+    const unsigned token = group * kGroupTokens + lane_index() / 4;
+    if (token < tokens) input.lane_rows[group] = input.row(token);
+  }
+  return input;
+}
+
+GPU_FUNCTION GpuMatrix matrix_of(const GpuExpertProduct& experts, size_t part, size_t expert) {
+  GpuMatrix matrix = experts.product.parts[part].matrix;
+  matrix.planes += expert * experts.matrix_stride_bytes[part];
+  return matrix;
+}
+
+// A block takes 32 rows of an expert's weights, and one window of its rows after the other.
+template <Format kFormat, unsigned kGroups>
+GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
+void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t part_end) {
+  constexpr unsigned kTokens = kGroups * kGroupTokens;
+  const GpuProduct& product = experts.product;
+  const size_t expert = block_row();
+  const size_t begin = experts.row_begin[expert];
+  const size_t end = experts.row_begin[expert + 1];
+  if (begin == end) return;
+  const BlockPlace place = block_place(product, part_begin, part_end);
+  const GpuMatrix matrix = matrix_of(experts, place.part, expert);
+  const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
+  const bool gate = product.finish == GpuFinish::kGate;
+  const BlockWeights weights = place_panels<kFormat>(
+      matrix, gate ? matrix_of(experts, 1, expert) : matrix, gate, planes, place);
+  for (size_t first = begin; first < end; first += kTokens) {
+    if (first > begin) meet_block();  // the sums before have been read
+    const auto tokens = static_cast<unsigned>(end - first < kTokens ? end - first : kTokens);
+    const GatheredInput<kGroups> input = gathered_input<kGroups>(experts, first, tokens);
+    multiply_window<kFormat, kGroups>(product, place, weights, planes.units, input, first);
+  }
+}
+
+template <Format kFormat, unsigned kGroups>
+void launch_expert_groups(void* stream, const GpuExpertProduct& experts, size_t begin, size_t end) {
+  const Grid grid = {.columns = static_cast<unsigned>(product_blocks(experts.product, begin, end)),
+                     .rows = static_cast<unsigned>(experts.expert_count),
+                     .threads = kProductWarps * kWarpThreads,
+                     .shared_bytes = product_shared_bytes<kFormat, kGroups>()};
+  launch(stream, grid, multiply_expert_rows<kFormat, kGroups>, experts, begin, end);
+}
+
+template <Format kFormat>
+void launch_experts(void* stream, const GpuExpertProduct& experts, size_t begin, size_t end) {
+  const size_t rows = experts.product.token_limit;
+  if (rows <= 8) return launch_expert_groups<kFormat, 1>(stream, experts, begin, end);
+  if (rows <= 16) return launch_expert_groups<kFormat, 2>(stream, experts, begin, end);
+  return launch_expert_groups<kFormat, 8>(stream, experts, begin, end);
+}
+
+}  // namespace
+
+void gpu_expert_product(void* stream, const GpuExpertProduct& experts) {
+  check_product(experts.product);
+  CHECK(experts.product.norm_count == 0, "{} norms of experts", experts.product.norm_count);
+  constexpr void (*kLaunches[kFormatCount])(void*, const GpuExpertProduct&, size_t, size_t) = {
+      launch_experts<Format::kF32>,  launch_experts<Format::kF16>,  launch_experts<Format::kBf16>,
+      launch_experts<Format::kQ8_0>, launch_experts<Format::kQ4_0>, launch_experts<Format::kQ4_1>,
+      launch_experts<Format::kQ5_0>, launch_experts<Format::kQ5_1>, launch_experts<Format::kQ4_K>,
+      launch_experts<Format::kQ5_K>, launch_experts<Format::kQ6_K>};
+  for_each_run(experts.product, [&](Format format, size_t begin, size_t end) {
+    kLaunches[static_cast<size_t>(format)](stream, experts, begin, end);
+  });
+}
+
+}  // namespace lockstep

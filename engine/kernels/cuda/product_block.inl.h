@@ -1,0 +1,201 @@
+// A block's part of a product: 32 rows of weights, two panels, with the tokens of one window.
+// Included by product.inl.h and expert_product.inl.h.
+//
+// Its 8 warps share out the units of columns. A warp copies units into stages of its own in shared
+// memory, which keeps enough bytes in flight without registers. Tokens are the columns of the tile
+// product, 8 at a time; in the kernel for more of them a weight that has been made bf16 is used for
+// all. At the end the warps' sums meet in shared memory, and a warp finishes a token, each lane a
+// row.
+#pragma once
+
+#include "engine/base/check.h"
+#include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/product_finish.inl.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kProductWarps = 8;
+constexpr unsigned kSumsStride = 36;  // floats: a warp's stores meet in no bank of shared memory
+
+// More than 99 KiB not every GPU has; three blocks of a multiprocessor hold 72 KiB each. How many
+// stages that gives, and more than eight being of no use, was not measured.
+constexpr unsigned kSharedBytesMax = 99 * 1024;
+constexpr unsigned kStageBytesWanted = 72 * 1024;
+constexpr unsigned kStagesMax = 8;
+
+template <Format kFormat>
+constexpr unsigned stage_count() {
+  constexpr unsigned kStageBytes = kProductWarps * Stage<kFormat>::kBytes;
+  constexpr unsigned kFit = kStageBytesWanted / kStageBytes;
+  if (kFit >= 2) return kFit > kStagesMax ? kStagesMax : kFit;
+  return 2 * kStageBytes <= kSharedBytesMax ? 2 : 1;
+}
+
+template <Format kFormat, unsigned kGroups>
+constexpr size_t product_shared_bytes() {
+  constexpr size_t kStages =
+      size_t{kProductWarps} * stage_count<kFormat>() * Stage<kFormat>::kBytes;
+  constexpr size_t kSums = sizeof(float) * kProductWarps * kGroups * kGroupTokens * kSumsStride;
+  static_assert(kStages <= kSharedBytesMax && kSums <= kSharedBytesMax);
+  return kStages > kSums ? kStages : kSums;
+}
+
+template <Format kFormat>
+GPU_FUNCTION void place_panel(const GpuMatrix& matrix, const GpuPlanes& planes, size_t panel,
+                              unsigned index, BlockWeights& weights) {
+  using S = Stage<kFormat>;
+  // A last panel that is not there: its rows are computed for nothing.
+  const size_t first = (panel < planes.panels ? panel : planes.panels - 1) * planes.units;
+  const unsigned lane = lane_index();
+  weights.quants[index] = matrix.planes + first * S::kQuantBytes + lane * 16;
+  constexpr unsigned kHighLane = S::kLayout.high_lane_bytes();
+  weights.high[index] = matrix.planes + planes.high + first * S::kHighBytes +
+                        lane * (kHighLane < 16 ? kHighLane : 16);
+  if (lane / kGpuPanelRows != index) return;
+  const unsigned row = lane % kGpuPanelRows;
+  weights.scales =
+      matrix.planes + planes.scales + (first * kGpuPanelRows + row) * S::kLayout.scale_bytes;
+  weights.factors = matrix.planes + planes.factors +
+                    (first / kGpuFactorUnits * kGpuPanelRows + row) * S::kLayout.factor_bytes;
+}
+
+// Both panels of a block: of one matrix, or of a gate's two.
+template <Format kFormat>
+GPU_FUNCTION BlockWeights place_panels(const GpuMatrix& first, const GpuMatrix& second, bool gate,
+                                       const GpuPlanes& planes, const BlockPlace& place) {
+  const size_t panel = place.row / kGpuPanelRows;
+  BlockWeights weights;
+  place_panel<kFormat>(first, planes, panel, 0, weights);
+  place_panel<kFormat>(second, planes, gate ? panel : panel + 1, 1, weights);
+  return weights;
+}
+
+// Which rows the block computes, of parts [part, part_end), or of both parts of a gate.
+GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size_t part_end) {
+  size_t block = block_column();
+  if (product.finish == GpuFinish::kGate) return {0, block * kGpuPanelRows, block};
+  for (; part + 1 < part_end; ++part) {
+    const size_t blocks = divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
+    if (block < blocks) break;
+    block -= blocks;
+  }
+  return {part, block * kBlockRows, block};
+}
+
+// The warp's units, from the first that it takes to the last.
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_units(const Input& input, const BlockWeights& weights, size_t units,
+                            std::byte* stages, ProductSums<kGroups>& sums) {
+  constexpr unsigned kStages = stage_count<kFormat>();
+  unsigned stage = 0;
+  for (size_t unit = warp_index(); unit < units; unit += kProductWarps) {
+    std::byte* staged = stages + stage * Stage<kFormat>::kBytes;
+    wait_for_copies<kStages - 1>();
+    meet_warp();
+    add_unit<kFormat, kGroups>(input, staged, unit, sums);
+    meet_warp();
+    const size_t next = unit + kStages * kProductWarps;
+    if (next < units) begin_unit<kFormat>(weights, next, staged);
+    close_copies();
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  }
+}
+
+// With few tokens it is the memory's latency that must be hidden, with more their sums need the
+// registers. Not measured.
+template <unsigned kGroups>
+constexpr unsigned kBlocksAtOnce = kGroups == 1  ? 3
+                                   : kGroups < 8 ? 2
+                                                 : 1;
+
+// The window's product with the two panels of `weights`. `first`: which row of everything that is
+// written the window's first token has.
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& place,
+                                  const BlockWeights& weights, size_t units, const Input& input,
+                                  size_t first) {
+  constexpr unsigned kStages = stage_count<kFormat>();
+  constexpr unsigned kTokens = kGroups * kGroupTokens;
+  std::byte* stages = shared_memory() + warp_index() * (kStages * Stage<kFormat>::kBytes);
+  for (unsigned stage = 0; stage < kStages; ++stage) {
+    const size_t unit = warp_index() + stage * kProductWarps;
+    if (unit < units) {
+      begin_unit<kFormat>(weights, unit, stages + stage * Stage<kFormat>::kBytes);
+    }
+    close_copies();
+  }
+  float factors[kTokens / kProductWarps];
+  GPU_UNROLL
+  for (unsigned turn = 0; turn < kTokens / kProductWarps; ++turn) {
+    const unsigned token = warp_index() + turn * kProductWarps;
+    factors[turn] = token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
+  }
+  ProductSums<kGroups> sums;
+  add_units<kFormat, kGroups>(input, weights, units, stages, sums);
+
+  meet_block();  // all stages have been read
+  auto* shared = reinterpret_cast<float*>(shared_memory());
+  GPU_UNROLL
+  for (unsigned index = 0; index < kBlockPanels * kGroups * 4; ++index) {
+    const unsigned group = index / 4 % kGroups;
+    const unsigned token = group * kGroupTokens + lane_index() % 4 * 2 + index % 2;
+    const unsigned row = index / 4 / kGroups * kGpuPanelRows + lane_index() / 4 + index % 4 / 2 * 8;
+    shared[(warp_index() * kTokens + token) * kSumsStride + row] =
+        sums.sums[index / 4 / kGroups][group][index % 4];
+  }
+  meet_block();
+  finish_tokens<kProductWarps, kSumsStride>(product, place, shared, input.tokens, kTokens, factors,
+                                            first);
+}
+
+// Blocks of the parts [begin, end), which are of one format.
+constexpr size_t product_blocks(const GpuProduct& product, size_t begin, size_t end) {
+  if (product.finish == GpuFinish::kGate) {
+    return divide_up<size_t>(product.parts[0].matrix.rows, kGpuPanelRows);
+  }
+  size_t blocks = 0;
+  for (size_t part = begin; part < end; ++part) {
+    blocks += divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
+  }
+  return blocks;
+}
+
+// Calls launch(format, begin, end) for each run of parts of one format.
+template <typename Launch>
+void for_each_run(const GpuProduct& product, Launch launch) {
+  for (size_t begin = 0; begin < product.part_count;) {
+    const Format format = product.parts[begin].matrix.format;
+    size_t end = begin + 1;
+    while (end < product.part_count && product.parts[end].matrix.format == format) ++end;
+    launch(format, begin, end);
+    begin = end;
+  }
+}
+
+void check_product(const GpuProduct& product) {
+  CHECK(product.token_limit >= 1 && product.token_limit <= kGpuProductTokens, "{} tokens",
+        product.token_limit);
+  CHECK(product.part_count >= 1 && product.part_count <= kGpuProductParts, "{} parts",
+        product.part_count);
+  CHECK(product.norm_count <= kGpuProductNorms, "{} norms", product.norm_count);
+  const GpuMatrix& first = product.parts[0].matrix;
+  for (size_t part = 1; part < product.part_count; ++part) {
+    const GpuMatrix& matrix = product.parts[part].matrix;
+    CHECK(matrix.columns == first.columns, "{} columns beside {}", matrix.columns, first.columns);
+  }
+  const bool gate = product.finish == GpuFinish::kGate;
+  CHECK(product.finish == GpuFinish::kNorms || product.norm_count == 0, "{} norms without a finish",
+        product.norm_count);
+  CHECK(product.finish != GpuFinish::kNorms || product.part_count == 1, "norms of {} parts",
+        product.part_count);
+  CHECK(gate == (product.gate.bf16 != nullptr || product.gate.f32 != nullptr),
+        "a gate's rows go with a gate");
+  const GpuMatrix& second = product.parts[1].matrix;
+  CHECK(!gate ||
+            (product.part_count == 2 && first.format == second.format && first.rows == second.rows),
+        "a gate of {} parts, {} and {} rows", product.part_count, first.rows, second.rows);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// Mixtures of experts on a GPU: which experts a token goes to, their products, and the sum of what
+// they give. What experts compute has rows: a token has one for each expert that it goes to, those
+// of an expert follow one another, in the batch's order, after those of the experts before it. So a
+// block that multiplies an expert's weights finds all of its rows together, and none where there
+// are none; the host never learns which those are. A row's arithmetic depends on its token alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/gpu_batch.h"
+#include "engine/kernels/gpu_product.h"
+
+namespace lockstep {
+
+// Experts that a token goes to, at most: a warp's lane for each.
+inline constexpr size_t kGpuChosenMax = 32;
+
+// Of each token the experts with the largest scores (of equal ones the first; a score that is no
+// number counts as the largest), and their weights: the softmax of their scores in f32, the
+// exponentials being added from the largest score to the least. A token's choices are ordered by
+// expert.
+struct GpuRouting {
+  GpuBatch batch;
+  const float* scores = nullptr;  // [token][expert]
+  size_t score_stride = 0;        // floats
+  size_t expert_count = 0;
+  size_t chosen_count = 0;          // of a token, 1 to kGpuChosenMax
+  uint32_t* chosen = nullptr;       // [token][chosen_count]: the experts
+  float* weights = nullptr;         // [token][chosen_count]
+  uint32_t* choice_rows = nullptr;  // [token][chosen_count]: the row of each
+  uint32_t* row_begin = nullptr;    // [expert], and the end of the last one's
+  uint32_t* row_tokens = nullptr;   // [row]
+  unsigned grid_rows = 1;           // blocks that share the tokens
+};
+// Two kernels.
+void gpu_route_tokens(void* stream, const GpuRouting& routing);
+
+// Every expert's product with its rows.
+struct GpuExpertProduct {
+  // As for gpu_product(), with its order of operations; but rows take the place of tokens: what it
+  // writes is by row, there are no norms behind it, and token_count and token_begin mean nothing. A
+  // block multiplies token_limit rows at once, and then the next ones. The parts' matrices are the
+  // first expert's.
+  GpuProduct product;
+  size_t matrix_stride_bytes[kGpuProductParts] = {};  // from an expert's matrix to the next one's
+  size_t expert_count = 0;
+  const uint32_t* row_begin = nullptr;  // GpuRouting's
+  // Whose input and norm's factor a row has: GpuRouting's. None: they are by row as well.
+  const uint32_t* row_tokens = nullptr;
+};
+// One kernel per run of parts of one format.
+void gpu_expert_product(void* stream, const GpuExpertProduct& experts);
+
+// output[t][i] = the sum, over a token's choices in their order, of fma(weight, products[row][i],
+// the sum so far), which begins with 0, or with what `output` held. Then the norms as gpu_product()
+// forms them.
+struct GpuExpertSum {
+  GpuBatch batch;
+  const float* products = nullptr;  // [row]
+  size_t product_stride = 0;        // floats
+  const float* weights = nullptr;   // GpuRouting's
+  const uint32_t* choice_rows = nullptr;
+  size_t chosen_count = 0;
+  size_t columns = 0;
+  float* output = nullptr;  // [token]
+  size_t output_stride = 0;
+  bool accumulate = false;
+  size_t norm_count = 0;
+  GpuNormOutput norms[kGpuProductNorms] = {};
+  unsigned grid_rows = 1;  // blocks that share the tokens
+};
+void gpu_sum_experts(void* stream, const GpuExpertSum& sum);
+
+}  // namespace lockstep
