@@ -73,6 +73,7 @@ GpuSumLaunch gpu_sum_launch(const GpuAllReduce& sum, const GpuPeers& peers) {
                          .partial_stride = sum.partial_stride,
                          .output = sum.output,
                          .output_stride = sum.output_stride,
+                         .row_limit = sum.row_limit,
                          .contributors = bit_per_rank(sum.contributors, peers.rank_count),
                          .partial_aligned = is_aligned(sum.partial, sum.partial_stride),
                          .output_aligned = is_aligned(sum.output, sum.output_stride)};

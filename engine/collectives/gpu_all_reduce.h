@@ -71,6 +71,9 @@ struct GpuAllReduce {
   size_t output_stride = 0;
   size_t row_count = 0;
   size_t column_count = 0;
+  // In the rank's memory, of one value on all ranks: rows from this one on are left out. None: no
+  // row is.
+  const uint32_t* row_limit = nullptr;
   std::span<const size_t> contributors;  // ranks, ascending
   bool bf16 = false;                     // partials travel as bf16
   bool two_shots = false;                // the same on all ranks

@@ -22,6 +22,7 @@ struct GpuSumLaunch {
   unsigned column_count = 0;
   unsigned units_per_row = 0;
   unsigned unit_count = 0;
+  const uint32_t* row_limit = nullptr;
   unsigned piece_units = 0;
   unsigned block_count = 0;      // at most the peers' channel_count; 0: nothing to do
   uint32_t contributors = 0;     // a bit per rank

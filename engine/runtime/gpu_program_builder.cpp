@@ -211,7 +211,9 @@ class GpuProgram::Builder {
     sum.sum.partial_stride = step.partial_stride;
     sum.sum.output = step.output;
     sum.sum.output_stride = step.output_stride;
-    sum.sum.row_count = step.rows == Rows::kTokens ? plan_.batch_tokens : plan_.logit_rows;
+    const bool of_tokens = step.rows == Rows::kTokens;
+    sum.sum.row_count = of_tokens ? plan_.batch_tokens : plan_.logit_rows;
+    sum.sum.row_limit = of_tokens ? &batch_.counts->tokens : &batch_.counts->logits;
     sum.sum.column_count = step.columns;
     sum.sum.bf16 = step.bf16_partial != nullptr;
     launches_.emplace_back(std::move(sum));

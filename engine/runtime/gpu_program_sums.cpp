@@ -29,7 +29,7 @@ size_t exchanged_floats_max(const Plan& plan) {
   return floats;
 }
 
-// Rows that the batch does not have are summed as well: nobody reads them.
+// By NCCL, rows that the batch does not have are summed as well: nobody reads them.
 std::array<GpuAllReduce, 2> GpuProgram::parts_of(const Sum& sum, const GpuPassShape& shape) const {
   GpuAllReduce f32 = sum.sum;
   f32.contributors = sum.contributors;
@@ -44,6 +44,7 @@ std::array<GpuAllReduce, 2> GpuProgram::parts_of(const Sum& sum, const GpuPassSh
     bf16.row_count = std::min<size_t>(shape.tokens, sum.sum.row_count) - shape.generated;
     bf16.partial += shape.generated * bf16.partial_stride;
     bf16.output += shape.generated * bf16.output_stride;
+    bf16.row_limit = nullptr;  // which counts the generated ones as well
   }
   for (GpuAllReduce* part : {&f32, &bf16}) {
     part->two_shots = way_of(*part) == GpuSumWay::kPeerMemoryInTwoShots;
@@ -111,8 +112,11 @@ size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchTo
     } else if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
       bytes += nccl_sent_bytes(*links_.nccl, joined_floats(*join, shape));
     } else if (const auto* const any = std::get_if<Sum>(&launch); any != nullptr) {
-      for (const GpuAllReduce& sum : parts_of(*any, shape)) {
+      for (GpuAllReduce& sum : parts_of(*any, shape)) {
         const bool by_nccl = way_of(sum) == GpuSumWay::kNccl;
+        if (!by_nccl && sum.row_limit != nullptr && any->rows == Rows::kTokens) {
+          sum.row_count = std::min(sum.row_count, tokens.size());
+        }
         bytes += by_nccl ? nccl_sent_bytes(*links_.nccl, sum.row_count * sum.partial_stride)
                          : gpu_sum_sent_bytes(sum, rank_count_);
       }

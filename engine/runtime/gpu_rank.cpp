@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/runtime/gpu_link_trial.h"
 
 namespace lockstep {
 namespace {
@@ -138,7 +139,9 @@ Result<void> GpuRank::reach(std::span<GpuRank* const> ranks) {
       if (auto reached = rank->device_->reach(other->device_->index()); !reached) return reached;
     }
   }
-  return {};
+  std::vector<GpuDevice*> devices;
+  for (GpuRank* rank : ranks) devices.push_back(rank->device_.get());
+  return try_gpu_links(devices, kPassDeadline);
 }
 
 Result<void> GpuRank::take_mailboxes(std::span<GpuRank* const> ranks) {

@@ -158,6 +158,13 @@ class Channel {
   bool failed_ = false;
 };
 
+// Of the launch's units those that there are in this pass: as many on every rank.
+GPU_FUNCTION unsigned units_of(const GpuSumLaunch& sum) {
+  if (sum.row_limit == nullptr) return sum.unit_count;
+  const unsigned units = *sum.row_limit * sum.units_per_row;
+  return units < sum.unit_count ? units : sum.unit_count;
+}
+
 // Where a unit lies in rows, and how much of it there is.
 struct UnitPlace {
   unsigned row;
@@ -352,9 +359,10 @@ GPU_KERNEL void all_reduce_one_shot(const GpuPeers peers, const GpuSumLaunch sum
   Channel channel(peers, block_column());
   if (channel.failed()) return;
   const bool contributes = (sum.contributors >> peers.rank & 1U) != 0;
+  const unsigned units = units_of(sum);
   const unsigned stride = block_columns() * sum.piece_units;
-  for (unsigned begin = block_column() * sum.piece_units; begin < sum.unit_count; begin += stride) {
-    const unsigned left = sum.unit_count - begin;
+  for (unsigned begin = block_column() * sum.piece_units; begin < units; begin += stride) {
+    const unsigned left = units - begin;
     const unsigned end = begin + (left < sum.piece_units ? left : sum.piece_units);
     channel.begin_round();
     if (contributes) send_piece<Packed>(channel, peers, sum, begin, end);
@@ -369,9 +377,10 @@ GPU_KERNEL void all_reduce_two_shots(const GpuPeers peers, const GpuSumLaunch su
   Channel channel(peers, block_column());
   if (channel.failed()) return;
   const bool contributes = (sum.contributors >> peers.rank & 1U) != 0;
+  const unsigned units = units_of(sum);
   const unsigned stride = block_columns() * sum.piece_units;
-  for (unsigned begin = block_column() * sum.piece_units; begin < sum.unit_count; begin += stride) {
-    const unsigned left = sum.unit_count - begin;
+  for (unsigned begin = block_column() * sum.piece_units; begin < units; begin += stride) {
+    const unsigned left = units - begin;
     const SharedPiece piece(begin, left < sum.piece_units ? left : sum.piece_units,
                             static_cast<unsigned>(peers.rank_count));
     channel.begin_round();

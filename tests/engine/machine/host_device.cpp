@@ -37,39 +37,45 @@ class Reachable {
     return reachable;
   }
 
-  // False where some of it is there already.
-  bool add(std::span<const std::byte> bytes) {
+  // `owner`: the GPU whose memory it is; none: the host's. False where some of it is there already.
+  bool add(std::span<const std::byte> bytes, const HostGpu* owner = nullptr) {
     const std::lock_guard lock(mutex_);
     const auto after = regions_.lower_bound(bytes.data());
     if (after != regions_.end() && after->first < bytes.data() + bytes.size()) return false;
     if (after != regions_.begin()) {
       const auto before = std::prev(after);
-      if (before->first + before->second > bytes.data()) return false;
+      if (before->first + before->second.bytes > bytes.data()) return false;
     }
-    regions_.emplace(bytes.data(), bytes.size());
+    regions_.emplace(bytes.data(), Region{bytes.size(), owner});
     return true;
   }
 
   void remove(std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(bytes.data());
-    CHECK(found != regions_.end() && found->second == bytes.size(), "{} bytes at {} are no memory",
-          bytes.size(), static_cast<const void*>(bytes.data()));
+    CHECK(found != regions_.end() && found->second.bytes == bytes.size(),
+          "{} bytes at {} are no memory", bytes.size(), static_cast<const void*>(bytes.data()));
     regions_.erase(found);
   }
 
-  void check(const void* address, size_t bytes) const {
+  // Whose memory that is.
+  const HostGpu* check(const void* address, size_t bytes) const {
     const auto* const begin = static_cast<const std::byte*>(address);
     const std::lock_guard lock(mutex_);
     auto found = regions_.upper_bound(begin);
     const bool reachable =
-        found != regions_.begin() && begin + bytes <= (--found)->first + found->second;
+        found != regions_.begin() && begin + bytes <= (--found)->first + found->second.bytes;
     CHECK(reachable, "{} bytes at {} lie in no GPU's memory and are not pinned", bytes, address);
+    return found->second.owner;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::map<const std::byte*, size_t> regions_;  // GUARDED_BY(mutex_)
+  struct Region {
+    size_t bytes;
+    const HostGpu* owner;
+  };
+  std::map<const std::byte*, Region> regions_;  // GUARDED_BY(mutex_)
 };
 
 std::unexpected<Error> lost(const HostGpu& gpu, std::string_view call) {
@@ -182,10 +188,11 @@ Result<void> HostDeviceStream::copy(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return {};
   count(gpu_, &HostGpu::Counts::copies);
   count_ahead();
-  enqueue([=] {
-    Reachable::memory().check(to, bytes);
+  enqueue([=, &gpu = gpu_] {
+    const HostGpu* const owner = Reachable::memory().check(to, bytes);
     Reachable::memory().check(from, bytes);
-    std::memmove(to, from, bytes);
+    const bool lost = gpu.loses_writes() && owner != nullptr && owner != &gpu;
+    if (!lost) std::memmove(to, from, bytes);
     return true;
   });
   return {};
@@ -268,6 +275,16 @@ void HostGpu::isolate(bool isolated) {
   state_.is_isolated = isolated;
 }
 
+void HostGpu::lose_writes(bool lost) {
+  const std::lock_guard lock(mutex_);
+  state_.loses_writes = lost;
+}
+
+bool HostGpu::loses_writes() const {
+  const std::lock_guard lock(mutex_);
+  return state_.loses_writes;
+}
+
 void HostGpu::run_late(bool late) {
   const std::lock_guard lock(mutex_);
   state_.runs_late = late;
@@ -337,7 +354,7 @@ Result<GpuMemory> HostDevice::allocate(size_t bytes, std::string_view what) {
   CHECK(posix_memalign(&memory, kAlignment, bytes) == 0, "no {} bytes of memory", bytes);
   std::memset(memory, kGarbage, bytes);
   const std::span<std::byte> span(static_cast<std::byte*>(memory), bytes);
-  Reachable::memory().add(span);
+  Reachable::memory().add(span, &gpu_);
   counts.allocated_bytes += bytes;
   ++counts.allocations;
   ++memory_count_;

@@ -34,6 +34,8 @@ class HostGpu {
   void set_pinnable(size_t bytes);
   // From now on it reaches no other GPU's memory, or every one's.
   void isolate(bool isolated);
+  // From now on it says that it reaches other GPUs' memory, and what it writes there is lost.
+  void lose_writes(bool lost);
   // Streams run what is enqueued not at once but when they are waited for: as late as may be.
   void run_late(bool late);
   // After so many more calls, of the device and of its streams, every call fails: "the GPU is
@@ -72,6 +74,7 @@ class HostGpu {
     size_t calls_left = std::numeric_limits<size_t>::max();
     size_t pinnable_bytes = std::numeric_limits<size_t>::max();
     bool is_isolated = false;
+    bool loses_writes = false;
     bool runs_late = false;
     std::optional<std::chrono::nanoseconds> hangs;
     std::optional<std::chrono::nanoseconds> outlasts;
@@ -82,6 +85,7 @@ class HostGpu {
   // Counts a call; false once the GPU is lost.
   bool call();
   bool is_lost() const;
+  bool loses_writes() const;
   std::optional<std::chrono::nanoseconds> hangs() const;
   std::optional<std::chrono::nanoseconds> outlasts() const;
 

@@ -1,5 +1,6 @@
 // Through what ranks on GPUs exchange, and what becomes of a pass in which one does not come: on
 // made-up GPUs with a made-up NCCL.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,14 +95,15 @@ TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
   struct Case {
     const GpuPlatform& platform;
     bool bf16_sums;
+    size_t rows;        // four tokens are eight rows, but for f32 over peer memory
     size_t bytes_each;  // of what is summed
   };
   // By NCCL all travels as f32, in two shots the second time.
-  for (const Case& each : {Case{test_gpus(), false, 4},
-                           {test_gpus(), true, 2},
-                           {in_two, true, 3},
-                           {by_nccl, false, 4},
-                           {by_nccl, true, 4}}) {
+  for (const Case& each : {Case{test_gpus(), false, 4, 4},
+                           {test_gpus(), true, 8, 2},
+                           {in_two, true, 8, 3},
+                           {by_nccl, false, 8, 4},
+                           {by_nccl, true, 8, 4}}) {
     const GpuPlatform* const platform = &each.platform;
     SCOPED_TRACE(::testing::Message() << platform->peer_access << each.bf16_sums);
     LoadedModelOptions wanted = options(*platform);
@@ -112,9 +114,9 @@ TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
     for (const Step& step : plan.steps) {
       if (std::holds_alternative<AllReduceStep>(step.work)) ++sums;
     }
-    // Four tokens are eight rows. Between two ranks each sends a message as large as the sum.
+    // Between two ranks each sends a message as large as the sum.
     const size_t row_bytes = plan.hidden.width * sizeof(float);
-    const size_t sum_bytes = sums * 8 * plan.hidden.width * each.bytes_each;
+    const size_t sum_bytes = sums * each.rows * plan.hidden.width * each.bytes_each;
     EXPECT_EQ(failure_of(loaded), "");
     size_t embedding_bytes = 0;
     for (size_t rank = 0; rank < 2; ++rank) {
@@ -148,6 +150,23 @@ TEST_F(GpuLinksTest, gpus_apart_are_joined_by_nccl_and_refused_without) {
   }
   host_nccl().refuse(true);
   EXPECT_THAT(refusal_of(options(joined)), HasSubstr("2 GPUs are not joined"));
+}
+
+// What a GPU is said to reach is tried before it is relied on.
+TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_as_none) {
+  for (const int writer : {0, 1}) {
+    reset();
+    host_gpu(writer).lose_writes(true);
+    const std::string refusal = refusal_of(options(test_gpus()));
+    EXPECT_THAT(refusal, HasSubstr(fmt::format("gpu{} does not reach gpu{}'s memory, although",
+                                               writer, 1 - writer)));
+    EXPECT_THAT(refusal, HasSubstr("iommu=pt"));
+    GpuPlatform joined = test_gpus();
+    joined.join = &join_host_gpus;
+    LoadedModel loaded(model_.path(), options(joined));
+    EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
+    EXPECT_EQ(failure_of(loaded), "");
+  }
 }
 
 TEST_F(GpuLinksTest, sums_go_over_peer_memory_where_nccl_refuses) {

@@ -127,7 +127,8 @@ class Reduction {
   void reduce(const GpuPeers& peers, uint32_t round, Rows& output) const {
     reduce(peers, round, sending_.two_shots, output);
   }
-  void reduce(const GpuPeers& peers, uint32_t round, bool two_shots, Rows& output) const {
+  void reduce(const GpuPeers& peers, uint32_t round, bool two_shots, Rows& output,
+              const uint32_t* row_limit = nullptr) const {
     Rows partial(shape_, partials_[round][peers.rank]);
     gpu_all_reduce(nullptr,
                    {.partial = partial.data(),
@@ -136,6 +137,7 @@ class Reduction {
                     .output_stride = output.stride(),
                     .row_count = shape_.rows,
                     .column_count = shape_.columns,
+                    .row_limit = row_limit,
                     .contributors = contributors_,
                     .bf16 = sending_.bf16,
                     .two_shots = two_shots},
@@ -215,6 +217,27 @@ TEST(GpuAllReduce, one_shot_and_two_give_the_same_bits_around_every_border) {
           ASSERT_TRUE(same_bits(output.values(), reduction.expected(2)));
         }
       }
+    }
+  }
+}
+
+// Of rows that were rounded up, those that a pass has.
+TEST(GpuAllReduce, rows_beyond_the_limit_are_left_out) {
+  const std::vector<uint32_t> limits = {0, 1, 3, 5, 9};
+  for (const Sending& sending : kSendings) {
+    MadeUpGpus gpus(3);
+    const Reduction reduction({5, 801, 3}, 3, all_of(3), sending);
+    const std::vector<float> whole = reduction.expected(1);
+    const std::vector<float> before = reduction.expected(0);
+    for (const uint32_t& limit : limits) {
+      SCOPED_TRACE(::testing::Message() << limit << " rows, " << sending);
+      std::vector<float> expected = whole;
+      for (size_t at = limit * 801; at < expected.size(); ++at) expected[at] = before[at];
+      std::vector<Rows> outputs(3, reduction.output());
+      gpus.run([&](size_t rank) {
+        reduction.reduce(gpus.peers(rank), 0, sending.two_shots, outputs[rank], &limit);
+      });
+      for (const Rows& output : outputs) EXPECT_TRUE(same_bits(output.values(), expected));
     }
   }
 }
