@@ -24,6 +24,8 @@ DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"
 PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
 # Nothing here waits so long unless something hangs.
 PATIENCE_SECONDS = 300
+# Options with which a request for all the context outlasts every test, whether its client reads or not.
+ENDLESS = ("--context", "65536", "--write-seconds", "3600", "--max-unsent-bytes", str(2**30))
 
 
 def clean_environment(**more):
@@ -77,6 +79,10 @@ class Daemon:
             assert line is not None, f"ended before {pattern!r}: " + "\n".join(self.log)
             if found := re.search(pattern, line):
                 return found
+
+    def wait_until_logged(self, text):
+        """A line has the text. The log comes by a way of its own: later than what it tells of."""
+        wait_until(lambda: any(text in line for line in self.log))
 
     def wait_until_ready(self):
         wait_until(lambda: self.get("/health/ready").status_code == 200)

@@ -140,14 +140,14 @@ def test_where_few_files_may_be_open_every_gate_has_its_share(start):
     daemon, probes = start_with_probes(
         start, "--probe-host", "127.0.0.1", "--probe-port", "0", "--idle-seconds", "3600",
         launcher=("sh", "-c", 'ulimit -n 64; exec "$@"', "sh"))
-    daemon.wait_until_ready()
+    daemon.wait_until_ready().wait_until_logged("ready after")  # which comes after what is counted
     said = [re.search(r"--max-connections is 4096, but (\d+) connections are admitted: this process "
                       r"may have (\d+) files open", line) for line in daemon.log]
     admitted, limit = [match.groups() for match in said if match][-1]
     assert int(limit) == 64 and 8 <= int(admitted) < 64
 
     def health(address):
-        return requests.get(address + "/health", timeout=30).status_code
+        return requests.get(address + "/health", timeout=PATIENCE_SECONDS).status_code
 
     for crowded in (daemon.url, probes):
         address = ("127.0.0.1", int(crowded.rsplit(":", 1)[1]))
@@ -156,10 +156,10 @@ def test_where_few_files_may_be_open_every_gate_has_its_share(start):
         crowd[-1].sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
         assert crowd[-1].recv(12).endswith(b" 503")
         assert [health(probes), health(daemon.url)] == [200, 200]
-        assert requests.get(probes + "/metrics", timeout=30).status_code == 200
+        assert requests.get(probes + "/metrics", timeout=PATIENCE_SECONDS).status_code == 200
         for client in crowd:
             client.close()
-        wait_until(lambda: requests.get(daemon.url + "/version", timeout=30).status_code == 200)
+        wait_until(lambda: daemon.get("/version").status_code == 200)
     assert not any("Cannot accept" in line for line in daemon.log)
     assert daemon.stop() == 0
 
