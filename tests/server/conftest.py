@@ -128,6 +128,12 @@ class Daemon:
         assert total is not None, f"no series {name} {labels}"
         return total
 
+    def reconfigure(self, path, **options):
+        """Its configuration file with these, read again."""
+        path.write_text(json.dumps(options))
+        self.process.send_signal(signal.SIGHUP)
+        self.wait_for_line("the configuration was read again")
+
     def stop(self):
         """SIGTERM; the exit code."""
         if self.process.poll() is None:

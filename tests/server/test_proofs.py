@@ -90,7 +90,7 @@ def test_overload_in_small(tmp_path):
 
 
 def test_disconnects_in_small(tmp_path):
-    figures = run(tmp_path, "disconnects", "--disconnects", 60, "--burst", 30, "--good-tokens", 200,
+    figures = run(tmp_path, "disconnects", "--disconnects", 60, "--burst", 30, "--good-tokens", 400,
                   "--requests", 300, "--clients", 32, "--waiting-requests", 16,
                   "--most-seconds", PATIENCE_SECONDS)
     bursts, ledger = figures["bursts"], figures["ledger"]
