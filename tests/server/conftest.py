@@ -169,6 +169,10 @@ def run_program(*arguments, environment=None, **more):
     )
 
 
+def check_health(*arguments, **more):
+    return run_program("check-health", "--timeout", PATIENCE_SECONDS, *arguments, **more)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def program():
     if not PROGRAM.exists():

@@ -11,7 +11,9 @@ import subprocess
 import pytest
 import requests
 
-from conftest import PATIENCE_SECONDS, PROGRAM, clean_environment, run_program, wait_until
+from conftest import (
+    PATIENCE_SECONDS, PROGRAM, check_health, clean_environment, run_program, wait_until,
+)
 
 
 def ask(family, address, path="/health/live", body=None):
@@ -102,7 +104,7 @@ def test_the_address_for_probes_answers_health_and_metrics_alone(start):
     # What was refused there is counted with all the rest.
     assert daemon.metric("lockstep_http_rejected_total", reason="unknown") == 5
     host, port = probes.removeprefix("http://").split(":")
-    checked = run_program("check-health", "--probe-host", host, "--probe-port", port, "--port", "1")
+    checked = check_health("--probe-host", host, "--probe-port", port, "--port", "1")
     assert checked.returncode == 0, checked.stderr
     assert daemon.stop() == 0
 
@@ -113,7 +115,7 @@ def test_the_address_for_probes_may_be_a_path_and_is_removed_at_the_end(start, p
     wait_until(lambda: ask_path(place, "/health/ready")[0] == 200)
     assert ask_path(place, "/health/live")[0] == 200
     assert ask_path(place, "/v1/models")[0] == 404
-    checked = run_program("check-health", "--probe-host", probes)
+    checked = check_health("--probe-host", probes)
     assert checked.returncode == 0, checked.stderr
     assert daemon.stop() == 0
     assert not place.exists()
