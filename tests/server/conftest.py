@@ -24,7 +24,8 @@ DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"
 PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
 # Nothing here waits so long unless something hangs.
 PATIENCE_SECONDS = 300
-# Options with which a request for all the context outlasts every test, whether its client reads or not.
+# Options with which a request for all the context outlasts every test, though its client may not
+# read a word.
 ENDLESS = ("--context", "65536", "--write-seconds", "3600", "--max-unsent-bytes", str(2**30))
 
 

@@ -231,7 +231,7 @@ def test_chats_without_max_tokens_come_in_a_row_and_at_once_and_who_overdrew_wai
     assert 400 < context < 700
     answers = [chat(daemon, ALICE) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 4, answers[-1].text
-    # All come to the whole context, whichever ends first: what they overdraw is more than a minute's.
+    # All come to the whole context, whichever ends first: they overdraw by more than a minute's.
     several = [chat(daemon, BOB, stream=True, ignore_eos=True) for _ in range(4)]
     assert [answer.status_code for answer in several] == [200] * 4
     assert all(answer.content.endswith(b"[DONE]\n\n") for answer in several)
