@@ -183,17 +183,21 @@ def test_a_removed_key_is_refused_and_a_bad_file_changes_nothing(keyed):
 
 def test_too_many_requests_per_minute_are_429(keyed):
     daemon = keyed(row("alice", ALICE, requests_per_minute=3), row("bob", BOB))
-    answers = [complete(daemon, ALICE) for _ in range(5)]
-    assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
+    begin = time.monotonic()
+    answers = []
+    while (refused := complete(daemon, ALICE)).status_code == 200:
+        answers.append(refused)
+    back = (time.monotonic() - begin) * 3 / 60
+    assert 3 <= len(answers) <= 3 + back
     assert answers[0].headers["x-ratelimit-limit-requests"] == "3"
-    assert answers[2].headers["x-ratelimit-remaining-requests"] == "0"
-    error = check_error(answers[3], 429, None, "rate_limit_exceeded")
+    assert int(answers[2].headers["x-ratelimit-remaining-requests"]) <= back
+    error = check_error(refused, 429, None, "rate_limit_exceeded")
     assert error["type"] == "rate_limit_error"
-    assert 1 <= int(answers[3].headers["Retry-After"]) <= 20
+    assert 1 <= int(refused.headers["Retry-After"]) <= 20
     assert complete(daemon, BOB).status_code == 200
     assert daemon.get("/health").status_code == 200
     metrics = daemon.get("/metrics", **bearer(BOB)).text
-    assert re.search(r'^lockstep_http_rejected_total\{reason="limit"\} 2$', metrics, re.M)
+    assert re.search(r'^lockstep_http_rejected_total\{reason="limit"\} 1$', metrics, re.M)
 
 
 def test_tokens_per_minute_are_reserved_and_settled(keyed):
