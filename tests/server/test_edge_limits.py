@@ -191,7 +191,8 @@ def test_connections_in_all_and_per_address(start):
 
 def test_health_and_metrics_answer_while_scrapes_and_requests_pile_up(start):
     """One thread for requests, held; hundreds of scrapes wait: a probe is not behind them all."""
-    daemon = start("--http-threads", "1", "--served-model-name", "m", *ENDLESS).wait_until_ready()
+    daemon = start("--http-threads", "1", "--served-model-name", "m", "--sequences", "1",
+                   *ENDLESS).wait_until_ready()
     context = daemon.get("/v1/models").json()["data"][0]["max_model_len"]
     stream = daemon.post("/v1/completions", {
         "model": "m", "prompt": "Once", "max_tokens": context - 32, "n": 100, "ignore_eos": True,
