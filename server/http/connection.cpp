@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::chrono::milliseconds kLingerDeadline{2'000};
-// For the handshake and the head of a client above a limit: others want its place.
-constexpr std::chrono::milliseconds kOverLimitDeadline{1'000};
 constexpr size_t kRequestIdBytesMax = 128;
 // Refusals cost the client a few bytes each; after so many in a row the others get their turn.
 constexpr int kRequestsPerTurn = 16;
@@ -43,7 +41,7 @@ Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
       outbox_(id, limits_, edge.mailbox, edge.answers_bytes) {
   const bool shakes = transport_->needs_handshake();
   if (shakes) phase_ = Phase::kHandshake;
-  deadline_ = now + (over_    ? kOverLimitDeadline
+  deadline_ = now + (over_    ? limits_.over_limit_deadline
                      : shakes ? limits_.head_deadline
                               : limits_.idle_deadline);
 }
@@ -71,7 +69,7 @@ void Connection::shake_hands(Time now) {
       return;
     case Transport::Status::kDone:
       phase_ = Phase::kIdle;
-      deadline_ = now + (over_ ? kOverLimitDeadline : limits_.idle_deadline);
+      deadline_ = now + (over_ ? limits_.over_limit_deadline : limits_.idle_deadline);
       receive(now);  // the request may have come with the handshake's last bytes
       return;
     case Transport::Status::kEnded:
@@ -124,7 +122,7 @@ void Connection::read_requests(Time now) {
         phase_ = Phase::kHead;
         began_ = now;
         limits_ = edge_.limits;
-        deadline_ = now + (over_ ? kOverLimitDeadline : limits_.head_deadline);
+        deadline_ = now + (over_ ? limits_.over_limit_deadline : limits_.head_deadline);
         break;
       case Phase::kHead:
         goes_on = read_head(now);

@@ -45,6 +45,8 @@ struct HttpLimits {
   // Above these limits so many more clients are heard, for probes and scrapes; the oldest that does
   // not get an answer makes room for the next.
   size_t over_limit_connections = 64;
+  // For the handshake and the head of such a client: others want its place.
+  std::chrono::milliseconds over_limit_deadline{1'000};
   size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
   size_t nesting = 64;  // levels of arrays and objects in a body: for whoever parses it
 };

@@ -70,14 +70,15 @@ class Prometheus:
 
     def _is_ready(self):
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=60):
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=server.PATIENCE_SECONDS):
                 return True
         except urllib.error.HTTPError:
             return False
 
     def get(self, path, **parameters):
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=60) as answer:
+        with urllib.request.urlopen(
+                f"{self.url}/api/v1/{path}?{query}", timeout=server.PATIENCE_SECONDS) as answer:
             return json.load(answer)["data"]
 
     def values(self, expression):
@@ -92,7 +93,7 @@ class Prometheus:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(server.PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -120,19 +120,19 @@ def test_a_ready_daemon_is_healthy(start):
     port = daemon.url.rsplit(":", 1)[1]
     for arguments in (["--url", daemon.url + "/health/ready"], ["--url", daemon.url],
                       ["--port", port], ["--port", port, "--host", "0.0.0.0"]):
-        result = server.run_program("check-health", *arguments)
+        result = server.check_health(*arguments)
         assert (result.returncode, result.stderr) == (0, ""), arguments
         assert result.stdout.startswith("200 ")
-    result = server.run_program("check-health", environment={"LOCKSTEP_PORT": port})
+    result = server.check_health(environment={"LOCKSTEP_PORT": port})
     assert result.returncode == 0
 
 
 def test_a_daemon_that_is_not_there_or_not_ready_is_not(start):
     daemon = start().wait_until_ready()
-    result = server.run_program("check-health", "--url", daemon.url + "/nowhere")
+    result = server.check_health("--url", daemon.url + "/nowhere")
     assert result.returncode == 1 and result.stdout.startswith("404 ")
     daemon.stop()
-    result = server.run_program("check-health", "--url", daemon.url)
+    result = server.check_health("--url", daemon.url)
     assert result.returncode == 1 and daemon.url in result.stderr
 
 
@@ -141,11 +141,11 @@ def test_a_daemon_on_a_unix_socket_is_asked_there(start, tmp_path):
     daemon = start("--host", place)
     daemon.wait_for_line("ready after")
     for arguments in (["--host", place], ["--url", place]):
-        result = server.run_program("check-health", *arguments)
+        result = server.check_health(*arguments)
         assert (result.returncode, result.stderr) == (0, ""), arguments
         assert result.stdout.startswith("200 ")
     daemon.stop()
-    result = server.run_program("check-health", "--url", place)
+    result = server.check_health("--url", place)
     assert result.returncode == 1 and place in result.stderr
 
 
@@ -170,21 +170,21 @@ def test_a_daemon_that_speaks_tls_is_asked_over_tls(start, tmp_path):
     for arguments in (["--port", port, "--tls-certificate", own], ["--url", local, "--tls-ca", own],
                       ["--url", address, "--insecure"],
                       ["--url", address, "--tls-certificate", own]):
-        result = server.run_program("check-health", *arguments)
+        result = server.check_health(*arguments)
         assert (result.returncode, result.stderr) == (0, ""), arguments
         assert result.stdout.startswith("200 ")
-    assert server.run_program(
-        "check-health", "--url", local + "/nowhere", "--insecure").stdout.startswith("404 ")
+    result = server.check_health("--url", local + "/nowhere", "--insecure")
+    assert result.stdout.startswith("404 ")
     # Who is not trusted, or is not who was asked, is not healthy, with the reason.
     for arguments in (["--url", local, "--tls-ca", other], ["--url", address, "--tls-ca", own],
                       ["--port", port, "--tls-certificate", other]):
-        result = server.run_program("check-health", *arguments)
+        result = server.check_health(*arguments)
         assert result.returncode == 1 and "certificate is not trusted" in result.stderr, arguments
     for arguments in (["--url", local], ["--url", "https://example.com", "--insecure"],
                       ["--url", local, "--tls-ca", key]):
-        assert server.run_program("check-health", *arguments).returncode == 2, arguments
+        assert server.check_health(*arguments).returncode == 2, arguments
     daemon.stop()
-    result = server.run_program("check-health", "--url", local, "--insecure")
+    result = server.check_health("--url", local, "--insecure")
     assert result.returncode == 1 and local in result.stderr
 
 

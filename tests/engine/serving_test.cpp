@@ -180,13 +180,15 @@ TEST_F(ServingTest, answers_are_the_same_where_pages_run_out) {
     }
     options_.kv_pages = 7;  // 5 for the longest of them
     engine_.reset();
+    std::vector<Request> requests;  // of one call, so that they begin together
     std::vector<std::unique_ptr<Answer>> answers;
     for (uint64_t index = 0; index < 6; ++index) {
       answers.push_back(std::make_unique<Answer>());
-      Request asked = request(std::string(20 + 15 * index, 'a'), 180, index);
-      asked.logprobs = 0;
-      submit(std::move(asked), *answers.back());
+      requests.push_back(request(std::string(20 + 15 * index, 'a'), 180, index));
+      requests.back().logprobs = 0;
+      requests.back().on_output = answers.back()->callback();
     }
+    ASSERT_TRUE(engine().submit_all(std::move(requests)).has_value());
     for (size_t index = 0; index < answers.size(); ++index) {
       EXPECT_EQ(answers[index]->wait(), FinishReason::kLength);
       EXPECT_EQ(heard(*answers[index]), alone[index]) << index;

@@ -24,6 +24,9 @@ DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"
 PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
 # Nothing here waits so long unless something hangs.
 PATIENCE_SECONDS = 300
+# Options with which a request for all the context outlasts every test, though its client may not
+# read a word.
+ENDLESS = ("--context", "65536", "--write-seconds", "3600", "--max-unsent-bytes", str(2**30))
 
 
 def clean_environment(**more):
@@ -78,6 +81,10 @@ class Daemon:
             if found := re.search(pattern, line):
                 return found
 
+    def wait_until_logged(self, text):
+        """A line has the text. The log comes by a way of its own: later than what it tells of."""
+        wait_until(lambda: any(text in line for line in self.log))
+
     def wait_until_ready(self):
         wait_until(lambda: self.get("/health/ready").status_code == 200)
         return self
@@ -122,6 +129,12 @@ class Daemon:
         assert total is not None, f"no series {name} {labels}"
         return total
 
+    def reconfigure(self, path, **options):
+        """Its configuration file with these, read again."""
+        path.write_text(json.dumps(options))
+        self.process.send_signal(signal.SIGHUP)
+        self.wait_for_line("the configuration was read again")
+
     def stop(self):
         """SIGTERM; the exit code."""
         if self.process.poll() is None:
@@ -155,6 +168,10 @@ def run_program(*arguments, environment=None, **more):
         env=clean_environment(**(environment or {})),
         **more,
     )
+
+
+def check_health(*arguments, **more):
+    return run_program("check-health", "--timeout", PATIENCE_SECONDS, *arguments, **more)
 
 
 @pytest.fixture(scope="session", autouse=True)

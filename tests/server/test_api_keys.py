@@ -8,13 +8,16 @@ import secrets
 import signal
 import socket
 import subprocess
+import time
 from urllib.parse import unquote
 
 import openai
 import pytest
 import requests
 
-from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program, wait_until
+from conftest import (
+    ENDLESS, PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program, wait_until,
+)
 from openai_schema import check_error
 
 ALICE = "sk-alice-" + secrets.token_hex(16)
@@ -180,27 +183,33 @@ def test_a_removed_key_is_refused_and_a_bad_file_changes_nothing(keyed):
 
 def test_too_many_requests_per_minute_are_429(keyed):
     daemon = keyed(row("alice", ALICE, requests_per_minute=3), row("bob", BOB))
-    answers = [complete(daemon, ALICE) for _ in range(5)]
-    assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
+    begin = time.monotonic()
+    answers = []
+    while (refused := complete(daemon, ALICE)).status_code == 200:
+        answers.append(refused)
+    back = (time.monotonic() - begin) * 3 / 60
+    assert 3 <= len(answers) <= 3 + back
     assert answers[0].headers["x-ratelimit-limit-requests"] == "3"
-    assert answers[2].headers["x-ratelimit-remaining-requests"] == "0"
-    error = check_error(answers[3], 429, None, "rate_limit_exceeded")
+    assert int(answers[2].headers["x-ratelimit-remaining-requests"]) <= back
+    error = check_error(refused, 429, None, "rate_limit_exceeded")
     assert error["type"] == "rate_limit_error"
-    assert 1 <= int(answers[3].headers["Retry-After"]) <= 20
+    assert 1 <= int(refused.headers["Retry-After"]) <= 20
     assert complete(daemon, BOB).status_code == 200
     assert daemon.get("/health").status_code == 200
     metrics = daemon.get("/metrics", **bearer(BOB)).text
-    assert re.search(r'^lockstep_http_rejected_total\{reason="limit"\} 2$', metrics, re.M)
+    assert re.search(r'^lockstep_http_rejected_total\{reason="limit"\} 1$', metrics, re.M)
 
 
 def test_tokens_per_minute_are_reserved_and_settled(keyed):
     daemon = keyed(row("alice", ALICE, tokens_per_minute=200))
+    begin = time.monotonic()
     first = complete(daemon, ALICE, max_tokens=10)
     used = first.json()["usage"]["total_tokens"]
-    # What was reserved and not used is there again, and what was used is not.
-    left = 200 - int(complete(daemon, ALICE, max_tokens=0, echo=True, prompt=[1])
-                     .headers["x-ratelimit-remaining-tokens"])
-    assert used <= left + 3 and left <= used + 3
+    # What was reserved and not used is there again, and what was used is not, but for what has
+    # come back meanwhile.
+    missing = 200 - int(complete(daemon, ALICE, max_tokens=0, echo=True, prompt=[1])
+                        .headers["x-ratelimit-remaining-tokens"])
+    assert used - (time.monotonic() - begin) * 200 / 60 <= missing <= used + 3
     answer = complete(daemon, ALICE, max_tokens=199, prompt=[1, 1])
     check_error(answer, 429, None, "rate_limit_exceeded")
     assert "max_tokens" in answer.json()["error"]["message"]
@@ -226,22 +235,23 @@ def test_chats_without_max_tokens_come_in_a_row_and_at_once_and_who_overdrew_wai
     assert 400 < context < 700
     answers = [chat(daemon, ALICE) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 4, answers[-1].text
-    # Both come to the whole context, whichever ends first.
-    both = [chat(daemon, BOB, stream=True, ignore_eos=True) for _ in range(2)]
-    assert [answer.status_code for answer in both] == [200] * 2
-    assert all(answer.content.endswith(b"[DONE]\n\n") for answer in both)
+    # All come to the whole context, whichever ends first: they overdraw by more than a minute's.
+    several = [chat(daemon, BOB, stream=True, ignore_eos=True) for _ in range(4)]
+    assert [answer.status_code for answer in several] == [200] * 4
+    assert all(answer.content.endswith(b"[DONE]\n\n") for answer in several)
     error = check_error(chat(daemon, BOB), 429, None, "rate_limit_exceeded")
     assert "none is left" in error["message"]
     refused = chat(daemon, BOB)
     assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
-    # 1024 or so of 700 were used; what is missing comes back at 700 a minute.
-    assert 1 < int(refused.headers["Retry-After"]) <= (2 * context - 700) * 60 // 700 + 1
+    # 2048 or so of 700 were used; what is missing comes back at 700 a minute.
+    assert 1 < int(refused.headers["Retry-After"]) <= (4 * context - 700) * 60 // 700 + 1
 
 
 def test_so_many_requests_at_once(keyed):
-    daemon = keyed(row("alice", ALICE, concurrent=1), row("bob", BOB))
+    daemon = keyed(row("alice", ALICE, concurrent=1), row("bob", BOB),
+                   options=("--sequences", "2", *ENDLESS))
     context = daemon.get("/v1/models", **bearer(BOB)).json()["data"][0]["max_model_len"]
-    body = {"model": "m", "prompt": "Once", "max_tokens": context - 32, "n": 50, "stream": True,
+    body = {"model": "m", "prompt": "Once", "max_tokens": context - 32, "stream": True,
             "ignore_eos": True}
     stream = daemon.post("/v1/completions", body, stream=True, **bearer(ALICE))
     assert stream.status_code == 200, stream.text

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE_SECONDS, ROOT, wait_until
+from conftest import ENDLESS, PATIENCE_SECONDS, ROOT, wait_until
 
 
 def connect(daemon, source="127.0.0.1"):
@@ -120,26 +120,28 @@ def test_encodings_and_lengths(small):
         assert small.metric("lockstep_http_rejected_total", reason=reason) >= 2
 
 
-def test_slow_clients_are_cut_and_counted(start):
-    daemon = start(
-        "--served-model-name", "m", "--head-seconds", "0.2", "--body-seconds", "0.4",
-        "--body-grace-seconds", "0.1", "--idle-seconds", "0.2",
-        "--min-body-rate", "1000").wait_until_ready()
-
-    def cuts(reason):
-        return daemon.metric("lockstep_http_connections_cut_total", reason=reason)
-
-    assert ask(daemon, b"GET /version HT") == 408
-    assert cuts("head") == 1
-    # 400 bytes earn 0.4 s at the rate, so the deadline of the body comes first.
+def test_slow_clients_are_cut_and_counted(start, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text("{}")
+    daemon = start("--config", path, "--served-model-name", "m").wait_until_ready()
     head = post(b"x" * 1000).replace(b"x" * 1000, b"")
-    assert ask(daemon, head + b"x" * 400) == 408
-    assert cuts("body") == 1
-    assert ask(daemon, head) == 408
-    assert cuts("rate") == 1
-    with connect(daemon) as silent:
-        assert silent.recv(1) == b""
-    assert cuts("idle") >= 1
+    rate = {"body-grace-seconds": 0.1, "min-body-rate": 1000}
+    cases = {
+        "head": (b"GET /version HT", 408, {"head-seconds": 0.1}),
+        # 400 bytes earn 0.4 s at the rate, so the deadline of the body comes first.
+        "body": (head + b"x" * 400, 408, {**rate, "body-seconds": 0.1}),
+        "rate": (head, 408, rate),
+        "idle": (b"", 0, {"idle-seconds": 0.1}),
+    }
+    expected = dict.fromkeys(cases, 0)
+    for reason, (request, status, limits) in cases.items():
+        # For this request alone: on a busy machine whoever reads the metrics is slow as well.
+        daemon.reconfigure(path, **limits)
+        assert ask(daemon, request) == status
+        daemon.reconfigure(path)
+        expected[reason] = 1
+        assert expected == {reason: daemon.metric(
+            "lockstep_http_connections_cut_total", reason=reason) for reason in cases}
 
 
 def test_a_stream_that_nobody_reads_is_cut_and_its_request_cancelled(start):
@@ -189,7 +191,8 @@ def test_connections_in_all_and_per_address(start):
 
 def test_health_and_metrics_answer_while_scrapes_and_requests_pile_up(start):
     """One thread for requests, held; hundreds of scrapes wait: a probe is not behind them all."""
-    daemon = start("--http-threads", "1", "--served-model-name", "m").wait_until_ready()
+    daemon = start("--http-threads", "1", "--served-model-name", "m", "--sequences", "1",
+                   *ENDLESS).wait_until_ready()
     context = daemon.get("/v1/models").json()["data"][0]["max_model_len"]
     stream = daemon.post("/v1/completions", {
         "model": "m", "prompt": "Once", "max_tokens": context - 32, "n": 100, "ignore_eos": True,
@@ -211,8 +214,8 @@ def test_hostile_clients_in_small(tmp_path):
         [sys.executable, ROOT / "scripts/hostile-clients", "--program",
          os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"), "--model",
          ROOT / "config/demo.gguf", "--heads", "30", "--bodies", "30", "--readers", "30",
-         "--idle", "60", "--addresses", "8", "--seconds", "2", "--deadline-seconds", "1",
-         "--rate", "5", "--json", report],
+         "--idle", "60", "--addresses", "8", "--seconds", "2", "--deadline-seconds", "3",
+         "--tolerance-seconds", str(PATIENCE_SECONDS / 10), "--rate", "5", "--json", report],
         capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode == 0, result.stdout + result.stderr
     figures = json.loads(report.read_text())

@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from conftest import PATIENCE_SECONDS, ROOT, Daemon, wait_until
+from conftest import PATIENCE_SECONDS, ROOT, Daemon
 
 STORY = {"model": "m", "prompt": "Once upon a time", "temperature": 1, "seed": 3,
          "max_tokens": 24, "ignore_eos": True}
@@ -48,6 +48,7 @@ class ServiceManager:
         self.names_seen = []
         self.unanswered = []
         self.lock = threading.Lock()
+        self.marks = threading.Semaphore(0)
         self.thread = threading.Thread(target=self._receive, daemon=True)
         self.thread.start()
 
@@ -56,6 +57,9 @@ class ServiceManager:
             data, descriptors, _, _ = socket.recv_fds(self.socket, 4096, 253)
             if data == b"END":
                 return
+            if data == b"MARK":
+                self.marks.release()
+                continue
             lines = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line)
             name = lines.get("FDNAME", "stored")
             with self.lock:
@@ -73,7 +77,17 @@ class ServiceManager:
             for descriptor in descriptors:
                 os.close(descriptor)
 
+    def send(self, message):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+            own.sendto(message, self.address)
+
+    def wait_until_taken(self):
+        """All that was sent to it before: a daemon waits a second for that and then serves."""
+        self.send(b"MARK")
+        assert self.marks.acquire(timeout=PATIENCE_SECONDS)
+
     def start(self, model, *options, environment=None):
+        self.wait_until_taken()
         with self.lock:
             # Not in the order in which they came: no service manager promises that.
             passed = self.stored[::-1]
@@ -87,10 +101,12 @@ class ServiceManager:
         return daemon.wait_until_ready()
 
     def names(self):
+        self.wait_until_taken()
         with self.lock:
             return sorted(name for name, _ in self.stored)
 
     def inodes(self):
+        self.wait_until_taken()
         with self.lock:
             return {os.fstat(number).st_ino for _, number in self.stored}
 
@@ -98,8 +114,7 @@ class ServiceManager:
         if self.daemon.process.poll() is None:
             self.daemon.process.kill()
             self.daemon.process.wait()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-            end.sendto(b"END", self.address)
+        self.send(b"END")
         self.thread.join(PATIENCE_SECONDS)
         self.socket.close()
         for number in [number for _, number in self.stored] + self.unanswered:
@@ -166,7 +181,7 @@ def test_a_restart_reads_no_weights_and_answers_the_same(managers, model, ranks)
 
     inodes = manager.inodes()
     second = manager.start(model, *options)
-    assert "nothing is read" in "\n".join(second.log)
+    second.wait_until_logged("nothing is read")
     assert second.metric("lockstep_model_load_bytes") == 0
     assert kept_bytes(second) == weights
     assert second.metric("lockstep_model_load_progress_ratio") == 1
@@ -194,7 +209,7 @@ def test_another_model_is_loaded_and_replaces_what_was_kept(managers, model):
     shutil.copy(model, other)
     other.replace(model)
     second = manager.start(model, *options)
-    assert "files/0/" in "\n".join(second.log)
+    second.wait_until_logged("files/0/")
     assert kept_bytes(second) == 0
     assert second.metric("lockstep_model_load_bytes") > 0
     assert manager.names() == names
@@ -217,7 +232,7 @@ def test_what_is_not_to_be_kept_is_removed(managers, model):
 def test_a_manager_that_does_not_answer_holds_nobody_up(managers, model):
     manager = managers(answers=False)
     first = manager.start(model, "--keep-weights", "true", "--context", "512")
-    assert "did not say that it keeps the weights" in "\n".join(first.log)
+    first.wait_until_logged("did not say that it keeps the weights")
     assert answer(first)
     assert first.stop() == 0
 
@@ -225,29 +240,30 @@ def test_a_manager_that_does_not_answer_holds_nobody_up(managers, model):
 def test_a_store_that_is_too_small_is_left_alone(managers, model):
     manager = managers()
     first = manager.start(model, "--keep-weights", "true", environment={"FDSTORE": "2"})
-    assert "FileDescriptorStoreMax" in "\n".join(first.log)
-    assert manager.names_seen == []
+    first.wait_until_logged("FileDescriptorStoreMax")
+    assert manager.names() == manager.names_seen == []
     assert first.stop() == 0
 
 
-def gives_shared_huge_pages():
-    folder = pathlib.Path("/sys/kernel/mm")
-    chosen = folder / "transparent_hugepage/shmem_enabled"
+def has_shared_huge_pages(daemon):
+    """Whether the kernel gives them, or the daemon has got some of a pool."""
+    chosen = pathlib.Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     if chosen.exists() and "[never]" not in chosen.read_text():
         return True
-    return any(int(path.read_text()) > 0 for path in folder.glob("hugepages/*/free_hugepages"))
+    return any(daemon.metric("lockstep_rank_page_bytes", page=page) > 0
+               for page in ("huge_2mib", "huge_1gib"))
 
 
 def test_by_itself_it_keeps_what_costs_no_huge_pages(managers, model):
     manager = managers()
     first = manager.start(model, "--context", "512")
-    assert bool(manager.names()) == gives_shared_huge_pages()
+    assert bool(manager.names()) == has_shared_huge_pages(first)
     assert first.stop() == 0
 
 
 def test_without_a_service_manager_nothing_is_kept(start, model):
     daemon = start("--keep-weights", "true", model=model).wait_until_ready()
-    assert "NOTIFY_SOCKET" in "\n".join(daemon.log)
+    daemon.wait_until_logged("NOTIFY_SOCKET")
     assert daemon.stop() == 0
 
 
@@ -265,5 +281,5 @@ def test_partial_stores_are_of_no_use_and_do_no_harm(managers, model):
         # Without the cache's memory the weights are still good.
         assert (kept_bytes(again) > 0) == name.startswith("lockstep-kv")
         assert answer(again) == text
-        wait_until(lambda: len(manager.names()) == 3)
+        assert len(manager.names()) == 3
         assert again.stop() == 0

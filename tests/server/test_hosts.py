@@ -10,7 +10,7 @@ import requests
 from conftest import PATIENCE_SECONDS
 
 EVIL = "evil.example:8080"
-COMPLETION = {"model": "m", "prompt": "Once", "max_tokens": 2}
+COMPLETION = {"model": "m", "prompt": "Once", "max_tokens": 2, "ignore_eos": True}
 
 
 def ask(daemon, path, host, body=None):

@@ -11,7 +11,9 @@ import subprocess
 import pytest
 import requests
 
-from conftest import PATIENCE_SECONDS, PROGRAM, clean_environment, run_program, wait_until
+from conftest import (
+    PATIENCE_SECONDS, PROGRAM, check_health, clean_environment, run_program, wait_until,
+)
 
 
 def ask(family, address, path="/health/live", body=None):
@@ -102,7 +104,7 @@ def test_the_address_for_probes_answers_health_and_metrics_alone(start):
     # What was refused there is counted with all the rest.
     assert daemon.metric("lockstep_http_rejected_total", reason="unknown") == 5
     host, port = probes.removeprefix("http://").split(":")
-    checked = run_program("check-health", "--probe-host", host, "--probe-port", port, "--port", "1")
+    checked = check_health("--probe-host", host, "--probe-port", port, "--port", "1")
     assert checked.returncode == 0, checked.stderr
     assert daemon.stop() == 0
 
@@ -113,7 +115,7 @@ def test_the_address_for_probes_may_be_a_path_and_is_removed_at_the_end(start, p
     wait_until(lambda: ask_path(place, "/health/ready")[0] == 200)
     assert ask_path(place, "/health/live")[0] == 200
     assert ask_path(place, "/v1/models")[0] == 404
-    checked = run_program("check-health", "--probe-host", probes)
+    checked = check_health("--probe-host", probes)
     assert checked.returncode == 0, checked.stderr
     assert daemon.stop() == 0
     assert not place.exists()
@@ -140,14 +142,14 @@ def test_where_few_files_may_be_open_every_gate_has_its_share(start):
     daemon, probes = start_with_probes(
         start, "--probe-host", "127.0.0.1", "--probe-port", "0", "--idle-seconds", "3600",
         launcher=("sh", "-c", 'ulimit -n 64; exec "$@"', "sh"))
-    daemon.wait_until_ready()
+    daemon.wait_until_ready().wait_until_logged("ready after")  # which comes after what is counted
     said = [re.search(r"--max-connections is 4096, but (\d+) connections are admitted: this process "
                       r"may have (\d+) files open", line) for line in daemon.log]
     admitted, limit = [match.groups() for match in said if match][-1]
     assert int(limit) == 64 and 8 <= int(admitted) < 64
 
     def health(address):
-        return requests.get(address + "/health", timeout=30).status_code
+        return requests.get(address + "/health", timeout=PATIENCE_SECONDS).status_code
 
     for crowded in (daemon.url, probes):
         address = ("127.0.0.1", int(crowded.rsplit(":", 1)[1]))
@@ -156,10 +158,10 @@ def test_where_few_files_may_be_open_every_gate_has_its_share(start):
         crowd[-1].sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
         assert crowd[-1].recv(12).endswith(b" 503")
         assert [health(probes), health(daemon.url)] == [200, 200]
-        assert requests.get(probes + "/metrics", timeout=30).status_code == 200
+        assert requests.get(probes + "/metrics", timeout=PATIENCE_SECONDS).status_code == 200
         for client in crowd:
             client.close()
-        wait_until(lambda: requests.get(daemon.url + "/version", timeout=30).status_code == 200)
+        wait_until(lambda: daemon.get("/version").status_code == 200)
     assert not any("Cannot accept" in line for line in daemon.log)
     assert daemon.stop() == 0
 

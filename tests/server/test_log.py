@@ -60,7 +60,7 @@ def test_a_request_is_one_line_in_json(start):
 @pytest.mark.parametrize("level", ["info", "trace"])
 def test_no_prompt_and_no_answer_is_logged_unless_asked(start, level):
     daemon = start("--served-model-name", "m", "--log-level", level).wait_until_ready()
-    answer = ask(daemon).json()["choices"][0]["text"]
+    answer = ask(daemon, max_tokens=40, temperature=0).json()["choices"][0]["text"]
     daemon.post("/v1/completions", {"model": "m", "prompt": {"a": SECRET}})
     daemon.post("/tokenize", {"model": "m", "prompt": SECRET})
     daemon.post_bytes("/v1/completions", b'{"prompt": "' + SECRET.encode() + b"\xff")
@@ -123,11 +123,11 @@ class UnreadDaemon:
             [PROGRAM, "serve", "--model", str(model), "--port", "0", "--workers", "1",
              "--served-model-name", "m", "--log-level", "trace", *options],
             stderr=stderr, env=clean_environment(), **more)
-        wait_until(lambda: self.process.poll() is not None or self.port() is not None)
-        self.url = f"http://127.0.0.1:{self.port()}"
+        self.url = None
+        wait_until(lambda: self.process.poll() is not None or self.find_port())
         wait_until(lambda: self.get("/health/ready").status_code == 200)
 
-    def port(self):
+    def find_port(self):
         """Of its listening socket: the one in /proc/net/tcp whose inode it holds open."""
         inodes = set()
         for name in os.listdir(f"/proc/{self.process.pid}/fd"):
@@ -140,8 +140,8 @@ class UnreadDaemon:
             for line in table.read().splitlines()[1:]:
                 parts = line.split()
                 if parts[3] == "0A" and parts[9] in inodes:
-                    return int(parts[1].split(":")[1], 16)
-        return None
+                    self.url = f"http://127.0.0.1:{int(parts[1].split(':')[1], 16)}"
+        return self.url is not None
 
     def get(self, path, **more):
         return requests.get(self.url + path, timeout=PATIENCE_SECONDS, **more)

@@ -38,7 +38,8 @@ def manager(request, tmp_path):
 
 
 def test_loading_ready_and_stopping_are_told_in_this_order(start, manager):
-    daemon = start("--served-model-name", "m", environment=manager.environment)
+    daemon = start("--served-model-name", "m", "--keep-weights", "false",
+                   environment=manager.environment)
     ready = manager.wait_for("READY")
     assert ready["READY"] == "1"
     assert ready["STATUS"].startswith("Serving m: 0 requests running")

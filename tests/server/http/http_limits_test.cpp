@@ -299,6 +299,7 @@ TEST(HttpLimits, other_addresses_have_their_own_connections) {
 TEST(HttpLimits, what_is_served_always_is_served_above_the_limits_too) {
   HttpLimits limits;
   limits.connections = 3;
+  limits.over_limit_deadline = std::chrono::hours(1);
   TestServer server(limits);
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int count = 0; count < 3; ++count) {
@@ -317,6 +318,7 @@ TEST(HttpLimits, what_is_served_always_is_served_above_the_limits_too) {
 TEST(HttpLimits, clients_above_the_limits_that_say_nothing_make_room_for_a_probe) {
   HttpLimits limits;
   limits.connections = 1;
+  limits.over_limit_deadline = std::chrono::hours(1);
   TestServer server(limits);
   RawClient regular(server.port());
   regular.send(request_text("GET", "/hello"));
