@@ -1,4 +1,4 @@
-// Attention on a GPU, played by the host, against float64.
+// Attention on a GPU, against float64.
 #include "engine/kernels/gpu_attention.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The likeliest logits of a row, found on a GPU, played by the host.
+// The likeliest logits of a row, found on a GPU.
 #include "engine/kernels/gpu_candidates.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -28,8 +29,8 @@ std::vector<GpuCandidateRow> find(const std::vector<Row>& rows, unsigned grid_ro
   }
   std::vector<uint32_t> words(rows.size() * gpu_candidate_words(columns), 0xABABABABU);
   std::vector<GpuCandidateRow> found(rows.size());
-  const auto row_count = static_cast<uint32_t>(rows.size());
-  gpu_find_candidates(nullptr, {.row_count = &row_count,
+  const auto row_count = std::make_unique<uint32_t>(static_cast<uint32_t>(rows.size()));
+  gpu_find_candidates(nullptr, {.row_count = row_count.get(),
                                 .logits = logits.data(),
                                 .stride = stride,
                                 .columns = columns,
@@ -113,12 +114,13 @@ TEST(GpuCandidates, zeros_are_equal_and_what_is_no_number_is_counted) {
 }
 
 TEST(GpuCandidates, rows_that_the_batch_does_not_have_are_left_alone) {
-  const uint32_t row_count = 0;
-  GpuCandidateRow found = {};
-  found.count = 77;
-  gpu_find_candidates(nullptr,
-                      {.row_count = &row_count, .columns = 9000, .rows = &found, .grid_rows = 2});
-  EXPECT_EQ(found.count, 77U);
+  const auto row_count = std::make_unique<uint32_t>(0);
+  const auto found = std::make_unique<GpuCandidateRow>();
+  found->count = 77;
+  gpu_find_candidates(
+      nullptr,
+      {.row_count = row_count.get(), .columns = 9000, .rows = found.get(), .grid_rows = 2});
+  EXPECT_EQ(found->count, 77U);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Rows of a table for tokens on a GPU, played by the host.
+// Rows of a table for tokens on a GPU.
 #include "engine/kernels/gpu_embedding.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Mixtures of experts on a GPU, its threads played by the host.
+// Mixtures of experts on a GPU.
 #include "engine/kernels/gpu_experts.h"
 
 #include <gtest/gtest.h>
@@ -228,13 +228,12 @@ class GpuExpertProductOf : public testing::TestWithParam<Format> {
 
 TEST_P(GpuExpertProductOf, a_row_has_the_bits_of_its_token_with_its_expert) {
   std::vector<float> expected(row_count() * kRows);
-  const uint32_t all = kTokens;
   for (size_t expert = 0; expert < kExperts; ++expert) {
     std::vector<float> gated(kTokens * kRows);
     GpuProduct product;
     product.input = inputs_.row(0);
     product.input_stride_bytes = inputs_.stride_bytes();
-    product.token_count = &all;
+    product.token_count = inputs_.token_count();
     product.token_limit = kTokens;
     product.norm = norm();
     product.part_count = 2;

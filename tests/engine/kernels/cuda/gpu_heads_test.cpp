@@ -1,4 +1,4 @@
-// Queries, keys and values on a GPU between their product and attention, played by the host.
+// Queries, keys and values on a GPU between their product and attention.
 #include "engine/kernels/gpu_heads.h"
 
 #include <gtest/gtest.h>

@@ -149,7 +149,7 @@ std::vector<float> sums_of(const GpuProduct& product, const GpuPanel& panel, con
 void compute(GpuProduct product, const Inputs& inputs, const GpuPanelLimits* limits) {
   product.input = inputs.row(0);
   product.input_stride_bytes = inputs.stride_bytes();
-  product.token_count = &kTokens;
+  product.token_count = inputs.token_count();
   product.token_begin = kFirst;
   product.token_limit = kGpuProductTokens;
   if (limits == nullptr) return gpu_product(nullptr, product);

@@ -1,4 +1,4 @@
-// Attention of prompted tokens on a GPU, played by the host, against float64.
+// Attention of prompted tokens on a GPU, against float64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/attention_reference.h"
 #include "tests/engine/kernels/cuda/gpu_cache.h"
+#include "tests/engine/kernels/cuda/kernel_rounding.h"
 
 namespace lockstep {
 namespace {
@@ -98,7 +99,8 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
 // The queries as the products see them are given to the reference. What else is rounded, beside
 // its own f32: the weights (16-bit), and, of kQ8_0, keys and values (bf16). With scores off by at
 // most E a weight's share is off by a factor within e^(2 E). Weights below f16's normal numbers are
-// off by 2^-25 each.
+// off by 2^-25 each. Where the reference counts a rounding for each term of a sum, 16 terms of a
+// tile product have tile_product_roundings() together.
 void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, const float* row) {
   const KvFormat format = prompt.cache.layer().format;
   const size_t dimensions = prompt.cache.layer().head_dimension;
@@ -134,6 +136,8 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
     const double weights_off = tiles ? (format == KvFormat::kF16 ? 0x1p-11 : 0x1p-8) : 0;
     const double relative =
         (rounds ? std::expm1(2 * score_error) * 1.01 + 0x1p-8 : 0) + weights_off;
+    const double of_sums =
+        tiles ? std::max(1.0, static_cast<double>(tile_product_roundings()) / 16) : 1;
     const double greatest = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
     for (const double score : scores) sum += std::exp(score - greatest);
@@ -145,7 +149,7 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
         sizes += std::exp(scores[i] - greatest) / sum * value;
         plain += value;
       }
-      const double bound = reference.bound[d] * 2 + sizes * relative * 1.01 +
+      const double bound = reference.bound[d] * 2 * of_sums + sizes * relative * 1.01 +
                            (tiles && format == KvFormat::kF16 ? plain * 0x1p-25 : 0);
       ASSERT_NEAR(static_cast<double>(row[head * dimensions + d]), reference.output[d], bound)
           << format_name(format) << ", " << dimensions << " dimensions, window " << prompt.window

@@ -1,4 +1,4 @@
-// Rows of activations on a GPU, played by the host.
+// Rows of activations on a GPU.
 #include "engine/kernels/gpu_rows.h"
 
 #include <gtest/gtest.h>

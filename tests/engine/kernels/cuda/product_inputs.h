@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "engine/kernels/gpu_product.h"
@@ -65,7 +66,8 @@ class Inputs {
         columns_(columns),
         stride_(((columns + 31) / 32 * 32 * 4 + 79) / 16 * 16),
         bytes_(tokens * stride_),
-        values_(random_values(tokens * columns, random)) {
+        values_(random_values(tokens * columns, random)),
+        token_count_(std::make_unique<uint32_t>(static_cast<uint32_t>(tokens))) {
     std::memset(bytes_.data(), 0xFF, tokens * stride_);
     for (size_t token = 0; token < tokens; ++token) {
       for (size_t column = 0; column < (columns + 31) / 32 * 32; ++column) {
@@ -85,6 +87,9 @@ class Inputs {
   const std::byte* row(size_t token) const { return bytes_.data() + token * stride_; }
   size_t stride_bytes() const { return stride_; }
   float at(size_t token, size_t column) const { return values_[token * columns_ + column]; }
+  // Where kernels read that all tokens are there: like all that they read, not on the stack, which
+  // a real GPU does not reach.
+  const uint32_t* token_count() const { return token_count_.get(); }
 
  private:
   bool floats_;
@@ -92,16 +97,18 @@ class Inputs {
   size_t stride_;
   AlignedBuffer bytes_;
   std::vector<float> values_;
+  std::unique_ptr<uint32_t> token_count_;
 };
 
 // One part's product of tokens [first, first + count), nothing after it: [token][row].
 inline std::vector<float> multiply_all(const GpuMatrix& matrix, const Inputs& inputs, size_t first,
                                        uint32_t count, size_t limit) {
   std::vector<float> output(limit * matrix.rows, -7.0F);
+  const auto token_count = std::make_unique<uint32_t>(count);
   GpuProduct product;
   product.input = inputs.row(first);
   product.input_stride_bytes = inputs.stride_bytes();
-  product.token_count = &count;
+  product.token_count = token_count.get();
   product.token_limit = limit;
   product.part_count = 1;
   product.parts[0].matrix = matrix;

@@ -1,4 +1,4 @@
-// The product of generated tokens on a GPU, its threads played by the host.
+// The product of generated tokens on a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "engine/kernels/gpu_product.h"
 #include "tests/engine/kernels/cuda/format_cases.h"
+#include "tests/engine/kernels/cuda/kernel_rounding.h"
 #include "tests/engine/kernels/cuda/product_inputs.h"
 #include "tests/engine/kernels/random_weights.h"
 
@@ -28,12 +29,20 @@ class GpuProductOf : public testing::TestWithParam<Format> {
 };
 
 // With u = 2^-24, a term that goes through n roundings is off by at most n u / (1 - n u) of its
-// magnitude. On the host a tile product rounds once. A term goes through: within its 32 columns 2
-// tile products (F16: 4; F32: 64 fma of its unit), then one fma (with a minimum two) per scale, or
-// nothing, and so on through all of the warp's later units; 8 additions of warps' sums; its scale
-// and its reference weight are rounded up to 4 times. All of it is at most as many as there are
-// tile products (fma) and scales of a warp's columns, and 12. The magnitude is |quant * scale * x|
-// + |minimum * x|, at most (|w| + 2 |minimum|) |x|.
+// magnitude; a tile product counts as tile_product_roundings(). A term goes through
+//   quantized  the 2 tile products of its 32 columns, then one fma (with a minimum two) per scale
+//              of the warp's columns: at most one for 16 columns
+//   BF16, F16  all tile products of the warp's columns: one for 16 columns, of F16 two
+//   F32        all fma of the warp's columns
+// and 8 additions of warps' sums; its scale and its reference weight are rounded up to 4 times. The
+// magnitude is |quant * scale * x| + |minimum * x|, at most (|w| + 2 |minimum|) |x|.
+size_t roundings_of(Format format, size_t warp_columns) {
+  const size_t tile = tile_product_roundings();
+  if (traits(format).block_elements > 1) return 12 + 2 * tile + warp_columns / 16;
+  if (format == Format::kF32) return 12 + warp_columns;
+  return 12 + warp_columns / (format == Format::kF16 ? 8 : 16) * tile;
+}
+
 TEST_P(GpuProductOf, is_within_the_rounding_of_its_terms_of_float64) {
   RandomEngine random(kSeed);
   constexpr size_t kRows = 50;
@@ -44,8 +53,7 @@ TEST_P(GpuProductOf, is_within_the_rounding_of_its_terms_of_float64) {
   const GpuLayout layout = gpu_layout(format());
   const size_t units = (columns() + layout.unit_columns() - 1) / layout.unit_columns();
   const size_t warp_columns = (units + 7) / 8 * layout.unit_columns();
-  const size_t roundings = 12 + (format() == Format::kF32 ? warp_columns : warp_columns / 16 * 2);
-  const double unit = static_cast<double>(roundings) * std::ldexp(1.0, -24);
+  const double unit = static_cast<double>(roundings_of(format(), warp_columns)) * 0x1p-24;
   const double relative = unit / (1 - unit);
   for (size_t row = 0; row < kRows; ++row) {
     const std::vector<float> w = weights.row(row);

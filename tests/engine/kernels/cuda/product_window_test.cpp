@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "tests/engine/kernels/cuda/format_cases.h"
@@ -28,7 +29,7 @@ TEST_P(GpuProductWindowsOf, give_a_token_the_bits_that_it_has_alone) {
   GpuProduct product;
   product.input = inputs.row(0);
   product.input_stride_bytes = inputs.stride_bytes();
-  product.token_count = &kTokens;
+  product.token_count = inputs.token_count();
   product.part_count = 1;
   product.parts[0] = {weights.matrix(), nullptr, output.data(), kRows, true};
   // A token that two windows had would be added twice.
@@ -56,9 +57,9 @@ INSTANTIATE_TEST_SUITE_P(Formats, GpuProductWindowsOf, testing::ValuesIn(every_f
                          name_of_format);
 
 TEST(GpuProductWindow, of_no_tokens_at_all_reads_no_weights) {
-  const uint32_t none = 0;
+  const auto none = std::make_unique<uint32_t>(0);
   GpuProduct product;
-  product.token_count = &none;
+  product.token_count = none.get();
   product.token_limit = 64;
   product.part_count = 1;
   product.parts[0].matrix = {Format::kQ4_K, 64, kColumns, nullptr};
@@ -79,7 +80,6 @@ struct Written {
 // By windows of 64, or by others.
 void multiply(GpuProduct product, bool windows) {
   product.token_limit = windows ? kGpuProductTokens : 30;
-  product.token_count = &kTokens;
   for (; product.token_begin < kTokens; product.token_begin += product.token_limit) {
     gpu_product(nullptr, product);
   }
@@ -101,6 +101,7 @@ TEST(GpuProductWindow, norms_and_their_factor_are_of_the_windows_tokens) {
     GpuProduct product;
     product.input = inputs.row(0);
     product.input_stride_bytes = inputs.stride_bytes();
+    product.token_count = inputs.token_count();
     product.norm = {chunks.data(), 8, kColumns, 1e-5F};
     product.part_count = 1;
     product.parts[0] = {weights.matrix(), nullptr, own[windows].output.data(), kRows, false};
@@ -131,6 +132,7 @@ TEST(GpuProductWindow, gates_are_of_the_windows_tokens) {
     GpuProduct product;
     product.input = inputs.row(0);
     product.input_stride_bytes = inputs.stride_bytes();
+    product.token_count = inputs.token_count();
     product.part_count = 2;
     product.parts[0].matrix = gate.matrix();
     product.parts[1].matrix = gated.matrix();

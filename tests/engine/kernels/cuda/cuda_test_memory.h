@@ -1,0 +1,14 @@
+// The heap of a program whose tests give kernels what they have allocated, on a real GPU.
+//
+// Linking this file's code replaces operator new and delete: from open_gpu_heap() on, what they
+// give is memory that the GPU reaches under the same address, and so is what a std::vector holds.
+// What lies on the stack or in static storage the GPU does not reach.
+#pragma once
+
+namespace lockstep {
+
+// To be called once, with the GPU in use, before anything that kernels are given is allocated.
+// False: the GPU has no memory that the host may use while a kernel runs.
+bool open_gpu_heap();
+
+}  // namespace lockstep
