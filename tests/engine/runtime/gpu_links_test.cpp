@@ -66,6 +66,19 @@ GpuSumWay large_ones_by_nccl(const GpuSumQuestion& question) {
   return large && question.nccl ? GpuSumWay::kNccl : GpuSumWay::kPeerMemory;
 }
 
+TEST_F(GpuLinksTest, all_tokens_are_summed_however_few_logits_are_wanted) {
+  GpuPlatform in_two = test_gpus();
+  in_two.sum_way = [](const GpuSumQuestion&) { return GpuSumWay::kPeerMemoryInTwoShots; };
+  const auto tokens = some_tokens(9, 1);
+  for (const GpuPlatform& platform : {test_gpus(), in_two, test_gpus_by_nccl()}) {
+    LoadedModel loaded(model_.path(), options(platform));
+    for (const bool generated : {false, true}) {
+      loaded.set_generated(generated);
+      expect_same_bits({loaded.compute_last(tokens)}, {loaded.compute_alone(tokens, 9).back()});
+    }
+  }
+}
+
 TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
   GpuPlatform both = test_gpus();
   both.join = &join_host_gpus;
@@ -246,6 +259,8 @@ TEST_F(GpuLinksTest, streams_that_run_late_change_nothing) {
   LoadedModel loaded(model_.path(), options(by_nccl));
   for (int gpu = 0; gpu < 2; ++gpu) host_gpu(gpu).run_late(true);
   expect_same_bits(wanted, loaded.compute_alone(tokens_, 2));
+  LoadedModel linked(model_.path(), options(test_gpus()));
+  EXPECT_TRUE(linked.ranks().shares_gpu_memory());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/kernels/cuda/host_matrix_library.h"
@@ -21,8 +22,7 @@ LoadedModelOptions on_made_up_gpu() {
 }
 
 // What was recorded when the rank was made is what plays, with each pass's own batch.
-TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
-  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/26);
+void expect_recordings_play(const RandomModel& model) {
   LoadedModelOptions options = on_made_up_gpu();
   options.generated = true;
   LoadedModel loaded(model.path(), options);
@@ -40,6 +40,79 @@ TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
   EXPECT_LE(launches, generation_launches(loaded.plan()));
   EXPECT_GE(launches + 2, generation_launches(loaded.plan()));
   EXPECT_EQ(rank.recording_count(), generation_shapes(loaded.plan()).size());
+}
+
+TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
+  expect_recordings_play(RandomModel(Format::kQ8_0, Format::kQ8_0, /*seed=*/26));
+  // Experts' gates in one format and in two.
+  for (const Format others : {Format::kQ8_0, Format::kQ4_0}) {
+    SCOPED_TRACE(traits(others).name);
+    expect_recordings_play(
+        RandomModel(Format::kQ8_0, others, /*seed=*/50, {.count = 3, .used = 2}));
+  }
+}
+
+struct Area {
+  const char* name;
+  const void* begin;
+  size_t bytes;
+};
+
+void expect_apart(const std::vector<Area>& areas) {
+  std::vector<std::pair<uintptr_t, uintptr_t>> taken;
+  for (const Area& area : areas) {
+    const auto begin = reinterpret_cast<uintptr_t>(area.begin);
+    for (size_t other = 0; other < taken.size(); ++other) {
+      const auto& [other_begin, other_end] = taken[other];
+      EXPECT_TRUE(begin + area.bytes <= other_begin || other_end <= begin)
+          << area.name << " and " << areas[other].name;
+    }
+    taken.emplace_back(begin, begin + area.bytes);
+  }
+}
+
+// However the tokens of the largest pass choose.
+TEST(GpuRankFaults, every_row_of_experts_has_a_place_and_nothing_else_is_taken) {
+  for (const Format others : {Format::kQ8_0, Format::kQ4_0}) {
+    const bool fused = others == Format::kQ8_0;
+    const RandomModel model(Format::kQ8_0, others, /*seed=*/51, {.count = 9, .used = 8});
+    LoadedModel loaded(model.path(), on_made_up_gpu());
+    const Plan& plan = loaded.plan();
+    const size_t rows = plan.batch_tokens * 8;
+    size_t steps = 0;
+    const auto areas_of = [&](const Routing& routing) {
+      return std::vector<Area>{{"what lies behind activations", plan.gpu.panel, 1},
+                               {"chosen", routing.chosen, rows * sizeof(uint32_t)},
+                               {"weights", routing.weights, rows * sizeof(float)},
+                               {"choice_rows", routing.choice_rows, rows * sizeof(uint32_t)},
+                               {"row_tokens", routing.row_tokens, rows * sizeof(uint32_t)},
+                               {"row_begin", routing.row_begin, 10 * sizeof(uint32_t)}};
+    };
+    for (const Step& step : plan.steps) {
+      if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) {
+        ++steps;
+        std::vector<Area> areas = areas_of(gate->routing);
+        const FormBuffer& gated = gate->output.forms[ActivationForm::kBf16];
+        areas.push_back({"gated", gated.rows, rows * gated.stride_bytes});
+        for (const ExpertPart* part : {&gate->gate, &gate->up}) {
+          EXPECT_EQ(part->output_stride < part->matrices.front().rows, fused);
+          areas.push_back({"a gate's", part->output, rows * part->output_stride * sizeof(float)});
+        }
+        EXPECT_FALSE(gate->gathered[ActivationForm::kBf16].is_read());
+        expect_apart(areas);
+      } else if (const auto* sum = std::get_if<ExpertSumStep>(&step.work)) {
+        ++steps;
+        std::vector<Area> areas = areas_of(sum->routing);
+        const FormBuffer& gated = sum->input[ActivationForm::kBf16];
+        areas.push_back({"gated", gated.rows, rows * gated.stride_bytes});
+        areas.push_back({"products", sum->products, rows * sum->product_stride * sizeof(float)});
+        areas.push_back({"residual", sum->down.output,
+                         plan.batch_tokens * sum->down.output_stride * sizeof(float)});
+        expect_apart(areas);
+      }
+    }
+    EXPECT_EQ(steps, 4U);
+  }
 }
 
 // Whether it is the only rank or one of several: the pass ends, and says so.

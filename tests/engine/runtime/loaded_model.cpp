@@ -91,8 +91,7 @@ std::vector<float> LoadedModel::hidden_row(size_t token) {
   return row;
 }
 
-std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> pieces,
-                                                     size_t generated) {
+Batch LoadedModel::batch_of(std::span<const Piece> pieces) {
   Batch batch;
   for (const Piece& piece : pieces) {
     const auto slot = static_cast<uint32_t>(batch.page_tables.size());
@@ -108,6 +107,12 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
                               .sequence = slot});
     }
   }
+  return batch;
+}
+
+std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> pieces,
+                                                     size_t generated) {
+  Batch batch = batch_of(pieces);
   batch.generated_tokens = generated;
   value_or_throw(executor_->run(batch));
   std::vector<std::vector<float>> rows;
@@ -129,6 +134,17 @@ std::vector<std::vector<float>> LoadedModel::compute_alone(std::span<const Token
   }
   give_back(sequence);
   return rows;
+}
+
+std::vector<float> LoadedModel::compute_last(std::span<const TokenId> tokens) {
+  Sequence sequence = new_sequence(tokens.size());
+  Batch batch = batch_of(std::vector<Piece>{{sequence, tokens}});
+  batch.logit_tokens = {static_cast<uint32_t>(tokens.size() - 1)};
+  batch.generated_tokens = generated_ ? tokens.size() : 0;
+  value_or_throw(executor_->run(batch));
+  const std::span<const float> logits = value_or_throw(executor_->logits(0).all());
+  give_back(sequence);
+  return {logits.begin(), logits.end()};
 }
 
 std::vector<const KernelTable*> supported_kernel_tables() {

@@ -59,6 +59,9 @@ class LoadedModel {
   // A whole sequence by itself, in chunks of at most `chunk` tokens.
   std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
 
+  // A whole sequence by itself, in one pass that gives the logits after the last token alone.
+  std::vector<float> compute_last(std::span<const TokenId> tokens);
+
   // Several pieces with tokens, of which the first `generated` tokens count as generated.
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
   // Of the last pass.
@@ -73,6 +76,8 @@ class LoadedModel {
   const Model& model() const { return *model_; }
 
  private:
+  static Batch batch_of(std::span<const Piece> pieces);
+
   std::unique_ptr<Model> model_;
   std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<Executor> executor_;

@@ -144,6 +144,17 @@ TEST(GpuRouting, does_not_depend_on_the_tokens_beside) {
   }
 }
 
+// None of what is added after the largest score's changes the sum, but all of it together would.
+TEST(GpuRouting, adds_from_the_largest_score_to_the_least_however_large_they_are) {
+  constexpr size_t kExperts = 32;
+  std::vector<float> scores(kExperts + 3, 500 - 17.5F);
+  scores[20] = 500;
+  const Routed routed = route(scores, kExperts, kExperts, 1);
+  for (size_t expert = 0; expert < kExperts; ++expert) {
+    EXPECT_EQ(routed.weights[expert], expert == 20 ? 1.0F : std::exp(-17.5F)) << expert;
+  }
+}
+
 // Whoever sees the token's results sees that they are of no use.
 TEST(GpuRouting, a_score_that_is_not_finite_is_chosen_and_spoils_its_token_alone) {
   constexpr size_t kExperts = 6;
