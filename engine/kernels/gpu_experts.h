@@ -40,7 +40,7 @@ void gpu_route_tokens(void* stream, const GpuRouting& routing);
 struct GpuExpertProduct {
   // As for gpu_product(), with its order of operations; but rows take the place of tokens: what it
   // writes is by row, there are no norms behind it, and token_count and token_begin mean nothing. A
-  // block multiplies token_limit rows at once, and then the next ones. The parts' matrices are the
+  // block multiplies 8, 16 or 64 rows at once, as token_limit says. The parts' matrices are the
   // first expert's.
   GpuProduct product;
   size_t matrix_stride_bytes[kGpuProductParts] = {};  // from an expert's matrix to the next one's
@@ -48,6 +48,12 @@ struct GpuExpertProduct {
   const uint32_t* row_begin = nullptr;  // GpuRouting's
   // Whose input and norm's factor a row has: GpuRouting's. None: they are by row as well.
   const uint32_t* row_tokens = nullptr;
+  // Of few tokens most experts have no rows: blocks are launched for each of so many choices
+  // instead of for each expert, at least as many as there are, and those of an expert's first row
+  // take the expert. 0: for each expert. A matter of speed alone.
+  size_t choice_count = 0;
+  const uint32_t* chosen = nullptr;       // GpuRouting's, as well as ...
+  const uint32_t* choice_rows = nullptr;  // ... this; both are read where choices are counted
 };
 // One kernel per run of parts of one format.
 void gpu_expert_product(void* stream, const GpuExpertProduct& experts);

@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// NCCL's own word for not using such links: it asks the driver as well, and believes it.
+inline constexpr char kNcclWithoutPeers[] = "NCCL_P2P_DISABLE";
+
 // Each writes some words into every other's memory, which has to find them there. All of them have
 // reached one another (GpuDevice::reach). Fails with kMachineRefused, naming the GPUs and the
 // remedy. Takes little memory, and gives it back.

@@ -153,6 +153,7 @@ size_t GpuProgram::run(const Experts& experts, void* stream, const GpuPassShape&
   const size_t even = divide_up(rows, experts.product.expert_count);
   GpuExpertProduct sized = experts.product;
   sized.product.token_limit = std::clamp<size_t>(2 * even, 1, kGpuProductTokens);
+  if (rows < sized.expert_count) sized.choice_count = rows;
   kernels_.expert_product(stream, sized);
   return sized.product.part_count;
 }

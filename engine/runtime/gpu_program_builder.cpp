@@ -271,6 +271,8 @@ class GpuProgram::Builder {
     experts.chosen_count = routing.chosen_count;
     experts.product.expert_count = routing.expert_count;
     experts.product.row_begin = routing.row_begin;
+    experts.product.chosen = routing.chosen;
+    experts.product.choice_rows = routing.choice_rows;
     experts.product.product.input = input.rows;
     experts.product.product.input_stride_bytes = input.stride_bytes;
     return experts;

@@ -139,6 +139,10 @@ Result<void> GpuRank::reach(std::span<GpuRank* const> ranks) {
       if (auto reached = rank->device_->reach(other->device_->index()); !reached) return reached;
     }
   }
+  return {};
+}
+
+Result<void> GpuRank::try_links(std::span<GpuRank* const> ranks) {
   std::vector<GpuDevice*> devices;
   for (GpuRank* rank : ranks) devices.push_back(rank->device_.get());
   return try_gpu_links(devices, kPassDeadline);

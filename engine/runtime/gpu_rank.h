@@ -44,8 +44,10 @@ class GpuRank {
   Result<void> allocate(const Plan& sizes, int node, const HostShare& host);
   // Makes the host's memory, which must outlive this, reachable for the GPU.
   Result<void> pin(const NodeMemory& memory);
-  // Of all ranks, which are GPUs: lets each reach the others' memory, where all can, and tries it.
+  // Of all ranks, which are GPUs: lets each reach the others' memory, where all can. Then whether
+  // they do (gpu_link_trial.h).
   static Result<void> reach(std::span<GpuRank* const> ranks);
+  static Result<void> try_links(std::span<GpuRank* const> ranks);
   // Once all have allocated: makes what they exchange through, memory where `reached`, and NCCL
   // where not or where some of the plan's sums are to go that way. What is returned has to live as
   // long as the ranks compute; null: there is no NCCL, or no need.

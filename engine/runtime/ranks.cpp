@@ -1,15 +1,18 @@
 #include "engine/runtime/ranks.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <new>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/runtime/gpu_link_trial.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +28,18 @@ bool is_crowded(std::span<const RankPlace> places) {
     for (const int cpu : own) shared = shared || (cpu >= 0 && !seen.insert(cpu).second);
   }
   return shared || worker_count > std::thread::hardware_concurrency();
+}
+
+// What only seems to reach another's memory nobody is to rely on, NCCL included: it would.
+Result<void> reach_gpus(std::span<GpuRank* const> gpus, Result<void>& reached) {
+  reached = GpuRank::reach(gpus);
+  if (!reached) return {};
+  auto sound = GpuRank::try_links(gpus);
+  if (sound) return {};
+  const char* const apart = std::getenv(kNcclWithoutPeers);
+  if (apart == nullptr || std::string_view(apart) != "1") return sound;
+  reached = std::move(sound);
+  return {};
 }
 
 }  // namespace
@@ -163,7 +178,9 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
     return std::unexpected(started.error());
   }
   if (const auto linked = made->linked_gpus(); !linked.empty()) {
-    made->reached_ = GpuRank::reach(linked);
+    if (auto tried = reach_gpus(linked, made->reached_); !tried) {
+      return std::unexpected(tried.error());
+    }
   }
   CHECK(!made->is_mixed() || places.front().gpu >= 0, "rank 0 is no GPU, and others are");
   std::vector<PlanOptions> own;  // by rank

@@ -186,8 +186,7 @@ Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& pr
   }
   return machine_refused(
       "gpu{}: cuBLASLt {} has no kernel for {} rows of {} columns that cuts no sum and takes any "
-      "number of "
-      "tokens, among {}; use --devices cpu",
+      "number of tokens, among {}; use --devices cpu",
       gpu_, cublasLtGetVersion(), product.rows, product.columns, count);
 }
 

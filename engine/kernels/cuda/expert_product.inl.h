@@ -57,13 +57,23 @@ GPU_FUNCTION GpuMatrix matrix_of(const GpuExpertProduct& experts, size_t part, s
   return matrix;
 }
 
+// Whose weights the block multiplies; expert_count: nobody's.
+GPU_FUNCTION size_t expert_of_block(const GpuExpertProduct& experts) {
+  const unsigned index = block_row();
+  if (experts.choice_count == 0) return index;
+  if (index >= experts.row_begin[experts.expert_count]) return experts.expert_count;
+  const uint32_t expert = experts.chosen[index];
+  return experts.choice_rows[index] == experts.row_begin[expert] ? expert : experts.expert_count;
+}
+
 // A block takes 32 rows of an expert's weights, and one window of its rows after the other.
 template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t part_end) {
   constexpr unsigned kTokens = kGroups * kGroupTokens;
   const GpuProduct& product = experts.product;
-  const size_t expert = block_row();
+  const size_t expert = expert_of_block(experts);
+  if (expert == experts.expert_count) return;
   const size_t begin = experts.row_begin[expert];
   const size_t end = experts.row_begin[expert + 1];
   if (begin == end) return;
@@ -84,7 +94,8 @@ void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t pa
 template <Format kFormat, unsigned kGroups>
 void launch_expert_groups(void* stream, const GpuExpertProduct& experts, size_t begin, size_t end) {
   const Grid grid = {.columns = static_cast<unsigned>(product_blocks(experts.product, begin, end)),
-                     .rows = static_cast<unsigned>(experts.expert_count),
+                     .rows = static_cast<unsigned>(experts.choice_count > 0 ? experts.choice_count
+                                                                            : experts.expert_count),
                      .threads = kProductWarps * kWarpThreads,
                      .shared_bytes = product_shared_bytes<kFormat, kGroups>()};
   launch(stream, grid, multiply_expert_rows<kFormat, kGroups>, experts, begin, end);

@@ -165,18 +165,21 @@ TEST_F(GpuLinksTest, gpus_apart_are_joined_by_nccl_and_refused_without) {
   EXPECT_THAT(refusal_of(options(joined)), HasSubstr("2 GPUs are not joined"));
 }
 
-// What a GPU is said to reach is tried before it is relied on.
-TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_as_none) {
+// What a GPU is said to reach is tried before anybody relies on it: NCCL would as well.
+TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_refused_or_left_to_nobody) {
   for (const int writer : {0, 1}) {
     reset();
     host_gpu(writer).lose_writes(true);
     const std::string refusal = refusal_of(options(test_gpus()));
     EXPECT_THAT(refusal, HasSubstr(fmt::format("gpu{} does not reach gpu{}'s memory, although",
                                                writer, 1 - writer)));
-    EXPECT_THAT(refusal, HasSubstr("iommu=pt"));
+    EXPECT_THAT(refusal, HasSubstr("iommu=pt, or set NCCL_P2P_DISABLE=1"));
     GpuPlatform joined = test_gpus();
     joined.join = &join_host_gpus;
+    EXPECT_EQ(refusal_of(options(joined)), refusal);
+    setenv("NCCL_P2P_DISABLE", "1", 1);
     LoadedModel loaded(model_.path(), options(joined));
+    unsetenv("NCCL_P2P_DISABLE");
     EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
     EXPECT_EQ(failure_of(loaded), "");
   }

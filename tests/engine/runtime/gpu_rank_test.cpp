@@ -390,7 +390,7 @@ TEST_F(GpuRank, computes_mixtures_of_experts) {
 }
 
 TEST_F(GpuRank, experts_give_a_token_the_same_bits_whoever_is_beside_it) {
-  const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/49, {.count = 7, .used = 3});
+  const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/49, {.count = 40, .used = 3});
   const auto first = some_tokens(5, 1);
   const auto second = some_tokens(30, 40);
   const std::vector<TokenId> next = {17};

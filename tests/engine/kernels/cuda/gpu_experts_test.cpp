@@ -287,6 +287,14 @@ TEST_P(GpuExpertProductOf, a_row_has_the_bits_of_its_token_with_its_expert) {
 // Rows that are read where they lie, and no gate.
 TEST_P(GpuExpertProductOf, an_input_by_row_has_the_bits_that_it_has_alone) {
   const Inputs rows(GetParam(), row_count(), columns_, random_);
+  // In no order, and with room for choices that there are not.
+  std::vector<uint32_t> chosen(row_count() + 3, kUntouched);
+  std::vector<uint32_t> choice_rows(row_count() + 3, kUntouched);
+  for (uint32_t choice = 0; choice < row_count(); ++choice) {
+    const auto row = static_cast<uint32_t>(choice * 40 % row_count());
+    chosen[choice] = static_cast<uint32_t>(expert_of(row));
+    choice_rows[choice] = row;
+  }
   std::vector<float> output((row_count() + 1) * kRows, -7.0F);
   GpuExpertProduct experts;
   experts.product.input = rows.row(0);
@@ -299,6 +307,9 @@ TEST_P(GpuExpertProductOf, an_input_by_row_has_the_bits_that_it_has_alone) {
   experts.matrix_stride_bytes[0] = gates_.stride();
   experts.expert_count = kExperts;
   experts.row_begin = row_begin_.data();
+  experts.choice_count = chosen.size();
+  experts.chosen = chosen.data();
+  experts.choice_rows = choice_rows.data();
   gpu_expert_product(nullptr, experts);
   for (const size_t row : {size_t{0}, size_t{2}, size_t{3}, size_t{72}, size_t{73}, size_t{90}}) {
     const auto alone = multiply_all(gates_.matrix(expert_of(row)), rows, row, 1, 1);
