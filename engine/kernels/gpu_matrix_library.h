@@ -35,8 +35,8 @@ class GpuMatrixLibrary {
 
   // Before the first product of the shape: chooses the kernel that is fastest for the product's
   // number of tokens (the most that there may be) and computes fewer as well, and enqueues the
-  // product, so that the kernel is on the GPU from now on. Does nothing for a shape that is
-  // prepared. Fails with kMachineRefused.
+  // product, of one token and of all, so that the kernel is on the GPU from now on. Does nothing
+  // for a shape that is prepared. Fails with kMachineRefused.
   virtual Result<void> prepare(void* stream, const GpuMatrixProduct& product) = 0;
 
   // Enqueues it. Allocates nothing. A product that is refused is missing; state() tells.

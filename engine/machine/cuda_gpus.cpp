@@ -45,12 +45,6 @@ std::string uuid_text(std::string_view kind, const cudaUUID_t& uuid) {
   return text;
 }
 
-// Else the next launch of a kernel on this thread would find the error of a question about a GPU
-// that is not even used.
-void forget_errors() {
-  cudaGetLastError();
-}
-
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
@@ -72,7 +66,6 @@ uint64_t free_bytes_by_runtime(int device) {
                      cudaSetDevice(device) == cudaSuccess &&
                      cudaMemGetInfo(&free, &total) == cudaSuccess;
   cudaSetDevice(current);
-  forget_errors();
   return known ? free : 0;
 }
 
@@ -80,7 +73,6 @@ std::optional<Gpu> read_gpu(int device, const Nvml* nvml, const std::filesystem:
   cudaDeviceProp properties;
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, device);
       error != cudaSuccess) {
-    forget_errors();
     spdlog::warn("gpu{} is left out: {}", device, cudaGetErrorString(error));
     return std::nullopt;
   }
@@ -133,15 +125,12 @@ GpuLink link_between(const Gpu& gpu, const Gpu& other, const Nvml* nvml) {
   return nvlink ? GpuLink::kNvlink : GpuLink::kPeer;
 }
 
-}  // namespace
-
-GpuReading read_gpus(const std::filesystem::path& sysfs) {
+GpuReading ask_runtime(const std::filesystem::path& sysfs) {
   // All kernels are loaded with their context, not when each is first launched: that may wait for
   // what runs, and what runs may wait for it.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
-    forget_errors();
     return {.gpus = {}, .absence = absence_of(error == cudaSuccess ? cudaErrorNoDevice : error)};
   }
   const std::unique_ptr<Nvml> nvml = Nvml::open();
@@ -154,8 +143,17 @@ GpuReading read_gpus(const std::filesystem::path& sysfs) {
       gpu.links.push_back(link_between(gpu, other, nvml.get()));
     }
   }
-  forget_errors();
   if (reading.gpus.empty()) reading.absence = "none of them can be used; see the warnings above";
+  return reading;
+}
+
+}  // namespace
+
+GpuReading read_gpus(const std::filesystem::path& sysfs) {
+  GpuReading reading = ask_runtime(sysfs);
+  // Else the next launch of a kernel on this thread would find the error of a question about a GPU
+  // that is not even used.
+  cudaGetLastError();
   return reading;
 }
 

@@ -19,8 +19,13 @@ unsigned grid_rows(uint32_t rows) {
 uint32_t row_count(GpuRowSet rows, const GpuPassShape& shape) {
   return rows == GpuRowSet::kTokens ? shape.tokens : shape.logits;
 }
-uint32_t row_count(Rows rows, const GpuPassShape& shape) {
-  return rows == Rows::kTokens ? shape.tokens : shape.logits;
+
+// What walks over so many rows, with a block of the second dimension for each.
+template <typename Launch>
+void launch_rows(void (*kernel)(void* stream, const Launch& launch), Launch launch, uint32_t rows,
+                 void* stream) {
+  launch.grid_rows = grid_rows(rows);
+  kernel(stream, launch);
 }
 
 }  // namespace
@@ -49,35 +54,27 @@ Range GpuProgram::enqueue(void* stream, const GpuPassShape& shape, Range launche
 
 size_t GpuProgram::run(const GpuRotaryTable& rotary, void* stream,
                        const GpuPassShape& shape) const {
-  GpuRotaryTable sized = rotary;
-  sized.grid_rows = grid_rows(shape.tokens);
-  kernels_.rotary_table(stream, sized);
+  launch_rows(kernels_.rotary_table, rotary, shape.tokens, stream);
   return 1;
 }
 
 size_t GpuProgram::run(const GpuEmbedding& embedding, void* stream,
                        const GpuPassShape& shape) const {
-  GpuEmbedding sized = embedding;
-  sized.grid_rows = grid_rows(shape.tokens);
-  kernels_.embed_rows(stream, sized);
+  launch_rows(kernels_.embed_rows, embedding, shape.tokens, stream);
   return 1;
 }
 
 size_t GpuProgram::run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const {
   const uint32_t rows = row_count(norm.which, shape);
   if (rows == 0) return 0;
-  GpuNormRows sized = norm;
-  sized.grid_rows = grid_rows(rows);
-  kernels_.norm_rows(stream, sized);
+  launch_rows(kernels_.norm_rows, norm, rows, stream);
   return 1;
 }
 
 size_t GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const {
   const uint32_t rows = row_count(form.which, shape) * form.rows_each;
   if (rows == 0) return 0;
-  GpuFormRows sized = form;
-  sized.grid_rows = grid_rows(rows);
-  kernels_.form_rows(stream, sized);
+  launch_rows(kernels_.form_rows, form, rows, stream);
   return 1;
 }
 
@@ -138,17 +135,13 @@ GpuMatrixProduct GpuProgram::library_product(const GpuProduct& product, const Gp
 }
 
 size_t GpuProgram::run(const GpuRouting& routing, void* stream, const GpuPassShape& shape) const {
-  if (shape.tokens == 0) return 0;
-  GpuRouting sized = routing;
-  sized.grid_rows = grid_rows(shape.tokens);
-  kernels_.route_tokens(stream, sized);
+  launch_rows(kernels_.route_tokens, routing, shape.tokens, stream);
   return 2;
 }
 
 // So many rows at once as an expert has twice over, were they shared out evenly: a guess, and one
 // of speed alone. Of few tokens all may go to one expert.
 size_t GpuProgram::run(const Experts& experts, void* stream, const GpuPassShape& shape) const {
-  if (shape.tokens == 0) return 0;
   const size_t rows = shape.tokens * experts.chosen_count;
   const size_t even = divide_up(rows, experts.product.expert_count);
   GpuExpertProduct sized = experts.product;
@@ -159,17 +152,12 @@ size_t GpuProgram::run(const Experts& experts, void* stream, const GpuPassShape&
 }
 
 size_t GpuProgram::run(const GpuExpertSum& sum, void* stream, const GpuPassShape& shape) const {
-  if (shape.tokens == 0) return 0;
-  GpuExpertSum sized = sum;
-  sized.grid_rows = grid_rows(shape.tokens);
-  kernels_.sum_experts(stream, sized);
+  launch_rows(kernels_.sum_experts, sum, shape.tokens, stream);
   return 1;
 }
 
 size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassShape& shape) const {
-  GpuHeads heads = attention.heads;
-  heads.grid_rows = grid_rows(shape.tokens);
-  kernels_.prepare_heads(stream, heads);
+  launch_rows(kernels_.prepare_heads, attention.heads, shape.tokens, stream);
   GpuAttention attend = attention.attention;
   attend.token_rows = grid_rows(shape.tokens);
   size_t count = 1;
@@ -196,12 +184,8 @@ size_t GpuProgram::run(const Search& search, void* stream, const GpuPassShape& s
   if (search.meets) collectives_.meet(stream, *links_.peers);
   const size_t meetings = search.meets ? 1 : 0;
   if (search.find.rows == nullptr) return meetings;
-  GpuCandidates sized = search.find;
-  sized.grid_rows = grid_rows(shape.logits);
-  kernels_.find_candidates(stream, sized);
-  GpuDraw draw = search.draw;
-  draw.grid_rows = sized.grid_rows;
-  kernels_.draw_tokens(stream, draw);
+  launch_rows(kernels_.find_candidates, search.find, shape.logits, stream);
+  launch_rows(kernels_.draw_tokens, search.draw, shape.logits, stream);
   return meetings + 4;  // two each
 }
 

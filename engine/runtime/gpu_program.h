@@ -72,7 +72,7 @@ class GpuProgram {
 
  private:
   struct Product {
-    Rows rows = Rows::kTokens;
+    GpuRowSet rows = GpuRowSet::kTokens;
     GpuProduct product;
     std::vector<GpuPanel> panels;  // by which prompted tokens are multiplied; none: as others are
   };

@@ -1,4 +1,5 @@
 // A plan's steps as a GPU's launches.
+#include <iterator>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -111,8 +112,10 @@ class GpuProgram::Builder {
         product.gate = rows(gate->output);
       } else if (const auto* residual = std::get_if<ResidualFinish>(&step.finish)) {
         add_norms(*residual, product);
+        if (product.norm_count > 0) product.finish = GpuFinish::kNorms;
       }
-      launches_.emplace_back(Product{step.rows, product, panels_of(step.rows, form, product)});
+      launches_.emplace_back(
+          Product{row_set(step.rows), product, panels_of(step.rows, form, product)});
     }
     if (gate == nullptr || fused_gate || step.parts.empty()) return;
     launches_.emplace_back(GpuFormRows{.batch = batch_,
@@ -143,17 +146,16 @@ class GpuProgram::Builder {
   void add(const ExpertGateStep& step) {
     if (step.gate.matrices.front().rows == 0) return;
     const bool fused = step.is_one_shape();
-    const size_t chosen = step.routing.chosen_count;
-    // Parts that consume one form are one product.
-    const bool together = step.gate.forms.generated == step.up.forms.generated;
     const ExpertPart* const parts[] = {&step.gate, &step.up};
-    for (size_t begin = 0; begin < 2; begin += together ? 2 : 1) {
-      Experts experts = experts_of(step.routing, step.input[form_of(*parts[begin])]);
+    for (size_t begin = 0; begin < std::size(parts);) {
+      const ActivationForm form = form_of(*parts[begin]);
+      Experts experts = experts_of(step.routing, step.input[form]);
       experts.product.row_tokens = step.routing.row_tokens;
       GpuProduct& product = experts.product.product;
       product.norm = norm_of(step.norm);
-      add_part(*parts[begin], fused, experts.product);
-      if (together) add_part(step.up, fused, experts.product);
+      for (; begin < std::size(parts) && form_of(*parts[begin]) == form; ++begin) {
+        add_part(*parts[begin], fused, experts.product);
+      }
       if (fused) {
         product.finish = GpuFinish::kGate;
         product.gate = rows(step.output);
@@ -161,13 +163,14 @@ class GpuProgram::Builder {
       launches_.emplace_back(experts);
     }
     if (fused) return;
-    launches_.emplace_back(GpuFormRows{.batch = batch_,
-                                       .rows_each = static_cast<unsigned>(chosen),
-                                       .input = step.gate.output,
-                                       .up = step.up.output,
-                                       .input_stride = step.gate.output_stride,
-                                       .columns = step.gate.matrices.front().rows,
-                                       .rows = rows(step.output)});
+    launches_.emplace_back(
+        GpuFormRows{.batch = batch_,
+                    .rows_each = static_cast<unsigned>(step.routing.chosen_count),
+                    .input = step.gate.output,
+                    .up = step.up.output,
+                    .input_stride = step.gate.output_stride,
+                    .columns = step.gate.matrices.front().rows,
+                    .rows = rows(step.output)});
   }
 
   void add(const ExpertSumStep& step) {
@@ -188,11 +191,7 @@ class GpuProgram::Builder {
                         .output = step.down.output,
                         .output_stride = step.down.output_stride,
                         .accumulate = step.accumulate};
-    for (const NormOutput& norm : step.finish.norms) {
-      CHECK(sum.norm_count < kGpuProductNorms, "{} norms of one residual",
-            step.finish.norms.size());
-      sum.norms[sum.norm_count++] = norm_output(norm);
-    }
+    add_norms(step.finish, sum);
     launches_.emplace_back(sum);
   }
 
@@ -324,22 +323,19 @@ class GpuProgram::Builder {
             .accumulate = part.accumulate};
   }
 
-  void add_norms(const ResidualFinish& residual, GpuProduct& product) const {
-    if (residual.norms.empty()) return;
+  // To a product, or a sum of experts.
+  template <typename Launch>
+  void add_norms(const ResidualFinish& residual, Launch& launch) const {
     CHECK(residual.norms.size() <= kGpuProductNorms, "{} norms of one residual",
           residual.norms.size());
-    product.finish = GpuFinish::kNorms;
     for (const NormOutput& norm : residual.norms) {
-      product.norms[product.norm_count++] = norm_output(norm);
+      launch.norms[launch.norm_count++] = {
+          .weight = norm.weight,
+          .rows = rows(norm.output),
+          .chunk_sums = norm.chunks.sums,
+          .chunk_stride = norm.chunks.stride,
+          .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
     }
-  }
-
-  GpuNormOutput norm_output(const NormOutput& norm) const {
-    return {.weight = norm.weight,
-            .rows = rows(norm.output),
-            .chunk_sums = norm.chunks.sums,
-            .chunk_stride = norm.chunks.stride,
-            .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
   }
 
   GpuKvLayer layer_of(const AttendStep& step) const {

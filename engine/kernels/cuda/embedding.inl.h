@@ -3,6 +3,7 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/weight_scales.inl.h"
+#include "engine/kernels/cuda/with_format.inl.h"
 #include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_tile.h"
 
@@ -110,14 +111,8 @@ void launch_embed_rows(void* stream, const GpuEmbedding& embedding) {
 }  // namespace
 
 void gpu_embed_rows(void* stream, const GpuEmbedding& embedding) {
-  constexpr void (*kLaunches[kFormatCount])(void*, const GpuEmbedding&) = {
-      launch_embed_rows<Format::kF32>,  launch_embed_rows<Format::kF16>,
-      launch_embed_rows<Format::kBf16>, launch_embed_rows<Format::kQ8_0>,
-      launch_embed_rows<Format::kQ4_0>, launch_embed_rows<Format::kQ4_1>,
-      launch_embed_rows<Format::kQ5_0>, launch_embed_rows<Format::kQ5_1>,
-      launch_embed_rows<Format::kQ4_K>, launch_embed_rows<Format::kQ5_K>,
-      launch_embed_rows<Format::kQ6_K>};
-  kLaunches[static_cast<size_t>(embedding.table.format)](stream, embedding);
+  with_format(embedding.table.format,
+              [&]<Format kFormat>() { launch_embed_rows<kFormat>(stream, embedding); });
 }
 
 }  // namespace lockstep

@@ -114,13 +114,8 @@ void launch_experts(void* stream, const GpuExpertProduct& experts, size_t begin,
 void gpu_expert_product(void* stream, const GpuExpertProduct& experts) {
   check_product(experts.product);
   CHECK(experts.product.norm_count == 0, "{} norms of experts", experts.product.norm_count);
-  constexpr void (*kLaunches[kFormatCount])(void*, const GpuExpertProduct&, size_t, size_t) = {
-      launch_experts<Format::kF32>,  launch_experts<Format::kF16>,  launch_experts<Format::kBf16>,
-      launch_experts<Format::kQ8_0>, launch_experts<Format::kQ4_0>, launch_experts<Format::kQ4_1>,
-      launch_experts<Format::kQ5_0>, launch_experts<Format::kQ5_1>, launch_experts<Format::kQ4_K>,
-      launch_experts<Format::kQ5_K>, launch_experts<Format::kQ6_K>};
-  for_each_run(experts.product, [&](Format format, size_t begin, size_t end) {
-    kLaunches[static_cast<size_t>(format)](stream, experts, begin, end);
+  for_each_run(experts.product, [&]<Format kFormat>(size_t begin, size_t end) {
+    launch_experts<kFormat>(stream, experts, begin, end);
   });
 }
 

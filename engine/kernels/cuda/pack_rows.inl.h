@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/with_format.inl.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_tile.h"
 
@@ -52,14 +53,8 @@ void launch_pack_rows(void* stream, const GpuPacking& packing) {
 
 void gpu_pack_rows(void* stream, const GpuPacking& packing) {
   CHECK(packing.row_begin % kGpuPanelRows == 0, "row {} begins no panel", packing.row_begin);
-  constexpr void (*kLaunches[kFormatCount])(void*, const GpuPacking&) = {
-      launch_pack_rows<Format::kF32>,  launch_pack_rows<Format::kF16>,
-      launch_pack_rows<Format::kBf16>, launch_pack_rows<Format::kQ8_0>,
-      launch_pack_rows<Format::kQ4_0>, launch_pack_rows<Format::kQ4_1>,
-      launch_pack_rows<Format::kQ5_0>, launch_pack_rows<Format::kQ5_1>,
-      launch_pack_rows<Format::kQ4_K>, launch_pack_rows<Format::kQ5_K>,
-      launch_pack_rows<Format::kQ6_K>};
-  kLaunches[static_cast<size_t>(packing.format)](stream, packing);
+  with_format(packing.format,
+              [&]<Format kFormat>() { launch_pack_rows<kFormat>(stream, packing); });
 }
 
 }  // namespace lockstep

@@ -48,13 +48,8 @@ void launch_product(void* stream, const GpuProduct& product, size_t begin, size_
 void gpu_product(void* stream, const GpuProduct& product) {
   check_product(product);
   const GpuProduct window = window_of(product);
-  constexpr void (*kLaunches[kFormatCount])(void*, const GpuProduct&, size_t, size_t) = {
-      launch_product<Format::kF32>,  launch_product<Format::kF16>,  launch_product<Format::kBf16>,
-      launch_product<Format::kQ8_0>, launch_product<Format::kQ4_0>, launch_product<Format::kQ4_1>,
-      launch_product<Format::kQ5_0>, launch_product<Format::kQ5_1>, launch_product<Format::kQ4_K>,
-      launch_product<Format::kQ5_K>, launch_product<Format::kQ6_K>};
-  for_each_run(product, [&](Format format, size_t begin, size_t end) {
-    kLaunches[static_cast<size_t>(format)](stream, window, begin, end);
+  for_each_run(product, [&]<Format kFormat>(size_t begin, size_t end) {
+    launch_product<kFormat>(stream, window, begin, end);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/product_finish.inl.h"
+#include "engine/kernels/cuda/with_format.inl.h"
 
 namespace lockstep {
 namespace {
@@ -161,14 +162,14 @@ constexpr size_t product_blocks(const GpuProduct& product, size_t begin, size_t 
   return blocks;
 }
 
-// Calls launch(format, begin, end) for each run of parts of one format.
+// Calls launch.operator()<kFormat>(begin, end) for each run of parts of one format.
 template <typename Launch>
-void for_each_run(const GpuProduct& product, Launch launch) {
+void for_each_run(const GpuProduct& product, const Launch& launch) {
   for (size_t begin = 0; begin < product.part_count;) {
     const Format format = product.parts[begin].matrix.format;
     size_t end = begin + 1;
     while (end < product.part_count && product.parts[end].matrix.format == format) ++end;
-    launch(format, begin, end);
+    with_format(format, [&]<Format kFormat>() { launch.template operator()<kFormat>(begin, end); });
     begin = end;
   }
 }

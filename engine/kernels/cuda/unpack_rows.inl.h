@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/product_weights.inl.h"
+#include "engine/kernels/cuda/with_format.inl.h"
 #include "engine/kernels/gpu_panel.h"
 
 namespace lockstep {
@@ -131,20 +132,10 @@ void gpu_unpack_rows(void* stream, const GpuUnpacking& unpacking) {
   CHECK(unpacking.row_begin % kGpuPanelRows == 0 && unpacking.row_count % kGpuPanelRows == 0 &&
             unpacking.row_count / kGpuPanelRows <= 65'535,
         "rows {} and {} more are no panels", unpacking.row_begin, unpacking.row_count);
-  constexpr void (*kLaunches[kFormatCount])(void*, const GpuUnpacking&) = {
-      nullptr,
-      launch_unpack_rows<Format::kF16>,
-      launch_unpack_rows<Format::kBf16>,
-      launch_unpack_rows<Format::kQ8_0>,
-      launch_unpack_rows<Format::kQ4_0>,
-      launch_unpack_rows<Format::kQ4_1>,
-      launch_unpack_rows<Format::kQ5_0>,
-      launch_unpack_rows<Format::kQ5_1>,
-      launch_unpack_rows<Format::kQ4_K>,
-      launch_unpack_rows<Format::kQ5_K>,
-      launch_unpack_rows<Format::kQ6_K>};
   CHECK(unpacking.matrix.format != Format::kF32, "F32 weights are not rounded to bf16");
-  kLaunches[static_cast<size_t>(unpacking.matrix.format)](stream, unpacking);
+  with_format(unpacking.matrix.format, [&]<Format kFormat>() {
+    if constexpr (kFormat != Format::kF32) launch_unpack_rows<kFormat>(stream, unpacking);
+  });
 }
 
 }  // namespace lockstep
