@@ -213,6 +213,9 @@ struct RankStatistics {
   uint64_t exchange_bytes = 0;  // sent to other ranks, or read from them
   double exchange_seconds = 0;  // mean over the rank's workers
   double wait_seconds = 0;      // at barriers; mean over the rank's workers
+  // From handing a GPU its part of a pass until it was done, over all passes, by the host's clock;
+  // what it waited for other GPUs included. 0: on processors.
+  double gpu_seconds = 0;
 };
 
 // Why a request was not taken though nothing is wrong with it.

@@ -100,17 +100,20 @@ std::vector<RankStatistics> RankReport::statistics() const {
     uint64_t exchange_ticks = 0;
     uint64_t exchange_ns = 0;
     uint64_t wait_ticks = 0;
+    uint64_t gpu_ticks = 0;
     const size_t workers = rank.workers().count();
     for (size_t worker = 0; worker < workers; ++worker) {
       const WorkerCounters& counters = rank.counters(worker);
       exchange_ticks += counters.exchange_ticks.value();
       exchange_ns += counters.exchange_ns.value();
       wait_ticks += counters.wait_ticks.value();
+      gpu_ticks += counters.gpu_ticks.value();
       all[index].exchange_bytes += counters.exchange_bytes.value();
     }
     all[index].exchange_seconds = clock_.seconds(exchange_ticks / workers) +
                                   1e-9 * static_cast<double>(exchange_ns / workers);
     all[index].wait_seconds = clock_.seconds(wait_ticks / workers);
+    all[index].gpu_seconds = clock_.seconds(gpu_ticks);  // one worker drives a GPU
   }
   return all;
 }

@@ -49,6 +49,15 @@ void check_order(std::span<const BatchToken> tokens) {
   }
 }
 
+// Counts what a GPU's part of a pass takes.
+template <typename Work>
+Result<void> timed(WorkerCounters& counters, const Work& work) {
+  const uint64_t begin = ticks_now();
+  auto done = work();
+  counters.gpu_ticks.add(ticks_now() - begin);
+  return done;
+}
+
 }  // namespace
 
 Executor::Executor(Ranks& ranks, const KernelTable& kernels)
@@ -69,10 +78,11 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
       jobs_.emplace_back([this, rank](size_t) { drive(rank); });
     } else {
       jobs_.emplace_back([this, rank, gpu](size_t) {
-        results_[rank] = gpu->run(*batch_);
+        WorkerCounters& counters = ranks_[rank].counters(0);
+        results_[rank] = timed(counters, [&] { return gpu->run(*batch_); });
         if (!results_[rank]) return;
-        ranks_[rank].counters(0).exchange_bytes.add(gpu->exchanged().bytes);
-        ranks_[rank].counters(0).exchange_ns.add(gpu->exchanged().nanoseconds);
+        counters.exchange_bytes.add(gpu->exchanged().bytes);
+        counters.exchange_ns.add(gpu->exchanged().nanoseconds);
       });
     }
     gpu_residual_.resize(hidden_width());
@@ -143,22 +153,26 @@ void Executor::drive(size_t index) {
   GpuRank& gpu = *rank.gpu();
   const Plan& plan = rank.plan();
   Barrier& barrier = rank.workers().barrier();
-  const Pass pass{plan, kernels_, *batch_, layout_, barrier, rank.counters(0)};
+  WorkerCounters& counters = rank.counters(0);
+  const Pass pass{plan, kernels_, *batch_, layout_, barrier, counters};
   Result<void>& result = results_[index];
-  result = gpu.begin(*batch_);
+  const auto run_until = [&](Range steps) {
+    if (result && !steps.empty()) result = timed(counters, [&] { return gpu.run_steps(steps); });
+  };
+  result = timed(counters, [&] { return gpu.begin(*batch_); });
   size_t begin = 0;
   for (size_t step = 0; step < plan.steps.size(); ++step) {
     if (plan.steps[step].meet != Meet::kAllRanks) continue;
-    if (result) result = gpu.run_steps({begin, step + 1});
+    run_until({begin, step + 1});
     exchange_step(plan.steps[step].work, pass, rank.task_counters()[step]);
     begin = step + 1;
     const uint64_t arrived = ticks_now();
     barrier.arrive(0);
     barrier.wait_for_all_ranks(0);
-    pass.counters.wait_ticks.add(ticks_now() - arrived);
-    pass.counters.meetings.add(1);
+    counters.wait_ticks.add(ticks_now() - arrived);
+    counters.meetings.add(1);
   }
-  if (result && begin < plan.steps.size()) result = gpu.run_steps({begin, plan.steps.size()});
+  run_until({begin, plan.steps.size()});
 }
 
 LogitRow Executor::logits(size_t row) {

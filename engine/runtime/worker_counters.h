@@ -24,6 +24,7 @@ struct alignas(kLineBytes) WorkerCounters {
   WorkerCounter exchange_ticks;  // spent in pushing to other ranks and in summing theirs
   WorkerCounter exchange_ns;     // spent so by a GPU, as its own clock counts
   WorkerCounter exchange_bytes;  // written to or read from other ranks
+  WorkerCounter gpu_ticks;       // of what its GPU was given, from handing it over to its end
   WorkerCounter wait_ticks;      // spent at barriers
   WorkerCounter meetings;        // how often it met the others
 };

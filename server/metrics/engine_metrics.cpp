@@ -189,11 +189,14 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                     waits));
 }
 
-// What the engine holds of the GPUs' memory; no series where it computes on processors.
+// What the engine holds of the GPUs' memory and has of their time; no series where it computes on
+// processors.
 void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
   std::vector<Sample> memory;
+  std::vector<Sample> seconds;
   for (const RankStatistics& rank : statistics.ranks) {
     if (rank.gpu < 0) continue;
+    seconds.push_back({rank.gpu_seconds, {model[0], {"gpu", std::to_string(rank.gpu)}}});
     const auto add = [&](uint64_t bytes, const char* kind) {
       memory.push_back(
           {real(bytes), {model[0], {"gpu", std::to_string(rank.gpu)}, {"kind", kind}}});
@@ -205,6 +208,10 @@ void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Fam
   families.push_back(gauge_family("lockstep_gpu_memory_bytes",
                                   "Memory of a GPU that the engine holds, by what it is for.",
                                   memory));
+  families.push_back(counter_family("lockstep_gpu_pass_seconds_total",
+                                    "Time that a GPU took for its parts of passes, what it waited "
+                                    "for other GPUs included.",
+                                    seconds));
 }
 
 }  // namespace

@@ -146,6 +146,7 @@ TEST_F(GpuEngineTest, two_gpus_answer_together) {
   const auto ranks = engine().statistics().ranks;
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[1].gpu, 1);
+  for (const RankStatistics& rank : ranks) EXPECT_GT(rank.gpu_seconds, 0.0);
 }
 
 TEST_F(GpuEngineTest, two_gpus_that_do_not_reach_one_another_answer_together) {
@@ -192,6 +193,8 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[0].gpu, 0);
   EXPECT_EQ(ranks[1].gpu, -1);
+  EXPECT_GT(ranks[0].gpu_seconds, 0.0);
+  EXPECT_EQ(ranks[1].gpu_seconds, 0.0);
   EXPECT_GT(ranks[1].weight_bytes, 0U);
   EXPECT_GT(ranks[0].exchange_bytes, 0U);
   // What they exchange lies in the host's memory.

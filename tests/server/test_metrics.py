@@ -9,7 +9,7 @@ import requests
 from conftest import wait_until
 
 NAMES = """
-lockstep_gpu_memory_bytes
+lockstep_gpu_memory_bytes lockstep_gpu_pass_seconds_total
 lockstep_build_info lockstep_generation_tokens_total lockstep_http_connections
 lockstep_http_connections_cut_total lockstep_http_rejected_total
 lockstep_config_last_reload_success lockstep_config_last_reload_timestamp_seconds

@@ -260,6 +260,7 @@ def test_a_daemon_on_a_made_up_gpu_answers_and_ends_when_it_is_lost(stalling):
     for kind in ("weights", "kv", "activations"):
         value = re.search(rf'lockstep_gpu_memory_bytes{{.*gpu="0",kind="{kind}"}} (\S+)', metrics)
         assert float(value[1]) > 0, kind
+    assert float(re.search(r'lockstep_gpu_pass_seconds_total{.*gpu="0"} (\S+)', metrics)[1]) > 0
     daemon.hang()
     wait_until(lambda: "the GPU is lost" in daemon.text())
     answer = requests.post(daemon.url + "/v1/completions", json=body, timeout=PATIENCE_SECONDS)

@@ -70,7 +70,7 @@ TEST(Metrics, the_engines_numbers_come_out_under_their_names) {
   has("isa=\"avx2\"");
 }
 
-TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
+TEST(Metrics, a_gpus_memory_and_time_are_told_and_a_nodes_are_not) {
   EngineStatistics statistics;
   statistics.ranks.resize(2);
   RankStatistics& gpu = statistics.ranks[0];
@@ -81,6 +81,7 @@ TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
   gpu.kv_bytes = 200;
   gpu.scratch_bytes = 50;
   gpu.host_scratch_bytes = 10;
+  gpu.gpu_seconds = 2.5;
   statistics.ranks[1].weight_bytes = 7;
   const std::string text = text_of(engine_families(statistics, ModelInfo(), "m"));
   const auto has = [&](const std::string& line) { EXPECT_THAT(text, HasSubstr(line)); };
@@ -88,6 +89,7 @@ TEST(Metrics, a_gpus_memory_is_told_by_what_it_is_for_and_a_nodes_is_not) {
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"kv\"} 200\n");
   // What of them lies in the host's memory is not the GPU's.
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"activations\"} 40\n");
+  has("lockstep_gpu_pass_seconds_total{model=\"m\",gpu=\"3\"} 2.5\n");
   has("rank=\"0\",node=\"1\",gpu=\"gpu3 Made-up GPU\"");
   EXPECT_EQ(text.find("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"-1\""), std::string::npos);
 }
