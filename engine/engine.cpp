@@ -159,6 +159,7 @@ Result<void> Engine::Parts::lay_out() {
   for (const RankPlace& place : layout.places) {
     info.worker_count += static_cast<uint32_t>(place.cpus.size());
   }
+  info.batch_tokens = static_cast<uint32_t>(layout.plan_options.batch_tokens);
   info.strategy = strategy_name(layout.split.strategy);
   return {};
 }
@@ -267,7 +268,7 @@ Result<void> Engine::Parts::load() {
   limits.page_tokens = kPageTokens;
   limits.page_count = layout.plan_options.kv_pages;
   limits.sequence_count = options.sequence_count;
-  limits.batch_tokens = options.batch_tokens;
+  limits.batch_tokens = layout.plan_options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
   if (executor->attention_units() > 0) limits.attention_units = executor->attention_units();
   limits.unit_keys = kAttentionChunkTokens;

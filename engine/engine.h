@@ -72,7 +72,8 @@ struct EngineOptions {
   uint32_t kv_pages = 0;        // of the KV cache, 64 tokens each; 0: for as many full sequences
                                 // as run at once, or what fits
   uint32_t sequence_count = 8;  // sequences in the running batch at most
-  uint32_t batch_tokens = 512;  // tokens of one pass at most
+  uint32_t batch_tokens = 0;    // tokens of one pass at most; 0: 512, and 2048 where all ranks are
+                                // GPUs that have room for it
   uint32_t logit_rows = 0;      // tokens of one pass whose logits can be had; 0: what serving needs
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
   uint32_t waiting_prompt_tokens = 262'144;  // of their prompts; one request may always wait
@@ -105,6 +106,7 @@ struct ModelInfo {
   uint32_t kv_page_tokens = 0;  // that a page of the KV cache holds
   uint32_t rank_count = 1;
   uint32_t worker_count = 0;      // of all ranks
+  uint32_t batch_tokens = 0;      // of one pass at most
   std::string strategy;           // "gather"
   std::string fingerprint;        // changes when answers may change: version, profile, model
   uint32_t embedding_width = 0;   // numbers of an embedding

@@ -18,6 +18,12 @@ namespace {
 // wanted to advance at a fair rate; a row is a whole vocabulary wide.
 constexpr size_t kLeastLogitRows = 32;
 
+// Tokens of a pass where nothing was asked for. Where only GPUs compute, any prompted token has the
+// whole model unpacked: counted in bytes that takes nearly as long as the products of 512 tokens.
+// Not measured.
+constexpr size_t kBatchTokens = 512;
+constexpr size_t kGpuBatchTokens = 2048;
+
 Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "f32") return KvFormat::kF32;
   if (name == "f16") return KvFormat::kF16;
@@ -76,9 +82,12 @@ Result<PlanOptions> plan_options_of(const Model& model, const EngineOptions& opt
     return invalid_input("exchange format \"{}\" is not known; known are f32 and bf16",
                          options.exchange_format);
   }
-  if (options.sequence_count == 0 || options.sequence_count > options.batch_tokens) {
+  const size_t batch_tokens = options.batch_tokens != 0
+                                  ? options.batch_tokens
+                                  : std::max<size_t>(kBatchTokens, options.sequence_count);
+  if (options.sequence_count == 0 || options.sequence_count > batch_tokens) {
     return invalid_input("sequences is {}; it must be from 1 to the {} tokens of a batch",
-                         options.sequence_count, options.batch_tokens);
+                         options.sequence_count, batch_tokens);
   }
   for (const GraphNode& node : model.graph.nodes()) {
     if (node.operation != Operation::kAttention ||
@@ -91,9 +100,11 @@ Result<PlanOptions> plan_options_of(const Model& model, const EngineOptions& opt
         options.kv_format, node.head_dimension);
   }
   PlanOptions plan_options;
-  plan_options.batch_tokens = options.batch_tokens;
-  plan_options.logit_rows = std::max<size_t>(
-      options.logit_rows == 0 ? kLeastLogitRows : options.logit_rows, options.sequence_count);
+  plan_options.batch_tokens = batch_tokens;
+  plan_options.logit_rows =
+      std::max<size_t>(options.logit_rows == 0 ? kLeastLogitRows
+                                               : std::min<size_t>(options.logit_rows, batch_tokens),
+                       options.sequence_count);
   plan_options.kv_format = *kv_format;
   plan_options.bf16_sums = options.exchange_format == "bf16";
   return plan_options;
@@ -171,6 +182,18 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   return layout;
 }
 
+// Why a layout on GPUs that nobody has asked for is not to be used; nothing: it is.
+std::string obstacle_to(const Model& model, const EngineOptions& options, const Topology& topology,
+                        const Result<ModelLayout>& layout) {
+  if (!layout) return layout.error().message;
+  ModelLayout whole = *layout;
+  const auto sized = size_context(model, options, topology, whole);
+  if (!sized) return sized.error().message;
+  const size_t wanted = std::min(model.trained_context_tokens, kLeastAutomaticContext);
+  if (options.context_tokens != 0 || whole.context_tokens >= wanted) return "";
+  return fmt::format("they leave room for a context of {} tokens alone", whole.context_tokens);
+}
+
 }  // namespace
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
@@ -233,24 +256,23 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   const uint64_t gpu_bytes = least.gpu_bytes();
   auto devices = find_devices(model, options, topology, least);
   if (!devices) return std::unexpected(devices.error());
-  auto layout = split_over(model, options, kernels, topology, *plan_options, *devices, gpu_bytes);
-  if (!devices->automatic || devices->gpus.empty()) return layout;
-  // Nobody has asked for them: where something does not go on them after all, the nodes compute.
-  std::string obstacle = layout ? "" : layout.error().message;
-  if (layout) {
-    ModelLayout whole = *layout;
-    const auto sized = size_context(model, options, topology, whole);
-    const size_t wanted = std::min(model.trained_context_tokens, kLeastAutomaticContext);
-    if (!sized) {
-      obstacle = sized.error().message;
-    } else if (options.context_tokens == 0 && whole.context_tokens < wanted) {
-      obstacle =
-          fmt::format("they leave room for a context of {} tokens alone", whole.context_tokens);
-    }
+  const auto layout_on = [&](const DeviceChoice& choice, size_t batch_tokens) {
+    PlanOptions sized = *plan_options;
+    sized.batch_tokens = batch_tokens;
+    return split_over(model, options, kernels, topology, sized, choice, gpu_bytes);
+  };
+  const size_t batch_tokens = plan_options->batch_tokens;
+  if (devices->gpus.empty()) return layout_on(*devices, batch_tokens);
+  if (options.batch_tokens == 0 && devices->nodes.empty()) {
+    auto layout = layout_on(*devices, std::max(kGpuBatchTokens, batch_tokens));
+    if (obstacle_to(model, options, topology, layout).empty()) return layout;
   }
+  auto layout = layout_on(*devices, batch_tokens);
+  if (!devices->automatic) return layout;
+  // Nobody has asked for them: where something does not go on them after all, the nodes compute.
+  const std::string obstacle = obstacle_to(model, options, topology, layout);
   if (obstacle.empty()) return layout;
-  return split_over(model, options, kernels, topology, *plan_options,
-                    every_node(topology, "no GPU, since " + obstacle), gpu_bytes);
+  return layout_on(every_node(topology, "no GPU, since " + obstacle), batch_tokens);
 }
 
 }  // namespace lockstep

@@ -145,9 +145,10 @@ const std::vector<OptionRow>& rows() {
        "Whether the service manager keeps weights and KV memory for the next start, which then "
        "reads no weights; auto: where memfds are given huge pages",
        [](const Json& v, Options& o) { o.keep_weights = v.get<std::string>(); }},
-      {"batch-tokens", kAll, kInteger, 512, 1, 65536, {},
-       "Tokens of one pass at most; longer prompts are cut into several",
-       [](const Json& v, Options& o) { o.engine.batch_tokens = v.get<uint32_t>(); }},
+      {"batch-tokens", kAll, kIntegerOrAuto, "auto", 1, 65536, {},
+       "Tokens of one pass at most; longer prompts are cut into several; auto: 512, and 2048 where "
+       "only GPUs compute and have room for it",
+       [](const Json& v, Options& o) { o.engine.batch_tokens = count_or_automatic(v); }},
       {"kv-format", kAll, kChoice, "f16", 0, 0, {"f16", "bf16", "f32", "q8_0"},
        "Number format of the KV cache; q8_0 takes half of f16, and heads of 32, 64, 96 ... "
        "dimensions",

@@ -188,7 +188,7 @@ void print_json(const std::vector<BenchResult>& results, const ModelInfo& info,
                {"ranks", info.rank_count},
                {"workers", info.worker_count},
                {"strategy", info.strategy},
-               {"batch_tokens", options.batch_tokens},
+               {"batch_tokens", info.batch_tokens},
                {"repeat", bench.repeat}};
   if (limits.bytes > 0) {
     body["limits"] = {{"read_bytes_per_second", limits.bytes},

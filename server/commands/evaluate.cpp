@@ -59,8 +59,7 @@ EngineOptions engine_options(const EngineOptions& given, const EvaluateOptions& 
   EngineOptions options = given;
   options.context_tokens = evaluate.context;
   options.sequence_count = evaluate.generated ? evaluate.sequences : 1;
-  if (!evaluate.generated)
-    options.logit_rows = std::min(options.batch_tokens, evaluate.context / 2);
+  if (!evaluate.generated) options.logit_rows = evaluate.context / 2;
   return options;
 }
 

@@ -242,6 +242,7 @@ TEST_F(DevicesTest, a_context_that_is_asked_for_counts_when_the_gpu_is_weighed) 
 TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu) {
   Topology topology = machine_with_one_gpu();
   options_.sequence_count = 64;
+  options_.batch_tokens = 512;
   Gpu& gpu = topology.gpus[0];
   const auto roomy = split("gpu3", topology);
   ASSERT_TRUE(roomy.has_value() && sized_.has_value());
@@ -269,6 +270,7 @@ TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu
 TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
   Topology topology = machine_with_linked_gpus();
   options_.sequence_count = 64;
+  options_.batch_tokens = 512;
   Gpu& gpu = topology.gpus[2];
   gpu.free_bytes -= usable_bytes(gpu) - (least_bytes("gpu1,gpu2", topology, 1) - 1);
   ASSERT_TRUE(split("gpu1,gpu2", topology).has_value());
