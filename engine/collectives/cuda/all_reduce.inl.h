@@ -44,6 +44,8 @@ GPU_FUNCTION Unit unpack(const Words2& packed) {
 }
 
 // A block's way to the blocks of the same index of all other ranks. All threads call everything.
+// Its kernels do not let the next launch in: this rank's next blocks, which would wait where they
+// are, could take the places that another rank on the same GPU needs to come here.
 class Channel {
  public:
   // Where what is shared lies: the launch gives so many bytes.
@@ -356,6 +358,7 @@ GPU_FUNCTION void take_shares(const Channel& channel, const GpuPeers& peers,
 
 template <typename Packed>
 GPU_KERNEL void all_reduce_one_shot(const GpuPeers peers, const GpuSumLaunch sum) {
+  wait_for_launches();
   Channel channel(peers, block_column());
   if (channel.failed()) return;
   const bool contributes = (sum.contributors >> peers.rank & 1U) != 0;
@@ -374,6 +377,7 @@ GPU_KERNEL void all_reduce_one_shot(const GpuPeers peers, const GpuSumLaunch sum
 
 template <typename Packed>
 GPU_KERNEL void all_reduce_two_shots(const GpuPeers peers, const GpuSumLaunch sum) {
+  wait_for_launches();
   Channel channel(peers, block_column());
   if (channel.failed()) return;
   const bool contributes = (sum.contributors >> peers.rank & 1U) != 0;
@@ -396,6 +400,7 @@ GPU_KERNEL void all_reduce_two_shots(const GpuPeers peers, const GpuSumLaunch su
 }
 
 GPU_KERNEL void meet_all_peers(const GpuPeers peers) {
+  wait_for_launches();
   Channel channel(peers, 0);
   if (channel.failed()) return;
   channel.begin_round();
@@ -403,6 +408,7 @@ GPU_KERNEL void meet_all_peers(const GpuPeers peers) {
 }
 
 GPU_KERNEL void sum_parts(const GpuPartSum sum, bool aligned) {
+  follow_launches();
   const size_t stride = static_cast<size_t>(block_columns()) * thread_count() * kGpuUnitFloats;
   const size_t first =
       (static_cast<size_t>(block_column()) * thread_count() + thread_index()) * kGpuUnitFloats;

@@ -11,6 +11,7 @@ namespace {
 template <KvFormat kFormat, unsigned kQueries>
 GPU_KERNEL_OF(kAttendThreads)
 void attend_chunks(GpuAttention a) {
+  follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
   if (heads.count == 0) return;
   const unsigned dimensions = a.kv.head_dimension;
@@ -39,6 +40,7 @@ void attend_chunks(GpuAttention a) {
 
 // A block takes a query head of a token, a thread a dimension.
 GPU_KERNEL_OF(kAttendThreads) void merge_chunks(GpuAttention a) {
+  follow_launches();
   const unsigned head = block_column();
   const unsigned dimensions = a.kv.head_dimension;
   for (unsigned token = block_row(); token < a.batch.counts->split; token += block_rows()) {

@@ -35,6 +35,7 @@ GPU_FUNCTION void merge_into(const AttendMemory& memory, unsigned chains, unsign
 template <KvFormat kFormat, unsigned kQueries>
 GPU_KERNEL_OF(kAttendThreads)
 void attend_walking(GpuAttention a, bool prompted) {
+  follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
   if (heads.count == 0) return;
   const unsigned dimensions = a.kv.head_dimension;

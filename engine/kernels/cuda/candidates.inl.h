@@ -157,6 +157,7 @@ GPU_FUNCTION SegmentWords words_of(const GpuCandidates& find, unsigned row, unsi
 }
 
 GPU_KERNEL_OF(kCandidateThreads) void search_segments(GpuCandidates find) {
+  follow_launches();
   auto& shared = *reinterpret_cast<CandidateShared*>(shared_memory());
   BlockSums sum{shared};
   const unsigned segment = block_column();
@@ -222,6 +223,7 @@ GPU_FUNCTION void put_in_order(CandidateShared& shared, uint32_t count) {
 }
 
 GPU_KERNEL_OF(kCandidateThreads) void merge_segments(GpuCandidates find) {
+  follow_launches();
   auto& shared = *reinterpret_cast<CandidateShared*>(shared_memory());
   BlockSums sum{shared};
   const auto segments =

@@ -43,6 +43,7 @@ GPU_FUNCTION float draw_weight(float logit, float maximum, const GpuDrawWish& wi
 
 // A thread sums a lane of a draw's block.
 GPU_KERNEL_OF(kDrawThreads) void sum_weights(GpuDraw draw) {
+  follow_launches();
   auto* lanes = reinterpret_cast<double*>(shared_memory());
   const auto blocks = static_cast<unsigned>(gpu_draw_blocks(draw.columns));
   const unsigned first_block = block_column() * kDrawBlocks;
@@ -117,6 +118,7 @@ GPU_FUNCTION void load_weights(const GpuDraw& draw, unsigned row, unsigned block
 
 // The host's Sampler::draw(): the block in which the running sum passes the target, then the token.
 GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
+  follow_launches();
   auto& shared = *reinterpret_cast<DrawShared*>(shared_memory());
   const auto blocks = static_cast<unsigned>(gpu_draw_blocks(draw.columns));
   const unsigned rows = *draw.row_count;

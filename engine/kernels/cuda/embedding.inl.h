@@ -76,6 +76,7 @@ GPU_FUNCTION float table_value(const TableRow& row, size_t column) {
 template <Format kFormat>
 GPU_KERNEL_OF(kEmbedThreads)
 void embed_rows(GpuEmbedding embedding) {
+  follow_launches();
   const GpuMatrix& table = embedding.table;
   const size_t column = static_cast<size_t>(block_column()) * thread_count() + thread_index();
   if (column >= table.columns) return;

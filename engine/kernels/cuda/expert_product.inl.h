@@ -71,6 +71,7 @@ template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t part_end) {
   constexpr unsigned kTokens = kGroups * kGroupTokens;
+  follow_launches();
   const GpuProduct& product = experts.product;
   const size_t expert = expert_of_block(experts);
   if (expert == experts.expert_count) return;

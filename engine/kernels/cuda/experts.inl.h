@@ -58,6 +58,7 @@ GPU_FUNCTION Choice choose(const GpuRouting& routing, const float* scores) {
 }
 
 GPU_KERNEL_OF(kChoiceThreads) void choose_experts(GpuRouting routing) {
+  follow_launches();
   const unsigned tokens = routing.batch.counts->tokens;
   const unsigned warps = thread_count() / kWarpThreads;
   for (unsigned token = block_row() * warps + warp_index(); token < tokens;
@@ -83,6 +84,7 @@ GPU_KERNEL_OF(kChoiceThreads) void choose_experts(GpuRouting routing) {
 
 // A block takes an expert, and looks at all choices: each warp at a part of them, in their order.
 GPU_KERNEL_OF(kOrderThreads) void order_rows(GpuRouting routing) {
+  follow_launches();
   const uint32_t expert = block_column();
   const auto chosen_count = static_cast<uint32_t>(routing.chosen_count);
   const uint32_t choices = routing.batch.counts->tokens * chosen_count;
@@ -134,6 +136,7 @@ GPU_KERNEL_OF(kOrderThreads) void order_rows(GpuRouting routing) {
 
 // A warp takes a chunk of 32 columns, a lane a column.
 GPU_KERNEL_OF(kSumThreads) void sum_experts(GpuExpertSum sum) {
+  follow_launches();
   const unsigned tokens = sum.batch.counts->tokens;
   const unsigned warps = thread_count() / kWarpThreads;
   const size_t chunk = static_cast<size_t>(block_column()) * warps + warp_index();

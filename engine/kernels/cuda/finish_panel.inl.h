@@ -52,6 +52,7 @@ GPU_FUNCTION PanelPlace panel_place(const GpuPanelSums& sums, size_t block) {
 
 // A warp takes a token and some blocks of rows, a lane a row of each.
 GPU_KERNEL_OF(kFinishThreads) void finish_panel(GpuPanelSums sums) {
+  follow_launches();
   const GpuProduct& product = sums.product;
   const unsigned token_count = *product.token_count;
   if (token_count <= product.token_begin) return;

@@ -20,6 +20,7 @@
 #include "engine/base/check.h"
 #include "engine/kernels/cuda/gpu_words.h"
 #include "engine/kernels/cuda/launch_errors.h"
+#include "engine/kernels/cuda/launch_overlap.h"
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
@@ -63,6 +64,19 @@ GPU_FUNCTION unsigned block_columns() {
 }
 GPU_FUNCTION unsigned block_rows() {
   return gridDim.y;
+}
+
+// Until all launches before this one on the stream are done; what they have written is seen then.
+// Every thread of every kernel calls it before it ends, and before it touches what any other launch
+// may touch: weights alone may be asked for before, as no launch writes them (launch_overlap.h).
+GPU_FUNCTION void wait_for_launches() {
+  grid_dependency_wait();
+}
+// The same, and lets the next launch's blocks begin where there is room: in all kernels but those
+// that wait for other GPUs.
+GPU_FUNCTION void follow_launches() {
+  grid_dependency_wait();
+  grid_dependents_launch();
 }
 
 // The block's shared memory, as many bytes as the launch gives it; 16-byte aligned.
@@ -323,10 +337,20 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
     CHECK(stream_tells(allowed, static_cast<cudaStream_t>(stream)), "{} bytes of shared memory: {}",
           grid.shared_bytes, cudaGetErrorString(allowed));
   }
-  kernel<<<dim3(grid.columns, grid.rows), grid.threads, grid.shared_bytes,
-           static_cast<cudaStream_t>(stream)>>>(std::forward<Arguments>(arguments)...);
-  const cudaError_t launched = cudaGetLastError();
-  CHECK(stream_tells(launched, static_cast<cudaStream_t>(stream)), "a kernel was not launched: {}",
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(grid.columns, grid.rows);
+  config.blockDim = dim3(grid.threads);
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = launches_overlap(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
+  const cudaError_t launched =
+      cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  if (launched != cudaSuccess) cudaGetLastError();
+  CHECK(stream_tells(launched, config.stream), "a kernel was not launched: {}",
         cudaGetErrorString(launched));
 }
 

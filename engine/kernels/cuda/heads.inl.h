@@ -75,6 +75,7 @@ GPU_FUNCTION void append(const KvBlocks& blocks, unsigned slot, const float* key
 template <KvFormat kFormat>
 GPU_KERNEL_OF(kHeadWarps* kWarpThreads)
 void prepare_heads(GpuHeads heads) {
+  follow_launches();
   const unsigned index = block_column() * kHeadWarps + warp_index();
   if (index >= heads.head_count + heads.kv_head_count) return;
   const unsigned dimensions = heads.kv.head_dimension;

@@ -15,6 +15,7 @@ constexpr unsigned kPackThreads = 128;
 
 template <Format kFormat>
 GPU_KERNEL void pack_rows(GpuPacking packing) {
+  follow_launches();
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   const GpuPlanes planes = gpu_planes(kLayout, packing.rows, packing.columns);
   const size_t unit =

@@ -12,6 +12,7 @@ namespace {
 template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
+  follow_launches();
   const unsigned token_count = *product.token_count;
   const BlockPlace place = block_place(product, part_begin, part_end);
   const GpuMatrix& matrix = product.parts[place.part].matrix;

@@ -117,6 +117,7 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
 template <KvFormat kFormat, unsigned kBlocks>
 GPU_KERNEL_OF(kTileWarps* kWarpThreads)
 void attend_tiles_by_ring(GpuAttention a) {
+  follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kTileWarps);
   if (heads.count == 0) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {

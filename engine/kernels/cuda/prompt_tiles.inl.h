@@ -287,6 +287,7 @@ GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
 template <KvFormat kFormat, unsigned kBlocks>
 GPU_KERNEL_OF(kTileWarps* kWarpThreads)
 void attend_tiles(GpuAttention a) {
+  follow_launches();
   const unsigned head = block_column() * kTileWarps + warp_index();
   if (head >= a.head_count) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {

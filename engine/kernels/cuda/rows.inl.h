@@ -17,6 +17,7 @@ GPU_FUNCTION unsigned row_count_of(const GpuBatch& batch, GpuRowSet which) {
 
 // A warp takes a chunk of 32 columns, a lane a column.
 GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
+  follow_launches();
   const unsigned rows = row_count_of(norm.batch, norm.which);
   const unsigned chunks = static_cast<unsigned>(divide_up<size_t>(norm.columns, kRowChunk));
   const unsigned warps = thread_count() / kWarpThreads;
@@ -40,6 +41,7 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
 }
 
 GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
+  follow_launches();
   const unsigned rows = row_count_of(form.batch, form.which) * form.rows_each;
   const unsigned column = block_column() * thread_count() + thread_index();
   if (column >= round_up<size_t>(form.columns, kRowChunk)) return;
@@ -57,6 +59,7 @@ GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
 }
 
 GPU_KERNEL_OF(kRowThreads) void rotary_table(GpuRotaryTable rotary) {
+  follow_launches();
   const unsigned pair = block_column() * thread_count() + thread_index();
   if (pair >= rotary.pairs) return;
   const double frequency = rotary.frequencies[pair];

@@ -79,6 +79,7 @@ GPU_FUNCTION void unpack_step(const TilePlace& place, unsigned step, Words2 (&ro
 template <Format kFormat>
 GPU_KERNEL_OF(kUnpackThreads)
 void unpack_rows(GpuUnpacking unpacking) {
+  follow_launches();
   const GpuMatrix& matrix = unpacking.matrix;
   const size_t first =
       (static_cast<size_t>(block_column()) * (thread_count() / kWarpThreads) + warp_index()) *

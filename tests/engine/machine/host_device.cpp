@@ -22,8 +22,14 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kPageBytes = 4096;
 constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest count
 
-// False: it is not done yet.
-using Work = std::deque<std::function<bool()>>;
+// What is enqueued: a kernel of gpu_code.h, or other work.
+struct Step {
+  HostStream::Kernel begin = nullptr;    // or none, and
+  std::function<bool()> work = nullptr;  // false: it is not done yet
+  bool is_launch = false;
+  bool lets_next_begin = false;  // a kernel that follows it, before it is done
+};
+using Steps = std::deque<Step>;
 
 // Whose kernels the thread launches, and what it records.
 thread_local const HostGpu* used_gpu = nullptr;
@@ -83,7 +89,7 @@ std::unexpected<Error> lost(const HostGpu& gpu, std::string_view call) {
 }
 
 struct HostRecording final : GpuRecording {
-  Work work;
+  Steps steps;
 };
 
 }  // namespace
@@ -107,41 +113,51 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   Result<void> play(const GpuRecording& recording) override;
   Result<void> wait(std::chrono::nanoseconds deadline) override;
 
-  void enqueue_kernel(std::function<void()> grid) override;
-  void enqueue_waiting(std::function<bool()> grid) override;
+  void enqueue_kernel(Kernel begin) override;
+  void enqueue_library(std::function<void()> work) override;
+  void enqueue_waiting(std::function<bool()> work) override;
 
  private:
-  void enqueue(std::function<bool()> work);
+  using Rest = std::move_only_function<void()>;
+
+  void launch(Step step);
+  void enqueue(Step step);
+  void run_unless_late();
   void count_ahead();
   // False: something waits for another stream.
   bool run_enqueued();
+  bool run_first();
   // False: it goes on.
   bool run_for(std::chrono::nanoseconds patience);
-  // Not the stream's: a recording may outlive it.
-  static void count(HostGpu& gpu, size_t HostGpu::Counts::*what) {
-    const std::lock_guard lock(gpu.mutex_);
-    ++(gpu.state_.counts.*what);
+  void count(size_t HostGpu::Counts::*what) {
+    const std::lock_guard lock(gpu_.mutex_);
+    ++(gpu_.state_.counts.*what);
   }
 
   HostGpu& gpu_;
   std::unique_ptr<HostRecording> recording_;
-  Work enqueued_;
+  Steps enqueued_;
+  Rest begun_;                    // of the first that is enqueued, or none
   bool waits_ = false;            // what is enqueued, for another stream
   size_t ahead_ = 0;              // how much was enqueued since the last wait
   std::future<bool> outlasting_;  // run_enqueued(), by a thread of its own
 };
 
-void HostDeviceStream::enqueue(std::function<bool()> work) {
+void HostDeviceStream::enqueue(Step step) {
   if (recording_ != nullptr) {
-    recording_->work.push_back(std::move(work));
+    recording_->steps.push_back(std::move(step));
     return;
   }
   if (gpu_.is_lost()) return;
+  enqueued_.push_back(std::move(step));
+  run_unless_late();
+}
+
+void HostDeviceStream::run_unless_late() {
   const bool late = [this] {
     const std::lock_guard lock(gpu_.mutex_);
     return gpu_.state_.runs_late || gpu_.state_.outlasts;
   }();
-  enqueued_.push_back(std::move(work));
   if (!late && !waits_ && !gpu_.hangs()) run_enqueued();
 }
 
@@ -153,9 +169,26 @@ void HostDeviceStream::count_ahead() {
 }
 
 bool HostDeviceStream::run_enqueued() {
-  while (!enqueued_.empty() && enqueued_.front()()) enqueued_.pop_front();
+  while (!enqueued_.empty() && run_first()) enqueued_.pop_front();
   waits_ = !enqueued_.empty();
   return !waits_;
+}
+
+// A kernel that follows another one begins as early as a GPU lets it: when that one has begun, and
+// whatever was before it is done.
+bool HostDeviceStream::run_first() {
+  const Step& first = enqueued_.front();
+  Rest rest = std::exchange(begun_, nullptr);
+  if (!rest && first.begin) rest = first.begin();
+  const bool is_followed = enqueued_.size() > 1 && enqueued_[1].begin;
+  if (first.lets_next_begin && is_followed) begun_ = enqueued_[1].begin();
+  if (rest) {
+    rest();
+  } else if (!first.work()) {
+    return false;
+  }
+  if (first.is_launch) count(&HostGpu::Counts::launches);
+  return true;
 }
 
 bool HostDeviceStream::run_for(std::chrono::nanoseconds patience) {
@@ -165,47 +198,52 @@ bool HostDeviceStream::run_for(std::chrono::nanoseconds patience) {
   return outlasting_.wait_for(patience) == std::future_status::ready && outlasting_.get();
 }
 
-void HostDeviceStream::enqueue_kernel(std::function<void()> grid) {
-  enqueue_waiting([grid = std::move(grid)] {
-    grid();
-    return true;
-  });
+void HostDeviceStream::enqueue_kernel(Kernel begin) {
+  launch({.begin = std::move(begin), .is_launch = true, .lets_next_begin = true});
 }
 
-void HostDeviceStream::enqueue_waiting(std::function<bool()> grid) {
+void HostDeviceStream::enqueue_library(std::function<void()> work) {
+  const auto run = [work = std::move(work)] {
+    work();
+    return true;
+  };
+  launch({.work = run, .is_launch = true, .lets_next_begin = true});
+}
+
+void HostDeviceStream::enqueue_waiting(std::function<bool()> work) {
+  launch({.work = std::move(work), .is_launch = true});
+}
+
+void HostDeviceStream::launch(Step step) {
   CHECK(used_gpu == &gpu_, "a kernel for gpu{} is launched by a thread that uses another",
         gpu_.index());
   count_ahead();
-  enqueue([&gpu = gpu_, grid = std::move(grid)] {
-    const bool done = grid();
-    if (done) count(gpu, &HostGpu::Counts::launches);
-    return done;
-  });
+  enqueue(std::move(step));
 }
 
 Result<void> HostDeviceStream::copy(void* to, const void* from, size_t bytes) {
   if (!gpu_.call()) return lost(gpu_, "a copy");
   if (bytes == 0) return {};
-  count(gpu_, &HostGpu::Counts::copies);
+  count(&HostGpu::Counts::copies);
   count_ahead();
-  enqueue([=, &gpu = gpu_] {
+  enqueue({.work = [=, &gpu = gpu_] {
     const HostGpu* const owner = Reachable::memory().check(to, bytes);
     Reachable::memory().check(from, bytes);
     const bool lost = gpu.loses_writes() && owner != nullptr && owner != &gpu;
     if (!lost) std::memmove(to, from, bytes);
     return true;
-  });
+  }});
   return {};
 }
 
 Result<void> HostDeviceStream::clear(void* to, size_t bytes) {
   if (!gpu_.call()) return lost(gpu_, "clearing memory");
   if (bytes == 0) return {};
-  enqueue([=] {
+  enqueue({.work = [=] {
     Reachable::memory().check(to, bytes);
     std::memset(to, 0, bytes);
     return true;
-  });
+  }});
   return {};
 }
 
@@ -228,9 +266,13 @@ Result<std::unique_ptr<GpuRecording>> HostDeviceStream::end_recording() {
 Result<void> HostDeviceStream::play(const GpuRecording& recording) {
   CHECK(recording_ == nullptr, "gpu{} plays a recording while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "playing a recording");
-  count(gpu_, &HostGpu::Counts::plays);
+  count(&HostGpu::Counts::plays);
   count_ahead();
-  for (const auto& work : dynamic_cast<const HostRecording&>(recording).work) enqueue(work);
+  if (gpu_.is_lost()) return {};
+  for (const Step& step : dynamic_cast<const HostRecording&>(recording).steps) {
+    enqueued_.push_back(step);
+  }
+  run_unless_late();
   return {};
 }
 

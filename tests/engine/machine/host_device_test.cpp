@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 #include <vector>
@@ -20,7 +21,15 @@ constexpr std::chrono::seconds kDeadline{10};
 constexpr size_t kCount = 64;
 
 GPU_KERNEL void add_to_all(float* values, float more) {
+  follow_launches();
   values[thread_index()] += more;
+}
+
+// What lies there before and after the launches before are done.
+GPU_KERNEL void look_twice(const float* value, float* seen) {
+  if (thread_index() == 0) seen[0] = *value;
+  follow_launches();
+  if (thread_index() == 0) seen[1] = *value;
 }
 
 class MadeUpGpu : public testing::Test {
@@ -108,6 +117,39 @@ TEST_F(MadeUpGpu, runs_copies_and_kernels_in_their_order) {
   }
   EXPECT_EQ(gpu_.counts().launches, 4U);
   EXPECT_EQ(gpu_.counts().copies, 2U);
+}
+
+// Behind a kernel, not behind a copy; by itself and in recordings.
+TEST_F(MadeUpGpu, begins_a_kernel_before_the_one_before_it_is_done) {
+  const GpuMemory memory = allocate(kCount * sizeof(float));
+  const GpuMemory other = allocate(memory.size_bytes());
+  const GpuMemory seen = allocate(4 * sizeof(float));
+  const auto stream = make_stream();
+  const auto look = [&](float* to) {
+    launch(stream->handle(), {}, look_twice, static_cast<const float*>(begin(memory)), to);
+  };
+  const auto enqueue = [&] {
+    add(*stream, begin(memory), 1);
+    look(begin(seen));
+    add(*stream, begin(memory), 1);
+    ASSERT_TRUE(stream->copy(memory.data(), other.data(), memory.size_bytes()).has_value());
+    look(begin(seen) + 2);
+  };
+  std::fill_n(begin(other), kCount, 7.0F);
+  ASSERT_TRUE(stream->begin_recording().has_value());
+  enqueue();
+  const auto recording = stream->end_recording().value();
+  for (const bool recorded : {false, true}) {
+    gpu_.run_late(!recorded);
+    ASSERT_TRUE(stream->clear(memory.data(), memory.size_bytes()).has_value());
+    if (recorded) {
+      ASSERT_TRUE(stream->play(*recording).has_value());
+    } else {
+      enqueue();
+    }
+    ASSERT_TRUE(stream->wait(kDeadline).has_value());
+    EXPECT_THAT(floats(seen), testing::ElementsAre(0, 1, 7, 7)) << recorded;
+  }
 }
 
 TEST_F(MadeUpGpu, plays_a_recording_on_what_memory_holds_then) {

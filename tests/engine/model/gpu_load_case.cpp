@@ -17,7 +17,7 @@ constexpr std::byte kUnfilled{0xFF};
 
 // What gpu_pack_rows() does, as gpu_matrix_test shows; this runs under sanitizers as well.
 void pack_rows_when_due(void* stream, const GpuPacking& packing) {
-  static_cast<HostStream*>(stream)->enqueue_kernel([packing] { pack_gpu_rows(packing); });
+  static_cast<HostStream*>(stream)->enqueue_library([packing] { pack_gpu_rows(packing); });
 }
 
 size_t slice_bytes(const Weight& weight, const WeightSlice& slice, bool on_gpu) {

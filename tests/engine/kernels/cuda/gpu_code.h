@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -54,6 +54,13 @@ GPU_FUNCTION unsigned block_columns() {
 }
 GPU_FUNCTION unsigned block_rows() {
   return HostGrid::shape().rows;
+}
+GPU_FUNCTION void wait_for_launches() {
+  HostGrid::wait_for_launches();
+}
+GPU_FUNCTION void follow_launches() {
+  HostGrid::wait_for_launches();
+  HostGrid::let_next_launch_begin();
 }
 GPU_FUNCTION std::byte* shared_memory() {
   return HostGrid::shared_memory();
@@ -133,55 +140,40 @@ GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
 }
 
 GPU_FUNCTION Words4 stream_16(const void* address) {
-  HostGrid::check_aligned(address, 16);
+  HostGrid::check_access(address, 16);
   Words4 value;
   std::memcpy(&value, address, sizeof(value));
   return value;
 }
 GPU_FUNCTION uint32_t stream_4(const void* address) {
-  HostGrid::check_aligned(address, 4);
+  HostGrid::check_access(address, 4);
   uint32_t value;
   std::memcpy(&value, address, sizeof(value));
   return value;
 }
 
-// Copied when waited for, garbage until then.
-inline void begin_copy(std::byte* shared, const std::byte* source, size_t bytes) {
-  HostGrid::check_aligned(shared, bytes);
-  HostGrid::check_aligned(source, bytes);
-  std::memset(shared, 0xA5, bytes);
-  HostGrid::copies().open.push_back({shared, source, bytes});
-}
 GPU_FUNCTION void begin_copy_16(std::byte* shared, const std::byte* source) {
-  begin_copy(shared, source, 16);
+  HostGrid::begin_copy(shared, source, 16);
 }
 GPU_FUNCTION void begin_copy_8(std::byte* shared, const std::byte* source) {
-  begin_copy(shared, source, 8);
+  HostGrid::begin_copy(shared, source, 8);
 }
 GPU_FUNCTION void begin_copy_4(std::byte* shared, const std::byte* source) {
-  begin_copy(shared, source, 4);
+  HostGrid::begin_copy(shared, source, 4);
 }
 GPU_FUNCTION void close_copies() {
-  HostGrid::Copies& copies = HostGrid::copies();
-  copies.closed.push_back(std::move(copies.open));
-  copies.open.clear();
+  HostGrid::close_copies();
 }
 template <unsigned kGroups>
 GPU_FUNCTION void wait_for_copies() {
-  auto& closed = HostGrid::copies().closed;
-  while (closed.size() > kGroups) {
-    for (const HostGrid::Copy& copy : closed.front()) {
-      std::memcpy(copy.shared, copy.source, copy.bytes);
-    }
-    closed.pop_front();
-  }
+  HostGrid::wait_for_copies(kGroups);
 }
 
 GPU_FUNCTION Words4 load_16(const void* address) {
   return stream_16(address);
 }
 GPU_FUNCTION Words2 load_8(const void* address) {
-  HostGrid::check_aligned(address, 8);
+  HostGrid::check_access(address, 8);
   Words2 value;
   std::memcpy(&value, address, sizeof(value));
   return value;
@@ -205,18 +197,21 @@ GPU_FUNCTION uint32_t add_bf16_pairs(uint32_t x, uint32_t y) {
 }
 
 GPU_FUNCTION void store_16(void* address, const Words4& value) {
-  HostGrid::check_aligned(address, 16);
+  HostGrid::check_access(address, 16);
   std::memcpy(address, &value, sizeof(value));
 }
 GPU_FUNCTION void store_8(void* address, const Words2& value) {
-  HostGrid::check_aligned(address, 8);
+  HostGrid::check_access(address, 8);
   std::memcpy(address, &value, sizeof(value));
 }
 
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
+  HostGrid::check_access(flag, sizeof(*flag));
   std::atomic_ref(*flag).store(value, std::memory_order_release);
 }
 GPU_FUNCTION uint32_t load_acquire(const uint32_t* flag) {
+  HostGrid::check_access(flag, sizeof(*flag));
+  HostGrid::check_flag();
   return std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire);
 }
 GPU_FUNCTION uint64_t nanoseconds() {
@@ -276,12 +271,14 @@ using Grid = HostGrid::Shape;
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
+  if (grid.columns == 0 || grid.rows == 0) return;
   std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
-  auto run = [grid, kernel, copies = std::move(copies)] {
-    HostGrid::run(grid, [&] { std::apply(kernel, copies); });
+  auto begin = [grid, run = [kernel, copies = std::move(copies)] { std::apply(kernel, copies); }] {
+    auto begun = std::make_unique<HostGrid>(grid, run);
+    return [begun = std::move(begun)] { begun->finish(); };
   };
-  if (stream == nullptr) return run();
-  static_cast<HostStream*>(stream)->enqueue_kernel(std::move(run));
+  if (stream == nullptr) return begin()();
+  static_cast<HostStream*>(stream)->enqueue_kernel(std::move(begin));
 }
 
 }  // namespace

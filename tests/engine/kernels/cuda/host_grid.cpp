@@ -3,9 +3,12 @@
 #include <sched.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -44,27 +47,69 @@ struct Place {
   bool begun = false;
 };
 
-struct Block {
+// What a thread has begun to copy.
+struct Copy {
+  std::byte* shared;
+  const std::byte* source;
+  size_t bytes;
+  // What lay there, of a copy that was begun before the launches before were done.
+  bool is_early;
+  std::array<std::byte, 16> seen;
+};
+
+struct Copies {
+  std::vector<Copy> open;
+  std::deque<std::vector<Copy>> closed;
+};
+
+struct Thread {
+  Place place;
+  Wait wait;
+  Copies copies;
+  bool has_waited = false;  // for the launches before
+  bool has_ended = false;
+};
+
+using Stack = std::unique_ptr<char[]>;
+// Kept from one grid to the next: to have them anew takes longer than most kernels.
+thread_local std::vector<Stack> spare_stacks;
+
+Stack take_stack() {
+  if (spare_stacks.empty()) return std::make_unique_for_overwrite<char[]>(kStackBytes);
+  Stack stack = std::move(spare_stacks.back());
+  spare_stacks.pop_back();
+  return stack;
+}
+
+}  // namespace
+
+struct PlayedBlock {
   HostGrid::Shape shape;
-  const std::function<void()>* kernel = nullptr;
+  std::function<void()> kernel;
   unsigned column = 0;
   unsigned row = 0;
   std::unique_ptr<std::byte[]> shared;
   std::byte* shared_begin = nullptr;
-  std::vector<Place> places;  // by thread
-  std::vector<bool> ended;
-  std::vector<Wait> waits;  // by thread
+  std::vector<Stack> stacks;  // by thread
+  std::vector<Thread> threads;
   std::vector<Warp> warps;
-  std::vector<HostGrid::Copies> copies;  // by thread
   Meeting meeting;
+  Meeting launches;       // those before are done
+  bool is_early = false;  // they are not
+  bool lets_next = false;
   Place scheduler;
   unsigned thread = 0;
+  unsigned running = 0;
   bool moved = false;  // since the last sweep over the threads
 };
 
-thread_local Block* block = nullptr;
-// Kept from one grid to the next: to have them anew takes longer than most kernels.
-thread_local std::vector<std::unique_ptr<char[]>> stacks;
+namespace {
+
+thread_local PlayedBlock* block = nullptr;
+
+Thread& own_thread() {
+  return block->threads[block->thread];
+}
 
 void go_on(Place& from, Place& to) {
   if (_setjmp(from.jump) != 0) return;
@@ -74,7 +119,7 @@ void go_on(Place& from, Place& to) {
 }
 
 void yield() {
-  go_on(block->places[block->thread], block->scheduler);
+  go_on(own_thread().place, block->scheduler);
 }
 
 void meet(Meeting& meeting, unsigned count) {
@@ -85,7 +130,7 @@ void meet(Meeting& meeting, unsigned count) {
     ++meeting.round;
     return;
   }
-  block->waits[block->thread] = {&meeting, round};
+  own_thread().wait = {&meeting, round};
   yield();
 }
 
@@ -93,69 +138,107 @@ Warp& own_warp() {
   return block->warps[block->thread / kWarpThreads];
 }
 
+void check_aligned(const void* address, size_t bytes) {
+  CHECK(reinterpret_cast<uintptr_t>(address) % bytes == 0, "{} is not aligned to {} bytes", address,
+        bytes);
+}
+
+bool copies_go_on(const Copies& copies) {
+  if (!copies.open.empty()) return true;
+  return std::ranges::any_of(copies.closed, [](const auto& group) { return !group.empty(); });
+}
+
 void begin_thread() {
-  (*block->kernel)();
-  block->ended[block->thread] = true;
+  block->kernel();
+  Thread& own = own_thread();
+  CHECK(own.has_waited, "thread {} of block {}, {} ends without having waited for launches",
+        block->thread, block->column, block->row);
+  CHECK(!copies_go_on(own.copies), "thread {} of block {}, {} ends while its copies go on",
+        block->thread, block->column, block->row);
+  own.has_ended = true;
+  --block->running;
   block->moved = true;
   yield();
 }
 
 void prepare_thread(unsigned thread) {
-  block->ended[thread] = false;
-  block->copies[thread] = {};
-  block->waits[thread] = {};
-  block->places[thread].begun = false;
-  ucontext_t& context = block->places[thread].context;
+  block->threads[thread] = {};
+  ucontext_t& context = block->threads[thread].place.context;
   getcontext(&context);
-  context.uc_stack = {.ss_sp = stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
+  context.uc_stack = {.ss_sp = block->stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
   context.uc_link = nullptr;
   makecontext(&context, begin_thread, 0);
 }
 
-void run_block() {
+void begin_block() {
   const unsigned count = block->shape.threads;
   std::memset(block->shared_begin, kGarbage, block->shape.shared_bytes);
   block->meeting = {};
+  block->lets_next = false;
   for (Warp& warp : block->warps) warp.meeting = {};
   for (unsigned thread = 0; thread < count; ++thread) prepare_thread(thread);
-  unsigned running = count;
-  while (running > 0) {
+  block->running = count;
+}
+
+// Until all have ended or wait.
+void take_turns() {
+  do {
     block->moved = false;
-    for (unsigned thread = 0; thread < count; ++thread) {
-      if (block->ended[thread] || !block->waits[thread].over()) continue;
+    for (unsigned thread = 0; thread < block->shape.threads; ++thread) {
+      Thread& next = block->threads[thread];
+      if (next.has_ended || !next.wait.over()) continue;
       block->thread = thread;
-      go_on(block->scheduler, block->places[thread]);
-      if (block->ended[thread]) --running;
+      go_on(block->scheduler, next.place);
     }
     // Whoever rests, or has met somebody, has moved.
-    CHECK(block->moved, "{} of {} threads wait for others that have ended or wait elsewhere",
-          running, count);
-  }
+  } while (block->moved);
+}
+
+void end_block() {
+  take_turns();
+  CHECK(block->running == 0, "{} of {} threads wait for others that have ended or wait elsewhere",
+        block->running, block->shape.threads);
 }
 
 }  // namespace
 
-void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
+HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
+    : block_(std::make_unique<PlayedBlock>()) {
   CHECK(block == nullptr, "a kernel cannot launch another");
   CHECK(shape.threads % kWarpThreads == 0, "{} threads are not whole warps", shape.threads);
-  Block played;
+  PlayedBlock& played = *block_;
   played.shape = shape;
-  played.kernel = &kernel;
+  played.kernel = std::move(kernel);
   played.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
   const auto address = reinterpret_cast<uintptr_t>(played.shared.get());
   played.shared_begin = played.shared.get() + (128 - address % 128);
-  played.places.resize(shape.threads);
   played.scheduler.begun = true;
-  played.ended.resize(shape.threads);
-  played.waits.resize(shape.threads);
-  played.copies.resize(shape.threads);
+  for (unsigned thread = 0; thread < shape.threads; ++thread) played.stacks.push_back(take_stack());
+  played.threads.resize(shape.threads);
   played.warps.resize(shape.threads / kWarpThreads);
-  while (stacks.size() < shape.threads) {
-    stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
-  }
+  played.is_early = true;
   block = &played;
-  for (played.row = 0; played.row < shape.rows; ++played.row) {
-    for (played.column = 0; played.column < shape.columns; ++played.column) run_block();
+  begin_block();
+  take_turns();
+  block = nullptr;
+}
+
+HostGrid::~HostGrid() {
+  for (Stack& stack : block_->stacks) spare_stacks.push_back(std::move(stack));
+}
+
+void HostGrid::finish() {
+  CHECK(block == nullptr && block_->is_early, "a grid is finished twice, or in another");
+  PlayedBlock& played = *block_;
+  block = &played;
+  played.is_early = false;
+  ++played.launches.round;
+  end_block();
+  for (unsigned index = 1; index < played.shape.columns * played.shape.rows; ++index) {
+    played.column = index % played.shape.columns;
+    played.row = index / played.shape.columns;
+    begin_block();
+    end_block();
   }
   block = nullptr;
 }
@@ -176,6 +259,18 @@ std::byte* HostGrid::shared_memory() {
   return block->shared_begin;
 }
 
+void HostGrid::wait_for_launches() {
+  own_thread().has_waited = true;
+  if (!block->is_early) return;
+  block->moved = true;
+  own_thread().wait = {&block->launches, block->launches.round};
+  yield();
+}
+
+void HostGrid::let_next_launch_begin() {
+  block->lets_next = true;
+}
+
 void HostGrid::meet_block() {
   meet(block->meeting, block->shape.threads);
 }
@@ -192,8 +287,31 @@ const HostGrid::WarpWords& HostGrid::exchange(const Words& own) {
   return words;
 }
 
-HostGrid::Copies& HostGrid::copies() {
-  return block->copies[block->thread];
+void HostGrid::begin_copy(std::byte* shared, const std::byte* source, size_t bytes) {
+  check_aligned(shared, bytes);
+  check_aligned(source, bytes);
+  std::memset(shared, kGarbage, bytes);
+  Copy copy = {shared, source, bytes, !own_thread().has_waited, {}};
+  std::memcpy(copy.seen.data(), source, bytes);
+  own_thread().copies.open.push_back(copy);
+}
+
+void HostGrid::close_copies() {
+  Copies& copies = own_thread().copies;
+  copies.closed.push_back(std::exchange(copies.open, {}));
+}
+
+void HostGrid::wait_for_copies(size_t groups) {
+  auto& closed = own_thread().copies.closed;
+  while (closed.size() > groups) {
+    for (const Copy& copy : closed.front()) {
+      CHECK(!copy.is_early || std::memcmp(copy.seen.data(), copy.source, copy.bytes) == 0,
+            "{} bytes at {} were copied before a launch before had written them", copy.bytes,
+            static_cast<const void*>(copy.source));
+      std::memcpy(copy.shared, copy.source, copy.bytes);
+    }
+    closed.pop_front();
+  }
 }
 
 void HostGrid::rest() {
@@ -202,9 +320,18 @@ void HostGrid::rest() {
   sched_yield();  // whom it waits for may be played by another thread
 }
 
-void HostGrid::check_aligned(const void* address, size_t bytes) {
-  CHECK(reinterpret_cast<uintptr_t>(address) % bytes == 0, "{} is not aligned to {} bytes", address,
-        bytes);
+void HostGrid::check_access(const void* address, size_t bytes) {
+  check_aligned(address, bytes);
+  const auto* const begin = static_cast<const std::byte*>(address);
+  const std::less<> before;
+  const bool is_shared = !before(begin, block->shared_begin) &&
+                         before(begin, block->shared_begin + block->shape.shared_bytes);
+  CHECK(is_shared || own_thread().has_waited,
+        "{} bytes at {} are used before the launches before are waited for", bytes, address);
+}
+
+void HostGrid::check_flag() {
+  CHECK(!block->lets_next, "a kernel that has let the next launch begin waits for another GPU");
 }
 
 }  // namespace lockstep

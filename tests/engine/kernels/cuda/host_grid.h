@@ -4,19 +4,23 @@
 // can be tested.
 //
 // A thread that meets the others must do so with all of its warp, or its block: whoever has ended
-// while others wait is reported as the bug that it would be on a GPU.
+// while others wait is reported as the bug that it would be on a GPU. So is a thread that ends
+// without having waited for the launches before (launch_overlap.h) or while its copies go on, and
+// what it loads or stores by the words of gpu_code.h before it has waited; what it does by plain
+// references is not seen.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <vector>
+#include <memory>
 
 #include "engine/kernels/cuda/gpu_words.h"
 
 namespace lockstep {
+
+struct PlayedBlock;
 
 class HostGrid {
  public:
@@ -31,8 +35,16 @@ class HostGrid {
     size_t shared_bytes = 0;
   };
 
-  // Returns when all threads of all blocks have run `kernel`. Shared memory begins as garbage.
-  static void run(const Shape& shape, const std::function<void()>& kernel);
+  // Plays what a launch may do before those before it are done: the first block's threads, until
+  // each waits for them. Shared memory begins as garbage. No other grid is being played by this
+  // thread, but others may have begun.
+  HostGrid(const Shape& shape, std::function<void()> kernel);
+  ~HostGrid();
+  HostGrid(const HostGrid&) = delete;
+  HostGrid& operator=(const HostGrid&) = delete;
+
+  // All the rest, once; by the same thread. Those before are done.
+  void finish();
 
   // For the kernel.
   static const Shape& shape();
@@ -40,24 +52,26 @@ class HostGrid {
   static unsigned block_column();
   static unsigned block_row();
   static std::byte* shared_memory();
+  static void wait_for_launches();
+  static void let_next_launch_begin();
   static void meet_block();
   static void meet_warp();
   // What every lane of the warp has brought. Valid until the lane's next call of any of these.
   static const WarpWords& exchange(const Words& own);
   // Lets other threads have their turns.
   static void rest();
-  // The current thread's copies that have been begun: not closed yet, and in groups.
-  struct Copy {
-    std::byte* shared;
-    const std::byte* source;
-    size_t bytes;
-  };
-  struct Copies {
-    std::vector<Copy> open;
-    std::deque<std::vector<Copy>> closed;
-  };
-  static Copies& copies();
-  static void check_aligned(const void* address, size_t bytes);
+  // Of 16 bytes at most; copied when waited for, garbage until then.
+  static void begin_copy(std::byte* shared, const std::byte* source, size_t bytes);
+  static void close_copies();
+  // All but the last `groups`.
+  static void wait_for_copies(size_t groups);
+  // Of a load or store by one of gpu_code.h's words.
+  static void check_access(const void* address, size_t bytes);
+  // Of a flag by which other GPUs are waited for.
+  static void check_flag();
+
+ private:
+  std::unique_ptr<PlayedBlock> block_;
 };
 
 }  // namespace lockstep

@@ -68,7 +68,7 @@ class HostMatrixLibrary final : public GpuMatrixLibrary {
       return;
     }
     if (stream == nullptr) return multiply_now(product);
-    static_cast<HostStream*>(stream)->enqueue_kernel([product] { multiply_now(product); });
+    static_cast<HostStream*>(stream)->enqueue_library([product] { multiply_now(product); });
   }
 
   Result<void> state() const override { return state_; }
