@@ -71,7 +71,7 @@ template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t part_end) {
   constexpr unsigned kTokens = kGroups * kGroupTokens;
-  follow_launches();
+  follow_launches();  // first: whose weights they are, other launches have written
   const GpuProduct& product = experts.product;
   const size_t expert = expert_of_block(experts);
   if (expert == experts.expert_count) return;
@@ -86,6 +86,7 @@ void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t pa
       matrix, gate ? matrix_of(experts, 1, expert) : matrix, gate, planes, place);
   for (size_t first = begin; first < end; first += kTokens) {
     if (first > begin) meet_block();  // the sums before have been read
+    begin_weights<kFormat>(weights, planes.units);
     const auto tokens = static_cast<unsigned>(end - first < kTokens ? end - first : kTokens);
     const GatheredInput<kGroups> input = gathered_input<kGroups>(experts, first, tokens);
     multiply_window<kFormat, kGroups>(product, place, weights, planes.units, input, first);

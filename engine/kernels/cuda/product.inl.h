@@ -12,20 +12,23 @@ namespace {
 template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
-  follow_launches();
-  const unsigned token_count = *product.token_count;
   const BlockPlace place = block_place(product, part_begin, part_end);
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
   const bool gate = product.finish == GpuFinish::kGate;
   const BlockWeights weights =
       place_panels<kFormat>(matrix, gate ? product.parts[1].matrix : matrix, gate, planes, place);
-  if (token_count <= product.token_begin) return;
+  const auto units = static_cast<unsigned>(planes.units);
+  begin_weights<kFormat>(weights, units);
+  follow_launches();
+  const unsigned token_count = *product.token_count;
+  // Not while copies go on: shared memory is another block's then.
+  if (token_count <= product.token_begin) return wait_for_copies<0>();
   const size_t left = token_count - product.token_begin;
   const auto tokens =
       static_cast<unsigned>(left < product.token_limit ? left : product.token_limit);
   const ProductInput input = {product.input, product.input_stride_bytes, matrix.columns, tokens};
-  multiply_window<kFormat, kGroups>(product, place, weights, planes.units, input, /*first=*/0);
+  multiply_window<kFormat, kGroups>(product, place, weights, units, input, /*first=*/0);
 }
 
 template <Format kFormat, unsigned kGroups>

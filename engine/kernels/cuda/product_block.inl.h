@@ -4,8 +4,9 @@
 // Its 8 warps share out the units of columns. A warp copies units into stages of its own in shared
 // memory, which keeps enough bytes in flight without registers. Tokens are the columns of the tile
 // product, 8 at a time; in the kernel for more of them a weight that has been made bf16 is used for
-// all. At the end the warps' sums meet in shared memory, and a warp finishes a token, each lane a
-// row.
+// all. The first units are asked for before anything else, while launches before this one may still
+// be under way. At the end the warps' sums meet in shared memory, and a warp finishes a token, each
+// lane a row.
 #pragma once
 
 #include "engine/base/check.h"
@@ -84,19 +85,39 @@ GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size
   return {part, block * kBlockRows, block};
 }
 
-// The warp's units, from the first that it takes to the last.
-template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_units(const Input& input, const BlockWeights& weights, size_t units,
+template <Format kFormat>
+GPU_FUNCTION std::byte* warp_stages() {
+  return shared_memory() + warp_index() * (stage_count<kFormat>() * Stage<kFormat>::kBytes);
+}
+
+// Asks for the warp's first units, one for each of its stages. Of weights alone: it may come before
+// what waits for other launches. `Count`: how units are counted, 32 or 64 bits; whichever a kernel
+// spills fewer registers with.
+template <Format kFormat, typename Count>
+GPU_FUNCTION void begin_weights(const BlockWeights& weights, Count units) {
+  std::byte* stages = warp_stages<kFormat>();
+  for (unsigned stage = 0; stage < stage_count<kFormat>(); ++stage) {
+    const Count unit = warp_index() + stage * kProductWarps;
+    if (unit < units) {
+      begin_unit<kFormat>(weights, unit, stages + stage * Stage<kFormat>::kBytes);
+    }
+    close_copies();
+  }
+}
+
+// The warp's units, from the first that it takes to the last, after begin_weights().
+template <Format kFormat, unsigned kGroups, typename Input, typename Count>
+GPU_FUNCTION void add_units(const Input& input, const BlockWeights& weights, Count units,
                             std::byte* stages, ProductSums<kGroups>& sums) {
   constexpr unsigned kStages = stage_count<kFormat>();
   unsigned stage = 0;
-  for (size_t unit = warp_index(); unit < units; unit += kProductWarps) {
+  for (Count unit = warp_index(); unit < units; unit += kProductWarps) {
     std::byte* staged = stages + stage * Stage<kFormat>::kBytes;
     wait_for_copies<kStages - 1>();
     meet_warp();
     add_unit<kFormat, kGroups>(input, staged, unit, sums);
     meet_warp();
-    const size_t next = unit + kStages * kProductWarps;
+    const Count next = unit + kStages * kProductWarps;
     if (next < units) begin_unit<kFormat>(weights, next, staged);
     close_copies();
     stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -110,22 +131,13 @@ constexpr unsigned kBlocksAtOnce = kGroups == 1  ? 3
                                    : kGroups < 8 ? 2
                                                  : 1;
 
-// The window's product with the two panels of `weights`. `first`: which row of everything that is
-// written the window's first token has.
-template <Format kFormat, unsigned kGroups, typename Input>
+// The window's product with the two panels of `weights`, which begin_weights() has asked for.
+// `first`: which row of everything that is written the window's first token has.
+template <Format kFormat, unsigned kGroups, typename Input, typename Count>
 GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& place,
-                                  const BlockWeights& weights, size_t units, const Input& input,
+                                  const BlockWeights& weights, Count units, const Input& input,
                                   size_t first) {
-  constexpr unsigned kStages = stage_count<kFormat>();
   constexpr unsigned kTokens = kGroups * kGroupTokens;
-  std::byte* stages = shared_memory() + warp_index() * (kStages * Stage<kFormat>::kBytes);
-  for (unsigned stage = 0; stage < kStages; ++stage) {
-    const size_t unit = warp_index() + stage * kProductWarps;
-    if (unit < units) {
-      begin_unit<kFormat>(weights, unit, stages + stage * Stage<kFormat>::kBytes);
-    }
-    close_copies();
-  }
   float factors[kTokens / kProductWarps];
   GPU_UNROLL
   for (unsigned turn = 0; turn < kTokens / kProductWarps; ++turn) {
@@ -133,7 +145,7 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
     factors[turn] = token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
   }
   ProductSums<kGroups> sums;
-  add_units<kFormat, kGroups>(input, weights, units, stages, sums);
+  add_units<kFormat, kGroups>(input, weights, units, warp_stages<kFormat>(), sums);
 
   meet_block();  // all stages have been read
   auto* shared = reinterpret_cast<float*>(shared_memory());

@@ -38,8 +38,6 @@ TEST_P(GpuProductWindowsOf, give_a_token_the_bits_that_it_has_alone) {
     product.token_begin = next;
     product.token_limit = limit;
     next += limit;
-    // Nothing may be read of what the last window's weights would be.
-    if (product.token_begin >= kTokens) product.parts[0].matrix.planes = nullptr;
     gpu_product(nullptr, product);
   }
   ASSERT_GT(product.token_begin, kTokens);
@@ -56,13 +54,16 @@ TEST_P(GpuProductWindowsOf, give_a_token_the_bits_that_it_has_alone) {
 INSTANTIATE_TEST_SUITE_P(Formats, GpuProductWindowsOf, testing::ValuesIn(every_format()),
                          name_of_format);
 
-TEST(GpuProductWindow, of_no_tokens_at_all_reads_no_weights) {
+// It has asked for weights before it knows, and must not end before they have come.
+TEST(GpuProductWindow, of_no_tokens_at_all_is_nothing) {
+  RandomEngine random(kSeed + 3);
+  const Weights weights(Format::kQ4_K, 64, kColumns, random);
   const auto none = std::make_unique<uint32_t>(0);
   GpuProduct product;
   product.token_count = none.get();
   product.token_limit = 64;
   product.part_count = 1;
-  product.parts[0].matrix = {Format::kQ4_K, 64, kColumns, nullptr};
+  product.parts[0].matrix = weights.matrix();
   gpu_product(nullptr, product);
 }
 
