@@ -1,0 +1,114 @@
+// Launches that overlap on a real GPU (kernels/cuda/launch_overlap.h). In builds with CUDA alone;
+// where there is no GPU, its tests are skipped and say so.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "engine/collectives/gpu_all_reduce.h"
+#include "engine/machine/gpu_device.h"
+#include "engine/machine/node_memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kDeadline{60};
+constexpr size_t kFloats = (size_t{1} << 20U) + 4;  // more blocks than a GPU has places
+constexpr size_t kBytes = kFloats * sizeof(float);
+constexpr int kSums = 16;
+
+class LaunchOverlap : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = open_cuda_device(0);
+    if (!device) GTEST_SKIP() << "no GPU: " << device.error().message;
+    device_ = std::move(*device);
+    ASSERT_TRUE(device_->use().has_value());
+    stream_ = device_->make_stream().value();
+    for (GpuMemory& memory : memory_) memory = device_->allocate(kBytes, "a test").value();
+    host_ = NodeMemory::allocate({.bytes = 2 * kBytes, .what = "a test"}).value();
+    pinned_ = device_->pin({host_.data(), host_.size_bytes()}).value();
+  }
+
+  float* values(size_t index) { return reinterpret_cast<float*>(memory_[index].data()); }
+  float* host() { return reinterpret_cast<float*>(host_.data()); }
+
+  // Each of both is added to the other, in turns: Fibonacci's numbers, if every launch sees what
+  // the one before has written, and writes when the one before has read.
+  void enqueue_sums() {
+    for (int sum = 0; sum < kSums; ++sum) {
+      GpuPartSum next;
+      next.parts[0] = values(1 - sum % 2);
+      next.part_count = 1;
+      next.output = values(sum % 2);
+      next.count = kFloats;
+      cuda_collectives().sum_parts(stream_->handle(), next);
+    }
+  }
+
+  std::unique_ptr<GpuDevice> device_;
+  std::unique_ptr<GpuStream> stream_;
+  GpuMemory memory_[2];
+  NodeMemory host_;
+  GpuMemory pinned_;
+};
+
+// By themselves and in a recording; between copies, which come before a kernel and after one.
+TEST_F(LaunchOverlap, what_a_launch_writes_is_seen_by_the_next) {
+  ASSERT_TRUE(stream_->begin_recording().has_value());
+  enqueue_sums();
+  const auto recording = stream_->end_recording().value();
+  for (int round = 0; round < 100; ++round) {
+    const bool recorded = round % 2 == 1;
+    for (size_t index = 0; index < kFloats; ++index) {
+      host()[index] = static_cast<float>(index % 7);
+      host()[kFloats + index] = 1;
+    }
+    ASSERT_TRUE(stream_->copy(values(0), host(), kBytes).has_value());
+    ASSERT_TRUE(stream_->copy(values(1), host() + kFloats, kBytes).has_value());
+    if (recorded) {
+      ASSERT_TRUE(stream_->play(*recording).has_value());
+    } else {
+      enqueue_sums();
+    }
+    ASSERT_TRUE(stream_->copy(host(), values(0), kBytes).has_value());
+    ASSERT_TRUE(stream_->copy(host() + kFloats, values(1), kBytes).has_value());
+    ASSERT_TRUE(stream_->wait(kDeadline).has_value());
+    for (size_t index = 0; index < kFloats; ++index) {
+      float expected[2] = {static_cast<float>(index % 7), 1};
+      for (int sum = 0; sum < kSums; ++sum) expected[sum % 2] += expected[1 - sum % 2];
+      ASSERT_EQ(host()[index], expected[0]) << "round " << round << ", float " << index;
+      ASSERT_EQ(host()[kFloats + index], expected[1]) << "round " << round << ", float " << index;
+    }
+  }
+}
+
+// That they do overlap, where they can and are wanted to, is seen in what is recorded.
+TEST_F(LaunchOverlap, is_recorded_where_the_gpu_has_it) {
+  int major = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+  const char* const wanted = std::getenv("GPU_LAUNCH_OVERLAP");
+  const bool overlaps = major >= 9 && (wanted == nullptr || std::string_view(wanted) != "0");
+  auto* const stream = static_cast<cudaStream_t>(stream_->handle());
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  enqueue_sums();
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  std::vector<cudaGraphNode_t> from(kSums);
+  std::vector<cudaGraphNode_t> to(kSums);
+  std::vector<cudaGraphEdgeData> edges(kSums);
+  size_t count = edges.size();
+  ASSERT_EQ(cudaGraphGetEdges(graph, from.data(), to.data(), edges.data(), &count), cudaSuccess);
+  ASSERT_EQ(count, size_t{kSums} - 1);
+  for (size_t edge = 0; edge < count; ++edge) {
+    EXPECT_EQ(edges[edge].type,
+              overlaps ? cudaGraphDependencyTypeProgrammatic : cudaGraphDependencyTypeDefault);
+  }
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace lockstep
