@@ -22,7 +22,7 @@ struct GpuMeterOptions {
 // a few rounds, as befits a limit, by the host's clock: what enqueues the work and waits for it is
 // in it. Nothing else should run on the GPU. Called by one thread at a time; each call blocks, and
 // fails with kMachineRefused, naming the GPU, where it refuses or does not answer by the deadline
-// of a pass. After a failure it is of no more use.
+// of a pass. What is lost then is of no more use.
 class GpuMeter {
  public:
   // The platform must outlive it. Fails as well where the GPU has no memory left.
@@ -30,6 +30,7 @@ class GpuMeter {
                                                 const GpuMeterOptions& options);
 
   int gpu() const { return device_->index(); }
+  bool is_lost() const { return device_->is_lost(); }
   // What is looked at.
   uint64_t memory_bytes() const { return memory_.size_bytes(); }
 
