@@ -70,18 +70,18 @@ void print_gpus(const MachineMeasurement& measured) {
             << fmt::format("  {:>5} {:>8} {:>8} {:>8} {:>8} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n",
                            "gpu", "memory", "by clock", "read", "copy", "node", "from host",
                            "to host", "launched", "recorded", "");
+  const auto rate = [](double figure) {
+    return figure > 0 ? fmt::format("{:.1f}", gigabytes(figure)) : "-";
+  };
+  const auto time = [](double figure) { return figure > 0 ? time_text(figure) : "-"; };
   for (const MachineMeasurement::Gpu& gpu : measured.gpus) {
-    const std::string name = fmt::format("gpu{}", gpu.index);
-    if (!gpu.failure.empty()) {
-      std::cout << fmt::format("  {:>5} {}: not measured: {}\n", name, gpu.name, gpu.failure);
-      continue;
-    }
-    std::cout << fmt::format(
-        "  {:>5} {:>8} {:>8.1f} {:>8.1f} {:>8.1f} {:>5} {:>9.1f} {:>8.1f} {:>9} {:>9}  {}\n", name,
-        size_text(gpu.memory_bytes), gigabytes(gpu.by_clock), gigabytes(gpu.read),
-        gigabytes(gpu.copy), gpu.node < 0 ? "any" : std::to_string(gpu.node),
-        gigabytes(gpu.from_host), gigabytes(gpu.to_host), time_text(gpu.launch_seconds),
-        time_text(gpu.recorded_launch_seconds), gpu.name);
+    std::cout << fmt::format("  {:>5} {:>8} {:>8} {:>8} {:>8} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n",
+                             fmt::format("gpu{}", gpu.index), size_text(gpu.memory_bytes),
+                             rate(gpu.by_clock), rate(gpu.read), rate(gpu.copy),
+                             gpu.node < 0 ? "any" : std::to_string(gpu.node), rate(gpu.from_host),
+                             rate(gpu.to_host), time(gpu.launch_seconds),
+                             time(gpu.recorded_launch_seconds), gpu.name);
+    if (!gpu.failure.empty()) std::cout << fmt::format("        {}\n", gpu.failure);
   }
   for (const MachineMeasurement::GpuPath& path : measured.gpu_paths) {
     std::cout << fmt::format("  gpu{} to gpu{} by {}: ", path.from_gpu, path.to_gpu, path.link)
