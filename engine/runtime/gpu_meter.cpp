@@ -1,6 +1,7 @@
 #include "engine/runtime/gpu_meter.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>

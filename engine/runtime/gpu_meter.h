@@ -2,7 +2,6 @@
 // and what a launch costs.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
