@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "engine/base/check.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/collectives/gpu_all_reduce_choice.h"
 #include "engine/collectives/gpu_nccl_sum.h"
@@ -42,11 +43,21 @@ double in_parts(double share, double parts) {
   return std::max(1.0, std::round(share * parts));
 }
 
-// By bandwidth (what GPUs say of theirs, what is measured of the nodes'), but for GPUs that have no
-// room for so much. In parts of kShareParts: what is measured differs a little from start to start,
-// and where the model is cut must not, since sums depend on it.
-Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
-                                std::vector<RankPlace>& places) {
+// Of GPUs alone. None: one of them does not say.
+std::vector<double> shares_of_gpus(const GpuSpeeds& speeds) {
+  std::vector<double> bandwidths;
+  for (const auto& [gpu, speed] : speeds.bytes_per_second) {
+    if (speed <= 0) return {};
+    bandwidths.push_back(speed);
+  }
+  return shares_in_parts(bandwidths);
+}
+
+// By bandwidth, but for GPUs that have no room for so much. In parts of kShareParts: what is
+// measured differs a little from start to start, and where the model is cut must not, since sums
+// depend on it.
+Result<void> share_by_bandwidth(const Topology& topology, const GpuSpeeds& speeds,
+                                uint64_t model_bytes, std::vector<RankPlace>& places) {
   std::vector<RankPlace> nodes;
   double gpu_bandwidth = 0;
   for (const RankPlace& place : places) {
@@ -54,7 +65,7 @@ Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
       nodes.push_back(place);
       continue;
     }
-    const double own = gpu_at(topology, place.gpu).bytes_per_second;
+    const double own = speeds.bytes_per_second.at(place.gpu);
     gpu_bandwidth += own;
     if (own > 0) continue;
     return invalid_input(
@@ -70,7 +81,8 @@ Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
     const Gpu& gpu = gpu_at(topology, place.gpu);
     const double room = kGpuRoomForModel * static_cast<double>(usable_bytes(gpu)) /
                         static_cast<double>(model_bytes);
-    const double share = std::min(gpu.bytes_per_second / (gpu_bandwidth + node_bandwidth), room);
+    const double own = speeds.bytes_per_second.at(place.gpu);
+    const double share = std::min(own / (gpu_bandwidth + node_bandwidth), room);
     place.share = in_parts(share, kShareParts);
     on_gpus += place.share;
   }
@@ -86,7 +98,8 @@ Result<void> share_by_bandwidth(const Topology& topology, uint64_t model_bytes,
 // GPUs first. The nodes' ranks have what cores and what time the threads that drive GPUs leave.
 Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
                                                  const Topology& topology,
-                                                 const DeviceChoice& devices, uint64_t gpu_bytes) {
+                                                 const DeviceChoice& devices, uint64_t gpu_bytes,
+                                                 const std::optional<GpuSpeeds>& speeds) {
   auto places = place_gpu_ranks(topology, devices.gpus, {});
   if (!places) return places;
   std::vector<int> drivers;
@@ -100,7 +113,7 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
   if (!nodes) return nodes;
   places->insert(places->end(), nodes->begin(), nodes->end());
   if (options.shares.empty()) {
-    auto shared = share_by_bandwidth(topology, gpu_bytes, *places);
+    auto shared = share_by_bandwidth(topology, *speeds, gpu_bytes, *places);
     if (!shared) return std::unexpected(shared.error());
   }
   if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());
@@ -163,12 +176,24 @@ uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, b
   return kNcclBytes + gpu_nccl_received_floats(gpu_count, message_floats) * sizeof(float);
 }
 
+bool shares_follow_gpu_speeds(const EngineOptions& options, const Topology& topology,
+                              const DeviceChoice& devices) {
+  if (devices.gpus.empty() || !options.shares.empty()) return false;
+  return !devices.nodes.empty() || !are_alike(topology, devices.gpus);
+}
+
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
-                                           const DeviceChoice& devices, uint64_t gpu_bytes) {
+                                           const DeviceChoice& devices, uint64_t gpu_bytes,
+                                           const std::optional<GpuSpeeds>& speeds) {
+  CHECK(speeds.has_value() || !shares_follow_gpu_speeds(options, topology, devices),
+        "how fast {} are is not known", device_names(devices));
   if (!devices.gpus.empty() && !devices.nodes.empty()) {
-    return find_mixed_places(options, topology, devices, gpu_bytes);
+    return find_mixed_places(options, topology, devices, gpu_bytes, speeds);
   }
-  if (!devices.gpus.empty()) return place_gpu_ranks(topology, devices.gpus, options.shares);
+  if (!devices.gpus.empty()) {
+    return place_gpu_ranks(topology, devices.gpus,
+                           speeds ? shares_of_gpus(*speeds) : options.shares);
+  }
   auto places = find_node_places(options, topology, devices, options.rank_count, options.shares,
                                  read_control_group_limits().cpus);
   if (!places || !options.measure_shares || places->size() == 1) return places;

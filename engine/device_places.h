@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "engine/engine.h"
+#include "engine/gpu_speeds.h"
 #include "engine/graph/graph.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
@@ -31,11 +33,18 @@ std::string_view sums_text(const Topology& topology, const DeviceChoice& devices
 uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, bool gpus_linked,
                     uint64_t message_floats);
 
+// Whether it depends on the GPUs' speeds how these devices share: nobody has said how, and they are
+// GPUs of several kinds, or GPUs and nodes.
+bool shares_follow_gpu_speeds(const EngineOptions& options, const Topology& topology,
+                              const DeviceChoice& devices);
+
 // The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: what the whole model
-// takes on GPUs, where some ranks are nodes' and shares follow from the room. Fails with
-// kInvalidInput, with kMachineRefused where nodes' bandwidth cannot be measured.
+// takes on GPUs, where some ranks are nodes' and shares follow from the room. `speeds`: the GPUs',
+// where shares follow them. Fails with kInvalidInput, with kMachineRefused where nodes' bandwidth
+// cannot be measured.
 Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
-                                           const DeviceChoice& devices, uint64_t gpu_bytes);
+                                           const DeviceChoice& devices, uint64_t gpu_bytes,
+                                           const std::optional<GpuSpeeds>& speeds);
 
 // Of a mixture, whose tokens read all that is no expert and of those few: what GPUs and nodes share
 // becomes experts on the nodes, and all else on the GPUs.

@@ -468,8 +468,10 @@ Result<MachineLimits> Engine::measure_limits() {
     if (!ran) return std::unexpected(ran.error());
   }
   if (!result) return result;
+  const auto& speeds = parts_->layout.gpu_speeds;
   for (const int gpu : parts_->layout.devices.gpus) {
-    result->read_bytes_per_second += gpu_at(parts_->topology, gpu).bytes_per_second;
+    result->read_bytes_per_second +=
+        speeds ? speeds->bytes_per_second.at(gpu) : gpu_at(parts_->topology, gpu).bytes_per_second;
   }
   if (parts_->layout.on_gpus()) result->arithmetic.clear();  // of GPUs it is not known
   return result;

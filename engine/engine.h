@@ -289,7 +289,7 @@ struct Measurement {
 };
 
 // What the processors and memory that the engine computes with can do at most, measured; of GPUs
-// the memory alone, by its clock and width.
+// the memory alone, by its clock and width unless shares follow what was measured.
 struct MachineLimits {
   double read_bytes_per_second = 0;           // its workers reading their ranks' memory
   std::vector<MachineArithmetic> arithmetic;  // of its instruction set, all its workers together

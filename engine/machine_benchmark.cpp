@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/gpu_benchmark.h"
 #include "engine/machine/file_speed.h"
 #include "engine/machine/memory_speed.h"
 #include "engine/machine/rank_places.h"
@@ -177,7 +178,8 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
   MachineMeasurement result;
   // First, so that a wrong name is said at once.
   if (auto done = measure_file(options, result); !done) return std::unexpected(done.error());
-  const Topology topology = read_topology();
+  Topology topology = read_topology();
+  add_gpus(topology);
   const std::vector<MeasuredNode> nodes = list_nodes(topology);
   for (const MeasuredNode& node : nodes) {
     result.nodes.push_back({node.node.id, node.cpus, node.node.has_usable_memory()});
@@ -188,6 +190,7 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
   if (auto done = measure_all_arithmetic(nodes, options.seconds, result); !done) {
     return std::unexpected(done.error());
   }
+  measure_gpus(cuda_platform(), topology, options, result);
   if (!options.exchanges) return result;
   if (auto done = measure_barriers(nodes, result); !done) return std::unexpected(done.error());
   if (auto done = measure_exchanges(topology, result); !done) {

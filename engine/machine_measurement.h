@@ -10,7 +10,7 @@
 namespace lockstep {
 
 struct MachineMeasurementOptions {
-  uint64_t memory_bytes = 512U << 20U;  // looked at on each node; less where less is free
+  uint64_t memory_bytes = 512U << 20U;  // looked at on each node and GPU; less where less is free
   double seconds = 0.2;                 // for each figure, and at least one pass
   bool exchanges = true;                // and barriers; false: they are left out
   std::filesystem::path file;           // read directly; none: no file is measured
@@ -54,6 +54,29 @@ struct MachineMeasurement {
     uint64_t bytes = 0;  // of the whole tensor, as every rank has it after
     double seconds = 0;  // the barrier included
   };
+  // Bytes per second, but for what a launch takes: one after the other, of kernels that do nothing.
+  struct Gpu {
+    int index = 0;
+    std::string name;
+    int node = -1;              // whose memory goes to and from it; -1: anywhere
+    std::string failure;        // why it was not measured, or not to the end; empty: it was
+    uint64_t memory_bytes = 0;  // looked at
+    double by_clock = 0;        // what its memory's clock and width come to; 0: it does not say
+    double read = 0;            // by a kernel that does nothing else
+    double copy = 0;            // bytes copied: each is read and written
+    double from_host = 0;       // through pinned memory
+    double to_host = 0;
+    double launch_seconds = 0;
+    double recorded_launch_seconds = 0;  // in a recording
+  };
+  // From one GPU's memory to that of another that it reaches.
+  struct GpuPath {
+    int from_gpu = 0;
+    int to_gpu = 0;
+    std::string link;  // "NVLink", "peer access"
+    std::string failure;
+    double copy = 0;
+  };
   struct FileRead {
     std::string path;
     uint64_t bytes = 0;  // that were read
@@ -68,6 +91,9 @@ struct MachineMeasurement {
   uint32_t rank_count = 0;     // that the collectives ran over; 0: one core, there are none
   bool made_up_ranks = false;  // the ranks share a node
   std::vector<Collective> collectives;
+  std::vector<Gpu> gpus;
+  std::string no_gpus;  // why there are none, where there are none
+  std::vector<GpuPath> gpu_paths;
   std::vector<FileRead> files;  // at most one
 };
 

@@ -70,10 +70,9 @@ struct MachinePlan {
     uint64_t available_bytes = 0;    // on its node, shared with the other ranks there; on its GPU
     uint64_t read_bytes = 0;         // of weights per generated token
     uint64_t read_expert_bytes = 0;  // of them, of experts
-    // Measured: its workers reading its memory; of a GPU by the memory's clock and width. 0: not
-    // known.
-    double bytes_per_second = 0;
-    double seconds_per_token = 0;  // read_bytes / bytes_per_second
+    double bytes_per_second = 0;     // that it reads of its memory; 0: not known
+    bool measured = false;           // else, of a GPU, by the memory's clock and width
+    double seconds_per_token = 0;    // read_bytes / bytes_per_second
   };
   // What more than one rank holds.
   struct Replica {

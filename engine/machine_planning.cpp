@@ -219,10 +219,29 @@ std::string compare(const MachinePlan& plan) {
                      alone / ours, count, costs);
 }
 
-// By what the GPUs say of their memory, on which nothing runs, and what is measured of nodes. What
-// they exchange is not known.
-Result<void> estimate_gpu_speed(const Topology& topology, const ModelLayout& layout,
-                                MachinePlan& plan) {
+// Measured, if that has not been done for the shares. A GPU that fails at it is no reason to tell
+// nothing of the rest.
+GpuSpeeds speeds_of_gpus(const EngineOptions& options, const Topology& topology,
+                         const ModelLayout& layout) {
+  if (layout.gpu_speeds) return *layout.gpu_speeds;
+  const std::vector<int>& gpus = layout.devices.gpus;
+  auto speeds = measure_gpu_speeds(platform_of(options), topology, gpus);
+  return speeds ? *speeds : gpu_speeds_by_clock(topology, gpus, speeds.error().message);
+}
+
+std::string gpu_verdict(const GpuSpeeds& speeds) {
+  if (speeds.measured) {
+    return "of GPUs by what a kernel reads that does nothing else, measured, and without what "
+           "ranks exchange";
+  }
+  return "of GPUs by the memory's clock and width, which no kernel reaches, and without what ranks "
+         "exchange; not measured: " +
+         speeds.doubt;
+}
+
+// What they exchange is not known.
+Result<void> estimate_gpu_speed(const EngineOptions& options, const Topology& topology,
+                                const ModelLayout& layout, MachinePlan& plan) {
   std::vector<RankPlace> nodes;
   for (const RankPlace& place : layout.places) {
     if (place.gpu < 0) nodes.push_back(place);
@@ -233,11 +252,12 @@ Result<void> estimate_gpu_speed(const Topology& topology, const ModelLayout& lay
     if (!bandwidths) return std::unexpected(bandwidths.error());
     measured = std::move(*bandwidths);
   }
+  const GpuSpeeds speeds = speeds_of_gpus(options, topology, layout);
   std::vector<std::string> silent;
   size_t node = 0;
   for (MachinePlan::Rank& rank : plan.ranks) {
-    rank.bytes_per_second =
-        rank.gpu < 0 ? measured[node++] : gpu_at(topology, rank.gpu).bytes_per_second;
+    rank.measured = rank.gpu < 0 || speeds.measured;
+    rank.bytes_per_second = rank.gpu < 0 ? measured[node++] : speeds.bytes_per_second.at(rank.gpu);
     if (rank.bytes_per_second == 0) {
       silent.push_back(fmt::format("gpu{}", rank.gpu));
       continue;
@@ -252,20 +272,19 @@ Result<void> estimate_gpu_speed(const Topology& topology, const ModelLayout& lay
   plan.read_seconds = read_seconds(plan);
   plan.tokens_per_second = 1 / plan.read_seconds;
   if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
-  plan.verdict =
-      "of GPUs by the memory's clock and width, which no kernel reaches, and without what ranks "
-      "exchange; not measured";
+  plan.verdict = gpu_verdict(speeds);
   return {};
 }
 
 Result<void> estimate_speed(const Model& model, const EngineOptions& options,
                             const Topology& topology, const ModelLayout& layout,
                             MachinePlan& plan) {
-  if (layout.on_gpus()) return estimate_gpu_speed(topology, layout, plan);
+  if (layout.on_gpus()) return estimate_gpu_speed(options, topology, layout, plan);
   const auto bandwidths = measure_read_bandwidths(layout.places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
     MachinePlan::Rank& rank = plan.ranks[index];
+    rank.measured = true;
     rank.bytes_per_second = (*bandwidths)[index];
     rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;
   }

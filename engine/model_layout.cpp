@@ -134,6 +134,19 @@ void name_devices(const Topology& topology, std::string_view instruction_set,
   if (layout.is_mixed()) layout.instruction_set += fmt::format("+{}", instruction_set);
 }
 
+// Where shares follow them: to open GPUs and to measure them takes its time.
+Result<void> find_gpu_speeds(const EngineOptions& options, const Topology& topology,
+                             ModelLayout& layout) {
+  if (!shares_follow_gpu_speeds(options, topology, layout.devices)) return {};
+  auto speeds = measure_gpu_speeds(platform_of(options), topology, layout.devices.gpus);
+  if (!speeds) return std::unexpected(speeds.error());
+  layout.devices.reason +=
+      "; shares follow bandwidth, of GPUs " +
+      (speeds->measured ? "as measured" : "by their memory's clock and width: " + speeds->doubt);
+  layout.gpu_speeds = std::move(*speeds);
+  return {};
+}
+
 Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
                                const KernelTable& kernels, const Topology& topology,
                                PlanOptions plan_options, DeviceChoice devices, uint64_t gpu_bytes) {
@@ -153,7 +166,10 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
         prompt_attention(*profile, kernels, plan_options.kv_format);
   }
   name_devices(topology, kernels.name, profile_name(*profile), layout);
-  auto places = find_places(options, topology, layout.devices, gpu_bytes);
+  if (auto found = find_gpu_speeds(options, topology, layout); !found) {
+    return std::unexpected(found.error());
+  }
+  auto places = find_places(options, topology, layout.devices, gpu_bytes, layout.gpu_speeds);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
   if (layout.is_mixed() && model.graph.chosen_experts() > 0) {

@@ -9,6 +9,7 @@
 
 #include "engine/base/result.h"
 #include "engine/engine.h"
+#include "engine/gpu_speeds.h"
 #include "engine/graph/planner.h"
 #include "engine/graph/split.h"
 #include "engine/machine/device_choice.h"
@@ -64,6 +65,7 @@ struct ModelLayout {
   std::vector<RankSizes> sizes;  // by rank
   bool gpus_linked = true;       // each of the GPUs reaches the others' memory
   uint64_t nccl_bytes = 0;       // of each GPU, beside those
+  std::optional<GpuSpeeds> gpu_speeds = {};  // where shares follow them
   // What an earlier process has left, whose memory is taken already: it needs no room.
   bool weights_held = false;
   std::optional<size_t> kv_pages_held;

@@ -117,9 +117,10 @@ const std::vector<OptionRow>& rows() {
        "per NUMA node of --devices that has processors and memory; a GPU is one",
        [](const Json& v, Options& o) { o.engine.rank_count = count_or_automatic(v); }},
       {"shares", kAll, kShares, "even", 0, 0, {},
-       "How the ranks share the work: even (by their workers; where some are GPUs by memory "
-       "bandwidth), auto (by the memory bandwidth that each reaches, measured at start), or "
-       "numbers like 3:1, one per rank, GPUs first",
+       "How the ranks share the work: even (by their workers; GPUs of one kind evenly, of several "
+       "kinds, and among nodes, by memory bandwidth, measured at start), auto (all by the memory "
+       "bandwidth that each reaches, measured at start), or numbers like 3:1, one per rank, GPUs "
+       "first",
        set_shares},
       {"strategy", kAll, kChoice, "auto", 0, 0, {"auto", "gather", "reduce"},
        "How products are split over ranks: gather (by output rows; the same bits for any "

@@ -14,6 +14,7 @@
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_panel.h"
 #include "engine/kernels/gpu_product.h"
+#include "engine/kernels/gpu_read.h"
 #include "engine/kernels/gpu_rows.h"
 
 namespace lockstep {
@@ -39,6 +40,7 @@ struct GpuKernels {
   void (*sum_experts)(void* stream, const GpuExpertSum& sum);
   void (*find_candidates)(void* stream, const GpuCandidates& find);
   void (*draw_tokens)(void* stream, const GpuDraw& draw);
+  void (*read_memory)(void* stream, const GpuRead& read);
 };
 
 // The table of the functions of these names that the program is linked with: CUDA's, or those of
@@ -61,7 +63,8 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .expert_product = gpu_expert_product,
           .sum_experts = gpu_sum_experts,
           .find_candidates = gpu_find_candidates,
-          .draw_tokens = gpu_draw_tokens};
+          .draw_tokens = gpu_draw_tokens,
+          .read_memory = gpu_read_memory};
 }
 
 // In builds with CUDA alone.

@@ -261,19 +261,6 @@ RankPlace place_gpu(const Topology& topology, const Gpu& gpu,
   return place;
 }
 
-// The share of each, the fastest having 1.
-std::vector<double> bandwidth_shares(const std::vector<const Gpu*>& gpus) {
-  double fastest = 0;
-  bool all_known = true;
-  for (const Gpu* gpu : gpus) {
-    fastest = std::max(fastest, gpu->bytes_per_second);
-    all_known = all_known && gpu->bytes_per_second > 0;
-  }
-  std::vector<double> shares;
-  for (const Gpu* gpu : gpus) shares.push_back(all_known ? gpu->bytes_per_second / fastest : 1);
-  return shares;
-}
-
 }  // namespace
 
 Result<void> set_shares(const std::vector<double>& shares, std::vector<RankPlace>& places) {
@@ -328,14 +315,10 @@ Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
                                                const std::vector<double>& shares) {
   const auto cores = cores_of_nodes(topology);
   auto left = cores;
-  std::vector<const Gpu*> chosen;
   std::vector<RankPlace> places;
   for (const int index : gpus) {
-    chosen.push_back(&gpu_at(topology, index));
-    places.push_back(place_gpu(topology, *chosen.back(), cores, left));
+    places.push_back(place_gpu(topology, gpu_at(topology, index), cores, left));
   }
-  const std::vector<double> by_bandwidth = bandwidth_shares(chosen);
-  for (size_t rank = 0; rank < places.size(); ++rank) places[rank].share = by_bandwidth[rank];
   if (auto set = set_shares(shares, places); !set) return std::unexpected(set.error());
   return places;
 }

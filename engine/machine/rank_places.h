@@ -42,9 +42,9 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& topology, const RankR
 
 // One rank on each of these GPUs (Gpu::index), with one worker that drives it: on a processor of
 // the GPU's node, each on another while there are some; not pinned where the machine does not say
-// which. The rank's memory of the host is the node's. `shares`: one per GPU; none: by their
-// memories' bandwidth, even where it is not known. Fails with kInvalidInput for shares that are
-// not.
+// which. The rank's memory of the host is the node's. `shares`: one per GPU; none: even ones.
+// How fast the GPUs are is nothing that this layer knows. Fails with kInvalidInput for shares
+// that are not.
 Result<std::vector<RankPlace>> place_gpu_ranks(const Topology& topology,
                                                const std::vector<int>& gpus,
                                                const std::vector<double>& shares);

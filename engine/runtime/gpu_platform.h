@@ -16,6 +16,13 @@
 
 namespace lockstep {
 
+struct Gpu;
+struct GpuPlatform;
+
+// Bytes per second that a kernel of these reads of the GPU's memory (GpuMeter::read); takes a tenth
+// of a second beside what opening the GPU takes. Fails with kMachineRefused.
+Result<double> measure_gpu_read(const GpuPlatform& platform, const Gpu& gpu);
+
 struct GpuPlatform {
   const GpuKernels* kernels = nullptr;
   const GpuCollectives* collectives = nullptr;
@@ -30,6 +37,8 @@ struct GpuPlatform {
   bool peer_access = true;
   // Which way each sum goes.
   GpuSumWay (*sum_way)(const GpuSumQuestion& question) = &gpu_sum_way;
+  // What shares and estimates of speed follow.
+  Result<double> (*measure_read)(const GpuPlatform& platform, const Gpu& gpu) = &measure_gpu_read;
 };
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

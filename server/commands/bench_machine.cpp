@@ -1,5 +1,5 @@
-// lockstepd bench-machine: what this machine's memory, arithmetic, barriers, exchanges and disk can
-// do, measured. No model is needed.
+// lockstepd bench-machine: what this machine's memory, arithmetic, GPUs, barriers, exchanges and
+// disk can do, measured. No model is needed.
 #include <iostream>
 
 #include "engine/base/json_text.h"
@@ -60,6 +60,36 @@ void print_arithmetic(const MachineMeasurement& measured) {
   }
 }
 
+void print_gpus(const MachineMeasurement& measured) {
+  if (measured.gpus.empty()) {
+    std::cout << fmt::format("\nno GPU: {}\n", measured.no_gpus);
+    return;
+  }
+  std::cout << "\nGPUs, GB/s (copy: bytes copied; host: pinned memory on the node), and an empty "
+               "kernel among many\n"
+            << fmt::format("  {:>5} {:>8} {:>8} {:>8} {:>8} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n",
+                           "gpu", "memory", "by clock", "read", "copy", "node", "from host",
+                           "to host", "launched", "recorded", "");
+  const auto rate = [](double figure) {
+    return figure > 0 ? fmt::format("{:.1f}", gigabytes(figure)) : "-";
+  };
+  const auto time = [](double figure) { return figure > 0 ? time_text(figure) : "-"; };
+  for (const MachineMeasurement::Gpu& gpu : measured.gpus) {
+    std::cout << fmt::format("  {:>5} {:>8} {:>8} {:>8} {:>8} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n",
+                             fmt::format("gpu{}", gpu.index), size_text(gpu.memory_bytes),
+                             rate(gpu.by_clock), rate(gpu.read), rate(gpu.copy),
+                             gpu.node < 0 ? "any" : std::to_string(gpu.node), rate(gpu.from_host),
+                             rate(gpu.to_host), time(gpu.launch_seconds),
+                             time(gpu.recorded_launch_seconds), gpu.name);
+    if (!gpu.failure.empty()) std::cout << fmt::format("        {}\n", gpu.failure);
+  }
+  for (const MachineMeasurement::GpuPath& path : measured.gpu_paths) {
+    std::cout << fmt::format("  gpu{} to gpu{} by {}: ", path.from_gpu, path.to_gpu, path.link)
+              << (path.failure.empty() ? fmt::format("{:.1f} GB/s\n", gigabytes(path.copy))
+                                       : fmt::format("not measured: {}\n", path.failure));
+  }
+}
+
 void print_barriers(const MachineMeasurement& measured) {
   std::cout << "\nbarrier, one round\n";
   for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
@@ -88,6 +118,7 @@ void print_collectives(const MachineMeasurement& measured) {
 void print_tables(const MachineMeasurement& measured, bool exchanges) {
   print_paths(measured);
   print_arithmetic(measured);
+  print_gpus(measured);
   if (exchanges) {
     print_barriers(measured);
     print_collectives(measured);
@@ -114,11 +145,45 @@ Json to_json(const MachineMeasurement::Path& path) {
           {"pages", path.pages}};
 }
 
+Json or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json or_null(double figure) {
+  return figure > 0 ? Json(figure) : Json(nullptr);
+}
+
+Json to_json(const MachineMeasurement::Gpu& gpu) {
+  return {{"index", gpu.index},
+          {"name", gpu.name},
+          {"node", gpu.node < 0 ? Json(nullptr) : Json(gpu.node)},
+          {"failure", or_null(gpu.failure)},
+          {"memory_bytes", gpu.memory_bytes},
+          {"bytes_per_second_by_clock", or_null(gpu.by_clock)},
+          {"read_bytes_per_second", or_null(gpu.read)},
+          {"copy_bytes_per_second", or_null(gpu.copy)},
+          {"from_host_bytes_per_second", or_null(gpu.from_host)},
+          {"to_host_bytes_per_second", or_null(gpu.to_host)},
+          {"launch_seconds", or_null(gpu.launch_seconds)},
+          {"recorded_launch_seconds", or_null(gpu.recorded_launch_seconds)}};
+}
+
+Json to_json(const MachineMeasurement::GpuPath& path) {
+  return {{"from_gpu", path.from_gpu},
+          {"to_gpu", path.to_gpu},
+          {"link", path.link},
+          {"failure", or_null(path.failure)},
+          {"copy_bytes_per_second", or_null(path.copy)}};
+}
+
 void print_json(const MachineMeasurement& measured) {
   Json body = {{"version", kVersion},
                {"nodes", Json::array()},
                {"paths", Json::array()},
                {"arithmetic", Json::array()},
+               {"gpus", Json::array()},
+               {"no_gpus", measured.no_gpus},
+               {"gpu_paths", Json::array()},
                {"barriers", Json::array()},
                {"rank_count", measured.rank_count},
                {"made_up_ranks", measured.made_up_ranks},
@@ -137,6 +202,10 @@ void print_json(const MachineMeasurement& measured) {
          {"operation", each.operation},
          {"operations_per_second", each.operations_per_second},
          {"one_core_operations_per_second", each.one_core_operations_per_second}});
+  }
+  for (const MachineMeasurement::Gpu& gpu : measured.gpus) body["gpus"].push_back(to_json(gpu));
+  for (const MachineMeasurement::GpuPath& path : measured.gpu_paths) {
+    body["gpu_paths"].push_back(to_json(path));
   }
   for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
     body["barriers"].push_back({{"node", round.node < 0 ? Json(nullptr) : Json(round.node)},
@@ -161,8 +230,8 @@ void print_json(const MachineMeasurement& measured) {
 int run_bench_machine(const std::vector<std::string>& arguments) {
   CommandLine line(
       "bench-machine",
-      "Measures this machine: memory between all nodes, arithmetic, barriers, exchanges "
-      "between ranks, and a file's read rate. Takes some seconds per pair of nodes.",
+      "Measures this machine: memory between all nodes, arithmetic, GPUs, barriers, exchanges "
+      "between ranks, and a file's read rate. Takes some seconds per pair of nodes, and per GPU.",
       0);
   constexpr uint32_t kMostMib = 1U << 20U;
   MachineMeasurementOptions options;
@@ -171,7 +240,8 @@ int run_bench_machine(const std::vector<std::string>& arguments) {
   bool json = false;
   CLI::App& app = line.app();
   app.add_option("--size-mib", size_mib,
-                 "Memory to look at on each node, at most a quarter of what is free [512]")
+                 "Memory to look at on each node, at most a quarter of what is free, and on each "
+                 "GPU, at most what is free [512]")
       ->check(CLI::Range(64U, kMostMib));
   app.add_option("--seconds", options.seconds, "Time for each figure [0.2]")
       ->check(CLI::Range(0.0, 60.0));

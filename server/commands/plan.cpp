@@ -140,9 +140,10 @@ void print_speed(const MachinePlan& plan) {
   std::cout << "\nspeed to expect when generating, one sequence, as far as memory sets it\n";
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
     const MachinePlan::Rank& rank = plan.ranks[index];
-    std::cout << fmt::format("  rank {}: {:.3f} GB of weights / {:.1f} GB/s = {:.3f} ms\n", index,
+    std::cout << fmt::format("  rank {}: {:.3f} GB of weights / {:.1f} GB/s{} = {:.3f} ms\n", index,
                              gigabytes(static_cast<double>(rank.read_bytes)),
-                             gigabytes(rank.bytes_per_second), rank.seconds_per_token * 1e3);
+                             gigabytes(rank.bytes_per_second), rank.measured ? "" : " by its clock",
+                             rank.seconds_per_token * 1e3);
   }
   if (plan.ranks.size() > 1 && plan.seconds_per_exchange > 0) {
     std::cout << fmt::format("  exchange: {} x {:.2f} us = {:.3f} ms\n", plan.exchanges_per_token,
@@ -213,6 +214,7 @@ Json to_json(const MachinePlan::Rank& rank) {
           {"read_bytes_per_token", rank.read_bytes},
           {"read_expert_bytes_per_token", rank.read_expert_bytes},
           {"bytes_per_second", rank.bytes_per_second},
+          {"measured", rank.measured},
           {"seconds_per_token", rank.seconds_per_token}};
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,17 @@ class DevicesTest : public ::testing::Test {
   DevicesTest() {
     options_.model = source_dir() + "/config/demo.gguf";
     options_.gpu_platform = &without_nccl_;
+    speeds_.clear();
+    measured_.clear();
+  }
+
+  // As fast as a test says, or else as the GPU's clock does.
+  static Result<double> measure_read(const GpuPlatform&, const Gpu& gpu) {
+    measured_.push_back(gpu.index);
+    const auto set = speeds_.find(gpu.index);
+    if (set == speeds_.end()) return gpu.bytes_per_second;
+    if (set->second > 0) return set->second;
+    return machine_refused("gpu{} does not answer", gpu.index);
   }
 
   Result<ModelLayout> split(const std::string& devices, const Topology& topology) {
@@ -75,7 +87,9 @@ class DevicesTest : public ::testing::Test {
     return topology;
   }
 
-  const GpuPlatform without_nccl_ = {};
+  static inline std::map<int, double> speeds_;  // by Gpu::index; 0: it fails
+  static inline std::vector<int> measured_;     // Gpu::index
+  const GpuPlatform without_nccl_ = {.measure_read = &measure_read};
   EngineOptions options_;
   Result<void> sized_;
   size_t trained_tokens_ = 0;

@@ -345,6 +345,11 @@ def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file
     for entry in body["arithmetic"]:
         assert entry["operation"]
         assert entry["operations_per_second"] > 0 and entry["one_core_operations_per_second"] > 0
+    assert bool(body["gpus"]) != bool(body["no_gpus"])
+    for entry in body["gpus"] + body["gpu_paths"]:
+        for name, value in entry.items():
+            if name.endswith("_seconds") or "bytes" in name:
+                assert entry["failure"] or value > 0, name
     (read,) = body["files"]
     assert read["bytes"] == 3_000_001 and read["bytes_per_second"] > 0
 
@@ -357,11 +362,14 @@ def test_bench_machine_can_leave_out_exchanges():
     assert "barrier" not in run_program("bench-machine", *options).stdout
 
 
-def test_bench_machine_prints_tables():
+def test_bench_machine_prints_tables(model_path):
     result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0")
     assert result.returncode == 0, result.stderr
-    for part in ("GB/s", "latency", "Gop/s", "f32 multiply", "barrier"):
+    for part in ("GB/s", "latency", "Gop/s", "f32 multiply", "GPU", "barrier"):
         assert part in result.stdout, part
+    no_gpus = json.loads(run_program("plan", "--model", model_path, "--no-measure",
+                                     "--json").stdout)["no_gpus"]
+    assert (f"\nno GPU: {no_gpus}\n" in result.stdout) == bool(no_gpus)
 
 
 def test_generate_gives_the_same_text_on_any_ranks(model_path):

@@ -386,9 +386,8 @@ TEST(RankPlaces, more_gpus_than_cores_of_their_node_share_it) {
   EXPECT_EQ((*places)[2].processors, (std::vector<int>{0, 1}));
 }
 
-TEST(RankPlaces, gpus_share_by_their_memories_speed_unless_shares_are_given) {
-  Topology topology = machine_with_gpus();
-  topology.gpus[1].bytes_per_second = 1.65e12;
+TEST(RankPlaces, gpus_share_evenly_unless_shares_are_given) {
+  const Topology topology = machine_with_gpus();
   const auto shares_of = [&](const std::vector<double>& given) {
     std::vector<double> shares;
     const auto places = place_gpu_ranks(topology, {0, 1}, given);
@@ -396,12 +395,10 @@ TEST(RankPlaces, gpus_share_by_their_memories_speed_unless_shares_are_given) {
     for (const RankPlace& place : *places) shares.push_back(place.share);
     return shares;
   };
-  EXPECT_EQ(shares_of({}), (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(shares_of({}), (std::vector<double>{1, 1}));
   EXPECT_EQ(shares_of({3, 1}), (std::vector<double>{3, 1}));
   EXPECT_TRUE(shares_of({1}).empty());
   EXPECT_TRUE(shares_of({1, 0}).empty());
-  topology.gpus[0].bytes_per_second = 0;  // it does not say
-  EXPECT_EQ(shares_of({}), (std::vector<double>{1, 1}));
 }
 
 }  // namespace

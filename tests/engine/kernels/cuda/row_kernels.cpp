@@ -6,4 +6,5 @@
 #include "engine/kernels/cuda/draw.inl.h"
 #include "engine/kernels/cuda/heads.inl.h"
 #include "engine/kernels/cuda/prompt_attention.inl.h"
+#include "engine/kernels/cuda/read.inl.h"
 #include "engine/kernels/cuda/rows.inl.h"
