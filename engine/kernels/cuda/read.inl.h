@@ -19,6 +19,7 @@ constexpr size_t kReadTurn = size_t{kReadsAtOnce} * kWarpThreads * sizeof(Words4
 
 // By loads that weights are read with.
 GPU_KERNEL_OF(kReadThreads) void read_memory(GpuRead read) {
+  follow_launches();
   const size_t stretch = size_t{block_column()} * (kReadThreads / kWarpThreads) + warp_index();
   if (stretch >= read.bytes / kGpuReadStretch) return;
   const std::byte* place = read.memory + stretch * kGpuReadStretch + lane_index() * sizeof(Words4);
