@@ -30,6 +30,9 @@ struct GpuPlatform {
   bool peer_access = true;
   // Which way each sum goes.
   GpuSumWay (*sum_way)(const GpuSumQuestion& question) = &gpu_sum_way;
+  // Sums of up to so many bytes over peer memory are timed at the load, and sum_way is told which
+  // take one shot; fewer than kGpuSumTrialBytesMin: none is timed.
+  size_t timed_sum_bytes_max = 0;
 };
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

@@ -26,8 +26,9 @@ size_t exchanged_floats_max(const Plan& plan);
 // How a GPU reaches those of all other ranks: one of the two at least. They enqueue the same shapes
 // in the same order.
 struct GpuLinks {
-  std::optional<GpuPeers> peers;    // over their memory
-  std::optional<GpuNcclLink> nccl;  // failures are told by its ranks' check()
+  std::optional<GpuPeers> peers;             // over their memory
+  std::optional<GpuNcclLink> nccl;           // failures are told by its ranks' check()
+  std::optional<size_t> one_shot_bytes_max;  // GpuSumQuestion's, of all ranks
 };
 
 class GpuProgram {

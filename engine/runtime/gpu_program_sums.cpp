@@ -64,7 +64,8 @@ GpuSumWay GpuProgram::way_of(const GpuAllReduce& sum) const {
   return sum_way_({.rank_count = rank_count_,
                    .bytes = sum.row_count * sum.column_count * sizeof(float),
                    .peer_access = links_.peers.has_value(),
-                   .nccl = links_.nccl.has_value()});
+                   .nccl = links_.nccl.has_value(),
+                   .one_shot_bytes_max = links_.one_shot_bytes_max});
 }
 
 bool GpuProgram::is_by_nccl(const Sum& sum, const GpuPassShape& shape) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/collectives/cuda/host_collectives.h"
 #include "tests/engine/collectives/cuda/host_nccl.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
 #include "tests/engine/machine/host_device.h"
@@ -233,6 +234,20 @@ TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_refused_or_left_to_nobo
     EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
     EXPECT_EQ(failure_of(loaded), "");
   }
+}
+
+void lose_gpu1_and_sum(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
+  if (peers.rank == 1) host_gpu(1).lose();
+  host_played_collectives().all_reduce(stream, sum, peers);
+}
+
+TEST_F(GpuLinksTest, a_gpu_that_is_lost_while_sums_are_timed_fails_the_load) {
+  GpuCollectives collectives = host_played_collectives();
+  collectives.all_reduce = &lose_gpu1_and_sum;
+  GpuPlatform platform = test_gpus();
+  platform.collectives = &collectives;
+  platform.timed_sum_bytes_max = kGpuSumTrialBytesMin;
+  EXPECT_THAT(refusal_of(options(platform, 3)), HasSubstr("gpu1: waiting for it: the GPU is lost"));
 }
 
 TEST_F(GpuLinksTest, sums_go_over_peer_memory_where_nccl_refuses) {
