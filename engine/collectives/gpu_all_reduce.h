@@ -11,6 +11,8 @@
 #include <optional>
 #include <span>
 
+#include "engine/kernels/gpu_product.h"
+
 namespace lockstep {
 
 constexpr size_t kGpuRanksMax = 16;
@@ -77,6 +79,11 @@ struct GpuAllReduce {
   std::span<const size_t> contributors;  // ranks, ascending
   bool bf16 = false;                     // partials travel as bf16
   bool two_shots = false;                // the same on all ranks
+  // The norms that read the sum, of all its columns, each rank's own: what gpu_norm_rows() would
+  // make of the output, to the bit. By gpu_all_reduce() alone. What they store lies nowhere in
+  // `partial`.
+  size_t norm_count = 0;
+  GpuNormOutput norms[kGpuProductNorms] = {};
 };
 
 // In one shot every rank sends its partial to all others and adds up all that it has got. In two,

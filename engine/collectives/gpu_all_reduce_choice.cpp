@@ -13,7 +13,8 @@ struct Threshold {
   size_t one_shot_bytes_max;
 };
 
-// Guesses, none measured: nothing here has run on several GPUs yet. In one shot each rank sends
+// Where nothing was measured on the machine at hand. Guesses: nothing here has run on several GPUs
+// yet. In one shot each rank sends
 // (ranks - 1) times the message, in two 2 * (ranks - 1) / ranks times, as in a ring: so between two
 // ranks nothing is lost at any size, and between more the less the smaller it is. Published for
 // such sums of up to 4 and 8 ranks over NVLink: one shot below 512 and 256 KiB, two up to 8 MiB.
@@ -24,7 +25,7 @@ constexpr Threshold kThresholds[] = {
     {kGpuRanksMax, 64 << 10},
 };
 
-size_t one_shot_bytes_max(size_t rank_count) {
+size_t guessed_one_shot_bytes_max(size_t rank_count) {
   for (const Threshold& threshold : kThresholds) {
     if (rank_count <= threshold.rank_count_max) return threshold.one_shot_bytes_max;
   }
@@ -40,9 +41,24 @@ GpuSumWay gpu_sum_way(const GpuSumQuestion& question) {
   if (question.nccl && (!possible || question.bytes > kPeerMemoryBytesMax)) {
     return GpuSumWay::kNccl;
   }
-  const bool one_shot =
-      question.rank_count == 2 || question.bytes <= one_shot_bytes_max(question.rank_count);
+  const size_t one_shot_max =
+      question.one_shot_bytes_max.value_or(guessed_one_shot_bytes_max(question.rank_count));
+  const bool one_shot = question.rank_count == 2 || question.bytes <= one_shot_max;
   return one_shot ? GpuSumWay::kPeerMemory : GpuSumWay::kPeerMemoryInTwoShots;
+}
+
+size_t one_shot_bytes_max(std::span<const GpuSumTime> times) {
+  // How many more of them take the slower way than if none took one shot.
+  int slower = 0;
+  int fewest = 0;
+  size_t bytes = 0;
+  for (const GpuSumTime& time : times) {
+    slower += time.one_shot_ns <= time.two_shots_ns ? -1 : 1;
+    if (slower >= fewest) continue;
+    fewest = slower;
+    bytes = time.bytes;
+  }
+  return bytes;
 }
 
 }  // namespace lockstep

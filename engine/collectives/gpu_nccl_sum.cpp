@@ -99,6 +99,7 @@ void nccl_all_reduce(void* stream, const GpuAllReduce& sum, const GpuNcclLink& l
         sum.contributors.size(), link.rank_count);
   CHECK(sum.partial_stride == sum.output_stride, "rows of {} floats are added to rows of {}",
         sum.partial_stride, sum.output_stride);
+  CHECK(sum.norm_count == 0, "{} norms behind a sum by NCCL", sum.norm_count);
   const size_t floats = sum.row_count * sum.partial_stride;
   if (floats == 0) return;
   GpuPartSum parts = {.output = sum.output, .count = floats, .bf16 = sum.bf16};

@@ -9,8 +9,12 @@
 namespace lockstep {
 
 constexpr unsigned kGpuSumThreads = 256;  // of a block
-// Rows are cut into units of four columns, the last one of a row shorter: what a thread handles.
+// Rows are cut into units of four columns: what a thread handles.
 constexpr unsigned kGpuUnitFloats = 4;
+// Units are dealt out in chunks, whose squares a norm sums: eight threads of a warp have one. So a
+// row's last units may have fewer columns, or none.
+constexpr unsigned kGpuChunkColumns = 32;
+constexpr unsigned kGpuChunkUnits = kGpuChunkColumns / kGpuUnitFloats;
 
 // The kernel's argument. Blocks take pieces in turn, each in a round of its channel; or, in two
 // shots, in two rounds, where each rank adds up an equal share of the piece.
@@ -28,6 +32,9 @@ struct GpuSumLaunch {
   uint32_t contributors = 0;     // a bit per rank
   bool partial_aligned = false;  // every whole unit to 16 bytes
   bool output_aligned = false;
+  bool norms_aligned = false;  // of all norms the weights and the rows
+  unsigned norm_count = 0;
+  GpuNormOutput norms[kGpuProductNorms] = {};
 };
 
 // CHECKs both arguments.

@@ -7,7 +7,8 @@ const GpuPlatform* cuda_platform() {
                                        .collectives = &cuda_collectives(),
                                        .open = &open_cuda_device,
                                        .open_matrix_library = &open_cuda_matrix_library,
-                                       .join = has_nccl() ? &NcclRanks::create : nullptr};
+                                       .join = has_nccl() ? &NcclRanks::create : nullptr,
+                                       .timed_sum_bytes_max = size_t{8} << 20U};
   return &platform;
 }
 

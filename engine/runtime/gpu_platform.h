@@ -39,6 +39,9 @@ struct GpuPlatform {
   GpuSumWay (*sum_way)(const GpuSumQuestion& question) = &gpu_sum_way;
   // What shares and estimates of speed follow.
   Result<double> (*measure_read)(const GpuPlatform& platform, const Gpu& gpu) = &measure_gpu_read;
+  // Sums of up to so many bytes over peer memory are timed at the load, and sum_way is told which
+  // take one shot; fewer than kGpuSumTrialBytesMin: none is timed.
+  size_t timed_sum_bytes_max = 0;
 };
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

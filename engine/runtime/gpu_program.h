@@ -26,8 +26,9 @@ size_t exchanged_floats_max(const Plan& plan);
 // How a GPU reaches those of all other ranks: one of the two at least. They enqueue the same shapes
 // in the same order.
 struct GpuLinks {
-  std::optional<GpuPeers> peers;    // over their memory
-  std::optional<GpuNcclLink> nccl;  // failures are told by its ranks' check()
+  std::optional<GpuPeers> peers;             // over their memory
+  std::optional<GpuNcclLink> nccl;           // failures are told by its ranks' check()
+  std::optional<size_t> one_shot_bytes_max;  // GpuSumQuestion's, of all ranks
 };
 
 class GpuProgram {
@@ -89,6 +90,9 @@ class GpuProgram {
     Rows rows = Rows::kTokens;
     std::vector<size_t> contributors;  // ranks
     GpuAllReduce sum;                  // of all rows that there is room for
+    // That read it, at most kGpuProductNorms. Of what goes over peer memory they are a part of the
+    // sum; where any of a pass's rows go by NCCL, they are launched behind it.
+    std::vector<GpuNormRows> norms;
   };
   struct Meeting {};
   // Of rows of the embedding, where ranks do not write into one another's memory.
@@ -133,6 +137,8 @@ class GpuProgram {
   // near to that: prompts are long messages, for which a link's width counts; tokens that are
   // generated are few, and for them its latency does.
   std::array<GpuAllReduce, 2> parts_of(const Sum& sum, const GpuPassShape& shape) const;
+  // What sums the rows, with the norms where that goes over peer memory; returns as run() does.
+  size_t exchange(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   GpuSumWay way_of(const GpuAllReduce& sum) const;
   bool is_by_nccl(const Sum& sum, const GpuPassShape& shape) const;  // a part of it
   size_t joined_floats(const Join& join, const GpuPassShape& shape) const {

@@ -77,15 +77,12 @@ class GpuProgram::Builder {
   }
 
   void add(const NormStep& step) {
-    launches_.emplace_back(GpuNormRows{.batch = batch_,
-                                       .which = row_set(step.norm.rows),
-                                       .residual = step.residual,
-                                       .residual_stride = step.residual_stride,
-                                       .columns = step.columns,
-                                       .weight = step.norm.weight,
-                                       .rows = rows(step.norm.output),
-                                       .sums = step.norm.chunks.sums,
-                                       .sum_stride = step.norm.chunks.stride});
+    if (Sum* const sum = sum_of(step); sum != nullptr) {
+      add_norm(step.norm, sum->sum);
+      sum->norms.push_back(norm_rows_of(step));
+    } else {
+      launches_.emplace_back(norm_rows_of(step));
+    }
   }
 
   void add(const FormStep& step) {
@@ -328,14 +325,41 @@ class GpuProgram::Builder {
   void add_norms(const ResidualFinish& residual, Launch& launch) const {
     CHECK(residual.norms.size() <= kGpuProductNorms, "{} norms of one residual",
           residual.norms.size());
-    for (const NormOutput& norm : residual.norms) {
-      launch.norms[launch.norm_count++] = {
-          .weight = norm.weight,
-          .rows = rows(norm.output),
-          .chunk_sums = norm.chunks.sums,
-          .chunk_stride = norm.chunks.stride,
-          .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
-    }
+    for (const NormOutput& norm : residual.norms) add_norm(norm, launch);
+  }
+
+  // Or to a sum between ranks.
+  template <typename Launch>
+  void add_norm(const NormOutput& norm, Launch& launch) const {
+    launch.norms[launch.norm_count++] = {
+        .weight = norm.weight,
+        .rows = rows(norm.output),
+        .chunk_sums = norm.chunks.sums,
+        .chunk_stride = norm.chunks.stride,
+        .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
+  }
+
+  GpuNormRows norm_rows_of(const NormStep& step) const {
+    return {.batch = batch_,
+            .which = row_set(step.norm.rows),
+            .residual = step.residual,
+            .residual_stride = step.residual_stride,
+            .columns = step.columns,
+            .weight = step.norm.weight,
+            .rows = rows(step.norm.output),
+            .sums = step.norm.chunks.sums,
+            .sum_stride = step.norm.chunks.stride};
+  }
+
+  // The sum that has just left what the norm reads, if the norm can be a part of it.
+  Sum* sum_of(const NormStep& step) {
+    auto* const sum = launches_.empty() ? nullptr : std::get_if<Sum>(&launches_.back());
+    if (sum == nullptr || sum->rows != Rows::kTokens) return nullptr;
+    const GpuAllReduce& whole = sum->sum;
+    const bool is_whole = whole.output == step.residual &&
+                          whole.output_stride == step.residual_stride &&
+                          whole.column_count == step.columns;
+    return is_whole && whole.norm_count < kGpuProductNorms ? sum : nullptr;
   }
 
   GpuKvLayer layer_of(const AttendStep& step) const {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/kernels/gpu_norm_window.h"
 #include "engine/runtime/gpu_program.h"
 
 namespace lockstep {
@@ -12,6 +13,14 @@ constexpr size_t kFewestRows = 8;
 
 // What NCCL sends in two parts, with what adds them up between and what times each of them.
 constexpr size_t kNcclLaunches = 7;
+
+// The sum of the tokens from this one on.
+GpuAllReduce sum_from(GpuAllReduce sum, size_t token) {
+  sum.partial += token * sum.partial_stride;
+  sum.output += token * sum.output_stride;
+  for (GpuNormOutput& norm : sum.norms) norm = norm_from(norm, token);
+  return sum;
+}
 
 }  // namespace
 
@@ -36,15 +45,14 @@ std::array<GpuAllReduce, 2> GpuProgram::parts_of(const Sum& sum, const GpuPassSh
   f32.bf16 = false;
   f32.row_count =
       std::min<size_t>(sum.rows == Rows::kTokens ? shape.tokens : shape.logits, sum.sum.row_count);
-  GpuAllReduce bf16 = f32;
+  GpuAllReduce bf16 = sum_from(f32, shape.generated);
   bf16.bf16 = true;
   bf16.row_count = 0;
   if (sum.sum.bf16 && sum.rows == Rows::kTokens && shape.prompted > 0) {
     f32.row_count = shape.generated;
-    bf16.row_count = std::min<size_t>(shape.tokens, sum.sum.row_count) - shape.generated;
-    bf16.partial += shape.generated * bf16.partial_stride;
-    bf16.output += shape.generated * bf16.output_stride;
-    bf16.row_limit = nullptr;  // which counts the generated ones as well
+    // No row beyond the batch's: its norms would be another's. The limit counts all tokens.
+    bf16.row_count = shape.prompted;
+    bf16.row_limit = nullptr;
   }
   for (GpuAllReduce* part : {&f32, &bf16}) {
     part->two_shots = way_of(*part) == GpuSumWay::kPeerMemoryInTwoShots;
@@ -56,7 +64,8 @@ GpuSumWay GpuProgram::way_of(const GpuAllReduce& sum) const {
   return sum_way_({.rank_count = rank_count_,
                    .bytes = sum.row_count * sum.column_count * sizeof(float),
                    .peer_access = links_.peers.has_value(),
-                   .nccl = links_.nccl.has_value()});
+                   .nccl = links_.nccl.has_value(),
+                   .one_shot_bytes_max = links_.one_shot_bytes_max});
 }
 
 bool GpuProgram::is_by_nccl(const Sum& sum, const GpuPassShape& shape) const {
@@ -66,9 +75,18 @@ bool GpuProgram::is_by_nccl(const Sum& sum, const GpuPassShape& shape) const {
 }
 
 size_t GpuProgram::run(const Sum& sum, void* stream, const GpuPassShape& shape) const {
+  size_t launches = exchange(sum, stream, shape);
+  if (!is_by_nccl(sum, shape)) return launches;
+  for (const GpuNormRows& norm : sum.norms) launches += run(norm, stream, shape);
+  return launches;
+}
+
+size_t GpuProgram::exchange(const Sum& sum, void* stream, const GpuPassShape& shape) const {
+  const bool by_nccl = is_by_nccl(sum, shape);
   size_t launches = 0;
-  for (const GpuAllReduce& part : parts_of(sum, shape)) {
+  for (GpuAllReduce& part : parts_of(sum, shape)) {
     if (part.row_count == 0) continue;
+    if (by_nccl) part.norm_count = 0;
     if (way_of(part) == GpuSumWay::kNccl) {
       nccl_all_reduce(stream, part, *links_.nccl, collectives_);
       launches += kNcclLaunches;
@@ -140,7 +158,7 @@ void GpuProgram::connect(void* stream) const {
       });
       if (found == launches_.end()) continue;
       const Sum& sum = std::get<Sum>(*found);
-      if (each.prompted == 0 || sum.sum.bf16) run(sum, stream, each);
+      if (each.prompted == 0 || sum.sum.bf16) exchange(sum, stream, each);
     }
     for (const Launch& launch : launches_) {
       if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {

@@ -193,6 +193,24 @@ Result<std::unique_ptr<NcclRanks>> GpuRank::connect(std::span<GpuRank* const> ra
   return joined;
 }
 
+size_t GpuRank::timed_sum_bytes_max() const {
+  return std::min({platform_.timed_sum_bytes_max, exchange_.size_bytes(), scratch_.size_bytes()});
+}
+
+Result<std::vector<GpuSumRounds>> GpuRank::time_sums(size_t bytes_max) {
+  CHECK(plan_ == nullptr, "sums are timed where a plan's constants may lie");
+  if (auto used = device_->use(); !used) return std::unexpected(used.error());
+  auto rounds = time_gpu_sums({.collectives = *platform_.collectives,
+                               .peers = *links_.peers,
+                               .stream = stream_->handle(),
+                               .partial = reinterpret_cast<const float*>(exchange_.data()),
+                               .output = reinterpret_cast<float*>(scratch_.data()),
+                               .bytes_max = bytes_max,
+                               .wait = [this] { return wait(); }});
+  exchange_ns_ = exchange_time();
+  return rounds;
+}
+
 ArenaAddresses GpuRank::arenas() const {
   const auto address = [](const GpuMemory& arena) {
     return reinterpret_cast<uintptr_t>(arena.data());
@@ -234,14 +252,16 @@ Result<void> GpuRank::exchange_first() {
   program_->connect(stream_->handle());
   // Another rank may still be connecting.
   if (auto waited = wait(kJoinDeadline); !waited) return waited;
-  exchange_ns_ = static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
+  exchange_ns_ = exchange_time();
   return {};
 }
 
 // A rank that waits for another in vain says so in its word, and goes on.
 Result<void> GpuRank::wait(std::chrono::nanoseconds deadline) {
   if (auto waited = stream_->wait(deadline); !waited) return who_hangs(waited.error());
-  if (auto state = library_->state(); !state) return state;
+  if (library_ != nullptr) {
+    if (auto state = library_->state(); !state) return state;
+  }
   if (links_.nccl) {
     auto sound = links_.nccl->ranks->check(links_.nccl->rank);
     has_waited_in_vain_ = !sound;
@@ -381,12 +401,17 @@ Result<void> GpuRank::wait_since(Clock::time_point begin) {
   return wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
 }
 
-void GpuRank::count_exchange(const Batch& batch) {
+uint64_t GpuRank::exchange_time() const {
   uint64_t spent = 0;
   if (links_.peers) spent += std::atomic_ref(*links_.peers->spent_ns).load();
   if (links_.nccl) {
     spent += static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
   }
+  return spent;
+}
+
+void GpuRank::count_exchange(const Batch& batch) {
+  const uint64_t spent = exchange_time();
   exchanged_ = {.bytes = program_->sent_bytes(shape_, batch.tokens),
                 .nanoseconds = spent - std::exchange(exchange_ns_, spent)};
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/graph/planner.h"
@@ -15,6 +16,7 @@
 #include "engine/runtime/batch.h"
 #include "engine/runtime/gpu_platform.h"
 #include "engine/runtime/gpu_program.h"
+#include "engine/runtime/gpu_sum_trial.h"
 
 namespace lockstep {
 
@@ -53,6 +55,12 @@ class GpuRank {
   // long as the ranks compute; null: there is no NCCL, or no need.
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuRank* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
+  // Then, where more than two reach one another's memory: how long sums of up to so many bytes take
+  // (gpu_sum_trial.h), by all ranks at the same time, in the memory that activations will have; and
+  // what follows from it, for all ranks alike. Both before prepare().
+  size_t timed_sum_bytes_max() const;
+  Result<std::vector<GpuSumRounds>> time_sums(size_t bytes_max);
+  void set_one_shot_bytes_max(size_t bytes) { links_.one_shot_bytes_max = bytes; }
   // But for those that are the host's.
   ArenaAddresses arenas() const;
 
@@ -117,6 +125,7 @@ class GpuRank {
   Result<void> compute(const Batch& batch);
   Result<void> launch(Range steps, std::chrono::steady_clock::time_point begin);
   void count_exchange(const Batch& batch);
+  uint64_t exchange_time() const;  // so far, in nanoseconds
   Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
   Result<void> wait_since(std::chrono::steady_clock::time_point begin);
   std::unexpected<Error> who_hangs(const Error& error);

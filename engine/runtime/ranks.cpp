@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 #include "engine/runtime/gpu_link_trial.h"
 
 namespace lockstep {
@@ -147,22 +148,50 @@ Result<void> Ranks::outcome(std::span<const Result<void>> results) const {
   return outcome;
 }
 
-// By each rank's own thread: they wait for one another.
-Result<void> Ranks::exchange_first() {
-  if (nccl_ == nullptr) return {};
+Result<void> Ranks::run_on_gpus(const std::function<Result<void>(size_t rank)>& job) {
   std::vector<Result<void>> results(ranks_.size());
   std::vector<std::function<void(size_t)>> jobs;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    jobs.emplace_back([this, rank, &results](size_t) {
-      results[rank] = ranks_[rank]->gpu()->exchange_first();
-      if (!results[rank]) nccl_->abort(results[rank].error());
-    });
+    jobs.emplace_back([&job, &results, rank](size_t) { results[rank] = job(rank); });
   }
   for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank]->workers().begin(jobs[rank]);
   for (const auto& rank : ranks_) rank->workers().finish();
-  if (auto exchanged = outcome(results); !exchanged) return exchanged;
-  nccl_->set_deadline(GpuRank::kSumDeadline);
+  return outcome(results);
+}
+
+// Sums of two ranks send as much either way. That no plan is made yet is what leaves the memory of
+// activations to the trial; recordings come after.
+Result<void> Ranks::choose_shots(const Plan& sizes) {
+  const std::vector<GpuRank*> gpus = linked_gpus();
+  if (gpus.size() <= 2 || !shares_gpu_memory()) return {};
+  size_t bytes_max = exchanged_floats_max(sizes) * sizeof(float);
+  for (const GpuRank* gpu : gpus) bytes_max = std::min(bytes_max, gpu->timed_sum_bytes_max());
+  if (bytes_max < kGpuSumTrialBytesMin) return {};
+  std::vector<std::vector<GpuSumRounds>> rounds(gpus.size());
+  auto timed = run_on_gpus([&](size_t rank) -> Result<void> {
+    auto own = gpus[rank]->time_sums(bytes_max);
+    if (!own) return std::unexpected(std::move(own).error());
+    rounds[rank] = std::move(*own);
+    return {};
+  });
+  if (!timed) return timed;
+  const std::vector<GpuSumTime> times = slowest_medians(rounds);
+  const size_t one_shot_max = one_shot_bytes_max(times);
+  for (GpuRank* gpu : gpus) gpu->set_one_shot_bytes_max(one_shot_max);
+  spdlog::info("sums of up to {} KiB between {} GPUs take one shot, larger ones two: {}",
+               one_shot_max >> 10U, gpus.size(), sum_times_text(times));
   return {};
+}
+
+Result<void> Ranks::exchange_first() {
+  if (nccl_ == nullptr) return {};
+  auto exchanged = run_on_gpus([this](size_t rank) {
+    auto own = ranks_[rank]->gpu()->exchange_first();
+    if (!own) nccl_->abort(own.error());
+    return own;
+  });
+  if (exchanged) nccl_->set_deadline(GpuRank::kSumDeadline);
+  return exchanged;
 }
 
 Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& split,
@@ -196,6 +225,9 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
   if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
   if (auto joined = made->connect_gpus(sizes.front()); !joined)
     return std::unexpected(joined.error());
+  if (auto chosen = made->choose_shots(sizes.front()); !chosen) {
+    return std::unexpected(chosen.error());
+  }
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
   for (size_t rank = 0; rank < places.size(); ++rank) {

@@ -1,6 +1,7 @@
 // All ranks of the machine, each with its plan of the same graph.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,8 +52,12 @@ class Ranks {
   // The ranks where all are GPUs, and several; else none.
   std::vector<GpuRank*> linked_gpus() const;
   Result<void> connect_gpus(const Plan& sizes);
+  // Between that and the plans: which sums take one shot, where there is anything to choose.
+  Result<void> choose_shots(const Plan& sizes);
   // Once all have their plans.
   Result<void> exchange_first();
+  // By each rank's own thread, all of which are GPUs: they wait for one another.
+  Result<void> run_on_gpus(const std::function<Result<void>(size_t rank)>& job);
   Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                 std::span<ArenaSources> sources);
 

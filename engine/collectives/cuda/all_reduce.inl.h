@@ -2,6 +2,9 @@
 // nvcc (all_reduce.cu), or those of the tests' host grid.
 #pragma once
 
+#include "engine/base/checked_math.h"
+#include "engine/collectives/cuda/sum_norms.inl.h"
+#include "engine/collectives/cuda/sum_units.inl.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/collectives/gpu_mailbox.h"
 #include "engine/collectives/gpu_sum_launch.h"
@@ -11,37 +14,6 @@ namespace {
 
 // So many partials are asked for before the first is added. Not measured.
 constexpr unsigned kPartialsAtOnce = 4;
-
-struct Unit {
-  float values[kGpuUnitFloats];
-};
-
-// A unit as it travels: Words4 as f32, Words2 as bf16.
-GPU_FUNCTION void pack(const Unit& unit, Words4& packed) {
-  for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
-    packed.words[index] = float_to_bits(unit.values[index]);
-  }
-}
-GPU_FUNCTION void pack(const Unit& unit, Words2& packed) {
-  for (unsigned index = 0; index < kGpuUnitFloats / 2; ++index) {
-    packed.words[index] = bf16_pair(unit.values[2 * index], unit.values[2 * index + 1]);
-  }
-}
-GPU_FUNCTION Unit unpack(const Words4& packed) {
-  Unit unit;
-  for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
-    unit.values[index] = bits_to_float(packed.words[index]);
-  }
-  return unit;
-}
-GPU_FUNCTION Unit unpack(const Words2& packed) {
-  Unit unit;
-  for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
-    const uint32_t word = packed.words[index / 2];
-    unit.values[index] = from_bf16(static_cast<uint16_t>(word >> (index % 2 * 16)));
-  }
-  return unit;
-}
 
 // A block's way to the blocks of the same index of all other ranks. All threads call everything.
 // Its kernels do not let the next launch in: this rank's next blocks, which would wait where they
@@ -167,44 +139,6 @@ GPU_FUNCTION unsigned units_of(const GpuSumLaunch& sum) {
   return units < sum.unit_count ? units : sum.unit_count;
 }
 
-// Where a unit lies in rows, and how much of it there is.
-struct UnitPlace {
-  unsigned row;
-  unsigned column;
-  unsigned count;
-};
-
-GPU_FUNCTION UnitPlace place_of(const GpuSumLaunch& sum, unsigned unit) {
-  const unsigned row = unit / sum.units_per_row;
-  const unsigned column = unit % sum.units_per_row * kGpuUnitFloats;
-  const unsigned left = sum.column_count - column;
-  return {row, column, left < kGpuUnitFloats ? left : kGpuUnitFloats};
-}
-
-// Zeros where there are no columns.
-GPU_FUNCTION Unit load_unit(const float* row, const UnitPlace& place, bool aligned) {
-  const float* from = row + place.column;
-  if (aligned && place.count == kGpuUnitFloats) {
-    return unpack(*reinterpret_cast<const Words4*>(from));
-  }
-  Unit unit = {};
-  for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
-    if (index < place.count) unit.values[index] = from[index];
-  }
-  return unit;
-}
-
-GPU_FUNCTION void store_unit(float* row, const UnitPlace& place, bool aligned, const Unit& unit) {
-  float* to = row + place.column;
-  if (aligned && place.count == kGpuUnitFloats) {
-    pack(unit, *reinterpret_cast<Words4*>(to));
-    return;
-  }
-  for (unsigned index = 0; index < kGpuUnitFloats; ++index) {
-    if (index < place.count) to[index] = unit.values[index];
-  }
-}
-
 // To all ranks, this one's own mailbox among them: so all partials are read alike.
 template <typename Packed>
 GPU_FUNCTION void send_piece(const Channel& channel, const GpuPeers& peers, const GpuSumLaunch& sum,
@@ -253,10 +187,10 @@ GPU_FUNCTION Unit sum_of_partials(const Channel& channel, const GpuPeers& peers,
 }
 
 // Adds the partials of a unit, which lie at `index` of the slots, and returns what it has become.
+// Norms are for the caller to store.
 template <typename Packed>
 GPU_FUNCTION Unit add_partials(const Channel& channel, const GpuPeers& peers,
-                               const GpuSumLaunch& sum, unsigned unit, unsigned index) {
-  const UnitPlace place = place_of(sum, unit);
+                               const GpuSumLaunch& sum, const UnitPlace& place, unsigned index) {
   float* row = sum.output + place.row * sum.output_stride;
   Unit output = load_unit(row, place, sum.output_aligned);
   const Unit added = sum_of_partials<Packed>(channel, peers, sum.contributors, index);
@@ -270,12 +204,17 @@ GPU_FUNCTION Unit add_partials(const Channel& channel, const GpuPeers& peers,
 template <typename Packed>
 GPU_FUNCTION void add_piece(const Channel& channel, const GpuPeers& peers, const GpuSumLaunch& sum,
                             unsigned begin, unsigned end) {
-  for (unsigned unit = begin + thread_index(); unit < end; unit += thread_count()) {
-    add_partials<Packed>(channel, peers, sum, unit, unit - begin);
+  for (unsigned first = begin; first < end; first += thread_count()) {
+    const unsigned unit = first + thread_index();
+    const UnitPlace place = place_of(sum, unit);
+    Unit output = {};
+    if (unit < end) output = add_partials<Packed>(channel, peers, sum, place, unit - begin);
+    store_norms(sum, place, output, unit < end);
   }
 }
 
-// A piece that is cut into shares, by rank. The last ones may be shorter, or have nothing.
+// A piece that is cut into shares, by rank: whole chunks. The last ones may be shorter, or have
+// nothing.
 class SharedPiece {
  public:
   struct Place {
@@ -285,14 +224,19 @@ class SharedPiece {
   };
 
   GPU_FUNCTION SharedPiece(unsigned begin, unsigned count, unsigned rank_count)
-      : begin_(begin), count_(count), share_((count + rank_count - 1) / rank_count) {}
+      : begin_(begin),
+        count_(count),
+        share_(round_up(divide_up(count, rank_count), kGpuChunkUnits)) {}
 
   GPU_FUNCTION unsigned count() const { return count_; }
   GPU_FUNCTION unsigned share_begin(unsigned rank) const { return begin_ + offset_of(rank); }
   GPU_FUNCTION unsigned share_end(unsigned rank) const { return begin_ + offset_of(rank + 1); }
+  GPU_FUNCTION unsigned others_count(unsigned rank) const {
+    return count_ - (offset_of(rank + 1) - offset_of(rank));
+  }
 
   // All units, in turns: `rank` begins with the next one's share, so that not all of them begin
-  // with the same link.
+  // with the same link, and ends with its own, after turn others_count().
   GPU_FUNCTION Place place(unsigned turn, unsigned rank) const {
     const unsigned offset = turn + offset_of(rank + 1);
     const unsigned within = offset < count_ ? offset : offset - count_;
@@ -332,27 +276,39 @@ GPU_FUNCTION void add_share(const Channel& channel, const GpuPeers& peers, const
   const auto self = static_cast<unsigned>(peers.rank);
   const unsigned begin = piece.share_begin(self);
   const unsigned end = piece.share_end(self);
-  for (unsigned unit = begin + thread_index(); unit < end; unit += thread_count()) {
-    const unsigned index = unit - begin;
-    Words4 packed;
-    pack(add_partials<Packed>(channel, peers, sum, unit, index), packed);
-    for (unsigned step = 1; step < ranks; ++step) {
-      const unsigned reader = self + step < ranks ? self + step : self + step - ranks;
-      reinterpret_cast<Words4*>(channel.next_slot(reader, self))[index] = packed;
+  for (unsigned first = begin; first < end; first += thread_count()) {
+    const unsigned unit = first + thread_index();
+    const UnitPlace place = place_of(sum, unit);
+    Unit output = {};
+    if (unit < end) {
+      const unsigned index = unit - begin;
+      output = add_partials<Packed>(channel, peers, sum, place, index);
+      Words4 packed;
+      pack(output, packed);
+      for (unsigned step = 1; step < ranks; ++step) {
+        const unsigned reader = self + step < ranks ? self + step : self + step - ranks;
+        reinterpret_cast<Words4*>(channel.next_slot(reader, self))[index] = packed;
+      }
     }
+    store_norms(sum, place, output, unit < end);
   }
 }
 
 GPU_FUNCTION void take_shares(const Channel& channel, const GpuPeers& peers,
                               const GpuSumLaunch& sum, const SharedPiece& piece) {
   const auto self = static_cast<unsigned>(peers.rank);
-  for (unsigned turn = thread_index(); turn < piece.count(); turn += thread_count()) {
+  const unsigned count = piece.others_count(self);
+  for (unsigned first = 0; first < count; first += thread_count()) {
+    const unsigned turn = first + thread_index();
     const SharedPiece::Place at = piece.place(turn, self);
-    if (at.owner == self) continue;
     const UnitPlace place = place_of(sum, at.unit);
-    const auto* const slot = reinterpret_cast<const Words4*>(channel.slot(self, at.owner));
-    store_unit(sum.output + place.row * sum.output_stride, place, sum.output_aligned,
-               unpack(slot[at.index]));
+    Unit output = {};
+    if (turn < count) {
+      const auto* const slot = reinterpret_cast<const Words4*>(channel.slot(self, at.owner));
+      output = unpack(slot[at.index]);
+      store_unit(sum.output + place.row * sum.output_stride, place, sum.output_aligned, output);
+    }
+    store_norms(sum, place, output, turn < count);
   }
 }
 

@@ -5,12 +5,13 @@
 #include "engine/kernels/cuda/lanes.inl.h"
 #include "engine/kernels/cuda/product_units.inl.h"
 #include "engine/kernels/cuda/row_stores.inl.h"
+#include "engine/kernels/gpu_norm_window.h"
 #include "engine/kernels/gpu_product.h"
 
 namespace lockstep {
 namespace {
 
-// Every array from the window's first token on. What is written by row_of_token stays.
+// Every array from the window's first token on.
 inline GpuProduct window_of(GpuProduct product) {
   const size_t first = product.token_begin;
   const auto advance = [first](auto*& array, size_t stride) {
@@ -23,12 +24,7 @@ inline GpuProduct window_of(GpuProduct product) {
   advance(product.input, product.input_stride_bytes);
   advance(product.norm.chunk_sums, product.norm.stride);
   for (GpuPart& part : product.parts) advance(part.output, part.output_stride);
-  for (GpuNormOutput& norm : product.norms) {
-    advance(norm.row_of_token, 1);
-    if (norm.row_of_token != nullptr) continue;
-    advance_rows(norm.rows);
-    advance(norm.chunk_sums, norm.chunk_stride);
-  }
+  for (GpuNormOutput& norm : product.norms) norm = norm_from(norm, first);
   advance_rows(product.gate);
   return product;
 }

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "engine/collectives/gpu_all_reduce.h"
 
 namespace lockstep {
@@ -58,6 +62,61 @@ TEST(GpuSumWay, is_the_one_that_there_is) {
     EXPECT_EQ(way(2, bytes, false, true), GpuSumWay::kNccl);
     EXPECT_EQ(way(kGpuRanksMax + 1, bytes), GpuSumWay::kNccl);
   }
+}
+
+// Only which sums take one shot, and not between two ranks.
+TEST(GpuSumWay, goes_by_what_was_measured) {
+  const auto measured = [](size_t ranks, size_t bytes, size_t one_shot_bytes_max) {
+    return gpu_sum_way({.rank_count = ranks,
+                        .bytes = bytes,
+                        .peer_access = true,
+                        .nccl = true,
+                        .one_shot_bytes_max = one_shot_bytes_max});
+  };
+  for (size_t ranks = 3; ranks <= kGpuRanksMax; ++ranks) {
+    EXPECT_EQ(measured(ranks, 1, 0), GpuSumWay::kPeerMemoryInTwoShots);
+    EXPECT_EQ(measured(ranks, 2 << 20, 2 << 20), GpuSumWay::kPeerMemory);
+    EXPECT_EQ(measured(ranks, (2 << 20) + 1, 2 << 20), GpuSumWay::kPeerMemoryInTwoShots);
+    EXPECT_EQ(measured(ranks, 256 << 20, 512 << 20), GpuSumWay::kNccl);
+  }
+  EXPECT_EQ(measured(2, 1 << 20, 0), GpuSumWay::kPeerMemory);
+}
+
+// Of sums of 1, 2, 4 ... bytes, by where one shot is as fast ('1').
+size_t one_shot_of(std::string_view as_fast) {
+  std::vector<GpuSumTime> times;
+  for (const char one : as_fast) {
+    const size_t bytes = times.empty() ? 1 : 2 * times.back().bytes;
+    times.push_back({.bytes = bytes, .one_shot_ns = 100, .two_shots_ns = one == '1' ? 100U : 99U});
+  }
+  return one_shot_bytes_max(times);
+}
+
+TEST(GpuSumTimes, one_shot_is_taken_as_far_as_it_is_as_fast) {
+  EXPECT_EQ(one_shot_of(""), 0U);
+  EXPECT_EQ(one_shot_of("0"), 0U);
+  EXPECT_EQ(one_shot_of("1"), 1U);
+  EXPECT_EQ(one_shot_of("0000"), 0U);
+  EXPECT_EQ(one_shot_of("1100"), 2U);
+  EXPECT_EQ(one_shot_of("1111"), 8U);
+}
+
+// But for one beside the border, where both ways are nearly as fast.
+TEST(GpuSumTimes, one_wrong_time_moves_nothing) {
+  const std::string right = "111110000";
+  for (size_t wrong = 0; wrong < right.size(); ++wrong) {
+    if (wrong >= 3 && wrong <= 5) continue;
+    std::string times = right;
+    times[wrong] = times[wrong] == '1' ? '0' : '1';
+    EXPECT_EQ(one_shot_of(times), 16U) << times;
+  }
+  EXPECT_EQ(one_shot_of("100000001"), 1U);
+  EXPECT_EQ(one_shot_of("011111111"), 256U);
+}
+
+TEST(GpuSumTimes, of_two_borders_that_fit_as_well_the_lower_is_taken) {
+  EXPECT_EQ(one_shot_of("11010"), 2U);
+  EXPECT_EQ(one_shot_of("01"), 0U);
 }
 
 TEST(GpuSumWayDeathTest, refuses_ranks_that_cannot_reach_one_another) {

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "tests/engine/collectives/cuda/host_collectives.h"
 #include "tests/engine/collectives/cuda/host_nccl.h"
+#include "tests/engine/kernels/cuda/host_kernels.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
@@ -100,6 +103,54 @@ TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
   EXPECT_GT(host_gpu(0).counts().plays, 0U);
 }
 
+// Of a pass's sums some rows go by NCCL and others, as f32, do not: the norms of all of them are
+// then launched behind both.
+TEST_F(GpuLinksTest, norms_of_a_sum_that_goes_both_ways_have_the_same_bits) {
+  GpuPlatform both = test_gpus();
+  both.join = &join_host_gpus;
+  both.sum_way = &large_ones_by_nccl;
+  const auto prompt = some_tokens(11, 1);
+  const std::vector<TokenId> next = {17};
+  const auto rows_of = [&](const GpuPlatform& platform) {
+    LoadedModelOptions wanted = options(platform, 3);
+    wanted.bf16_sums = true;
+    LoadedModel loaded(model_.path(), wanted);
+    LoadedModel::Sequence a = loaded.new_sequence(3);
+    LoadedModel::Sequence b = loaded.new_sequence(prompt.size());
+    const std::vector<LoadedModel::Piece> first = {{a, std::span(prompt).first(2)}};
+    loaded.compute(first);
+    const std::vector<LoadedModel::Piece> pieces = {{a, next}, {b, prompt}};
+    return loaded.compute(pieces, 1);
+  };
+  const LogitRows wanted = rows_of(test_gpus());
+  const size_t before = host_nccl().counts().exchanges;
+  expect_same_bits(wanted, rows_of(both));
+  EXPECT_GT(host_nccl().counts().exchanges, before);
+}
+
+std::atomic<size_t> norm_launches;
+void norm_rows_and_count(void* stream, const GpuNormRows& norm) {
+  ++norm_launches;
+  host_played_kernels().norm_rows(stream, norm);
+}
+
+TEST_F(GpuLinksTest, a_norm_behind_a_sum_over_peer_memory_is_no_launch) {
+  GpuKernels kernels = *test_gpus().kernels;
+  kernels.norm_rows = &norm_rows_and_count;
+  for (GpuPlatform platform : {test_gpus(), test_gpus_by_nccl()}) {
+    platform.kernels = &kernels;
+    LoadedModel loaded(model_.path(), options(platform));
+    size_t sums = 0;
+    for (const Step& step : loaded.plan().steps) {
+      if (std::holds_alternative<AllReduceStep>(step.work)) ++sums;
+    }
+    norm_launches = 0;
+    EXPECT_EQ(failure_of(loaded), "");
+    // The first layer's norm reads what was embedded; each other one, on both GPUs, a sum.
+    EXPECT_EQ(norm_launches, 2 * (1 + (platform.peer_access ? 0 : sums)));
+  }
+}
+
 // What is not seen in the bits is seen in what is counted.
 TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
   const GpuPlatform by_nccl = test_gpus_by_nccl();
@@ -108,15 +159,15 @@ TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
   struct Case {
     const GpuPlatform& platform;
     bool bf16_sums;
-    size_t rows;        // four tokens are eight rows, but for f32 over peer memory
+    size_t rows;        // four tokens are eight rows of f32 by NCCL
     size_t bytes_each;  // of what is summed
   };
   // By NCCL all travels as f32, in two shots the second time.
   for (const Case& each : {Case{test_gpus(), false, 4, 4},
-                           {test_gpus(), true, 8, 2},
-                           {in_two, true, 8, 3},
+                           {test_gpus(), true, 4, 2},
+                           {in_two, true, 4, 3},
                            {by_nccl, false, 8, 4},
-                           {by_nccl, true, 8, 4}}) {
+                           {by_nccl, true, 4, 4}}) {
     const GpuPlatform* const platform = &each.platform;
     SCOPED_TRACE(::testing::Message() << platform->peer_access << each.bf16_sums);
     LoadedModelOptions wanted = options(*platform);
@@ -183,6 +234,20 @@ TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_refused_or_left_to_nobo
     EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
     EXPECT_EQ(failure_of(loaded), "");
   }
+}
+
+void lose_gpu1_and_sum(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
+  if (peers.rank == 1) host_gpu(1).lose();
+  host_played_collectives().all_reduce(stream, sum, peers);
+}
+
+TEST_F(GpuLinksTest, a_gpu_that_is_lost_while_sums_are_timed_fails_the_load) {
+  GpuCollectives collectives = host_played_collectives();
+  collectives.all_reduce = &lose_gpu1_and_sum;
+  GpuPlatform platform = test_gpus();
+  platform.collectives = &collectives;
+  platform.timed_sum_bytes_max = kGpuSumTrialBytesMin;
+  EXPECT_THAT(refusal_of(options(platform, 3)), HasSubstr("gpu1: waiting for it: the GPU is lost"));
 }
 
 TEST_F(GpuLinksTest, sums_go_over_peer_memory_where_nccl_refuses) {

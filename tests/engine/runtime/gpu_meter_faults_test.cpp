@@ -110,7 +110,7 @@ TEST_F(GpuMeterFaultsTest, figures_are_of_what_is_done_and_not_of_what_is_asked_
 TEST_F(GpuMeterFaultsTest, cuda_is_not_asked_for_more_at_once_than_it_takes) {
   GpuKernels kernels = *test_gpus().kernels;
   kernels.read_memory = [](void* stream, const GpuRead&) {
-    static_cast<HostStream*>(stream)->enqueue_kernel([] {});
+    static_cast<HostStream*>(stream)->enqueue_library([] {});
   };
   GpuPlatform platform = test_gpus();
   platform.kernels = &kernels;

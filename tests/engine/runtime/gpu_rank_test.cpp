@@ -263,7 +263,7 @@ TEST_F(GpuRank, gpus_that_do_not_reach_one_another_give_the_same_bits_by_nccl) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/34);
   const auto tokens = some_tokens(4, 9);
   const GpuPlatform by_nccl = test_gpus_by_nccl();
-  for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}}) {
+  for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
     SCOPED_TRACE(shares.size());
     if (const std::string absence = no_nccl_for(shares.size()); !absence.empty()) {
       GTEST_SKIP() << absence;

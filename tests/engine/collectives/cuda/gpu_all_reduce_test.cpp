@@ -444,7 +444,9 @@ TEST(GpuSumLaunch, has_no_more_blocks_than_channels_and_covers_everything) {
                                                    gpus.peers(0));
         EXPECT_LE(launch.block_count, 8U);
         EXPECT_LE(launch.piece_units * 16, kGpuSlotBytes * (two_shots ? 2 : 1));
-        EXPECT_EQ(launch.unit_count, rows * ((columns + 3) / 4));
+        // Whole chunks of 32 columns, for norms.
+        EXPECT_EQ(launch.unit_count, rows * 8 * ((columns + 31) / 32));
+        EXPECT_EQ(launch.piece_units % kGpuChunkUnits, 0U);
         // Every block has something, so that all blocks of all ranks meet equally often.
         EXPECT_LT((launch.block_count - 1) * launch.piece_units, launch.unit_count);
       }

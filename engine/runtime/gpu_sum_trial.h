@@ -1,0 +1,55 @@
+// How long sums between GPUs over one another's memory take in one shot and in two: on the machine
+// at hand, before its first pass.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/collectives/gpu_all_reduce.h"
+#include "engine/collectives/gpu_all_reduce_choice.h"
+
+namespace lockstep {
+
+// Sums of so many bytes are timed, of twice as many, and so on.
+inline constexpr size_t kGpuSumTrialBytesMin = 32 << 10;
+inline constexpr size_t kGpuSumTrialRounds = 5;
+
+// A rank's times for sums of one size: nanoseconds of each round, per sum.
+struct GpuSumRounds {
+  using Times = std::array<uint64_t, kGpuSumTrialRounds>;
+
+  size_t bytes = 0;
+  Times one_shot_ns = {};
+  Times two_shots_ns = {};
+};
+
+struct GpuSumTrial {
+  const GpuCollectives& collectives;
+  const GpuPeers& peers;  // with `spent_ns`
+  void* stream = nullptr;
+  // Of the rank's GPU, aligned to 16 bytes: what they hold is added up, whatever it is.
+  const float* partial = nullptr;
+  float* output = nullptr;
+  size_t bytes_max = 0;                      // of each, and the same on all ranks
+  const std::function<Result<void>()> wait;  // for the stream
+};
+
+// As f32, by the GPU's clock, with what a rank waits for the others: some hundreds of sums of the
+// least size, some dozens of the largest. All ranks at the same time, each by a thread of its own.
+// Fails as `wait` does.
+Result<std::vector<GpuSumRounds>> time_gpu_sums(const GpuSumTrial& trial);
+
+// Of what all ranks have measured: per size and way what the slowest of them takes in a round, of
+// all rounds the median.
+std::vector<GpuSumTime> slowest_medians(std::span<const std::vector<GpuSumRounds>> ranks);
+
+// For the log: "32 KiB 7.1/9.9 us, ...", one shot before two.
+std::string sum_times_text(std::span<const GpuSumTime> times);
+
+}  // namespace lockstep
