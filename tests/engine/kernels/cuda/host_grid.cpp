@@ -3,9 +3,12 @@
 #include <sched.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -63,6 +66,8 @@ struct Block {
 };
 
 thread_local Block* block = nullptr;
+thread_local HostGrid::Order block_order = HostGrid::Order::kForward;
+thread_local std::mt19937 random;
 // Kept from one grid to the next: to have them anew takes longer than most kernels.
 thread_local std::vector<std::unique_ptr<char[]>> stacks;
 
@@ -133,6 +138,14 @@ void run_block() {
   }
 }
 
+std::vector<unsigned> ordered_blocks(unsigned count) {
+  std::vector<unsigned> blocks(count);
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  if (block_order == HostGrid::Order::kReverse) std::ranges::reverse(blocks);
+  if (block_order == HostGrid::Order::kShuffled) std::ranges::shuffle(blocks, random);
+  return blocks;
+}
+
 }  // namespace
 
 void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
@@ -154,10 +167,17 @@ void HostGrid::run(const Shape& shape, const std::function<void()>& kernel) {
     stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
   }
   block = &played;
-  for (played.row = 0; played.row < shape.rows; ++played.row) {
-    for (played.column = 0; played.column < shape.columns; ++played.column) run_block();
+  for (const unsigned index : ordered_blocks(shape.rows * shape.columns)) {
+    played.row = index / shape.columns;
+    played.column = index % shape.columns;
+    run_block();
   }
   block = nullptr;
+}
+
+void HostGrid::set_order(Order order, uint32_t seed) {
+  block_order = order;
+  random.seed(seed);
 }
 
 const HostGrid::Shape& HostGrid::shape() {

@@ -31,6 +31,11 @@ class HostGrid {
     size_t shared_bytes = 0;
   };
 
+  // In which order the calling thread's grids play their blocks from now on: a GPU's may come in
+  // any.
+  enum class Order { kForward, kReverse, kShuffled };
+  static void set_order(Order order, uint32_t seed = 0);
+
   // Returns when all threads of all blocks have run `kernel`. Shared memory begins as garbage.
   static void run(const Shape& shape, const std::function<void()>& kernel);
 
