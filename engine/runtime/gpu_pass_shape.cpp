@@ -80,9 +80,9 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) 
   uint32_t before = 0;  // the rounded numbers of tokens begin above it
   for (const uint32_t tokens : kTokenSteps) {
     if (before >= sequences) break;
-    // Each token has a unit at least.
-    for (uint32_t rounded = std::bit_ceil(before + 1); rounded <= std::bit_ceil(units);
-         rounded *= 2) {
+    // Each token has a unit at least, and no more than it can have.
+    const uint32_t most = std::bit_ceil(std::min(units, tokens * kGpuTokenUnits));
+    for (uint32_t rounded = std::bit_ceil(before + 1); rounded <= most; rounded *= 2) {
       shapes.push_back(
           {.tokens = tokens, .logits = tokens, .units = rounded, .attends_at_once = true});
     }

@@ -70,6 +70,12 @@ TEST(GpuRankFaults, a_layer_is_five_launches_where_all_generate) {
   EXPECT_EQ(launches_of(5) - launches_of(2), 3U * 5U);
 }
 
+TEST(GpuRankFaults, shapes_have_as_many_units_as_their_tokens_can_have) {
+  EXPECT_EQ(generation_shapes(8, 600).back().units, 512U);
+  EXPECT_EQ(generation_shapes(64, 5'000).back().units, 4'096U);
+  EXPECT_EQ(generation_shapes(64, 100).back().units, 128U);
+}
+
 // A token whose keys another of the same pass sees has them prepared before attention begins.
 TEST(GpuRankFaults, two_tokens_of_one_sequence_play_no_recording) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/66);
