@@ -271,7 +271,8 @@ Result<void> Engine::Parts::load() {
   limits.batch_tokens = layout.plan_options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
   if (executor->attention_units() > 0) limits.attention_units = executor->attention_units();
-  limits.unit_keys = kAttentionChunkTokens;
+  limits.unit_keys = kPageTokens;
+  limits.token_units_max = kGpuTokenUnits;
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
   // computed. On GPUs their attention is of its own.
   limits.share_generated =

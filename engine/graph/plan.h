@@ -275,8 +275,8 @@ struct AttentionPartials {
   size_t stride = 0;       // floats
   size_t block_count = 0;  // blocks that there is room for
   uint32_t* arrived = nullptr;
-  // On a GPU the rows follow one another without gaps, one per unit of the batch with all the
-  // rank's query heads' outputs; their maximums and sums, two floats per head, lie here.
+  // On a GPU rows follow one another without gaps, one per unit of the batch with all the rank's
+  // query heads' outputs; maximums and sums, two floats per head, lie here; who counts is [head].
   float* sums = nullptr;
 };
 

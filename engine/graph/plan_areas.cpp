@@ -4,6 +4,7 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/gpu_batch.h"
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/kernels/gpu_draw.h"
 #include "engine/kernels/gpu_matrix_library.h"
@@ -60,16 +61,22 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
   const Widest widest = widest_attention(graph, split, rank);
   if (widest.group == 0 || kv.head_count == 0) return partials;
   const size_t tokens = std::min(kSplitTokens, options.batch_tokens);
-  constexpr size_t kChunkPages = kAttentionChunkTokens / kPageTokens;
-  partials.block_count = tokens + (options.kv_pages + kChunkPages - 1) / kChunkPages;
+  const bool on_gpu = options.weight_layout == WeightLayout::kGpuTiles;
+  if (on_gpu) {
+    partials.block_count = std::min(tokens + options.kv_pages, tokens * kGpuTokenUnits);
+  } else {
+    constexpr size_t kChunkPages = kAttentionChunkTokens / kPageTokens;
+    partials.block_count = tokens + divide_up(options.kv_pages, kChunkPages);
+  }
   const auto place = [&](size_t columns, size_t rows) {
     return values.activations().allocate_f32(Arena::kScratch, columns, rows);
   };
-  if (options.weight_layout == WeightLayout::kGpuTiles) {
+  if (on_gpu) {
     partials.rows = values.at<float>(place(widest.columns, partials.block_count));
     partials.stride = widest.columns;
     const size_t heads = widest.columns / kv.head_dimension;
     partials.sums = values.at<float>(place(2 * heads, partials.block_count));
+    partials.arrived = values.at<uint32_t>(place(heads, partials.block_count));
     return partials;
   }
   partials.stride = attention_partial_floats(widest.group, kv.head_dimension);

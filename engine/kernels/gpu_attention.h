@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/kernels/attention.h"
+#include "engine/base/checked_math.h"
 #include "engine/kernels/gpu_batch.h"
 #include "engine/kernels/gpu_heads.h"
 
@@ -36,30 +36,55 @@ struct GpuAttention {
   unsigned window = 0;  // most keys that a token sees; 0: all before it
   float scale = 0;
   GpuAttentionOutput output;
-  // Of generated tokens' chunks, by unit of the batch: [unit][head][head_dimension], 16-byte
-  // aligned, and [unit][head][2], the maximum and the sum.
+  // Of generated tokens, by unit of the batch: [unit][head][head_dimension], 16-byte aligned;
+  // [unit][head][2], the maximum and the sum; and [unit][head], how many of a token's blocks have
+  // left theirs: all 0 before a launch and after it.
   float* partial_outputs = nullptr;
   float* partial_sums = nullptr;
-  unsigned grid_rows = 1;   // blocks that share the units or the tiles
-  unsigned token_rows = 1;  // blocks that share the tokens
+  uint32_t* arrived = nullptr;
+  unsigned grid_rows = 1;  // blocks that share the units, the tokens or the tiles
 };
 
-// Of the batch's generated tokens that have units (GpuBatchCounts::split). Keys are taken in chunks
-// of kAttentionChunkTokens by position, each by one block, which reads them once for up to 8 query
-// heads; per query, in f32:
-//   score[t] = (fma over the dimensions, ascending, from 0) * scale
-//   maximum  = the greatest score of a key that the token sees
-//   p[t]     = exponential(score[t] - maximum), 0 outside the token's keys
-//   sum      : thread i of 128 adds p[i] + p[i + 128]; of a warp the threads are added pairwise,
-//              16, 8, 4, 2, 1 apart, and the warps in order
-//   output   : chain c of 512 / head_dimension (rounded down, at least 1; head_dimension rounded up
-//              to 4) takes the pairs of neighbours c, c + chains ..: fma of p[t] * value[t],
-//              ascending, from 0; the chains are added in order
-// Then the chunks are merged in order, as attention.h says.
-void gpu_attend_generated(void* stream, const GpuAttention& attention);
+// So many keys a block has in its shared memory at once: a page's, or fewer of large heads.
+constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
+  // All GPUs have 99 KiB for a block. Queries, outputs and what else comes beside keys and values
+  // takes most for large heads.
+  constexpr size_t kBytesMost = 72 << 10;
+  const size_t element = format == KvFormat::kF32 ? 4 : format == KvFormat::kQ8_0 ? 1 : 2;
+  const size_t bytes = element * (head_dimension + round_up<size_t>(head_dimension, 16));
+  unsigned keys = kPageTokens;
+  while (keys * bytes + 32 * head_dimension > kBytesMost) keys /= 2;
+  return keys;
+}
+
+// Of the batch's generated tokens that have units (GpuBatchCounts::split). A unit has the keys of
+// so many pages that a token has gpu_token_units() at most: of the pages that it sees keys of,
+// as many in each as are needed for that, from the first on; the last may have fewer. A block takes
+// a unit for up to 8 query heads of a KV head. It takes its keys in steps, from positions that are
+// multiples of gpu_attention_step(); per query, in f32, from M = -FLT_MAX, L = 0, O = 0 on:
+//   score[t] = dimension 8 * i + j belongs to part i % 4; a part is a chain of fma over its
+//              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale
+//   M'       = the greatest of M and the scores of the step's keys that the token sees
+//   p[t]     = exponential(score[t] - M'), 0 outside the token's keys
+//   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the step,
+//   the
+//              lanes are added pairwise, 16, 8, 4, 2, 1 apart
+//   O        : chain c of min(1024 / head_dimension, keys of a step / 2) (rounded down) takes the
+//              step's pairs of neighbours c, c + chains ..: first O * exponential(M - M'), then fma
+//              of p[t] * value[t], ascending. After the last step the chains are added in order.
+// The units are merged in order into M = -FLT_MAX, L = 0, O = 0, whichever block does it:
+//   M' = max(M, M of the unit); old = exponential(M - M'); new = exponential(M of the unit - M')
+//   L = fma(L of the unit, new, L * old);  O = fma(O of the unit, new, O * old)
+// and the result is O / L.
+//
+// `unprepared`: the heads of the batch, whose tokens are all generated, have units, and are each
+// the only one of its sequence: they are prepared in the same launch, as gpu_prepare_heads does it,
+// but for the queries, which stay as they were. None: all heads are prepared.
+void gpu_attend_generated(void* stream, const GpuAttention& attention,
+                          const GpuHeads* unprepared = nullptr);
 
 // Of the other generated tokens, with the same bits, slowly: a block per token and 8 heads walks
-// over all chunks. It needs no room for partial results.
+// over all units. It needs no room for partial results. All heads are prepared.
 void gpu_attend_walked(void* stream, const GpuAttention& attention);
 
 // Of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else as

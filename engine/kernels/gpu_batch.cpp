@@ -4,7 +4,6 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
-#include "engine/kernels/attention.h"
 
 namespace lockstep {
 namespace {
@@ -39,8 +38,8 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.logit_tokens = numbers.take(limits.logits);
   batch.draws = reinterpret_cast<GpuDrawWish*>(
       numbers.take(limits.logits * sizeof(GpuDrawWish) / sizeof(uint32_t)));
-  batch.unit_tokens = numbers.take(limits.attention_units);
-  batch.first_units = numbers.take(limits.tokens);
+  batch.units = reinterpret_cast<GpuAttentionUnit*>(
+      numbers.take(limits.attention_units * sizeof(GpuAttentionUnit) / sizeof(uint32_t)));
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
   batch.page_tables = numbers.take(limits.sequences);
@@ -84,6 +83,7 @@ uint32_t GpuBatchWriter::add_sequence(std::span<const uint32_t> pages) {
 void GpuBatchWriter::add_token(uint32_t token_id, uint32_t position, uint32_t sequence) {
   const uint32_t index = batch_.counts->tokens++;
   CHECK(index < limits_.tokens, "more than {} tokens", limits_.tokens);
+  if (index == 0 || batch_.sequences[index - 1] != sequence) ++batch_.counts->sequences;
   batch_.token_ids[index] = token_id;
   batch_.positions[index] = position;
   batch_.sequences[index] = sequence;
@@ -113,11 +113,13 @@ void GpuBatchWriter::end() {
   GpuBatchCounts& counts = *batch_.counts;
   counts.attention_units = 0;
   for (counts.split = 0; counts.split < counts.generated; ++counts.split) {
-    const size_t chunks = batch_.positions[counts.split] / kAttentionChunkTokens + 1;
-    if (counts.attention_units + chunks > limits_.attention_units) break;
-    batch_.first_units[counts.split] = counts.attention_units;
-    std::fill_n(batch_.unit_tokens + counts.attention_units, chunks, counts.split);
-    counts.attention_units += static_cast<uint32_t>(chunks);
+    GpuAttentionUnit unit = {.token = counts.split,
+                             .position = batch_.positions[counts.split],
+                             .pages = batch_.page_tables[batch_.sequences[counts.split]],
+                             .index = 0};
+    const uint32_t units = gpu_token_units(unit.position);
+    if (counts.attention_units + units > limits_.attention_units) break;
+    for (; unit.index < units; ++unit.index) batch_.units[counts.attention_units++] = unit;
   }
   counts.prompt_tiles = 0;
   // From the end: of a prompt the last tokens see most keys.

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/kernels/kv_format.h"
+
 namespace lockstep {
 
 // Tokens of a sequence whose queries one tile product takes.
@@ -15,13 +17,22 @@ inline constexpr uint32_t kGpuTileTokens = 16;
 
 inline constexpr uint32_t kGpuNoRow = 0xFFFFFFFFU;
 
+// A generated token's keys are attended to by so many blocks side by side at most, per KV head,
+// each of which has whole pages of them (gpu_attention.h). More would leave more to merge to the
+// one that comes last; with 64, a rank's 8 KV heads are enough blocks for any GPU. Not measured.
+inline constexpr uint32_t kGpuTokenUnits = 64;
+constexpr uint32_t gpu_token_units(uint32_t position) {
+  const auto pages = static_cast<uint32_t>(position / kPageTokens + 1);
+  return pages < kGpuTokenUnits ? pages : kGpuTokenUnits;
+}
+
 // What there is room for.
 struct GpuBatchLimits {
   size_t tokens = 0;
   size_t sequences = 0;
   size_t pages = 0;            // of all sequences' page tables together
   size_t logits = 0;           // rows
-  size_t attention_units = 0;  // chunks of keys; generated tokens beyond it are attended to whole
+  size_t attention_units = 0;  // generated tokens beyond them are attended to by one block each
 };
 
 // A token to be drawn from a row of logits, by weights of exp((logit - the greatest) *
@@ -32,6 +43,14 @@ struct GpuDrawWish {
   double uniform = 0;  // in [0, 1)
 };
 
+// What a block needs to know of one of a generated token's parts of attention, in one load.
+struct alignas(16) GpuAttentionUnit {
+  uint32_t token;
+  uint32_t position;  // the token's
+  uint32_t pages;     // where in GpuBatch::pages its sequence's begin
+  uint32_t index;     // among the token's units, which follow one another
+};
+
 struct GpuBatchCounts {
   uint32_t tokens;
   uint32_t generated;  // the first so many tokens; the others are prompted
@@ -39,6 +58,7 @@ struct GpuBatchCounts {
   uint32_t logits;
   uint32_t attention_units;
   uint32_t prompt_tiles;
+  uint32_t sequences;  // that have tokens
 };
 
 // Addresses in that block, of the device, or of the host where it is filled.
@@ -51,10 +71,8 @@ struct GpuBatch {
   uint32_t* logit_rows = nullptr;    // the token's row of logits, or kGpuNoRow
   uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
   GpuDrawWish* draws = nullptr;      // [logit row]
-  // One unit for each chunk of keys (kAttentionChunkTokens of them, from position 0 on) up to the
-  // position of a generated token before `split`: [unit] the token, [token] the first of its units.
-  uint32_t* unit_tokens = nullptr;
-  uint32_t* first_units = nullptr;
+  // [unit]: gpu_token_units() of each generated token before `split`, in order.
+  GpuAttentionUnit* units = nullptr;
   // [tile]: consecutive prompted tokens of one sequence, the first of them and how many. Those that
   // see most keys come first.
   uint32_t* tile_tokens = nullptr;

@@ -29,7 +29,7 @@ struct GpuKernels {
   void (*unpack_rows)(void* stream, const GpuUnpacking& unpacking);
   void (*finish_panel)(void* stream, const GpuPanelSums& sums);
   void (*prepare_heads)(void* stream, const GpuHeads& heads);
-  void (*attend_generated)(void* stream, const GpuAttention& attention);
+  void (*attend_generated)(void* stream, const GpuAttention& attention, const GpuHeads* unprepared);
   void (*attend_walked)(void* stream, const GpuAttention& attention);
   void (*attend_prompted)(void* stream, const GpuAttention& attention);
   void (*norm_rows)(void* stream, const GpuNormRows& norm);

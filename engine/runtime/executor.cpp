@@ -11,10 +11,12 @@ namespace lockstep {
 
 namespace {
 
-// Every rank has room for as many, or for none, having no heads.
+// Every rank on processors has room for as many, or for none, having no heads. A GPU's attention
+// is cut in another way.
 size_t attention_blocks(Ranks& ranks) {
   size_t blocks = 0;
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
+    if (ranks[rank].gpu() != nullptr) continue;
     blocks = std::max(blocks, ranks[rank].plan().attention_blocks);
   }
   return blocks;

@@ -35,8 +35,8 @@ class Executor {
     return GpuRank::kPassDeadline;
   }
 
-  // Chunks of keys (kAttentionChunkTokens) that generated tokens of a pass may see, all together,
-  // before attention to them becomes slow; 0: no rank is a GPU.
+  // So many (gpu_token_units()) generated tokens of a pass may have, all together, before attention
+  // to them becomes slow; 0: no rank is a GPU.
   size_t attention_units() const { return attention_units_; }
 
   // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it

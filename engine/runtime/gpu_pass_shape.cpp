@@ -37,9 +37,6 @@ size_t launches_of(const ClearPagesStep&) {
 size_t launches_of(const EmbedStep& step) {
   return step.gather ? 2 : 1;
 }
-size_t launches_of(const AttendStep&) {
-  return 3;  // heads, chunks, merging
-}
 size_t launches_of(const MatmulStep& step) {
   const bool gated = std::holds_alternative<GateFinish>(step.finish);
   size_t count = gated && !is_one_shape(step.parts) ? 1 : 0;
@@ -67,13 +64,15 @@ bool is_one_shape(const std::vector<MatmulPart>& parts) {
 }
 
 GpuPassShape round_up_shape(const GpuBatchCounts& counts) {
+  const bool alone = counts.sequences == counts.tokens && counts.split == counts.tokens;
   return {.tokens = round_up_tokens(counts.tokens),
           .logits = round_up_tokens(counts.logits),
           .units = counts.attention_units == 0 ? 0 : std::bit_ceil(counts.attention_units),
           .prompt_tiles = counts.prompt_tiles,
           .prompted = counts.tokens - counts.generated,
           .generated = counts.generated == counts.tokens ? 0 : counts.generated,
-          .walked = counts.split < counts.generated};
+          .walked = counts.split < counts.generated,
+          .attends_at_once = alone};
 }
 
 std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) {
@@ -81,10 +80,11 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) 
   uint32_t before = 0;  // the rounded numbers of tokens begin above it
   for (const uint32_t tokens : kTokenSteps) {
     if (before >= sequences) break;
-    // Each token has a unit at least.
-    for (uint32_t rounded = std::bit_ceil(before + 1); rounded <= std::bit_ceil(units);
-         rounded *= 2) {
-      shapes.push_back({.tokens = tokens, .logits = tokens, .units = rounded});
+    // Each token has a unit at least, and no more than it can have.
+    const uint32_t most = std::bit_ceil(std::min(units, tokens * kGpuTokenUnits));
+    for (uint32_t rounded = std::bit_ceil(before + 1); rounded <= most; rounded *= 2) {
+      shapes.push_back(
+          {.tokens = tokens, .logits = tokens, .units = rounded, .attends_at_once = true});
     }
     before = tokens;
   }

@@ -19,6 +19,9 @@ struct GpuPassShape {
   uint32_t prompted = 0;      // tokens, exactly
   uint32_t generated = 0;     // before them, exactly; 0 where no token is prompted
   bool walked = false;        // there are generated tokens without units
+  // Every token is generated, has units, and is the only one of its sequence: none sees what
+  // another of this pass brings, so attention prepares the heads itself.
+  bool attends_at_once = false;
 
   auto operator<=>(const GpuPassShape&) const = default;
 };

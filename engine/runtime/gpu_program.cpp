@@ -157,14 +157,17 @@ size_t GpuProgram::run(const GpuExpertSum& sum, void* stream, const GpuPassShape
 }
 
 size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassShape& shape) const {
-  launch_rows(kernels_.prepare_heads, attention.heads, shape.tokens, stream);
   GpuAttention attend = attention.attention;
-  attend.token_rows = grid_rows(shape.tokens);
+  attend.grid_rows = grid_rows(shape.units);
+  if (shape.attends_at_once) {
+    kernels_.attend_generated(stream, attend, &attention.heads);
+    return 1;
+  }
+  launch_rows(kernels_.prepare_heads, attention.heads, shape.tokens, stream);
   size_t count = 1;
   if (shape.units > 0) {
-    attend.grid_rows = grid_rows(shape.units);
-    kernels_.attend_generated(stream, attend);
-    count += 2;  // what it leaves is merged
+    kernels_.attend_generated(stream, attend, nullptr);
+    ++count;
   }
   if (shape.walked) {
     attend.grid_rows = grid_rows(shape.tokens);

@@ -414,7 +414,8 @@ class GpuProgram::Builder {
                        .bf16 = out.bf16,
                        .bf16_stride = out.bf16_stride},
             .partial_outputs = step.partials.rows,
-            .partial_sums = step.partials.sums};
+            .partial_sums = step.partials.sums,
+            .arrived = step.partials.arrived};
   }
 
   const Plan& plan_;

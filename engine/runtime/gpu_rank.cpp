@@ -28,6 +28,14 @@ const std::vector<double>* rotary_frequencies(const Plan& plan) {
   return nullptr;
 }
 
+// One area for all layers.
+const AttentionPartials* attention_partials(const Plan& plan) {
+  for (const Step& step : plan.steps) {
+    if (const auto* attend = std::get_if<AttendStep>(&step.work)) return &attend->partials;
+  }
+  return nullptr;
+}
+
 // What lies in the staging at one time: a batch, the frequencies, a hidden row, or one of logits.
 size_t staging_bytes(const Plan& plan, bool has_logits) {
   const std::vector<double>* frequencies = rotary_frequencies(plan);
@@ -235,6 +243,7 @@ Result<void> GpuRank::prepare(const Plan& plan) {
   if (auto prepared = program_->prepare(stream_->handle()); !prepared) return prepared;
   if (auto waited = wait(); !waited) return waited;
   if (auto filled = fill_constants(); !filled) return filled;
+  if (auto cleared = clear_counters(); !cleared) return cleared;
   return among_processors_ ? Result<void>() : record();
 }
 
@@ -245,6 +254,16 @@ Result<void> GpuRank::fill_constants() {
   std::memcpy(staging_.data(), frequencies->data(), bytes);
   auto copied = stream_->copy(plan_->gpu.frequencies, staging_.data(), bytes);
   return copied ? wait() : copied;
+}
+
+// Every launch of attention leaves its counters as it found them.
+Result<void> GpuRank::clear_counters() {
+  const AttentionPartials* partials = attention_partials(*plan_);
+  if (partials == nullptr || partials->arrived == nullptr) return {};
+  const size_t heads = partials->stride / plan_->kv.head_dimension;
+  auto cleared =
+      stream_->clear(partials->arrived, partials->block_count * heads * sizeof(uint32_t));
+  return cleared ? wait() : cleared;
 }
 
 Result<void> GpuRank::exchange_first() {

@@ -134,6 +134,7 @@ class GpuRank {
   std::optional<size_t> awaited_peer();
   Result<void> record();
   Result<void> fill_constants();
+  Result<void> clear_counters();
   size_t write_batch(const Batch& batch);
 
   const GpuPlatform& platform_;

@@ -247,7 +247,7 @@ bool Scheduler::needs_one_of(Sequence& sequence, std::span<const PrefixKey> fill
 size_t Scheduler::attention_units(size_t begin, size_t count) const {
   size_t units = 0;
   for (size_t position = begin; position < begin + count; ++position) {
-    units += position / limits_.unit_keys + 1;
+    units += std::min(position / limits_.unit_keys + 1, limits_.token_units_max);
   }
   return units;
 }

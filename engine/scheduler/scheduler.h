@@ -41,10 +41,11 @@ struct SchedulerLimits {
   size_t batch_tokens = 512;  // tokens of a pass
   size_t logit_rows = 64;     // rows whose logits one pass may give
   // Where attention to generated tokens has room for so much in a pass and is slow beyond it: a
-  // token takes one unit for each `unit_keys` begun, from its sequence's first token to itself.
-  // What is computed again takes what streams leave.
+  // token takes one unit for each `unit_keys` begun, from its sequence's first token to itself, but
+  // no more than `token_units_max`. What is computed again takes what streams leave.
   size_t attention_units = std::numeric_limits<size_t>::max();
-  size_t unit_keys = 256;
+  size_t unit_keys = 64;
+  size_t token_units_max = std::numeric_limits<size_t>::max();
   bool share_generated = true;  // as in SequencePages::Rules
   double patience_seconds = 60;
   HashSecret cache_secret = {};

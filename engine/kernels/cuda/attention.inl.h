@@ -1,93 +1,194 @@
-// Attention of generated tokens, chunk by chunk (gpu_attention.h). Included after gpu_code.h.
+// Attention of generated tokens, unit by unit (gpu_attention.h). Included after gpu_code.h.
 #pragma once
 
-#include "engine/kernels/cuda/attention_chunk.inl.h"
+#include "engine/base/check.h"
+#include "engine/kernels/cuda/attention_unit.inl.h"
 #include "engine/kernels/gpu_attention.h"
 
 namespace lockstep {
 namespace {
 
-// A block takes a chunk of a token for a KV head's query heads.
+// Treats the block's queries, a warp each, and its last warp the token's own key if the unit has
+// it. That one's KV head may have several blocks: each has its own copy, one writes the cache.
 template <KvFormat kFormat, unsigned kQueries>
-GPU_KERNEL_OF(kAttendThreads)
-void attend_chunks(GpuAttention a) {
+GPU_FUNCTION void treat_heads(const GpuHeads& heads, unsigned token, const BlockHeads& own,
+                              const UnitKeys& keys, bool appends, const AttendMemory& memory) {
+  const unsigned dimensions = heads.kv.head_dimension;
+  const unsigned query = warp_index();
+  if (query < kQueries) {
+    float* head = memory.queries + query * dimensions;
+    const float* from =
+        heads.queries + token * heads.query_stride + (own.first + query) * dimensions;
+    if (query < own.count) {
+      treat_head(heads, token, from, heads.query_norm, head);
+    } else {
+      for (unsigned i = lane_index(); i < dimensions; i += kWarpThreads) head[i] = 0;
+    }
+  }
+  if (warp_index() != kAttendWarps - 1 || keys.own == kNoKey) return;
+  const size_t offset = token * heads.kv_stride + own.kv_head * dimensions;
+  treat_head(heads, token, heads.keys + offset, heads.key_norm, memory.own_key);
+  if (!appends) return;
+  const KvBlocks page = kv_blocks<kFormat>(heads.kv, own.kv_head, keys.pages[keys.own / kSlots]);
+  append_key<kFormat>(page, keys.own % kSlots, memory.own_key);
+  append_value<kFormat>(page, keys.own % kSlots, heads.values + offset);
+}
+
+// Whether all others of a token's `count` blocks that share `arrived` have left what they computed.
+// Called by all threads, which then see it.
+GPU_FUNCTION bool comes_last(uint32_t* arrived, unsigned count, uint32_t* flag) {
+  meet_block();  // what this one leaves is written
+  if (thread_index() == 0) {
+    const bool last = add_acquire_release(arrived, 1) + 1 == count;
+    if (last) *arrived = 0;  // for the next layer, or pass
+    *flag = last ? 1 : 0;
+  }
+  meet_block();
+  return *flag != 0;
+}
+
+// What a unit does to those before it: a warp finds it for a query, a lane for a unit.
+GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count, Floats4* factors) {
+  float carried = -FLT_MAX;
+  for (unsigned begin = 0; begin < count; begin += kWarpThreads) {
+    const unsigned lane = lane_index();
+    const unsigned unit = begin + lane;
+    const bool there = unit < count;
+    const float own = there ? sums[unit * stride] : -FLT_MAX;
+    float maximum = greater(own, carried);  // of all units so far
+    for (unsigned distance = 1; distance < kWarpThreads; distance *= 2) {
+      const float other = from_lane(maximum, (lane - distance) % kWarpThreads);
+      if (lane >= distance) maximum = greater(maximum, other);
+    }
+    const float last = from_lane(maximum, (lane - 1) % kWarpThreads);
+    const float before = lane == 0 ? carried : last;
+    if (there) {
+      factors[unit] = {{exponential_of(before - maximum), exponential_of(own - maximum),
+                        sums[unit * stride + 1], 0}};
+    }
+    carried = from_lane(maximum, kWarpThreads - 1);
+  }
+}
+
+// Of all of a token's units in order, whoever was last: by the block whose query heads they are.
+// `first`: the token's first unit.
+template <unsigned kQueries>
+GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const BlockHeads& heads,
+                              unsigned first, unsigned count, const AttendMemory& memory) {
+  const unsigned dimensions = a.kv.head_dimension;
+  const size_t row = static_cast<size_t>(first) * a.head_count + heads.first;
+  if (warp_index() < heads.count) {
+    find_factors(a.partial_sums + (row + warp_index()) * 2, a.head_count * 2, count,
+                 memory.factors + warp_index() * kGpuTokenUnits);
+  }
+  meet_block();
+  constexpr unsigned kElements = 2;  // of a thread at a time
+  for (unsigned element = thread_index() * kElements; element < heads.count * dimensions;
+       element += kAttendThreads * kElements) {
+    const unsigned query = element / dimensions;
+    const Floats4* factors = memory.factors + query * kGpuTokenUnits;
+    const float* from = a.partial_outputs + row * dimensions + element;
+    const size_t stride = static_cast<size_t>(a.head_count) * dimensions;
+    float sum = 0;
+    float outputs[kElements] = {};
+    GPU_UNROLL_BY(8) for (unsigned unit = 0; unit < count; ++unit) {
+      const Words2 both = load_8(from + unit * stride);
+      const Floats4 factor = factors[unit];
+      sum = multiply_add(factor.values[2], factor.values[1], multiply(sum, factor.values[0]));
+      for (unsigned i = 0; i < kElements; ++i) {
+        outputs[i] = multiply_add(bits_to_float(both.words[i]), factor.values[1],
+                                  multiply(outputs[i], factor.values[0]));
+      }
+    }
+    for (unsigned i = 0; i < kElements; ++i) {
+      write_attention(a, token, heads.first + query, element % dimensions + i, outputs[i] / sum);
+    }
+  }
+}
+
+// A block takes a unit of a token for a KV head's query heads. `unprepared`: the heads are, which
+// it treats itself.
+template <KvFormat kFormat, unsigned kQueries>
+GPU_KERNEL_AT_ONCE(kAttendThreads, attend_blocks_at_once(kQueries))
+void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
   follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
   if (heads.count == 0) return;
   const unsigned dimensions = a.kv.head_dimension;
-  const AttendMemory memory = attend_memory(kQueries, dimensions);
-  const unsigned units = a.batch.counts->attention_units;
-  for (unsigned unit = block_row(); unit < units; unit += block_rows()) {
-    const unsigned token = a.batch.unit_tokens[unit];
-    const unsigned chunk = unit - a.batch.first_units[token];
-    if (chunk < first_key(a, a.batch.positions[token]) / kChunkKeys) continue;
-    float maximum[kQueries];
-    float sum[kQueries];
+  const AttendMemory memory = attend_memory<kFormat>(kQueries, dimensions);
+  const unsigned end = a.batch.counts->attention_units;
+  for (unsigned row = block_row(); row < end; row += block_rows()) {
+    const GpuAttentionUnit unit = a.batch.units[row];
+    const TokenUnits units = token_units(a, unit.position);
+    if (unit.index >= units.count) continue;
+    UnitKeys keys = unit_keys(a, units, unit.index, unit.position, a.batch.pages + unit.pages);
+    if (prepares && keys.end == unit.position + 1) keys.own = unit.position;
+    const size_t value = unit.token * unprepared.kv_stride + heads.kv_head * dimensions;
+    const float* own_value = prepares ? unprepared.values + value : nullptr;
     const unsigned chains =
-        weigh_chunk<kFormat, kQueries>(a, token, heads, chunk, memory, maximum, sum);
-    const size_t row = static_cast<size_t>(unit) * a.head_count + heads.first;
+        attend_unit<kFormat, kQueries>(a, heads.kv_head, keys, memory, own_value, [&] {
+          if (!prepares) return load_queries<kQueries>(a, unit.token, heads, memory.queries);
+          const bool appends = block_column() % divide_up(a.group, kQueries) == 0;
+          treat_heads<kFormat, kQueries>(unprepared, unit.token, heads, keys, appends, memory);
+        });
+    const bool alone = units.count == 1;
+    const size_t partial = static_cast<size_t>(row) * a.head_count + heads.first;
+    GPU_KEEP_LOOP
     for (unsigned i = thread_index(); i < heads.count * dimensions; i += kAttendThreads) {
-      a.partial_outputs[row * dimensions + i] = chain_sum<kQueries>(memory, chains, dimensions, i);
+      const float output = chain_sum<kQueries>(memory, chains, i);
+      if (alone) {
+        // Merged with nothing, -0 becomes 0.
+        const unsigned query = i / dimensions;
+        write_attention(a, unit.token, heads.first + query, i % dimensions,
+                        (output + 0.0F) / memory.sums[query]);
+      } else {
+        a.partial_outputs[partial * dimensions + i] = output;
+      }
     }
-    for (unsigned query = 0; query < kQueries; ++query) {
-      if (thread_index() != 0 || query >= heads.count) continue;
-      a.partial_sums[(row + query) * 2] = maximum[query];
-      a.partial_sums[(row + query) * 2 + 1] = sum[query];
+    bool ends = alone;
+    if (!alone) {
+      if (thread_index() < heads.count) {
+        float* sums = a.partial_sums + (partial + thread_index()) * 2;
+        sums[0] = memory.maxima[thread_index()];
+        sums[1] = memory.sums[thread_index()];
+      }
+      const unsigned first = row - unit.index;
+      uint32_t* arrived = a.arrived + static_cast<size_t>(first) * a.head_count + heads.first;
+      ends = comes_last(arrived, units.count, memory.flag);
+      if (ends) merge_units<kQueries>(a, unit.token, heads, first, units.count, memory);
+    }
+    if (ends && heads.first + heads.count == a.head_count) {
+      pad_attention(a, unit.token, thread_index());
     }
     meet_block();  // shared memory has been read
   }
 }
 
-// A block takes a query head of a token, a thread a dimension.
-GPU_KERNEL_OF(kAttendThreads) void merge_chunks(GpuAttention a) {
-  follow_launches();
-  const unsigned head = block_column();
-  const unsigned dimensions = a.kv.head_dimension;
-  for (unsigned token = block_row(); token < a.batch.counts->split; token += block_rows()) {
-    const unsigned position = a.batch.positions[token];
-    const unsigned first = a.batch.first_units[token];
-    const unsigned begin = first + first_key(a, position) / kChunkKeys;
-    const unsigned end = first + position / kChunkKeys + 1;
-    for (unsigned i = thread_index(); i < dimensions; i += kAttendThreads) {
-      Merged merged;
-      GPU_UNROLL_BY(4) for (unsigned unit = begin; unit < end; ++unit) {
-        const size_t row = static_cast<size_t>(unit) * a.head_count + head;
-        merged.add(a.partial_sums[row * 2], a.partial_sums[row * 2 + 1],
-                   a.partial_outputs[row * dimensions + i]);
-      }
-      write_attention(a, token, head, i, merged.output / merged.sum);
-    }
-    if (head + 1 == a.head_count) pad_attention(a, token, thread_index());
-  }
-}
-
 template <KvFormat kFormat, unsigned kQueries>
-void launch_chunks(void* stream, const GpuAttention& a) {
+void launch_units(void* stream, const GpuAttention& a, const GpuHeads* unprepared) {
   const unsigned parts = divide_up(a.group, kQueries);
   launch(stream,
          {.columns = a.kv_head_count * parts,
           .rows = a.grid_rows,
           .threads = kAttendThreads,
-          .shared_bytes = attend_memory_bytes(kQueries, a.kv.head_dimension)},
-         attend_chunks<kFormat, kQueries>, a);
+          .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv.head_dimension)},
+         attend_units<kFormat, kQueries>, a, unprepared == nullptr ? GpuHeads() : *unprepared,
+         unprepared != nullptr);
 }
 
 template <KvFormat kFormat>
-void launch_group(void* stream, const GpuAttention& a) {
-  if (a.group == 1) return launch_chunks<kFormat, 1>(stream, a);
-  if (a.group == 2) return launch_chunks<kFormat, 2>(stream, a);
-  if (a.group <= 4) return launch_chunks<kFormat, 4>(stream, a);
-  launch_chunks<kFormat, kMostQueries>(stream, a);
+void launch_group(void* stream, const GpuAttention& a, const GpuHeads* unprepared) {
+  if (a.group == 1) return launch_units<kFormat, 1>(stream, a, unprepared);
+  if (a.group == 2) return launch_units<kFormat, 2>(stream, a, unprepared);
+  if (a.group <= 4) return launch_units<kFormat, 4>(stream, a, unprepared);
+  launch_units<kFormat, kMostQueries>(stream, a, unprepared);
 }
 
 }  // namespace
 
-void gpu_attend_generated(void* stream, const GpuAttention& attention) {
+void gpu_attend_generated(void* stream, const GpuAttention& attention, const GpuHeads* unprepared) {
   with_kv_format(attention.kv.format,
-                 [&]<KvFormat kFormat>() { launch_group<kFormat>(stream, attention); });
-  launch(stream,
-         {.columns = attention.head_count, .rows = attention.token_rows, .threads = kAttendThreads},
-         merge_chunks, attention);
+                 [&]<KvFormat kFormat>() { launch_group<kFormat>(stream, attention, unprepared); });
 }
 
 }  // namespace lockstep

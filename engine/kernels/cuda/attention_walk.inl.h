@@ -1,36 +1,61 @@
-// Attention of a token by one block that walks over all chunks of its keys, with the bits that
-// attend_chunks and merge_chunks give. Included by prompt_attention.inl.h.
+// Attention of a token by one block that walks over all units of its keys, with the bits that
+// attend_units gives. Included by prompt_attention.inl.h.
 #pragma once
 
-#include "engine/kernels/cuda/attention_chunk.inl.h"
+#include "engine/kernels/cuda/attention_unit.inl.h"
 #include "engine/kernels/gpu_attention.h"
 
 namespace lockstep {
 namespace {
 
-// Brings a chunk's result into the token's: outputs in shared memory, [query][dimension].
+struct UnitFactors {
+  float before;  // for what there was
+  float now;     // for the unit
+  float maximum;
+};
+
+// What the units of a token that have been walked over give, in shared memory.
+struct WalkedUnits {
+  float* outputs;  // [query][dimension]
+  float* maxima;   // [query]
+  float* sums;     // [query]
+};
+
+// Each thread has the same elements throughout.
 template <unsigned kQueries>
-GPU_FUNCTION void merge_into(const AttendMemory& memory, unsigned chains, unsigned dimensions,
-                             const float (&chunk_maximum)[kQueries],
-                             const float (&chunk_sum)[kQueries], Merged (&merged)[kQueries],
-                             float* outputs) {
-  for (unsigned query = 0; query < kQueries; ++query) {
-    const float before = merged[query].maximum;
-    merged[query].add(chunk_maximum[query], chunk_sum[query], 0);
-    if (thread_index() != 0) continue;
-    memory.warps[2 * query] = exponential_of(before - merged[query].maximum);
-    memory.warps[2 * query + 1] = exponential_of(chunk_maximum[query] - merged[query].maximum);
-  }
-  meet_block();
+GPU_FUNCTION void clear_walked(const WalkedUnits& walked, unsigned dimensions) {
   for (unsigned i = thread_index(); i < kQueries * dimensions; i += kAttendThreads) {
-    const float* factors = memory.warps + 2 * (i / dimensions);
-    outputs[i] = multiply_add(chain_sum<kQueries>(memory, chains, dimensions, i), factors[1],
-                              outputs[i] * factors[0]);
+    walked.outputs[i] = 0;
   }
-  meet_block();
+  if (thread_index() >= kQueries) return;
+  walked.maxima[thread_index()] = -FLT_MAX;
+  walked.sums[thread_index()] = 0;
 }
 
-// A block takes a token and a KV head's query heads over all their chunks: of the prompted tokens,
+template <unsigned kQueries>
+GPU_FUNCTION void merge_unit(const AttendMemory& memory, unsigned chains, unsigned dimensions,
+                             const WalkedUnits& walked) {
+  const auto factors = [&](unsigned query) {
+    const float own = memory.maxima[query];
+    const float before = walked.maxima[query];
+    const float maximum = greater(before, own);
+    return UnitFactors{exponential_of(before - maximum), exponential_of(own - maximum), maximum};
+  };
+  for (unsigned i = thread_index(); i < kQueries * dimensions; i += kAttendThreads) {
+    const UnitFactors factor = factors(i / dimensions);
+    walked.outputs[i] = multiply_add(chain_sum<kQueries>(memory, chains, i), factor.now,
+                                     multiply(walked.outputs[i], factor.before));
+  }
+  meet_block();  // what a step leaves has been read
+  const unsigned query = thread_index();
+  if (query >= kQueries) return;
+  const UnitFactors factor = factors(query);
+  walked.sums[query] =
+      multiply_add(memory.sums[query], factor.now, multiply(walked.sums[query], factor.before));
+  walked.maxima[query] = factor.maximum;
+}
+
+// A block takes a token and a KV head's query heads over all their units: of the prompted tokens,
 // or of the generated ones that have no units.
 template <KvFormat kFormat, unsigned kQueries>
 GPU_KERNEL_OF(kAttendThreads)
@@ -39,34 +64,33 @@ void attend_walking(GpuAttention a, bool prompted) {
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
   if (heads.count == 0) return;
   const unsigned dimensions = a.kv.head_dimension;
-  const AttendMemory memory = attend_memory(kQueries, dimensions);
-  float* outputs = memory.chains + kQueries * kChainFloats;
+  const AttendMemory memory = attend_memory<kFormat>(kQueries, dimensions);
+  WalkedUnits walked;
+  walked.outputs = reinterpret_cast<float*>(memory.flag + 1);
+  walked.maxima = walked.outputs + kQueries * dimensions;
+  walked.sums = walked.maxima + kQueries;
   const GpuBatchCounts& counts = *a.batch.counts;
   const unsigned end = prompted ? counts.tokens : counts.generated;
   unsigned token = (prompted ? counts.generated : counts.split) + block_row();
   for (; token < end; token += block_rows()) {
     const unsigned position = a.batch.positions[token];
-    Merged merged[kQueries];
-    // Each thread has the same elements throughout.
-    for (unsigned i = thread_index(); i < kQueries * dimensions; i += kAttendThreads) {
-      outputs[i] = 0;
+    const uint32_t* pages = a.batch.pages + a.batch.page_tables[a.batch.sequences[token]];
+    const TokenUnits units = token_units(a, position);
+    clear_walked<kQueries>(walked, dimensions);
+    for (unsigned unit = 0; unit < units.count; ++unit) {
+      const UnitKeys keys = unit_keys(a, units, unit, position, pages);
+      const unsigned chains = attend_unit<kFormat, kQueries>(
+          a, heads.kv_head, keys, memory, nullptr,
+          [&] { load_queries<kQueries>(a, token, heads, memory.queries); });
+      merge_unit<kQueries>(memory, chains, dimensions, walked);
     }
-    for (unsigned chunk = first_key(a, position) / kChunkKeys; chunk <= position / kChunkKeys;
-         ++chunk) {
-      float maximum[kQueries];
-      float sum[kQueries];
-      const unsigned chains =
-          weigh_chunk<kFormat, kQueries>(a, token, heads, chunk, memory, maximum, sum);
-      merge_into<kQueries>(memory, chains, dimensions, maximum, sum, merged, outputs);
+    meet_block();
+    for (unsigned i = thread_index(); i < heads.count * dimensions; i += kAttendThreads) {
+      const unsigned query = i / dimensions;
+      write_attention(a, token, heads.first + query, i % dimensions,
+                      walked.outputs[i] / walked.sums[query]);
     }
-    for (unsigned query = 0; query < kQueries; ++query) {
-      if (query >= heads.count) continue;
-      for (unsigned i = thread_index(); i < dimensions; i += kAttendThreads) {
-        write_attention(a, token, heads.first + query, i,
-                        outputs[query * dimensions + i] / merged[query].sum);
-      }
-    }
-    meet_block();  // the outputs have been read
+    meet_block();  // they have been read
     if (heads.first + heads.count == a.head_count) pad_attention(a, token, thread_index());
   }
 }
@@ -74,12 +98,12 @@ void attend_walking(GpuAttention a, bool prompted) {
 template <KvFormat kFormat, unsigned kQueries>
 void launch_walk_of(void* stream, const GpuAttention& a, bool prompted) {
   const unsigned parts = divide_up(a.group, kQueries);
-  const size_t outputs = static_cast<size_t>(kQueries) * a.kv.head_dimension * sizeof(float);
+  const size_t walked = kQueries * (static_cast<size_t>(a.kv.head_dimension) + 2) * sizeof(float);
   launch(stream,
          {.columns = a.kv_head_count * parts,
           .rows = a.grid_rows,
           .threads = kAttendThreads,
-          .shared_bytes = attend_memory_bytes(kQueries, a.kv.head_dimension) + outputs},
+          .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv.head_dimension) + walked},
          attend_walking<kFormat, kQueries>, a, prompted);
 }
 

@@ -237,6 +237,16 @@ GPU_FUNCTION uint32_t load_acquire(const uint32_t* flag) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   return value;
 }
+// Adds to a counter of this GPU's blocks, and returns what it was before. What a block has written
+// before, all of its threads once they have met, is seen by whoever adds to it later.
+GPU_FUNCTION uint32_t add_acquire_release(uint32_t* counter, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(value)
+               : "memory");
+  return before;
+}
 GPU_FUNCTION uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

@@ -26,11 +26,12 @@ void with_kv_format(KvFormat format, const Work& work) {
   }
 }
 
-// One KV head's part of a page.
+// One KV head's part of a page, or of so many slots of one in shared memory, laid out alike.
 struct KvBlocks {
   std::byte* keys;
   std::byte* values;
   unsigned dimensions;
+  unsigned slots;
 };
 
 template <KvFormat kFormat>
@@ -38,18 +39,34 @@ constexpr unsigned kElementBytes = kFormat == KvFormat::kF32    ? 4
                                    : kFormat == KvFormat::kQ8_0 ? 1
                                                                 : 2;
 
+// Bits that an element's are, to be copied as they are.
+template <unsigned kBytes>
+struct BitsOf {
+  using Type = uint32_t;
+};
+template <>
+struct BitsOf<2> {
+  using Type = uint16_t;
+};
+template <>
+struct BitsOf<1> {
+  using Type = uint8_t;
+};
+template <KvFormat kFormat>
+using KvBits = typename BitsOf<kElementBytes<kFormat>>::Type;
+
 template <KvFormat kFormat>
 GPU_FUNCTION KvBlocks kv_blocks(const GpuKvLayer& kv, unsigned head, unsigned page) {
   const size_t elements = static_cast<size_t>(kv.head_dimension) * kSlots;
   size_t key_bytes = elements * kElementBytes<kFormat>;
   if (kFormat == KvFormat::kQ8_0) key_bytes += elements / kKvBlockDimensions * sizeof(uint16_t);
   std::byte* keys = kv.blocks + head * kv.head_stride_bytes + page * kv.page_stride_bytes;
-  return {keys, keys + key_bytes, kv.head_dimension};
+  return {keys, keys + key_bytes, kv.head_dimension, kSlots};
 }
 
 template <KvFormat kFormat>
 GPU_FUNCTION std::byte* key_place(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  const unsigned index = (dimension / kKeyPiece * kSlots + slot) * kKeyPiece;
+  const unsigned index = (dimension / kKeyPiece * blocks.slots + slot) * kKeyPiece;
   return blocks.keys + (index + dimension % kKeyPiece) * kElementBytes<kFormat>;
 }
 
@@ -60,12 +77,12 @@ GPU_FUNCTION std::byte* value_place(const KvBlocks& blocks, unsigned slot, unsig
 }
 
 GPU_FUNCTION uint16_t* key_scale(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  auto* scales = reinterpret_cast<uint16_t*>(blocks.keys + blocks.dimensions * kSlots);
-  return scales + dimension / kKvBlockDimensions * kSlots + slot;
+  auto* scales = reinterpret_cast<uint16_t*>(blocks.keys + blocks.dimensions * blocks.slots);
+  return scales + dimension / kKvBlockDimensions * blocks.slots + slot;
 }
 
 GPU_FUNCTION uint16_t* value_scale(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  auto* scales = reinterpret_cast<uint16_t*>(blocks.values + blocks.dimensions * kSlots);
+  auto* scales = reinterpret_cast<uint16_t*>(blocks.values + blocks.dimensions * blocks.slots);
   return scales + slot * (blocks.dimensions / kKvBlockDimensions) + dimension / kKvBlockDimensions;
 }
 

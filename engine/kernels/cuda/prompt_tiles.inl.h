@@ -3,7 +3,7 @@
 // Included after gpu_code.h.
 #pragma once
 
-#include "engine/kernels/cuda/attention_chunk.inl.h"
+#include "engine/kernels/cuda/attention_heads.inl.h"
 
 namespace lockstep {
 namespace {

@@ -100,6 +100,7 @@ TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
   expect_same_bits(rows, loaded.compute_alone(tokens, 9));
   EXPECT_GT(host_nccl().counts().exchanges, before);
   // What goes by NCCL is launched; the rest is recorded.
+  expect_same_bits(rows, loaded.compute_alone(tokens, 1));
   EXPECT_GT(host_gpu(0).counts().plays, 0U);
 }
 

@@ -2,7 +2,9 @@
 // count and fail as a test wants.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -52,6 +54,51 @@ TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
   }
 }
 
+// Of a pass with one generated token.
+size_t launches_of(uint32_t layers) {
+  const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/60 + layers, /*window=*/0, layers);
+  LoadedModelOptions options = on_made_up_gpu();
+  options.generated = true;
+  LoadedModel loaded(model.path(), options);
+  const size_t before = host_gpu(0).counts().launches;
+  loaded.compute_alone(some_tokens(1, 2), 1);
+  return host_gpu(0).counts().launches - before;
+}
+
+// Queries, keys and values; attention; its output; gate and up; down.
+TEST(GpuRankFaults, a_layer_is_five_launches_where_all_generate) {
+  EXPECT_EQ(launches_of(5) - launches_of(2), 3U * 5U);
+}
+
+TEST(GpuRankFaults, shapes_have_as_many_units_as_their_tokens_can_have) {
+  EXPECT_EQ(generation_shapes(8, 600).back().units, 512U);
+  EXPECT_EQ(generation_shapes(64, 5'000).back().units, 4'096U);
+  EXPECT_EQ(generation_shapes(64, 100).back().units, 128U);
+}
+
+// A token whose keys another of the same pass sees has them prepared before attention begins.
+TEST(GpuRankFaults, two_tokens_of_one_sequence_play_no_recording) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/66);
+  LoadedModelOptions options = on_made_up_gpu();
+  options.generated = true;
+  LoadedModel loaded(model.path(), options);
+  const auto tokens = some_tokens(4, 3);
+  const auto plays = [] { return host_gpu(0).counts().plays; };
+  const size_t at_first = plays();
+  const LogitRows together = loaded.compute_alone(tokens, 2);
+  EXPECT_EQ(plays(), at_first);
+  expect_same_bits(together, loaded.compute_alone(tokens, 1));
+  EXPECT_EQ(plays(), at_first + tokens.size());
+  // As many tokens and units, but of two sequences.
+  LoadedModel::Sequence first = loaded.new_sequence(1);
+  LoadedModel::Sequence second = loaded.new_sequence(1);
+  const std::vector<LoadedModel::Piece> pieces = {{first, std::span(tokens).first(1)},
+                                                  {second, std::span(tokens).first(1)}};
+  const LogitRows apart = loaded.compute(pieces);
+  EXPECT_EQ(plays(), at_first + tokens.size() + 1);
+  expect_same_bits({together.front(), together.front()}, apart);
+}
+
 struct Area {
   const char* name;
   const void* begin;
@@ -68,6 +115,30 @@ void expect_apart(const std::vector<Area>& areas) {
           << area.name << " and " << areas[other].name;
     }
     taken.emplace_back(begin, begin + area.bytes);
+  }
+}
+
+TEST(GpuRankFaults, attention_has_places_for_every_page_and_no_more_than_tokens_can_use) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/67);
+  for (const size_t pages : {size_t{3}, size_t{200}}) {
+    LoadedModelOptions options = on_made_up_gpu();
+    options.batch_tokens = 2;
+    options.kv_pages = pages;
+    LoadedModel loaded(model.path(), options);
+    const Plan& plan = loaded.plan();
+    const size_t units = std::min(2 + pages, 2 * size_t{kGpuTokenUnits});
+    EXPECT_EQ(plan.gpu.limits.attention_units, units);
+    for (const Step& step : plan.steps) {
+      const auto* attend = std::get_if<AttendStep>(&step.work);
+      if (attend == nullptr) continue;
+      const AttentionPartials& partials = attend->partials;
+      const size_t heads = units * attend->head_count;
+      expect_apart({{"outputs", partials.rows, heads * plan.kv.head_dimension * sizeof(float)},
+                    {"sums", partials.sums, 2 * heads * sizeof(float)},
+                    {"arrived", partials.arrived, heads * sizeof(uint32_t)},
+                    {"queries", attend->queries, 1},
+                    {"the batch", plan.gpu.batch, gpu_batch_bytes(plan.gpu.limits)}});
+    }
   }
 }
 

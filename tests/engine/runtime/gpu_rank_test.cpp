@@ -179,6 +179,7 @@ TEST_F(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bit
   };
   ASSERT_LT(loaded.plan().attention_blocks, tokens.size());
   expect_same_bits(generate(70), generate(35));
+  expect_same_bits(generate(70), generate(1));  // attention prepares the heads itself
 }
 
 TEST_F(GpuRank, hidden_rows_are_near_those_of_processors) {

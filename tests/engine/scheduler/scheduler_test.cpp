@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -144,33 +145,37 @@ TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_token
 }
 
 // Where attention to generated tokens has room for five units and a token takes one for every four
-// keys: what was generated is computed again one or two tokens at a time.
-TEST(Scheduler, what_was_generated_is_computed_again_as_far_as_attention_has_room) {
+// keys, up to so many. By where they begin, how many tokens were computed again at a time.
+std::map<size_t, size_t> computed_again(size_t token_units_max) {
   SchedulerLimits limits = small_limits();
   limits.page_count = 6;
   limits.share_generated = false;
   limits.attention_units = 5;
   limits.unit_keys = 4;
+  limits.token_units_max = token_units_max;
   Passes passes(limits);
   const SequenceId first = passes.add(4, 19);
   const SequenceId last = passes.add(4, 20);
-  while (passes.scheduler.counters().preemptions == 0) {
-    passes.pass();
-    ASSERT_LT(passes.passes, 30U);
-  }
+  while (passes.scheduler.counters().preemptions == 0 && passes.passes < 30) passes.pass();
   passes.scheduler.finish(first);
-  std::map<size_t, size_t> counts;  // by where a chunk begins
+  std::map<size_t, size_t> counts;
   bool sampled = false;
-  while (!sampled) {
+  while (!sampled && passes.passes < 60) {
     const Chunk chunk = passes.pass().at(last);
     if (chunk.generated) counts[chunk.begin] = chunk.count;
     sampled = chunk.sample;
-    ASSERT_LT(passes.passes, 60U);
   }
+  EXPECT_TRUE(sampled);
+  return counts;
+}
+
+TEST(Scheduler, what_was_generated_is_computed_again_as_far_as_attention_has_room) {
+  const auto counts = computed_again(std::numeric_limits<size_t>::max());
   EXPECT_EQ(counts.at(4), 2U);
   EXPECT_EQ(counts.at(6), 2U);
   EXPECT_EQ(counts.at(8), 1U);
   EXPECT_EQ(counts.at(9), 1U);
+  EXPECT_EQ(computed_again(2).at(8), 2U);
 }
 
 // Found in the cache, most of a prompt costs nothing; what is left sees many keys.

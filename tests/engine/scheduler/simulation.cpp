@@ -34,6 +34,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.patience_seconds = static_cast<double>(1 + pick(60));
   limits_.cache_secret = {random_(), random_()};
   limits_.unit_keys = 1 + pick(8);
+  limits_.token_units_max = 1 + pick(12);
   if (chance(2)) limits_.attention_units = 1 + pick(60);
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
@@ -171,7 +172,8 @@ void Simulation::check_promises(const Schedule& schedule) {
     if (chunk.generated) {
       is_again = is_again || chunk.count > 1;
       for (size_t token = 0; token < chunk.count; ++token) {
-        units += (chunk.begin + token) / limits_.unit_keys + 1;
+        const size_t begun = (chunk.begin + token) / limits_.unit_keys + 1;
+        units += std::min(begun, limits_.token_units_max);
       }
     } else {
       work += prompt_work(chunk.begin, chunk.count);

@@ -3,105 +3,23 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
+#include <cstring>
+#include <string>
 #include <vector>
 
-#include "engine/base/checked_math.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/attention_reference.h"
-#include "tests/engine/kernels/cuda/gpu_cache.h"
+#include "tests/engine/kernels/cuda/attended_tokens.h"
 
 namespace lockstep {
 namespace {
 
-struct Place {
-  uint32_t sequence;
-  uint32_t position;
-};
-
-struct Heads {
-  unsigned count;
-  unsigned group;
-  unsigned offset = 0;
-};
-
-struct Attended {
-  const GpuCache& cache;
-  Heads heads;
-  unsigned window = 0;
-  unsigned grid_rows = 3;
-  size_t units_max = 1000;  // tokens beyond them are walked over
-};
-
-constexpr float kScale = 0.125F;
-
-// A token's queries, whatever else is in the batch.
-std::vector<float> queries_of(const Attended& run, const Place& place) {
-  return random_floats(run.heads.count * run.cache.layer().head_dimension,
-                       9000 + place.sequence * 1000 + place.position);
-}
-
-struct Outputs {
-  std::vector<float> floats;  // [token][head][dimension]
-  std::vector<uint16_t> bf16;
-  size_t bf16_stride;
-};
-
-Outputs attend_generated(const Attended& run, const std::vector<Place>& places) {
-  const size_t row = run.heads.count * run.cache.layer().head_dimension;
-  GpuBatchLimits limits = run.cache.limits();
-  limits.attention_units = run.units_max;
-  GpuTestBatch batch(limits);
-  for (size_t i = 0; i < run.cache.sequence_count(); ++i) {
-    batch.writer().add_sequence(run.cache.pages(i));
-  }
-  std::vector<float> queries;
-  for (const Place& place : places) {
-    batch.writer().add_generated(0, place.position, place.sequence);
-    const std::vector<float> own = queries_of(run, place);
-    queries.insert(queries.end(), own.begin(), own.end());
-  }
-  batch.writer().end();
-  const size_t units = batch.batch().counts->attention_units;
-  std::vector<float> partial_outputs(units * row, NAN);
-  std::vector<float> partial_sums(units * run.heads.count * 2, NAN);
-  const size_t stride = round_up<size_t>(row, 32);
-  Outputs outputs{std::vector<float>(places.size() * row, NAN),
-                  std::vector<uint16_t>(places.size() * stride, 0x1234), stride};
-  const GpuAttention attention = {.batch = batch.batch(),
-                                  .kv = run.cache.layer(),
-                                  .queries = queries.data(),
-                                  .query_stride = row,
-                                  .head_count = run.heads.count,
-                                  .kv_head_count = run.cache.kv_head_count(),
-                                  .group = run.heads.group,
-                                  .group_offset = run.heads.offset,
-                                  .window = run.window,
-                                  .scale = kScale,
-                                  .output = {.floats = outputs.floats.data(),
-                                             .float_stride = row,
-                                             .bf16 = outputs.bf16.data(),
-                                             .bf16_stride = stride},
-                                  .partial_outputs = partial_outputs.data(),
-                                  .partial_sums = partial_sums.data(),
-                                  .grid_rows = run.grid_rows,
-                                  .token_rows = 2};
-  gpu_attend_generated(nullptr, attention);
-  // Each token is the one kernel's or the other's.
-  const std::vector<float> with_units = outputs.floats;
-  const auto split = static_cast<std::ptrdiff_t>(batch.batch().counts->split * row);
-  const auto is_nan = [](float x) { return std::isnan(x); };
-  EXPECT_TRUE(std::all_of(with_units.begin() + split, with_units.end(), is_nan));
-  std::fill_n(outputs.floats.begin(), split, NAN);
-  gpu_attend_walked(nullptr, attention);
-  EXPECT_TRUE(std::all_of(outputs.floats.begin(), outputs.floats.begin() + split, is_nan));
-  std::copy_n(with_units.begin(), split, outputs.floats.begin());
-  return outputs;
-}
+using Heads = AttendedHeads;
+using Place = AttendedPlace;
+using Outputs = AttendedOutputs;
 
 void expect_near_reference(const Attended& run, const std::vector<Place>& places) {
-  const Outputs outputs = attend_generated(run, places);
+  const Outputs outputs = attend_prepared(run, places);
   const size_t dimensions = run.cache.layer().head_dimension;
   const size_t row = run.heads.count * dimensions;
   for (size_t token = 0; token < places.size(); ++token) {
@@ -109,8 +27,8 @@ void expect_near_reference(const Attended& run, const std::vector<Place>& places
     for (size_t head = 0; head < run.heads.count; ++head) {
       const size_t kv_head = (head + run.heads.offset) / run.heads.group;
       const AttentionReference reference = attention_reference(
-          run.cache.stored(places[token].sequence, kv_head), &queries[head * dimensions], kScale,
-          places[token].position, run.window);
+          run.cache.stored(places[token].sequence, kv_head), &queries[head * dimensions],
+          kAttendedScale, places[token].position, run.window);
       for (size_t d = 0; d < dimensions; ++d) {
         const size_t column = head * dimensions + d;
         const float result = outputs.floats[token * row + column];
@@ -161,15 +79,82 @@ TEST(GpuAttention, windows_begin_and_end_anywhere) {
   }
 }
 
+// From 4,096 keys on a unit has several pages, the last one fewer of them.
+TEST(GpuAttention, units_of_several_pages) {
+  const GpuCache cache(KvFormat::kF16, 16, 1, {8'300}, 27);
+  for (const unsigned window : {0U, 4'100U, 100U}) {
+    expect_near_reference(
+        {.cache = cache, .heads = {.count = 2, .group = 2}, .window = window},
+        {{0, 4'095}, {0, 4'096}, {0, 4'160}, {0, 4'223}, {0, 8'191}, {0, 8'192}, {0, 8'299}});
+  }
+}
+
+// Where a page of large heads is taken in several steps.
+TEST(GpuAttention, steps_of_fewer_keys_than_a_page) {
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 128), 64U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF16, 256), 64U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 256), 32U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 512), 8U);
+  for (const unsigned dimensions : {256U, 512U}) {
+    const GpuCache cache(KvFormat::kF32, dimensions, 1, {150}, 28);
+    for (const unsigned window : {0U, 41U}) {
+      expect_near_reference({.cache = cache, .heads = {.count = 2, .group = 2}, .window = window},
+                            {{0, 149}, {0, 63}, {0, 64}, {0, 111}});
+    }
+  }
+}
+
+// With the bits that they have when a launch before it prepares them, in the cache as well, where
+// the token's own place has held something else.
+void expect_prepared_alike(KvFormat format, unsigned dimensions, const Heads& heads,
+                           unsigned window, const std::vector<size_t>& contexts) {
+  const unsigned kv_heads = (heads.offset + heads.count + heads.group - 1) / heads.group;
+  const GpuCache apart(format, dimensions, kv_heads, contexts, 29);
+  const GpuCache at_once(format, dimensions, kv_heads, contexts, 29);
+  std::vector<Place> places;
+  for (uint32_t i = 0; i < contexts.size(); ++i) {
+    places.push_back({i, static_cast<uint32_t>(contexts[i] - 1)});
+  }
+  const auto attend = [&](const GpuCache& cache, Preparing preparing) {
+    return attend_unprepared({.cache = cache, .heads = heads, .window = window}, places, preparing,
+                             2);
+  };
+  const std::string where = std::string(format_name(format)) + ", " + std::to_string(dimensions) +
+                            " dimensions, groups of " + std::to_string(heads.group) + ", window " +
+                            std::to_string(window);
+  EXPECT_TRUE(attend(apart, Preparing::kApart) == attend(at_once, Preparing::kByAttention))
+      << where;
+  const size_t bytes = apart.layer().head_stride_bytes * kv_heads;
+  EXPECT_EQ(0, std::memcmp(apart.layer().blocks, at_once.layer().blocks, bytes)) << where;
+}
+
+TEST(GpuAttention, heads_are_prepared_in_the_same_launch) {
+  const std::vector<size_t> contexts = {1, 2, 64, 65, 66, 128, 300};
+  for (const KvFormat format : kAllKvFormats) {
+    for (const unsigned window : {0U, 1U, 70U}) {
+      expect_prepared_alike(format, 64, {.count = 8, .group = 4}, window, contexts);
+    }
+    expect_prepared_alike(format, 32, {.count = 2, .group = 1}, 0, contexts);
+    expect_prepared_alike(format, 128, {.count = 20, .group = 12, .offset = 4}, 0, contexts);
+    expect_prepared_alike(format, 32, {.count = 32, .group = 16}, 0, {130});
+  }
+  expect_prepared_alike(KvFormat::kF16, 80, {.count = 3, .group = 2, .offset = 1}, 0, contexts);
+  expect_prepared_alike(KvFormat::kF32, 512, {.count = 2, .group = 2}, 0, contexts);
+  // Units of two pages, of which the last token's has one or two.
+  for (const size_t context : {4'150U, 4'200U, 4'224U}) {
+    expect_prepared_alike(KvFormat::kBf16, 16, {.count = 2, .group = 2}, 0, {context});
+  }
+}
+
 TEST(GpuAttention, a_generated_tokens_bits_are_its_own) {
   const GpuCache cache(KvFormat::kF16, 64, 1, {300, 90}, 25);
   const Attended run = {.cache = cache, .heads = {.count = 4, .group = 4}};
   const std::vector<Place> places = {{0, 299}, {1, 33}, {1, 89}, {0, 128}};
-  const Outputs together = attend_generated(run, places);
+  const Outputs together = attend_prepared(run, places);
   for (size_t token = 0; token < places.size(); ++token) {
     Attended alone = run;
     alone.grid_rows = 7;
-    const Outputs own = attend_generated(alone, {places[token]});
+    const Outputs own = attend_prepared(alone, {places[token]});
     for (size_t i = 0; i < own.floats.size(); ++i) {
       ASSERT_EQ(own.floats[i], together.floats[token * own.floats.size() + i]) << token;
     }
@@ -185,10 +170,10 @@ TEST(GpuAttention, a_token_without_units_has_the_bits_that_it_has_with_them) {
          {Heads{.count = 2, .group = 1}, Heads{.count = 4, .group = 2},
           Heads{.count = 6, .group = 3}, Heads{.count = 17, .group = 10, .offset = 3}}) {
       Attended run = {.cache = cache, .heads = heads, .window = heads.group == 3 ? 300U : 0U};
-      const Outputs roomy = attend_generated(run, places);
+      const Outputs roomy = attend_prepared(run, places);
       for (const size_t units : {size_t{0}, size_t{4}}) {
         run.units_max = units;
-        const Outputs tight = attend_generated(run, places);
+        const Outputs tight = attend_prepared(run, places);
         ASSERT_EQ(tight.floats, roomy.floats) << format_name(format) << ", " << units;
         ASSERT_EQ(tight.bf16, roomy.bf16) << format_name(format) << ", " << units;
       }

@@ -12,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-TEST(GpuBatch, lays_out_chunks_and_tiles) {
+TEST(GpuBatch, lays_out_units_and_tiles) {
   GpuTestBatch batch(
       {.tokens = 64, .sequences = 4, .pages = 64, .logits = 4, .attention_units = 8});
   GpuBatchWriter& writer = batch.writer();
   const std::vector<uint32_t> pages(16, 5);
   for (int sequence = 0; sequence < 4; ++sequence) writer.add_sequence(pages);
-  writer.add_generated(9, 255, 0);
-  writer.add_generated(8, 512, 1);
+  writer.add_generated(9, 63, 0);
+  writer.add_generated(8, 128, 1);
   for (uint32_t i = 0; i < 20; ++i) writer.add_prompted(i, 100 + i, 2);
   for (uint32_t i = 0; i < 3; ++i) writer.add_prompted(i, i, 3);
   writer.want_logits();
@@ -28,14 +28,19 @@ TEST(GpuBatch, lays_out_chunks_and_tiles) {
   EXPECT_EQ(laid.counts->tokens, 25U);
   EXPECT_EQ(laid.counts->generated, 2U);
   EXPECT_EQ(laid.counts->split, 2U);
+  EXPECT_EQ(laid.counts->sequences, 4U);
   EXPECT_EQ(laid.logit_tokens[0], 24U);
   EXPECT_EQ(laid.logit_rows[24], 0U);
   EXPECT_EQ(laid.logit_rows[23], kGpuNoRow);
   EXPECT_EQ(laid.page_tables[3], 48U);
   ASSERT_EQ(laid.counts->attention_units, 4U);
-  EXPECT_EQ(laid.unit_tokens[0], 0U);
-  for (int unit = 1; unit < 4; ++unit) EXPECT_EQ(laid.unit_tokens[unit], 1U);
-  EXPECT_EQ(laid.first_units[1], 1U);
+  const auto expect_unit = [&](size_t unit, const GpuAttentionUnit& expected) {
+    EXPECT_EQ(0, std::memcmp(&laid.units[unit], &expected, sizeof expected)) << unit;
+  };
+  expect_unit(0, {.token = 0, .position = 63, .pages = 0, .index = 0});
+  for (uint32_t index = 0; index < 3; ++index) {
+    expect_unit(1 + index, {.token = 1, .position = 128, .pages = 16, .index = index});
+  }
   ASSERT_EQ(laid.counts->prompt_tiles, 3U);
   const std::vector<std::pair<uint32_t, uint32_t>> expected = {{22, 3}, {6, 16}, {2, 4}};
   for (size_t tile = 0; tile < 3; ++tile) {
@@ -44,23 +49,37 @@ TEST(GpuBatch, lays_out_chunks_and_tiles) {
   }
 }
 
+TEST(GpuBatch, a_token_has_a_unit_for_every_page_up_to_a_limit) {
+  EXPECT_EQ(gpu_token_units(0), 1U);
+  EXPECT_EQ(gpu_token_units(63), 1U);
+  EXPECT_EQ(gpu_token_units(64), 2U);
+  EXPECT_EQ(gpu_token_units(4031), 63U);
+  EXPECT_EQ(gpu_token_units(4032), 64U);
+  EXPECT_EQ(gpu_token_units(131'071), 64U);
+}
+
 TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_room) {
-  GpuTestBatch batch({.tokens = 8, .sequences = 1, .pages = 64, .attention_units = 5});
+  GpuTestBatch batch({.tokens = 8, .sequences = 2, .pages = 64, .attention_units = 5});
   GpuBatchWriter& writer = batch.writer();
   for (int time = 0; time < 2; ++time) {
     writer.begin();
+    writer.add_sequence(std::vector<uint32_t>(7, 2));
     const uint32_t sequence = writer.add_sequence(std::vector<uint32_t>(16, 1));
     // 2, 3, 4 and 1 units: what comes after the third has none, though there would be room.
-    for (const uint32_t position : {300U, 600U, 1000U, 5U}) {
+    for (const uint32_t position : {100U, 150U, 250U, 5U}) {
       writer.add_generated(0, position, sequence);
     }
     writer.end();
     const GpuBatch& laid = batch.batch();
     EXPECT_EQ(laid.counts->generated, 4U);
     EXPECT_EQ(laid.counts->split, 2U);
+    EXPECT_EQ(laid.counts->sequences, 1U);
     EXPECT_EQ(laid.counts->attention_units, 5U);
-    EXPECT_EQ(laid.first_units[1], 2U);
-    for (int unit = 0; unit < 5; ++unit) EXPECT_EQ(laid.unit_tokens[unit], unit < 2 ? 0U : 1U);
+    for (uint32_t unit = 0; unit < 5; ++unit) {
+      EXPECT_EQ(laid.units[unit].token, unit < 2 ? 0U : 1U);
+      EXPECT_EQ(laid.units[unit].index, unit < 2 ? unit : unit - 2);
+      EXPECT_EQ(laid.units[unit].pages, 7U);
+    }
   }
 }
 

@@ -214,6 +214,10 @@ GPU_FUNCTION uint32_t load_acquire(const uint32_t* flag) {
   HostGrid::check_flag();
   return std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire);
 }
+GPU_FUNCTION uint32_t add_acquire_release(uint32_t* counter, uint32_t value) {
+  HostGrid::check_access(counter, sizeof(*counter));
+  return std::atomic_ref(*counter).fetch_add(value, std::memory_order_acq_rel);
+}
 GPU_FUNCTION uint64_t nanoseconds() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
                                std::chrono::nanoseconds(1));

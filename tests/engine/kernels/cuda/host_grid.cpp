@@ -8,6 +8,9 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <numeric>
+#include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -86,6 +89,7 @@ Stack take_stack() {
 struct PlayedBlock {
   HostGrid::Shape shape;
   std::function<void()> kernel;
+  std::vector<unsigned> order;  // in which the blocks are played
   unsigned column = 0;
   unsigned row = 0;
   std::unique_ptr<std::byte[]> shared;
@@ -106,6 +110,8 @@ struct PlayedBlock {
 namespace {
 
 thread_local PlayedBlock* block = nullptr;
+thread_local HostGrid::Order block_order = HostGrid::Order::kForward;
+thread_local std::mt19937 random;
 
 Thread& own_thread() {
   return block->threads[block->thread];
@@ -170,7 +176,9 @@ void prepare_thread(unsigned thread) {
   makecontext(&context, begin_thread, 0);
 }
 
-void begin_block() {
+void begin_block(unsigned index) {
+  block->column = index % block->shape.columns;
+  block->row = index / block->shape.columns;
   const unsigned count = block->shape.threads;
   std::memset(block->shared_begin, kGarbage, block->shape.shared_bytes);
   block->meeting = {};
@@ -200,6 +208,14 @@ void end_block() {
         block->running, block->shape.threads);
 }
 
+std::vector<unsigned> ordered_blocks(unsigned count) {
+  std::vector<unsigned> blocks(count);
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  if (block_order == HostGrid::Order::kReverse) std::ranges::reverse(blocks);
+  if (block_order == HostGrid::Order::kShuffled) std::ranges::shuffle(blocks, random);
+  return blocks;
+}
+
 }  // namespace
 
 HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
@@ -208,6 +224,7 @@ HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
   CHECK(shape.threads % kWarpThreads == 0, "{} threads are not whole warps", shape.threads);
   PlayedBlock& played = *block_;
   played.shape = shape;
+  played.order = ordered_blocks(shape.columns * shape.rows);
   played.kernel = std::move(kernel);
   played.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
   const auto address = reinterpret_cast<uintptr_t>(played.shared.get());
@@ -218,7 +235,7 @@ HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
   played.warps.resize(shape.threads / kWarpThreads);
   played.is_early = true;
   block = &played;
-  begin_block();
+  begin_block(played.order.front());
   take_turns();
   block = nullptr;
 }
@@ -234,13 +251,16 @@ void HostGrid::finish() {
   played.is_early = false;
   ++played.launches.round;
   end_block();
-  for (unsigned index = 1; index < played.shape.columns * played.shape.rows; ++index) {
-    played.column = index % played.shape.columns;
-    played.row = index / played.shape.columns;
-    begin_block();
+  for (const unsigned index : std::span(played.order).subspan(1)) {
+    begin_block(index);
     end_block();
   }
   block = nullptr;
+}
+
+void HostGrid::set_order(Order order, uint32_t seed) {
+  block_order = order;
+  random.seed(seed);
 }
 
 const HostGrid::Shape& HostGrid::shape() {

@@ -35,6 +35,11 @@ class HostGrid {
     size_t shared_bytes = 0;
   };
 
+  // In which order the calling thread's grids play their blocks from now on: a GPU's may come in
+  // any.
+  enum class Order { kForward, kReverse, kShuffled };
+  static void set_order(Order order, uint32_t seed = 0);
+
   // Plays what a launch may do before those before it are done: the first block's threads, until
   // each waits for them. Shared memory begins as garbage. No other grid is being played by this
   // thread, but others may have begun.

@@ -1,0 +1,51 @@
+// Which heads and keys a block of attention has, and where what it gives goes (gpu_attention.h).
+// Included after gpu_code.h.
+#pragma once
+
+#include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/kv_elements.inl.h"
+#include "engine/kernels/gpu_attention.h"
+
+namespace lockstep {
+namespace {
+
+// The query heads [first, first + count) of one KV head that a block has.
+struct BlockHeads {
+  unsigned kv_head;
+  unsigned first;
+  unsigned count;
+};
+
+GPU_FUNCTION BlockHeads block_heads(const GpuAttention& a, unsigned column, unsigned queries) {
+  const unsigned parts = divide_up(a.group, queries);
+  const unsigned kv_head = column / parts;
+  const unsigned group_begin = kv_head * a.group;
+  const unsigned begin = group_begin < a.group_offset ? 0 : group_begin - a.group_offset;
+  const unsigned group_end = group_begin + a.group - a.group_offset;
+  const unsigned end = group_end < a.head_count ? group_end : a.head_count;
+  const unsigned first = begin + column % parts * queries;
+  const unsigned left = first < end ? end - first : 0;
+  return {kv_head, first, left < queries ? left : queries};
+}
+
+GPU_FUNCTION unsigned first_key(const GpuAttention& a, unsigned position) {
+  return a.window == 0 || a.window > position ? 0 : position + 1 - a.window;
+}
+
+GPU_FUNCTION void write_attention(const GpuAttention& a, unsigned token, unsigned head,
+                                  unsigned dimension, float value) {
+  const unsigned column = head * a.kv.head_dimension + dimension;
+  if (a.output.floats != nullptr) a.output.floats[token * a.output.float_stride + column] = value;
+  if (a.output.bf16 != nullptr)
+    a.output.bf16[token * a.output.bf16_stride + column] = to_bf16(value);
+}
+
+// Products take 32 columns at a time. By the threads that have the token's last head.
+GPU_FUNCTION void pad_attention(const GpuAttention& a, unsigned token, unsigned thread) {
+  const unsigned columns = a.head_count * a.kv.head_dimension;
+  if (a.output.bf16 == nullptr || thread >= (32 - columns % 32) % 32) return;
+  a.output.bf16[token * a.output.bf16_stride + columns + thread] = 0;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,341 @@
+// What a block does with a unit of a token's keys and values (gpu_attention.h). Included after
+// gpu_code.h.
+#pragma once
+
+#include <cfloat>
+
+#include "engine/kernels/cuda/attention_heads.inl.h"
+#include "engine/kernels/cuda/attention_stage.inl.h"
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kMostQueries = 8;  // of a block
+static_assert(kMostQueries <= kAttendWarps, "a warp has the softmax of a query");
+
+// Lanes that share a key; each takes every fourth 8 of its dimensions.
+constexpr unsigned kKeyLanes = 4;
+constexpr unsigned kWarpKeys = kWarpThreads / kKeyLanes;
+static_assert(kAttendWarps * kWarpKeys == kSlots, "a step's keys are shared out at once");
+
+// On a multiprocessor: enough for the memory to be busy. With more, registers would not do.
+constexpr unsigned attend_blocks_at_once(unsigned queries) {
+  return queries <= 4 ? 3 : 2;
+}
+
+// How a token's keys in a layer are shared out.
+struct TokenUnits {
+  unsigned first_page;
+  unsigned pages;  // of a unit
+  unsigned count;
+};
+
+GPU_FUNCTION TokenUnits token_units(const GpuAttention& a, unsigned position) {
+  const unsigned first = first_key(a, position) / kSlots;
+  const unsigned count = position / kSlots + 1 - first;
+  const unsigned pages = divide_up(count, kGpuTokenUnits);
+  return {first, pages, divide_up(count, pages)};
+}
+
+// A unit's keys, by position.
+struct UnitKeys {
+  const uint32_t* pages;  // the sequence's
+  unsigned begin;
+  unsigned end;
+  unsigned own;  // the one that is in no cache yet, or kNoKey
+};
+
+GPU_FUNCTION UnitKeys unit_keys(const GpuAttention& a, const TokenUnits& units, unsigned index,
+                                unsigned position, const uint32_t* pages) {
+  const unsigned first = first_key(a, position);
+  const unsigned begin = (units.first_page + index * units.pages) * kSlots;
+  const unsigned end = begin + units.pages * kSlots;
+  return {pages, begin < first ? first : begin, end < position + 1 ? end : position + 1, kNoKey};
+}
+
+// Of the step of `size` keys that begins at `at`.
+GPU_FUNCTION SeenKeys seen_keys(const UnitKeys& keys, unsigned at, unsigned size) {
+  return {keys.begin < at ? 0 : keys.begin - at, keys.end < at + size ? keys.end - at : size};
+}
+
+template <KvFormat kFormat>
+GPU_FUNCTION KeyStep key_step(const GpuAttention& a, unsigned kv_head, const UnitKeys& keys,
+                              unsigned at, unsigned size, unsigned page) {
+  const unsigned own = keys.own >= at && keys.own < at + size ? keys.own - at : kNoKey;
+  return {kv_blocks<kFormat>(a.kv, kv_head, page), at % kSlots, seen_keys(keys, at, size), own};
+}
+
+// A block's shared memory. Chains and factors lie where steps have been, once all are done.
+struct AttendMemory {
+  KvBlocks stage;
+  float* chains;     // [chain][query][dimension]
+  Floats4* factors;  // [query][unit]: merge_units()
+  float* queries;    // [query][dimension]
+  float* own_key;    // [dimension], treated
+  float* weights;    // [pair of keys][query][2]; their scores before
+  float* scales;     // [query]: what a step's maximum makes of what there is
+  float* maxima;     // [query], of the unit
+  float* sums;       // [query], of the unit
+  uint32_t* flag;
+};
+constexpr unsigned kChainFloats = kAttendThreads * kValuePiece;
+static_assert(kGpuTokenUnits * sizeof(Floats4) <= kChainFloats * sizeof(float));
+
+template <KvFormat kFormat>
+constexpr unsigned work_bytes(unsigned queries, unsigned dimensions) {
+  const unsigned chains = queries * kChainFloats * sizeof(float);
+  const unsigned stage =
+      stage_bytes_of_both<kFormat>(dimensions, gpu_attention_step(kFormat, dimensions));
+  return stage < chains ? chains : stage;
+}
+
+template <KvFormat kFormat>
+GPU_FUNCTION AttendMemory attend_memory(unsigned queries, unsigned dimensions) {
+  std::byte* memory = shared_memory();
+  AttendMemory m;
+  m.stage = stage_blocks<kFormat>(memory, dimensions, gpu_attention_step(kFormat, dimensions));
+  m.chains = reinterpret_cast<float*>(memory);
+  m.factors = reinterpret_cast<Floats4*>(memory);
+  m.queries = reinterpret_cast<float*>(memory + work_bytes<kFormat>(queries, dimensions));
+  m.own_key = m.queries + queries * dimensions;
+  m.weights = m.own_key + dimensions;
+  m.scales = m.weights + queries * kSlots;
+  m.maxima = m.scales + queries;
+  m.sums = m.maxima + queries;
+  m.flag = reinterpret_cast<uint32_t*>(m.sums + queries);
+  return m;
+}
+
+template <KvFormat kFormat>
+size_t attend_memory_bytes(unsigned queries, unsigned dimensions) {
+  const size_t floats = (queries + 1) * dimensions + queries * (kSlots + 3) + 1;
+  return work_bytes<kFormat>(queries, dimensions) + floats * sizeof(float);
+}
+
+// Leaves the keys' scores where their weights will be.
+template <KvFormat kFormat, unsigned kQueries>
+GPU_FUNCTION void score_keys(const SeenKeys& seen, float scale, const AttendMemory& memory) {
+  const unsigned first = warp_index() * kWarpKeys;
+  if (first >= seen.end || first + kWarpKeys <= seen.begin) return;
+  const unsigned key = first + lane_index() % kWarpKeys;
+  const unsigned part = lane_index() / kWarpKeys;
+  const unsigned dimensions = memory.stage.dimensions;
+  float scores[kQueries] = {};
+  GPU_UNROLL_BY((kQueries <= 4 ? 2 : 1))
+  for (unsigned dimension = part * kKeyPiece; dimension < dimensions;
+       dimension += kKeyLanes * kKeyPiece) {
+    float elements[kKeyPiece];
+    load_key<kFormat>(memory.stage, key, dimension, elements);
+    for (unsigned query = 0; query < kQueries; ++query) {
+      const float* row = memory.queries + query * dimensions + dimension;
+      for (unsigned i = 0; i < kKeyPiece; i += 4) {
+        const Floats4 four = *reinterpret_cast<const Floats4*>(row + i);
+        for (unsigned j = 0; j < 4; ++j) {
+          scores[query] = multiply_add(four.values[j], elements[i + j], scores[query]);
+        }
+      }
+    }
+  }
+  for (unsigned query = 0; query < kQueries; ++query) {
+    float score = scores[query];
+    score = score + from_lane_across(score, kWarpKeys);
+    score = score + from_lane_across(score, 2 * kWarpKeys);
+    if (query % kKeyLanes != part) continue;
+    memory.weights[(key / 2 * kQueries + query) * 2 + key % 2] = multiply(score, scale);
+  }
+}
+
+// What a warp's query has come to; all lanes have it.
+struct Softmax {
+  float maximum = -FLT_MAX;
+  float sum = 0;
+};
+
+// A warp makes weights of its query's scores.
+template <unsigned kQueries>
+GPU_FUNCTION void weigh_keys(const SeenKeys& seen, const AttendMemory& memory, Softmax& softmax) {
+  constexpr unsigned kLaneKeys = kSlots / kWarpThreads;
+  const unsigned query = warp_index();
+  if (query >= kQueries) return;
+  float* places[kLaneKeys];
+  float scores[kLaneKeys];
+  bool counts[kLaneKeys];
+  float maximum = softmax.maximum;
+  for (unsigned k = 0; k < kLaneKeys; ++k) {
+    const unsigned key = lane_index() + k * kWarpThreads;
+    places[k] = memory.weights + (key / 2 * kQueries + query) * 2 + key % 2;
+    counts[k] = key >= seen.begin && key < seen.end;
+    scores[k] = *places[k];  // of a key that is not seen whatever lies there
+    if (counts[k]) maximum = greater(maximum, scores[k]);
+  }
+  for (unsigned distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    maximum = greater(maximum, from_lane_across(maximum, distance));
+  }
+  float added = 0;
+  for (unsigned k = 0; k < kLaneKeys; ++k) {
+    const float weight = counts[k] ? exponential_of(scores[k] - maximum) : 0.0F;
+    *places[k] = weight;
+    added = added + weight;
+  }
+  added = add_lanes(added, kWarpThreads / 2);
+  const float scale = exponential_of(softmax.maximum - maximum);
+  softmax.sum = multiply_add(softmax.sum, scale, added);
+  softmax.maximum = maximum;
+  if (lane_index() == 0) memory.scales[query] = scale;
+}
+
+// Of a pair of keys, [query][2].
+template <unsigned kQueries>
+GPU_FUNCTION void load_weights(const float* from, float (&weights)[kQueries * 2]) {
+  if constexpr (kQueries == 1) {
+    const Words2 two = load_8(from);
+    for (unsigned i = 0; i < 2; ++i) weights[i] = bits_to_float(two.words[i]);
+  } else {
+    for (unsigned i = 0; i < kQueries * 2; i += 4) {
+      const Words4 four = load_16(from + i);
+      for (unsigned j = 0; j < 4; ++j) weights[i + j] = bits_to_float(four.words[j]);
+    }
+  }
+}
+
+// Which of a step's pairs of values a thread takes, and 4 dimensions of them.
+struct Chain {
+  unsigned count;  // of chains
+  unsigned index;  // beyond the last: the thread has none
+  unsigned dimension;
+};
+
+GPU_FUNCTION Chain own_chain(const KvBlocks& stage) {
+  const unsigned pieces = stage.dimensions / kValuePiece;
+  const unsigned threads = kAttendThreads / pieces;
+  const unsigned pairs = stage.slots / 2;
+  return {threads < pairs ? threads : pairs, thread_index() / pieces,
+          thread_index() % pieces * kValuePiece};
+}
+
+template <KvFormat kFormat, unsigned kQueries>
+GPU_FUNCTION void add_values(const SeenKeys& seen, const Chain& chain, const AttendMemory& memory,
+                             float (&sums)[kQueries][kValuePiece]) {
+  if (chain.index >= chain.count) return;
+  for (unsigned query = 0; query < kQueries; ++query) {
+    const float scale = memory.scales[query];
+    for (unsigned i = 0; i < kValuePiece; ++i) sums[query][i] = multiply(sums[query][i], scale);
+  }
+  const unsigned first = seen.begin / 2;
+  // Of the chain's own pairs the first that the token sees a key of.
+  const unsigned skipped = first > chain.index ? divide_up(first - chain.index, chain.count) : 0;
+  GPU_KEEP_LOOP
+  for (unsigned pair = chain.index + skipped * chain.count; 2 * pair < seen.end;
+       pair += chain.count) {
+    float values[2 * kValuePiece];
+    load_values<kFormat>(memory.stage, pair, chain.dimension, values);
+    float weights[kQueries * 2];
+    load_weights<kQueries>(memory.weights + pair * kQueries * 2, weights);
+    // What lies in a neighbour's place that the token does not see may be no number.
+    const bool first_seen = 2 * pair >= seen.begin;
+    const bool second_seen = 2 * pair + 1 < seen.end;
+    for (unsigned i = 0; i < kValuePiece; ++i) {
+      const float lower = first_seen ? values[2 * i] : 0.0F;
+      const float upper = second_seen ? values[2 * i + 1] : 0.0F;
+      for (unsigned query = 0; query < kQueries; ++query) {
+        sums[query][i] = multiply_add(weights[2 * query], lower, sums[query][i]);
+        sums[query][i] = multiply_add(weights[2 * query + 1], upper, sums[query][i]);
+      }
+    }
+  }
+}
+
+// A unit for a KV head's query heads: leaves their maxima and sums, and the chains' sums, for all
+// threads to see, and returns how many chains there are. `bring_queries`: leaves them in shared
+// memory, and the own key if the unit has it; called by all threads while the first step's keys and
+// values are on their way. `own_value`: in the device's memory.
+template <KvFormat kFormat, unsigned kQueries, typename BringQueries>
+GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const UnitKeys& keys,
+                                  const AttendMemory& memory, const float* own_value,
+                                  const BringQueries& bring_queries) {
+  const KvBlocks& stage = memory.stage;
+  const unsigned size = stage.slots;
+  const bool is_own_warp = warp_index() == kAttendWarps - 1;
+  unsigned at = keys.begin / size * size;
+  unsigned page = keys.pages[at / kSlots];
+  {
+    const KeyStep step = key_step<kFormat>(a, kv_head, keys, at, size, page);
+    begin_keys<kFormat>(step, stage);
+    close_copies();
+    begin_values<kFormat>(step, stage);
+    close_copies();
+    bring_queries();
+    if (is_own_warp && step.own != kNoKey) {
+      put_own_key<kFormat>(step, stage, memory.own_key);
+      put_own_value<kFormat>(step, stage, own_value);
+    }
+  }
+  wait_for_copies<1>();
+  meet_block();
+  const Chain chain = own_chain(stage);
+  Softmax softmax;
+  float sums[kQueries][kValuePiece] = {};
+  while (true) {
+    // Copies follow one another: keys, values, the next step's keys, its values. What is known of a
+    // step is found anew wherever it is needed: registers are few.
+    const unsigned next = at + size;
+    const bool goes_on = next < keys.end;
+    if (goes_on) page = keys.pages[next / kSlots];
+    score_keys<kFormat, kQueries>(seen_keys(keys, at, size), a.scale, memory);
+    meet_block();  // the keys have been read
+    if (goes_on) {
+      const KeyStep step = key_step<kFormat>(a, kv_head, keys, next, size, page);
+      begin_keys<kFormat>(step, stage);
+      if (is_own_warp && step.own != kNoKey) put_own_key<kFormat>(step, stage, memory.own_key);
+    }
+    close_copies();
+    weigh_keys<kQueries>(seen_keys(keys, at, size), memory, softmax);
+    wait_for_copies<1>();  // but for the next keys
+    meet_block();
+    add_values<kFormat, kQueries>(seen_keys(keys, at, size), chain, memory, sums);
+    wait_for_copies<0>();
+    meet_block();  // the values have been read
+    if (!goes_on) break;
+    at = next;
+    const KeyStep step = key_step<kFormat>(a, kv_head, keys, at, size, page);
+    begin_values<kFormat>(step, stage);
+    if (is_own_warp && step.own != kNoKey) put_own_value<kFormat>(step, stage, own_value);
+    close_copies();
+  }
+  if (chain.index < chain.count) {
+    for (unsigned query = 0; query < kQueries; ++query) {
+      float* row = memory.chains + (chain.index * kQueries + query) * stage.dimensions;
+      for (unsigned i = 0; i < kValuePiece; ++i) row[chain.dimension + i] = sums[query][i];
+    }
+  }
+  if (warp_index() < kQueries && lane_index() == 0) {
+    memory.maxima[warp_index()] = softmax.maximum;
+    memory.sums[warp_index()] = softmax.sum;
+  }
+  meet_block();
+  return chain.count;
+}
+
+template <unsigned kQueries>
+GPU_FUNCTION float chain_sum(const AttendMemory& memory, unsigned chains, unsigned element) {
+  const unsigned stride = kQueries * memory.stage.dimensions;
+  float sum = memory.chains[element];
+  for (unsigned chain = 1; chain < chains; ++chain) {
+    sum = sum + memory.chains[chain * stride + element];
+  }
+  return sum;
+}
+
+// As the caller's threads have them; those of heads beyond the last are zeros.
+template <unsigned kQueries>
+GPU_FUNCTION void load_queries(const GpuAttention& a, unsigned token, const BlockHeads& heads,
+                               float* queries) {
+  const unsigned dimensions = a.kv.head_dimension;
+  const float* from = a.queries + token * a.query_stride + heads.first * dimensions;
+  for (unsigned i = thread_index(); i < kQueries * dimensions; i += kAttendThreads) {
+    queries[i] = i < heads.count * dimensions ? from[i] : 0.0F;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
