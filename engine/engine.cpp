@@ -159,7 +159,6 @@ Result<void> Engine::Parts::lay_out() {
   for (const RankPlace& place : layout.places) {
     info.worker_count += static_cast<uint32_t>(place.cpus.size());
   }
-  info.batch_tokens = static_cast<uint32_t>(layout.plan_options.batch_tokens);
   info.strategy = strategy_name(layout.split.strategy);
   return {};
 }

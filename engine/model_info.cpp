@@ -82,6 +82,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   info.arithmetic = layout.arithmetic;
   info.kv_format = options.kv_format;
   info.kv_page_tokens = kPageTokens;
+  info.batch_tokens = static_cast<uint32_t>(layout.plan_options.batch_tokens);
   Fingerprint fingerprint;
   fingerprint.add(options.kv_format);
   for (const FileReader& part : file.readers()) {
