@@ -52,6 +52,10 @@ void include_panels(const MatmulStep& step, const GpuPanelLimits& limits, PanelS
   largest.elements = std::max(largest.elements, rows * gpu_panel_columns(columns));
 }
 
+size_t most_sequences(const PlanOptions& options) {
+  return options.sequences == 0 ? options.batch_tokens : options.sequences;
+}
+
 }  // namespace
 
 AttentionPartials place_partials(const Graph& graph, const Split& split, size_t rank,
@@ -63,7 +67,8 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
   const size_t tokens = std::min(kSplitTokens, options.batch_tokens);
   const bool on_gpu = options.weight_layout == WeightLayout::kGpuTiles;
   if (on_gpu) {
-    partials.block_count = std::min(tokens + options.kv_pages, tokens * kGpuTokenUnits);
+    const size_t most = std::max(tokens, most_sequences(options));
+    partials.block_count = std::min(tokens + options.kv_pages, most * kGpuTokenUnits);
   } else {
     constexpr size_t kChunkPages = kAttentionChunkTokens / kPageTokens;
     partials.block_count = tokens + divide_up(options.kv_pages, kChunkPages);
@@ -112,7 +117,7 @@ Routing place_routing(const Graph& graph, const PlanOptions& options, ValueBuffe
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
                          bool finds_candidates, ValueBuffers& values) {
   const size_t tokens = options.batch_tokens;
-  const size_t sequences = options.sequences == 0 ? tokens : options.sequences;
+  const size_t sequences = most_sequences(options);
   const size_t pages = options.sequence_pages == 0 ? options.kv_pages : options.sequence_pages;
   GpuAreas areas;
   areas.limits = {.tokens = tokens,

@@ -15,7 +15,7 @@ namespace lockstep {
 
 // One area for all layers: a layer's chunks are merged before the next layer's begin. There is room
 // for every chunk of all the cache's pages, and for a shared one per token; on a GPU for every
-// page, or all units that tokens can have, if these are fewer. `kv`: the rank's.
+// page, or all units that a token of each sequence can have, if these are fewer. `kv`: the rank's.
 AttentionPartials place_partials(const Graph& graph, const Split& split, size_t rank,
                                  const PlanOptions& options, const KvLayout& kv,
                                  ValueBuffers& values);

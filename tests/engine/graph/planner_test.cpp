@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/gpu_batch.h"
 #include "tests/engine/graph/plan_case.h"
 
 namespace lockstep {
@@ -319,6 +320,22 @@ TEST(Planner, ranks_without_heads_and_uneven_ones_walk_the_same_steps) {
         EXPECT_EQ(first.steps[step].meet, other.steps[step].meet);
       }
     }
+  }
+}
+
+// However many they are: without units a token is attended to by one block alone.
+TEST(Planner, on_a_gpu_there_is_room_for_all_units_of_a_token_of_every_sequence) {
+  const Graph graph = make_graph(Format::kQ8_0);
+  RankPlace place;
+  place.gpu = 0;
+  for (const size_t sequences : {size_t{8}, size_t{64}, size_t{200}}) {
+    PlanOptions options = kOptions;
+    options.batch_tokens = 512;
+    options.sequences = sequences;
+    options.kv_pages = sequences * kGpuTokenUnits;
+    const Plan plan = make_plan(graph, split_evenly(graph, 1), 0, options_on(place, options));
+    EXPECT_GE(plan.attention_blocks, sequences * kGpuTokenUnits);
+    EXPECT_EQ(plan.gpu.limits.attention_units, plan.attention_blocks);
   }
 }
 
