@@ -134,22 +134,29 @@ void name_devices(const Topology& topology, std::string_view instruction_set,
   if (layout.is_mixed()) layout.instruction_set += fmt::format("+{}", instruction_set);
 }
 
+// What was measured of the GPUs, or why it was not: once, for all layouts that are tried on them.
+using MeasuredSpeeds = std::optional<Result<GpuSpeeds>>;
+
 // Where shares follow them: to open GPUs and to measure them takes its time.
 Result<void> find_gpu_speeds(const EngineOptions& options, const Topology& topology,
-                             ModelLayout& layout) {
+                             MeasuredSpeeds& measured, ModelLayout& layout) {
   if (!shares_follow_gpu_speeds(options, topology, layout.devices)) return {};
-  auto speeds = measure_gpu_speeds(platform_of(options), topology, layout.devices.gpus);
+  if (!measured) {
+    measured = measure_gpu_speeds(platform_of(options), topology, layout.devices.gpus);
+  }
+  const Result<GpuSpeeds>& speeds = *measured;
   if (!speeds) return std::unexpected(speeds.error());
   layout.devices.reason +=
       "; shares follow bandwidth, of GPUs " +
       (speeds->measured ? "as measured" : "by their memory's clock and width: " + speeds->doubt);
-  layout.gpu_speeds = std::move(*speeds);
+  layout.gpu_speeds = *speeds;
   return {};
 }
 
 Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
                                const KernelTable& kernels, const Topology& topology,
-                               PlanOptions plan_options, DeviceChoice devices, uint64_t gpu_bytes) {
+                               PlanOptions plan_options, DeviceChoice devices, uint64_t gpu_bytes,
+                               MeasuredSpeeds& measured) {
   const auto profile = choose_profile(options.arithmetic, kernels);
   if (!profile) return std::unexpected(profile.error());
   auto strategy = parse_strategy(options.strategy);
@@ -166,7 +173,7 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
         prompt_attention(*profile, kernels, plan_options.kv_format);
   }
   name_devices(topology, kernels.name, profile_name(*profile), layout);
-  if (auto found = find_gpu_speeds(options, topology, layout); !found) {
+  if (auto found = find_gpu_speeds(options, topology, measured, layout); !found) {
     return std::unexpected(found.error());
   }
   auto places = find_places(options, topology, layout.devices, gpu_bytes, layout.gpu_speeds);
@@ -272,10 +279,11 @@ Result<ModelLayout> split_model(const Model& model, const EngineOptions& options
   const uint64_t gpu_bytes = least.gpu_bytes();
   auto devices = find_devices(model, options, topology, least);
   if (!devices) return std::unexpected(devices.error());
+  MeasuredSpeeds measured;
   const auto layout_on = [&](const DeviceChoice& choice, size_t batch_tokens) {
     PlanOptions sized = *plan_options;
     sized.batch_tokens = batch_tokens;
-    return split_over(model, options, kernels, topology, sized, choice, gpu_bytes);
+    return split_over(model, options, kernels, topology, sized, choice, gpu_bytes, measured);
   };
   const size_t batch_tokens = plan_options->batch_tokens;
   if (devices->gpus.empty()) return layout_on(*devices, batch_tokens);

@@ -114,6 +114,7 @@ TEST_F(GpuSpeedsTest, a_gpu_that_fails_at_it_is_refused_by_name_and_left_out_by_
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().kind, ErrorKind::kMachineRefused);
   EXPECT_EQ(refused.error().message, "gpu2 does not answer");
+  EXPECT_THAT(measured_, ElementsAre(0, 2));  // nor is it asked again for smaller passes
   const auto nodes = split("auto", machine_with_two_kinds());
   ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
   EXPECT_THAT(nodes_of(*nodes), ElementsAre(0, 1));
