@@ -66,9 +66,8 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
 //              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale
 //   M'       = the greatest of M and the scores of the step's keys that the token sees
 //   p[t]     = exponential(score[t] - M'), 0 outside the token's keys
-//   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the step,
-//   the
-//              lanes are added pairwise, 16, 8, 4, 2, 1 apart
+//   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the
+//              step, the lanes are added pairwise, 16, 8, 4, 2, 1 apart
 //   O        : chain c of min(1024 / head_dimension, keys of a step / 2) (rounded down) takes the
 //              step's pairs of neighbours c, c + chains ..: first O * exponential(M - M'), then fma
 //              of p[t] * value[t], ascending. After the last step the chains are added in order.

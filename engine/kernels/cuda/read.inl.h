@@ -17,7 +17,7 @@ constexpr unsigned kReadThreads = 256;
 constexpr unsigned kReadsAtOnce = 4;
 constexpr size_t kReadTurn = size_t{kReadsAtOnce} * kWarpThreads * sizeof(Words4);
 
-// By loads that weights are read with.
+// As weights are read, 16 bytes of a lane at a time that take no place in the first cache.
 GPU_KERNEL_OF(kReadThreads) void read_memory(GpuRead read) {
   follow_launches();
   const size_t stretch = size_t{block_column()} * (kReadThreads / kWarpThreads) + warp_index();
