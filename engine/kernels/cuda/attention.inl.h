@@ -30,8 +30,8 @@ GPU_FUNCTION void treat_heads(const GpuHeads& heads, unsigned token, const Block
   treat_head(heads, token, heads.keys + offset, heads.key_norm, memory.own_key);
   if (!appends) return;
   const KvBlocks page = kv_blocks<kFormat>(heads.kv, own.kv_head, keys.pages[keys.own / kSlots]);
-  append_key<kFormat>(page, keys.own % kSlots, memory.own_key);
-  append_value<kFormat>(page, keys.own % kSlots, heads.values + offset);
+  append<KeyPart, kFormat>(page, keys.own % kSlots, memory.own_key);
+  append<ValuePart, kFormat>(page, keys.own % kSlots, heads.values + offset);
 }
 
 // Whether all others of a token's `count` blocks that share `arrived` have left what they computed.

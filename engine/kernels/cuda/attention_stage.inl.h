@@ -105,32 +105,20 @@ GPU_FUNCTION void begin_values(const KeyStep& step, const KvBlocks& stage) {
   }
 }
 
-// By one warp, in place of those copies: the token's own key, treated, and its neighbour before it.
-template <KvFormat kFormat>
-GPU_FUNCTION void put_own_key(const KeyStep& step, const KvBlocks& stage, const float* key) {
+// By one warp, in place of those copies: the token's own key, treated, or its value, and its
+// neighbour before it.
+template <typename Part, KvFormat kFormat>
+GPU_FUNCTION void put_own(const KeyStep& step, const KvBlocks& stage, const float* head) {
   using Bits = KvBits<kFormat>;
-  append_key<kFormat>(stage, step.own, key);
+  append<Part, kFormat>(stage, step.own, head);
   if (step.own % 2 == 0) return;
   const unsigned slot = step.own - 1;
   GPU_KEEP_LOOP for (unsigned i = lane_index(); i < stage.dimensions; i += kWarpThreads) {
-    *reinterpret_cast<Bits*>(key_place<kFormat>(stage, slot, i)) =
-        *reinterpret_cast<const Bits*>(key_place<kFormat>(step.page, step.slot + slot, i));
+    *reinterpret_cast<Bits*>(Part::template place<kFormat>(stage, slot, i)) =
+        *reinterpret_cast<const Bits*>(
+            Part::template place<kFormat>(step.page, step.slot + slot, i));
     if (kFormat != KvFormat::kQ8_0 || lane_index() != 0) continue;
-    *key_scale(stage, slot, i) = *key_scale(step.page, step.slot + slot, i);
-  }
-}
-
-template <KvFormat kFormat>
-GPU_FUNCTION void put_own_value(const KeyStep& step, const KvBlocks& stage, const float* value) {
-  using Bits = KvBits<kFormat>;
-  append_value<kFormat>(stage, step.own, value);
-  if (step.own % 2 == 0) return;
-  const unsigned slot = step.own - 1;
-  GPU_KEEP_LOOP for (unsigned i = lane_index(); i < stage.dimensions; i += kWarpThreads) {
-    *reinterpret_cast<Bits*>(value_place<kFormat>(stage, slot, i)) =
-        *reinterpret_cast<const Bits*>(value_place<kFormat>(step.page, step.slot + slot, i));
-    if (kFormat != KvFormat::kQ8_0 || lane_index() != 0) continue;
-    *value_scale(stage, slot, i) = *value_scale(step.page, step.slot + slot, i);
+    *Part::scale(stage, slot, i) = *Part::scale(step.page, step.slot + slot, i);
   }
 }
 

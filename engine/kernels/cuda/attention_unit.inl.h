@@ -266,8 +266,8 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     close_copies();
     bring_queries();
     if (is_own_warp && step.own != kNoKey) {
-      put_own_key<kFormat>(step, stage, memory.own_key);
-      put_own_value<kFormat>(step, stage, own_value);
+      put_own<KeyPart, kFormat>(step, stage, memory.own_key);
+      put_own<ValuePart, kFormat>(step, stage, own_value);
     }
   }
   wait_for_copies<1>();
@@ -286,7 +286,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     if (goes_on) {
       const KeyStep step = key_step<kFormat>(a, kv_head, keys, next, size, page);
       begin_keys<kFormat>(step, stage);
-      if (is_own_warp && step.own != kNoKey) put_own_key<kFormat>(step, stage, memory.own_key);
+      if (is_own_warp && step.own != kNoKey) put_own<KeyPart, kFormat>(step, stage, memory.own_key);
     }
     close_copies();
     weigh_keys<kQueries>(seen_keys(keys, at, size), memory, softmax);
@@ -299,7 +299,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     at = next;
     const KeyStep step = key_step<kFormat>(a, kv_head, keys, at, size, page);
     begin_values<kFormat>(step, stage);
-    if (is_own_warp && step.own != kNoKey) put_own_value<kFormat>(step, stage, own_value);
+    if (is_own_warp && step.own != kNoKey) put_own<ValuePart, kFormat>(step, stage, own_value);
     close_copies();
   }
   if (chain.index < chain.count) {

@@ -45,28 +45,15 @@ GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float*
   meet_warp();
 }
 
-template <KvFormat kFormat>
-GPU_FUNCTION void append_key(const KvBlocks& blocks, unsigned slot, const float* key) {
+template <typename Part, KvFormat kFormat>
+GPU_FUNCTION void append(const KvBlocks& blocks, unsigned slot, const float* head) {
   GPU_KEEP_LOOP for (unsigned i = lane_index(); i < blocks.dimensions; i += kWarpThreads) {
     if constexpr (kFormat == KvFormat::kQ8_0) {
-      const KvQuant quant = quantize_lanes(key[i]);
-      *reinterpret_cast<int8_t*>(key_place<kFormat>(blocks, slot, i)) = quant.quant;
-      if (lane_index() == 0) *key_scale(blocks, slot, i) = quant.scale;
+      const KvQuant quant = quantize_lanes(head[i]);
+      *reinterpret_cast<int8_t*>(Part::template place<kFormat>(blocks, slot, i)) = quant.quant;
+      if (lane_index() == 0) *Part::scale(blocks, slot, i) = quant.scale;
     } else {
-      store_element<kFormat>(key_place<kFormat>(blocks, slot, i), key[i]);
-    }
-  }
-}
-
-template <KvFormat kFormat>
-GPU_FUNCTION void append_value(const KvBlocks& blocks, unsigned slot, const float* value) {
-  GPU_KEEP_LOOP for (unsigned i = lane_index(); i < blocks.dimensions; i += kWarpThreads) {
-    if constexpr (kFormat == KvFormat::kQ8_0) {
-      const KvQuant quant = quantize_lanes(value[i]);
-      *reinterpret_cast<int8_t*>(value_place<kFormat>(blocks, slot, i)) = quant.quant;
-      if (lane_index() == 0) *value_scale(blocks, slot, i) = quant.scale;
-    } else {
-      store_element<kFormat>(value_place<kFormat>(blocks, slot, i), value[i]);
+      store_element<kFormat>(Part::template place<kFormat>(blocks, slot, i), head[i]);
     }
   }
 }

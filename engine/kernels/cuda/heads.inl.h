@@ -35,8 +35,8 @@ void prepare_heads(GpuHeads heads) {
     const uint32_t* pages =
         heads.batch.pages + heads.batch.page_tables[heads.batch.sequences[token]];
     const KvBlocks blocks = kv_blocks<kFormat>(heads.kv, head, pages[position / kSlots]);
-    append_key<kFormat>(blocks, position % kSlots, treated);
-    append_value<kFormat>(blocks, position % kSlots, heads.values + offset);
+    append<KeyPart, kFormat>(blocks, position % kSlots, treated);
+    append<ValuePart, kFormat>(blocks, position % kSlots, heads.values + offset);
   }
 }
 

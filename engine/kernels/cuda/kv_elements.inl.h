@@ -86,6 +86,26 @@ GPU_FUNCTION uint16_t* value_scale(const KvBlocks& blocks, unsigned slot, unsign
   return scales + slot * (blocks.dimensions / kKvBlockDimensions) + dimension / kKvBlockDimensions;
 }
 
+// Keys or values, where the same is done to both.
+struct KeyPart {
+  template <KvFormat kFormat>
+  GPU_FUNCTION static std::byte* place(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
+    return key_place<kFormat>(blocks, slot, dimension);
+  }
+  GPU_FUNCTION static uint16_t* scale(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
+    return key_scale(blocks, slot, dimension);
+  }
+};
+struct ValuePart {
+  template <KvFormat kFormat>
+  GPU_FUNCTION static std::byte* place(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
+    return value_place<kFormat>(blocks, slot, dimension);
+  }
+  GPU_FUNCTION static uint16_t* scale(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
+    return value_scale(blocks, slot, dimension);
+  }
+};
+
 GPU_FUNCTION float byte_of(uint32_t word, unsigned index) {
   return static_cast<float>(static_cast<int8_t>(word >> (8 * index)));
 }
