@@ -21,19 +21,18 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLastWait{200};
 constexpr int kLastLooks = 3;
 
-const std::vector<double>* rotary_frequencies(const Plan& plan) {
+// Null: the plan has none.
+template <typename Work>
+const Work* first_step(const Plan& plan) {
   for (const Step& step : plan.steps) {
-    if (const auto* rotary = std::get_if<RotaryTableStep>(&step.work)) return rotary->frequencies;
+    if (const auto* const work = std::get_if<Work>(&step.work)) return work;
   }
   return nullptr;
 }
 
-// One area for all layers.
-const AttentionPartials* attention_partials(const Plan& plan) {
-  for (const Step& step : plan.steps) {
-    if (const auto* attend = std::get_if<AttendStep>(&step.work)) return &attend->partials;
-  }
-  return nullptr;
+const std::vector<double>* rotary_frequencies(const Plan& plan) {
+  const auto* const rotary = first_step<RotaryTableStep>(plan);
+  return rotary == nullptr ? nullptr : rotary->frequencies;
 }
 
 // What lies in the staging at one time: a batch, the frequencies, a hidden row, or one of logits.
@@ -258,11 +257,11 @@ Result<void> GpuRank::fill_constants() {
 
 // Every launch of attention leaves its counters as it found them.
 Result<void> GpuRank::clear_counters() {
-  const AttentionPartials* partials = attention_partials(*plan_);
-  if (partials == nullptr || partials->arrived == nullptr) return {};
-  const size_t heads = partials->stride / plan_->kv.head_dimension;
-  auto cleared =
-      stream_->clear(partials->arrived, partials->block_count * heads * sizeof(uint32_t));
+  const auto* const attend = first_step<AttendStep>(*plan_);
+  if (attend == nullptr || attend->partials.arrived == nullptr) return {};
+  const AttentionPartials& partials = attend->partials;  // of all layers
+  const size_t heads = partials.stride / plan_->kv.head_dimension;
+  auto cleared = stream_->clear(partials.arrived, partials.block_count * heads * sizeof(uint32_t));
   return cleared ? wait() : cleared;
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -24,20 +25,26 @@ void pretend_to_sum(void* stream, const GpuAllReduce& sum, const GpuPeers& peers
   *peers.spent_ns += sum.two_shots ? sum.column_count / 2 : sum.column_count;
 }
 
-TEST(GpuSumTrial, times_sums_of_every_size_in_both_ways) {
+// `sums`: how many there were.
+Result<std::vector<GpuSumRounds>> time_pretended_sums(size_t bytes_max, size_t& sums,
+                                                      const std::function<Result<void>()>& wait) {
   const GpuCollectives collectives = {&pretend_to_sum, nullptr, nullptr};
   uint64_t spent = 1'000'000;
   const GpuPeers peers = {.rank_count = 3, .spent_ns = &spent};
+  return time_gpu_sums({.collectives = collectives,
+                        .peers = peers,
+                        .stream = &sums,
+                        .bytes_max = bytes_max,
+                        .wait = wait});
+}
+
+TEST(GpuSumTrial, times_sums_of_every_size_in_both_ways) {
   size_t sums = 0;
   size_t waits = 0;
-  const auto rounds = time_gpu_sums({.collectives = collectives,
-                                     .peers = peers,
-                                     .stream = &sums,
-                                     .bytes_max = 3 << 20,
-                                     .wait = [&]() -> Result<void> {
-                                       ++waits;
-                                       return {};
-                                     }});
+  const auto rounds = time_pretended_sums(3 << 20, sums, [&]() -> Result<void> {
+    ++waits;
+    return {};
+  });
   ASSERT_TRUE(rounds.has_value());
   ASSERT_EQ(rounds->size(), 7U);  // the last of 2 MiB
   for (size_t size = 0; size < 7; ++size) {
@@ -51,19 +58,12 @@ TEST(GpuSumTrial, times_sums_of_every_size_in_both_ways) {
 }
 
 TEST(GpuSumTrial, fails_as_the_stream_does) {
-  const GpuCollectives collectives = {&pretend_to_sum, nullptr, nullptr};
-  uint64_t spent = 0;
-  const GpuPeers peers = {.rank_count = 3, .spent_ns = &spent};
   size_t sums = 0;
   int waits = 0;
-  const auto rounds = time_gpu_sums({.collectives = collectives,
-                                     .peers = peers,
-                                     .stream = &sums,
-                                     .bytes_max = 64 << 10,
-                                     .wait = [&]() -> Result<void> {
-                                       if (++waits < 3) return {};
-                                       return machine_refused("gpu7 is lost");
-                                     }});
+  const auto rounds = time_pretended_sums(64 << 10, sums, [&]() -> Result<void> {
+    if (++waits < 3) return {};
+    return machine_refused("gpu7 is lost");
+  });
   ASSERT_FALSE(rounds.has_value());
   EXPECT_EQ(rounds.error().message, "gpu7 is lost");
   EXPECT_EQ(waits, 3);
