@@ -285,7 +285,9 @@ struct AttentionPartials {
 struct AttendStep {
   size_t layer = 0;
   PrepareHeads prepare;
-  float* queries = nullptr;  // prepared where they are by a GPU, in copies by processors
+  // Processors prepare copies; a GPU prepares them where they are, but in passes whose attention
+  // does it, which leave them as they came.
+  float* queries = nullptr;
   size_t query_stride = 0;
   size_t head_count = 0;
   size_t kv_head_count = 0;

@@ -160,11 +160,15 @@ ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNod
   const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
   CHECK(values_.is_placed(residual) && values_.of(residual).references == 1,
         "the residual of value {} is still in use", node.output);
-  values_.share(sum.output, residual);
+  if (becomes_one_ranks(residual, sum.output)) {
+    move_residual(residual, sum.output);
+  } else {
+    values_.share(sum.output, residual);
+  }
   const Buffer& buffer = values_.of(sum.output);
   const Stretch sums = *buffer.plain;
-  meet_ = Meet::kAllRanks;
   if (split_.values[node.output].kind == SplitKind::kPartial) {
+    meet_ = Meet::kAllRanks;
     const Stretch partial =
         values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
     partial_values_.push_back(node.output);
@@ -172,7 +176,35 @@ ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNod
     return {at<float>(partial), floats(partial), false, std::nullopt};
   }
   float* const rows = at<float>(sums, own_columns(node.output).begin - buffer.held.begin);
-  return {rows, floats(sums), true, fuse_norms(sum.output)};
+  ResidualFinish finish = fuse_norms(sum.output);
+  const auto is_pushed = [](const NormOutput& norm) { return norm.output.gather; };
+  if (std::ranges::any_of(finish.norms, is_pushed)) meet_ = Meet::kAllRanks;
+  if (own_columns(sum.output).empty()) finish.norms.clear();
+  return {rows, floats(sums), true, std::move(finish)};
+}
+
+// Every rank had the residual, and from this sum on one alone has it.
+bool RankPlanner::becomes_one_ranks(ValueId residual, ValueId sum) const {
+  return split_.strategy == Strategy::kReduce &&
+         split_.values[residual].kind == SplitKind::kMirrored &&
+         split_.values[sum].kind == SplitKind::kSliced;
+}
+
+// Out of the exchange arena, which a GPU among processors has in the host's memory.
+void RankPlanner::move_residual(ValueId residual, ValueId sum) {
+  const Buffer from = values_.of(residual);
+  const Range own = own_columns(sum);
+  values_.set_rows(sum, values_.rows(residual));
+  const Stretch to = values_.place_plain(sum, Arena::kScratch, own);
+  Forms rows;
+  rows.columns = own.size();
+  rows[ActivationForm::kF32] = {at<std::byte>(to), to.stride_bytes, /*prompted=*/true,
+                                /*generated=*/true};
+  emit_step(FormStep{.input = at<float>(*from.plain, own.begin),
+                     .input_stride = floats(*from.plain),
+                     .columns = own.size(),
+                     .output = {.forms = rows}});
+  values_.consume(residual);
 }
 
 // Every rank writes its part of the logits where they are wanted: to rank 0.

@@ -80,6 +80,8 @@ class RankPlanner {
   void emit_product(StepWork work);
   void release_step_areas();
   ResidualPlace add_to_residual(const GraphNode& node, const GraphNode& sum);
+  bool becomes_one_ranks(ValueId residual, ValueId sum) const;
+  void move_residual(ValueId residual, ValueId sum);
   ResidualFinish fuse_norms(ValueId residual);
   void add_reduction(ValueId product, const Stretch& sums, const Stretch& partial);
   void place_bf16_sums(ValueId value, AllReduceStep& sum);

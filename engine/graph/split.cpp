@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 
@@ -22,6 +24,10 @@ constexpr size_t kUnitsPerRank = 8;
 
 size_t row_unit(size_t total, size_t rank_count) {
   return total >= kRowsPreferred * kUnitsPerRank * rank_count ? kRowsPreferred : kRowsLeast;
+}
+
+bool is_product(const GraphNode& node) {
+  return node.operation == Operation::kMatmul || !node.experts.empty();
 }
 
 std::vector<WeightId> matrices_of(const GraphNode& product) {
@@ -54,6 +60,9 @@ class Splitter {
     split_.rank_count = shares.dense.size();
     split_.weights.resize(graph.weights().size());
     split_.values.resize(graph.value_count());
+    find_consumers();
+    find_mixtures();
+    find_readers();
   }
 
   Result<Split> make();
@@ -68,14 +77,18 @@ class Splitter {
   };
 
   void find_consumers();
+  void find_mixtures();
+  void find_readers();
   const GraphNode* consumer(ValueId value) const;
   Role role_of(const GraphNode& product) const;
   // The quantization blocks in which products consume the value; 1 where they take f32.
   size_t input_block(ValueId value) const;
 
-  std::span<const double> shares_of(const GraphNode& product) const {
-    return product.experts.empty() ? shares_.dense : shares_.experts;
-  }
+  // Of the product, or of the router's.
+  std::span<const double> shares_of(const GraphNode& product) const;
+  // The rank that has all columns of what a product reads, if that is so and no other rank reads
+  // the residual to which the product adds.
+  std::optional<size_t> sole_rank(const GraphNode& product) const;
 
   void split_product(const GraphNode& node);
   void split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered);
@@ -93,6 +106,8 @@ class Splitter {
   const Graph& graph_;
   const Shares& shares_;
   std::vector<std::vector<size_t>> consumers_;  // by value: nodes
+  std::map<ValueId, size_t> mixtures_;          // by routing: which of the layers with experts
+  std::vector<std::set<size_t>> readers_;       // by value: ranks that compute with it
   Split split_;
 };
 
@@ -100,6 +115,48 @@ void Splitter::find_consumers() {
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {
     for (const ValueId input : graph_.nodes()[index].inputs) consumers_[input].push_back(index);
   }
+}
+
+void Splitter::find_mixtures() {
+  for (const GraphNode& node : graph_.nodes()) {
+    if (node.operation == Operation::kRoute) mixtures_.emplace(node.output, mixtures_.size());
+  }
+}
+
+// Of what is no product whoever reads its output.
+void Splitter::find_readers() {
+  readers_.resize(graph_.value_count());
+  for (const GraphNode& node : graph_.nodes() | std::views::reverse) {
+    std::set<size_t> readers = readers_[node.output];
+    if (is_product(node)) {
+      readers.clear();
+      const std::span<const double> shares = shares_of(node);
+      for (size_t rank = 0; rank < shares.size(); ++rank) {
+        if (shares[rank] > 0) readers.insert(rank);
+      }
+    }
+    for (const ValueId input : node.inputs) readers_[input].insert(readers.begin(), readers.end());
+  }
+}
+
+std::span<const double> Splitter::shares_of(const GraphNode& product) const {
+  ValueId routing = kNone;
+  if (!product.experts.empty()) {
+    routing = product.inputs[1];
+  } else if (role_of(product) == Role::kScores) {
+    routing = consumer(product.output)->output;
+  }
+  const bool is_apart = routing != kNone && mixtures_.at(routing) < shares_.apart_layers;
+  return is_apart ? shares_.experts : shares_.dense;
+}
+
+std::optional<size_t> Splitter::sole_rank(const GraphNode& product) const {
+  const std::set<size_t>& readers = readers_[consumer(product.output)->output];
+  if (split_.rank_count == 1 || readers.size() != 1) return std::nullopt;
+  const size_t rank = *readers.begin();
+  const ValueId input = product.inputs[0];
+  const bool has_all = split_.values[input].columns[rank].size() == graph_.columns(input);
+  return has_all ? std::optional(rank) : std::nullopt;
 }
 
 const GraphNode* Splitter::consumer(ValueId value) const {
@@ -198,8 +255,15 @@ void Splitter::split_by_columns(const GraphNode& node) {
 
 void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
-  if (input.kind == SplitKind::kSliced && !input.gathered) return split_by_columns(node);
   const size_t rows = graph_.columns(node.output);
+  const bool of_slices = input.kind == SplitKind::kSliced && !input.gathered;
+  if (of_slices && role_of(node) == Role::kResidual) {
+    const auto owner = sole_rank(node);
+    if (!owner) return split_by_columns(node);
+    std::vector<Range> ranges(split_.rank_count);
+    ranges[*owner] = {0, rows};
+    return split_by_rows(node, std::move(ranges), false);
+  }
   const size_t unit = row_unit(rows, split_.rank_count);
   const std::span<const double> shares = shares_of(node);
   switch (role_of(node)) {
@@ -216,9 +280,7 @@ void Splitter::split_product(const GraphNode& node) {
     // exchanged for it, and the matrix is small.
     case Role::kScores: {
       std::vector<Range> ranges;
-      for (const double share : shares_.experts) {
-        ranges.push_back(share > 0 ? Range{0, rows} : Range{});
-      }
+      for (const double share : shares) ranges.push_back(share > 0 ? Range{0, rows} : Range{});
       return split_by_rows(node, std::move(ranges), false);
     }
     case Role::kActivation: {
@@ -269,7 +331,7 @@ void Splitter::split_node(const GraphNode& node) {
     case Operation::kRmsNorm: {
       const ValueSplit& residual = split_.values[node.inputs[0]];
       if (residual.kind == SplitKind::kSliced) {
-        split_.values[node.output] = sliced(residual.columns, true);
+        split_.values[node.output] = sliced(residual.columns, gather);
       }
       return;
     }
@@ -299,7 +361,7 @@ Result<void> Splitter::check_vectors() const {
 // A column slice must hold whole blocks, and every rank with a share must have one to be summed.
 Result<void> Splitter::check_columns() const {
   for (const GraphNode& node : graph_.nodes()) {
-    if (node.operation != Operation::kMatmul && node.experts.empty()) continue;
+    if (!is_product(node)) continue;
     const WeightId id = matrices_of(node).front();
     const WeightSplit& split = split_.weights[id];
     const Weight& weight = graph_.weights()[id];
@@ -339,7 +401,6 @@ Result<void> Splitter::check_ranks() const {
 }
 
 Result<Split> Splitter::make() {
-  find_consumers();
   for (const GraphNode& node : graph_.nodes()) split_node(node);
   if (auto checked = check_vectors(); !checked) return std::unexpected(checked.error());
   if (auto checked = check_columns(); !checked) return std::unexpected(checked.error());

@@ -11,9 +11,14 @@
 // Attention is cut by query heads, at whole groups of a KV head where there are enough of them;
 // otherwise several ranks hold the same KV head. Embedding and output are cut by vocabulary rows.
 // Of a mixture every expert is cut, all alike, and the matrix that chooses among them is mirrored.
+//
+// Ranks may have a share of a mixture's experts alone, or of all else alone. From where on one rank
+// is the only one to compute, nothing is exchanged any more: the residual is that rank's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -58,7 +63,10 @@ struct Split {
 // What each rank takes of the work, in any unit.
 struct Shares {
   std::vector<double> dense;    // of what every token meets
-  std::vector<double> experts;  // of a mixture's experts
+  std::vector<double> experts;  // of a mixture's experts ...
+  // ... in its first so many layers with experts; in those after them experts are shared as what
+  // every token meets.
+  size_t apart_layers = std::numeric_limits<size_t>::max();
 };
 
 // A rank may have none of one of both, under kReduce. Fails with kInvalidInput, naming tensor, rank

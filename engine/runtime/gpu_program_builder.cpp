@@ -85,7 +85,9 @@ class GpuProgram::Builder {
     }
   }
 
+  // A residual that becomes one rank's has no columns on others.
   void add(const FormStep& step) {
+    if (step.columns == 0) return;
     launches_.emplace_back(GpuFormRows{.batch = batch_,
                                        .input = step.input,
                                        .input_stride = step.input_stride,

@@ -214,6 +214,20 @@ TEST(Split, experts_can_be_some_ranks_and_all_else_the_others) {
   EXPECT_NE(refused.error().message.find("tensor down"), std::string::npos);
 }
 
+// Two ranks that share all but the first layer's experts go on adding up their parts.
+TEST(Split, the_experts_of_later_layers_can_be_shared_as_all_else) {
+  const Mixture m = make_mixture();
+  const Shares none_apart = {.dense = {3, 1, 0}, .experts = {0, 0, 1}, .apart_layers = 0};
+  const auto refused = split_graph(m.graph, none_apart, Strategy::kReduce);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("rank 2 of 3 would hold nothing"), std::string::npos);
+  const Shares two = {.dense = {3, 1}, .experts = {0, 1}, .apart_layers = 0};
+  const Split split = split_graph(m.graph, two, Strategy::kReduce).value();
+  EXPECT_EQ(split.weights[m.router].ranges, (Ranges{{0, 3}, {0, 3}}));
+  EXPECT_EQ(split.weights[m.gates[1]].ranges, (Ranges{{0, 64}, {64, 96}}));
+  EXPECT_TRUE(split.weights[m.downs[1]].by_columns);
+}
+
 TEST(Split, what_reduce_cannot_cut_is_refused_with_tensor_rank_and_remedy) {
   const Decoder d = make_decoder({.format = Format::kQ4_K, .feed_forward = 512});
   const auto split = split_graph(d.graph, std::vector<double>{1, 1, 1}, Strategy::kReduce);

@@ -14,43 +14,13 @@
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/text/likeliest.h"
 #include "engine/text/sampler.h"
-#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/gpu_rank_case.h"
 #include "tests/engine/runtime/random_model.h"
-#include "tests/engine/runtime/test_gpus.h"
-#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
-
-class GpuRank : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (const std::string absence = no_test_gpus(); !absence.empty()) GTEST_SKIP() << absence;
-  }
-};
-
-LoadedModelOptions on_gpu(KvFormat format = KvFormat::kF16) {
-  return {.kv_format = format, .gpus = &test_gpus()};
-}
-
-double worst_difference(const LogitRows& a, const LogitRows& b) {
-  double worst = 0;
-  for (size_t row = 0; row < a.size(); ++row) {
-    for (size_t column = 0; column < a[row].size(); ++column) {
-      EXPECT_TRUE(std::isfinite(a[row][column]) && std::isfinite(b[row][column]));
-      worst = std::max(worst, std::abs(double{a[row][column]} - double{b[row][column]}));
-    }
-  }
-  return worst;
-}
-
-double largest(const std::vector<float>& logits) {
-  double most = 0;
-  for (const float logit : logits) most = std::max(most, double{std::abs(logit)});
-  return most;
-}
+class GpuRank : public OnTestGpus {};
 
 // Activations are rounded to bf16 as under `exact`, and so are the weights, as those of a GPU's
 // prompted tokens are. So its distance from f32 is that of `exact`, but for what chance makes of
@@ -346,96 +316,6 @@ TEST_F(GpuRank, sums_with_processors) {
     const LogitRows rows = mixed.compute_alone(tokens, 128);
     EXPECT_LT(worst_difference(rows, processors), 0.05 * spread);
     expect_same_bits(rows, mixed.compute_alone(tokens, 5));
-  }
-}
-
-LogitRows generate_after_prompt(LoadedModel& loaded, const std::vector<TokenId>& tokens,
-                                size_t prompted) {
-  LoadedModel::Sequence sequence = loaded.new_sequence(tokens.size());
-  const std::vector<LoadedModel::Piece> prompt = {{sequence, std::span(tokens).first(prompted)}};
-  LogitRows rows = loaded.compute(prompt);
-  for (size_t token = prompted; token < tokens.size(); ++token) {
-    const std::vector<LoadedModel::Piece> one = {{sequence, std::span(tokens).subspan(token, 1)}};
-    rows.push_back(loaded.compute(one, 1).front());
-  }
-  loaded.give_back(sequence);
-  return rows;
-}
-
-// Experts' gates in one format and in several, on one GPU and on two. Where a token goes to all
-// experts, no rounding decides which it goes to.
-TEST_F(GpuRank, computes_mixtures_of_experts) {
-  const auto tokens = some_tokens(10, 9);
-  for (const auto& [format, others] :
-       {std::pair(Format::kQ4_0, Format::kQ8_0), std::pair(Format::kF32, Format::kQ4_0)}) {
-    SCOPED_TRACE(traits(format).name);
-    const RandomModel model(format, others, /*seed=*/48, {.count = 3, .used = 3});
-    LoadedModel processors(model.path(), {});
-    const LogitRows expected = processors.compute_alone(tokens, 128);
-    const double spread = largest(expected.back());
-    for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
-      SCOPED_TRACE(shares.size());
-      LoadedModelOptions options = on_gpu();
-      options.shares = shares;
-      options.strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
-      LoadedModel loaded(model.path(), options);
-      const LogitRows rows = loaded.compute_alone(tokens, 128);
-      EXPECT_LT(worst_difference(rows, expected), 0.1 * spread);
-      expect_same_bits(rows, loaded.compute_alone(tokens, 4));
-      const LogitRows generated = generate_after_prompt(loaded, tokens, 7);
-      EXPECT_LT(worst_difference(generated, expected), 0.1 * spread);
-      LoadedModel again(model.path(), options);
-      expect_same_bits(generated, generate_after_prompt(again, tokens, 7));
-    }
-  }
-}
-
-TEST_F(GpuRank, experts_give_a_token_the_same_bits_whoever_is_beside_it) {
-  const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/49, {.count = 40, .used = 3});
-  const auto first = some_tokens(5, 1);
-  const auto second = some_tokens(30, 40);
-  const std::vector<TokenId> next = {17};
-  LoadedModel loaded(model.path(), on_gpu());
-  const LogitRows alone = loaded.compute_alone(first, 128);
-  LoadedModel::Sequence a = loaded.new_sequence(first.size() + 1);
-  LoadedModel::Sequence b = loaded.new_sequence(second.size());
-  const std::vector<LoadedModel::Piece> prompts = {{b, second}, {a, first}};
-  const LogitRows together = loaded.compute(prompts);
-  expect_same_bits(alone, {together.begin() + 30, together.end()});
-  LoadedModel::Sequence a_again = a;
-  LoadedModel::Sequence c = loaded.new_sequence(second.size());
-  const std::vector<LoadedModel::Piece> one = {{a, next}};
-  const LogitRows generated = loaded.compute(one, 1);
-  const std::vector<LoadedModel::Piece> mixed = {{a_again, next}, {c, second}};
-  expect_same_bits(generated, {loaded.compute(mixed, 1).front()});
-}
-
-// The GPU has all but the experts, of which it computes nothing, and two ranks of processors those.
-TEST_F(GpuRank, leaves_experts_to_processors) {
-  const std::string model = kFolder + "qwen3moe-gqa-f16.gguf";
-  const auto tokens = some_tokens(15, 9);
-  LoadedModelOptions options = on_gpu();
-  options.strategy = Strategy::kReduce;
-  options.shares = {1, 1};
-  options.workers = 2;
-  options.gpu_count = 0;
-  LoadedModel processors(model, options);
-  const LogitRows expected = processors.compute_alone(tokens, 128);
-  const double spread = largest(expected.back());
-  options.gpu_count = 1;
-  options.shares = {1, 0, 0};
-  options.expert_shares = {0, 2, 1};
-  for (const bool bf16_sums : {false, true}) {
-    options.bf16_sums = bf16_sums;
-    LoadedModel by_kind(model, options);
-    EXPECT_EQ(by_kind.ranks()[1].plan().kv.head_count, 0U);
-    const LogitRows rows = by_kind.compute_alone(tokens, 128);
-    EXPECT_LT(worst_difference(rows, expected), 0.05 * spread);
-    expect_same_bits(rows, by_kind.compute_alone(tokens, 5));
-    const LogitRows generated = generate_after_prompt(by_kind, tokens, 10);
-    EXPECT_LT(worst_difference(generated, expected), 0.05 * spread);
-    LoadedModel again(model, options);
-    expect_same_bits(generated, generate_after_prompt(again, tokens, 10));
   }
 }
 

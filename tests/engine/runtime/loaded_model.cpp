@@ -38,7 +38,8 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const auto& expert_shares =
       options.expert_shares.empty() ? options.shares : options.expert_shares;
   const Split split = value_or_throw(
-      split_graph(model_->graph, Shares{options.shares, expert_shares}, options.strategy));
+      split_graph(model_->graph, Shares{options.shares, expert_shares, options.apart_layers},
+                  options.strategy));
   std::vector<RankPlace> places;
   const size_t gpu_count =
       options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());

@@ -17,6 +17,7 @@ struct LoadedModelOptions {
   size_t workers = 1;                      // of each rank
   std::vector<double> shares = {1};        // one per rank
   std::vector<double> expert_shares = {};  // of a mixture's experts; none: the same
+  size_t apart_layers = kNone;             // Shares::apart_layers
   Strategy strategy = Strategy::kGather;
   bool bf16_sums = false;
   KvFormat kv_format = KvFormat::kF32;

@@ -1,0 +1,154 @@
+// Mixtures of experts on ranks that are GPUs, alone and beside processors: made-up ones, or, in a
+// build with CUDA, those of the machine.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/runtime/gpu_rank_case.h"
+#include "tests/engine/runtime/random_model.h"
+
+namespace lockstep {
+namespace {
+
+class GpuMixture : public OnTestGpus {};
+
+// Experts' gates in one format and in several, on one GPU and on two. Where a token goes to all
+// experts, no rounding decides which it goes to.
+TEST_F(GpuMixture, computes_mixtures_of_experts) {
+  const auto tokens = some_tokens(10, 9);
+  for (const auto& [format, others] :
+       {std::pair(Format::kQ4_0, Format::kQ8_0), std::pair(Format::kF32, Format::kQ4_0)}) {
+    SCOPED_TRACE(traits(format).name);
+    const RandomModel model(format, others, /*seed=*/48, {.count = 3, .used = 3});
+    LoadedModel processors(model.path(), {});
+    const LogitRows expected = processors.compute_alone(tokens, 128);
+    const double spread = largest(expected.back());
+    for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
+      SCOPED_TRACE(shares.size());
+      LoadedModelOptions options = on_gpu();
+      options.shares = shares;
+      options.strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
+      LoadedModel loaded(model.path(), options);
+      const LogitRows rows = loaded.compute_alone(tokens, 128);
+      EXPECT_LT(worst_difference(rows, expected), 0.1 * spread);
+      expect_same_bits(rows, loaded.compute_alone(tokens, 4));
+      const LogitRows generated = generate_after_prompt(loaded, tokens, 7);
+      EXPECT_LT(worst_difference(generated, expected), 0.1 * spread);
+      LoadedModel again(model.path(), options);
+      expect_same_bits(generated, generate_after_prompt(again, tokens, 7));
+    }
+  }
+}
+
+TEST_F(GpuMixture, experts_give_a_token_the_same_bits_whoever_is_beside_it) {
+  const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/49, {.count = 40, .used = 3});
+  const auto first = some_tokens(5, 1);
+  const auto second = some_tokens(30, 40);
+  const std::vector<TokenId> next = {17};
+  LoadedModel loaded(model.path(), on_gpu());
+  const LogitRows alone = loaded.compute_alone(first, 128);
+  LoadedModel::Sequence a = loaded.new_sequence(first.size() + 1);
+  LoadedModel::Sequence b = loaded.new_sequence(second.size());
+  const std::vector<LoadedModel::Piece> prompts = {{b, second}, {a, first}};
+  const LogitRows together = loaded.compute(prompts);
+  expect_same_bits(alone, {together.begin() + 30, together.end()});
+  LoadedModel::Sequence a_again = a;
+  LoadedModel::Sequence c = loaded.new_sequence(second.size());
+  const std::vector<LoadedModel::Piece> one = {{a, next}};
+  const LogitRows generated = loaded.compute(one, 1);
+  const std::vector<LoadedModel::Piece> mixed = {{a_again, next}, {c, second}};
+  expect_same_bits(generated, {loaded.compute(mixed, 1).front()});
+}
+
+// The GPU has all but the experts, of which it computes nothing, and two ranks of processors those.
+TEST_F(GpuMixture, leaves_experts_to_processors) {
+  const std::string model = kFolder + "qwen3moe-gqa-f16.gguf";
+  const auto tokens = some_tokens(15, 9);
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.shares = {1, 1};
+  options.workers = 2;
+  options.gpu_count = 0;
+  LoadedModel processors(model, options);
+  const LogitRows expected = processors.compute_alone(tokens, 128);
+  const double spread = largest(expected.back());
+  options.gpu_count = 1;
+  options.shares = {1, 0, 0};
+  options.expert_shares = {0, 2, 1};
+  for (const bool bf16_sums : {false, true}) {
+    options.bf16_sums = bf16_sums;
+    LoadedModel by_kind(model, options);
+    EXPECT_EQ(by_kind.ranks()[1].plan().kv.head_count, 0U);
+    const LogitRows rows = by_kind.compute_alone(tokens, 128);
+    EXPECT_LT(worst_difference(rows, expected), 0.05 * spread);
+    expect_same_bits(rows, by_kind.compute_alone(tokens, 5));
+    const LogitRows generated = generate_after_prompt(by_kind, tokens, 10);
+    EXPECT_LT(worst_difference(generated, expected), 0.05 * spread);
+    LoadedModel again(model, options);
+    expect_same_bits(generated, generate_after_prompt(again, tokens, 10));
+  }
+}
+
+// Of two layers the processors have the first one's experts alone. That the GPU computes the second
+// one's changes no more than its arithmetic does, for prompted and for generated tokens, and a
+// hidden row lies where the residual has gone to.
+TEST_F(GpuMixture, has_the_experts_of_the_last_layers_beside_processors) {
+  const std::string model = kFolder + "qwen3moe-gqa-f16.gguf";
+  const auto tokens = some_tokens(15, 9);
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.workers = 2;
+  options.gpu_count = 1;
+  options.shares = {1, 0, 0};
+  options.expert_shares = {0, 2, 1};
+  LoadedModel all_apart(model, options);
+  const LogitRows expected = all_apart.compute_alone(tokens, 128);
+  const std::vector<float> hidden = all_apart.hidden_row(14);
+  const double spread = largest(expected.back());
+  options.apart_layers = 1;
+  for (const bool bf16_sums : {false, true}) {
+    options.bf16_sums = bf16_sums;
+    LoadedModel loaded(model, options);
+    EXPECT_GT(loaded.ranks()[0].plan().weight_bytes, all_apart.ranks()[0].plan().weight_bytes);
+    const LogitRows rows = loaded.compute_alone(tokens, 128);
+    EXPECT_LT(worst_difference(rows, expected), 0.05 * spread);
+    EXPECT_LT(worst_difference({loaded.hidden_row(14)}, {hidden}), 0.05 * largest(hidden));
+    expect_same_bits(rows, loaded.compute_alone(tokens, 5));
+    const LogitRows generated = generate_after_prompt(loaded, tokens, 10);
+    EXPECT_LT(worst_difference(generated, expected), 0.05 * spread);
+    LoadedModel again(model, options);
+    expect_same_bits(generated, generate_after_prompt(again, tokens, 10));
+  }
+}
+
+// From the last sum on the GPU computes what it would compute by itself, and the processors meet it
+// for the logits alone.
+TEST_F(GpuMixture, needs_nobody_for_the_last_layers) {
+  const RandomModel model(Format::kQ4_0, Format::kQ8_0, /*seed=*/50, {.count = 3, .used = 3});
+  const auto tokens = some_tokens(9, 4);
+  LoadedModelOptions options = on_gpu();
+  options.strategy = Strategy::kReduce;
+  options.gpu_count = 1;
+  options.shares = {1, 0};
+  options.expert_shares = {0, 1};
+  const auto exchanged = [&](size_t apart_layers) {
+    options.apart_layers = apart_layers;
+    LoadedModel loaded(model.path(), options);
+    loaded.compute_alone(tokens, tokens.size());
+    uint64_t bytes = 0;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      bytes += loaded.ranks()[rank].counters(0).exchange_bytes.value();
+    }
+    return bytes;
+  };
+  // The embedding goes once, and of each layer with experts apart as much again.
+  const uint64_t embedding = tokens.size() * 256 * sizeof(float);
+  const uint64_t of_one_layer = exchanged(1) - embedding;
+  EXPECT_GE(of_one_layer, 2 * embedding);
+  EXPECT_EQ(exchanged(2), embedding + 2 * of_one_layer);
+}
+
+}  // namespace
+}  // namespace lockstep
