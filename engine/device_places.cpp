@@ -212,6 +212,15 @@ void place_by_kind(std::vector<RankPlace>& places) {
   }
 }
 
+Shares shares_of(const std::vector<RankPlace>& places) {
+  Shares shares;
+  for (const RankPlace& place : places) {
+    shares.dense.push_back(place.share);
+    shares.experts.push_back(expert_share_of(place));
+  }
+  return shares;
+}
+
 std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {
   const double all = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
   const double parts = kPartsPerRank * static_cast<double>(bandwidths.size());

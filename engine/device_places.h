@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/gpu_speeds.h"
 #include "engine/graph/graph.h"
+#include "engine/graph/split.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
@@ -46,14 +47,17 @@ Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const T
                                            const DeviceChoice& devices, uint64_t gpu_bytes,
                                            const std::optional<GpuSpeeds>& speeds);
 
-// Of a mixture, whose tokens read all that is no expert and of those few: what GPUs and nodes share
-// becomes experts on the nodes, and all else on the GPUs.
+// Of a mixture: what GPUs and nodes share becomes experts on the nodes, and all else on the GPUs
+// (expert_placement.h).
 void place_by_kind(std::vector<RankPlace>& places);
 
 // Of a mixture's experts.
 inline double expert_share_of(const RankPlace& place) {
   return place.expert_share.value_or(place.share);
 }
+
+// Of the ranks with these places.
+Shares shares_of(const std::vector<RankPlace>& places);
 
 // What each rank takes of the work by its bandwidth, in whole parts, at least 1: what is measured
 // differs a little from start to start, and where the model is cut must not.

@@ -58,11 +58,14 @@ struct MemoryToKeep {
 
 struct EngineOptions {
   std::filesystem::path model;
-  std::string devices = "auto";   // that get ranks: "auto", "cpu", "gpu", "all" or "gpu0,node1"
-  uint32_t rank_count = 0;        // 0: one per NUMA node of these with processors and memory
-  std::vector<double> shares;     // of the work, one per rank; none: as many as it has workers
-  bool measure_shares = false;    // instead: by the memory bandwidth that each rank reaches
-  std::string strategy = "auto";  // how products are split: "auto", "gather" or "reduce"
+  std::string devices = "auto";  // that get ranks: "auto", "cpu", "gpu", "all" or "gpu0,node1"
+  uint32_t rank_count = 0;       // 0: one per NUMA node of these with processors and memory
+  std::vector<double> shares;    // of the work, one per rank; none: as many as it has workers
+  bool measure_shares = false;   // instead: by the memory bandwidth that each rank reaches
+  // Of a mixture on GPUs and nodes: so many last layers' experts lie on the GPUs; none: as many as
+  // there is room for.
+  std::optional<uint32_t> gpu_expert_layers = {};
+  std::string strategy = "auto";           // how products are split: "auto", "gather" or "reduce"
   std::string exchange_format = "f32";     // of partial sums under "reduce": "f32" or "bf16"
   uint32_t worker_count = 0;               // of each rank; 0: one per physical core of its own
   std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up

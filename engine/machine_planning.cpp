@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -127,12 +128,16 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                     const MachineSettings& settings, MachinePlan& plan) {
   const std::vector<ReadBytes> read = bytes_per_token(model, layout);
   const MemoryLimits limits = read_memory_limits();
-  double all_shares = 0;
-  double all_expert_shares = 0;
-  for (const RankPlace& place : layout.places) {
-    all_shares += place.share;
-    all_expert_shares += expert_share_of(place);
-  }
+  const Shares shares = shares_of(layout.places);
+  const auto sum = [](const std::vector<double>& all) {
+    return std::accumulate(all.begin(), all.end(), 0.0);
+  };
+  const double all_shares = sum(shares.dense);
+  const double all_expert_shares = sum(shares.experts);
+  // Of a mixture by kind, the layers whose experts are shared as all else.
+  const size_t layers = std::max<size_t>(1, model.graph.routers().size());
+  const double as_dense =
+      static_cast<double>(layout.gpu_expert_layers) / static_cast<double>(layers);
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& sizes = layout.sizes[rank];
@@ -140,7 +145,8 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                           .gpu = place.gpu,
                           .cpus = place.cpus,
                           .share = place.share / all_shares,
-                          .expert_share = expert_share_of(place) / all_expert_shares,
+                          .expert_share = as_dense * place.share / all_shares +
+                                          (1 - as_dense) * shares.experts[rank] / all_expert_shares,
                           .weight_bytes = sizes.weight_bytes,
                           .kv_bytes = sizes.kv_bytes,
                           .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
@@ -159,17 +165,19 @@ uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
   return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
 }
 
-// The slowest rank of each kind of weights.
+// The slowest rank of each kind of weights. Where GPUs and nodes have experts, layers are either's.
 double read_seconds(const MachinePlan& plan) {
   double dense = 0;
-  double experts = 0;
+  double node_experts = 0;
+  double gpu_experts = 0;
   for (const MachinePlan::Rank& rank : plan.ranks) {
     const auto of_experts = static_cast<double>(rank.read_expert_bytes);
     const double expert_seconds = of_experts / rank.bytes_per_second;
     dense = std::max(dense, rank.seconds_per_token - expert_seconds);
+    double& experts = rank.gpu < 0 ? node_experts : gpu_experts;
     experts = std::max(experts, expert_seconds);
   }
-  return dense + experts;
+  return dense + node_experts + gpu_experts;
 }
 
 // What --ranks 1 would do: all processors, and memory on the first node.

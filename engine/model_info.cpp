@@ -124,6 +124,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
       if (!place.expert_share) continue;
       fingerprint.add(std::to_string(*place.expert_share / all_expert_shares));
     }
+    fingerprint.add(layout.gpu_expert_layers);
   } else if (layout.on_gpus()) {
     fingerprint.add(std::to_string(layout.places.front().share));
   }

@@ -6,6 +6,7 @@
 #include "engine/base/log.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/device_places.h"
+#include "engine/expert_placement.h"
 #include "engine/gpu_layout.h"
 #include "engine/model/weight_loader.h"
 #include "engine/model_room.h"
@@ -31,9 +32,6 @@ Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "q8_0") return KvFormat::kQ8_0;
   return invalid_input("KV format \"{}\" is not known; known are f16, bf16, f32 and q8_0", name);
 }
-
-// Which a default must leave on GPUs, unless the model was trained for less.
-constexpr size_t kLeastAutomaticContext = 4096;
 
 Result<Strategy> parse_strategy(const std::string& name) {
   // Ranks of one process share its memory: pushing whole results is cheap, and keeps the bits.
@@ -153,6 +151,19 @@ Result<void> find_gpu_speeds(const EngineOptions& options, const Topology& topol
   return {};
 }
 
+// Of a mixture on GPUs and nodes the experts go by kind.
+Result<void> split_over_places(const Model& model, const EngineOptions& options, Strategy strategy,
+                               const Topology& topology, ModelLayout& layout) {
+  if (layout.is_mixed() && model.graph.chosen_experts() > 0) {
+    place_by_kind(layout.places);
+    return place_experts(model, options, topology, layout);
+  }
+  auto split = split_graph(model.graph, shares_of(layout.places), strategy);
+  if (!split) return std::unexpected(split.error());
+  layout.split = std::move(*split);
+  return {};
+}
+
 Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
                                const KernelTable& kernels, const Topology& topology,
                                PlanOptions plan_options, DeviceChoice devices, uint64_t gpu_bytes,
@@ -163,6 +174,9 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   if (!strategy) return std::unexpected(strategy.error());
   ModelLayout layout;
   layout.devices = std::move(devices);
+  if (auto checked = check_expert_layers(model.graph, options, layout.is_mixed()); !checked) {
+    return std::unexpected(checked.error());
+  }
   layout.plan_options =
       layout.on_gpus() ? options_on_gpus(plan_options, model, options) : plan_options;
   // Of GPUs options_on() makes it again.
@@ -179,25 +193,15 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
   auto places = find_places(options, topology, layout.devices, gpu_bytes, layout.gpu_speeds);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
-  if (layout.is_mixed() && model.graph.chosen_experts() > 0) {
-    place_by_kind(layout.places);
-    layout.devices.reason +=
-        "; the nodes have the experts, of which a token reads few, and the GPUs all else";
-  }
-  Shares shares;
-  for (const RankPlace& place : layout.places) {
-    shares.dense.push_back(place.share);
-    shares.experts.push_back(expert_share_of(place));
-  }
+  layout.gpus_linked = check_links(topology, layout.devices.gpus).has_value();
   // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
   // One alone has nothing to sum.
   if (layout.on_gpus()) {
     strategy = layout.places.size() > 1 ? Strategy::kReduce : Strategy::kGather;
   }
-  auto split = split_graph(model.graph, shares, *strategy);
-  if (!split) return std::unexpected(split.error());
-  layout.split = std::move(*split);
-  layout.gpus_linked = check_links(topology, layout.devices.gpus).has_value();
+  if (auto split = split_over_places(model, options, *strategy, topology, layout); !split) {
+    return std::unexpected(split.error());
+  }
   layout.sizes =
       rank_sizes(model, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes =

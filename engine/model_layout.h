@@ -53,10 +53,14 @@ struct RankSizes {
   uint64_t other_gpu_bytes() const { return mailbox_bytes + recording_bytes + staging_bytes; }
 };
 
+// Tokens of context that a default must leave on GPUs, unless the model was trained for less.
+inline constexpr size_t kLeastAutomaticContext = 4096;
+
 struct ModelLayout {
   DeviceChoice devices;
   std::vector<RankPlace> places;
   Split split;
+  size_t gpu_expert_layers = 0;  // of a mixture on GPUs and nodes: so many last ones' are the GPUs'
   PlanOptions plan_options;
   std::string arithmetic;        // the profile: "exact", "fast"; "gpu": GPUs have their own
   std::string instruction_set;   // "avx512"; of a GPU "sm_90"

@@ -122,6 +122,12 @@ const std::vector<OptionRow>& rows() {
        "bandwidth that each reaches, measured at start), or numbers like 3:1, one per rank, GPUs "
        "first",
        set_shares},
+      {"gpu-expert-layers", kAll, kIntegerOrAuto, "auto", 0, 65536, {},
+       "Of a mixture of experts on GPUs and nodes: of how many layers, the last ones, the GPUs have "
+       "the experts; the nodes have the others'. auto: as many as there is room for beside the cache",
+       [](const Json& v, Options& o) {
+         if (!v.is_string()) o.engine.gpu_expert_layers = v.get<uint32_t>();
+       }},
       {"strategy", kAll, kChoice, "auto", 0, 0, {"auto", "gather", "reduce"},
        "How products are split over ranks: gather (by output rows; the same bits for any "
        "ranks), reduce (partial sums, half the exchanges), auto: gather, but reduce where a GPU is "

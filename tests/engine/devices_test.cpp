@@ -383,6 +383,7 @@ TEST_F(DevicesTest, the_fingerprint_of_a_mixture_tells_how_its_experts_are_cut) 
 TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
   options_.shares = {1, 1, 1};
+  options_.gpu_expert_layers = 0;
   const auto layout = split("gpu3,node0,node1", machine_with_one_gpu());
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
@@ -406,6 +407,7 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
     }
   }
   options_.shares.clear();
+  options_.gpu_expert_layers.reset();
   const auto automatic = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
   EXPECT_TRUE(automatic->on_gpus() && !automatic->is_mixed());
