@@ -4,6 +4,8 @@
 #include <bit>
 #include <variant>
 
+#include "engine/kernels/gpu_product.h"
+
 namespace lockstep {
 namespace {
 
@@ -74,6 +76,11 @@ bool is_one_shape(const std::vector<MatmulPart>& parts) {
          parts[0].matrix.rows == parts[1].matrix.rows;
 }
 
+bool reads_sum(const NormStep& norm, const AllReduceStep& sum) {
+  return sum.rows == Rows::kTokens && sum.output == norm.residual &&
+         sum.output_stride == norm.residual_stride && sum.columns == norm.columns;
+}
+
 GpuPassShape round_up_shape(const GpuBatchCounts& counts) {
   const bool alone = counts.sequences == counts.tokens && counts.split == counts.tokens;
   return {.tokens = round_up_tokens(counts.tokens),
@@ -110,8 +117,21 @@ std::vector<GpuPassShape> generation_shapes(const Plan& plan) {
 
 size_t generation_launches(const Plan& plan) {
   size_t count = kSearchLaunches;
+  const AllReduceStep* sum = nullptr;  // if it is the last launch so far
+  size_t sum_norms = 0;
   for (const Step& step : plan.steps) {
-    std::visit([&](const auto& kind) { count += launches_of(kind); }, step.work);
+    const auto* const norm = std::get_if<NormStep>(&step.work);
+    if (norm != nullptr && sum != nullptr && sum_norms < kGpuProductNorms &&
+        reads_sum(*norm, *sum)) {
+      ++sum_norms;
+      continue;
+    }
+    const size_t launches =
+        std::visit([](const auto& kind) { return launches_of(kind); }, step.work);
+    count += launches;
+    if (launches == 0) continue;
+    sum = std::get_if<AllReduceStep>(&step.work);
+    sum_norms = 0;
   }
   return count;
 }

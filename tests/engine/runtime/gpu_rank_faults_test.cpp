@@ -55,6 +55,19 @@ TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
   }
 }
 
+// A norm that a sum forms is none, which the room for recordings knows.
+TEST(GpuRankFaults, recordings_of_several_ranks_have_as_many_launches_as_there_is_room_for) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/68);
+  LoadedModelOptions options = on_made_up_gpu();
+  options.generated = true;
+  options.shares = {1, 1};
+  options.strategy = Strategy::kReduce;
+  LoadedModel loaded(model.path(), options);
+  const size_t before = host_gpu(0).counts().launches;
+  loaded.compute_alone(some_tokens(1, 2), 1);
+  EXPECT_EQ(host_gpu(0).counts().launches - before, generation_launches(loaded.plan()));
+}
+
 // Of a pass with one generated token.
 size_t launches_of(uint32_t layers) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/60 + layers, /*window=*/0, layers);
