@@ -13,6 +13,7 @@
 
 #include "engine/measurement.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
+#include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/engine/runtime/test_gpus.h"
@@ -48,7 +49,10 @@ class PassRunnerTest : public ::testing::Test {
   static constexpr size_t kPrompt = 150;
   static constexpr size_t kBatch = 64;
 
-  PassRunnerTest() { kernels_.embed_rows = &embed_and_take_time; }
+  PassRunnerTest() {
+    host_gpu(0).reset();
+    kernels_.embed_rows = &embed_and_take_time;
+  }
 
   static GpuPlatform platform_of(const GpuKernels& kernels) {
     GpuPlatform platform = test_gpus();
