@@ -271,7 +271,7 @@ struct EngineStatistics {
 // One measurement of raw speed: no sampling, no text, nothing else running.
 struct MeasurementCase {
   uint32_t depth_tokens = 0;      // already in the cache of each sequence
-  uint32_t prompt_tokens = 0;     // then given as a prompt, in passes of batch_tokens
+  uint32_t prompt_tokens = 0;     // then given as a prompt, in passes of batch_tokens at most
   uint32_t generated_tokens = 0;  // then computed one pass per token
   uint32_t sequences = 1;         // side by side
   uint32_t repeats = 1;           // of what comes after the depth
@@ -285,6 +285,9 @@ struct MeasuredWork {
   // Of the products with weights: 2 per element of a matrix and token, those of the output matrix
   // for tokens whose logits are wanted alone. Attention is not counted.
   double operations = 0;
+  // Passes with fewer prompted tokens than batch_tokens and the prompts would allow: where GPUs
+  // alone compute, a pass has a deadline, which those of serving keep as far from.
+  size_t shortened_passes = 0;
 };
 struct Measurement {
   MeasuredWork prompt;

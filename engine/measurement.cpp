@@ -1,10 +1,9 @@
 #include "engine/measurement.h"
 
 #include <algorithm>
-#include <chrono>
+#include <limits>
+#include <utility>
 #include <vector>
-
-#include "engine/pass_runner.h"
 
 namespace lockstep {
 namespace {
@@ -12,10 +11,12 @@ namespace {
 class Measurer {
  public:
   Measurer(Executor& executor, const Plan& plan, const ModelWork& work, size_t sequences,
-           size_t tokens_each)
+           size_t tokens_each, const PassClock& clock)
       : vocabulary_size_(plan.vocabulary_size),
-        runner_(executor, plan, sequences, tokens_each,
-                [this, &work](const Batch& batch) { work.add(batch, work_); }) {}
+        clock_(clock),
+        runner_(
+            executor, plan, sequences, tokens_each,
+            [this, &work](const Batch& batch) { work.add(batch, work_); }, clock) {}
 
   // `count` more tokens of every sequence, in passes as full as they may be; the logits of each
   // sequence's last token are computed, as a request would want them.
@@ -26,6 +27,17 @@ class Measurer {
       }
       runner_.run();
     });
+  }
+
+  // Prompts of so many tokens, until they are computed in no fewer passes than before.
+  void settle(size_t count) {
+    const size_t begin = runner_.length(0);
+    size_t before = std::numeric_limits<size_t>::max();
+    while (outcome()) {
+      const size_t shortened = prompt(count).shortened_passes;
+      go_back_to(begin);
+      if (shortened == 0 || shortened >= std::exchange(before, shortened)) return;
+    }
   }
 
   // So many passes, each of one token of every sequence.
@@ -52,9 +64,11 @@ class Measurer {
   template <typename Passes>
   MeasuredWork timed(const Passes& passes) {
     work_ = {};
-    const auto start = std::chrono::steady_clock::now();
+    const size_t shortened = runner_.shortened_passes();
+    const double start = clock_();
     passes();
-    work_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    work_.seconds = clock_() - start;
+    work_.shortened_passes = runner_.shortened_passes() - shortened;
     return work_;
   }
 
@@ -65,6 +79,7 @@ class Measurer {
   }
 
   size_t vocabulary_size_;
+  const PassClock clock_;
   MeasuredWork work_;
   PassRunner runner_;
 };
@@ -73,14 +88,16 @@ class Measurer {
 
 Result<std::vector<Measurement>> run_measurement(Executor& executor, const Plan& plan,
                                                  const ModelWork& work,
-                                                 const MeasurementCase& measurement) {
+                                                 const MeasurementCase& measurement,
+                                                 PassClock clock) {
   const size_t tokens = static_cast<size_t>(measurement.depth_tokens) + measurement.prompt_tokens +
                         measurement.generated_tokens;
   if (auto fits = PassRunner::check_fit(plan, measurement.sequences, tokens); !fits) {
     return std::unexpected(fits.error());
   }
-  Measurer measurer(executor, plan, work, measurement.sequences, tokens);
+  Measurer measurer(executor, plan, work, measurement.sequences, tokens, clock);
   measurer.prompt(measurement.depth_tokens);
+  if (executor.pass_deadline()) measurer.settle(measurement.prompt_tokens);
   std::vector<Measurement> results;
   for (uint32_t repeat = 0; repeat < measurement.repeats; ++repeat) {
     measurer.go_back_to(measurement.depth_tokens);

@@ -38,12 +38,12 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.logit_tokens = numbers.take(limits.logits);
   batch.draws = reinterpret_cast<GpuDrawWish*>(
       numbers.take(limits.logits * sizeof(GpuDrawWish) / sizeof(uint32_t)));
-  batch.units = reinterpret_cast<GpuAttentionUnit*>(
-      numbers.take(limits.attention_units * sizeof(GpuAttentionUnit) / sizeof(uint32_t)));
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
   batch.page_tables = numbers.take(limits.sequences);
   batch.pages = numbers.take(limits.pages);
+  batch.units = reinterpret_cast<GpuAttentionUnit*>(
+      numbers.take(limits.attention_units * sizeof(GpuAttentionUnit) / sizeof(uint32_t)));
   return batch;
 }
 
@@ -137,7 +137,8 @@ void GpuBatchWriter::end() {
 
 size_t GpuBatchWriter::used_bytes() const {
   const auto* begin = reinterpret_cast<const std::byte*>(batch_.counts);
-  const auto* end = reinterpret_cast<const std::byte*>(batch_.pages + page_count_);
+  const auto* end =
+      reinterpret_cast<const std::byte*>(batch_.units + batch_.counts->attention_units);
   return static_cast<size_t>(end - begin);
 }
 

@@ -71,15 +71,16 @@ struct GpuBatch {
   uint32_t* logit_rows = nullptr;    // the token's row of logits, or kGpuNoRow
   uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
   GpuDrawWish* draws = nullptr;      // [logit row]
-  // [unit]: gpu_token_units() of each generated token before `split`, in order.
-  GpuAttentionUnit* units = nullptr;
   // [tile]: consecutive prompted tokens of one sequence, the first of them and how many. Those that
   // see most keys come first.
   uint32_t* tile_tokens = nullptr;
   uint32_t* tile_counts = nullptr;
   // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
   uint32_t* page_tables = nullptr;
-  uint32_t* pages = nullptr;  // the block's last
+  uint32_t* pages = nullptr;
+  // [unit]: gpu_token_units() of each generated token before `split`, in order. The block's last,
+  // since it is what most room is for and what passes use least of.
+  GpuAttentionUnit* units = nullptr;
 };
 
 size_t gpu_batch_bytes(const GpuBatchLimits& limits);
@@ -103,7 +104,7 @@ class GpuBatchWriter {
   // Lays out the attention of what has been added. Generated tokens get their units in order, up to
   // the first that there is no room for.
   void end();
-  // What of the block there is to copy, from its beginning on.
+  // What of the block there is to copy, from its beginning on: after end().
   size_t used_bytes() const;
 
   const GpuBatch& batch() const { return batch_; }

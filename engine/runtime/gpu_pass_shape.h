@@ -40,6 +40,10 @@ size_t generation_launches(const Plan& plan);
 // allowance per launch, not measured. The plan may be without addresses.
 size_t recording_bytes(const Plan& plan);
 
+// Whether the norm is one of what the sum leaves, whole rows of it, as a sum between GPUs forms
+// norms itself (GpuAllReduce::norms).
+bool reads_sum(const NormStep& norm, const AllReduceStep& sum);
+
 // Whether one product computes these parts as gate and up, and what follows with them.
 bool is_one_shape(const std::vector<MatmulPart>& parts);
 

@@ -215,6 +215,7 @@ class GpuProgram::Builder {
     sum.sum.column_count = step.columns;
     sum.sum.bf16 = step.bf16_partial != nullptr;
     launches_.emplace_back(std::move(sum));
+    last_sum_ = &step;
   }
 
   // After the last step, which computes the logits.
@@ -356,12 +357,8 @@ class GpuProgram::Builder {
   // The sum that has just left what the norm reads, if the norm can be a part of it.
   Sum* sum_of(const NormStep& step) {
     auto* const sum = launches_.empty() ? nullptr : std::get_if<Sum>(&launches_.back());
-    if (sum == nullptr || sum->rows != Rows::kTokens) return nullptr;
-    const GpuAllReduce& whole = sum->sum;
-    const bool is_whole = whole.output == step.residual &&
-                          whole.output_stride == step.residual_stride &&
-                          whole.column_count == step.columns;
-    return is_whole && whole.norm_count < kGpuProductNorms ? sum : nullptr;
+    const bool has_room = sum != nullptr && sum->sum.norm_count < kGpuProductNorms;
+    return has_room && reads_sum(step, *last_sum_) ? sum : nullptr;
   }
 
   GpuKvLayer layer_of(const AttendStep& step) const {
@@ -424,6 +421,7 @@ class GpuProgram::Builder {
   const GpuBatch batch_;
   const GpuLinks& links_;
   std::vector<Launch>& launches_;
+  const AllReduceStep* last_sum_ = nullptr;  // of the launches
 };
 
 GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, GpuMatrixLibrary& library,

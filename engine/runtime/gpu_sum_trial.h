@@ -16,8 +16,8 @@
 
 namespace lockstep {
 
-// Sums of so many bytes are timed, of twice as many, and so on.
-inline constexpr size_t kGpuSumTrialBytesMin = 32 << 10;
+// Sums of so many bytes are timed, of twice as many, and so on: from one token's of a small model.
+inline constexpr size_t kGpuSumTrialBytesMin = 4 << 10;
 inline constexpr size_t kGpuSumTrialRounds = 5;
 
 // A rank's times for sums of one size: nanoseconds of each round, per sum.

@@ -46,6 +46,7 @@ struct BenchResult {
   double operations = 0;
   double bytes_per_token = 0;
   double operations_per_token = 0;
+  size_t shortened_passes = 0;  // of all repeats
 };
 
 std::string test_name(const MeasurementCase& measured) {
@@ -121,6 +122,7 @@ Result<BenchResult> measure(Engine& engine, const MeasurementCase& measured) {
     seconds += own;
     result.bytes += repeat.prompt.bytes + repeat.generate.bytes;
     result.operations += repeat.prompt.operations + repeat.generate.operations;
+    result.shortened_passes += repeat.prompt.shortened_passes;
   }
   const double all_tokens = tokens * static_cast<double>(result.samples.size());
   result.bytes_per_token = result.bytes / all_tokens;
@@ -166,6 +168,7 @@ Json to_json(const BenchResult& result, const Limits& limits) {
           {"operations_per_token", result.operations_per_token},
           {"share_of_read_limit", share(result.bytes, limits.bytes)},
           {"share_of_operations_limit", share(result.operations, limits.operations)},
+          {"shortened_passes", result.shortened_passes},
           {"prompt_tokens", result.measured.prompt_tokens},
           {"generated_tokens", result.measured.generated_tokens},
           {"depth_tokens", result.measured.depth_tokens},
@@ -233,6 +236,17 @@ void print_row(const BenchResult& result, const ModelInfo& info, const Limits& l
       << std::flush;
 }
 
+// Below the table, of those that were measured otherwise than asked for.
+void print_shortened(const std::vector<BenchResult>& results) {
+  for (const BenchResult& result : results) {
+    if (result.shortened_passes == 0) continue;
+    std::cout << fmt::format(
+        "{}: {} passes were smaller than --batch-tokens, so that none came near the GPUs' "
+        "deadline\n",
+        result.test, result.shortened_passes);
+  }
+}
+
 Result<void> bench(Engine& engine, const std::vector<MeasurementCase>& cases,
                    const EngineOptions& options, const BenchOptions& bench_options) {
   if (const auto loaded = engine.load(); !loaded) return loaded;
@@ -246,7 +260,11 @@ Result<void> bench(Engine& engine, const std::vector<MeasurementCase>& cases,
     if (!bench_options.json) print_row(*result, engine.model(), *limits);
     results.push_back(std::move(*result));
   }
-  if (bench_options.json) print_json(results, engine.model(), *limits, options, bench_options);
+  if (bench_options.json) {
+    print_json(results, engine.model(), *limits, options, bench_options);
+  } else {
+    print_shortened(results);
+  }
   return {};
 }
 

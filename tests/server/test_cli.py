@@ -169,6 +169,7 @@ def test_bench_names_its_tests_as_llama_bench_does(model_path):
     for result in body["results"]:
         assert result["tokens_per_second"] > 0 and result["stddev"] >= 0
         assert len(result["samples"]) == 2
+        assert result["shortened_passes"] == 0
         mean = sum(result["samples"]) / 2
         assert result["tokens_per_second"] == pytest.approx(mean)
         deviation = abs(result["samples"][0] - result["samples"][1]) / 2**0.5

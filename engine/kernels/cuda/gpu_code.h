@@ -142,18 +142,13 @@ GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// 16 or 4 bytes of weights, which are read once: they take no place in the first cache.
+// 16 bytes of weights, which are read once: they take no place in the first cache.
 GPU_FUNCTION Words4 stream_16(const void* address) {
   Words4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]),
                  "=r"(value.words[3])
                : "l"(address));
-  return value;
-}
-GPU_FUNCTION uint32_t stream_4(const void* address) {
-  uint32_t value;
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(value) : "l"(address));
   return value;
 }
 

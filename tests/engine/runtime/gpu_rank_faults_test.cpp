@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -54,6 +55,19 @@ TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
   }
 }
 
+// A norm that a sum forms is none, which the room for recordings knows.
+TEST(GpuRankFaults, recordings_of_several_ranks_have_as_many_launches_as_there_is_room_for) {
+  const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/68);
+  LoadedModelOptions options = on_made_up_gpu();
+  options.generated = true;
+  options.shares = {1, 1};
+  options.strategy = Strategy::kReduce;
+  LoadedModel loaded(model.path(), options);
+  const size_t before = host_gpu(0).counts().launches;
+  loaded.compute_alone(some_tokens(1, 2), 1);
+  EXPECT_EQ(host_gpu(0).counts().launches - before, generation_launches(loaded.plan()));
+}
+
 // Of a pass with one generated token.
 size_t launches_of(uint32_t layers) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/60 + layers, /*window=*/0, layers);
@@ -74,6 +88,46 @@ TEST(GpuRankFaults, shapes_have_as_many_units_as_their_tokens_can_have) {
   EXPECT_EQ(generation_shapes(8, 600).back().units, 512U);
   EXPECT_EQ(generation_shapes(64, 5'000).back().units, 4'096U);
   EXPECT_EQ(generation_shapes(64, 100).back().units, 128U);
+}
+
+GpuPassShape shape_of(uint32_t tokens, uint32_t units) {
+  return round_up_shape({.tokens = tokens,
+                         .generated = tokens,
+                         .split = tokens,
+                         .logits = tokens,
+                         .attention_units = units,
+                         .prompt_tiles = 0,
+                         .sequences = tokens});
+}
+
+TEST(GpuRankFaults, every_pass_that_generates_has_a_recording_and_no_recording_has_none) {
+  for (const uint32_t sequences : {1U, 3U, 8U, 9U, 64U}) {
+    for (const uint32_t units_max : {64U, 600U, 5'000U}) {
+      std::set<GpuPassShape> wanted;
+      for (uint32_t tokens = 1; tokens <= sequences; ++tokens) {
+        const uint32_t most = std::min(units_max, tokens * kGpuTokenUnits);
+        for (uint32_t units = tokens; units <= most; ++units) {
+          wanted.insert(shape_of(tokens, units));
+        }
+      }
+      const std::vector<GpuPassShape> shapes = generation_shapes(sequences, units_max);
+      EXPECT_EQ(std::set<GpuPassShape>(shapes.begin(), shapes.end()), wanted)
+          << sequences << " sequences, " << units_max << " units";
+      EXPECT_EQ(shapes.size(), wanted.size());
+    }
+  }
+  // Each takes the GPU's memory.
+  EXPECT_EQ(generation_shapes(8, 512).size(), 18U);
+  EXPECT_EQ(generation_shapes(64, 4'096).size(), 39U);
+}
+
+TEST(GpuRankFaults, a_shape_has_less_than_twice_the_tokens_of_its_passes) {
+  for (uint32_t tokens = 1; tokens <= 64; ++tokens) {
+    const GpuPassShape shape = shape_of(tokens, tokens);
+    EXPECT_GE(shape.tokens, tokens);
+    EXPECT_LT(shape.tokens, 2 * tokens);
+    EXPECT_EQ(shape.logits, shape.tokens);
+  }
 }
 
 // A token whose keys another of the same pass sees has them prepared before attention begins.

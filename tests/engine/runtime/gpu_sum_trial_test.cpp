@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/runtime/logits_rows.h"
@@ -46,14 +47,14 @@ TEST(GpuSumTrial, times_sums_of_every_size_in_both_ways) {
     return {};
   });
   ASSERT_TRUE(rounds.has_value());
-  ASSERT_EQ(rounds->size(), 7U);  // the last of 2 MiB
-  for (size_t size = 0; size < 7; ++size) {
+  ASSERT_EQ(rounds->size(), 10U);  // of 4 KiB to 2 MiB
+  for (size_t size = 0; size < 10; ++size) {
     const size_t bytes = kGpuSumTrialBytesMin << size;
     EXPECT_EQ((*rounds)[size].bytes, bytes);
     EXPECT_THAT((*rounds)[size].one_shot_ns, Each(bytes / 4));
     EXPECT_THAT((*rounds)[size].two_shots_ns, Each(bytes / 8));
   }
-  EXPECT_EQ(waits, 7 * 2 * (kGpuSumTrialRounds + 1));
+  EXPECT_EQ(waits, 10 * 2 * (kGpuSumTrialRounds + 1));
   EXPECT_GE(sums, 4 * waits);
 }
 
@@ -90,9 +91,11 @@ TEST(GpuSumTrial, says_its_figures) {
 // What the ranks were told; they ask with every sum.
 std::mutex told_mutex;
 std::set<std::optional<size_t>> told;
+std::set<size_t> asked_bytes;
 GpuSumWay remember_what_was_told(const GpuSumQuestion& question) {
   const std::lock_guard lock(told_mutex);
   told.insert(question.one_shot_bytes_max);
+  asked_bytes.insert(question.bytes);
   return gpu_sum_way(question);
 }
 
@@ -126,6 +129,27 @@ TEST_F(GpuSumTrialOfRanks, all_are_told_the_same_and_have_the_same_bits) {
   ASSERT_EQ(told.size(), 1U);
   const std::optional<size_t> one_shot_max = *told.begin();
   EXPECT_THAT(one_shot_max, ::testing::AnyOf(0U, kGpuSumTrialBytesMin));
+}
+
+// Not by those of the largest pass that is launched alike.
+TEST_F(GpuSumTrialOfRanks, few_tokens_are_sent_by_at_most_twice_their_bytes) {
+  GpuPlatform platform = test_gpus();
+  platform.sum_way = &remember_what_was_told;
+  LoadedModel loaded(model_.path(), {.shares = {1, 1, 1},
+                                     .strategy = Strategy::kReduce,
+                                     .kv_format = KvFormat::kF16,
+                                     .gpus = &platform});
+  const size_t row_bytes = loaded.plan().hidden.width * sizeof(float);
+  for (const bool generated : {false, true}) {
+    loaded.set_generated(generated);
+    for (const auto& [tokens, rows] : {std::pair{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}}) {
+      asked_bytes.clear();
+      const auto count = static_cast<size_t>(tokens);
+      loaded.compute_alone(some_tokens(count, 1), count);
+      asked_bytes.erase(0);  // of rows that travel as bf16 there are none
+      EXPECT_THAT(asked_bytes, Each(static_cast<size_t>(rows) * row_bytes));
+    }
+  }
 }
 
 // Sums of two ranks take one shot.

@@ -83,28 +83,30 @@ TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_room) {
   }
 }
 
-// What kernels may read lies before used_bytes(), however much room there is for pages.
+// What kernels may read lies before used_bytes(), however much room there is for units.
 TEST(GpuBatch, copying_what_is_used_copies_all_that_was_written) {
   const GpuBatchLimits limits = {
-      .tokens = 5, .sequences = 2, .pages = 1000, .logits = 3, .attention_units = 7};
+      .tokens = 5, .sequences = 2, .pages = 9, .logits = 3, .attention_units = 1000};
   const size_t bytes = gpu_batch_bytes(limits);
   GpuBytes block(bytes);
   GpuBatchWriter writer(block.data(), limits);
-  EXPECT_EQ(writer.used_bytes() + 1000 * sizeof(uint32_t), bytes);
+  EXPECT_EQ(writer.used_bytes() + 1000 * sizeof(GpuAttentionUnit), bytes);
   writer.add_sequence(std::vector<uint32_t>{7, 8, 9});
   const uint32_t second = writer.add_sequence(std::vector<uint32_t>{10, 11});
-  for (uint32_t token = 0; token < 5; ++token) writer.add_prompted(token, token, second);
+  writer.add_generated(7, 150, 0);  // which has three units
+  for (uint32_t token = 0; token < 4; ++token) writer.add_prompted(token, token, second);
   writer.want_logits();
   writer.end();
   const size_t used = writer.used_bytes();
-  EXPECT_EQ(used + 995 * sizeof(uint32_t), bytes);
+  EXPECT_EQ(used + 997 * sizeof(GpuAttentionUnit), bytes);
   GpuBytes copied(bytes);
   std::memcpy(copied.data(), block.data(), used);
   EXPECT_EQ(0, std::memcmp(copied.data(), block.data(), bytes)) << "written beyond it";
   const GpuBatch batch = gpu_batch_at(copied.data(), limits);
   EXPECT_EQ(batch.pages[batch.page_tables[second] + 1], 11U);
   EXPECT_EQ(batch.logit_rows[4], 0U);
-  EXPECT_EQ(batch.token_ids[4], 4U);
+  EXPECT_EQ(batch.token_ids[4], 3U);
+  EXPECT_EQ(batch.units[2].index, 2U);
   writer.begin();
   EXPECT_LT(writer.used_bytes(), used);
 }

@@ -145,12 +145,6 @@ GPU_FUNCTION Words4 stream_16(const void* address) {
   std::memcpy(&value, address, sizeof(value));
   return value;
 }
-GPU_FUNCTION uint32_t stream_4(const void* address) {
-  HostGrid::check_access(address, 4);
-  uint32_t value;
-  std::memcpy(&value, address, sizeof(value));
-  return value;
-}
 
 GPU_FUNCTION void begin_copy_16(std::byte* shared, const std::byte* source) {
   HostGrid::begin_copy(shared, source, 16);
@@ -179,7 +173,10 @@ GPU_FUNCTION Words2 load_8(const void* address) {
   return value;
 }
 GPU_FUNCTION uint32_t load_4(const void* address) {
-  return stream_4(address);
+  HostGrid::check_access(address, 4);
+  uint32_t value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
 }
 
 GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
