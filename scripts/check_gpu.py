@@ -75,6 +75,8 @@ def main():
     if unknown := set(wanted) - {step[0] for step in STEPS}:
         parser.error(f"--only: there is no step {', '.join(sorted(unknown))}")
     arguments.output.mkdir(parents=True, exist_ok=True)
+    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT), "LOCKSTEP_TEST_DATA": os.environ.get(
+        "LOCKSTEP_TEST_DATA", str(ROOT / "../shared/data"))}
     rows, absent = [], False
     for name, command, environment, seconds in STEPS:
         if name not in wanted:
@@ -84,6 +86,8 @@ def main():
         if absent or not program.is_file():
             state, why = "skipped", "no GPU" if absent else f"{program} is not built"
         else:
+            if command[0].startswith("cuda_"):
+                environment = {**environment, **folders}
             log = arguments.output / f"{name}.txt"
             status = run([program, *command[1:]], environment, seconds, log)
             text = log.read_text(errors="replace")

@@ -42,3 +42,10 @@ def test_without_a_gpu_nothing_else_is_run(tmp_path):
 def test_what_hangs_is_killed(tmp_path):
     assert check_gpu.run(["sleep", "1000"], {}, 0.1, tmp_path / "log") is None
     assert check_gpu.judge(None, "") == ("out of time", "")
+
+
+def test_tests_are_told_their_folders_and_the_daemon_is_not(tmp_path):
+    code, rows = check(tmp_path, cuda_device_test='test -d "$LOCKSTEP_SOURCE_DIR/scripts"',
+                       lockstepd='test -z "$LOCKSTEP_SOURCE_DIR$LOCKSTEP_TEST_DATA"')
+    assert code == 0, rows
+    assert rows["machine"]["state"] == "passed"
