@@ -6,15 +6,25 @@ what became of each step: passed, FAILED, skipped, out of time.
 
 A step that fails or hangs keeps no other from running; without a GPU all ends after the first. Each
 step's output lies in --output. Ends with 0 if nothing failed.
+
+    scripts/check_gpu.py --build build/cuda --pack gpu-check.tar.xz
+
+makes of a build what can be carried to a machine that has a GPU and this checkout, but no build. An
+unpacked one is a --build as well: it finds NVIDIA's libraries in LD_LIBRARY_PATH, in the toolkit's
+folders, or among the wheels of the Python that runs this.
 """
 
 import argparse
+import glob
 import json
+import lzma
 import os
 import re
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,6 +42,48 @@ STEPS = [
     ("machine", ["lockstepd", "bench-machine"], {}, 120),
     ("collectives", ["cuda_collectives_benchmark"], {}, 120),
 ]
+PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
+TEST_DATA = "stories260K.*"
+# What a pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
+NOT_CARRIED = re.compile(
+    r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|util|resolv|anl|mvec)"
+    r"|lib(cuda|cudart|cublas.*|nccl|nvJitLink|nvrtc.*|nvidia-.*))\.so.*")
+DICTIONARY_BYTES = 64 * 2**20  # the programs hold the same kernels, tens of MB from one another
+
+
+def ldd(program, environment):
+    """The path of each shared library that the program needs, and the lines on those not found."""
+    done = subprocess.run(["ldd", program], capture_output=True, text=True,
+                          env={**os.environ, **environment})
+    found = re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, flags=re.MULTILINE)
+    lines = (done.stdout + done.stderr).splitlines()
+    return dict(found), [line.strip() for line in lines if "not found" in line]
+
+
+def pack(build, data, archive):
+    """Programs without their symbols, what they need beside, and data to test with."""
+    programs = sorted(path for pattern in PROGRAMS for path in build.glob(pattern))
+    if not programs:
+        sys.exit(f"{build} has no programs")
+    files = {f"data/{path.name}": path for path in sorted(data.glob(TEST_DATA))} if data else {}
+    with tempfile.TemporaryDirectory() as folder:
+        for program in programs:
+            stripped = files[program.name] = Path(folder) / program.name
+            subprocess.run(["strip", "-o", stripped, program], check=True)
+            for name, path in ldd(program, {})[0].items():
+                if not NOT_CARRIED.fullmatch(name):
+                    files[f"lib/{name}"] = Path(path).resolve()
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 3, "dict_size": DICTIONARY_BYTES}]
+        with lzma.open(archive, "wb", filters=filters) as stream, \
+                tarfile.open(fileobj=stream, mode="w") as tar:
+            # A pack is known by this folder, even where it is empty.
+            entry = tarfile.TarInfo("lib")
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+            for name, path in sorted(files.items()):
+                tar.add(path, name)
+                print(f"{path.stat().st_size:12,}  {name}")
+    print(f"{archive.stat().st_size:12,}  {archive}")
 
 
 def run(command, environment, seconds, log):
@@ -70,7 +122,12 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("gpu-check"))
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--only", metavar="NAME,...")
+    parser.add_argument("--pack", type=Path, metavar="FILE.tar.xz")
     arguments = parser.parse_args()
+    if arguments.pack:
+        data = os.environ.get("LOCKSTEP_TEST_DATA")
+        pack(arguments.build, Path(data) if data else None, arguments.pack)
+        return 0
     wanted = arguments.only.split(",") if arguments.only else [step[0] for step in STEPS]
     if unknown := set(wanted) - {step[0] for step in STEPS}:
         parser.error(f"--only: there is no step {', '.join(sorted(unknown))}")
