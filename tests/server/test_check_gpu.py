@@ -1,0 +1,87 @@
+"""scripts/check_gpu.py, with made-up programs."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_gpu  # noqa: E402
+
+
+def make(folder, **programs):
+    folder.mkdir(exist_ok=True)
+    for name, body in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+
+
+def start(*options, **environment):
+    return subprocess.run([sys.executable, ROOT / "scripts/check_gpu.py", *options],
+                          capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **environment})
+
+
+def check(folder, **programs):
+    make(folder, **programs)
+    done = start("--build", folder, "--output", folder / "out", "--json", folder / "report.json")
+    rows = json.loads((folder / "report.json").read_text())
+    return done.returncode, {row["step"]: row for row in rows}
+
+
+def test_a_step_that_fails_keeps_no_other_from_running(tmp_path):
+    code, rows = check(tmp_path, cuda_device_test="exit 0", cuda_kernels_test="echo why; exit 3",
+                       cuda_rank_test='test "$GPU_LAUNCH_OVERLAP" != 0')
+    assert code == 1
+    states = {name: row["state"] for name, row in rows.items()}
+    assert (states["kernels"], states["rank"], states["rank-apart"], states["nccl"]) == (
+        "FAILED", "passed", "FAILED", "skipped")
+    assert rows["kernels"]["tail"] == ["why"]
+
+
+def test_without_a_gpu_nothing_else_is_run(tmp_path):
+    code, rows = check(tmp_path, cuda_device_test="echo no GPU: none here",
+                       cuda_kernels_test="exit 0")
+    assert code == 1
+    assert rows["device"]["why"] == "no GPU: none here"
+    assert rows["kernels"]["state"] == "skipped" and rows["kernels"]["why"] == "no GPU"
+
+
+def test_what_hangs_is_killed(tmp_path):
+    assert check_gpu.run(["sleep", "1000"], {}, 0.1, tmp_path / "log") is None
+    assert check_gpu.judge(None, "") == ("out of time", "")
+
+
+def test_tests_are_told_their_folders_and_the_daemon_is_not(tmp_path):
+    code, rows = check(tmp_path, cuda_device_test='test -d "$LOCKSTEP_SOURCE_DIR/scripts"',
+                       lockstepd='test -z "$LOCKSTEP_SOURCE_DIR$LOCKSTEP_TEST_DATA"')
+    assert code == 0, rows
+    assert rows["machine"]["state"] == "passed"
+
+
+def test_a_pack_has_what_a_machine_with_a_gpu_lacks(tmp_path):
+    build, tools, data = tmp_path / "build", tmp_path / "tools", tmp_path / "data"
+    make(build, lockstepd="", cuda_device_test="", other_test="")
+    (tmp_path / "libfmt.so.9.1").write_text("fmt")
+    (tmp_path / "libfmt.so.9").symlink_to("libfmt.so.9.1")
+    taken = {"libfmt.so.9": tmp_path / "libfmt.so.9"}
+    left = {name: f"/nowhere/{name}" for name in [
+        "libc.so.6", "libm.so.6", "libcuda.so.1", "libnvidia-ml.so.1", "libcublasLt.so.13",
+        "libcudart.so.13", "libnccl.so.2"]}
+    lines = "".join(f"{name} => {path} (0x0)\\n" for name, path in {**taken, **left}.items())
+    make(tools, ldd=f"printf '{lines}'", strip='echo stripped > "$2"')
+    data.mkdir()
+    for name in ["stories260K.gguf", "vocab.gguf"]:
+        (data / name).write_text(name)
+    done = start("--build", build, "--pack", tmp_path / "pack.tar.xz",
+                 PATH=f"{tools}:{os.environ['PATH']}", LOCKSTEP_TEST_DATA=str(data))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "pack.tar.xz") as tar:
+        files = {file.name: tar.extractfile(file).read() for file in tar if file.isfile()}
+    assert files == {"lockstepd": b"stripped\n", "cuda_device_test": b"stripped\n",
+                     "lib/libfmt.so.9": b"fmt", "data/stories260K.gguf": b"stories260K.gguf"}
+    assert all(name in done.stdout for name in [*files, "pack.tar.xz"])
+    assert "stripped" not in (build / "lockstepd").read_text()
