@@ -15,7 +15,6 @@ folders, or among the wheels of the Python that runs this.
 """
 
 import argparse
-import glob
 import json
 import lzma
 import os
@@ -58,6 +57,17 @@ def ldd(program, environment):
     found = re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, flags=re.MULTILINE)
     lines = (done.stdout + done.stderr).splitlines()
     return dict(found), [line.strip() for line in lines if "not found" in line]
+
+
+def library_path(build):
+    """Where an unpacked pack's programs find their libraries; of a build, which knows, nothing."""
+    if not (build / "lib").is_dir():
+        return {}
+    toolkit = [*Path("/usr/local").glob("cuda*/lib64"), *Path("/usr/local").glob("cuda*/lib")]
+    wheels = [folder for entry in sys.path for folder in Path(entry).glob("nvidia/*/lib")]
+    given = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    folders = [build / "lib", *given, *sorted(toolkit), *wheels]
+    return {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
 
 
 def pack(build, data, archive):
@@ -132,19 +142,28 @@ def main():
     if unknown := set(wanted) - {step[0] for step in STEPS}:
         parser.error(f"--only: there is no step {', '.join(sorted(unknown))}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT), "LOCKSTEP_TEST_DATA": os.environ.get(
-        "LOCKSTEP_TEST_DATA", str(ROOT / "../shared/data"))}
+    build = arguments.build.resolve()
+    libraries = library_path(build)
+    if libraries:
+        programs = {build / step[1][0] for step in STEPS if step[0] in wanted}
+        if missing := {f"{program.name}: {line}" for program in programs if program.is_file()
+                       for line in ldd(program, libraries)[1]}:
+            sys.exit("\n".join([*sorted(missing), "looked in " + libraries["LD_LIBRARY_PATH"]]))
+    data = build / "data" if (build / "data").is_dir() else ROOT / "../shared/data"
+    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT),
+               "LOCKSTEP_TEST_DATA": os.environ.get("LOCKSTEP_TEST_DATA", str(data))}
     rows, absent = [], False
     for name, command, environment, seconds in STEPS:
         if name not in wanted:
             continue
-        program = arguments.build.resolve() / command[0]
+        program = build / command[0]
         start, tail = time.monotonic(), []
         if absent or not program.is_file():
             state, why = "skipped", "no GPU" if absent else f"{program} is not built"
         else:
+            environment = {**environment, **libraries}
             if command[0].startswith("cuda_"):
-                environment = {**environment, **folders}
+                environment.update(folders)
             log = arguments.output / f"{name}.txt"
             status = run([program, *command[1:]], environment, seconds, log)
             text = log.read_text(errors="replace")

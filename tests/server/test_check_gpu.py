@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tarfile
 
-from conftest import ROOT
+from conftest import ROOT, clean_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import check_gpu  # noqa: E402
@@ -22,7 +22,7 @@ def make(folder, **programs):
 def start(*options, **environment):
     return subprocess.run([sys.executable, ROOT / "scripts/check_gpu.py", *options],
                           capture_output=True, text=True, timeout=60,
-                          env={**os.environ, **environment})
+                          env=clean_environment(**environment))
 
 
 def check(folder, **programs):
@@ -85,3 +85,35 @@ def test_a_pack_has_what_a_machine_with_a_gpu_lacks(tmp_path):
                      "lib/libfmt.so.9": b"fmt", "data/stories260K.gguf": b"stories260K.gguf"}
     assert all(name in done.stdout for name in [*files, "pack.tar.xz"])
     assert "stripped" not in (build / "lockstepd").read_text()
+
+
+def test_a_pack_finds_its_libraries_and_its_data(tmp_path):
+    build, wheel = tmp_path / "build", tmp_path / "site/nvidia/nccl/lib"
+    make(build, cuda_device_test='echo "$LD_LIBRARY_PATH $LOCKSTEP_TEST_DATA"',
+         lockstepd='echo "$LD_LIBRARY_PATH"')
+    wheel.mkdir(parents=True)
+    options = ["--build", build, "--output", tmp_path / "out", "--only", "device,machine"]
+    environment = {"LD_LIBRARY_PATH": "/given", "PYTHONPATH": str(tmp_path / "site")}
+    assert start(*options, **environment).returncode == 0
+    assert (tmp_path / "out/device.txt").read_text().startswith("/given ")
+    (build / "lib").mkdir()
+    (build / "data").mkdir()
+    assert start(*options, **environment).returncode == 0
+    path, data = (tmp_path / "out/device.txt").read_text().split()
+    assert data == str(build / "data")
+    for folders in [path.split(":"), (tmp_path / "out/machine.txt").read_text().strip().split(":")]:
+        assert folders[:2] == [str(build / "lib"), "/given"] and str(wheel) in folders[2:]
+
+
+def test_a_pack_says_which_library_is_not_found(tmp_path):
+    build, tools = tmp_path / "build", tmp_path / "tools"
+    make(build, cuda_device_test="", cuda_nccl_test="")
+    (build / "lib").mkdir()
+    make(tools, ldd='case "$1$LD_LIBRARY_PATH" in *nccl_test*/lib*)'
+                    ' echo "libnccl.so.2 => not found";; esac')
+    options = ["--build", build, "--output", tmp_path / "out"]
+    path = f"{tools}:{os.environ['PATH']}"
+    done = start(*options, PATH=path)
+    assert done.returncode == 1 and "cuda_nccl_test: libnccl.so.2 => not found" in done.stderr
+    assert not (tmp_path / "out/device.txt").exists()
+    assert start(*options, "--only", "device", PATH=path).returncode == 0
