@@ -19,6 +19,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,17 @@ STEPS = [
     ("machine", ["lockstepd", "bench-machine"], {}, 120),
     ("collectives", ["cuda_collectives_benchmark"], {}, 120),
 ]
+# Steps under that tool of compute-sanitizer's, which takes many times as long: small tests.
+KERNELS = ("GpuPromptAttention.groups_may_lie_on_several_ranks:GpuRows.*:GpuHeads.queries*:"
+           "GpuExpertSum.*:Formats/GpuProductOf.*/Q4_0")
+SANITIZED = {
+    "memcheck": ["cuda_rank_test", "--gtest_filter="
+                 "GpuRank.a_token_has_the_same_bits_whoever_is_beside_it:"
+                 "GpuRank.every_format_of_the_cache"],
+    "racecheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
+    "synccheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
+}
+STEPS += [(tool, command, {}, 300) for tool, command in SANITIZED.items()]
 PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
 TEST_DATA = "stories260K.*"
 # What a pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
@@ -111,6 +123,11 @@ def run(command, environment, seconds, log):
             return None
 
 
+def find_sanitizer():
+    toolkit = sorted(map(str, Path("/usr/local").glob("cuda*/bin")))
+    return shutil.which("compute-sanitizer", path=":".join([os.environ["PATH"], *toolkit]))
+
+
 def judge(status, text):
     """What became of it, and why in a few words."""
     if absence := re.search(r"no GPU: .*", text):
@@ -119,6 +136,8 @@ def judge(status, text):
         return "out of time", ""
     if status != 0:
         return "FAILED", f"exit status {status}"
+    if "[==========] Running 0 tests" in text:
+        return "FAILED", "no test has such a name"
     skipped = set(re.findall(r"^\[  SKIPPED \] (\S+\.\S+)$", text, flags=re.MULTILINE))
     if skipped and "[       OK ]" not in text:
         return "skipped", "every test"
@@ -152,6 +171,7 @@ def main():
     data = build / "data" if (build / "data").is_dir() else ROOT / "../shared/data"
     folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT),
                "LOCKSTEP_TEST_DATA": os.environ.get("LOCKSTEP_TEST_DATA", str(data))}
+    sanitizer = find_sanitizer()
     rows, absent = [], False
     for name, command, environment, seconds in STEPS:
         if name not in wanted:
@@ -160,12 +180,17 @@ def main():
         start, tail = time.monotonic(), []
         if absent or not program.is_file():
             state, why = "skipped", "no GPU" if absent else f"{program} is not built"
+        elif name in SANITIZED and not sanitizer:
+            state, why = "skipped", "compute-sanitizer is not there"
         else:
             environment = {**environment, **libraries}
             if command[0].startswith("cuda_"):
                 environment.update(folders)
             log = arguments.output / f"{name}.txt"
-            status = run([program, *command[1:]], environment, seconds, log)
+            words = [program, *command[1:]]
+            if name in SANITIZED:
+                words = [sanitizer, "--tool", name, "--error-exitcode", "1", *words]
+            status = run(words, environment, seconds, log)
             text = log.read_text(errors="replace")
             state, why = judge(status, text)
             absent = why.startswith("no GPU: ")

@@ -117,3 +117,32 @@ def test_a_pack_says_which_library_is_not_found(tmp_path):
     assert done.returncode == 1 and "cuda_nccl_test: libnccl.so.2 => not found" in done.stderr
     assert not (tmp_path / "out/device.txt").exists()
     assert start(*options, "--only", "device", PATH=path).returncode == 0
+
+
+def test_some_tests_are_run_under_compute_sanitizer(tmp_path):
+    build, tools = tmp_path / "build", tmp_path / "tools"
+    make(build, cuda_rank_test='echo "ran $*"', cuda_kernels_test='echo "ran $*"')
+    make(tools, **{"compute-sanitizer": 'echo "$*"; test "$2" != racecheck && shift 4 && "$@"'})
+    steps = ",".join(check_gpu.SANITIZED)
+    done = start("--build", build, "--output", tmp_path / "out", "--only", steps,
+                 PATH=f"{tools}:{os.environ['PATH']}")
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line[0] != " "] == [
+        ["memcheck", "passed"], ["racecheck", "FAILED"], ["synccheck", "passed"]]
+    for tool, (program, names) in check_gpu.SANITIZED.items():
+        words = (tmp_path / f"out/{tool}.txt").read_text().splitlines()
+        assert words[0] == f"--tool {tool} --error-exitcode 1 {build / program} {names}"
+        assert (words[1:] == [f"ran {names}"]) == (tool != "racecheck")
+
+
+def test_without_compute_sanitizer_its_steps_are_skipped(tmp_path, monkeypatch, capsys):
+    make(tmp_path, cuda_rank_test="")
+    monkeypatch.setattr(check_gpu.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "argv", ["check_gpu.py", "--build", str(tmp_path), "--output",
+                                      str(tmp_path / "out"), "--only", "memcheck"])
+    assert check_gpu.main() == 0
+    assert "compute-sanitizer is not there" in capsys.readouterr().out
+
+
+def test_a_name_that_no_test_has_is_a_failure():
+    text = "[==========] Running 0 tests from 0 test suites.\n"
+    assert check_gpu.judge(0, text) == ("FAILED", "no test has such a name")
