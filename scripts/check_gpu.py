@@ -123,6 +123,23 @@ def run(command, environment, seconds, log):
             return None
 
 
+def benches(models):
+    """Each model with and without overlapping launches, in turns: A B A B."""
+    return [(f"bench{number}{way}{turn}",
+             ["lockstepd", "bench", "--json", "--devices", "gpu0", "--model", str(model.resolve())],
+             environment, 300)
+            for number, model in enumerate(models, 1) for turn in ["", "-again"]
+            for way, environment in [("", {}), ("-apart", APART)]]
+
+
+def find_figures(text):
+    """What bench printed as JSON among its log; None if it did not."""
+    try:
+        return json.loads(re.search(r"^\{$.*^\}$", text, flags=re.MULTILINE | re.DOTALL)[0])
+    except (TypeError, ValueError):
+        return None
+
+
 def find_sanitizer():
     toolkit = sorted(map(str, Path("/usr/local").glob("cuda*/bin")))
     return shutil.which("compute-sanitizer", path=":".join([os.environ["PATH"], *toolkit]))
@@ -151,6 +168,8 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("gpu-check"))
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--only", metavar="NAME,...")
+    parser.add_argument("--model", type=Path, metavar="FILE", action="append", default=[],
+                        help="measure it on gpu0 as well, whatever --only says; repeatable")
     parser.add_argument("--pack", type=Path, metavar="FILE.tar.xz")
     arguments = parser.parse_args()
     if arguments.pack:
@@ -160,11 +179,14 @@ def main():
     wanted = arguments.only.split(",") if arguments.only else [step[0] for step in STEPS]
     if unknown := set(wanted) - {step[0] for step in STEPS}:
         parser.error(f"--only: there is no step {', '.join(sorted(unknown))}")
+    measured = benches(arguments.model)
+    steps = STEPS + measured
+    wanted += [step[0] for step in measured]
     arguments.output.mkdir(parents=True, exist_ok=True)
     build = arguments.build.resolve()
     libraries = library_path(build)
     if libraries:
-        programs = {build / step[1][0] for step in STEPS if step[0] in wanted}
+        programs = {build / step[1][0] for step in steps if step[0] in wanted}
         if missing := {f"{program.name}: {line}" for program in programs if program.is_file()
                        for line in ldd(program, libraries)[1]}:
             sys.exit("\n".join([*sorted(missing), "looked in " + libraries["LD_LIBRARY_PATH"]]))
@@ -173,11 +195,11 @@ def main():
                "LOCKSTEP_TEST_DATA": os.environ.get("LOCKSTEP_TEST_DATA", str(data))}
     sanitizer = find_sanitizer()
     rows, absent = [], False
-    for name, command, environment, seconds in STEPS:
+    for name, command, environment, seconds in steps:
         if name not in wanted:
             continue
         program = build / command[0]
-        start, tail = time.monotonic(), []
+        start, tail, figures = time.monotonic(), [], None
         if absent or not program.is_file():
             state, why = "skipped", "no GPU" if absent else f"{program} is not built"
         elif name in SANITIZED and not sanitizer:
@@ -193,10 +215,18 @@ def main():
             status = run(words, environment, seconds, log)
             text = log.read_text(errors="replace")
             state, why = judge(status, text)
+            if state == "passed" and "bench" in command:
+                if figures := find_figures(text):
+                    why = ", ".join(f"{result['test']} {result['tokens_per_second']:.1f} t/s"
+                                    for result in figures["results"])
+                else:
+                    state, why = "FAILED", "no figures"
             absent = why.startswith("no GPU: ")
             tail = text.splitlines()[-20:] if state in ("FAILED", "out of time") else []
         took = time.monotonic() - start
         rows.append({"step": name, "state": state, "why": why, "seconds": took, "tail": tail})
+        if figures:
+            rows[-1]["bench"] = figures
         print(f"{name:16} {state:12} {took:7.1f} s  {why}", flush=True)
         for line in tail:
             print(f"    {line}")

@@ -146,3 +146,23 @@ def test_without_compute_sanitizer_its_steps_are_skipped(tmp_path, monkeypatch, 
 def test_a_name_that_no_test_has_is_a_failure():
     text = "[==========] Running 0 tests from 0 test suites.\n"
     assert check_gpu.judge(0, text) == ("FAILED", "no test has such a name")
+
+
+def test_models_are_measured_with_and_without_overlap_in_turns(tmp_path):
+    build = tmp_path / "build"
+    model = tmp_path / "m.gguf"
+    model.write_text("")
+    make(build, lockstepd='echo "a warning {" >&2; speed=20\n'
+         'test "$GPU_LAUNCH_OVERLAP" = 0 && speed=10\n'
+         'test "$*" = "bench --json --devices gpu0 --model ' + str(model) + '" || exit 2\n'
+         'printf \'{\\n "results": [{"test": "tg1", "tokens_per_second": %s}]\\n}\\n\' $speed')
+    options = ["--build", build, "--output", tmp_path / "out", "--json", tmp_path / "report.json",
+               "--only", "nccl", "--model", model]
+    assert start(*options).returncode == 0
+    rows = json.loads((tmp_path / "report.json").read_text())[1:]
+    assert [row["step"] for row in rows] == [
+        "bench1", "bench1-apart", "bench1-again", "bench1-apart-again"]
+    assert [row["bench"]["results"][0]["tokens_per_second"] for row in rows] == [20, 10, 20, 10]
+    assert rows[0]["why"] == "tg1 20.0 t/s"
+    make(build, lockstepd="echo nothing")
+    assert start(*options).returncode == 1
