@@ -15,11 +15,11 @@ folders, or among the wheels of the Python that runs this.
 """
 
 import argparse
-import glob
 import json
 import lzma
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +42,17 @@ STEPS = [
     ("machine", ["lockstepd", "bench-machine"], {}, 120),
     ("collectives", ["cuda_collectives_benchmark"], {}, 120),
 ]
+# Steps under that tool of compute-sanitizer's, which takes many times as long: small tests.
+KERNELS = ("GpuPromptAttention.groups_may_lie_on_several_ranks:GpuRows.*:GpuHeads.queries*:"
+           "GpuExpertSum.*:Formats/GpuProductOf.*/Q4_0")
+SANITIZED = {
+    "memcheck": ["cuda_rank_test", "--gtest_filter="
+                 "GpuRank.a_token_has_the_same_bits_whoever_is_beside_it:"
+                 "GpuRank.every_format_of_the_cache"],
+    "racecheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
+    "synccheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
+}
+STEPS += [(tool, command, {}, 300) for tool, command in SANITIZED.items()]
 PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
 TEST_DATA = "stories260K.*"
 # What a pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
@@ -58,6 +69,17 @@ def ldd(program, environment):
     found = re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, flags=re.MULTILINE)
     lines = (done.stdout + done.stderr).splitlines()
     return dict(found), [line.strip() for line in lines if "not found" in line]
+
+
+def library_path(build):
+    """Where an unpacked pack's programs find their libraries; of a build, which knows, nothing."""
+    if not (build / "lib").is_dir():
+        return {}
+    toolkit = [*Path("/usr/local").glob("cuda*/lib64"), *Path("/usr/local").glob("cuda*/lib")]
+    wheels = [folder for entry in sys.path for folder in Path(entry).glob("nvidia/*/lib")]
+    given = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    folders = [build / "lib", *given, *sorted(toolkit), *wheels]
+    return {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
 
 
 def pack(build, data, archive):
@@ -101,6 +123,28 @@ def run(command, environment, seconds, log):
             return None
 
 
+def benches(models):
+    """Each model with and without overlapping launches, in turns: A B A B."""
+    return [(f"bench{number}{way}{turn}",
+             ["lockstepd", "bench", "--json", "--devices", "gpu0", "--model", str(model.resolve())],
+             environment, 300)
+            for number, model in enumerate(models, 1) for turn in ["", "-again"]
+            for way, environment in [("", {}), ("-apart", APART)]]
+
+
+def find_figures(text):
+    """What bench printed as JSON among its log; None if it did not."""
+    try:
+        return json.loads(re.search(r"^\{$.*^\}$", text, flags=re.MULTILINE | re.DOTALL)[0])
+    except (TypeError, ValueError):
+        return None
+
+
+def find_sanitizer():
+    toolkit = sorted(map(str, Path("/usr/local").glob("cuda*/bin")))
+    return shutil.which("compute-sanitizer", path=":".join([os.environ["PATH"], *toolkit]))
+
+
 def judge(status, text):
     """What became of it, and why in a few words."""
     if absence := re.search(r"no GPU: .*", text):
@@ -109,6 +153,8 @@ def judge(status, text):
         return "out of time", ""
     if status != 0:
         return "FAILED", f"exit status {status}"
+    if "[==========] Running 0 tests" in text:
+        return "FAILED", "no test has such a name"
     skipped = set(re.findall(r"^\[  SKIPPED \] (\S+\.\S+)$", text, flags=re.MULTILINE))
     if skipped and "[       OK ]" not in text:
         return "skipped", "every test"
@@ -122,6 +168,8 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("gpu-check"))
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--only", metavar="NAME,...")
+    parser.add_argument("--model", type=Path, metavar="FILE", action="append", default=[],
+                        help="measure it on gpu0 as well, whatever --only says; repeatable")
     parser.add_argument("--pack", type=Path, metavar="FILE.tar.xz")
     arguments = parser.parse_args()
     if arguments.pack:
@@ -131,28 +179,54 @@ def main():
     wanted = arguments.only.split(",") if arguments.only else [step[0] for step in STEPS]
     if unknown := set(wanted) - {step[0] for step in STEPS}:
         parser.error(f"--only: there is no step {', '.join(sorted(unknown))}")
+    measured = benches(arguments.model)
+    steps = STEPS + measured
+    wanted += [step[0] for step in measured]
     arguments.output.mkdir(parents=True, exist_ok=True)
-    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT), "LOCKSTEP_TEST_DATA": os.environ.get(
-        "LOCKSTEP_TEST_DATA", str(ROOT / "../shared/data"))}
+    build = arguments.build.resolve()
+    libraries = library_path(build)
+    if libraries:
+        programs = {build / step[1][0] for step in steps if step[0] in wanted}
+        if missing := {f"{program.name}: {line}" for program in programs if program.is_file()
+                       for line in ldd(program, libraries)[1]}:
+            sys.exit("\n".join([*sorted(missing), "looked in " + libraries["LD_LIBRARY_PATH"]]))
+    data = build / "data" if (build / "data").is_dir() else ROOT / "../shared/data"
+    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT),
+               "LOCKSTEP_TEST_DATA": os.environ.get("LOCKSTEP_TEST_DATA", str(data))}
+    sanitizer = find_sanitizer()
     rows, absent = [], False
-    for name, command, environment, seconds in STEPS:
+    for name, command, environment, seconds in steps:
         if name not in wanted:
             continue
-        program = arguments.build.resolve() / command[0]
-        start, tail = time.monotonic(), []
+        program = build / command[0]
+        start, tail, figures = time.monotonic(), [], None
         if absent or not program.is_file():
             state, why = "skipped", "no GPU" if absent else f"{program} is not built"
+        elif name in SANITIZED and not sanitizer:
+            state, why = "skipped", "compute-sanitizer is not there"
         else:
+            environment = {**environment, **libraries}
             if command[0].startswith("cuda_"):
-                environment = {**environment, **folders}
+                environment.update(folders)
             log = arguments.output / f"{name}.txt"
-            status = run([program, *command[1:]], environment, seconds, log)
+            words = [program, *command[1:]]
+            if name in SANITIZED:
+                words = [sanitizer, "--tool", name, "--error-exitcode", "1", *words]
+            status = run(words, environment, seconds, log)
             text = log.read_text(errors="replace")
             state, why = judge(status, text)
+            if state == "passed" and "bench" in command:
+                if figures := find_figures(text):
+                    why = ", ".join(f"{result['test']} {result['tokens_per_second']:.1f} t/s"
+                                    for result in figures["results"])
+                else:
+                    state, why = "FAILED", "no figures"
             absent = why.startswith("no GPU: ")
             tail = text.splitlines()[-20:] if state in ("FAILED", "out of time") else []
         took = time.monotonic() - start
         rows.append({"step": name, "state": state, "why": why, "seconds": took, "tail": tail})
+        if figures:
+            rows[-1]["bench"] = figures
         print(f"{name:16} {state:12} {took:7.1f} s  {why}", flush=True)
         for line in tail:
             print(f"    {line}")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tarfile
 
-from conftest import ROOT
+from conftest import ROOT, clean_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import check_gpu  # noqa: E402
@@ -22,7 +22,7 @@ def make(folder, **programs):
 def start(*options, **environment):
     return subprocess.run([sys.executable, ROOT / "scripts/check_gpu.py", *options],
                           capture_output=True, text=True, timeout=60,
-                          env={**os.environ, **environment})
+                          env=clean_environment(**environment))
 
 
 def check(folder, **programs):
@@ -85,3 +85,84 @@ def test_a_pack_has_what_a_machine_with_a_gpu_lacks(tmp_path):
                      "lib/libfmt.so.9": b"fmt", "data/stories260K.gguf": b"stories260K.gguf"}
     assert all(name in done.stdout for name in [*files, "pack.tar.xz"])
     assert "stripped" not in (build / "lockstepd").read_text()
+
+
+def test_a_pack_finds_its_libraries_and_its_data(tmp_path):
+    build, wheel = tmp_path / "build", tmp_path / "site/nvidia/nccl/lib"
+    make(build, cuda_device_test='echo "$LD_LIBRARY_PATH $LOCKSTEP_TEST_DATA"',
+         lockstepd='echo "$LD_LIBRARY_PATH"')
+    wheel.mkdir(parents=True)
+    options = ["--build", build, "--output", tmp_path / "out", "--only", "device,machine"]
+    environment = {"LD_LIBRARY_PATH": "/given", "PYTHONPATH": str(tmp_path / "site")}
+    assert start(*options, **environment).returncode == 0
+    assert (tmp_path / "out/device.txt").read_text().startswith("/given ")
+    (build / "lib").mkdir()
+    (build / "data").mkdir()
+    assert start(*options, **environment).returncode == 0
+    path, data = (tmp_path / "out/device.txt").read_text().split()
+    assert data == str(build / "data")
+    for folders in [path.split(":"), (tmp_path / "out/machine.txt").read_text().strip().split(":")]:
+        assert folders[:2] == [str(build / "lib"), "/given"] and str(wheel) in folders[2:]
+
+
+def test_a_pack_says_which_library_is_not_found(tmp_path):
+    build, tools = tmp_path / "build", tmp_path / "tools"
+    make(build, cuda_device_test="", cuda_nccl_test="")
+    (build / "lib").mkdir()
+    make(tools, ldd='case "$1$LD_LIBRARY_PATH" in *nccl_test*/lib*)'
+                    ' echo "libnccl.so.2 => not found";; esac')
+    options = ["--build", build, "--output", tmp_path / "out"]
+    path = f"{tools}:{os.environ['PATH']}"
+    done = start(*options, PATH=path)
+    assert done.returncode == 1 and "cuda_nccl_test: libnccl.so.2 => not found" in done.stderr
+    assert not (tmp_path / "out/device.txt").exists()
+    assert start(*options, "--only", "device", PATH=path).returncode == 0
+
+
+def test_some_tests_are_run_under_compute_sanitizer(tmp_path):
+    build, tools = tmp_path / "build", tmp_path / "tools"
+    make(build, cuda_rank_test='echo "ran $*"', cuda_kernels_test='echo "ran $*"')
+    make(tools, **{"compute-sanitizer": 'echo "$*"; test "$2" != racecheck && shift 4 && "$@"'})
+    steps = ",".join(check_gpu.SANITIZED)
+    done = start("--build", build, "--output", tmp_path / "out", "--only", steps,
+                 PATH=f"{tools}:{os.environ['PATH']}")
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line[0] != " "] == [
+        ["memcheck", "passed"], ["racecheck", "FAILED"], ["synccheck", "passed"]]
+    for tool, (program, names) in check_gpu.SANITIZED.items():
+        words = (tmp_path / f"out/{tool}.txt").read_text().splitlines()
+        assert words[0] == f"--tool {tool} --error-exitcode 1 {build / program} {names}"
+        assert (words[1:] == [f"ran {names}"]) == (tool != "racecheck")
+
+
+def test_without_compute_sanitizer_its_steps_are_skipped(tmp_path, monkeypatch, capsys):
+    make(tmp_path, cuda_rank_test="")
+    monkeypatch.setattr(check_gpu.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "argv", ["check_gpu.py", "--build", str(tmp_path), "--output",
+                                      str(tmp_path / "out"), "--only", "memcheck"])
+    assert check_gpu.main() == 0
+    assert "compute-sanitizer is not there" in capsys.readouterr().out
+
+
+def test_a_name_that_no_test_has_is_a_failure():
+    text = "[==========] Running 0 tests from 0 test suites.\n"
+    assert check_gpu.judge(0, text) == ("FAILED", "no test has such a name")
+
+
+def test_models_are_measured_with_and_without_overlap_in_turns(tmp_path):
+    build = tmp_path / "build"
+    model = tmp_path / "m.gguf"
+    model.write_text("")
+    make(build, lockstepd='echo "a warning {" >&2; speed=20\n'
+         'test "$GPU_LAUNCH_OVERLAP" = 0 && speed=10\n'
+         'test "$*" = "bench --json --devices gpu0 --model ' + str(model) + '" || exit 2\n'
+         'printf \'{\\n "results": [{"test": "tg1", "tokens_per_second": %s}]\\n}\\n\' $speed')
+    options = ["--build", build, "--output", tmp_path / "out", "--json", tmp_path / "report.json",
+               "--only", "nccl", "--model", model]
+    assert start(*options).returncode == 0
+    rows = json.loads((tmp_path / "report.json").read_text())[1:]
+    assert [row["step"] for row in rows] == [
+        "bench1", "bench1-apart", "bench1-again", "bench1-apart-again"]
+    assert [row["bench"]["results"][0]["tokens_per_second"] for row in rows] == [20, 10, 20, 10]
+    assert rows[0]["why"] == "tg1 20.0 t/s"
+    make(build, lockstepd="echo nothing")
+    assert start(*options).returncode == 1
