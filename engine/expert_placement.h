@@ -23,9 +23,9 @@ Result<void> check_expert_layers(const Graph& graph, const EngineOptions& option
 // `layout`: of such a model, with its places (place_by_kind()) and options, without a split. Sets
 // the split, how many layers' experts the GPUs have, and adds to the reason why. What is asked for
 // is taken even where there is no room: size_context() says so. Else GPUs get experts only where
-// they read their memory faster than the nodes do theirs, as far as shares follow that, and an automatic context may have half of
-// what they have left beside all else. Fails as split_graph() does, and with kMachineRefused where
-// nodes' bandwidth cannot be measured.
+// they read their memory faster than the nodes do theirs, as far as shares follow that, and an
+// automatic context may have half of what they have left beside all else. Fails as split_graph()
+// does, and with kMachineRefused where nodes' bandwidth cannot be measured.
 Result<void> place_experts(const Model& model, const EngineOptions& options,
                            const Topology& topology, ModelLayout& layout);
 

@@ -123,8 +123,8 @@ const std::vector<OptionRow>& rows() {
        "first",
        set_shares},
       {"gpu-expert-layers", kAll, kIntegerOrAuto, "auto", 0, 65536, {},
-       "Of a mixture of experts on GPUs and nodes: of how many layers, the last ones, the GPUs have "
-       "the experts; the nodes have the others'. auto: as many as there is room for beside the cache",
+       "Of a mixture of experts on GPUs and nodes: of how many layers, the last ones, the GPUs "
+       "have the experts; auto: as many as there is room for beside the cache",
        [](const Json& v, Options& o) {
          if (!v.is_string()) o.engine.gpu_expert_layers = v.get<uint32_t>();
        }},
