@@ -99,15 +99,22 @@ void* Allocations::allocate(int gpu, size_t bytes) {
 }
 
 void* Allocations::allocate_managed(size_t bytes) {
-  const std::unique_lock lock(mutex_);
   const size_t mapped = round_up(bytes, kPage);
   void* const memory = map(mapped, PROT_READ | PROT_WRITE);
-  const auto address = reinterpret_cast<uint64_t>(memory);
-  held_[address] = {
-      {{address, address + bytes, static_cast<std::byte*>(memory)}, Allocation::Kind::kManaged},
-      memory,
-      mapped};
+  const std::unique_lock lock(mutex_);
+  hold_managed(memory, bytes, mapped);
   return memory;
+}
+
+void Allocations::add_managed(void* memory, size_t bytes) {
+  const std::unique_lock lock(mutex_);
+  hold_managed(memory, bytes, 0);
+}
+
+void Allocations::hold_managed(void* memory, size_t bytes, size_t mapped_bytes) {
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  const MemoryRange range = {address, address + bytes, static_cast<std::byte*>(memory)};
+  held_[address] = {{range, Allocation::Kind::kManaged, kHost}, memory, mapped_bytes};
 }
 
 bool Allocations::free(void* address) {
@@ -121,7 +128,7 @@ bool Allocations::free(void* address) {
     used_bytes_[static_cast<size_t>(allocation.gpu)] -=
         allocation.range.end - allocation.range.begin;
   }
-  munmap(held.mapping, held.mapping_bytes);
+  if (held.mapping_bytes > 0) munmap(held.mapping, held.mapping_bytes);
   held_.erase(found);
   return true;
 }
@@ -170,24 +177,24 @@ bool Allocations::open_peer(int gpu, int other) {
   return true;
 }
 
-const Allocation* Allocations::look(uint64_t address) const {
-  auto next = held_.upper_bound(address);
-  if (next == held_.begin()) return nullptr;
-  const Allocation& allocation = (--next)->second.allocation;
-  return address < allocation.range.end ? &allocation : nullptr;
-}
-
 std::optional<Allocation> Allocations::find(uint64_t address) const {
   const std::shared_lock lock(mutex_);
-  const Allocation* const found = look(address);
-  return found == nullptr ? std::nullopt : std::optional(*found);
+  auto next = held_.upper_bound(address);
+  if (next == held_.begin()) return std::nullopt;
+  const Allocation& allocation = (--next)->second.allocation;
+  return address < allocation.range.end ? std::optional(allocation) : std::nullopt;
+}
+
+bool Allocations::reaches(int gpu, int other) const {
+  if (gpu == kHost || other == kHost || gpu == other) return true;
+  const std::shared_lock lock(mutex_);
+  return peers_[static_cast<size_t>(gpu)][static_cast<size_t>(other)];
 }
 
 std::optional<Allocation> Allocations::find(int gpu, uint64_t address, size_t bytes,
                                             std::string& why) const {
-  const std::shared_lock lock(mutex_);
-  const Allocation* const found = look(address);
-  if (found == nullptr) {
+  const std::optional<Allocation> found = find(address);
+  if (!found) {
     why =
         fmt::format("{:#x} is neither memory of a GPU nor registered memory of the host", address);
     return std::nullopt;
@@ -197,13 +204,12 @@ std::optional<Allocation> Allocations::find(int gpu, uint64_t address, size_t by
                       bytes, address, found->range.begin, found->range.end - found->range.begin);
     return std::nullopt;
   }
-  if (gpu != kHost && found->gpu != kHost && found->gpu != gpu &&
-      !peers_[static_cast<size_t>(gpu)][static_cast<size_t>(found->gpu)]) {
+  if (!reaches(gpu, found->gpu)) {
     why = fmt::format("{:#x} is memory of gpu{}, to which gpu{} has no peer access", address,
                       found->gpu, gpu);
     return std::nullopt;
   }
-  return *found;
+  return found;
 }
 
 }  // namespace lockstep::ptx

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <optional>
 #include <shared_mutex>
@@ -39,6 +41,8 @@ class Allocations {
   void* allocate(int gpu, size_t bytes);
   // Memory of the host that all GPUs reach.
   void* allocate_managed(size_t bytes);
+  // The same of memory that the caller has, until free(); ones that lie side by side are two.
+  void add_managed(void* memory, size_t bytes);
   // False: it is not the begin of an allocation.
   bool free(void* address);
 
@@ -63,18 +67,31 @@ class Allocations {
   }
 
  private:
-  struct Held {
-    Allocation allocation;
-    void* mapping = nullptr;  // what is unmapped at its end
-    size_t mapping_bytes = 0;
+  // The program's operator new may tell this class of what it gives (played_test_memory.cpp).
+  template <typename T>
+  struct Malloc {
+    using value_type = T;
+    Malloc() = default;
+    template <typename Other>
+    explicit Malloc(const Malloc<Other>&) {}
+    T* allocate(size_t count) { return static_cast<T*>(std::malloc(count * sizeof(T))); }
+    void deallocate(T* memory, size_t) { std::free(memory); }
+    bool operator==(const Malloc&) const = default;
   };
 
+  struct Held {
+    Allocation allocation;
+    void* mapping = nullptr;   // what is unmapped at its end
+    size_t mapping_bytes = 0;  // 0: it is not this class's
+  };
+
+  bool reaches(int gpu, int other) const;
   uint64_t give_address(int gpu, size_t bytes);
-  const Allocation* look(uint64_t address) const;
+  void hold_managed(void* memory, size_t bytes, size_t mapped_bytes);
 
   size_t bytes_per_gpu_;
   mutable std::shared_mutex mutex_;
-  std::map<uint64_t, Held> held_;         // by their begin
+  std::map<uint64_t, Held, std::less<>, Malloc<std::pair<const uint64_t, Held>>> held_;  // by begin
   std::vector<uint64_t> next_address_;    // of each GPU
   std::vector<size_t> used_bytes_;        // likewise
   std::vector<std::vector<bool>> peers_;  // [gpu][other]

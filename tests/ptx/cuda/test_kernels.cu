@@ -7,12 +7,14 @@ __device__ void set(uint32_t* flag) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
 }
 
+__device__ uint32_t read(const uint32_t* flag) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+
 __device__ void wait_until_set(const uint32_t* flag) {
-  uint32_t value = 0;
-  while (value == 0) {
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-    __nanosleep(40);
-  }
+  while (read(flag) == 0) __nanosleep(40);
 }
 
 __global__ void count(uint32_t* to, uint32_t value) {
@@ -36,11 +38,11 @@ __global__ void let_next_begin(uint32_t* value, const uint32_t* begun) {
   value[0] = 1;
 }
 
-__global__ void begin_early(const volatile uint32_t* value, uint32_t* begun, uint32_t* seen) {
-  seen[0] = value[0];
+__global__ void begin_early(const uint32_t* value, uint32_t* begun, uint32_t* seen) {
+  seen[0] = read(value);
   set(begun);
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  seen[1] = value[0];
+  seen[1] = read(value);
 }
 
 __global__ void use_shared(uint32_t* to) {
