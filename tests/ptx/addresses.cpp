@@ -17,9 +17,9 @@ const char* verb(Touch touch) {
 }
 
 bool refuse(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
-            uint32_t bytes, Touch touch, std::string_view why) {
+            uint32_t bytes, Touch touch, std::string_view why, Fault fault = Fault::kOther) {
   warp.fail(instruction, lane,
-            fmt::format("{} {} bytes at {:#x}, {}", verb(touch), bytes, address, why));
+            fmt::format("{} {} bytes at {:#x}, {}", verb(touch), bytes, address, why), fault);
   return false;
 }
 
@@ -81,7 +81,8 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
   const Addresses<uint64_t> addresses(warp, address_register, offset);
   if (addresses.bits % bytes != 0) {
     const uint32_t lane = addresses.misaligned_lane(bytes);
-    return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch, "which is misaligned");
+    return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch, "which is misaligned",
+                  Fault::kMisaligned);
   }
   BlockRoom& room = warp.room();
   // Most often all lanes are within one allocation.
@@ -92,7 +93,7 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
       range = room.range_of(address, address + bytes - 1);
       if (range.host == nullptr) {
         return refuse(warp, instruction, lane, address, bytes, touch,
-                      "where this GPU has no memory");
+                      "where this GPU has no memory", Fault::kNoMemory);
       }
     }
     host[lane] = range.host + (address - range.begin);
@@ -111,7 +112,7 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
   if (addresses.bits % bytes != 0) {
     const uint32_t lane = addresses.misaligned_lane(bytes);
     return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
-                  "misaligned in shared memory");
+                  "misaligned in shared memory", Fault::kMisaligned);
   }
   const uint64_t end = kSharedBase + window.size();
   if (addresses.lowest < kSharedBase || uint64_t{addresses.highest} + bytes > end) {
@@ -119,7 +120,8 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
     const uint32_t lane = addresses.lane_of(below ? addresses.lowest : addresses.highest);
     return refuse(
         warp, instruction, lane, addresses.at[lane], bytes, touch,
-        fmt::format("outside of shared memory, which is {:#x} to {:#x}", kSharedBase, end));
+        fmt::format("outside of shared memory, which is {:#x} to {:#x}", kSharedBase, end),
+        Fault::kNoMemory);
   }
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t place = addresses.at[lane] - kSharedBase;
@@ -143,10 +145,12 @@ bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addre
     if (!((warp.active() >> lane) & 1)) continue;
     const uint64_t address = addresses.at[lane];
     if (address % bytes != 0) {
-      return refuse(warp, instruction, lane, address, bytes, touch, "misaligned in local memory");
+      return refuse(warp, instruction, lane, address, bytes, touch, "misaligned in local memory",
+                    Fault::kMisaligned);
     }
     if (address < kLocalBase || address + bytes > kLocalBase + thread_bytes) {
-      return refuse(warp, instruction, lane, address, bytes, touch, "outside of local memory");
+      return refuse(warp, instruction, lane, address, bytes, touch, "outside of local memory",
+                    Fault::kNoMemory);
     }
     const uint64_t thread = uint64_t{warp.index()} * kLanes + lane;
     const uint64_t place = thread * thread_bytes + (address - kLocalBase);
@@ -170,7 +174,7 @@ bool ParameterSpace::find(Warp& warp, const Instruction& instruction, uint32_t a
     if (address % bytes != 0 || address > parameters.size() ||
         bytes > parameters.size() - address) {
       return refuse(warp, instruction, lane, address, bytes, touch,
-                    "misaligned in the parameters, or outside of them");
+                    "misaligned in the parameters, or outside of them", Fault::kNoMemory);
     }
     // Only read: stores to parameters are no instruction that is known.
     host[lane] = const_cast<std::byte*>(parameters.data() + address);

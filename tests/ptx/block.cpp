@@ -219,4 +219,8 @@ const std::string& Block::failure() const {
   return state_->room.failure;
 }
 
+Fault Block::fault() const {
+  return state_->room.fault;
+}
+
 }  // namespace lockstep::ptx

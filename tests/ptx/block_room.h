@@ -37,7 +37,8 @@ struct BlockRoom {
   Memory& memory;
   bool launch_before_is_done = false;
   bool lets_next_begin = false;
-  std::string failure;
+  std::string failure;  // empty: none
+  Fault fault = Fault::kOther;
   Window shared;
   Window local;  // a thread's bytes, then the next one's
 

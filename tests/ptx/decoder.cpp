@@ -98,6 +98,7 @@ void Decoder::decode_entry(const Function& entry) {
   program_.parameter_bytes = bytes;
   program_.name = entry.name;
   program_.threads_max = entry.threads_max;
+  program_.blocks_at_once = entry.blocks_at_once;
   decode_body(frame, entry);
   add_end();
   program_.local_bytes = aligned(program_.local_bytes, 16);  // a thread's follow another's

@@ -48,6 +48,9 @@ uint32_t Kernel::local_bytes() const {
 uint32_t Kernel::threads_max() const {
   return program_->threads_max;
 }
+uint32_t Kernel::blocks_at_once() const {
+  return program_->blocks_at_once;
+}
 
 Module::Module(Module&&) noexcept = default;
 Module& Module::operator=(Module&&) noexcept = default;

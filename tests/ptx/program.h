@@ -72,6 +72,7 @@ struct Program {
   uint32_t shared_bytes = 0;
   uint32_t local_bytes = 0;
   uint32_t threads_max = 1024;
+  uint32_t blocks_at_once = 1;
 
   std::vector<Instruction> instructions;
   std::vector<uint32_t> registers;

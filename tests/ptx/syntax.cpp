@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 #include <utility>
 
@@ -124,8 +125,8 @@ void Reader::function(bool is_entry) {
     if (directive(".maxntid")) {
       result.threads_max = number();
       while (lexer_.take(',')) result.threads_max *= number();
-    } else if (directive(".minnctapersm") || directive(".maxnreg")) {
-      number();
+    } else if (directive(".minnctapersm")) {
+      result.blocks_at_once = number();
     } else if (!directive(".noreturn")) {
       break;
     }
@@ -297,6 +298,39 @@ Text Reader::read() {
   return std::move(result_);
 }
 
+// The whole number at the beginning, which is removed with the blanks behind it.
+uint32_t take_number(std::string_view& text) {
+  uint32_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  text.remove_prefix(static_cast<size_t>(read.ptr - text.data()));
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return number;
+}
+
+// " (rows.inl.h:12)" for what lies there; empty where the compiler has not said it.
+std::string source_of(std::string_view text, size_t offset) {
+  const std::string_view before = text.substr(0, offset);
+  constexpr std::string_view kPlace = ".loc\t";
+  constexpr std::string_view kFile = ".file\t";
+  const size_t found = before.rfind(kPlace);
+  const size_t function_before = before.rfind("\n}");
+  if (found == std::string_view::npos ||
+      (function_before != std::string_view::npos && found < function_before)) {
+    return {};
+  }
+  std::string_view place = before.substr(found + kPlace.size());
+  const uint32_t file = take_number(place);
+  const uint32_t line = take_number(place);
+  for (size_t at = 0; (at = text.find(kFile, at)) != std::string_view::npos;) {
+    at += kFile.size();
+    std::string_view entry = text.substr(at, text.find('\n', at) - at);
+    if (take_number(entry) != file) continue;
+    entry = entry.substr(entry.rfind('/') + 1);
+    return fmt::format(" ({}:{})", entry.substr(0, entry.find('"')), line);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::expected<Text, std::string> read_text(std::string_view text) {
@@ -308,12 +342,10 @@ std::expected<Text, std::string> read_text(std::string_view text) {
 }
 
 std::string place_in_text(std::string_view text, size_t offset) {
-  const size_t line_end = text.find('\n', offset);
-  const size_t statement_end = text.find(';', offset);
-  std::string_view statement = text.substr(offset, std::min(line_end, statement_end) - offset);
-  return fmt::format(
-      "line {}: `{}`",
-      1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n'), statement);
+  const size_t end = std::min(text.find('\n', offset), text.find(';', offset));
+  const auto begin = text.begin() + static_cast<ptrdiff_t>(offset);
+  return fmt::format("line {}: `{}`{}", 1 + std::count(text.begin(), begin, '\n'),
+                     text.substr(offset, end - offset), source_of(text, offset));
 }
 
 uint32_t type_bytes(std::string_view type) {

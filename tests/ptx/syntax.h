@@ -78,6 +78,7 @@ struct Function {
   std::vector<Registers> registers{};
   std::vector<Statement> statements{};
   uint32_t threads_max = 1024;
+  uint32_t blocks_at_once = 1;  // that a multiprocessor is to have room for
 };
 
 struct Text {
@@ -90,7 +91,8 @@ struct Text {
 // The error names the line.
 std::expected<Text, std::string> read_text(std::string_view text);
 
-// "line 12: `add.s32 %r1, %r2, %r3;`" for the statement that begins there.
+// "line 12: `add.s32 %r1, %r2, %r3` (rows.inl.h:40)" for the statement that begins there; without
+// what is in parentheses where the text does not say from which source it is (-lineinfo).
 std::string place_in_text(std::string_view text, size_t offset);
 
 // Bytes of a value of a type such as "u32" or "b8"; a predicate's are 1; 0: no type.

@@ -180,11 +180,13 @@ void Warp::go_on() {
   state_ = WarpState::kReady;
 }
 
-void Warp::fail(const Instruction& instruction, uint32_t lane, const std::string& what) {
+void Warp::fail(const Instruction& instruction, uint32_t lane, const std::string& what,
+                Fault fault) {
   if (state_ == WarpState::kFailed) return;
   stop(WarpState::kFailed);
   const Size3 threads = room_.launch.block;
   const uint32_t thread = index_ * kLanes + lane;
+  room_.fault = fault;
   room_.failure =
       fmt::format("{}, {}: thread ({}, {}, {}) of block ({}, {}, {}): {}", room_.program.name,
                   place_in_text(*room_.program.text, instruction.offset), thread % threads.x,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/ptx/async_copies.h"
+#include "tests/ptx/block.h"
 #include "tests/ptx/program.h"
 
 namespace lockstep::ptx {
@@ -66,7 +67,8 @@ class Warp {
   void stop(WarpState state);
 
   // The block ends; `lane` is the one that does what must not be.
-  void fail(const Instruction& instruction, uint32_t lane, const std::string& what);
+  void fail(const Instruction& instruction, uint32_t lane, const std::string& what,
+            Fault fault = Fault::kOther);
 
  private:
   void run_masked(const Instruction& instruction);
