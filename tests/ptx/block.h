@@ -45,6 +45,13 @@ enum class BlockState {
   kFailed,
 };
 
+// What a GPU would call it.
+enum class Fault {
+  kMisaligned,
+  kNoMemory,  // an address in no allocation (or in none of shared or local memory)
+  kOther,     // what a GPU leaves undefined, or would wait for for ever
+};
+
 class Block {
  public:
   // `launch` and `memory` outlive the block. The seed says in which order warps run, for how long
@@ -65,6 +72,7 @@ class Block {
   uint64_t warp_instructions() const;  // run so far
   // After kFailed: the kernel, the line and instruction of PTX, thread, address.
   const std::string& failure() const;
+  Fault fault() const;
 
  private:
   struct State;

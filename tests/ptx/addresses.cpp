@@ -1,0 +1,185 @@
+#include "tests/ptx/addresses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string_view>
+
+#include "tests/ptx/block_room.h"
+#include "tests/ptx/warp.h"
+
+namespace lockstep::ptx {
+namespace {
+
+const char* verb(Touch touch) {
+  return touch == Touch::kRead ? "reads" : "writes";
+}
+
+bool refuse(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t address,
+            uint32_t bytes, Touch touch, std::string_view why, Fault fault = Fault::kOther) {
+  warp.fail(instruction, lane,
+            fmt::format("{} {} bytes at {:#x}, {}", verb(touch), bytes, address, why), fault);
+  return false;
+}
+
+uint32_t first_lane(const Warp& warp) {
+  return static_cast<uint32_t>(std::countr_zero(warp.active()));
+}
+
+// The lanes' addresses; lanes that are not active get that of one which is. Between `lowest` and
+// `highest` lie all of them; `bits` are those that are set in any.
+template <typename Address>
+struct Addresses {
+  Addresses(Warp& warp, uint32_t address_register, uint64_t offset) {
+    const Address* const from = warp.lanes<const Address>(address_register);
+    const Address shift = static_cast<Address>(offset);
+    const uint32_t active = warp.active();
+    const Address spare = from[first_lane(warp)];
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      at[lane] = ((active >> lane) & 1 ? from[lane] : spare) + shift;
+    }
+    lowest = highest = at[0];
+    bits = 0;
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      lowest = std::min(lowest, at[lane]);
+      highest = std::max(highest, at[lane]);
+      bits |= at[lane];
+    }
+  }
+
+  uint32_t lane_of(Address address) const {
+    return static_cast<uint32_t>(std::find(at.begin(), at.end(), address) - at.begin());
+  }
+  uint32_t misaligned_lane(uint32_t bytes) const {
+    const auto found =
+        std::find_if(at.begin(), at.end(), [&](Address address) { return address % bytes != 0; });
+    return static_cast<uint32_t>(found - at.begin());
+  }
+
+  alignas(64) std::array<Address, kLanes> at;
+  Address lowest;
+  Address highest;
+  Address bits;
+};
+
+}  // namespace
+
+MemoryRange BlockRoom::find_range(uint64_t first, uint64_t last) {
+  const auto begin = reinterpret_cast<uint64_t>(program.variables->data());
+  MemoryRange found{begin, begin + program.variables->size(),
+                    const_cast<std::byte*>(program.variables->data())};
+  if (first < found.begin || last >= found.end) found = memory.find(first);
+  if (first < found.begin || last >= found.end) return {};
+  ranges[next_range] = found;
+  next_range = (next_range + 1) % ranges.size();
+  return found;
+}
+
+bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
+                       uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
+  const Addresses<uint64_t> addresses(warp, address_register, offset);
+  if (addresses.bits % bytes != 0) {
+    const uint32_t lane = addresses.misaligned_lane(bytes);
+    return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch, "which is misaligned",
+                  Fault::kMisaligned);
+  }
+  BlockRoom& room = warp.room();
+  // Most often all lanes are within one allocation.
+  MemoryRange range = room.range_of(addresses.lowest, addresses.highest + bytes - 1);
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    const uint64_t address = addresses.at[lane];
+    if (address < range.begin || address + bytes > range.end || range.host == nullptr) {
+      range = room.range_of(address, address + bytes - 1);
+      if (range.host == nullptr) {
+        return refuse(warp, instruction, lane, address, bytes, touch,
+                      "where this GPU has no memory", Fault::kNoMemory);
+      }
+    }
+    host[lane] = range.host + (address - range.begin);
+  }
+  if (touch != Touch::kRead && range.host == room.program.variables->data()) {
+    return refuse(warp, instruction, first_lane(warp), addresses.at[0], bytes, touch,
+                  "a constant of the module");
+  }
+  return true;
+}
+
+bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
+                       uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
+  const Addresses<uint32_t> addresses(warp, address_register, offset);
+  Window& window = warp.room().shared;
+  if (addresses.bits % bytes != 0) {
+    const uint32_t lane = addresses.misaligned_lane(bytes);
+    return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
+                  "misaligned in shared memory", Fault::kMisaligned);
+  }
+  const uint64_t end = kSharedBase + window.size();
+  if (addresses.lowest < kSharedBase || uint64_t{addresses.highest} + bytes > end) {
+    const bool below = addresses.lowest < kSharedBase;
+    const uint32_t lane = addresses.lane_of(below ? addresses.lowest : addresses.highest);
+    return refuse(
+        warp, instruction, lane, addresses.at[lane], bytes, touch,
+        fmt::format("outside of shared memory, which is {:#x} to {:#x}", kSharedBase, end),
+        Fault::kNoMemory);
+  }
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    const uint32_t place = addresses.at[lane] - kSharedBase;
+    host[lane] = window.at(place);
+    if (touch != Touch::kRead) {
+      window.set_written(place, bytes, touch == Touch::kWrite);
+    } else if (!window.is_written(place, bytes)) [[unlikely]] {
+      return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
+                    "shared memory that nobody has written");
+    }
+  }
+  return true;
+}
+
+bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
+                      uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
+  const Addresses<uint64_t> addresses(warp, address_register, offset);
+  Window& window = warp.room().local;
+  const uint64_t thread_bytes = warp.room().program.local_bytes;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (!((warp.active() >> lane) & 1)) continue;
+    const uint64_t address = addresses.at[lane];
+    if (address % bytes != 0) {
+      return refuse(warp, instruction, lane, address, bytes, touch, "misaligned in local memory",
+                    Fault::kMisaligned);
+    }
+    if (address < kLocalBase || address + bytes > kLocalBase + thread_bytes) {
+      return refuse(warp, instruction, lane, address, bytes, touch, "outside of local memory",
+                    Fault::kNoMemory);
+    }
+    const uint64_t thread = uint64_t{warp.index()} * kLanes + lane;
+    const uint64_t place = thread * thread_bytes + (address - kLocalBase);
+    host[lane] = window.at(place);
+    if (touch == Touch::kWrite) {
+      window.set_written(place, bytes, true);
+    } else if (!window.is_written(place, bytes)) {
+      return refuse(warp, instruction, lane, address, bytes, touch,
+                    "local memory that its thread has not written");
+    }
+  }
+  return true;
+}
+
+bool ParameterSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
+                          uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
+  const Addresses<uint64_t> addresses(warp, address_register, offset);
+  const std::vector<std::byte>& parameters = warp.room().launch.parameters;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    const uint64_t address = addresses.at[lane];
+    if (address % bytes != 0 || address > parameters.size() ||
+        bytes > parameters.size() - address) {
+      return refuse(warp, instruction, lane, address, bytes, touch,
+                    "misaligned in the parameters, or outside of them", Fault::kNoMemory);
+    }
+    // Only read: stores to parameters are no instruction that is known.
+    host[lane] = const_cast<std::byte*>(parameters.data() + address);
+  }
+  return true;
+}
+
+}  // namespace lockstep::ptx
