@@ -249,12 +249,7 @@ bool Gpu::run_blocks() {
   for (Resident* const resident : turns) {
     const BlockState state = run_slice(*resident);
     if (state == BlockState::kFailed) {
-      const std::string& words = resident->block.failure();
-      const bool misaligned = words.find("aligned") != std::string::npos;
-      fail(misaligned             ? Failure::kMisalignedAddress
-           : view_->why().empty() ? Failure::kLaunch
-                                  : Failure::kIllegalAddress,
-           view_->why().empty() ? words : fmt::format("{} ({})", words, view_->why()));
+      fail_by(resident->block);
       return true;
     }
     moves |= state == BlockState::kGoesOn || state == BlockState::kDone;
@@ -299,6 +294,21 @@ void Gpu::end_runs() {
     }
   }
   changed_.notify_all();
+}
+
+void Gpu::fail_by(const Block& block) {
+  const bool is_refused = block.fault() == Fault::kNoMemory && !view_->why().empty();
+  const std::string words =
+      is_refused ? fmt::format("{} ({})", block.failure(), view_->why()) : block.failure();
+  switch (block.fault()) {
+    case Fault::kMisaligned:
+      return fail(Failure::kMisalignedAddress, words);
+    case Fault::kNoMemory:
+      return fail(Failure::kIllegalAddress, words);
+    case Fault::kOther:
+      break;
+  }
+  fail(Failure::kLaunch, words);
 }
 
 void Gpu::fail(Failure failure, const std::string& words) {

@@ -55,6 +55,7 @@ class Gpu {
   bool run_blocks();
   BlockState run_slice(Resident& resident);
   void end_runs();
+  void fail_by(const Block& block);
   void fail(Failure failure, const std::string& words);
 
   const int index_;

@@ -17,6 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kGpus[] = "16";
+constexpr int kOther = 15;  // no test's own
 constexpr size_t kWords = 1024;
 
 // Each test has a GPU of its own: after a kernel has failed nothing runs there any more.
@@ -33,8 +34,11 @@ class PlayedCuda : public testing::Test {
         cudaHostRegister(host_, sizeof(host_), cudaHostRegisterPortable | cudaHostRegisterMapped),
         cudaSuccess);
   }
+  // By a GPU that no test has failed.
   ~PlayedCuda() override {
-    if (cudaDeviceSynchronize() == cudaSuccess) cudaHostUnregister(host_);
+    cudaDeviceSynchronize();
+    EXPECT_EQ(cudaSetDevice(kOther), cudaSuccess);
+    cudaHostUnregister(host_);
     cudaGetLastError();
   }
 
@@ -48,8 +52,10 @@ class PlayedCuda : public testing::Test {
   uint32_t* allocate() {
     void* memory = nullptr;
     EXPECT_EQ(cudaMalloc(&memory, kWords * sizeof(uint32_t)), cudaSuccess);
-    EXPECT_EQ(cudaMemsetAsync(memory, 0, kWords * sizeof(uint32_t), stream_), cudaSuccess);
+    const cudaStream_t stream = make_stream();
+    EXPECT_EQ(cudaMemsetAsync(memory, 0, kWords * sizeof(uint32_t), stream), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
     return static_cast<uint32_t*>(memory);
   }
 
@@ -59,9 +65,11 @@ class PlayedCuda : public testing::Test {
     return host_[0];
   }
 
-  // What the GPU says of a kernel that was launched, and why.
-  std::string failure(cudaError_t error) {
+  // What the GPU says of a kernel that fails.
+  template <typename LaunchKernel>
+  std::string failure(cudaError_t error, const LaunchKernel& launch_kernel) {
     testing::internal::CaptureStderr();
+    launch_kernel();
     EXPECT_EQ(cudaDeviceSynchronize(), error);
     EXPECT_EQ(cudaStreamQuery(stream_), error) << "it is not forgotten";
     void* memory = nullptr;
@@ -82,40 +90,35 @@ TEST_F(PlayedCuda, runs_kernels_in_a_streams_order) {
 }
 
 TEST_F(PlayedCuda, refuses_what_is_outside_every_allocation) {
-  launch_count(stream_, words_ + kWords - 32, 1, 64);
-  EXPECT_THAT(failure(cudaErrorIllegalAddress), HasSubstr("neither memory of a GPU nor"));
+  const auto launch = [&] { launch_count(stream_, words_ + kWords - 32, 1, 64); };
+  EXPECT_THAT(failure(cudaErrorIllegalAddress, launch), HasSubstr("neither memory of a GPU nor"));
 }
 
 TEST_F(PlayedCuda, refuses_what_is_not_aligned) {
-  launch_read_four(stream_, words_, words_ + 1);
-  EXPECT_THAT(failure(cudaErrorMisalignedAddress), HasSubstr("aligned"));
+  const auto launch = [&] { launch_read_four(stream_, words_, words_ + 1); };
+  EXPECT_THAT(failure(cudaErrorMisalignedAddress, launch), HasSubstr("aligned"));
 }
 
 TEST_F(PlayedCuda, reaches_another_gpus_memory_where_that_was_asked_for) {
-  const int other = gpu_ - 1;
-  ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(kOther), cudaSuccess);
   uint32_t* const others = allocate();
   ASSERT_EQ(cudaSetDevice(gpu_), cudaSuccess);
-  ASSERT_EQ(cudaDeviceEnablePeerAccess(other, 0), cudaSuccess);
-  EXPECT_EQ(cudaDeviceEnablePeerAccess(other, 0), cudaErrorPeerAccessAlreadyEnabled);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(kOther, 0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(kOther, 0), cudaErrorPeerAccessAlreadyEnabled);
   launch_count(stream_, others, 7, 32);
   EXPECT_EQ(read(others), 7U);
 }
 
 TEST_F(PlayedCuda, does_not_reach_it_elsewhere) {
-  const int other = gpu_ - 1;
-  ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(kOther), cudaSuccess);
   ASSERT_EQ(cudaDeviceEnablePeerAccess(gpu_, 0), cudaSuccess) << "the other direction";
-  uint32_t* const others = words_;
+  uint32_t* const others = allocate();
   ASSERT_EQ(cudaSetDevice(gpu_), cudaSuccess);
-  void* memory = nullptr;
-  ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
-  ASSERT_EQ(cudaMalloc(&memory, 4096), cudaSuccess);
-  ASSERT_EQ(cudaSetDevice(gpu_), cudaSuccess);
-  launch_read_four(stream_, others, static_cast<uint32_t*>(memory));
-  EXPECT_THAT(failure(cudaErrorIllegalAddress), HasSubstr("has no peer access"));
+  const auto launch = [&] { launch_count(stream_, others, 7, 32); };
+  EXPECT_THAT(failure(cudaErrorIllegalAddress, launch), HasSubstr("has no peer access"));
 }
 
+// The child has none of the GPUs' threads, and needs none.
 TEST_F(PlayedCuda, keeps_the_host_from_its_memory) {
   EXPECT_DEATH({ static_cast<volatile uint32_t*>(words_)[0] = 1; },
                "the host touched memory of gpu");
@@ -131,8 +134,8 @@ TEST_F(PlayedCuda, reaches_the_hosts_memory_where_it_is_registered) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(cudaMemcpyAsync(words_, host_, 4, cudaMemcpyDefault, stream_), cudaErrorInvalidValue);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("registered memory"));
-  launch_count(stream_, host_, 6, 32);
-  failure(cudaErrorIllegalAddress);
+  const auto launch = [&] { launch_count(stream_, host_, 6, 32); };
+  EXPECT_THAT(failure(cudaErrorIllegalAddress, launch), HasSubstr("registered memory"));
 }
 
 TEST_F(PlayedCuda, runs_streams_at_the_same_time) {
