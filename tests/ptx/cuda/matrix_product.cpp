@@ -6,8 +6,6 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/tensor/format.h"
-
 namespace lockstep::ptx {
 namespace {
 
@@ -28,17 +26,39 @@ float read(const std::byte* memory, cudaDataType_t type, size_t index) {
   return std::bit_cast<float>(bits);
 }
 
-// Element (row, column) at row * columns + column, after op().
-std::vector<float> read_all(const std::byte* memory, const MatrixLayout& layout, bool transposed) {
+// The columns, one after the other; or the rows.
+std::vector<float> read_columns(const std::byte* memory, const MatrixLayout& layout) {
   std::vector<float> elements(layout.rows * layout.columns);
-  const size_t columns = transposed ? layout.rows : layout.columns;
   for (size_t column = 0; column < layout.columns; ++column) {
-    for (size_t row = 0; row < layout.rows; ++row) {
-      elements[transposed ? column * columns + row : row * columns + column] =
+    const size_t first = column * static_cast<size_t>(layout.stride);
+    float* const to = elements.data() + column * layout.rows;
+    for (size_t row = 0; row < layout.rows; ++row) to[row] = read(memory, layout.type, first + row);
+  }
+  return elements;
+}
+std::vector<float> read_rows(const std::byte* memory, const MatrixLayout& layout) {
+  std::vector<float> elements(layout.rows * layout.columns);
+  for (size_t row = 0; row < layout.rows; ++row) {
+    for (size_t column = 0; column < layout.columns; ++column) {
+      elements[row * layout.columns + column] =
           read(memory, layout.type, row + column * static_cast<size_t>(layout.stride));
     }
   }
   return elements;
+}
+
+// In as many sums side by side as vectors have room for.
+float multiply(const float* left, const float* right, size_t count) {
+  constexpr size_t kSums = 32;
+  float sums[kSums] = {};
+  size_t index = 0;
+  for (; index + kSums <= count; index += kSums) {
+    for (size_t sum = 0; sum < kSums; ++sum) sums[sum] += left[index + sum] * right[index + sum];
+  }
+  float all = 0;
+  for (; index < count; ++index) all += left[index] * right[index];
+  for (const float sum : sums) all += sum;
+  return all;
 }
 
 }  // namespace
@@ -83,21 +103,15 @@ std::string MatrixProduct::compute(const Allocations& allocations, int gpu) cons
     if (!found) return fmt::format("cuBLASLt's product: its workspace: {}", why);
     std::memset(Allocations::place(*found, workspace), kOverwritten, workspace_bytes);
   }
-  const size_t rows = d.rows;
   const size_t inner = transposed_a ? a.rows : a.columns;
-  // Both with the inner dimension outside, so that a loop over rows reads what lies side by side.
-  const std::vector<float> left = read_all(places[0], a, !transposed_a);
-  const std::vector<float> right = read_all(places[1], b, !transposed_b);
-  std::vector<float> sums(rows);
+  const std::vector<float> left =
+      transposed_a ? read_columns(places[0], a) : read_rows(places[0], a);
+  const std::vector<float> right =
+      transposed_b ? read_rows(places[1], b) : read_columns(places[1], b);
   for (size_t column = 0; column < d.columns; ++column) {
-    std::fill(sums.begin(), sums.end(), 0.0F);
-    for (size_t index = 0; index < inner; ++index) {
-      const float factor = right[column * inner + index];
-      const float* const addends = left.data() + index * rows;
-      for (size_t row = 0; row < rows; ++row) sums[row] += addends[row] * factor;
-    }
-    for (size_t row = 0; row < rows; ++row) {
-      float value = alpha * sums[row];
+    for (size_t row = 0; row < d.rows; ++row) {
+      float value =
+          alpha * multiply(left.data() + row * inner, right.data() + column * inner, inner);
       if (beta != 0) {
         value += beta * read(places[2], c.type, row + column * static_cast<size_t>(c.stride));
       }

@@ -34,8 +34,8 @@ struct MatrixProduct {
 
   // What is wrong with the layouts; empty: nothing.
   std::string check() const;
-  // Each sum in f32, from the first addend to the last. As a kernel of that GPU: fails, saying why,
-  // where that may not touch an operand; empty: it did not fail.
+  // Sums in f32, in an order that is the same for all sizes. As a kernel of that GPU: fails, saying
+  // why, where that may not touch an operand; empty: it did not fail.
   std::string compute(const Allocations& allocations, int gpu) const;
 };
 
