@@ -52,7 +52,8 @@ Launch small_launch(const Module& module, const std::vector<uint64_t>& parameter
                 .parameters = std::vector<std::byte>(parameters.size() * sizeof(uint64_t)),
                 .grid = {},
                 .block = block,
-                .dynamic_shared_bytes = dynamic_shared_bytes};
+                .dynamic_shared_bytes = dynamic_shared_bytes,
+                .refuses_unwritten_shared = true};
   std::memcpy(launch.parameters.data(), parameters.data(), launch.parameters.size());
   return launch;
 }
