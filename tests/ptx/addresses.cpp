@@ -127,10 +127,14 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
     const uint32_t place = addresses.at[lane] - kSharedBase;
     host[lane] = window.at(place);
     if (touch != Touch::kRead) {
-      window.set_written(place, bytes, touch == Touch::kWrite);
+      const bool now = touch == Touch::kWrite;
+      window.set_written(place, bytes, now ? Written::kYes : Written::kPromised);
     } else if (!window.is_written(place, bytes)) [[unlikely]] {
+      const bool early = window.has_promised(place, bytes);
+      if (!early && !warp.room().launch.refuses_unwritten_shared) continue;
       return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
-                    "shared memory that nobody has written");
+                    early ? "shared memory that a cp.async has yet to write"
+                          : "shared memory that nobody has written");
     }
   }
   return true;
@@ -156,7 +160,7 @@ bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addre
     const uint64_t place = thread * thread_bytes + (address - kLocalBase);
     host[lane] = window.at(place);
     if (touch == Touch::kWrite) {
-      window.set_written(place, bytes, true);
+      window.set_written(place, bytes, Written::kYes);
     } else if (!window.is_written(place, bytes)) {
       return refuse(warp, instruction, lane, address, bytes, touch,
                     "local memory that its thread has not written");

@@ -24,7 +24,7 @@ void AsyncCopies::wait(uint32_t lanes, uint32_t groups, Window& shared) {
       const auto lane = static_cast<size_t>(std::countr_zero(left));
       if (copy.group[lane] + groups >= committed_[lane]) continue;
       std::memcpy(copy.target[lane], copy.source[lane], copy.bytes);
-      shared.set_written(shared.offset_of(copy.target[lane]), copy.bytes, true);
+      shared.set_written(shared.offset_of(copy.target[lane]), copy.bytes, Written::kYes);
       copy.lanes &= ~(left & (0 - left));
     }
   }

@@ -14,22 +14,6 @@
 namespace lockstep::ptx {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t operator()() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  uint64_t below(uint64_t end) { return operator()() % end; }
-
- private:
-  uint64_t state_;
-};
-
 struct FreeBytes {
   void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{64}); }
 };
@@ -45,8 +29,8 @@ struct Block::State {
   BlockState when_none_is_ready();
   bool pass_barrier();
 
-  BlockRoom room;
   Random random;
+  BlockRoom room;
   std::unique_ptr<std::byte[], FreeBytes> registers;
   std::vector<Warp> warps;
   std::vector<uint32_t> ready;
@@ -54,7 +38,7 @@ struct Block::State {
 };
 
 Block::State::State(const Launch& launch, Size3 index, Memory& memory, uint64_t seed)
-    : room(launch, index, memory), random(seed) {
+    : random(seed), room(launch, index, memory, random) {
   const Size3 its = launch.block;
   const Program& program = room.program;
   const uint64_t threads = uint64_t{its.x} * its.y * its.z;
@@ -84,7 +68,7 @@ void Block::State::fill_registers(uint32_t warp) {
   std::copy(program.constants.begin(), program.constants.end(), file);
   // Nobody has written these: whatever they hold, the outcome must not depend on it.
   for (size_t at = program.constants.size(); at < program.register_file_bytes; at += 8) {
-    const uint64_t anything = random();
+    const uint64_t anything = random.anything();
     std::memcpy(file + at, &anything, std::min<size_t>(8, program.register_file_bytes - at));
   }
   for (const uint32_t place : program.predicates) {

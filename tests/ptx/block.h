@@ -35,6 +35,9 @@ struct Launch {
   Size3 grid;
   Size3 block;
   uint32_t dynamic_shared_bytes = 0;
+  // Whether it is a failure to read shared memory that nobody has written. If not, what is read may
+  // be anything (the seed says what, often no number), and the outcome must not depend on it.
+  bool refuses_unwritten_shared = false;
 };
 
 enum class BlockState {

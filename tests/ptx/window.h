@@ -2,6 +2,7 @@
 // written.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,40 +10,54 @@
 
 namespace lockstep::ptx {
 
+enum class Written : uint8_t {
+  kNever,
+  kYes,
+  kPromised,  // by cp.async, which has not been waited for
+};
+
 class Window {
  public:
-  explicit Window(size_t bytes) : bytes_(bytes, std::byte{0xd5}), written_(bytes, 0) {}
+  // `anything` is called for what 8 bytes hold before they are written.
+  template <typename Function>
+  Window(size_t bytes, Function anything) : bytes_(bytes), written_(bytes, Written::kNever) {
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+      const uint64_t word = anything();
+      std::memcpy(&bytes_[at], &word, std::min(sizeof(word), bytes - at));
+    }
+  }
 
   size_t size() const { return bytes_.size(); }
   std::byte* at(size_t offset) { return bytes_.data() + offset; }
-
   size_t offset_of(const std::byte* address) const {
     return static_cast<size_t>(address - bytes_.data());
   }
 
   bool is_written(size_t offset, size_t count) const {
-    const uint8_t* const first = written_.data() + offset;
-    if (count == 4) return same<uint32_t>(first);
-    if (count == 8) return same<uint64_t>(first);
-    for (size_t i = 0; i < count; ++i) {
-      if (first[i] == 0) return false;
-    }
-    return true;
+    const Written* const first = written_.data() + offset;
+    if (count == 4) return all_written<uint32_t>(first);
+    if (count == 8) return all_written<uint64_t>(first);
+    if (count == 16) return all_written<uint64_t>(first) && all_written<uint64_t>(first + 8);
+    return std::all_of(first, first + count, [](Written byte) { return byte == Written::kYes; });
   }
-  void set_written(size_t offset, size_t count, bool written) {
-    std::memset(written_.data() + offset, written ? 1 : 0, count);
+  bool has_promised(size_t offset, size_t count) const {
+    const Written* const first = written_.data() + offset;
+    return std::find(first, first + count, Written::kPromised) != first + count;
+  }
+  void set_written(size_t offset, size_t count, Written how) {
+    std::memset(written_.data() + offset, static_cast<int>(how), count);
   }
 
  private:
   template <typename T>
-  static bool same(const uint8_t* first) {
+  static bool all_written(const Written* first) {
     T found;
     std::memcpy(&found, first, sizeof(T));
     return found == static_cast<T>(0x0101010101010101u);
   }
 
   std::vector<std::byte> bytes_;
-  std::vector<uint8_t> written_;
+  std::vector<Written> written_;
 };
 
 }  // namespace lockstep::ptx
