@@ -6,11 +6,14 @@
 #include <chrono>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
 namespace lockstep::ptx {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // Between two looks at flags that another GPU or stream is to set.
 constexpr std::chrono::microseconds kRest{20};
@@ -35,7 +38,8 @@ uint32_t shared_bytes_of(const Launch& launch) {
 // One step on its way through a stream.
 struct Gpu::Run {
   StepPointer step;
-  Run* before = nullptr;  // on the stream; null: everything before is done
+  Run* before = nullptr;                 // on the stream; null: everything before is done
+  std::optional<Clock::time_point> due;  // where it is delayed
   bool has_begun = false;
   bool is_done = false;
   // Of a kernel's blocks.
@@ -100,8 +104,8 @@ class Gpu::View final : public Memory {
   std::string why_;
 };
 
-Gpu::Gpu(int index, Allocations& allocations, uint64_t seed)
-    : index_(index), allocations_(allocations), random_(seed), view_(new View(allocations, index)) {
+Gpu::Gpu(int index, Allocations& allocations, uint64_t seed, std::chrono::microseconds delay)
+    : index_(index), delay_(delay), random_(seed), view_(new View(allocations, index)) {
   std::thread([this] { work(); }).detach();
 }
 
@@ -157,7 +161,7 @@ void Gpu::work() {
     if (moves) continue;
     std::unique_lock lock(mutex_);
     if (has_new_) continue;
-    if (residents_.empty()) {
+    if (residents_.empty() && !has_delayed_) {
       changed_.wait(lock, [this] { return has_new_; });
     } else {
       changed_.wait_for(lock, kRest, [this] { return has_new_; });
@@ -184,12 +188,17 @@ bool Gpu::take_new() {
 
 bool Gpu::begin_runs() {
   bool moves = false;
+  has_delayed_ = false;
   std::ranges::shuffle(served_, random_);
   for (Stream* const stream : served_) {
     for (Run& run : stream->runs) {
       if (run.may_begin()) {
-        begin(run);
-        moves = true;
+        if (is_due(run)) {
+          begin(run);
+          moves = true;
+        } else {
+          has_delayed_ = true;
+        }
       }
       if (!run.has_begun) break;
       if (run.step->kind == Step::Kind::kKernel) {
@@ -200,6 +209,17 @@ bool Gpu::begin_runs() {
     }
   }
   return moves;
+}
+
+// Once it might begin.
+bool Gpu::is_due(Run& run) {
+  if (delay_.count() == 0) return true;
+  const Clock::time_point now = Clock::now();
+  if (!run.due) {
+    const auto most = static_cast<uint64_t>(delay_.count()) + 1;
+    run.due = now + std::chrono::microseconds(random_() % most);
+  }
+  return now >= *run.due;
 }
 
 void Gpu::begin(Run& run) {

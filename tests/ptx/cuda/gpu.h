@@ -6,6 +6,7 @@
 // that one's blocks would find no room on a real GPU either.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -25,7 +26,8 @@ class Gpu {
   class Stream;
   enum class Failure { kNone, kIllegalAddress, kMisalignedAddress, kLaunch };
 
-  Gpu(int index, Allocations& allocations, uint64_t seed);
+  // `delay`: at most, of what is enqueued, before it begins.
+  Gpu(int index, Allocations& allocations, uint64_t seed, std::chrono::microseconds delay);
   // None is ever destroyed: its thread ends with the process.
   ~Gpu() = delete;
 
@@ -49,6 +51,7 @@ class Gpu {
   [[noreturn]] void work();
   bool take_new();
   bool begin_runs();
+  bool is_due(Run& run);
   void begin(Run& run);
   bool begin_blocks(Run& run);
   bool do_task(Run& run);
@@ -59,7 +62,7 @@ class Gpu {
   void fail(Failure failure, const std::string& words);
 
   const int index_;
-  Allocations& allocations_;
+  const std::chrono::microseconds delay_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
@@ -73,8 +76,9 @@ class Gpu {
   std::vector<Stream*> served_;  // streams_, in an order that changes
   Multiprocessors multiprocessors_;
   std::list<Resident> residents_;
-  View* const view_;        // what its blocks reach
-  bool has_ended_ = false;  // a run, since end_runs()
+  View* const view_;          // what its blocks reach
+  bool has_delayed_ = false;  // a run waits only for its time
+  bool has_ended_ = false;    // a run, since end_runs()
 };
 
 }  // namespace lockstep::ptx

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <shared_mutex>
 
@@ -41,6 +42,17 @@ const Kernel* RegisteredKernel::load() {
                module ? "is not in its file's PTX" : module.error());
   }
   return kernel;
+}
+
+int RegisteredKernel::ptx_version() {
+  const auto& module = binary_.module();
+  int version = 0;
+  constexpr std::string_view kPrefix = "sm_";
+  if (module && module->target().starts_with(kPrefix)) {
+    const std::string& target = module->target();
+    std::from_chars(target.data() + kPrefix.size(), target.data() + target.size(), version);
+  }
+  return version;
 }
 
 uint32_t RegisteredKernel::dynamic_shared_max(int gpu) {

@@ -99,8 +99,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
   attributes->sharedSizeBytes = kernel->static_shared_bytes();
   attributes->localSizeBytes = kernel->local_bytes();
   attributes->maxThreadsPerBlock = static_cast<int>(kernel->threads_max());
-  attributes->ptxVersion = 90;
-  attributes->binaryVersion = 90;
+  attributes->ptxVersion = registered->ptx_version();
+  attributes->binaryVersion = attributes->ptxVersion;
   attributes->maxDynamicSharedSizeBytes =
       static_cast<int>(registered->dynamic_shared_max(current_gpu()));
   return cudaSuccess;

@@ -4,6 +4,7 @@
 //   PLAYED_GPUS        how many (1)
 //   PLAYED_MEMORY_MIB  the memory of each (2048)
 //   PLAYED_SEED        of the order of everything that CUDA leaves open (0)
+//   PLAYED_DELAY_US    what is enqueued waits for up to so long before it begins (0)
 //   CUDA_LAUNCH_BLOCKING=1  a launch returns when its kernel is done
 #pragma once
 
