@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/ptx/random.h"
+
 namespace lockstep::ptx {
 
 enum class Written : uint8_t {
@@ -18,13 +20,9 @@ enum class Written : uint8_t {
 
 class Window {
  public:
-  // `anything` is called for what 8 bytes hold before they are written.
-  template <typename Function>
-  Window(size_t bytes, Function anything) : bytes_(bytes), written_(bytes, Written::kNever) {
-    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-      const uint64_t word = anything();
-      std::memcpy(&bytes_[at], &word, std::min(sizeof(word), bytes - at));
-    }
+  // The seed says what it holds before it is written.
+  Window(size_t bytes, uint64_t seed) : bytes_(bytes), written_(bytes, Written::kNever) {
+    fill_with_anything(bytes_, seed);
   }
 
   size_t size() const { return bytes_.size(); }
