@@ -165,6 +165,31 @@ TEST(PtxAccesses, lanes_may_reach_several_allocations_but_none_that_is_not_there
   EXPECT_THAT(failure, HasSubstr(fmt::format("writes 4 bytes at {:#x}, where", even + 128 + 68)));
 }
 
+TEST(PtxAccesses, one_lane_that_goes_astray_is_found_however_far) {
+  // Lane 17's address is what it should be, and so much more or less.
+  for (const char* far : {"128", "-128", "0x8000000000000000", "4294967296"}) {
+    const std::string body = fmt::format(R"(
+      ld.param.u64 %rd0, [p0];
+      mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd0, %rd0, %rd1;
+      mov.u32 %r1, bytes; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;
+      setp.eq.s32 %p0, %r0, 17; selp.b64 %rd2, {}, 0, %p0;
+      add.s64 %rd3, %rd0, %rd2; st.global.u32 [%rd3], %r0;
+    )",
+                                         far);
+    EXPECT_THAT(run_body(body, 128), HasSubstr("thread (17, 0, 0)")) << far;
+  }
+  for (const char* far : {"128", "-128", "0x80000000", "0xffffff00"}) {
+    const std::string body = fmt::format(R"(
+      mov.u32 %r0, %tid.x; mov.u32 %r1, bytes; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;
+      setp.eq.s32 %p0, %r0, 17; selp.b32 %r3, {}, 0, %p0;
+      add.s32 %r3, %r3, %r1; st.shared.u32 [%r3], %r0;
+    )",
+                                         far);
+    EXPECT_THAT(run_body(body, 128, nullptr, {32, 1, 1}, 128), HasSubstr("thread (17, 0, 0)"))
+        << far;
+  }
+}
+
 TEST(PtxAccesses, only_active_lanes_are_asked_for_their_addresses) {
   std::vector<uint32_t> result;
   EXPECT_EQ(run_body(R"(

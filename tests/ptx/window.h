@@ -32,11 +32,13 @@ class Window {
   }
 
   bool is_written(size_t offset, size_t count) const {
-    const Written* const first = written_.data() + offset;
-    if (count == 4) return all_written<uint32_t>(first);
-    if (count == 8) return all_written<uint64_t>(first);
-    if (count == 16) return all_written<uint64_t>(first) && all_written<uint64_t>(first + 8);
-    return std::all_of(first, first + count, [](Written byte) { return byte == Written::kYes; });
+    const Written* at = written_.data() + offset;
+    bool all = true;
+    for (; count >= sizeof(uint64_t); count -= sizeof(uint64_t), at += sizeof(uint64_t)) {
+      all = all && all_written<uint64_t>(at);
+    }
+    if (count == sizeof(uint32_t)) return all && all_written<uint32_t>(at);
+    return all && std::all_of(at, at + count, [](Written byte) { return byte == Written::kYes; });
   }
   bool has_promised(size_t offset, size_t count) const {
     const Written* const first = written_.data() + offset;
