@@ -33,6 +33,13 @@ void load(Warp& warp, const Instruction& instruction) {
                    sizeof(Element) * kCount, Touch::kRead, from)) {
     return;
   }
+  if constexpr (kCount == 1 && sizeof(Element) == sizeof(Register)) {
+    if (from.in_a_row) {
+      std::memcpy(warp.lanes<Register>(instruction.registers[0]), from[0],
+                  kLanes * sizeof(Register));
+      return;
+    }
+  }
   std::array<Register*, kCount> to;
   for (uint32_t k = 0; k < kCount; ++k) to[k] = warp.lanes<Register>(instruction.registers[k]);
   for_lanes(warp.active(), [&](uint32_t lane) {
@@ -48,6 +55,12 @@ void store(Warp& warp, const Instruction& instruction) {
   if (!Space::find(warp, instruction, instruction.registers[0], instruction.immediate,
                    sizeof(Element) * kCount, Touch::kWrite, to)) {
     return;
+  }
+  if constexpr (kCount == 1 && sizeof(Element) == sizeof(Register)) {
+    if (to.in_a_row) {
+      std::memcpy(to[0], warp.lanes<Register>(instruction.registers[1]), kLanes * sizeof(Register));
+      return;
+    }
   }
   std::array<const Register*, kCount> from;
   for (uint32_t k = 0; k < kCount; ++k) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <string_view>
+#include <type_traits>
 
 #include "tests/ptx/block_room.h"
 #include "tests/ptx/warp.h"
@@ -23,6 +24,8 @@ bool refuse(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t 
   return false;
 }
 
+constexpr uint32_t kAllLanes = 0xffffffff;
+
 uint32_t first_lane(const Warp& warp) {
   return static_cast<uint32_t>(std::countr_zero(warp.active()));
 }
@@ -31,21 +34,36 @@ uint32_t first_lane(const Warp& warp) {
 // `highest` lie all of them; `bits` are those that are set in any.
 template <typename Address>
 struct Addresses {
-  Addresses(Warp& warp, uint32_t address_register, uint64_t offset) {
+  Addresses(Warp& warp, uint32_t address_register, uint64_t offset, uint32_t bytes) {
     const Address* const from = warp.lanes<const Address>(address_register);
     const Address shift = static_cast<Address>(offset);
+#pragma GCC ivdep
+    for (uint32_t lane = 0; lane < kLanes; ++lane) at[lane] = from[lane] + shift;
     const uint32_t active = warp.active();
-    const Address spare = from[first_lane(warp)];
-    for (uint32_t lane = 0; lane < kLanes; ++lane) {
-      at[lane] = ((active >> lane) & 1 ? from[lane] : spare) + shift;
+    if (active != kAllLanes) {
+      const Address spare = at[first_lane(warp)];
+      for (uint32_t lane = 0; lane < kLanes; ++lane) {
+        at[lane] = (active >> lane) & 1 ? at[lane] : spare;
+      }
     }
-    lowest = highest = at[0];
-    bits = 0;
+    // The host compares vectors of 64 bits with their signs. Where some addresses have the highest
+    // bit and others not, `lowest` is above `highest`.
+    using Order = std::conditional_t<sizeof(Address) == 8, int64_t, Address>;
+    Order low = static_cast<Order>(at[0]);
+    Order high = low;
+    Address set = 0;
+    Address apart = 0;
+    const Address first = at[0];
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
-      lowest = std::min(lowest, at[lane]);
-      highest = std::max(highest, at[lane]);
-      bits |= at[lane];
+      low = std::min(low, static_cast<Order>(at[lane]));
+      high = std::max(high, static_cast<Order>(at[lane]));
+      set |= at[lane];
+      apart |= at[lane] ^ (first + lane * Address{bytes});
     }
+    bits = set;
+    lowest = static_cast<Address>(low);
+    highest = static_cast<Address>(high);
+    in_a_row = apart == 0;
   }
 
   uint32_t lane_of(Address address) const {
@@ -56,12 +74,37 @@ struct Addresses {
         std::find_if(at.begin(), at.end(), [&](Address address) { return address % bytes != 0; });
     return static_cast<uint32_t>(found - at.begin());
   }
+  // Where they lie when address 0 would lie at `base`.
+  void put_into(HostAddresses& host, std::byte* base) const {
+    const auto begin = reinterpret_cast<uint64_t>(base);
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      host[lane] = reinterpret_cast<std::byte*>(begin + at[lane]);
+    }
+    host.in_a_row = in_a_row;
+  }
 
   alignas(64) std::array<Address, kLanes> at;
-  Address lowest;
-  Address highest;
-  Address bits;
+  Address lowest = 0;
+  Address highest = 0;
+  Address bits = 0;
+  bool in_a_row = false;
 };
+
+// Some lane reads shared memory that nobody has written: a failure, or not.
+bool may_read_unwritten(Warp& warp, const Instruction& instruction,
+                        const std::array<uint32_t, kLanes>& addresses, uint32_t bytes) {
+  const Window& window = warp.room().shared;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    const uint32_t place = addresses[lane] - kSharedBase;
+    const bool early = window.has_promised(place, bytes);
+    const bool refused = warp.room().launch.refuses_unwritten_shared;
+    if (!early && (!refused || window.is_written(place, bytes))) continue;
+    return refuse(warp, instruction, lane, addresses[lane], bytes, Touch::kRead,
+                  early ? "shared memory that a cp.async has yet to write"
+                        : "shared memory that nobody has written");
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -78,25 +121,30 @@ MemoryRange BlockRoom::find_range(uint64_t first, uint64_t last) {
 
 bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                        uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
-  const Addresses<uint64_t> addresses(warp, address_register, offset);
-  if (addresses.bits % bytes != 0) {
+  const Addresses<uint64_t> addresses(warp, address_register, offset, bytes);
+  if ((addresses.bits & (bytes - 1)) != 0) {
     const uint32_t lane = addresses.misaligned_lane(bytes);
     return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch, "which is misaligned",
                   Fault::kMisaligned);
   }
   BlockRoom& room = warp.room();
   // Most often all lanes are within one allocation.
-  MemoryRange range = room.range_of(addresses.lowest, addresses.highest + bytes - 1);
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint64_t address = addresses.at[lane];
-    if (address < range.begin || address + bytes > range.end || range.host == nullptr) {
+  MemoryRange range;
+  if (addresses.lowest <= addresses.highest) {
+    range = room.range_of(addresses.lowest, addresses.highest + bytes - 1);
+  }
+  if (range.host != nullptr) {
+    addresses.put_into(host, range.host - range.begin);
+  } else {
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const uint64_t address = addresses.at[lane];
       range = room.range_of(address, address + bytes - 1);
       if (range.host == nullptr) {
         return refuse(warp, instruction, lane, address, bytes, touch,
                       "where this GPU has no memory", Fault::kNoMemory);
       }
+      host[lane] = range.host + (address - range.begin);
     }
-    host[lane] = range.host + (address - range.begin);
   }
   if (touch != Touch::kRead && range.host == room.program.variables->data()) {
     return refuse(warp, instruction, first_lane(warp), addresses.at[0], bytes, touch,
@@ -107,9 +155,9 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
 
 bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                        uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
-  const Addresses<uint32_t> addresses(warp, address_register, offset);
+  const Addresses<uint32_t> addresses(warp, address_register, offset, bytes);
   Window& window = warp.room().shared;
-  if (addresses.bits % bytes != 0) {
+  if ((addresses.bits & (bytes - 1)) != 0) {
     const uint32_t lane = addresses.misaligned_lane(bytes);
     return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
                   "misaligned in shared memory", Fault::kMisaligned);
@@ -123,26 +171,27 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
         fmt::format("outside of shared memory, which is {:#x} to {:#x}", kSharedBase, end),
         Fault::kNoMemory);
   }
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint32_t place = addresses.at[lane] - kSharedBase;
-    host[lane] = window.at(place);
-    if (touch != Touch::kRead) {
-      const bool now = touch == Touch::kWrite;
-      window.set_written(place, bytes, now ? Written::kYes : Written::kPromised);
-    } else if (!window.is_written(place, bytes)) [[unlikely]] {
-      const bool early = window.has_promised(place, bytes);
-      if (!early && !warp.room().launch.refuses_unwritten_shared) continue;
-      return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
-                    early ? "shared memory that a cp.async has yet to write"
-                          : "shared memory that nobody has written");
+  addresses.put_into(host, window.at(0) - kSharedBase);
+  // Lanes in a row are looked at as if they were one.
+  const uint32_t lanes = addresses.in_a_row ? 1 : kLanes;
+  const uint32_t lane_bytes = addresses.in_a_row ? bytes * kLanes : bytes;
+  if (touch != Touch::kRead) {
+    const Written how = touch == Touch::kWrite ? Written::kYes : Written::kPromised;
+    for (uint32_t lane = 0; lane < lanes; ++lane) {
+      window.set_written(addresses.at[lane] - kSharedBase, lane_bytes, how);
     }
+    return true;
   }
-  return true;
+  bool all_written = true;
+  for (uint32_t lane = 0; lane < lanes; ++lane) {
+    all_written &= window.is_written(addresses.at[lane] - kSharedBase, lane_bytes);
+  }
+  return all_written || may_read_unwritten(warp, instruction, addresses.at, bytes);
 }
 
 bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                       uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
-  const Addresses<uint64_t> addresses(warp, address_register, offset);
+  const Addresses<uint64_t> addresses(warp, address_register, offset, bytes);
   Window& window = warp.room().local;
   const uint64_t thread_bytes = warp.room().program.local_bytes;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
@@ -171,7 +220,7 @@ bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addre
 
 bool ParameterSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                           uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
-  const Addresses<uint64_t> addresses(warp, address_register, offset);
+  const Addresses<uint64_t> addresses(warp, address_register, offset, bytes);
   const std::vector<std::byte>& parameters = warp.room().launch.parameters;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint64_t address = addresses.at[lane];

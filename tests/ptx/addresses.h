@@ -15,7 +15,14 @@ enum class Touch : uint8_t {
   kPromise,  // will be written later: counts as unwritten until then
 };
 
-using HostAddresses = std::array<std::byte*, kLanes>;
+struct HostAddresses {
+  std::byte*& operator[](uint32_t lane) { return at[lane]; }
+  std::byte* operator[](uint32_t lane) const { return at[lane]; }
+
+  alignas(64) std::array<std::byte*, kLanes> at;
+  // All lanes are active, and each touches what follows what the lane before it touches.
+  bool in_a_row = false;
+};
 
 // Each active lane touches so many bytes at the address in that register plus the offset. Fills in
 // `host` for the active lanes (and for others something that may be read). False: it has failed.

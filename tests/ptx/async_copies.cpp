@@ -21,7 +21,7 @@ void AsyncCopies::commit(uint32_t lanes) {
 void AsyncCopies::wait(uint32_t lanes, uint32_t groups, Window& shared) {
   for (Copy& copy : copies_) {
     for (uint32_t left = copy.lanes & lanes; left != 0; left &= left - 1) {
-      const auto lane = static_cast<size_t>(std::countr_zero(left));
+      const auto lane = static_cast<uint32_t>(std::countr_zero(left));
       if (copy.group[lane] + groups >= committed_[lane]) continue;
       std::memcpy(copy.target[lane], copy.source[lane], copy.bytes);
       shared.set_written(shared.offset_of(copy.target[lane]), copy.bytes, Written::kYes);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -38,7 +39,7 @@ struct Block::State {
 };
 
 Block::State::State(const Launch& launch, Size3 index, Memory& memory, uint64_t seed)
-    : random(seed), room(launch, index, memory, random) {
+    : random(seed), room(launch, index, memory, random()) {
   const Size3 its = launch.block;
   const Program& program = room.program;
   const uint64_t threads = uint64_t{its.x} * its.y * its.z;
@@ -66,12 +67,11 @@ void Block::State::fill_registers(uint32_t warp) {
   const Program& program = room.program;
   std::byte* const file = registers.get() + size_t{warp} * program.register_file_bytes;
   std::copy(program.constants.begin(), program.constants.end(), file);
-  // Nobody has written these: whatever they hold, the outcome must not depend on it.
-  for (size_t at = program.constants.size(); at < program.register_file_bytes; at += 8) {
-    const uint64_t anything = random.anything();
-    std::memcpy(file + at, &anything, std::min<size_t>(8, program.register_file_bytes - at));
-  }
-  for (const uint32_t place : program.predicates) {
+  // What a lane that does not take part holds in a predicate is looked at, though not used.
+  for (const uint32_t place : program.predicates) std::memset(file + place, 0, kLanes);
+  for (const auto& [place, bytes] : program.read_first) {
+    fill_with_anything({file + place, bytes}, random());
+    if (bytes != kLanes) continue;
     for (uint32_t lane = 0; lane < kLanes; ++lane) file[place + lane] &= std::byte{1};
   }
   for (const SpecialRegister& its : program.specials) {

@@ -9,22 +9,20 @@
 #include "tests/ptx/block.h"
 #include "tests/ptx/memory.h"
 #include "tests/ptx/program.h"
-#include "tests/ptx/random.h"
 #include "tests/ptx/window.h"
 
 namespace lockstep::ptx {
 
 struct BlockRoom {
-  BlockRoom(const Launch& its_launch, Size3 its_index, Memory& its_memory, Random& random)
+  BlockRoom(const Launch& its_launch, Size3 its_index, Memory& its_memory, uint64_t seed)
       : launch(its_launch),
         program(its_launch.kernel->program()),
         index(its_index),
         memory(its_memory),
-        shared(program.shared_bytes + its_launch.dynamic_shared_bytes,
-               [&] { return random.anything(); }),
+        shared(program.shared_bytes + its_launch.dynamic_shared_bytes, seed),
         local(size_t{program.local_bytes} * its_launch.block.x * its_launch.block.y *
                   its_launch.block.z,
-              [] { return 0; }) {}
+              seed) {}
 
   // The allocation that holds all bytes from `first` to `last`; empty: none does.
   MemoryRange range_of(uint64_t first, uint64_t last) {

@@ -43,8 +43,10 @@ void add_unordered(Operations& table, const std::string& type) {
 
 template <typename U>
 void add_choice(Operations& table, const std::string& bits) {
-  const Operation choice =
-      each_lane<U(U, U, bool)>([](U a, U b, bool first) { return first ? a : b; });
+  const Operation choice = each_lane<U(U, U, uint8_t)>([](U a, U b, uint8_t first) {
+    const U all = static_cast<U>(U{0} - first);
+    return static_cast<U>(b ^ ((a ^ b) & all));
+  });
   for (const char kind : {'b', 'u', 's', 'f'})
     table.add(std::string("selp.") + kind + bits, choice);
 }

@@ -31,14 +31,28 @@ void take(Warp& warp, uint32_t taken, const Instruction& instruction) {
 bool meets(Warp& warp, const Instruction& instruction, uint32_t mask_register, uint32_t& mask) {
   const uint32_t* const masks = warp.lanes<const uint32_t>(mask_register);
   mask = masks[lowest(warp.active())];
+  uint32_t others = 0;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    if (((warp.active() >> lane) & 1) && masks[lane] != mask) {
-      warp.fail(instruction, lane,
-                fmt::format("its mask is {:#010x}, another lane's {:#010x}", masks[lane], mask));
-      return false;
-    }
+    others |= masks[lane] != mask ? uint32_t{1} << lane : 0;
+  }
+  others &= warp.active();
+  if (others != 0) {
+    const uint32_t lane = lowest(others);
+    warp.fail(instruction, lane,
+              fmt::format("its mask is {:#010x}, another lane's {:#010x}", masks[lane], mask));
+    return false;
   }
   return warp.gathered(mask, instruction);
+}
+
+// A lane takes the value of one that is not in its mask.
+void fail_strange_source(Warp& warp, const Instruction& instruction, uint32_t mask,
+                         const uint32_t* sources) {
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (!((warp.active() >> lane) & 1) || ((mask >> sources[lane]) & 1)) continue;
+    warp.fail(instruction, lane,
+              fmt::format("takes the value of lane {}, which is not in its mask", sources[lane]));
+  }
 }
 
 }  // namespace
@@ -97,39 +111,37 @@ void shuffle(Warp& warp, const Instruction& instruction) {
   const uint32_t* const from = warp.lanes<const uint32_t>(instruction.registers[2]);
   const uint32_t* const which = warp.lanes<const uint32_t>(instruction.registers[3]);
   const uint32_t* const bounds = warp.lanes<const uint32_t>(instruction.registers[4]);
+  const uint32_t active = warp.active();
+  alignas(64) uint32_t sources[kLanes];
   alignas(64) uint32_t values[kLanes];
   alignas(32) bool in_range[kLanes];
+  uint32_t strangers = 0;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t by = which[lane] & 31;
     const uint32_t segment = (bounds[lane] >> 8) & 31;
     const uint32_t first = lane & segment;
     const uint32_t furthest = first | (bounds[lane] & 31 & ~segment);
     uint32_t source = 0;
-    bool inside = false;
-    if constexpr (kShuffle == Shuffle::kUp) {
-      source = lane - by;
-      inside = static_cast<int32_t>(source) >= static_cast<int32_t>(furthest);
-    } else {
-      if constexpr (kShuffle == Shuffle::kDown) source = lane + by;
-      if constexpr (kShuffle == Shuffle::kButterfly) source = lane ^ by;
-      if constexpr (kShuffle == Shuffle::kIndex) source = first | (by & ~segment);
-      inside = source <= furthest;
-    }
-    if (!inside) source = lane;
-    values[lane] = from[source];
+    if constexpr (kShuffle == Shuffle::kUp) source = lane - by;
+    if constexpr (kShuffle == Shuffle::kDown) source = lane + by;
+    if constexpr (kShuffle == Shuffle::kButterfly) source = lane ^ by;
+    if constexpr (kShuffle == Shuffle::kIndex) source = first | (by & ~segment);
+    const auto its = static_cast<int32_t>(source);
+    const auto bound = static_cast<int32_t>(furthest);
+    const bool inside = kShuffle == Shuffle::kUp ? its >= bound : its <= bound;
+    sources[lane] = (inside ? source : lane) & 31;
     in_range[lane] = inside;
-    if (((warp.active() >> lane) & 1) && !((mask >> source) & 1)) {
-      warp.fail(instruction, lane,
-                fmt::format("takes the value of lane {}, which is not in its mask", source));
-      return;
-    }
+    strangers |= ((active >> lane) & ~(mask >> sources[lane])) & 1;
   }
+  if (strangers != 0) return fail_strange_source(warp, instruction, mask, sources);
+  for (uint32_t lane = 0; lane < kLanes; ++lane) values[lane] = from[sources[lane]];
   uint32_t* const to = warp.lanes<uint32_t>(instruction.registers[0]);
   bool* const to_range = warp.lanes<bool>(instruction.registers[1]);
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const bool active = (warp.active() >> lane) & 1;
-    to[lane] = active ? values[lane] : to[lane];
-    to_range[lane] = active ? in_range[lane] : to_range[lane];
+    to[lane] = (active >> lane) & 1 ? values[lane] : to[lane];
+  }
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    to_range[lane] = (active >> lane) & 1 ? in_range[lane] : to_range[lane];
   }
 }
 template void shuffle<Shuffle::kUp>(Warp&, const Instruction&);

@@ -88,7 +88,8 @@ void Draft::finish(Program& program) const {
       }
     }
   }
-  const std::vector<Interval> intervals = find_intervals(*this);
+  const Liveness liveness = find_liveness(*this);
+  const std::vector<Interval>& intervals = liveness.intervals;
   std::vector<uint32_t> by_first;
   for (uint32_t r = 0; r < registers.size(); ++r) {
     if (registers[r].kind == Kind::kPlain && !intervals[r].is_empty()) by_first.push_back(r);
@@ -112,6 +113,9 @@ void Draft::finish(Program& program) const {
   std::sort(program.predicates.begin(), program.predicates.end());
   program.predicates.erase(std::unique(program.predicates.begin(), program.predicates.end()),
                            program.predicates.end());
+  for (const uint32_t r : liveness.read_first) {
+    program.read_first.push_back({places[r], registers[r].lane_bytes * kLanes});
+  }
   program.register_file_bytes = (free.end() + 63) / 64 * 64;
   program.instructions = instructions;
   program.registers.resize(operands.size());

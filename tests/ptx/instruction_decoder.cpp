@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -340,12 +341,18 @@ bool InstructionDecoder::access() {
     }
   }
   const auto [base, offset] = address(memory, found->space, found->space == "shared" ? 4 : 8);
+  // Numbers are as wide as the registers beside them.
+  uint32_t number_bytes = std::max(2u, type_bytes(found->type));
+  for (size_t i = 0; i < found->count; ++i) {
+    const auto beside = names_->find_register(values.words[i].name);
+    if (beside) number_bytes = draft_.registers[*beside].lane_bytes;
+  }
   std::vector<uint32_t> registers;
-  const uint32_t number_bytes =
-      values.words[0].kind == Word::Kind::kName ? 0 : type_bytes(found->type);
   for (size_t i = 0; i < found->count; ++i) {
     const Word& value = values.words[i];
-    registers.push_back(found->is_load ? target(value, 0) : source(value, number_bytes));
+    const bool is_name = value.kind == Word::Kind::kName;
+    registers.push_back(found->is_load ? target(value, 0)
+                                       : source(value, is_name ? 0 : number_bytes));
   }
   const uint32_t register_bytes = draft_.registers[registers[0]].lane_bytes;
   for (const uint32_t r : registers) {

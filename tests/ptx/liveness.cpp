@@ -85,7 +85,7 @@ std::span<const uint32_t> read(const Draft& draft, uint32_t i) {
 
 }  // namespace
 
-std::vector<Interval> find_intervals(const Draft& draft) {
+Liveness find_liveness(const Draft& draft) {
   std::vector<Stretch> stretches = find_stretches(draft);
   for (Stretch& stretch : stretches) {
     for (uint32_t i = stretch.begin; i < stretch.end_before; ++i) {
@@ -105,7 +105,11 @@ std::vector<Interval> find_intervals(const Draft& draft) {
       }
     }
   }
-  std::vector<Interval> intervals(draft.registers.size());
+  Liveness result{.intervals = std::vector<Interval>(draft.registers.size()), .read_first = {}};
+  std::vector<Interval>& intervals = result.intervals;
+  stretches[0].live.for_each([&](uint32_t r) {
+    if (draft.registers[r].kind == Draft::Kind::kPlain) result.read_first.push_back(r);
+  });
   for (const Stretch& stretch : stretches) {
     stretch.live.for_each([&](uint32_t r) { intervals[r].cover(2 * stretch.begin); });
     for (const uint32_t next : stretch.next) {
@@ -121,7 +125,7 @@ std::vector<Interval> find_intervals(const Draft& draft) {
       }
     }
   }
-  return intervals;
+  return result;
 }
 
 }  // namespace lockstep::ptx

@@ -21,7 +21,12 @@ struct Interval {
   }
 };
 
-// One for each register: between its ends lie all places where its value may still be read.
-std::vector<Interval> find_intervals(const Draft& draft);
+struct Liveness {
+  // One for each register: between its ends lie all places where its value may still be read.
+  std::vector<Interval> intervals;
+  // Registers that may be read before anything was written to them.
+  std::vector<uint32_t> read_first;
+};
+Liveness find_liveness(const Draft& draft);
 
 }  // namespace lockstep::ptx

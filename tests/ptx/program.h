@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/ptx/module.h"
@@ -81,6 +82,8 @@ struct Program {
   std::vector<std::byte> constants;
   uint32_t register_file_bytes = 0;
   std::vector<uint32_t> predicates;  // behind the constants, where places hold 0s and 1s
+  // Places of registers that may be read before they are written, and their bytes.
+  std::vector<std::pair<uint32_t, uint32_t>> read_first;
 };
 
 }  // namespace lockstep::ptx

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/ptx/random.h"
+
 namespace lockstep::ptx {
 
 enum class Written : uint8_t {
@@ -18,13 +20,9 @@ enum class Written : uint8_t {
 
 class Window {
  public:
-  // `anything` is called for what 8 bytes hold before they are written.
-  template <typename Function>
-  Window(size_t bytes, Function anything) : bytes_(bytes), written_(bytes, Written::kNever) {
-    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-      const uint64_t word = anything();
-      std::memcpy(&bytes_[at], &word, std::min(sizeof(word), bytes - at));
-    }
+  // The seed says what it holds before it is written.
+  Window(size_t bytes, uint64_t seed) : bytes_(bytes), written_(bytes, Written::kNever) {
+    fill_with_anything(bytes_, seed);
   }
 
   size_t size() const { return bytes_.size(); }
@@ -34,11 +32,13 @@ class Window {
   }
 
   bool is_written(size_t offset, size_t count) const {
-    const Written* const first = written_.data() + offset;
-    if (count == 4) return all_written<uint32_t>(first);
-    if (count == 8) return all_written<uint64_t>(first);
-    if (count == 16) return all_written<uint64_t>(first) && all_written<uint64_t>(first + 8);
-    return std::all_of(first, first + count, [](Written byte) { return byte == Written::kYes; });
+    const Written* at = written_.data() + offset;
+    bool all = true;
+    for (; count >= sizeof(uint64_t); count -= sizeof(uint64_t), at += sizeof(uint64_t)) {
+      all = all && all_written<uint64_t>(at);
+    }
+    if (count == sizeof(uint32_t)) return all && all_written<uint32_t>(at);
+    return all && std::all_of(at, at + count, [](Written byte) { return byte == Written::kYes; });
   }
   bool has_promised(size_t offset, size_t count) const {
     const Written* const first = written_.data() + offset;
