@@ -5,6 +5,8 @@
 //   PLAYED_MEMORY_MIB  the memory of each (2048)
 //   PLAYED_SEED        of the order of everything that CUDA leaves open (0)
 //   PLAYED_DELAY_US    what is enqueued waits for up to so long before it begins (0)
+//   PLAYED_REFUSES_UNWRITTEN=1  kernels fail that read shared memory which nobody has written;
+//                      else it holds anything, numbers and none
 //   CUDA_LAUNCH_BLOCKING=1  a launch returns when its kernel is done
 #pragma once
 
@@ -25,6 +27,7 @@ class Machine {
   Gpu& gpu(int index) { return *gpus_[static_cast<size_t>(index)]; }
   Allocations& allocations() { return allocations_; }
   bool launches_block() const { return launches_block_; }
+  bool refuses_unwritten() const { return refuses_unwritten_; }
 
  private:
   Machine();
@@ -32,6 +35,7 @@ class Machine {
   Allocations allocations_;
   std::vector<Gpu*> gpus_;
   bool launches_block_;
+  bool refuses_unwritten_;
 };
 
 }  // namespace lockstep::ptx
