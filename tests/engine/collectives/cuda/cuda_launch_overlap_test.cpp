@@ -16,7 +16,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds kDeadline{60};
-// More blocks than a GPU has places: a multiprocessor has 2048 threads at most, each of four floats.
+// More blocks than a GPU has places: a multiprocessor has 2048 threads at most, each of four
+// floats.
 constexpr size_t kFloatsOfMultiprocessor = size_t{10} << 10U;
 constexpr int kSums = 16;
 
