@@ -152,6 +152,35 @@ TEST(PtxBlocks, wait_for_the_launch_before_and_let_the_next_begin) {
   EXPECT_EQ(block.run(kEnough, true), BlockState::kDone);
 }
 
+TEST(PtxBlocks, let_the_next_begin_when_they_say_so_or_end) {
+  Allocations memory;
+  const Module early =
+      parsed(kernel_text("griddepcontrol.launch_dependents; griddepcontrol.wait;"));
+  const Launch launch = small_launch(early, {0});
+  Block block(launch, {}, memory, 1);
+  EXPECT_FALSE(block.lets_next_begin());
+  EXPECT_EQ(block.run(kEnough, false), BlockState::kWaitsForLaunch);
+  EXPECT_TRUE(block.lets_next_begin());
+  const Module silent = parsed(kernel_text("bar.sync 0;"));
+  const Launch other = small_launch(silent, {0});
+  Block ended(other, {}, memory, 1);
+  EXPECT_EQ(ended.run(kEnough, true), BlockState::kDone);
+  EXPECT_TRUE(ended.lets_next_begin());
+}
+
+TEST(PtxBlocks, run_their_warps_in_an_order_that_the_seed_says) {
+  std::set<uint32_t> last;
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    std::vector<uint32_t> result;
+    EXPECT_EQ(run_body("ld.param.u64 %rd0, [p0]; mov.u32 %r0, %tid.x; shr.u32 %r0, %r0, 5;"
+                       "st.global.u32 [%rd0], %r0;",
+                       4, &result, {128, 1, 1}, 0, seed),
+              "");
+    last.insert(result[0]);
+  }
+  EXPECT_EQ(last.size(), 4u);
+}
+
 TEST(PtxBlocks, run_for_as_long_as_they_are_told) {
   const Module module = parsed(kernel_text("LOOP: add.s32 %r0, %r0, 1; bra LOOP;"));
   Allocations memory;
