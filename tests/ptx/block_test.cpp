@@ -49,6 +49,51 @@ TEST(PtxBlocks, barriers_make_writes_seen_whatever_the_order_of_warps) {
   EXPECT_TRUE(seen);
 }
 
+// Two warps, of which each does its part: what is wrong, for some orders of them.
+std::set<std::string> races_of(const std::string& first, const std::string& second) {
+  const Module module = parsed(kernel_text(fmt::format(R"(
+    ld.param.u64 %rd0, [p0]; mov.u32 %r0, %tid.x; mov.u32 %r1, bytes;
+    and.b32 %r2, %r0, 31; shl.b32 %r2, %r2, 2; add.s32 %r2, %r2, %r1;
+    setp.ge.u32 %p0, %r0, 32;
+    @%p0 bra SECOND;
+    {} bra BEHIND;
+    SECOND: {}
+    BEHIND: bar.sync 0;
+    ld.shared.u32 %r5, [%r1];
+  )",
+                                                       first, second)));
+  std::set<std::string> found;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    Allocations memory;
+    Launch launch = small_launch(module, {memory.add(4096)}, {64, 1, 1}, 256);
+    launch.refuses_unwritten_shared = false;
+    launch.refuses_shared_races = true;
+    const std::string failure = run_block(launch, memory, {}, seed);
+    found.insert(failure);
+  }
+  return found;
+}
+
+TEST(PtxBlocks, races_are_found_whatever_the_order_of_warps) {
+  const std::string read = "ld.shared.u32 %r3, [%r2];";
+  const std::string write = "st.shared.u32 [%r2], %r0;";
+  const std::string aside = "st.shared.u32 [%r2+128], %r0;";
+  const std::string one_byte = "st.shared.u8 [%r1+5], %r0;";
+  const std::string copy =
+      "cp.async.ca.shared.global [%r2], [%rd0], 4; cp.async.commit_group; cp.async.wait_group 0;";
+  const std::set<std::string> none{""};
+  EXPECT_EQ(races_of(read, read), none);
+  EXPECT_EQ(races_of(write, aside), none);
+  EXPECT_EQ(races_of(write + read, ""), none);
+  for (const std::string& other : {read, write, one_byte, copy}) {
+    EXPECT_EQ(races_of(write, other).count(""), 0u) << other;
+    EXPECT_EQ(races_of(copy, other).count(""), 0u) << other;
+  }
+  EXPECT_EQ(races_of(read + read, one_byte).count(""), 0u);
+  // Behind a barrier for all it is another time.
+  EXPECT_EQ(races_of(write, "").count(""), 1u);
+}
+
 TEST(PtxBlocks, warps_that_have_ended_are_not_waited_for) {
   std::vector<uint32_t> result;
   EXPECT_EQ(run_body(std::string(kOwnPlace) + R"(
