@@ -118,7 +118,8 @@ TEST(PtxAccesses, outside_of_allocations_is_refused_to_the_byte) {
   for (const std::string access :
        {"ld.global.u8 %r1, [%rd0+A]", "st.global.u32 [%rd0+A], %r1",
         "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0+A]", "st.shared.u16 [%r0+A], %r1",
-        "st.shared.v4.u32 [%r0+A], {%r1, %r2, %r3, %r4}", "ld.acquire.sys.global.u32 %r1, [%rd0+A]",
+        "st.shared.u8 [%r0+A], %r1", "st.shared.v4.u32 [%r0+A], {%r1, %r2, %r3, %r4}",
+        "ld.acquire.sys.global.u32 %r1, [%rd0+A]",
         "atom.acq_rel.gpu.global.add.u32 %r1, [%rd0+A], 1",
         "cp.async.cg.shared.global [%r0], [%rd0+A], 16",
         "cp.async.cg.shared.global [%r0+A], [%rd0], 16"}) {
@@ -165,6 +166,40 @@ TEST(PtxAccesses, lanes_may_reach_several_allocations_but_none_that_is_not_there
   EXPECT_THAT(failure, HasSubstr(fmt::format("writes 4 bytes at {:#x}, where", even + 128 + 68)));
 }
 
+TEST(PtxAccesses, lanes_may_lie_in_any_order) {
+  for (const uint32_t mask : {0u, 1u, 2u, 16u, 31u}) {
+    for (const char* space : {"global", "shared"}) {
+      const bool shared = space == std::string("shared");
+      const std::string body =
+          fmt::format(R"(
+        ld.param.u64 %rd0, [p0];
+        mov.u32 %r0, %tid.x; xor.b32 %r1, %r0, {0};
+        mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0;
+        mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd2, %rd0;
+        shl.b32 %r2, %r0, 2; add.s32 %r2, %r2, bytes;
+        shl.b32 %r3, %r1, 2; add.s32 %r3, %r3, bytes;
+        add.s32 %r4, %r0, 100;
+        st.{1}.u32 [{2}], %r4;
+        bar.sync 0;
+        ld.{1}.u32 %r5, [{3}];
+        bar.sync 0;
+        shl.b32 %r5, %r5, 8;
+        st.{1}.u32 [{3}], %r5;
+        bar.sync 0;
+        ld.{1}.u32 %r6, [{3}];
+        or.b32 %r6, %r6, %r0;
+        st.global.u32 [%rd1], %r6;
+      )",
+                      mask, space, shared ? "%r2" : "%rd1", shared ? "%r3" : "%rd2");
+      std::vector<uint32_t> result;
+      ASSERT_EQ(run_body(body, 128, &result, {32, 1, 1}, 128), "");
+      for (uint32_t lane = 0; lane < 32; ++lane) {
+        ASSERT_EQ(result[lane], ((lane ^ mask) + 100) << 8 | lane) << space << " " << mask;
+      }
+    }
+  }
+}
+
 TEST(PtxAccesses, one_lane_that_goes_astray_is_found_however_far) {
   // Lane 17's address is what it should be, and so much more or less.
   for (const char* far : {"128", "-128", "0x8000000000000000", "4294967296"}) {
@@ -172,6 +207,7 @@ TEST(PtxAccesses, one_lane_that_goes_astray_is_found_however_far) {
       ld.param.u64 %rd0, [p0];
       mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd0, %rd0, %rd1;
       mov.u32 %r1, bytes; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;
+      st.global.u32 [%rd0], %r0;
       setp.eq.s32 %p0, %r0, 17; selp.b64 %rd2, {}, 0, %p0;
       add.s64 %rd3, %rd0, %rd2; st.global.u32 [%rd3], %r0;
     )",

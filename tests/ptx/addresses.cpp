@@ -106,6 +106,25 @@ bool may_read_unwritten(Warp& warp, const Instruction& instruction,
   return true;
 }
 
+// Whether no other warp does something with these bytes that has to come before or after; where
+// that is to be found.
+bool find_no_race(Warp& warp, const Instruction& instruction,
+                  const std::array<uint32_t, kLanes>& addresses, uint32_t bytes, Touch touch) {
+  auto& touches = warp.room().touches;
+  if (!touches) return true;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (!((warp.active() >> lane) & 1)) continue;
+    const uint32_t place = addresses[lane] - kSharedBase;
+    const char* const done = touch == Touch::kRead ? touches->read(place, bytes, warp.index())
+                                                   : touches->write(place, bytes, warp.index());
+    if (done == nullptr) continue;
+    return refuse(
+        warp, instruction, lane, addresses[lane], bytes, touch,
+        fmt::format("shared memory that another warp has {} since the last barrier", done));
+  }
+  return true;
+}
+
 }  // namespace
 
 MemoryRange BlockRoom::find_range(uint64_t first, uint64_t last) {
@@ -171,6 +190,7 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
         fmt::format("outside of shared memory, which is {:#x} to {:#x}", kSharedBase, end),
         Fault::kNoMemory);
   }
+  if (!find_no_race(warp, instruction, addresses.at, bytes, touch)) return false;
   addresses.put_into(host, window.at(0) - kSharedBase);
   // Lanes in a row are looked at as if they were one.
   const uint32_t lanes = addresses.in_a_row ? 1 : kLanes;

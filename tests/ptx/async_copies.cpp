@@ -1,5 +1,7 @@
 #include "tests/ptx/async_copies.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 
@@ -18,17 +20,22 @@ void AsyncCopies::commit(uint32_t lanes) {
   for (; lanes != 0; lanes &= lanes - 1) ++committed_[static_cast<size_t>(std::countr_zero(lanes))];
 }
 
-void AsyncCopies::wait(uint32_t lanes, uint32_t groups, Window& shared) {
+const char* AsyncCopies::wait(uint32_t lanes, uint32_t groups, Window& shared,
+                              SharedTouches* touches, uint32_t warp) {
+  const char* race = nullptr;
   for (Copy& copy : copies_) {
     for (uint32_t left = copy.lanes & lanes; left != 0; left &= left - 1) {
       const auto lane = static_cast<uint32_t>(std::countr_zero(left));
       if (copy.group[lane] + groups >= committed_[lane]) continue;
       std::memcpy(copy.target[lane], copy.source[lane], copy.bytes);
-      shared.set_written(shared.offset_of(copy.target[lane]), copy.bytes, Written::kYes);
+      const size_t place = shared.offset_of(copy.target[lane]);
+      shared.set_written(place, copy.bytes, Written::kYes);
+      if (touches != nullptr && race == nullptr) race = touches->write(place, copy.bytes, warp);
       copy.lanes &= ~(left & (0 - left));
     }
   }
   std::erase_if(copies_, [](const Copy& copy) { return copy.lanes == 0; });
+  return race;
 }
 
 template <uint32_t kBytes>
@@ -55,8 +62,14 @@ void commit_copies(Warp& warp, const Instruction&) {
 }
 
 void wait_for_copies(Warp& warp, const Instruction& instruction) {
-  warp.copies().wait(warp.active(), static_cast<uint32_t>(instruction.immediate),
-                     warp.room().shared);
+  auto& touches = warp.room().touches;
+  const char* const race =
+      warp.copies().wait(warp.active(), static_cast<uint32_t>(instruction.immediate),
+                         warp.room().shared, touches ? &*touches : nullptr, warp.index());
+  if (race == nullptr) return;
+  warp.fail(
+      instruction, static_cast<uint32_t>(std::countr_zero(warp.active())),
+      fmt::format("copies to shared memory that another warp has {} since the last barrier", race));
 }
 
 }  // namespace lockstep::ptx

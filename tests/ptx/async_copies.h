@@ -7,6 +7,7 @@
 
 #include "tests/ptx/addresses.h"
 #include "tests/ptx/program.h"
+#include "tests/ptx/shared_touches.h"
 #include "tests/ptx/window.h"
 
 namespace lockstep::ptx {
@@ -18,8 +19,10 @@ class AsyncCopies {
            const HostAddresses& source);
   // What each of these lanes has added since its last call becomes a group.
   void commit(uint32_t lanes);
-  // Copies all groups of these lanes but the last `groups` of each.
-  void wait(uint32_t lanes, uint32_t groups, Window& shared);
+  // Copies all groups of these lanes but the last `groups` of each. What a warp copies it writes:
+  // if another warp has touched that since the last barrier, returns what it has done ("read").
+  const char* wait(uint32_t lanes, uint32_t groups, Window& shared, SharedTouches* touches,
+                   uint32_t warp);
 
  private:
   struct Copy {

@@ -141,6 +141,7 @@ bool Block::State::pass_barrier() {
       return true;
     }
   }
+  if (room.touches) room.touches->pass_barrier();
   for (Warp& warp : warps) {
     if (warp.state() == WarpState::kAtBarrier) warp.go_on();
   }

@@ -38,6 +38,9 @@ struct Launch {
   // Whether it is a failure to read shared memory that nobody has written. If not, what is read may
   // be anything (the seed says what, often no number), and the outcome must not depend on it.
   bool refuses_unwritten_shared = false;
+  // Whether it is a failure when two warps touch the same byte of shared memory without a barrier
+  // between them and one writes it: whatever the order in which they come. Takes its time.
+  bool refuses_shared_races = false;
 };
 
 enum class BlockState {

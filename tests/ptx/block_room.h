@@ -4,11 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tests/ptx/block.h"
 #include "tests/ptx/memory.h"
 #include "tests/ptx/program.h"
+#include "tests/ptx/shared_touches.h"
 #include "tests/ptx/window.h"
 
 namespace lockstep::ptx {
@@ -22,7 +24,9 @@ struct BlockRoom {
         shared(program.shared_bytes + its_launch.dynamic_shared_bytes, seed),
         local(size_t{program.local_bytes} * its_launch.block.x * its_launch.block.y *
                   its_launch.block.z,
-              seed) {}
+              seed) {
+    if (launch.refuses_shared_races) touches.emplace(shared.size());
+  }
 
   // The allocation that holds all bytes from `first` to `last`; empty: none does.
   MemoryRange range_of(uint64_t first, uint64_t last) {
@@ -41,7 +45,8 @@ struct BlockRoom {
   std::string failure;  // empty: none
   Fault fault = Fault::kOther;
   Window shared;
-  Window local;  // a thread's bytes, then the next one's
+  std::optional<SharedTouches> touches;  // of shared memory, where races are refused
+  Window local;                          // a thread's bytes, then the next one's
 
  private:
   MemoryRange find_range(uint64_t first, uint64_t last);

@@ -49,6 +49,51 @@ TEST(PtxBlocks, barriers_make_writes_seen_whatever_the_order_of_warps) {
   EXPECT_TRUE(seen);
 }
 
+// Two warps, of which each does its part: what is wrong, for some orders of them.
+std::set<std::string> races_of(const std::string& first, const std::string& second) {
+  const Module module = parsed(kernel_text(fmt::format(R"(
+    ld.param.u64 %rd0, [p0]; mov.u32 %r0, %tid.x; mov.u32 %r1, bytes;
+    and.b32 %r2, %r0, 31; shl.b32 %r2, %r2, 2; add.s32 %r2, %r2, %r1;
+    setp.ge.u32 %p0, %r0, 32;
+    @%p0 bra SECOND;
+    {} bra BEHIND;
+    SECOND: {}
+    BEHIND: bar.sync 0;
+    ld.shared.u32 %r5, [%r1];
+  )",
+                                                       first, second)));
+  std::set<std::string> found;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    Allocations memory;
+    Launch launch = small_launch(module, {memory.add(4096)}, {64, 1, 1}, 256);
+    launch.refuses_unwritten_shared = false;
+    launch.refuses_shared_races = true;
+    const std::string failure = run_block(launch, memory, {}, seed);
+    found.insert(failure);
+  }
+  return found;
+}
+
+TEST(PtxBlocks, races_are_found_whatever_the_order_of_warps) {
+  const std::string read = "ld.shared.u32 %r3, [%r2];";
+  const std::string write = "st.shared.u32 [%r2], %r0;";
+  const std::string aside = "st.shared.u32 [%r2+128], %r0;";
+  const std::string one_byte = "st.shared.u8 [%r1+5], %r0;";
+  const std::string copy =
+      "cp.async.ca.shared.global [%r2], [%rd0], 4; cp.async.commit_group; cp.async.wait_group 0;";
+  const std::set<std::string> none{""};
+  EXPECT_EQ(races_of(read, read), none);
+  EXPECT_EQ(races_of(write, aside), none);
+  EXPECT_EQ(races_of(write + read, ""), none);
+  for (const std::string& other : {read, write, one_byte, copy}) {
+    EXPECT_EQ(races_of(write, other).count(""), 0u) << other;
+    EXPECT_EQ(races_of(copy, other).count(""), 0u) << other;
+  }
+  EXPECT_EQ(races_of(read + read, one_byte).count(""), 0u);
+  // Behind a barrier for all it is another time.
+  EXPECT_EQ(races_of(write, "").count(""), 1u);
+}
+
 TEST(PtxBlocks, warps_that_have_ended_are_not_waited_for) {
   std::vector<uint32_t> result;
   EXPECT_EQ(run_body(std::string(kOwnPlace) + R"(
@@ -150,6 +195,35 @@ TEST(PtxBlocks, wait_for_the_launch_before_and_let_the_next_begin) {
   Block block(launch, {}, memory, 1);
   EXPECT_EQ(block.run(kEnough, false), BlockState::kWaitsForLaunch);
   EXPECT_EQ(block.run(kEnough, true), BlockState::kDone);
+}
+
+TEST(PtxBlocks, let_the_next_begin_when_they_say_so_or_end) {
+  Allocations memory;
+  const Module early =
+      parsed(kernel_text("griddepcontrol.launch_dependents; griddepcontrol.wait;"));
+  const Launch launch = small_launch(early, {0});
+  Block block(launch, {}, memory, 1);
+  EXPECT_FALSE(block.lets_next_begin());
+  EXPECT_EQ(block.run(kEnough, false), BlockState::kWaitsForLaunch);
+  EXPECT_TRUE(block.lets_next_begin());
+  const Module silent = parsed(kernel_text("bar.sync 0;"));
+  const Launch other = small_launch(silent, {0});
+  Block ended(other, {}, memory, 1);
+  EXPECT_EQ(ended.run(kEnough, true), BlockState::kDone);
+  EXPECT_TRUE(ended.lets_next_begin());
+}
+
+TEST(PtxBlocks, run_their_warps_in_an_order_that_the_seed_says) {
+  std::set<uint32_t> last;
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    std::vector<uint32_t> result;
+    EXPECT_EQ(run_body("ld.param.u64 %rd0, [p0]; mov.u32 %r0, %tid.x; shr.u32 %r0, %r0, 5;"
+                       "st.global.u32 [%rd0], %r0;",
+                       4, &result, {128, 1, 1}, 0, seed),
+              "");
+    last.insert(result[0]);
+  }
+  EXPECT_EQ(last.size(), 4u);
 }
 
 TEST(PtxBlocks, run_for_as_long_as_they_are_told) {

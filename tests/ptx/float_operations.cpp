@@ -51,10 +51,10 @@ void add_float_arithmetic(Operations& table, const std::string& type) {
   table.add("min." + type, each_lane<Two>([](T a, T b) { return smaller<T, Bits>(a, b); }));
 }
 
-// 2^x to 22 bits or more ("approx"), subnormals taken and given as zeros ("ftz"). A GPU's own last
-// bit may differ. For x = n + f, n the nearest integer: 2^n times the series of e^(f ln 2).
+// 2^x to 22 bits or more ("approx"), zeros for subnormals ("ftz": those that are given; those that
+// are taken give 1 in any case). A GPU's own last bit may differ. For x = n + f, n the nearest
+// integer: 2^n times the series of e^(f ln 2).
 float power_of_two(float x) {
-  if (std::fabs(x) < 0x1p-126f) x = 0;
   const float kept = x < -127.f ? -127.f : (x > 128.f ? 128.f : x);
   const float n = std::rint(kept);
   const double f = (static_cast<double>(kept) - static_cast<double>(n)) * 0.69314718055994530942;

@@ -157,10 +157,12 @@ TEST(PtxFloats, pairs_of_bf16_round_once) {
   for (Values& values : operands) {
     while (values.size() < 1024) values.push_back(half() << 16 | half());
   }
-  // 1.0000001b times itself is half a last place above 1.000001b; the third decides, however small.
-  operands[0][0] = 0x3f883f88;
-  operands[1][0] = 0x3f883f88;
-  operands[2][0] = 0x2f80af80;
+  // 17/16 of 17/16 and of 19/16 lie halfway between two bf16; the third decides, however small.
+  for (size_t i = 0; i < 2; ++i) {
+    operands[0][i] = 0x3f883f88;
+    operands[1][i] = i == 0 ? 0x3f883f88 : 0x3f983f98;
+    operands[2][i] = 0x2f80af80;
+  }
   const auto one = [](uint64_t a, uint64_t b, uint64_t c) {
     const Exact exact =
         Exact::product_and_sum(as_float(a << 16), as_float(b << 16), as_float(c << 16));

@@ -235,9 +235,7 @@ void InstructionDecoder::pack(const Operand& from, std::string_view type) {
 
 void InstructionDecoder::unpack(const Operand& to, std::string_view type) {
   const uint32_t bytes = type_bytes(type);
-  // What is read may be written too: it is copied first.
-  const uint32_t whole = draft_.add_register(bytes);
-  compute(fmt::format("mov.{}", type), whole, std::array{source(word(1), bytes)});
+  const uint32_t whole = source(word(1), bytes);
   for (size_t i = 0; i < to.count; ++i) {
     compute(fmt::format("unpack.{}.{}.{}", to.count, i, type),
             target(to.words[i], bytes / to.count), std::array{whole});

@@ -89,11 +89,11 @@ void expect_product(const std::string& type, uint16_t (*rounded)(int)) {
   const uint64_t from = memory.add(words);
   const uint64_t to = memory.add(32 * 16);
   const Module module = parsed(kernel_text(
-      kLoad +
-          fmt::format("mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 {{%f1, %f2, %f3, %f4}},"
-                      "{{%r1, %r2, %r3, %r4}}, {{%r5, %r6}}, {{%f1, %f2, %f3, %f4}};"
-                      "st.global.v4.f32 [%rd1], {{%f1, %f2, %f3, %f4}};",
-                      type),
+      kLoad + fmt::format("mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 "
+                          "{{%f5, %f6, %f7, %f8}}, {{%r1, %r2, %r3, %r4}}, {{%r5, %r6}}, "
+                          "{{%f1, %f2, %f3, %f4}};"
+                          "st.global.v4.f32 [%rd1], {{%f5, %f6, %f7, %f8}};",
+                          type),
       2));
   ASSERT_EQ(run_block(small_launch(module, {from, to}), memory), "");
   const auto* const results = memory.at<float>(to);

@@ -57,6 +57,9 @@ Module& Module::operator=(Module&&) noexcept = default;
 Module::~Module() = default;
 
 std::expected<Module, std::string> Module::parse(std::string_view ptx) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    return std::unexpected("the interpreter of PTX needs a processor with AVX2 and FMA");
+  }
   ModuleText module{.text = std::make_shared<const std::string>(ptx)};
   auto text = read_text(*module.text);
   if (!text) return std::unexpected(text.error());

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace lockstep::ptx {
@@ -54,7 +56,7 @@ Launch small_launch(const Module& module, const std::vector<uint64_t>& parameter
                 .block = block,
                 .dynamic_shared_bytes = dynamic_shared_bytes,
                 .refuses_unwritten_shared = true};
-  std::memcpy(launch.parameters.data(), parameters.data(), launch.parameters.size());
+  std::ranges::copy(std::as_bytes(std::span(parameters)), launch.parameters.begin());
   return launch;
 }
 

@@ -94,6 +94,42 @@ TEST(PtxWarps, values_that_a_loop_carries_keep_their_registers) {
   for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(result[lane], lane + 100 + 8 + 11) << lane;
 }
 
+TEST(PtxWarps, lanes_that_come_back_in_the_text_meet_those_that_wait) {
+  const auto result = run_lanes(R"(
+    setp.lt.u32 %p0, %r0, 16;
+    @!%p0 bra LATER;
+    MEET:
+    redux.sync.add.u32 %r1, %r0, -1;
+    st.global.u32 [%rd0], %r1;
+    bra DONE;
+    LATER:
+    add.s32 %r0, %r0, 100;
+    bra MEET;
+    DONE:
+  )");
+  for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(result[lane], 496u + 1600) << lane;
+}
+
+TEST(PtxWarps, lanes_that_have_met_run_as_one) {
+  // The branch, 2 instructions on one side and a branch, 3 on the other, 4 together and the end.
+  const Module module = parsed(kernel_text(R"(
+    mov.u32 %r0, %tid.x;
+    setp.lt.u32 %p0, %r0, 16;
+    @%p0 bra OTHER;
+    add.s32 %r1, %r0, 1; add.s32 %r1, %r1, 2;
+    bra MEET;
+    OTHER:
+    add.s32 %r1, %r0, 3; add.s32 %r1, %r1, 4; add.s32 %r1, %r1, 5;
+    MEET:
+    add.s32 %r2, %r1, 1; add.s32 %r3, %r2, 1; add.s32 %r4, %r3, 1; add.s32 %r5, %r4, 1;
+  )"));
+  Allocations memory;
+  const Launch launch = small_launch(module, {0});
+  Block block(launch, {}, memory, 1);
+  EXPECT_EQ(block.run(1000, true), BlockState::kDone);
+  EXPECT_EQ(block.warp_instructions(), 3u + 3 + 3 + 4 + 1);
+}
+
 TEST(PtxWarps, a_predicate_before_an_instruction_chooses_lanes) {
   const auto result = run_lanes(R"(
     mov.u32 %r1, 1;
