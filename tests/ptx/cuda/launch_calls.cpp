@@ -75,6 +75,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, RegisteredKernel* registere
   step.launch.block = size_of(config.blockDim);
   step.launch.dynamic_shared_bytes = static_cast<uint32_t>(config.dynamicSmemBytes);
   step.launch.refuses_unwritten_shared = Machine::get().refuses_unwritten();
+  step.launch.refuses_shared_races = Machine::get().refuses_races();
   step.launch.parameters.resize(kernel->parameter_bytes());
   size_t index = 0;
   for (const Parameter& parameter : kernel->parameters()) {

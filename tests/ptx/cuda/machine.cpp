@@ -35,7 +35,8 @@ Machine::Machine()
     : allocations_(static_cast<int>(setting("PLAYED_GPUS", 1, 0, kGpusMax)),
                    setting("PLAYED_MEMORY_MIB", 2048, 1, kMemoryMibMax) << 20U),
       launches_block_(setting("CUDA_LAUNCH_BLOCKING", 0, 0, 1) == 1),
-      refuses_unwritten_(setting("PLAYED_REFUSES_UNWRITTEN", 0, 0, 1) == 1) {
+      refuses_unwritten_(setting("PLAYED_REFUSES_UNWRITTEN", 0, 0, 1) == 1),
+      refuses_races_(setting("PLAYED_REFUSES_RACES", 1, 0, 1) == 1) {
   const uint64_t seed = setting("PLAYED_SEED", 0, 0, UINT64_MAX);
   const std::chrono::microseconds delay(setting("PLAYED_DELAY_US", 0, 0, 1'000'000));
   const auto count = static_cast<int>(setting("PLAYED_GPUS", 1, 0, kGpusMax));

@@ -7,6 +7,8 @@
 //   PLAYED_DELAY_US    what is enqueued waits for up to so long before it begins (0)
 //   PLAYED_REFUSES_UNWRITTEN=1  kernels fail that read shared memory which nobody has written;
 //                      else it holds anything, numbers and none
+//   PLAYED_REFUSES_RACES  whether kernels fail whose warps touch the same shared memory without a
+//                      meeting between, one of them writing, whatever the order they come in (1)
 //   CUDA_LAUNCH_BLOCKING=1  a launch returns when its kernel is done
 #pragma once
 
@@ -28,6 +30,7 @@ class Machine {
   Allocations& allocations() { return allocations_; }
   bool launches_block() const { return launches_block_; }
   bool refuses_unwritten() const { return refuses_unwritten_; }
+  bool refuses_races() const { return refuses_races_; }
 
  private:
   Machine();
@@ -36,6 +39,7 @@ class Machine {
   std::vector<Gpu*> gpus_;
   bool launches_block_;
   bool refuses_unwritten_;
+  bool refuses_races_;
 };
 
 }  // namespace lockstep::ptx

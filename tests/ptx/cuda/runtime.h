@@ -7,7 +7,6 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -33,11 +32,6 @@ struct CUstream_st {
   lockstep::ptx::Gpu& gpu;
   lockstep::ptx::Gpu::Stream* stream;
   std::optional<lockstep::ptx::Capture> capture;
-};
-
-struct CUevent_st {
-  int gpu;
-  std::shared_ptr<std::optional<std::chrono::steady_clock::time_point>> reached;
 };
 
 // A recording is a row of steps: it has one stream. Its nodes are known by their places in it.

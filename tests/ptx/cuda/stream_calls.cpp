@@ -1,4 +1,4 @@
-// The made-up CUDA runtime: streams, events, and recordings of streams.
+// The made-up CUDA runtime: streams and recordings of them.
 #include <algorithm>
 #include <utility>
 
@@ -51,35 +51,6 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   // It may have been done by failing meanwhile.
   if (const cudaError_t failed = failure_of(stream.gpu); failed != cudaSuccess) return told(failed);
   return done ? cudaSuccess : told(cudaErrorNotReady);
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  if (const cudaError_t state = state_of_current(); state != cudaSuccess) return told(state);
-  *event = new CUevent_st{current_gpu(), {}};
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
-  CUstream_st& stream = stream_of(handle);
-  if (event->gpu != stream.gpu.index() || stream.capture) {
-    return told(cudaErrorInvalidResourceHandle, "cudaEventRecord: on another GPU, or recorded");
-  }
-  event->reached = std::make_shared<std::optional<std::chrono::steady_clock::time_point>>();
-  Step step;
-  step.task = [reached = event->reached] {
-    *reached = std::chrono::steady_clock::now();
-    return std::string();
-  };
-  return enqueue(stream, std::move(step));
-}
-
-// Of events whose streams have been waited for.
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  if (!begin->reached || !end->reached) return told(cudaErrorInvalidResourceHandle);
-  if (!*begin->reached || !*end->reached) return told(cudaErrorNotReady);
-  const std::chrono::duration<float, std::milli> elapsed = **end->reached - **begin->reached;
-  *milliseconds = elapsed.count();
-  return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
