@@ -42,6 +42,7 @@ struct Gpu::Run {
   std::optional<Clock::time_point> due;  // where it is delayed
   bool has_begun = false;
   bool is_done = false;
+  bool hangs = false;
   // Of a kernel's blocks.
   bool is_side_by_side = false;
   uint64_t seed = 0;
@@ -104,8 +105,11 @@ class Gpu::View final : public Memory {
   std::string why_;
 };
 
-Gpu::Gpu(int index, Allocations& allocations, uint64_t seed, std::chrono::microseconds delay)
-    : index_(index), delay_(delay), random_(seed), view_(new View(allocations, index)) {
+Gpu::Gpu(int index, Allocations& allocations, const Settings& settings)
+    : index_(index),
+      settings_(settings),
+      random_(settings.seed),
+      view_(new View(allocations, index)) {
   std::thread([this] { work(); }).detach();
 }
 
@@ -194,7 +198,7 @@ bool Gpu::begin_runs() {
     for (Run& run : stream->runs) {
       if (run.may_begin()) {
         if (is_due(run)) {
-          begin(run);
+          if (!begin(run)) return true;
           moves = true;
         } else {
           has_delayed_ = true;
@@ -213,27 +217,36 @@ bool Gpu::begin_runs() {
 
 // Once it might begin.
 bool Gpu::is_due(Run& run) {
-  if (delay_.count() == 0) return true;
+  if (settings_.delay.count() == 0) return true;
   const Clock::time_point now = Clock::now();
   if (!run.due) {
-    const auto most = static_cast<uint64_t>(delay_.count()) + 1;
+    const auto most = static_cast<uint64_t>(settings_.delay.count()) + 1;
     run.due = now + std::chrono::microseconds(random_() % most);
   }
   return now >= *run.due;
 }
 
-void Gpu::begin(Run& run) {
+// False: the GPU has failed.
+bool Gpu::begin(Run& run) {
   run.has_begun = true;
-  if (run.step->kind != Step::Kind::kKernel) return;
+  if (run.step->kind != Step::Kind::kKernel) return true;
+  launches_ += 1;
+  if (launches_ == settings_.failing_launch) {
+    fail(Failure::kLaunch, "a launch fails, as the environment asks for");
+    return false;
+  }
+  run.hangs = settings_.hanging_launch != 0 && launches_ >= settings_.hanging_launch;
   const Size3& grid = run.step->launch.grid;
   run.order.resize(size_t{grid.x} * grid.y * grid.z);
   std::iota(run.order.begin(), run.order.end(), 0U);
   std::ranges::shuffle(run.order, random_);
   run.is_side_by_side = random_() % kLaunchesOfOneSideBySide == 0;
   run.seed = random_();
+  return true;
 }
 
 bool Gpu::begin_blocks(Run& run) {
+  if (run.hangs) return false;
   const Launch& launch = run.step->launch;
   bool moves = false;
   while (run.begun < run.order.size() && (run.is_side_by_side || run.going_on == 0)) {

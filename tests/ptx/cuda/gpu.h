@@ -26,8 +26,15 @@ class Gpu {
   class Stream;
   enum class Failure { kNone, kIllegalAddress, kMisalignedAddress, kLaunch };
 
-  // `delay`: at most, of what is enqueued, before it begins.
-  Gpu(int index, Allocations& allocations, uint64_t seed, std::chrono::microseconds delay);
+  struct Settings {
+    uint64_t seed = 0;
+    std::chrono::microseconds delay{0};  // at most, of what is enqueued, before it begins
+    // Which launch, counted from 1, fails, or is the first that never ends; 0: none.
+    uint64_t failing_launch = 0;
+    uint64_t hanging_launch = 0;
+  };
+
+  Gpu(int index, Allocations& allocations, const Settings& settings);
   // None is ever destroyed: its thread ends with the process.
   ~Gpu() = delete;
 
@@ -52,7 +59,7 @@ class Gpu {
   bool take_new();
   bool begin_runs();
   bool is_due(Run& run);
-  void begin(Run& run);
+  bool begin(Run& run);
   bool begin_blocks(Run& run);
   bool do_task(Run& run);
   bool run_blocks();
@@ -62,7 +69,7 @@ class Gpu {
   void fail(Failure failure, const std::string& words);
 
   const int index_;
-  const std::chrono::microseconds delay_;
+  const Settings settings_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
@@ -76,7 +83,8 @@ class Gpu {
   std::vector<Stream*> served_;  // streams_, in an order that changes
   Multiprocessors multiprocessors_;
   std::list<Resident> residents_;
-  View* const view_;          // what its blocks reach
+  View* const view_;  // what its blocks reach
+  uint64_t launches_ = 0;
   bool has_delayed_ = false;  // a run waits only for its time
   bool has_ended_ = false;    // a run, since end_runs()
 };

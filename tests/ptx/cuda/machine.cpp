@@ -37,11 +37,16 @@ Machine::Machine()
       launches_block_(setting("CUDA_LAUNCH_BLOCKING", 0, 0, 1) == 1),
       refuses_unwritten_(setting("PLAYED_REFUSES_UNWRITTEN", 0, 0, 1) == 1),
       refuses_races_(setting("PLAYED_REFUSES_RACES", 1, 0, 1) == 1) {
-  const uint64_t seed = setting("PLAYED_SEED", 0, 0, UINT64_MAX);
-  const std::chrono::microseconds delay(setting("PLAYED_DELAY_US", 0, 0, 1'000'000));
   const auto count = static_cast<int>(setting("PLAYED_GPUS", 1, 0, kGpusMax));
   for (int index = 0; index < count; ++index) {
-    gpus_.push_back(new Gpu(index, allocations_, seed + static_cast<uint64_t>(index), delay));
+    Gpu::Settings settings = {
+        .seed = setting("PLAYED_SEED", 0, 0, UINT64_MAX) + static_cast<uint64_t>(index),
+        .delay = std::chrono::microseconds(setting("PLAYED_DELAY_US", 0, 0, 1'000'000))};
+    if (index == count - 1) {
+      settings.failing_launch = setting("PLAYED_FAILING_LAUNCH", 0, 0, UINT64_MAX);
+      settings.hanging_launch = setting("PLAYED_HANGING_LAUNCH", 0, 0, UINT64_MAX);
+    }
+    gpus_.push_back(new Gpu(index, allocations_, settings));
   }
 }
 

@@ -5,6 +5,8 @@
 //   PLAYED_MEMORY_MIB  the memory of each (2048)
 //   PLAYED_SEED        of the order of everything that CUDA leaves open (0)
 //   PLAYED_DELAY_US    what is enqueued waits for up to so long before it begins (0)
+//   PLAYED_FAILING_LAUNCH, PLAYED_HANGING_LAUNCH  which launch of the last GPU fails, or is the
+//                      first that never ends, counted from 1 (none)
 //   PLAYED_REFUSES_UNWRITTEN=1  kernels fail that read shared memory which nobody has written;
 //                      else it holds anything, numbers and none
 //   PLAYED_REFUSES_RACES  whether kernels fail whose warps touch the same shared memory without a
