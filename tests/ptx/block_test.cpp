@@ -90,8 +90,27 @@ TEST(PtxBlocks, races_are_found_whatever_the_order_of_warps) {
     EXPECT_EQ(races_of(copy, other).count(""), 0u) << other;
   }
   EXPECT_EQ(races_of(read + read, one_byte).count(""), 0u);
+  EXPECT_EQ(races_of(read, read + write).count(""), 0u);
   // Behind a barrier for all it is another time.
   EXPECT_EQ(races_of(write, "").count(""), 1u);
+}
+
+TEST(PtxBlocks, a_copy_that_was_waited_for_is_another_warps_only_behind_a_barrier) {
+  const Module module = parsed(kernel_text(R"(
+    ld.param.u64 %rd0, [p0]; mov.u32 %r0, %tid.x; mov.u32 %r1, bytes;
+    setp.eq.s32 %p0, %r0, 0; setp.ge.u32 %p1, %r0, 32;
+    @%p0 cp.async.ca.shared.global [%r1], [%rd0], 4;
+    cp.async.commit_group;
+    bar.sync 0;
+    @!%p1 cp.async.wait_group 0;
+    @%p1 ld.shared.u32 %r2, [%r1];
+  )"));
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    Allocations memory;
+    Launch launch = small_launch(module, {memory.add(64)}, {64, 1, 1}, 64);
+    launch.refuses_shared_races = true;
+    EXPECT_NE(run_block(launch, memory, {}, seed), "");
+  }
 }
 
 TEST(PtxBlocks, warps_that_have_ended_are_not_waited_for) {
