@@ -13,13 +13,14 @@ from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import benchmark_page  # noqa: E402
+import benchmark_programs as programs  # noqa: E402
 import compare  # noqa: E402
 
 SCRIPT = ROOT / "scripts/compare.py"
 
 
 def of(text):
-    return compare.Test.parse(text)
+    return programs.Test.parse(text)
 
 
 @pytest.mark.parametrize("text", ["pp512", "tg64", "pp512@d8192", "tg64@d8192", "tg64@d128x8"])
@@ -30,7 +31,7 @@ def test_tests_are_read_as_they_are_written(text):
 @pytest.mark.parametrize("text", ["", "512", "pp", "pp0", "tg64x8", "pp512@d1x8", "tg64@dx8",
                                   "tg64@d1x0", "pp512,"])
 def test_what_is_no_test_is_named(text):
-    with pytest.raises(compare.CompareError, match="test|sequences"):
+    with pytest.raises(programs.CompareError, match="test|sequences"):
         of(text)
 
 
@@ -39,10 +40,10 @@ def test_llama_benchs_lines_are_read():
             {"n_prompt": 0, "n_gen": 64, "n_depth": 8192, "samples_ts": [3.0]},
             {"n_prompt": 512, "n_gen": 64, "n_depth": 0, "samples_ts": [9.0]}]
     text = "a warning\n" + "\n".join(map(json.dumps, rows)) + "\n"
-    assert compare.samples_of_llama_bench(text) == {
+    assert programs.samples_of_llama_bench(text) == {
         of("pp512"): [1.5, 2.5], of("tg64@d8192"): [3.0]}
     row = {"pp": 128, "tg": 64, "pl": 8, "speed_pp": 100.0, "speed_tg": 75.5, "speed": 90.0}
-    assert compare.samples_of_batched_bench(json.dumps(row)) == {of("tg64@d128x8"): [75.5]}
+    assert programs.samples_of_batched_bench(json.dumps(row)) == {of("tg64@d128x8"): [75.5]}
 
 
 def machine(**more):
@@ -58,50 +59,50 @@ def machine(**more):
 
 
 def test_limits_are_those_of_all_nodes_and_of_the_fastest_arithmetic():
-    limits = compare.limits_of(machine(), None)
+    limits = programs.limits_of(machine(), None)
     every = {"avx2 f32": 100e9, "avx2 int8": 150e9, "amx bf16": 900e9}
-    assert limits == compare.Limits(50e9, every)
-    avx2 = compare.limits_of(machine(), "avx2")
-    assert avx2 == compare.Limits(50e9, {"avx2 f32": 100e9, "avx2 int8": 150e9})
+    assert limits == programs.Limits(50e9, every)
+    avx2 = programs.limits_of(machine(), "avx2")
+    assert avx2 == programs.Limits(50e9, {"avx2 f32": 100e9, "avx2 int8": 150e9})
     assert avx2.fastest(quantized=True) == "avx2 int8"
     assert avx2.fastest(quantized=False) == "avx2 f32"
-    assert avx2.tokens_per_second(compare.Work(1, 1e9, quantized=False)) == 100
-    with pytest.raises(compare.CompareError, match="sse9"):
-        compare.limits_of(machine(), "sse9")
-    assert limits.tokens_per_second(compare.Work(1e9, 1e9)) == 50
-    assert limits.tokens_per_second(compare.Work(1e6, 2e9)) == 450
-    other = compare.Limits(60e9, {**every, "avx2 f32": 120e9, "amx bf16": 800e9})
-    best = compare.Limits(60e9, {**every, "avx2 f32": 120e9})
-    assert compare.higher(limits, other) == compare.higher(other, limits) == best
+    assert avx2.tokens_per_second(programs.Work(1, 1e9, quantized=False)) == 100
+    with pytest.raises(programs.CompareError, match="sse9"):
+        programs.limits_of(machine(), "sse9")
+    assert limits.tokens_per_second(programs.Work(1e9, 1e9)) == 50
+    assert limits.tokens_per_second(programs.Work(1e6, 2e9)) == 450
+    other = programs.Limits(60e9, {**every, "avx2 f32": 120e9, "amx bf16": 800e9})
+    best = programs.Limits(60e9, {**every, "avx2 f32": 120e9})
+    assert programs.higher(limits, other) == programs.higher(other, limits) == best
 
 
 def make_peer(results):
     """One that needs no program: `results` maps the variant's name to its samples."""
-    class Peer(compare.Peer):
+    class Peer(programs.Peer):
         def measure(self, model, tests, variant):
             if variant.name not in results:
-                raise compare.CompareError(f"no {variant.name}")
+                raise programs.CompareError(f"no {variant.name}")
             return {test: results[variant.name][str(test)] for test in tests}
     return Peer(pathlib.Path("peer"), pathlib.Path("batched"), 2, 1)
 
 
 def test_the_peers_best_variant_is_taken_for_every_test():
     model = compare.Model(pathlib.Path("m.gguf"), (of("pp512"), of("tg64")))
-    a, b, c = (compare.Variant(name, ()) for name in "abc")
+    a, b, c = (programs.Variant(name, ()) for name in "abc")
     peer = make_peer({"a": {"pp512": [10, 11, 12], "tg64": [5]},
                       "b": {"pp512": [1, 9, 100], "tg64": [6]}})
     assert compare.choose_variants(peer, model, [a, b, c]) == {of("pp512"): a, of("tg64"): b}
     assert compare.choose_variants(peer, model, [c]) == {of("pp512"): c, of("tg64"): c}
-    with pytest.raises(compare.CompareError, match="no c"):
+    with pytest.raises(programs.CompareError, match="no c"):
         compare.choose_variants(peer, model, [c, c])
 
 
 def test_the_table_holds_medians_ratios_and_shares():
     model = compare.Model(pathlib.Path("/x/1b-q4_0.gguf"), (of("tg64"),))
-    result = compare.Result(model, of("tg64"), [10.0, 40.0, 20.0], compare.Variant("-fa on", ()),
+    result = compare.Result(model, of("tg64"), [10.0, 40.0, 20.0], programs.Variant("-fa on", ()),
                             {"fast": [30.0, 20.0, 1000.0], "exact": [25.0]},
-                            compare.Work(0.5e9, 2e9))
-    limits = compare.Limits(20e9, {"avx512 int8": 1e12})
+                            programs.Work(0.5e9, 2e9))
+    limits = programs.Limits(20e9, {"avx512 int8": 1e12})
     lines = compare.table([result], limits).splitlines()
     assert lines[0] == ("| model, test | peer | peer's settings | fast | ratio | exact | ratio | "
                         "limit | fast: of it | GB/s | GFLOP/s |")
