@@ -1,5 +1,5 @@
-"""The programs that compare.py runs, llama.cpp's and lockstepd: how they are asked on processors and
-on GPUs, and what is read of what they print."""
+"""The programs that compare.py runs, llama.cpp's and lockstepd: how they are asked, on processors
+and on GPUs, and what is read of what they print."""
 
 import dataclasses
 import json
@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 from benchmark_page import shown_command
+
+ALL_LAYERS = 99  # that llama.cpp is to have on GPUs: more than models have
 
 
 class CompareError(Exception):
@@ -64,6 +66,7 @@ class Limits:
     """Per second."""
     bytes: float
     operations: dict[str, float]  # by kind: "avx2 int8 dot product"
+    gpus: tuple[str, ...] = ()  # the names of those whose limits these are; none: the processors'
 
     def fastest(self, quantized: bool) -> str:
         kinds = [kind for kind in self.operations if quantized or "int8" not in kind]
@@ -75,6 +78,35 @@ class Limits:
 
 
 Samples = dict[Test, list[float]]  # tokens per second
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpus:
+    """What both programs are shown to compute on, and take all of."""
+    text: str  # as --devices names them
+    visible: str | None  # CUDA_VISIBLE_DEVICES; none: the machine's
+
+    @staticmethod
+    def parse(text: str, visible: str | None) -> "Gpus":
+        """Numbers count as CUDA does: among `visible`, what CUDA_VISIBLE_DEVICES is already."""
+        if text == "gpu":
+            return Gpus(text, visible)
+        names = text.split(",")
+        if not all(re.fullmatch(r"gpu\d+", name) for name in names):
+            raise CompareError(f"--devices {text}: name GPUs alone: gpu (every one), or some, like "
+                               "gpu0,gpu1")
+        chosen = sorted({int(name.removeprefix("gpu")) for name in names})
+        shown = [str(index) for index in range(chosen[-1] + 1)]
+        if visible is not None:
+            shown = [name for name in visible.split(",") if name]
+        if chosen[-1] >= len(shown):
+            raise CompareError(f"--devices {text}: there is no gpu{chosen[-1]} among "
+                               f"CUDA_VISIBLE_DEVICES={visible}")
+        return Gpus(text, ",".join(shown[index] for index in chosen))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible}
 
 
 def run(command: list, environment: dict[str, str] | None = None) -> str:
@@ -133,9 +165,28 @@ class Peer:
     batched: Path
     threads: int
     repeat: int
+    gpus: Gpus | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return self.gpus.environment if self.gpus else {}
+
+    def require_gpus(self, count: int, tests) -> None:
+        """Asks the programs that the tests need. One that has no CUDA would compute on the
+        processors without a word."""
+        for program in [self.bench, self.batched]:
+            if program == self.batched and not any(test.together for test in tests):
+                continue
+            listed = run([program, "--list-devices"], self.environment)
+            found = len(re.findall(r"^\s*CUDA\d+: ", listed, flags=re.MULTILINE))
+            if found != count:
+                raise CompareError(f"{program} lists {found} of CUDA's GPUs where lockstepd finds "
+                                   f"{count}; build llama.cpp with -DGGML_CUDA=ON")
 
     def commands(self, model: Path, tests, variant: Variant) -> list[list]:
         common = ["-m", model, "-t", self.threads]
+        if self.gpus:
+            common += ["-ngl", ALL_LAYERS]
         made = []
         for depth, group in by_depth(tests).items():
             made.append([self.bench, *common, "-p", counts(group, "pp"), "-n", counts(group, "tg"),
@@ -151,7 +202,7 @@ class Peer:
     def measure(self, model: Path, tests, variant: Variant) -> Samples:
         samples: Samples = {}
         for command in self.commands(model, tests, variant):
-            output = run(command)
+            output = run(command, self.environment)
             batched = command[0] == self.batched
             found = samples_of_batched_bench(output) if batched else samples_of_llama_bench(output)
             for test, values in found.items():
@@ -162,12 +213,20 @@ class Peer:
 @dataclasses.dataclass
 class Ours:
     program: Path
-    environment: dict[str, str]
+    isa: str | None
     repeat: int
     machine_options: tuple[str, ...]
+    gpus: Gpus | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        isa = {"LOCKSTEP_ISA": self.isa} if self.isa else {}
+        return {**isa, **(self.gpus.environment if self.gpus else {})}
 
     def commands(self, model: Path, tests, variant: Variant) -> list[list]:
         common = [self.program, "bench", "--model", model]
+        if self.gpus:
+            common += ["--devices", "gpu"]
         rest = ["--repeat", self.repeat, "--no-limits", "--json", *variant.options]
         made = []
         for depth, group in by_depth(tests).items():
@@ -193,15 +252,16 @@ class Ours:
 
     def limits(self) -> Limits:
         body = json.loads(run([self.program, "bench-machine", "--json", "--no-exchanges",
-                               *self.machine_options]))
-        return limits_of(body, self.environment.get("LOCKSTEP_ISA"))
+                               *self.machine_options],
+                              self.gpus.environment if self.gpus else None))
+        return limits_of_gpus(body, self.gpus) if self.gpus else limits_of(body, self.isa)
 
 
 def higher(first: Limits, second: Limits) -> Limits:
-    """What was disturbed is no limit."""
+    """Of two on the same devices: what was disturbed is no limit."""
     operations = {kind: max(rate, second.operations[kind])
                   for kind, rate in first.operations.items()}
-    return Limits(max(first.bytes, second.bytes), operations)
+    return Limits(max(first.bytes, second.bytes), operations, first.gpus)
 
 
 def test_of_lockstep(row: dict) -> Test:
@@ -220,6 +280,22 @@ def limits_of(body: dict, isa: str | None) -> Limits:
     if not operations:
         raise CompareError(f"bench-machine measured no arithmetic of --isa {isa}")
     return Limits(sum(reads), operations)
+
+
+def limits_of_gpus(body: dict, gpus: Gpus) -> Limits:
+    """From bench-machine's JSON: all GPUs together. Weights of any format are multiplied as
+    bf16."""
+    found = body["gpus"]
+    if not found:
+        raise CompareError(f"lockstepd finds no GPU for --devices {gpus.text}: {body['no_gpus']}")
+    if gpus.text != "gpu" and len(found) != len(gpus.visible.split(",")):
+        raise CompareError(f"--devices {gpus.text}: lockstepd finds {len(found)} of these GPUs")
+    for gpu in found:
+        if gpu["failure"]:
+            raise CompareError(f"bench-machine: {gpu['failure']}")
+    product = sum(gpu["bf16_product_operations_per_second"] for gpu in found)
+    return Limits(sum(gpu["read_bytes_per_second"] for gpu in found), {"bf16 product": product},
+                  tuple(gpu["name"] for gpu in found))
 
 
 def complete(samples: Samples, tests, program: Path) -> Samples:
