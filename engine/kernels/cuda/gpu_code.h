@@ -194,6 +194,16 @@ GPU_FUNCTION uint32_t load_4(const void* address) {
   return *static_cast<const uint32_t*>(address);
 }
 
+// What was computed stays in a register: else the compiler may compute it anew wherever it is used.
+// An address: of what is no shared memory.
+GPU_FUNCTION void keep(const std::byte*& address) {
+  asm volatile("" : "+l"(address));
+  __builtin_assume(__isGlobal(address));
+}
+GPU_FUNCTION void keep(unsigned& value) {
+  asm volatile("" : "+r"(value));
+}
+
 // (word & mask) | bits in one instruction, of which constants by themselves would make two.
 GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;

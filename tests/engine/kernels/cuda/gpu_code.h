@@ -179,6 +179,9 @@ GPU_FUNCTION uint32_t load_4(const void* address) {
   return value;
 }
 
+template <typename T>
+GPU_FUNCTION void keep(T&) {}
+
 GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;
 }

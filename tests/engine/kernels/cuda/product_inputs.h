@@ -35,23 +35,29 @@ class Weights {
                     matrix_.columns, values.data());
     return values;
   }
-  // What the row would be with all quants zero: the minimums.
-  std::vector<float> minimums(size_t index) const {
+  // Of a format with minimums: what the row would be with all quants zero, the minimums, or one.
+  std::vector<float> minimums(size_t index) const { return row_of_quants(index, 0); }
+  std::vector<float> minimums_and_scales(size_t index) const { return row_of_quants(index, 1); }
+
+ private:
+  std::vector<float> row_of_quants(size_t index, unsigned quant) const {
     const Format format = matrix_.format;
     std::vector<float> values(matrix_.columns);
     if (!has_minimums(format)) return values;
     const size_t bytes = row_bytes(format, matrix_.columns);
-    std::vector<std::byte> zeroed(file_.begin() + static_cast<ptrdiff_t>(index * bytes),
-                                  file_.begin() + static_cast<ptrdiff_t>((index + 1) * bytes));
-    const size_t kept = traits(format).block_elements == 32 ? 4 : 16;
+    std::vector<std::byte> row(file_.begin() + static_cast<ptrdiff_t>(index * bytes),
+                               file_.begin() + static_cast<ptrdiff_t>((index + 1) * bytes));
+    const size_t scales_end = traits(format).block_elements == 32 ? 4 : 16;
+    const size_t quants_begin = gpu_layout(format).quants_begin;  // high bits before it
     for (size_t byte = 0; byte < bytes; ++byte) {
-      if (byte % traits(format).block_bytes >= kept) zeroed[byte] = std::byte{0};
+      const size_t place = byte % traits(format).block_bytes;
+      if (place >= scales_end) row[byte] = std::byte{0};
+      if (place >= quants_begin) row[byte] = static_cast<std::byte>(quant * 0x11U);
     }
-    traits(format).dequantize(zeroed.data(), matrix_.columns, values.data());
+    traits(format).dequantize(row.data(), matrix_.columns, values.data());
     return values;
   }
 
- private:
   std::vector<std::byte> file_;
   AlignedBuffer planes_;
   GpuMatrix matrix_;
