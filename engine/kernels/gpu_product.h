@@ -5,8 +5,8 @@
 // how many.
 //
 // Order of operations, per element. Columns are taken in units: 128; of F32, F16 and BF16 64, of
-// Q4_K and Q5_K 256. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this order, each
-// from its first column to its last:
+// Q4_K and Q5_K 256. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this
+// order, each from its first column to its last:
 //   quantized    per 32 columns (Q6_K: 16) the sum of quant * x by tile products, which begins at
 //                0; then acc = fma(sum, scale, acc), with scale as the file gives it (d * sc
 //                rounded once). With minimums the sum is of (128 + quant) * x, and then acc =
