@@ -21,6 +21,7 @@
 #include "engine/kernels/cuda/gpu_words.h"
 #include "engine/kernels/cuda/launch_errors.h"
 #include "engine/kernels/cuda/launch_overlap.h"
+#include "engine/kernels/cuda/launch_shared_memory.h"
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
@@ -344,15 +345,12 @@ template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   if (grid.columns == 0 || grid.rows == 0) return;
-  constexpr size_t kSharedWithoutAsking = 48 * 1024;
-  if (grid.shared_bytes > kSharedWithoutAsking) {
-    const cudaError_t allowed = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     static_cast<int>(grid.shared_bytes));
-    CHECK(stream_tells(allowed, static_cast<cudaStream_t>(stream)), "{} bytes of shared memory: {}",
-          grid.shared_bytes, cudaGetErrorString(allowed));
-  }
-  cudaLaunchAttribute overlap = {};
+  const cudaError_t granted =
+      shared_memory_grants().ask(reinterpret_cast<const void*>(kernel), grid.shared_bytes);
+  CHECK(stream_tells(granted, static_cast<cudaStream_t>(stream)), "{} bytes of shared memory: {}",
+        grid.shared_bytes, cudaGetErrorString(granted));
+  cudaLaunchAttribute attributes[] = {most_shared_memory(), {}};
+  cudaLaunchAttribute& overlap = attributes[1];
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
@@ -360,8 +358,8 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
   config.blockDim = dim3(grid.threads);
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = launches_overlap(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = launches_overlap(reinterpret_cast<const void*>(kernel)) ? 2 : 1;
   const cudaError_t launched =
       cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (launched != cudaSuccess) cudaGetLastError();
