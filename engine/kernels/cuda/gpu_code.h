@@ -133,6 +133,17 @@ GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Likewise sums = begin + A * B.
+GPU_FUNCTION void multiply_tile_from(const float (&begin)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2], float (&sums)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(begin[0]),
+        "f"(begin[1]), "f"(begin[2]), "f"(begin[3]));
+}
+
 // The same of f16, as they stand.
 GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
                                      const uint32_t (&b)[2]) {

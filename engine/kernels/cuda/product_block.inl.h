@@ -147,6 +147,7 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
     factors[turn] = token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
   }
   ProductSums<kGroups> sums;
+  begin_sums<kFormat>(sums);
   add_units<kFormat, kGroups>(input, weights, units, sums);
 
   meet_block();  // all stages have been read

@@ -12,6 +12,7 @@ constexpr unsigned kGroupTokens = 8;
 template <unsigned kGroups>
 struct ProductSums {
   float sums[kBlockPanels][kGroups][4] = {};
+  uint32_t taker[4];  // begin_sums(): the A operand of add_inputs()
 };
 
 // Where in a row of bf16 a lane begins to read: it has 8 columns of 32, or 4 of 16.
@@ -67,6 +68,26 @@ GPU_FUNCTION void add_scaled(float (&sums)[4], const float (&products)[4], float
   sums[3] = multiply_add(products[3], lower, sums[3]);
 }
 
+// Ones; without minimums -quant_bias().
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void begin_sums(ProductSums<kGroups>& sums) {
+  constexpr uint32_t kOnes = 0x3F803F80U;
+  GPU_UNROLL
+  for (uint32_t& word : sums.taker) {
+    word = has_minimums(kFormat) ? kOnes : kBiasTaken<kFormat>;
+    // As a constant it would be made anew for every tile product. With minimums there are no
+    // registers to keep it in.
+    if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) word = from_lane(word, 0);
+  }
+}
+
+// The sum of the x of 16 columns, for all rows; without minimums -quant_bias() times it.
+template <unsigned kGroups>
+GPU_FUNCTION void add_inputs(const ProductSums<kGroups>& of, const uint32_t (&b)[2],
+                             float (&sums)[4]) {
+  multiply_tile(sums, of.taker, b);
+}
+
 // The scales of a tile that a lane multiplies with: of the rows lane / 4 and 8 more of both panels.
 using TileScales = TwoScales[kBlockPanels][2];
 
@@ -82,7 +103,6 @@ GPU_FUNCTION void read_tile_scales(const std::byte* stage, unsigned tile, TileSc
 template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t column, unsigned tile,
                            unsigned half, const TileScales& scales, ProductSums<kGroups>& sums) {
-  constexpr uint32_t kOnes[4] = {0x3F803F80U, 0x3F803F80U, 0x3F803F80U, 0x3F803F80U};
   uint32_t a[kBlockPanels][2][1][4];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
@@ -95,15 +115,19 @@ GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t co
   for (unsigned group = 0; group < kGroups; ++group) {
     const Words4 x = read_wide(input, group, column);
     const uint32_t b[2][2] = {{x.words[0], x.words[1]}, {x.words[2], x.words[3]}};
-    float inputs[4] = {};
-    if constexpr (has_minimums(kFormat)) {
-      multiply_tile(inputs, kOnes, b[0]);
-      multiply_tile(inputs, kOnes, b[1]);
+    float inputs[4] = {};  // the sum of the x, or what the products begin at
+    if constexpr (kIsBiased<kFormat>) {
+      add_inputs(sums, b[0], inputs);
+      add_inputs(sums, b[1], inputs);
     }
     GPU_UNROLL
     for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
       float products[4] = {};
-      multiply_tile(products, a[panel][0][0], b[0]);
+      if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) {
+        multiply_tile_from(inputs, a[panel][0][0], b[0], products);
+      } else {
+        multiply_tile(products, a[panel][0][0], b[0]);
+      }
       multiply_tile(products, a[panel][1][0], b[1]);
       const Scale& upper = scales[panel][0].halves[half];
       const Scale& lower = scales[panel][1].halves[half];
@@ -129,10 +153,12 @@ GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t 
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
     const Words2 x = read_narrow(input, group, column);
+    float inputs[4] = {};
+    add_inputs(sums, x.words, inputs);
     GPU_UNROLL
     for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-      float products[4] = {};
-      multiply_tile(products, a[panel][0], x.words);
+      float products[4];
+      multiply_tile_from(inputs, a[panel][0], x.words, products);
       add_scaled(sums.sums[panel][group], products, scales[panel][0].values[step],
                  scales[panel][1].values[step]);
     }

@@ -1,8 +1,9 @@
 // A unit's weights on their way to the tile products: copied into shared memory, a stage at a time,
 // and made bf16. Included by product.inl.h.
 //
-// A quant of at most 7 bits is 0x4300 | quant as bf16: 128 + quant, exactly. One addition takes the
-// 128 and the format's offset away; where there are minimums, these take it instead (kQuantBias).
+// A quant of at most 7 bits is 0x4300 | quant as bf16: 128 + quant, exactly. Tile products take it
+// as it is: an instruction for every two weights would take the 128 and the format's offset away,
+// one or two tile products for all weights of 32 columns do the same (quant_bias()).
 #pragma once
 
 #include "engine/kernels/cuda/weight_scales.inl.h"
@@ -92,26 +93,33 @@ GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
   }
 }
 
-// What tile products of the format's quants have too much of each: w = scale * quant + minimum is
-// scale * (kQuantBias + quant) + (minimum - kQuantBias * scale), and the sum of the x, which
-// minimums are multiplied with, is at hand.
+// Whether what tile products multiply is quant + quant_bias().
 template <Format kFormat>
-constexpr float kQuantBias = has_minimums(kFormat) ? 128.0F : 0.0F;
+constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits == 4;
+// What is too much of each quant, the format's offset included. Minimums take it away: w = scale *
+// quant + minimum is scale * (quant + bias) + (minimum - bias * scale), and the sum of the x, which
+// minimums are multiplied with, is at hand. Without them the sum of quant * x begins at -bias times
+// that of the x.
+template <Format kFormat>
+constexpr uint32_t quant_bias() {
+  return 128 + quant_offset<kFormat>();
+}
+// -bias twice, as bf16. One of at most 255 is its last seven bits after a 1.
+template <Format kFormat>
+constexpr uint32_t kBiasTaken = (0xC300U | quant_offset<kFormat>()) * 0x00010001U;
 
 // Register `index` of step `step` of a tile of 4-bit quants, and their high bits. `kBiased`: 128 is
-// left in them.
+// left in them, and the offset.
 template <Format kFormat, bool kBiased>
 GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, unsigned index) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  // -(128 + offset) twice.
-  constexpr uint32_t kOffset = (0xC300U | quant_offset<kFormat>()) * 0x00010001U;
   uint32_t pair = mask_and_set(word >> (4 * index), 0x000F000FU, 0x43004300U);
   if constexpr (kLayout.high_bits > 0) {
     constexpr uint32_t kMask = (1U << kLayout.high_bits) - 1;
     const unsigned shift = gpu_high_place(kLayout, 0, step, index, 0).shift;
     pair |= (high >> shift & kMask * 0x00010001U) << 4U;
   }
-  return kBiased ? pair : add_bf16_pairs(pair, kOffset);
+  return kBiased ? pair : add_bf16_pairs(pair, kBiasTaken<kFormat>);
 }
 
 // Bytes 0 and 2 of a word, signed: the lower seven bits and 128, less 128 or 256.
@@ -121,7 +129,7 @@ GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
 }
 
 // The A operand of step `step` of tile `tile` of a unit whose quants and high bits begin there, as
-// parts whose sum is the weight (or the quant, and 128 where it is `kBiased`).
+// parts whose sum is the weight (or the quant, with its bias where it is `kBiased`).
 template <Format kFormat, bool kBiased>
 GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bits, unsigned tile,
                                unsigned step, uint32_t (&a)[Stage<kFormat>::kParts][4]) {
@@ -168,7 +176,7 @@ template <Format kFormat>
 GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned tile, unsigned step,
                                uint32_t (&a)[Stage<kFormat>::kParts][4]) {
   using S = Stage<kFormat>;
-  read_operand<kFormat, (kQuantBias<kFormat> > 0)>(
+  read_operand<kFormat, kIsBiased<kFormat>>(
       stage + panel * S::kQuantBytes, stage + S::kHigh + panel * S::kHighBytes, tile, step, a);
 }
 
@@ -199,7 +207,8 @@ GPU_FUNCTION RowScales<kFormat> read_row_scales(const std::byte* stage) {
 // The scale as tile products want it.
 template <Format kFormat>
 GPU_FUNCTION Scale biased(const Scale& scale) {
-  return {scale.scale, multiply_add(-kQuantBias<kFormat>, scale.scale, scale.minimum)};
+  constexpr auto kBias = static_cast<float>(quant_bias<kFormat>());
+  return {scale.scale, multiply_add(-kBias, scale.scale, scale.minimum)};
 }
 
 // Leaves the scales of tile `tile` of the unit where read_two_scales() and read_four_scales() find
