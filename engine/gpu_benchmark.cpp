@@ -33,6 +33,9 @@ Result<void> measure(GpuMeter& meter, MachineMeasurement::Gpu& figures) {
   if (!launch) return std::unexpected(launch.error());
   figures.launch_seconds = launch->alone;
   figures.recorded_launch_seconds = launch->recorded;
+  const auto product = meter.product();
+  if (!product) return std::unexpected(product.error());
+  figures.product = *product;
   return {};
 }
 

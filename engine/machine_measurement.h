@@ -54,7 +54,8 @@ struct MachineMeasurement {
     uint64_t bytes = 0;  // of the whole tensor, as every rank has it after
     double seconds = 0;  // the barrier included
   };
-  // Bytes per second, but for what a launch takes: one after the other, of kernels that do nothing.
+  // Bytes per second, but for products, and for what a launch takes: one after the other, of
+  // kernels that do nothing.
   struct Gpu {
     int index = 0;
     std::string name;
@@ -68,6 +69,9 @@ struct MachineMeasurement {
     double to_host = 0;
     double launch_seconds = 0;
     double recorded_launch_seconds = 0;  // in a recording
+    // Operations per second (a multiplication and an addition are two) of a large product of bf16,
+    // as prompts' are computed.
+    double product = 0;
   };
   // From one GPU's memory to that of another that it reaches.
   struct GpuPath {

@@ -5,6 +5,7 @@ import platform
 import re
 import shlex
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,10 +68,17 @@ def describe_processors(cpuinfo: str, count: int) -> str:
             f"({', '.join(sets) or 'no vector extensions'})")
 
 
-def describe_machine() -> str:
+def describe_gpus(names: tuple[str, ...]) -> str:
+    """"2 x NVIDIA H100, 1 x NVIDIA L4", from a name for each."""
+    return ", ".join(f"{count} x {name}" for name, count in Counter(names).items())
+
+
+def describe_machine(gpus: tuple[str, ...] = ()) -> str:
+    """`gpus`: the names of those that were measured."""
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(encoding="utf-8"))
     gibibytes = round(int(memory[1]) / 2**20) if memory else 0
     processors = describe_processors(cpuinfo, len(os.sched_getaffinity(0)))
-    return (f"{processors}, {gibibytes} GiB, Linux {platform.release().split('-')[0]}, "
-            f"{time.strftime('%B %Y')}")
+    parts = [processors, f"{gibibytes} GiB", describe_gpus(gpus),
+             f"Linux {platform.release().split('-')[0]}", time.strftime("%B %Y")]
+    return ", ".join(filter(None, parts))

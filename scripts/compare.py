@@ -13,63 +13,40 @@ one), pp512@d8192 (with 8192 in the cache already), tg64@d128x8 (in 8 sequences 
 tokens counted; the peer's is llama-batched-bench, looked for beside llama-bench). A model may have
 tests of its own: --model FILE:pp512,tg64@d8192.
 
---isa avx2 forces that row of kernels; give a peer that was built for it alone. --page FILE
---section NAME writes the result between marks in a page, with commands and machine.
+--isa avx2 forces that row of kernels; give a peer that was built for it alone. --devices gpu0 (or
+gpu0,gpu1, or gpu: every one) compares on these GPUs, with all of the peer's layers there; both must
+have CUDA. --page FILE --section NAME writes the result between marks in a page, with commands and
+machine.
+
+--goal TEST=VALUE, or MODEL:TEST=VALUE (8b-q4_0:tg128=680) adds whether the first column of ours has
+reached it: tokens per second, 2x of the peer's, or 60% of the limit.
 
 Definitions: bytes of a token are those that its pass must read (weights as the file stores them,
 keys and values up to the end of the pass) over the pass's tokens; operations are 2 per element of a
 matrix and token. The limit is the lower of memory bandwidth over bytes, and arithmetic over
-operations: the fastest kind there is, of integers only where the weights are quantized.
+operations: the fastest kind there is, of integers only where the weights are quantized. On GPUs
+both are the sums of what bench-machine measures of each: reading, and the product of bf16.
 """
 
 import argparse
 import dataclasses
-import json
 import os
 import re
 import shlex
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
 from benchmark_page import (ROOT, PageError, describe_machine, markdown_table, shown_command,
                             write_section)
+from benchmark_programs import (CompareError, Gpus, Limits, Ours, Peer, Test, Variant, Work,
+                                higher)
 
 DEFAULT_TESTS = "pp512,tg64"
 DEFAULT_VARIANTS = ("-fa off", "-fa on", "-fa on -lm none", "-fa on -ctk q8_0 -ctv q8_0")
-
-
-class CompareError(Exception):
-    """What was given cannot be compared, or a program failed."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Test:
-    kind: str  # "pp" or "tg"
-    tokens: int
-    depth: int = 0
-    sequences: int = 1
-
-    @staticmethod
-    def parse(text: str) -> "Test":
-        found = re.fullmatch(r"(pp|tg)(\d+)(?:@d(\d+))?(?:x(\d+))?", text)
-        if not found or int(found[2]) == 0 or found[4] == "0":
-            raise CompareError(f"\"{text}\" is no test; one is like pp512, tg64@d8192 or "
-                               "tg64@d128x8")
-        test = Test(found[1], int(found[2]), int(found[3] or 0), int(found[4] or 1))
-        if test.sequences > 1 and (test.kind == "pp" or test.depth == 0):
-            raise CompareError(f"\"{text}\": several sequences are compared while they generate, "
-                               "after a prompt: tg64@d128x8")
-        return test
-
-    def __str__(self) -> str:
-        depth = f"@d{self.depth}" if self.depth else ""
-        return f"{self.kind}{self.tokens}{depth}" + (f"x{self.sequences}" if self.together else "")
-
-    @property
-    def together(self) -> bool:
-        return self.sequences > 1
+# Of a prompt: by default, and as many as it takes at once.
+PEERS_PASS_TOKENS = 512
+PEERS_PASS_TOKENS_MAX = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,188 +65,46 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Variant:
-    """A way of running one of the programs."""
-    name: str
-    options: tuple[str, ...]
+class Goal:
+    model: str  # as the table names it; empty: every one that has the test
+    test: Test
+    value: float
+    unit: str  # empty: tokens per second; "x": of the peer's; "%": of the limit
+
+    @staticmethod
+    def parse(text: str, models: list[Model]) -> "Goal":
+        found = re.fullmatch(r"(?:(.+):)?([^:=]+)=(\d+(?:\.\d+)?)(x|%)?", text)
+        if not found:
+            raise CompareError(f"--goal {text}: give it as TEST=VALUE or MODEL:TEST=VALUE, like "
+                               "8b-q4_0:tg128=680, tg64@d128x64=2x or pp2048=60%")
+        goal = Goal(found[1] or "", Test.parse(found[2]), float(found[3]), found[4] or "")
+        if not any(goal.is_of(model, test) for model in models for test in model.tests):
+            raise CompareError(f"--goal {text}: no --model has this test")
+        return goal
+
+    def is_of(self, model: Model, test: Test) -> bool:
+        return self.model in ("", model.path.stem) and self.test == test
+
+    def verdict(self, ours: float, peer: float, limit: float) -> str:
+        """All in tokens per second."""
+        goal = self.value * {"": 1, "x": peer, "%": limit / 100}[self.unit]
+        given = f"{self.value:g}{self.unit}: " if self.unit else ""
+        return f"{given}{number(goal)}, {'reached' if ours >= goal else 'missed'}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """Of one token."""
-    bytes: float
-    operations: float
-    quantized: bool = True  # the weights
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Per second."""
-    bytes: float
-    operations: dict[str, float]  # by kind: "avx2 int8 dot product"
-
-    def fastest(self, quantized: bool) -> str:
-        kinds = [kind for kind in self.operations if quantized or "int8" not in kind]
-        return max(kinds, key=self.operations.__getitem__)
-
-    def tokens_per_second(self, work: Work) -> float:
-        operations = self.operations[self.fastest(work.quantized)]
-        return min(self.bytes / work.bytes, operations / work.operations)
-
-
-Samples = dict[Test, list[float]]  # tokens per second
-
-
-def run(command: list, environment: dict[str, str] | None = None) -> str:
-    """The program's standard output."""
-    print(f"  {shown_command(command, environment)}", file=sys.stderr, flush=True)
-    try:
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                              env={**os.environ, **(environment or {})}, check=False)
-    except OSError as error:
-        raise CompareError(f"{command[0]} cannot be run: {error.strerror}") from error
-    if done.returncode != 0:
-        raise CompareError(f"{shown_command(command)} ended with {done.returncode}: "
-                           f"{done.stderr.strip()[-800:]}")
-    return done.stdout
-
-
-def json_lines(text: str) -> list[dict]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-
-
-def samples_of_llama_bench(text: str) -> Samples:
-    """From its output as jsonl."""
-    samples: Samples = {}
-    for row in json_lines(text):
-        if row["n_prompt"] and row["n_gen"]:
-            continue
-        kind, tokens = ("pp", row["n_prompt"]) if row["n_prompt"] else ("tg", row["n_gen"])
-        test = Test(kind, tokens, row.get("n_depth", 0))
-        samples.setdefault(test, []).extend(row["samples_ts"])
-    return samples
-
-
-def samples_of_batched_bench(text: str) -> Samples:
-    samples: Samples = {}
-    for row in json_lines(text):
-        samples.setdefault(Test("tg", row["tg"], row["pp"], row["pl"]), []).append(row["speed_tg"])
-    return samples
-
-
-def by_depth(tests) -> dict[int, list[Test]]:
-    """Those of one sequence."""
-    groups: dict[int, list[Test]] = {}
-    for test in tests:
-        if not test.together:
-            groups.setdefault(test.depth, []).append(test)
-    return groups
-
-
-def counts(tests: list[Test], kind: str) -> str:
-    return ",".join(str(test.tokens) for test in tests if test.kind == kind) or "0"
-
-
-@dataclasses.dataclass
-class Peer:
-    bench: Path
-    batched: Path
-    threads: int
-    repeat: int
-
-    def commands(self, model: Path, tests, variant: Variant) -> list[list]:
-        common = ["-m", model, "-t", self.threads]
-        made = []
-        for depth, group in by_depth(tests).items():
-            made.append([self.bench, *common, "-p", counts(group, "pp"), "-n", counts(group, "tg"),
-                         "-d", depth, "-r", self.repeat, "-o", "jsonl", *variant.options])
-        for test in tests:
-            if test.together:
-                context = (test.depth + test.tokens) * test.sequences
-                made += [[self.batched, *common, "-c", context, "-npp", test.depth, "-ntg",
-                          test.tokens, "-npl", test.sequences, "--output-format", "jsonl",
-                          *variant.options]] * self.repeat
+def default_variants(gpu_count: int, tests) -> list[str]:
+    """Of the peer, on processors (no GPU) or on GPUs: there with a smaller cache where a test has
+    one, with larger passes where a prompt fills them, and split in every way between several."""
+    if gpu_count == 0:
+        return list(DEFAULT_VARIANTS)
+    made = ["-fa off", "-fa on"]
+    if any(test.kind == "pp" and test.tokens > PEERS_PASS_TOKENS for test in tests):
+        made.append(f"-fa on -ub {PEERS_PASS_TOKENS_MAX}")
+    if any(test.depth for test in tests):
+        made.append("-fa on -ctk q8_0 -ctv q8_0")
+    if gpu_count == 1:
         return made
-
-    def measure(self, model: Path, tests, variant: Variant) -> Samples:
-        samples: Samples = {}
-        for command in self.commands(model, tests, variant):
-            output = run(command)
-            batched = command[0] == self.batched
-            found = samples_of_batched_bench(output) if batched else samples_of_llama_bench(output)
-            for test, values in found.items():
-                samples.setdefault(test, []).extend(values)
-        return complete(samples, tests, self.bench)
-
-
-@dataclasses.dataclass
-class Ours:
-    program: Path
-    environment: dict[str, str]
-    repeat: int
-    machine_options: tuple[str, ...]
-
-    def commands(self, model: Path, tests, variant: Variant) -> list[list]:
-        common = [self.program, "bench", "--model", model]
-        rest = ["--repeat", self.repeat, "--no-limits", "--json", *variant.options]
-        made = []
-        for depth, group in by_depth(tests).items():
-            made.append([*common, "--prompt", counts(group, "pp"), "--generate",
-                         counts(group, "tg"), "--depth", depth, *rest])
-        for test in tests:
-            if test.together:
-                made.append([*common, "--prompt", 0, "--generate", test.tokens, "--depth",
-                             test.depth, "--sequences", test.sequences, *rest])
-        return made
-
-    def measure(self, model: Path, tests, variant: Variant) -> tuple[Samples, dict[Test, Work]]:
-        samples: Samples = {}
-        works: dict[Test, Work] = {}
-        for command in self.commands(model, tests, variant):
-            body = json.loads(run(command, self.environment))
-            for row in body["results"]:
-                test = test_of_lockstep(row)
-                samples.setdefault(test, []).extend(row["samples"])
-                works[test] = Work(row["bytes_per_token"], row["operations_per_token"],
-                                   body["format"].startswith("Q"))
-        return complete(samples, tests, self.program), works
-
-    def limits(self) -> Limits:
-        body = json.loads(run([self.program, "bench-machine", "--json", "--no-exchanges",
-                               *self.machine_options]))
-        return limits_of(body, self.environment.get("LOCKSTEP_ISA"))
-
-
-def higher(first: Limits, second: Limits) -> Limits:
-    """What was disturbed is no limit."""
-    operations = {kind: max(rate, second.operations[kind])
-                  for kind, rate in first.operations.items()}
-    return Limits(max(first.bytes, second.bytes), operations)
-
-
-def test_of_lockstep(row: dict) -> Test:
-    kind, tokens = (("pp", row["prompt_tokens"]) if row["prompt_tokens"]
-                    else ("tg", row["generated_tokens"]))
-    return Test(kind, tokens, row["depth_tokens"], row["sequences"])
-
-
-def limits_of(body: dict, isa: str | None) -> Limits:
-    """From bench-machine's JSON: every node's cores at its own memory, and the arithmetic of the
-    instruction set (none: of all)."""
-    reads = [path["read_bytes_per_second"] for path in body["paths"]
-             if path["from_node"] == path["to_node"]]
-    operations = {f"{each['isa']} {each['operation']}": each["operations_per_second"]
-                  for each in body["arithmetic"] if isa is None or each["isa"] == isa}
-    if not operations:
-        raise CompareError(f"bench-machine measured no arithmetic of --isa {isa}")
-    return Limits(sum(reads), operations)
-
-
-def complete(samples: Samples, tests, program: Path) -> Samples:
-    missing = [str(test) for test in tests if not samples.get(test)]
-    if missing:
-        raise CompareError(f"{program} reported nothing for {', '.join(missing)}")
-    return samples
+    return [f"-sm {split} {variant}" for split in ("layer", "row", "tensor") for variant in made]
 
 
 def choose_variants(peer: Peer, model: Model, variants: list[Variant]) -> dict[Test, Variant]:
@@ -333,12 +168,12 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def table(results: list[Result], limits: Limits) -> str:
+def table(results: list[Result], limits: Limits, goals: tuple[Goal, ...] = ()) -> str:
     names = list(results[0].ours)
     heading = ["model, test", "peer", "peer's settings"]
     for name in names:
         heading += [name, "ratio"]
-    heading += ["limit", f"{names[0]}: of it", "GB/s", "GFLOP/s"]
+    heading += ["limit", f"{names[0]}: of it", "GB/s", "GFLOP/s"] + ["goal"] * bool(goals)
     rows = []
     for result in results:
         theirs = statistics.median(result.peer)
@@ -352,20 +187,24 @@ def table(results: list[Result], limits: Limits) -> str:
         row += [number(limit), f"{100 * first / limit:.0f} %",
                 number(first * result.work.bytes / 1e9),
                 number(first * result.work.operations / 1e9)]
+        if goals:
+            row.append("; ".join(goal.verdict(first, theirs, limit) for goal in goals
+                                 if goal.is_of(result.model, result.test)))
         rows.append(row)
     return markdown_table(heading, rows)
 
 
-def report(results: list[Result], limits: Limits, arguments: argparse.Namespace) -> str:
+def report(results: list[Result], limits: Limits, goals: tuple[Goal, ...],
+           arguments: argparse.Namespace) -> str:
     note = f" Peer: {arguments.peer_note}." if arguments.peer_note else ""
     kinds = {limits.fastest(result.work.quantized) for result in results}
     arithmetic = ", ".join(f"{kind} {limits.operations[kind] / 1e9:.0f} Gop/s"
                            for kind in sorted(kinds))
     return f"""\
 Tokens per second, medians of {arguments.rounds} rounds of {arguments.repeat} repeats, in turns \
-({describe_machine()}).{note}
+({describe_machine(limits.gpus)}).{note}
 
-{table(results, limits)}
+{table(results, limits, goals)}
 
 Measured limits: memory {limits.bytes / 1e9:.1f} GB/s, {arithmetic}. The limit of a row is the \
 lower of both over what a token must read and multiply.
@@ -396,14 +235,19 @@ def parse_arguments() -> argparse.Namespace:
                         help="of models that name none (default: %(default)s)")
     parser.add_argument("--variant", action="append", metavar="OPTIONS",
                         help="of the peer, to choose the best from, written --variant=\"-fa on\" "
-                        f"(default: {'; '.join(DEFAULT_VARIANTS)})")
+                        f"(default: {'; '.join(DEFAULT_VARIANTS)}; on GPUs by their number and "
+                        "the tests)")
     parser.add_argument("--ours", action="append", metavar="NAME=OPTIONS",
                         help="columns of ours (default: lockstepd as it is)")
+    parser.add_argument("--devices", metavar="GPUS", help="that both compute on, as lockstepd's: "
+                        "gpu0,gpu1, or gpu: every one (default: processors)")
+    parser.add_argument("--goal", action="append", default=[], metavar="[MODEL:]TEST=VALUE",
+                        help="a column for whether ours reaches it")
     parser.add_argument("--isa", help="the row of kernels that ours is forced to")
     parser.add_argument("--lockstepd", type=Path, default=ROOT / "build/release/lockstepd",
                         metavar="PATH")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
-                        help="of the peer (default: all %(default)s processors)")
+    parser.add_argument("--threads", type=int,
+                        help="of the peer (default: as many as processors; with --devices 1)")
     parser.add_argument("--machine", default="", metavar="OPTIONS",
                         help="of lockstepd bench-machine, written --machine=\"--seconds 1\"")
     parser.add_argument("--rounds", type=int, default=2, help="(default: %(default)s)")
@@ -412,6 +256,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--section", default="compare", metavar="NAME",
                         help="of the page (default: %(default)s)")
     arguments = parser.parse_args()
+    if arguments.isa and arguments.devices:
+        parser.error("--isa is of processors, --devices names GPUs: give one of them")
+    if arguments.threads is None:
+        # With all layers on GPUs what is left is the embedding, which takes no more than one.
+        arguments.threads = 1 if arguments.devices else len(os.sched_getaffinity(0))
     for name in ("threads", "rounds", "repeat"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name} must be at least 1")
@@ -422,21 +271,25 @@ def main() -> int:
     arguments = parse_arguments()
     try:
         models = [Model.parse(text, arguments.tests) for text in arguments.model]
+        goals = tuple(Goal.parse(text, models) for text in arguments.goal)
         our_variants = [our_variant(text) for text in arguments.ours or ["ours="]]
-        variants = [Variant(text, tuple(shlex.split(text)))
-                    for text in arguments.variant or DEFAULT_VARIANTS]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = Gpus.parse(arguments.devices, visible) if arguments.devices else None
         batched = arguments.peer_batched or arguments.peer.with_name("llama-batched-bench")
-        peer = Peer(arguments.peer, batched, arguments.threads, arguments.repeat)
-        isa = {"LOCKSTEP_ISA": arguments.isa} if arguments.isa else {}
-        ours = Ours(arguments.lockstepd, isa, arguments.repeat,
-                    tuple(shlex.split(arguments.machine)))
+        peer = Peer(arguments.peer, batched, arguments.threads, arguments.repeat, gpus)
+        ours = Ours(arguments.lockstepd, arguments.isa, arguments.repeat,
+                    tuple(shlex.split(arguments.machine)), gpus)
         limits = ours.limits()
+        if gpus:
+            peer.require_gpus(len(limits.gpus), [test for model in models for test in model.tests])
         results = []
         for model in models:
+            texts = arguments.variant or default_variants(len(limits.gpus), model.tests)
+            variants = [Variant(text, tuple(shlex.split(text))) for text in texts]
             chosen = choose_variants(peer, model, variants)
             results += compare(ours, our_variants, peer, chosen, model, arguments.rounds)
         limits = higher(limits, ours.limits())
-        text = report(results, limits, arguments)
+        text = report(results, limits, goals, arguments)
         print(text)
         if arguments.page:
             write_section(arguments.page, arguments.section, text)

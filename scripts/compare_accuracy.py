@@ -22,7 +22,8 @@ import sys
 from pathlib import Path
 
 from benchmark_page import ROOT, PageError, markdown_table, shown_command, write_section
-from compare import CompareError, Variant, our_variant, run
+from benchmark_programs import CompareError, Variant, run
+from compare import our_variant
 from make_text import make_text
 
 # What the peer's quantizer calls them; all are formats that lockstepd reads.

@@ -4,9 +4,10 @@
 //
 // A matrix is planes, one after the other, each [panel of 16 rows][unit of columns]: the quants (4
 // bits or more of each weight), what bits are left of them, the scales and minimums as the file
-// has them, and Q6_K's d. A unit is 64 columns, or the 256 of a K block. Exactly the file's bits
-// per weight, but that rows are padded to 16 and columns to 64, with zeros. The places are in
-// gpu_tile.h.
+// has them, and Q6_K's d. A unit is 128 columns: two tiles, for which a warp reckons places once.
+// Of weights that are no quants it is 64, of Q4_K and Q5_K the 256 of a block. Exactly the file's
+// bits per weight, but that rows are padded to 16 and columns to whole units, with zeros. The
+// places are in gpu_tile.h.
 #pragma once
 
 #include <cstddef>

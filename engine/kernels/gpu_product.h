@@ -4,12 +4,15 @@
 // norms' products, the gate. A token's results never depend on which tokens are beside it, nor on
 // how many.
 //
-// Order of operations, per element. Columns are taken in units: 64, of Q4_K and Q5_K 256, of Q6_K
-// 128. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this order, each
-// from its first column to its last:
-//   quantized    per 32 columns (Q6_K: 16) the sum of quant * x by tile products, which begins at
-//                0; then acc = fma(sum, scale, acc), with scale as the file gives it (d * sc
-//                rounded once); with minimums then acc = fma(the sum of the x, minimum, acc)
+// Order of operations, per element. Columns are taken in units: 128; of F32, F16 and BF16 64, of
+// Q4_K and Q5_K 256. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this
+// order, each from its first column to its last:
+//   quantized    per 32 columns (Q6_K: 16) the sum of quant * x by tile products; then acc =
+//                fma(sum, scale, acc), with scale as the file gives it (d * sc rounded once).
+//                Of Q8_0 it begins at 0. Of others it is of (quant + 128) * x, quants counted
+//                from 0, and begins at the sum of -bias * x by tile products, bias = 128 + what
+//                the format takes from its quants; with minimums it begins at 0, and then acc =
+//                fma(the sum of the x, fma(-128, scale, minimum), acc)
 //   BF16         acc by tile products
 //   F16          likewise with the weight's bf16 and then, per 32 columns, with what is left of it
 //                in bf16

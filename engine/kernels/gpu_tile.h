@@ -46,15 +46,15 @@ constexpr GpuLayout gpu_layout(Format format) {
     case Format::kBf16:
       return {1, 2, 1, 16, 0, 0, 0, 0, 0, 0, 0, 32};
     case Format::kQ8_0:
-      return {32, 34, 1, 8, 0, 2, 0, 4, 2, 0, 0, 32};
+      return {32, 34, 2, 8, 0, 2, 0, 8, 2, 0, 0, 32};
     case Format::kQ4_0:
-      return {32, 18, 1, 4, 0, 2, 0, 4, 2, 0, 0, 32};
+      return {32, 18, 2, 4, 0, 2, 0, 8, 2, 0, 0, 32};
     case Format::kQ4_1:
-      return {32, 20, 1, 4, 0, 4, 0, 8, 4, 0, 0, 32};
+      return {32, 20, 2, 4, 0, 4, 0, 16, 4, 0, 0, 32};
     case Format::kQ5_0:
-      return {32, 22, 1, 4, 1, 6, 2, 4, 2, 0, 0, 32};
+      return {32, 22, 2, 4, 1, 6, 2, 8, 2, 0, 0, 32};
     case Format::kQ5_1:
-      return {32, 24, 1, 4, 1, 8, 4, 8, 4, 0, 0, 32};
+      return {32, 24, 2, 4, 1, 8, 4, 16, 4, 0, 0, 32};
     case Format::kQ4_K:
       return {256, 144, 4, 4, 0, 16, 0, 16, 16, 0, 0, 32};
     case Format::kQ5_K:

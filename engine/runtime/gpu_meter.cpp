@@ -1,9 +1,11 @@
 #include "engine/runtime/gpu_meter.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "engine/base/checked_math.h"
@@ -28,9 +30,27 @@ constexpr double kRoundSeconds = 0.02;
 constexpr int kRoundsMin = 4;
 // In a round: more than any GPU has time for.
 constexpr size_t kTimesMax = size_t{1} << 20U;
+// Of a product's matrices: more tiles than any GPU computes at once.
+constexpr size_t kSideMax = 8192;
+constexpr size_t kSquareBytes = 2 * sizeof(uint16_t) + sizeof(float);  // of an element: both, a sum
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// bf16 of any sign and fraction, from 2^-7 up to 2. The numbers are SplitMix64's (Steele, Lea and
+// Flood, "Fast splittable pseudorandom number generators", 2014).
+void fill_at_random_bf16(std::span<uint64_t> words) {
+  uint64_t state = 0;
+  for (uint64_t& word : words) {
+    state += 0x9E3779B97F4A7C15;
+    uint64_t mixed = state;
+    mixed = (mixed ^ (mixed >> 30U)) * 0xBF58476D1CE4E5B9;
+    mixed = (mixed ^ (mixed >> 27U)) * 0x94D049BB133111EB;
+    mixed ^= mixed >> 31U;
+    // Of an exponent's eight bits the last three are random, below 01111.
+    word = (mixed & 0x83FF83FF83FF83FF) | 0x3C003C003C003C00;
+  }
 }
 
 }  // namespace
@@ -123,6 +143,59 @@ Result<GpuMeter::LaunchTime> GpuMeter::launch() {
   const auto recorded = seconds_of([&] { return stream_->play(**recording); });
   if (!recorded) return std::unexpected(recorded.error());
   return LaunchTime{.alone = *alone, .recorded = *recorded / kLaunches};
+}
+
+Result<double> GpuMeter::product() {
+  if (platform_.open_matrix_library == nullptr) {
+    return machine_refused("gpu{}: there is no library to multiply matrices with", gpu());
+  }
+  if (auto used = device_->use(); !used) return std::unexpected(used.error());
+  // A power of two, so that the matrices lie as the library wants them.
+  const size_t elements = memory_bytes() / kSquareBytes;
+  const size_t side = std::min(
+      kSideMax, std::bit_floor(static_cast<size_t>(std::sqrt(static_cast<double>(elements)))));
+  const size_t operand_bytes = side * side * sizeof(uint16_t);
+  if (auto filled = fill_at_random(2 * operand_bytes); !filled) {
+    return std::unexpected(filled.error());
+  }
+  const auto workspace = device_->allocate(kGpuLibraryBytes, kWhat);
+  if (!workspace) return std::unexpected(workspace.error());
+  const auto library =
+      platform_.open_matrix_library(gpu(), {workspace->data(), workspace->size_bytes()});
+  if (!library) return std::unexpected(library.error());
+  std::byte* const operands = memory_.data();
+  const GpuMatrixProduct product = {
+      .weights = reinterpret_cast<const uint16_t*>(operands),
+      .rows = side,
+      .columns = side,
+      .inputs = reinterpret_cast<const uint16_t*>(operands + operand_bytes),
+      .input_stride = side,
+      .tokens = side,
+      .sums = reinterpret_cast<float*>(operands + 2 * operand_bytes)};
+  const auto measure = [&]() -> Result<double> {
+    if (auto prepared = (*library)->prepare(stream_->handle(), product); !prepared) {
+      return std::unexpected(prepared.error());
+    }
+    return seconds_of([&] {
+      (*library)->multiply(stream_->handle(), product);
+      return (*library)->state();
+    });
+  };
+  const auto seconds = measure();
+  if (is_lost()) (*library)->abandon();
+  if (!seconds) return seconds;
+  return 2 * std::pow(static_cast<double>(side), 3) / *seconds;
+}
+
+// Multiplied are the first `bytes` of the memory.
+Result<void> GpuMeter::fill_at_random(size_t bytes) {
+  const auto host = NodeMemory::allocate({.bytes = bytes, .what = kWhat});
+  if (!host) return std::unexpected(host.error());
+  fill_at_random_bf16({reinterpret_cast<uint64_t*>(host->data()), bytes / sizeof(uint64_t)});
+  const auto pinned = device_->pin({host->data(), host->size_bytes()});
+  if (!pinned) return std::unexpected(pinned.error());
+  if (auto copied = stream_->copy(memory_.data(), host->data(), bytes); !copied) return copied;
+  return stream_->wait(GpuRank::kPassDeadline);
 }
 
 Result<double> GpuMeter::bytes_per_second(size_t bytes, const Enqueue& enqueue) {

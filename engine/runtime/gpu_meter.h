@@ -1,5 +1,5 @@
 // What a GPU can do, measured: how fast its memory is read and copied, what goes to and from it,
-// and what a launch costs.
+// what a launch costs, and how fast it multiplies matrices.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,13 @@ class GpuMeter {
   // Seconds of an empty kernel, among many.
   Result<LaunchTime> launch();
 
+  // Operations per second (a multiplication and an addition are two) of a product of bf16 that is
+  // added in f32, by the platform's library and under its promises: as prompts' products are
+  // computed. The operands are random, since clocks depend on what is multiplied. The matrices are
+  // squares, in the memory that is looked at; the library takes kGpuLibraryBytes beside it. Fails
+  // as well where the platform has no library.
+  Result<double> product();
+
  private:
   using Enqueue = std::function<Result<void>()>;
 
@@ -62,6 +69,7 @@ class GpuMeter {
 
   Result<void> take_memory(uint64_t bytes);
   void enqueue_read(size_t bytes);
+  Result<void> fill_at_random(size_t bytes);
   Result<double> bytes_per_second(size_t bytes, const Enqueue& enqueue);
   Result<double> seconds_of(const Enqueue& enqueue);
   Result<double> seconds_of(const Enqueue& enqueue, size_t times);

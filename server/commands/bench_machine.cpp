@@ -65,22 +65,22 @@ void print_gpus(const MachineMeasurement& measured) {
     std::cout << fmt::format("\nno GPU: {}\n", measured.no_gpus);
     return;
   }
-  std::cout << "\nGPUs, GB/s (copy: bytes copied; host: pinned memory on the node), and an empty "
-               "kernel among many\n"
-            << fmt::format("  {:>5} {:>8} {:>8} {:>8} {:>8} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n",
-                           "gpu", "memory", "by clock", "read", "copy", "node", "from host",
-                           "to host", "launched", "recorded", "");
-  const auto rate = [](double figure) {
-    return figure > 0 ? fmt::format("{:.1f}", gigabytes(figure)) : "-";
+  constexpr std::string_view kRow =
+      "  {:>5} {:>8} {:>8} {:>8} {:>8} {:>12} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n";
+  std::cout << "\nGPUs, GB/s (copy: bytes copied; host: pinned memory on the node), a product of "
+               "bf16 in Top/s, and an empty kernel among many\n"
+            << fmt::format(kRow, "gpu", "memory", "by clock", "read", "copy", "bf16 product",
+                           "node", "from host", "to host", "launched", "recorded", "");
+  const auto rate = [](double figure, double unit = 1e9) {
+    return figure > 0 ? fmt::format("{:.1f}", figure / unit) : "-";
   };
   const auto time = [](double figure) { return figure > 0 ? time_text(figure) : "-"; };
   for (const MachineMeasurement::Gpu& gpu : measured.gpus) {
-    std::cout << fmt::format("  {:>5} {:>8} {:>8} {:>8} {:>8} {:>5} {:>9} {:>8} {:>9} {:>9}  {}\n",
-                             fmt::format("gpu{}", gpu.index), size_text(gpu.memory_bytes),
-                             rate(gpu.by_clock), rate(gpu.read), rate(gpu.copy),
-                             gpu.node < 0 ? "any" : std::to_string(gpu.node), rate(gpu.from_host),
-                             rate(gpu.to_host), time(gpu.launch_seconds),
-                             time(gpu.recorded_launch_seconds), gpu.name);
+    std::cout << fmt::format(
+        kRow, fmt::format("gpu{}", gpu.index), size_text(gpu.memory_bytes), rate(gpu.by_clock),
+        rate(gpu.read), rate(gpu.copy), rate(gpu.product, 1e12),
+        gpu.node < 0 ? "any" : std::to_string(gpu.node), rate(gpu.from_host), rate(gpu.to_host),
+        time(gpu.launch_seconds), time(gpu.recorded_launch_seconds), gpu.name);
     if (!gpu.failure.empty()) std::cout << fmt::format("        {}\n", gpu.failure);
   }
   for (const MachineMeasurement::GpuPath& path : measured.gpu_paths) {
@@ -165,7 +165,8 @@ Json to_json(const MachineMeasurement::Gpu& gpu) {
           {"from_host_bytes_per_second", or_null(gpu.from_host)},
           {"to_host_bytes_per_second", or_null(gpu.to_host)},
           {"launch_seconds", or_null(gpu.launch_seconds)},
-          {"recorded_launch_seconds", or_null(gpu.recorded_launch_seconds)}};
+          {"recorded_launch_seconds", or_null(gpu.recorded_launch_seconds)},
+          {"bf16_product_operations_per_second", or_null(gpu.product)}};
 }
 
 Json to_json(const MachineMeasurement::GpuPath& path) {

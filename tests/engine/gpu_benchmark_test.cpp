@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/runtime/test_gpus.h"
@@ -25,6 +26,7 @@ class GpuBenchmarkTest : public ::testing::Test {
 
   static void reset() {
     for (int gpu = 0; gpu < 4; ++gpu) host_gpu(gpu).reset();
+    allow_library_products();
   }
 
   // Their nodes are none of this machine's.
@@ -52,7 +54,7 @@ class GpuBenchmarkTest : public ::testing::Test {
     EXPECT_EQ(gpu.memory_bytes, 1U << 16U);
     EXPECT_EQ(gpu.by_clock, 3.3e12);
     for (const double figure : {gpu.read, gpu.copy, gpu.from_host, gpu.to_host, gpu.launch_seconds,
-                                gpu.recorded_launch_seconds}) {
+                                gpu.recorded_launch_seconds, gpu.product}) {
       EXPECT_GT(figure, 0) << gpu.index;
     }
   }
@@ -112,6 +114,18 @@ TEST_F(GpuBenchmarkTest, a_way_that_fails_says_so_and_a_gpu_that_is_lost_is_aske
                                               "gpu1 to gpu2 by peer access",
                                               "gpu2 to gpu3 by NVLink", "gpu3 to gpu2 by NVLink"));
   EXPECT_THAT(measured.gpu_paths[2].failure, HasSubstr("gpu1: "));
+}
+
+TEST_F(GpuBenchmarkTest, a_product_that_is_refused_says_so_beside_the_other_figures) {
+  refuse_library_products(0);
+  const MachineMeasurement measured = measure(machine());
+  ASSERT_EQ(measured.gpus.size(), 4U);
+  for (const auto& gpu : measured.gpus) {
+    EXPECT_EQ(gpu.failure, fmt::format("gpu{}: the library refused a product", gpu.index));
+    EXPECT_EQ(gpu.product, 0);
+    EXPECT_GT(gpu.read, 0);
+    EXPECT_GT(gpu.recorded_launch_seconds, 0);
+  }
 }
 
 TEST_F(GpuBenchmarkTest, where_there_are_none_the_reason_is_told) {

@@ -12,7 +12,7 @@ from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment
 sys.path.insert(0, str(ROOT / "scripts"))
 import compare_accuracy  # noqa: E402
 import make_text  # noqa: E402
-from compare import CompareError  # noqa: E402
+from benchmark_programs import CompareError  # noqa: E402
 
 SCRIPT = ROOT / "scripts/compare_accuracy.py"
 

@@ -14,7 +14,7 @@ template <unsigned kGroups>
 struct GatheredInput {
   const std::byte* rows;
   size_t stride_bytes;
-  size_t columns;
+  unsigned columns;
   unsigned tokens;
   const uint32_t* sources;  // by row from the window's first on; none: from `first` on
   size_t first;
@@ -26,19 +26,17 @@ struct GatheredInput {
   GPU_FUNCTION const std::byte* row(unsigned token) const {
     return rows + source_of(token) * stride_bytes;
   }
-  GPU_FUNCTION const std::byte* lane_row(unsigned group, unsigned) const {
-    return lane_rows[group];
-  }
+  GPU_FUNCTION const std::byte* lane_row(unsigned group) const { return lane_rows[group]; }
 };
 
-template <unsigned kGroups>
+template <Format kFormat, unsigned kGroups>
 GPU_FUNCTION GatheredInput<kGroups> gathered_input(const GpuExpertProduct& experts, size_t first,
                                                    unsigned tokens) {
   const GpuProduct& product = experts.product;
   GatheredInput<kGroups> input = {
       product.input,
       product.input_stride_bytes,
-      product.parts[0].matrix.columns,
+      static_cast<unsigned>(product.parts[0].matrix.columns),
       tokens,
       experts.row_tokens == nullptr ? nullptr : experts.row_tokens + first,
       first,
@@ -46,7 +44,9 @@ GPU_FUNCTION GatheredInput<kGroups> gathered_input(const GpuExpertProduct& exper
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
     const unsigned token = group * kGroupTokens + lane_index() / 4;
-    if (token < tokens) input.lane_rows[group] = input.row(token);
+    input.lane_rows[group] =
+        input.row(token < tokens ? token : tokens - 1) + lane_row_byte<kFormat>();
+    keep(input.lane_rows[group]);
   }
   return input;
 }
@@ -84,12 +84,14 @@ void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t pa
   const bool gate = product.finish == GpuFinish::kGate;
   const BlockWeights weights = place_panels<kFormat>(
       matrix, gate ? matrix_of(experts, 1, expert) : matrix, gate, planes, place);
+  const auto units = static_cast<unsigned>(planes.units);
   for (size_t first = begin; first < end; first += kTokens) {
     if (first > begin) meet_block();  // the sums before have been read
-    begin_weights<kFormat>(weights, planes.units);
+    BlockWeights asked = weights;
+    begin_weights<kFormat>(asked, units);
     const auto tokens = static_cast<unsigned>(end - first < kTokens ? end - first : kTokens);
-    const GatheredInput<kGroups> input = gathered_input<kGroups>(experts, first, tokens);
-    multiply_window<kFormat, kGroups>(product, place, weights, planes.units, input, first);
+    const auto input = gathered_input<kFormat, kGroups>(experts, first, tokens);
+    multiply_window<kFormat, kGroups>(product, place, asked, units, input, first);
   }
 }
 

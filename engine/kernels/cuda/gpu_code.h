@@ -21,6 +21,7 @@
 #include "engine/kernels/cuda/gpu_words.h"
 #include "engine/kernels/cuda/launch_errors.h"
 #include "engine/kernels/cuda/launch_overlap.h"
+#include "engine/kernels/cuda/launch_shared_memory.h"
 
 #define GPU_FUNCTION __device__ __forceinline__
 #define GPU_KERNEL __global__
@@ -132,6 +133,17 @@ GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Likewise sums = begin + A * B.
+GPU_FUNCTION void multiply_tile_from(const float (&begin)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2], float (&sums)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(begin[0]),
+        "f"(begin[1]), "f"(begin[2]), "f"(begin[3]));
+}
+
 // The same of f16, as they stand.
 GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
                                      const uint32_t (&b)[2]) {
@@ -192,6 +204,16 @@ GPU_FUNCTION Words2 load_8(const void* address) {
 }
 GPU_FUNCTION uint32_t load_4(const void* address) {
   return *static_cast<const uint32_t*>(address);
+}
+
+// What was computed stays in a register: else the compiler may compute it anew wherever it is used.
+// An address: of what is no shared memory.
+GPU_FUNCTION void keep(const std::byte*& address) {
+  asm volatile("" : "+l"(address));
+  __builtin_assume(__isGlobal(address));
+}
+GPU_FUNCTION void keep(unsigned& value) {
+  asm volatile("" : "+r"(value));
 }
 
 // (word & mask) | bits in one instruction, of which constants by themselves would make two.
@@ -334,15 +356,12 @@ template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   if (grid.columns == 0 || grid.rows == 0) return;
-  constexpr size_t kSharedWithoutAsking = 48 * 1024;
-  if (grid.shared_bytes > kSharedWithoutAsking) {
-    const cudaError_t allowed = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     static_cast<int>(grid.shared_bytes));
-    CHECK(stream_tells(allowed, static_cast<cudaStream_t>(stream)), "{} bytes of shared memory: {}",
-          grid.shared_bytes, cudaGetErrorString(allowed));
-  }
-  cudaLaunchAttribute overlap = {};
+  const cudaError_t granted =
+      shared_memory_grants().ask(reinterpret_cast<const void*>(kernel), grid.shared_bytes);
+  CHECK(stream_tells(granted, static_cast<cudaStream_t>(stream)), "{} bytes of shared memory: {}",
+        grid.shared_bytes, cudaGetErrorString(granted));
+  cudaLaunchAttribute attributes[] = {most_shared_memory(), {}};
+  cudaLaunchAttribute& overlap = attributes[1];
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
@@ -350,8 +369,8 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
   config.blockDim = dim3(grid.threads);
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = launches_overlap(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = launches_overlap(reinterpret_cast<const void*>(kernel)) ? 2 : 1;
   const cudaError_t launched =
       cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (launched != cudaSuccess) cudaGetLastError();

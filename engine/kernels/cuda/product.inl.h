@@ -9,6 +9,57 @@
 namespace lockstep {
 namespace {
 
+// The activations of consecutive tokens.
+template <unsigned kGroups>
+struct ProductInput {
+  // Of more groups they are computed where they are read: registers would not do.
+  static constexpr bool kHoldsRows = kGroups <= 2;
+
+  const std::byte* rows;
+  unsigned stride_bytes;
+  unsigned columns;
+  unsigned tokens;
+  const std::byte* lane;  // what this one reads of the first token's row
+  const std::byte* lane_rows[kHoldsRows ? kGroups : 1];
+
+  // What the lane reads for tile products: of a group's token lane / 4. Where there is none, of the
+  // last one's row: nobody reads those sums.
+  GPU_FUNCTION const std::byte* find_lane_row(unsigned group) const {
+    const unsigned token = group * kGroupTokens + lane_index() / 4;
+    return lane + size_t{token < tokens ? token : tokens - 1} * stride_bytes;
+  }
+  GPU_FUNCTION const std::byte* lane_row(unsigned group) const {
+    if constexpr (kHoldsRows) return lane_rows[group];
+    return find_lane_row(group);
+  }
+  GPU_FUNCTION const std::byte* row(unsigned token) const {
+    return rows + size_t{token} * stride_bytes;
+  }
+  // Whose norm's factor a token has.
+  GPU_FUNCTION size_t source_of(unsigned token) const { return token; }
+};
+
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION ProductInput<kGroups> product_input(const GpuProduct& product, size_t columns,
+                                                 unsigned tokens) {
+  ProductInput<kGroups> input = {product.input,
+                                 static_cast<unsigned>(product.input_stride_bytes),
+                                 static_cast<unsigned>(columns),
+                                 tokens,
+                                 product.input + lane_row_byte<kFormat>(),
+                                 {}};
+  keep(input.stride_bytes);
+  keep(input.lane);
+  if constexpr (input.kHoldsRows) {
+    GPU_UNROLL
+    for (unsigned group = 0; group < kGroups; ++group) {
+      input.lane_rows[group] = input.find_lane_row(group);
+      keep(input.lane_rows[group]);
+    }
+  }
+  return input;
+}
+
 template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
@@ -16,7 +67,7 @@ void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
   const bool gate = product.finish == GpuFinish::kGate;
-  const BlockWeights weights =
+  BlockWeights weights =
       place_panels<kFormat>(matrix, gate ? product.parts[1].matrix : matrix, gate, planes, place);
   const auto units = static_cast<unsigned>(planes.units);
   begin_weights<kFormat>(weights, units);
@@ -27,7 +78,7 @@ void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
   const size_t left = token_count - product.token_begin;
   const auto tokens =
       static_cast<unsigned>(left < product.token_limit ? left : product.token_limit);
-  const ProductInput input = {product.input, product.input_stride_bytes, matrix.columns, tokens};
+  const auto input = product_input<kFormat, kGroups>(product, matrix.columns, tokens);
   multiply_window<kFormat, kGroups>(product, place, weights, units, input, /*first=*/0);
 }
 

@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned kProductWarps = 8;
 constexpr unsigned kSumsStride = 36;  // floats: a warp's stores meet in no bank of shared memory
 
 // More than 99 KiB not every GPU has; three blocks of a multiprocessor hold 72 KiB each. How many
@@ -48,7 +47,8 @@ GPU_FUNCTION void place_panel(const GpuMatrix& matrix, const GpuPlanes& planes, 
                               unsigned index, BlockWeights& weights) {
   using S = Stage<kFormat>;
   // A last panel that is not there: its rows are computed for nothing.
-  const size_t first = (panel < planes.panels ? panel : planes.panels - 1) * planes.units;
+  const size_t first =
+      (panel < planes.panels ? panel : planes.panels - 1) * planes.units + warp_index();
   const unsigned lane = lane_index();
   weights.quants[index] = matrix.planes + first * S::kQuantBytes + lane * 16;
   constexpr unsigned kHighLane = S::kLayout.high_lane_bytes();
@@ -91,36 +91,38 @@ GPU_FUNCTION std::byte* warp_stages() {
 }
 
 // Asks for the warp's first units, one for each of its stages. Of weights alone: it may come before
-// what waits for other launches. `Count`: how units are counted, 32 or 64 bits; whichever a kernel
-// spills fewer registers with.
-template <Format kFormat, typename Count>
-GPU_FUNCTION void begin_weights(const BlockWeights& weights, Count units) {
+// what waits for other launches.
+template <Format kFormat>
+GPU_FUNCTION void begin_weights(BlockWeights& weights, unsigned units) {
   std::byte* stages = warp_stages<kFormat>();
   for (unsigned stage = 0; stage < stage_count<kFormat>(); ++stage) {
-    const Count unit = warp_index() + stage * kProductWarps;
-    if (unit < units) {
-      begin_unit<kFormat>(weights, unit, stages + stage * Stage<kFormat>::kBytes);
+    if (warp_index() + stage * kProductWarps < units) {
+      begin_unit<kFormat>(weights, stages + stage * Stage<kFormat>::kBytes);
     }
     close_copies();
   }
 }
 
 // The warp's units, from the first that it takes to the last, after begin_weights().
-template <Format kFormat, unsigned kGroups, typename Input, typename Count>
-GPU_FUNCTION void add_units(const Input& input, const BlockWeights& weights, Count units,
-                            std::byte* stages, ProductSums<kGroups>& sums) {
+template <Format kFormat, unsigned kGroups, typename Input>
+GPU_FUNCTION void add_units(const Input& input, BlockWeights& weights, unsigned units,
+                            ProductSums<kGroups>& sums) {
   constexpr unsigned kStages = stage_count<kFormat>();
-  unsigned stage = 0;
-  for (Count unit = warp_index(); unit < units; unit += kProductWarps) {
-    std::byte* staged = stages + stage * Stage<kFormat>::kBytes;
+  constexpr unsigned kStageBytes = Stage<kFormat>::kBytes;
+  // One for all lanes, as the compiler sees then.
+  const unsigned warp = from_lane(warp_index(), 0);
+  const unsigned end = (warp + 1) * (kStages * kStageBytes);
+  unsigned stage = end - kStages * kStageBytes;  // in bytes
+  for (unsigned unit = warp; unit < units; unit += kProductWarps) {
+    std::byte* staged = shared_memory() + stage;
     wait_for_copies<kStages - 1>();
     meet_warp();
     add_unit<kFormat, kGroups>(input, staged, unit, sums);
     meet_warp();
-    const Count next = unit + kStages * kProductWarps;
-    if (next < units) begin_unit<kFormat>(weights, next, staged);
+    if (unit + kStages * kProductWarps < units) begin_unit<kFormat>(weights, staged);
     close_copies();
-    stage = stage + 1 == kStages ? 0 : stage + 1;
+    stage += kStageBytes;
+    if (stage == end) stage -= kStages * kStageBytes;
   }
 }
 
@@ -133,9 +135,9 @@ constexpr unsigned kBlocksAtOnce = kGroups == 1  ? 3
 
 // The window's product with the two panels of `weights`, which begin_weights() has asked for.
 // `first`: which row of everything that is written the window's first token has.
-template <Format kFormat, unsigned kGroups, typename Input, typename Count>
+template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& place,
-                                  const BlockWeights& weights, Count units, const Input& input,
+                                  BlockWeights& weights, unsigned units, const Input& input,
                                   size_t first) {
   constexpr unsigned kTokens = kGroups * kGroupTokens;
   float factors[kTokens / kProductWarps];
@@ -145,7 +147,8 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
     factors[turn] = token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
   }
   ProductSums<kGroups> sums;
-  add_units<kFormat, kGroups>(input, weights, units, warp_stages<kFormat>(), sums);
+  begin_sums<kFormat>(sums);
+  add_units<kFormat, kGroups>(input, weights, units, sums);
 
   meet_block();  // all stages have been read
   auto* shared = reinterpret_cast<float*>(shared_memory());
@@ -193,6 +196,7 @@ void check_product(const GpuProduct& product) {
         product.part_count);
   CHECK(product.norm_count <= kGpuProductNorms, "{} norms", product.norm_count);
   const GpuMatrix& first = product.parts[0].matrix;
+  CHECK(first.columns < size_t{1} << 31U, "{} columns", first.columns);
   for (size_t part = 1; part < product.part_count; ++part) {
     const GpuMatrix& matrix = product.parts[part].matrix;
     CHECK(matrix.columns == first.columns, "{} columns beside {}", matrix.columns, first.columns);

@@ -12,34 +12,24 @@ constexpr unsigned kGroupTokens = 8;
 template <unsigned kGroups>
 struct ProductSums {
   float sums[kBlockPanels][kGroups][4] = {};
+  uint32_t taker[4];  // begin_sums(): the A operand of add_inputs()
 };
 
-// The activations of consecutive tokens.
-struct ProductInput {
-  const std::byte* rows;
-  size_t stride_bytes;
-  size_t columns;
-  unsigned tokens;
+// Where in a row of bf16 a lane begins to read: it has 8 columns of 32, or 4 of 16.
+template <Format kFormat>
+GPU_FUNCTION unsigned lane_row_byte() {
+  return lane_index() % 4 * (gpu_layout(kFormat).scale_columns / 4) * sizeof(uint16_t);
+}
 
-  // The row of a group's token that a lane reads for tile products: of the token lane / 4.
-  GPU_FUNCTION const std::byte* lane_row(unsigned, unsigned token) const { return row(token); }
-  GPU_FUNCTION const std::byte* row(unsigned token) const { return rows + token * stride_bytes; }
-  // Whose norm's factor a token has.
-  GPU_FUNCTION size_t source_of(unsigned token) const { return token; }
-};
-
-// 8 columns of bf16, from 8 * (lane % 4) on of the 32 that begin at `column`; or 4 of 16.
+// What the lane reads of a group's tokens from column `column` on: 8 columns of bf16 of 32, or 4 of
+// 16.
 template <typename Input>
 GPU_FUNCTION Words4 read_wide(const Input& input, unsigned group, size_t column) {
-  const unsigned token = group * kGroupTokens + lane_index() / 4;
-  if (token >= input.tokens || column >= input.columns) return {};
-  return load_16(input.lane_row(group, token) + column * 2 + lane_index() % 4 * 16);
+  return load_16(input.lane_row(group) + column * sizeof(uint16_t));
 }
 template <typename Input>
 GPU_FUNCTION Words2 read_narrow(const Input& input, unsigned group, size_t column) {
-  const unsigned token = group * kGroupTokens + lane_index() / 4;
-  if (token >= input.tokens || column >= input.columns) return {};
-  return load_8(input.lane_row(group, token) + column * 2 + lane_index() % 4 * 8);
+  return load_8(input.lane_row(group) + column * sizeof(uint16_t));
 }
 
 // Weights that are no quants: 32 columns of a tile.
@@ -78,40 +68,72 @@ GPU_FUNCTION void add_scaled(float (&sums)[4], const float (&products)[4], float
   sums[3] = multiply_add(products[3], lower, sums[3]);
 }
 
+// Ones; without minimums -quant_bias().
+template <Format kFormat, unsigned kGroups>
+GPU_FUNCTION void begin_sums(ProductSums<kGroups>& sums) {
+  constexpr uint32_t kOnes = 0x3F803F80U;
+  GPU_UNROLL
+  for (uint32_t& word : sums.taker) {
+    word = has_minimums(kFormat) ? kOnes : kBiasTaken<kFormat>;
+    // As a constant it would be made anew for every tile product. With minimums there are no
+    // registers to keep it in.
+    if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) word = from_lane(word, 0);
+  }
+}
+
+// The sum of the x of 16 columns, for all rows; without minimums -quant_bias() times it.
+template <unsigned kGroups>
+GPU_FUNCTION void add_inputs(const ProductSums<kGroups>& of, const uint32_t (&b)[2],
+                             float (&sums)[4]) {
+  multiply_tile(sums, of.taker, b);
+}
+
+// The scales of a tile that a lane multiplies with: of the rows lane / 4 and 8 more of both panels.
+using TileScales = TwoScales[kBlockPanels][2];
+
+template <Format kFormat>
+GPU_FUNCTION void read_tile_scales(const std::byte* stage, unsigned tile, TileScales& scales) {
+  GPU_UNROLL
+  for (unsigned row = 0; row < kBlockPanels * 2; ++row) {
+    scales[row / 2][row % 2] = read_two_scales<kFormat>(stage, row * 8 + lane_index() / 4, tile);
+  }
+}
+
 // Quants whose 32 columns share a scale: those of half `half` of tile `tile`.
 template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t column, unsigned tile,
-                           unsigned half, ProductSums<kGroups>& sums) {
-  constexpr uint32_t kOnes[4] = {0x3F803F80U, 0x3F803F80U, 0x3F803F80U, 0x3F803F80U};
+                           unsigned half, const TileScales& scales, ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][1][4];
-  Scale scales[kBlockPanels][2];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
     GPU_UNROLL
     for (unsigned step = 0; step < 2; ++step) {
       read_weights<kFormat>(stage, panel, tile, half * 2 + step, a[panel][step]);
-      scales[panel][step] = read_scale<kFormat>(
-          stage, panel * kGpuPanelRows + lane_index() / 4 + step * 8, tile * 2 + half);
     }
   }
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
     const Words4 x = read_wide(input, group, column);
     const uint32_t b[2][2] = {{x.words[0], x.words[1]}, {x.words[2], x.words[3]}};
-    float inputs[4] = {};
-    if constexpr (has_minimums(kFormat)) {
-      multiply_tile(inputs, kOnes, b[0]);
-      multiply_tile(inputs, kOnes, b[1]);
+    float inputs[4] = {};  // the sum of the x, or what the products begin at
+    if constexpr (kIsBiased<kFormat>) {
+      add_inputs(sums, b[0], inputs);
+      add_inputs(sums, b[1], inputs);
     }
     GPU_UNROLL
     for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
       float products[4] = {};
-      multiply_tile(products, a[panel][0][0], b[0]);
+      if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) {
+        multiply_tile_from(inputs, a[panel][0][0], b[0], products);
+      } else {
+        multiply_tile(products, a[panel][0][0], b[0]);
+      }
       multiply_tile(products, a[panel][1][0], b[1]);
-      add_scaled(sums.sums[panel][group], products, scales[panel][0].scale, scales[panel][1].scale);
+      const Scale& upper = scales[panel][0].halves[half];
+      const Scale& lower = scales[panel][1].halves[half];
+      add_scaled(sums.sums[panel][group], products, upper.scale, lower.scale);
       if constexpr (has_minimums(kFormat)) {
-        add_scaled(sums.sums[panel][group], inputs, scales[panel][0].minimum,
-                   scales[panel][1].minimum);
+        add_scaled(sums.sums[panel][group], inputs, upper.minimum, lower.minimum);
       }
     }
   }
@@ -131,10 +153,12 @@ GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t 
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
     const Words2 x = read_narrow(input, group, column);
+    float inputs[4] = {};
+    add_inputs(sums, x.words, inputs);
     GPU_UNROLL
     for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-      float products[4] = {};
-      multiply_tile(products, a[panel][0], x.words);
+      float products[4];
+      multiply_tile_from(inputs, a[panel][0], x.words, products);
       add_scaled(sums.sums[panel][group], products, scales[panel][0].values[step],
                  scales[panel][1].values[step]);
     }
@@ -193,29 +217,46 @@ GPU_FUNCTION void add_narrow_tile(const Input& input, const std::byte* stage, si
 }
 
 // Columns of a tile whose scales are ready.
-template <Format kFormat, unsigned kGroups, typename Input>
+// `kWhole`: all of the tile's columns are columns of the matrix. Else halves that begin behind the
+// last are left out: their scales, or weights, are zeros, and of activations there are none.
+template <Format kFormat, unsigned kGroups, bool kWhole, typename Input>
 GPU_FUNCTION void add_tile(const Input& input, const std::byte* stage, size_t column, unsigned tile,
                            ProductSums<kGroups>& sums) {
   if constexpr (gpu_layout(kFormat).scale_columns == 16) {
     add_narrow_tile<kFormat, kGroups>(input, stage, column, tile, sums);
-  } else {
+  } else if constexpr (gpu_layout(kFormat).quant_bits == 16) {
     GPU_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
+      if (!kWhole && column + half * 32 >= input.columns) return;
       if (half == 1) hold_loads<kGroups>();
-      if constexpr (gpu_layout(kFormat).quant_bits == 16) {
-        add_plain<kFormat, kGroups>(input, stage, column + half * 32, half, sums);
-      } else {
-        add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, sums);
-      }
+      add_plain<kFormat, kGroups>(input, stage, column + half * 32, half, sums);
+    }
+  } else {
+    TileScales scales;
+    read_tile_scales<kFormat>(stage, tile, scales);
+    GPU_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      if (!kWhole && column + half * 32 >= input.columns) return;
+      if (half == 1) hold_loads<kGroups>();
+      // Of many tokens the registers would not do for both halves' at once.
+      if (half == 1 && kGroups >= 4) read_tile_scales<kFormat>(stage, tile, scales);
+      add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, scales, sums);
     }
   }
 }
 
+// Of many tokens a tile is long enough, and minimums leave no registers for more.
+template <Format kFormat, unsigned kGroups>
+constexpr unsigned kTilesAtOnce = kGroups >= 4 || has_minimums(kFormat)
+                                      ? 1
+                                      : gpu_layout(kFormat).unit_tiles;
+
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_unit(const Input& input, std::byte* stage, size_t unit,
+GPU_FUNCTION void add_unit(const Input& input, std::byte* stage, unsigned unit,
                            ProductSums<kGroups>& sums) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  const size_t first = unit * kLayout.unit_columns();
+  constexpr unsigned kColumns = kLayout.unit_columns();
+  const size_t first = unit * kColumns;
   if constexpr (kFormat == Format::kF32) {
     add_f32<kGroups>(input, stage, first, sums);
   } else if constexpr (Stage<kFormat>::kUnpacks) {
@@ -225,11 +266,21 @@ GPU_FUNCTION void add_unit(const Input& input, std::byte* stage, size_t unit,
       meet_warp();  // what lies there has been read
       unpack_scales<kFormat>(own, tile, stage);
       meet_warp();
-      add_tile<kFormat, kGroups>(input, stage, first + tile * kGpuTileColumns, tile, sums);
+      add_tile<kFormat, kGroups, /*kWhole=*/true>(input, stage, first + tile * kGpuTileColumns,
+                                                  tile, sums);
+    }
+  } else if ((unit + 1) * kColumns <= input.columns) {
+    GPU_UNROLL_BY((kTilesAtOnce<kFormat, kGroups>))
+    for (unsigned tile = 0; tile < kLayout.unit_tiles; ++tile) {
+      add_tile<kFormat, kGroups, /*kWhole=*/true>(input, stage, first + tile * kGpuTileColumns,
+                                                  tile, sums);
     }
   } else {
-    static_assert(kLayout.unit_tiles == 1);
-    add_tile<kFormat, kGroups>(input, stage, first, 0, sums);
+    GPU_KEEP_LOOP
+    for (unsigned tile = 0; tile < kLayout.unit_tiles; ++tile) {
+      add_tile<kFormat, kGroups, /*kWhole=*/false>(input, stage, first + tile * kGpuTileColumns,
+                                                   tile, sums);
+    }
   }
 }
 

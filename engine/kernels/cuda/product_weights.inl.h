@@ -1,8 +1,9 @@
 // A unit's weights on their way to the tile products: copied into shared memory, a stage at a time,
 // and made bf16. Included by product.inl.h.
 //
-// A quant of at most 7 bits is 0x4300 | quant as bf16: 128 + quant, exactly; one addition takes the
-// 128 and the format's offset away.
+// A quant of at most 7 bits is 0x4300 | quant as bf16: 128 + quant, exactly. Tile products take it
+// as it is: an instruction for every two weights would take the 128 and the format's offset away,
+// one or two tile products for all weights of 32 columns do the same (quant_bias()).
 #pragma once
 
 #include "engine/kernels/cuda/weight_scales.inl.h"
@@ -11,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+constexpr unsigned kProductWarps = 8;
 constexpr unsigned kBlockPanels = 2;
 constexpr unsigned kBlockRows = kBlockPanels * kGpuPanelRows;
 
@@ -37,7 +39,8 @@ struct Stage {
   static constexpr unsigned kParts = kFormat == Format::kF16 ? 2 : 1;
 };
 
-// Where the two panels of a block lie: what this lane copies of their first unit.
+// Where the two panels of a block lie: what this lane copies of the unit that its warp asks for
+// next. The warp takes every kProductWarps-th.
 struct BlockWeights {
   const std::byte* quants[kBlockPanels];
   const std::byte* high[kBlockPanels];
@@ -45,56 +48,78 @@ struct BlockWeights {
   const std::byte* factors;
 };
 
+// `kBytes` a lane: 4, 8 or 16.
+template <unsigned kBytes>
+GPU_FUNCTION void begin_copy(std::byte* shared, const std::byte* source) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  if constexpr (kBytes == 16) begin_copy_16(shared, source);
+  if constexpr (kBytes == 8) begin_copy_8(shared, source);
+  if constexpr (kBytes == 4) begin_copy_4(shared, source);
+}
+
+// Asks for the warp's next unit.
 template <Format kFormat>
-GPU_FUNCTION void begin_unit(const BlockWeights& weights, size_t unit, std::byte* stage) {
+GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
   using S = Stage<kFormat>;
   const unsigned lane = lane_index();
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-    const std::byte* quants = weights.quants[panel] + unit * S::kQuantBytes;
     GPU_UNROLL
     for (unsigned piece = 0; piece < S::kQuantBytes; piece += 512) {
-      begin_copy_16(stage + panel * S::kQuantBytes + piece + lane * 16, quants + piece);
+      begin_copy_16(stage + panel * S::kQuantBytes + piece + lane * 16,
+                    weights.quants[panel] + piece);
     }
+    weights.quants[panel] += kProductWarps * S::kQuantBytes;
     if constexpr (S::kHighBytes > 0) {
-      std::byte* high = stage + S::kHigh + panel * S::kHighBytes;
-      const std::byte* source = weights.high[panel] + unit * S::kHighBytes;
-      if constexpr (S::kLayout.high_lane_bytes() == 16) {
-        begin_copy_16(high + lane * 16, source);
-      } else {
-        begin_copy_4(high + lane * 4, source);
-      }
+      constexpr unsigned kLaneBytes = S::kLayout.high_lane_bytes();
+      begin_copy<kLaneBytes>(stage + S::kHigh + panel * S::kHighBytes + lane * kLaneBytes,
+                             weights.high[panel]);
+      weights.high[panel] += kProductWarps * S::kHighBytes;
     }
   }
   constexpr unsigned kScaleBytes = S::kLayout.scale_bytes;
-  std::byte* scales = stage + S::kScales + lane * kScaleBytes;
-  const std::byte* source = weights.scales + unit * (kGpuPanelRows * kScaleBytes);
-  if constexpr (kScaleBytes == 16) begin_copy_16(scales, source);
-  if constexpr (kScaleBytes == 8) begin_copy_8(scales, source);
-  if constexpr (kScaleBytes == 4) begin_copy_4(scales, source);
+  if constexpr (kScaleBytes > 0) {
+    begin_copy<kScaleBytes>(stage + S::kScales + lane * kScaleBytes, weights.scales);
+    weights.scales += kProductWarps * kGpuPanelRows * kScaleBytes;
+  }
   if constexpr (S::kLayout.factor_bytes > 0) {
     constexpr unsigned kFactorBytes = S::kLayout.factor_bytes;
+    static_assert(kProductWarps % kGpuFactorUnits == 0);
     // Those of two rows by one lane.
     if (lane % 2 == 0) {
-      begin_copy_4(stage + S::kFactors + lane * kFactorBytes,
-                   weights.factors + unit / kGpuFactorUnits * (kGpuPanelRows * kFactorBytes));
+      begin_copy_4(stage + S::kFactors + lane * kFactorBytes, weights.factors);
     }
+    weights.factors += kProductWarps / kGpuFactorUnits * kGpuPanelRows * kFactorBytes;
   }
 }
 
-// Register `index` of step `step` of a tile of 4-bit quants, and their high bits.
+// Whether what tile products multiply is quant + quant_bias().
 template <Format kFormat>
+constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits == 4;
+// What is too much of each quant, the format's offset included. Minimums take it away: w = scale *
+// quant + minimum is scale * (quant + bias) + (minimum - bias * scale), and the sum of the x, which
+// minimums are multiplied with, is at hand. Without them the sum of quant * x begins at -bias times
+// that of the x.
+template <Format kFormat>
+constexpr uint32_t quant_bias() {
+  return 128 + quant_offset<kFormat>();
+}
+// -bias twice, as bf16. One of at most 255 is its last seven bits after a 1.
+template <Format kFormat>
+constexpr uint32_t kBiasTaken = (0xC300U | quant_offset<kFormat>()) * 0x00010001U;
+
+// Register `index` of step `step` of a tile of 4-bit quants, and their high bits. `kBiased`: 128 is
+// left in them, and the offset.
+template <Format kFormat, bool kBiased>
 GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, unsigned index) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  // -(128 + offset) twice.
-  constexpr uint32_t kOffset = (0xC300U | quant_offset<kFormat>()) * 0x00010001U;
   uint32_t pair = mask_and_set(word >> (4 * index), 0x000F000FU, 0x43004300U);
   if constexpr (kLayout.high_bits > 0) {
     constexpr uint32_t kMask = (1U << kLayout.high_bits) - 1;
     const unsigned shift = gpu_high_place(kLayout, 0, step, index, 0).shift;
     pair |= (high >> shift & kMask * 0x00010001U) << 4U;
   }
-  return add_bf16_pairs(pair, kOffset);
+  return kBiased ? pair : add_bf16_pairs(pair, kBiasTaken<kFormat>);
 }
 
 // Bytes 0 and 2 of a word, signed: the lower seven bits and 128, less 128 or 256.
@@ -104,8 +129,8 @@ GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
 }
 
 // The A operand of step `step` of tile `tile` of a unit whose quants and high bits begin there, as
-// parts whose sum is the weight (or the quant).
-template <Format kFormat>
+// parts whose sum is the weight (or the quant, with its bias where it is `kBiased`).
+template <Format kFormat, bool kBiased>
 GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bits, unsigned tile,
                                unsigned step, uint32_t (&a)[Stage<kFormat>::kParts][4]) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
@@ -119,7 +144,7 @@ GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bi
     }
     GPU_UNROLL
     for (unsigned index = 0; index < 4; ++index) {
-      a[0][index] = nibble_pair<kFormat>(word, high, step, index);
+      a[0][index] = nibble_pair<kFormat, kBiased>(word, high, step, index);
     }
   } else if constexpr (kLayout.quant_bits == 8) {
     const Words4 words = load_16(quants + step / 2 * 512);
@@ -146,13 +171,13 @@ GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bi
   }
 }
 
-// Likewise, of the unit in shared memory.
+// Likewise, of the unit in shared memory, for tile products.
 template <Format kFormat>
 GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned tile, unsigned step,
                                uint32_t (&a)[Stage<kFormat>::kParts][4]) {
   using S = Stage<kFormat>;
-  read_operand<kFormat>(stage + panel * S::kQuantBytes, stage + S::kHigh + panel * S::kHighBytes,
-                        tile, step, a);
+  read_operand<kFormat, kIsBiased<kFormat>>(
+      stage + panel * S::kQuantBytes, stage + S::kHigh + panel * S::kHighBytes, tile, step, a);
 }
 
 // What lane i keeps of a unit to unpack the scales of row i of 32.
@@ -179,8 +204,15 @@ GPU_FUNCTION RowScales<kFormat> read_row_scales(const std::byte* stage) {
   }
 }
 
-// Leaves the scales of tile `tile` of the unit where read_scale() and read_four_scales() find them:
-// [scale of the tile][row], of Q6_K [row][scale]. All lanes have read the last tile's.
+// The scale as tile products want it.
+template <Format kFormat>
+GPU_FUNCTION Scale biased(const Scale& scale) {
+  constexpr auto kBias = static_cast<float>(quant_bias<kFormat>());
+  return {scale.scale, multiply_add(-kBias, scale.scale, scale.minimum)};
+}
+
+// Leaves the scales of tile `tile` of the unit where read_two_scales() and read_four_scales() find
+// them, [row][scale of the tile]. All lanes have read the last tile's.
 template <Format kFormat>
 GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, std::byte* stage) {
   std::byte* unpacked = stage + Stage<kFormat>::kUnpacked;
@@ -193,26 +225,33 @@ GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, st
     }
     store_16(unpacked + lane_index() * sizeof(Words4), scales);
   } else {
-    GPU_UNROLL
-    for (unsigned half = 0; half < 2; ++half) {
-      const Scale scale = k_scale(own.row, tile * 2 + half);
-      store_8(unpacked + (half * kBlockRows + lane_index()) * sizeof(Words2),
-              {{float_to_bits(scale.scale), float_to_bits(scale.minimum)}});
-    }
+    const TwoScales scales = k_tile_scales(own.row, tile);
+    const Scale first = biased<kFormat>(scales.halves[0]);
+    const Scale second = biased<kFormat>(scales.halves[1]);
+    store_16(unpacked + lane_index() * sizeof(Words4),
+             {{float_to_bits(first.scale), float_to_bits(first.minimum),
+               float_to_bits(second.scale), float_to_bits(second.minimum)}});
   }
 }
 
-// The scale of row `row` (of 32) for scale `index` of the unit; of those that are unpacked, for one
-// of the tile that it is in.
+// The scales of row `row` (of 32) for the halves of tile `tile` of the unit: of 32 columns each.
 template <Format kFormat>
-GPU_FUNCTION Scale read_scale(const std::byte* stage, unsigned row, unsigned index) {
+GPU_FUNCTION TwoScales read_two_scales(const std::byte* stage, unsigned row, unsigned tile) {
   using S = Stage<kFormat>;
   if constexpr (S::kUnpacks) {
-    const Words2 words =
-        load_8(stage + S::kUnpacked + (index % 2 * kBlockRows + row) * sizeof(Words2));
-    return {bits_to_float(words.words[0]), bits_to_float(words.words[1])};
+    const Words4 words = load_16(stage + S::kUnpacked + row * sizeof(Words4));
+    return {{{bits_to_float(words.words[0]), bits_to_float(words.words[1])},
+             {bits_to_float(words.words[2]), bits_to_float(words.words[3])}}};
   } else {
-    return scale_of<kFormat>(stage + S::kScales + row * S::kLayout.scale_bytes, nullptr, index);
+    const std::byte* scales = stage + S::kScales + row * S::kLayout.scale_bytes;
+    if constexpr (has_minimums(kFormat)) {
+      const Words2 words = load_8(scales + tile * 8);
+      return {{biased<kFormat>({half_of(words.words[0], 0), half_of(words.words[0], 1)}),
+               biased<kFormat>({half_of(words.words[1], 0), half_of(words.words[1], 1)})}};
+    } else {
+      const uint32_t word = load_4(scales + tile * 4);
+      return {{{half_of(word, 0), 0}, {half_of(word, 1), 0}}};
+    }
   }
 }
 

@@ -63,7 +63,7 @@ GPU_FUNCTION uint32_t scaled_pair(uint32_t pair, const Scale& scale) {
 template <Format kFormat>
 GPU_FUNCTION void unpack_step(const TilePlace& place, unsigned step, Words2 (&rows)[2]) {
   uint32_t a[Stage<kFormat>::kParts][4];
-  read_operand<kFormat>(place.quants, place.high, place.tile, step, a);
+  read_operand<kFormat, /*kBiased=*/false>(place.quants, place.high, place.tile, step, a);
   GPU_UNROLL
   for (unsigned row = 0; row < 2; ++row) {
     if constexpr (gpu_layout(kFormat).quant_bits == 16) {

@@ -54,6 +54,21 @@ GPU_FUNCTION Scale k_scale(const KScales& row, unsigned index) {
           multiply(row.minimum, static_cast<float>(minimum))};
 }
 
+// Those of a tile's halves: k_scale() of 2 * tile and of the next.
+struct TwoScales {
+  Scale halves[2];
+};
+GPU_FUNCTION TwoScales k_tile_scales(const KScales& row, unsigned tile) {
+  const unsigned shift = 16 * (tile % 2);
+  const uint32_t scales = (tile < 2 ? row.scales[0] : row.scales[1]) >> shift;
+  const uint32_t minimums = (tile < 2 ? row.minimums[0] : row.minimums[1]) >> shift;
+  const auto byte = [](uint32_t word, unsigned index) {
+    return static_cast<float>(word >> (8 * index) & 255U);
+  };
+  return {{{multiply(row.scale, byte(scales, 0)), multiply(row.minimum, byte(minimums, 0))},
+           {multiply(row.scale, byte(scales, 1)), multiply(row.minimum, byte(minimums, 1))}}};
+}
+
 GPU_FUNCTION float signed_byte(uint32_t word, unsigned index) {
   return static_cast<float>(static_cast<int8_t>(word >> (8 * index)));
 }
@@ -63,13 +78,13 @@ GPU_FUNCTION float signed_byte(uint32_t word, unsigned index) {
 template <Format kFormat>
 GPU_FUNCTION Scale scale_of(const std::byte* scales, const std::byte* factor, unsigned index) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  if constexpr (kLayout.scale_bytes == 4) {
-    return {half_of(load_4(scales), index), 0};
+  if constexpr (kLayout.block_scales == 2) {
+    return {half_of(load_4(scales + index / 2 * 4), index % 2), 0};
   } else if constexpr (kFormat == Format::kQ6_K) {
     const float d = from_half(*reinterpret_cast<const uint16_t*>(factor));
     return {multiply(d, signed_byte(load_4(scales + index / 4 * 4), index % 4)), 0};
-  } else if constexpr (kLayout.scale_bytes == 8) {
-    const uint32_t word = load_8(scales).words[index];
+  } else if constexpr (kLayout.block_scales == 4) {
+    const uint32_t word = load_4(scales + index * 4);
     return {half_of(word, 0), half_of(word, 1)};
   } else {
     return k_scale(unpack_k_scales(load_16(scales)), index);

@@ -3,9 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <thread>
+
 #include "engine/runtime/gpu_meter.h"
 #include "engine/runtime/gpu_program.h"
 #include "engine/runtime/gpu_rank.h"
+#include "engine/tensor/format.h"
+#include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/kernels/cuda/host_stream.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
@@ -26,6 +32,7 @@ class GpuMeterFaultsTest : public ::testing::Test {
 
   static void reset() {
     for (int gpu = 0; gpu < 2; ++gpu) host_gpu(gpu).reset();
+    allow_library_products();
   }
 
   // Everything that can be measured of the GPU 0, and of its way to the GPU 1.
@@ -39,6 +46,7 @@ class GpuMeterFaultsTest : public ::testing::Test {
     if (auto copy = (*meter)->copy_to(**other); !copy) return std::unexpected(copy.error());
     if (auto host = (*meter)->copy_host(-1); !host) return std::unexpected(host.error());
     if (auto launch = (*meter)->launch(); !launch) return std::unexpected(launch.error());
+    if (auto product = (*meter)->product(); !product) return std::unexpected(product.error());
     return {};
   }
 
@@ -66,7 +74,9 @@ TEST_F(GpuMeterFaultsTest, what_is_taken_is_given_back) {
 }
 
 TEST_F(GpuMeterFaultsTest, whichever_call_fails_the_gpu_is_named_and_nothing_is_kept) {
+  const size_t closed = closed_libraries();
   EXPECT_EQ(failure(), "");
+  EXPECT_EQ(closed_libraries(), closed + 1);
   const size_t calls = host_gpu(0).counts().calls;
   for (size_t call = 0; call < calls; ++call) {
     reset();
@@ -74,6 +84,86 @@ TEST_F(GpuMeterFaultsTest, whichever_call_fails_the_gpu_is_named_and_nothing_is_
     EXPECT_THAT(failure(), StartsWith("gpu0: ")) << call;
     expect_nothing_kept();
   }
+  EXPECT_EQ(closed_libraries(), closed + 1);  // closing one would wait for a GPU that is lost
+}
+
+TEST_F(GpuMeterFaultsTest, products_that_are_refused_and_a_library_that_is_not_there_are_told) {
+  const size_t closed = closed_libraries();
+  for (const size_t products : {0U, 1U, 5U}) {  // when it is prepared, and later
+    refuse_library_products(products);
+    EXPECT_EQ(failure(), "gpu0: the library refused a product") << products;
+    expect_nothing_kept();
+  }
+  EXPECT_EQ(closed_libraries(), closed + 3);
+  GpuPlatform platform = test_gpus();
+  platform.open_matrix_library = nullptr;
+  const auto meter = GpuMeter::open(platform, made_up_gpu(0, -1), {kBytes, 0});
+  ASSERT_TRUE(meter.has_value()) << meter.error().message;
+  const auto product = (*meter)->product();
+  ASSERT_FALSE(product.has_value());
+  EXPECT_EQ(product.error().message, "gpu0: there is no library to multiply matrices with");
+}
+
+// Looks at every product before it is computed, and takes its time.
+class LookingLibrary final : public GpuMatrixLibrary {
+ public:
+  static constexpr std::chrono::milliseconds kTime{1};
+  static inline size_t products = 0;
+  static inline GpuMatrixProduct last;
+  static inline std::map<uint16_t, size_t> elements;  // of the last one's operands
+
+  static Result<std::unique_ptr<GpuMatrixLibrary>> open(int, std::span<std::byte> workspace) {
+    EXPECT_EQ(workspace.size(), kGpuLibraryBytes);
+    return std::make_unique<LookingLibrary>();
+  }
+
+  Result<void> prepare(void* stream, const GpuMatrixProduct& product) override {
+    multiply(stream, product);
+    return {};
+  }
+  void multiply(void* stream, const GpuMatrixProduct& product) override {
+    static_cast<HostStream*>(stream)->enqueue_library([product] {
+      ++products;
+      last = product;
+      elements.clear();
+      for (size_t place = 0; place < product.rows * product.columns; ++place) {
+        ++elements[product.weights[place]];
+        ++elements[product.inputs[place]];
+      }
+      std::this_thread::sleep_for(kTime);
+    });
+  }
+  Result<void> state() const override { return {}; }
+  void abandon() override {}
+};
+
+TEST_F(GpuMeterFaultsTest, a_product_is_of_random_squares_and_as_fast_as_its_operations_say) {
+  GpuPlatform platform = test_gpus();
+  platform.open_matrix_library = &LookingLibrary::open;
+  LookingLibrary::products = 0;
+  const auto meter = GpuMeter::open(platform, made_up_gpu(0, -1), {kBytes, 0});
+  ASSERT_TRUE(meter.has_value()) << meter.error().message;
+  const auto rate = (*meter)->product();
+  ASSERT_TRUE(rate.has_value()) << rate.error().message;
+  EXPECT_EQ(LookingLibrary::products, 6U);  // prepared, one to begin with, four rounds
+  const GpuMatrixProduct& product = LookingLibrary::last;
+  EXPECT_EQ(product.rows, 64U);  // 8 bytes for each of a square's elements: no more find room
+  EXPECT_EQ(product.columns, 64U);
+  EXPECT_EQ(product.input_stride, 64U);
+  EXPECT_EQ(product.tokens, 64U);
+  const double seconds = std::chrono::duration<double>(LookingLibrary::kTime).count();
+  EXPECT_LE(*rate, 2 * 64 * 64 * 64 / seconds);
+  // 2048 numbers could be drawn 8192 times. All are ordinary ones, of either sign.
+  EXPECT_GT(LookingLibrary::elements.size(), 1900U);
+  size_t negative = 0;
+  for (const auto& [bits, count] : LookingLibrary::elements) {
+    const float value = bf16_to_float(bits);
+    EXPECT_GE(std::abs(value), 0.0078125F);
+    EXPECT_LT(std::abs(value), 2);
+    if (value < 0) negative += count;
+    EXPECT_LT(count, 30U) << value;
+  }
+  EXPECT_NEAR(static_cast<double>(negative), 4096, 300);
 }
 
 TEST_F(GpuMeterFaultsTest, a_gpu_that_does_not_answer_is_given_up_after_a_passes_deadline) {

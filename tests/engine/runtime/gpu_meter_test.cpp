@@ -42,6 +42,9 @@ TEST_F(GpuMeterTest, every_figure_of_a_gpu_is_found) {
   EXPECT_GT(launch->alone, 0);
   EXPECT_GT(launch->recorded, 0);
   EXPECT_LT(launch->recorded, 1);
+  const auto product = meter->product();
+  ASSERT_TRUE(product.has_value()) << product.error().message;
+  EXPECT_GT(*product, 0);
 }
 
 TEST_F(GpuMeterTest, what_goes_to_another_gpu_is_measured) {

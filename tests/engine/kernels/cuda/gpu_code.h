@@ -134,6 +134,11 @@ GPU_FUNCTION void multiply_tile_of(float (&sums)[4], const uint32_t (&a)[4],
 GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   multiply_tile_of<from_bf16>(sums, a, b);
 }
+GPU_FUNCTION void multiply_tile_from(const float (&begin)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2], float (&sums)[4]) {
+  std::memcpy(sums, begin, sizeof(sums));
+  multiply_tile(sums, a, b);
+}
 GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
                                      const uint32_t (&b)[2]) {
   multiply_tile_of<from_half>(sums, a, b);
@@ -178,6 +183,9 @@ GPU_FUNCTION uint32_t load_4(const void* address) {
   std::memcpy(&value, address, sizeof(value));
   return value;
 }
+
+template <typename T>
+GPU_FUNCTION void keep(T&) {}
 
 GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;

@@ -35,23 +35,32 @@ class Weights {
                     matrix_.columns, values.data());
     return values;
   }
-  // What the row would be with all quants zero: the minimums.
-  std::vector<float> minimums(size_t index) const {
+  // What the row would be with all quants 0, or 1; of formats whose quants have 4 bits and more in
+  // another place. With minimums it is these.
+  std::vector<float> row_of_zeros(size_t index) const { return row_of_quants(index, 0); }
+  std::vector<float> row_of_ones(size_t index) const { return row_of_quants(index, 1); }
+
+ private:
+  std::vector<float> row_of_quants(size_t index, unsigned quant) const {
     const Format format = matrix_.format;
     std::vector<float> values(matrix_.columns);
-    if (!has_minimums(format)) return values;
+    const GpuLayout layout = gpu_layout(format);
+    if (layout.quant_bits != 4) return values;
     const size_t bytes = row_bytes(format, matrix_.columns);
-    std::vector<std::byte> zeroed(file_.begin() + static_cast<ptrdiff_t>(index * bytes),
-                                  file_.begin() + static_cast<ptrdiff_t>((index + 1) * bytes));
-    const size_t kept = traits(format).block_elements == 32 ? 4 : 16;
+    std::vector<std::byte> row(file_.begin() + static_cast<ptrdiff_t>(index * bytes),
+                               file_.begin() + static_cast<ptrdiff_t>((index + 1) * bytes));
     for (size_t byte = 0; byte < bytes; ++byte) {
-      if (byte % traits(format).block_bytes >= kept) zeroed[byte] = std::byte{0};
+      const size_t place = byte % layout.block_bytes;  // wraps where the part begins behind it
+      if (place - layout.quants_begin < layout.block_elements / 2) {
+        row[byte] = static_cast<std::byte>(quant * 0x11U);
+      } else if (place - layout.high_begin < layout.block_elements / 8 * layout.high_bits) {
+        row[byte] = std::byte{0};
+      }
     }
-    traits(format).dequantize(zeroed.data(), matrix_.columns, values.data());
+    traits(format).dequantize(row.data(), matrix_.columns, values.data());
     return values;
   }
 
- private:
   std::vector<std::byte> file_;
   AlignedBuffer planes_;
   GpuMatrix matrix_;

@@ -35,7 +35,10 @@ class GpuProductOf : public testing::TestWithParam<Format> {
 //   BF16, F16  all tile products of the warp's columns: one for 16 columns, of F16 two
 //   F32        all fma of the warp's columns
 // and 8 additions of warps' sums; its scale and its reference weight are rounded up to 4 times. The
-// magnitude is |quant * scale * x| + |minimum * x|, at most (|w| + 2 |minimum|) |x|.
+// magnitude is |quant * scale * x|; with a bias |(quant + bias) * scale * x| and what takes the
+// bias away, |bias * scale * x| or |(minimum - bias * scale) * x|: at most (|w| + 2 |minimum| + 2 *
+// bias
+// * |scale|) |x|, with a bias of at most 160.
 size_t roundings_of(Format format, size_t warp_columns) {
   const size_t tile = tile_product_roundings();
   if (traits(format).block_elements > 1) return 12 + 2 * tile + warp_columns / 16;
@@ -57,14 +60,16 @@ TEST_P(GpuProductOf, is_within_the_rounding_of_its_terms_of_float64) {
   const double relative = unit / (1 - unit);
   for (size_t row = 0; row < kRows; ++row) {
     const std::vector<float> w = weights.row(row);
-    const std::vector<float> minimums = weights.minimums(row);
+    const std::vector<float> zeros = weights.row_of_zeros(row);
+    const std::vector<float> ones = weights.row_of_ones(row);
     for (size_t token = 0; token < kTokens; ++token) {
       double sum = 0;
       double magnitude = 0;
       for (size_t k = 0; k < columns(); ++k) {
         const auto x = static_cast<double>(inputs.at(token, k));
         sum += static_cast<double>(w[k]) * x;
-        magnitude += static_cast<double>(std::abs(w[k]) + 2 * std::abs(minimums[k])) * std::abs(x);
+        const double beside = 2 * std::abs(zeros[k]) + 320 * std::abs(ones[k] - zeros[k]);
+        magnitude += (static_cast<double>(std::abs(w[k])) + beside) * std::abs(x);
       }
       ASSERT_NEAR(static_cast<double>(output[token * kRows + row]), sum,
                   relative * magnitude + 1e-30)
