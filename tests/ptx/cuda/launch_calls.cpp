@@ -45,6 +45,19 @@ cudaError_t check(const cudaLaunchConfig_t& config, RegisteredKernel& registered
   return cudaSuccess;
 }
 
+// False: it is none that is made up.
+bool take(const cudaLaunchAttribute& attribute, Step& step) {
+  switch (attribute.id) {
+    case cudaLaunchAttributeProgrammaticStreamSerialization:
+      step.begins_early = attribute.val.programmaticStreamSerializationAllowed != 0;
+      return true;
+    case cudaLaunchAttributePreferredSharedMemoryCarveout:  // how fast it is, no more
+      return attribute.val.sharedMemCarveout <= 100;
+    default:
+      return false;
+  }
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, RegisteredKernel* registered, void** args) {
   if (const cudaError_t state = state_of_current(); state != cudaSuccess) return told(state);
   if (registered == nullptr) return told(cudaErrorInvalidDeviceFunction);
@@ -63,12 +76,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, RegisteredKernel* registere
   Step step;
   step.kind = Step::Kind::kKernel;
   for (unsigned index = 0; index < config.numAttrs; ++index) {
-    const cudaLaunchAttribute& attribute = config.attrs[index];
-    if (attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization) {
-      return told(cudaErrorInvalidValue, "{}: launch attribute {} is not made up", kernel->name(),
-                  static_cast<int>(attribute.id));
+    if (!take(config.attrs[index], step)) {
+      return told(cudaErrorInvalidValue, "{}: launch attribute {} is not made up, or out of range",
+                  kernel->name(), static_cast<int>(config.attrs[index].id));
     }
-    step.begins_early = attribute.val.programmaticStreamSerializationAllowed != 0;
   }
   step.launch.kernel = kernel;
   step.launch.grid = size_of(config.gridDim);
