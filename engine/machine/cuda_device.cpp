@@ -1,4 +1,4 @@
-// NVIDIA's GPUs by the CUDA runtime. Compiled and linked, but never run so far.
+// NVIDIA's GPUs by the CUDA runtime. Run on made-up ones so far (tests/ptx/cuda).
 #include <cuda_runtime_api.h>
 
 #include <atomic>

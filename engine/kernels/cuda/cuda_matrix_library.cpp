@@ -1,4 +1,4 @@
-// Products of matrices by NVIDIA's cuBLASLt. Compiled and linked, but never run so far.
+// Products of matrices by NVIDIA's cuBLASLt. Run with a made-up one so far (tests/ptx/cuda).
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 

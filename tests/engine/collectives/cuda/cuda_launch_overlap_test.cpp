@@ -16,8 +16,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds kDeadline{60};
-constexpr size_t kFloats = (size_t{1} << 20U) + 4;  // more blocks than a GPU has places
-constexpr size_t kBytes = kFloats * sizeof(float);
+// More blocks than a GPU has places: a multiprocessor has 2048 threads at most, each of four
+// floats.
+constexpr size_t kFloatsOfMultiprocessor = size_t{10} << 10U;
 constexpr int kSums = 16;
 
 class LaunchOverlap : public testing::Test {
@@ -27,9 +28,14 @@ class LaunchOverlap : public testing::Test {
     if (!device) GTEST_SKIP() << "no GPU: " << device.error().message;
     device_ = std::move(*device);
     ASSERT_TRUE(device_->use().has_value());
+    int multiprocessors = 0;
+    ASSERT_EQ(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0),
+              cudaSuccess);
+    floats_ = static_cast<size_t>(multiprocessors) * kFloatsOfMultiprocessor + 4;
+    bytes_ = floats_ * sizeof(float);
     stream_ = device_->make_stream().value();
-    for (GpuMemory& memory : memory_) memory = device_->allocate(kBytes, "a test").value();
-    host_ = NodeMemory::allocate({.bytes = 2 * kBytes, .what = "a test"}).value();
+    for (GpuMemory& memory : memory_) memory = device_->allocate(bytes_, "a test").value();
+    host_ = NodeMemory::allocate({.bytes = 2 * bytes_, .what = "a test"}).value();
     pinned_ = device_->pin({host_.data(), host_.size_bytes()}).value();
   }
 
@@ -44,11 +50,13 @@ class LaunchOverlap : public testing::Test {
       next.parts[0] = values(1 - sum % 2);
       next.part_count = 1;
       next.output = values(sum % 2);
-      next.count = kFloats;
+      next.count = floats_;
       cuda_collectives().sum_parts(stream_->handle(), next);
     }
   }
 
+  size_t floats_ = 0;  // of each of both
+  size_t bytes_ = 0;
   std::unique_ptr<GpuDevice> device_;
   std::unique_ptr<GpuStream> stream_;
   GpuMemory memory_[2];
@@ -63,25 +71,25 @@ TEST_F(LaunchOverlap, what_a_launch_writes_is_seen_by_the_next) {
   const auto recording = stream_->end_recording().value();
   for (int round = 0; round < 100; ++round) {
     const bool recorded = round % 2 == 1;
-    for (size_t index = 0; index < kFloats; ++index) {
+    for (size_t index = 0; index < floats_; ++index) {
       host()[index] = static_cast<float>(index % 7);
-      host()[kFloats + index] = 1;
+      host()[floats_ + index] = 1;
     }
-    ASSERT_TRUE(stream_->copy(values(0), host(), kBytes).has_value());
-    ASSERT_TRUE(stream_->copy(values(1), host() + kFloats, kBytes).has_value());
+    ASSERT_TRUE(stream_->copy(values(0), host(), bytes_).has_value());
+    ASSERT_TRUE(stream_->copy(values(1), host() + floats_, bytes_).has_value());
     if (recorded) {
       ASSERT_TRUE(stream_->play(*recording).has_value());
     } else {
       enqueue_sums();
     }
-    ASSERT_TRUE(stream_->copy(host(), values(0), kBytes).has_value());
-    ASSERT_TRUE(stream_->copy(host() + kFloats, values(1), kBytes).has_value());
+    ASSERT_TRUE(stream_->copy(host(), values(0), bytes_).has_value());
+    ASSERT_TRUE(stream_->copy(host() + floats_, values(1), bytes_).has_value());
     ASSERT_TRUE(stream_->wait(kDeadline).has_value());
-    for (size_t index = 0; index < kFloats; ++index) {
+    for (size_t index = 0; index < floats_; ++index) {
       float expected[2] = {static_cast<float>(index % 7), 1};
       for (int sum = 0; sum < kSums; ++sum) expected[sum % 2] += expected[1 - sum % 2];
       ASSERT_EQ(host()[index], expected[0]) << "round " << round << ", float " << index;
-      ASSERT_EQ(host()[kFloats + index], expected[1]) << "round " << round << ", float " << index;
+      ASSERT_EQ(host()[floats_ + index], expected[1]) << "round " << round << ", float " << index;
     }
   }
 }
