@@ -194,6 +194,12 @@ def table(results: list[Result], limits: Limits, goals: tuple[Goal, ...] = ()) -
     return markdown_table(heading, rows)
 
 
+def shown_environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the command's GPUs depend on."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"CUDA_VISIBLE_DEVICES": visible} if arguments.devices and visible else {}
+
+
 def report(results: list[Result], limits: Limits, goals: tuple[Goal, ...],
            arguments: argparse.Namespace) -> str:
     note = f" Peer: {arguments.peer_note}." if arguments.peer_note else ""
@@ -210,7 +216,7 @@ Measured limits: memory {limits.bytes / 1e9:.1f} GB/s, {arithmetic}. The limit o
 lower of both over what a token must read and multiply.
 
 ```sh
-{shown_command([Path(__file__).resolve(), *sys.argv[1:]])}
+{shown_command([Path(__file__).resolve(), *sys.argv[1:]], shown_environment(arguments))}
 ```"""
 
 

@@ -29,7 +29,8 @@ class SharedMemoryGrants {
     std::atomic<int>* const granted = grant_of(kernel, gpu);
     if (granted == nullptr) return set(kernel, wanted);
     if (granted->load(std::memory_order_acquire) >= wanted) return cudaSuccess;
-    const std::lock_guard lock(asking_);
+    // Of this GPU alone: on another, a launch may wait for what this thread has yet to launch.
+    const std::lock_guard lock(asking_[static_cast<size_t>(gpu)]);
     if (granted->load(std::memory_order_relaxed) >= wanted) return cudaSuccess;
     const cudaError_t error = set(kernel, wanted);
     if (error == cudaSuccess) granted->store(wanted, std::memory_order_release);
@@ -57,7 +58,7 @@ class SharedMemoryGrants {
     return nullptr;
   }
 
-  std::mutex asking_;
+  std::array<std::mutex, kGpus> asking_;
   std::array<std::atomic<const void*>, kKernels> kernels_ = {};
   std::array<std::array<std::atomic<int>, kGpus>, kKernels> bytes_ = {};
 };
@@ -68,10 +69,10 @@ inline SharedMemoryGrants& shared_memory_grants() {
   return grants;
 }
 
-// How a multiprocessor's memory is divided between shared memory and the first cache: all kernels
-// ask for the most, so that it is divided once. Blocks of a launch that wants another division
-// would have to wait until the multiprocessor is empty, or have places for fewer. A hint; not
-// measured.
+// How a multiprocessor's memory is divided between shared memory and the first cache: all our
+// kernels ask for the most, so that it is divided once. Blocks of a launch that wants another
+// division would have to wait until the multiprocessor is empty, or have places for fewer. A hint;
+// not measured.
 inline cudaLaunchAttribute most_shared_memory() {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributePreferredSharedMemoryCarveout;

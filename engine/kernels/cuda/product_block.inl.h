@@ -196,7 +196,11 @@ void check_product(const GpuProduct& product) {
         product.part_count);
   CHECK(product.norm_count <= kGpuProductNorms, "{} norms", product.norm_count);
   const GpuMatrix& first = product.parts[0].matrix;
-  CHECK(first.columns < size_t{1} << 31U, "{} columns", first.columns);
+  CHECK(first.columns < size_t{1} << 31U && product.input_stride_bytes < size_t{1} << 32U,
+        "{} columns, rows {} bytes apart", first.columns, product.input_stride_bytes);
+  // Blocks of 256 fill whole units, behind whose columns no activations are.
+  CHECK(first.columns % gpu_layout(first.format).block_elements == 0, "{} columns of whole blocks",
+        first.columns);
   for (size_t part = 1; part < product.part_count; ++part) {
     const GpuMatrix& matrix = product.parts[part].matrix;
     CHECK(matrix.columns == first.columns, "{} columns beside {}", matrix.columns, first.columns);

@@ -145,6 +145,7 @@ template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t column,
                              unsigned tile, unsigned step, const Floats4 (&scales)[kBlockPanels][2],
                              ProductSums<kGroups>& sums) {
+  static_assert(kIsBiased<kFormat> && !has_minimums(kFormat));
   uint32_t a[kBlockPanels][1][4];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
@@ -216,9 +217,9 @@ GPU_FUNCTION void add_narrow_tile(const Input& input, const std::byte* stage, si
   }
 }
 
-// Columns of a tile whose scales are ready.
-// `kWhole`: all of the tile's columns are columns of the matrix. Else halves that begin behind the
-// last are left out: their scales, or weights, are zeros, and of activations there are none.
+// Columns of a tile whose scales are ready. `kWhole`: all of them are columns of the matrix. Else
+// halves that begin behind the last are left out: their scales, or weights, are zeros, and of
+// activations there are none.
 template <Format kFormat, unsigned kGroups, bool kWhole, typename Input>
 GPU_FUNCTION void add_tile(const Input& input, const std::byte* stage, size_t column, unsigned tile,
                            ProductSums<kGroups>& sums) {

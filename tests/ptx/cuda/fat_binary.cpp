@@ -29,6 +29,8 @@ struct Entry {
   uint32_t architecture;  // 90: compute_90 or sm_90
 };
 
+constexpr uint32_t kArchitecture = 90;  // of made-up GPUs
+
 template <typename T>
 T read(const std::byte* bytes) {
   T value;
@@ -54,21 +56,29 @@ std::expected<std::string_view, std::string> find_ptx(const void* wrapper) {
     return std::unexpected(fmt::format("a fat binary of an unknown kind: {:#x}, version {}",
                                        header.magic, header.version));
   }
+  // The newest that the made-up GPU can run.
+  std::string_view newest;
+  uint32_t newest_architecture = 0;
   const std::byte* place = outer.data + header.header_bytes;
   const std::byte* const end = place + header.entries_bytes;
   while (place < end) {
     const auto entry = read<Entry>(place);
     const std::byte* const code = place + entry.header_bytes;
     place = code + entry.bytes;
-    if (entry.kind != kPtxKind) continue;
+    if (entry.kind != kPtxKind || entry.architecture > kArchitecture ||
+        entry.architecture <= newest_architecture) {
+      continue;
+    }
     if (entry.compressed_bytes != 0) {
       return std::unexpected("its PTX is compressed: give nvcc --no-compress (CMAKE_CUDA_FLAGS)");
     }
     const std::string_view text(reinterpret_cast<const char*>(code), entry.bytes);
-    return text.substr(0, text.find('\0'));  // without the padding
+    newest = text.substr(0, text.find('\0'));  // without the padding
+    newest_architecture = entry.architecture;
   }
+  if (!newest.empty()) return newest;
   return std::unexpected(
-      "there is no PTX in it: give nvcc a virtual architecture as well "
+      "there is no PTX for compute capability 9.0 in it: give nvcc such a virtual architecture "
       "(-DCMAKE_CUDA_ARCHITECTURES=90a)");
 }
 

@@ -32,12 +32,12 @@ Machine& Machine::get() {
 }
 
 Machine::Machine()
-    : allocations_(static_cast<int>(setting("PLAYED_GPUS", 1, 0, kGpusMax)),
+    : allocations_(static_cast<int>(setting("PLAYED_GPUS", 1, 1, kGpusMax)),
                    setting("PLAYED_MEMORY_MIB", 2048, 1, kMemoryMibMax) << 20U),
       launches_block_(setting("CUDA_LAUNCH_BLOCKING", 0, 0, 1) == 1),
       refuses_unwritten_(setting("PLAYED_REFUSES_UNWRITTEN", 0, 0, 1) == 1),
       refuses_races_(setting("PLAYED_REFUSES_RACES", 1, 0, 1) == 1) {
-  const auto count = static_cast<int>(setting("PLAYED_GPUS", 1, 0, kGpusMax));
+  const auto count = static_cast<int>(setting("PLAYED_GPUS", 1, 1, kGpusMax));
   for (int index = 0; index < count; ++index) {
     Gpu::Settings settings = {
         .seed = setting("PLAYED_SEED", 0, 0, UINT64_MAX) + static_cast<uint64_t>(index),

@@ -30,18 +30,18 @@ class GpuProductOf : public testing::TestWithParam<Format> {
 
 // With u = 2^-24, a term that goes through n roundings is off by at most n u / (1 - n u) of its
 // magnitude; a tile product counts as tile_product_roundings(). A term goes through
-//   quantized  the 2 tile products of its 32 columns, then one fma (with a minimum two) per scale
-//              of the warp's columns: at most one for 16 columns
+//   quantized  the 2 tile products of its 32 columns, and what takes the bias away through 2 before
+//              them, then one fma (with a minimum two) per scale of the warp's columns: at most one
+//              for 16 columns
 //   BF16, F16  all tile products of the warp's columns: one for 16 columns, of F16 two
 //   F32        all fma of the warp's columns
 // and 8 additions of warps' sums; its scale and its reference weight are rounded up to 4 times. The
-// magnitude is |quant * scale * x|; with a bias |(quant + bias) * scale * x| and what takes the
-// bias away, |bias * scale * x| or |(minimum - bias * scale) * x|: at most (|w| + 2 |minimum| + 2 *
-// bias
-// * |scale|) |x|, with a bias of at most 160.
+// magnitude is |quant * scale * x|; with a bias |(quant + bias) * scale * x| and what takes it
+// away, |bias * scale * x| or |(minimum - bias * scale) * x|: at most (|w| + 2 |minimum| + 320
+// |scale|) |x|, as no bias is greater than 160.
 size_t roundings_of(Format format, size_t warp_columns) {
   const size_t tile = tile_product_roundings();
-  if (traits(format).block_elements > 1) return 12 + 2 * tile + warp_columns / 16;
+  if (traits(format).block_elements > 1) return 12 + 4 * tile + warp_columns / 16;
   if (format == Format::kF32) return 12 + warp_columns;
   return 12 + warp_columns / (format == Format::kF16 ? 8 : 16) * tile;
 }
