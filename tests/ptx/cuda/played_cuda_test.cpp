@@ -118,8 +118,9 @@ TEST_F(PlayedCuda, does_not_reach_it_elsewhere) {
   EXPECT_THAT(failure(cudaErrorIllegalAddress, launch), HasSubstr("has no peer access"));
 }
 
-// The child has none of the GPUs' threads, and needs none.
+// The child begins anew: this process has threads.
 TEST_F(PlayedCuda, keeps_the_host_from_its_memory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH({ static_cast<volatile uint32_t*>(words_)[0] = 1; },
                "the host touched memory of gpu");
 }
