@@ -26,7 +26,9 @@ ptx::Allocations& gpus() {
   return ptx::Machine::get().allocations();
 }
 
-void* allocate(size_t bytes, size_t alignment = kAlignment) {
+}  // namespace
+
+void* take_from_heap(size_t bytes, size_t alignment) {
   if (alignment < kAlignment) alignment = kAlignment;
   void* const memory =
       std::aligned_alloc(alignment, (bytes + 2 * alignment - 1) / alignment * alignment);
@@ -38,15 +40,13 @@ void* allocate(size_t bytes, size_t alignment = kAlignment) {
   return block;
 }
 
-void release(void* address) {
+void give_back_to_heap(void* address) {
   if (address == nullptr) return;
   const auto* const header =
       reinterpret_cast<const Header*>(static_cast<std::byte*>(address) - kAlignment);
   if (header->is_shared) gpus().free(address);
   std::free(header->memory);
 }
-
-}  // namespace
 
 bool open_gpu_heap() {
   gpus();  // which allocates
@@ -55,23 +55,3 @@ bool open_gpu_heap() {
 }
 
 }  // namespace lockstep
-
-// The library's other forms call these.
-void* operator new(size_t bytes) {
-  return lockstep::allocate(bytes);
-}
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return lockstep::allocate(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* address) noexcept {
-  lockstep::release(address);
-}
-void operator delete(void* address, size_t) noexcept {
-  lockstep::release(address);
-}
-void operator delete(void* address, std::align_val_t) noexcept {
-  lockstep::release(address);
-}
-void operator delete(void* address, size_t, std::align_val_t) noexcept {
-  lockstep::release(address);
-}

@@ -74,29 +74,22 @@ class GpuHeap {
 
 constinit GpuHeap gpu_heap;
 
-void* or_throw(void* memory) {
+}  // namespace
+
+void* take_from_heap(size_t bytes, size_t alignment) {
+  if (alignment <= kAlignment) {
+    if (void* const memory = gpu_heap.take(bytes)) return memory;
+  }
+  // Before the heap is open; and what is aligned to more, no test gives to a kernel.
+  const size_t whole = (bytes + alignment) / alignment * alignment;  // more than none
+  void* const memory = std::aligned_alloc(alignment, whole);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
-void* allocate(size_t bytes) {
-  if (void* const memory = gpu_heap.take(bytes)) return memory;
-  return or_throw(std::malloc(bytes == 0 ? 1 : bytes));
-}
-
-void* allocate(size_t bytes, size_t alignment) {
-  if (alignment <= kAlignment) {
-    if (void* const memory = gpu_heap.take(bytes)) return memory;
-  }
-  // What is aligned to more, no test gives to a kernel.
-  return or_throw(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
-}
-
-void release(void* address) {
+void give_back_to_heap(void* address) {
   if (!gpu_heap.give_back(address)) std::free(address);
 }
-
-}  // namespace
 
 // One block of memory, taken once: the runtime's own code allocates too, and must not come here
 // while it does.
@@ -115,23 +108,3 @@ bool open_gpu_heap() {
 }
 
 }  // namespace lockstep
-
-// The library's other forms call these.
-void* operator new(size_t bytes) {
-  return lockstep::allocate(bytes);
-}
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return lockstep::allocate(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* address) noexcept {
-  lockstep::release(address);
-}
-void operator delete(void* address, size_t) noexcept {
-  lockstep::release(address);
-}
-void operator delete(void* address, std::align_val_t) noexcept {
-  lockstep::release(address);
-}
-void operator delete(void* address, size_t, std::align_val_t) noexcept {
-  lockstep::release(address);
-}

@@ -1,14 +1,20 @@
 // The heap of a program whose tests give kernels what they have allocated, on a real GPU.
 //
-// Linking this file's code replaces operator new and delete: from open_gpu_heap() on, what they
+// operator new and delete are this heap's (heap_operators.cpp): from open_gpu_heap() on, what they
 // give is memory that the GPU reaches under the same address, and so is what a std::vector holds.
 // What lies on the stack or in static storage the GPU does not reach.
 #pragma once
+
+#include <cstddef>
 
 namespace lockstep {
 
 // To be called once, with the GPU in use, before anything that kernels are given is allocated.
 // False: the GPU has no memory that the host may use while a kernel runs.
 bool open_gpu_heap();
+
+// Never null: throws std::bad_alloc. `alignment`: a power of two. Any thread may call.
+void* take_from_heap(size_t bytes, size_t alignment);
+void give_back_to_heap(void* address);  // or null
 
 }  // namespace lockstep
