@@ -56,6 +56,13 @@ struct MemoryToKeep {
   bool is_kept_already = false;  // it is what this process was given, all of it
 };
 
+// How a model file is read.
+enum class DirectIo : uint8_t {
+  kNo,    // through the page cache; what that brings in is dropped again
+  kYes,   // past the page cache, where the file system can
+  kAuto,  // as kYes, but what lies in the page cache already is copied from there
+};
+
 struct EngineOptions {
   std::filesystem::path model;
   std::string devices = "auto";  // that get ranks: "auto", "cpu", "gpu", "all" or "gpu0,node1"
@@ -69,7 +76,8 @@ struct EngineOptions {
   std::string exchange_format = "f32";     // of partial sums under "reduce": "f32" or "bf16"
   uint32_t worker_count = 0;               // of each rank; 0: one per physical core of its own
   std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up
-  bool direct_io = true;                   // read the file past the page cache where possible
+  DirectIo direct_io = DirectIo::kAuto;
+  bool lock_memory = false;  // what ranks hold on the host is never swapped out, or none is taken
   MemoryKeeping keep_memory = MemoryKeeping::kNo;
   uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
   uint32_t kv_pages = 0;        // of the KV cache, 64 tokens each; 0: for as many full sequences

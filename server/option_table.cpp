@@ -39,6 +39,11 @@ void set_shares(const Json& value, Options& options) {
   options.engine.shares = parse_shares(text).value_or(std::vector<double>());
 }
 
+DirectIo direct_io_from(const Json& value) {
+  if (value.is_string()) return DirectIo::kAuto;
+  return value.get<bool>() ? DirectIo::kYes : DirectIo::kNo;
+}
+
 std::chrono::milliseconds seconds_of(const Json& value) {
   return std::chrono::milliseconds(std::llround(value.get<double>() * 1000));
 }
@@ -114,7 +119,8 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.engine.devices = v.get<std::string>(); }},
       {"ranks", kAll, kIntegerOrAuto, "auto", 1, 64, {},
        "Places that compute, each with its slice of every weight in its own memory; auto: one "
-       "per NUMA node of --devices that has processors and memory; a GPU is one",
+       "per NUMA node of --devices that has processors and memory, or one in all where that is "
+       "measured to generate faster; a GPU is one",
        [](const Json& v, Options& o) { o.engine.rank_count = count_or_automatic(v); }},
       {"shares", kAll, kShares, "even", 0, 0, {},
        "How the ranks share the work: even (by their workers; GPUs of one kind evenly, of several "
@@ -145,9 +151,14 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) {
          if (!v.is_string()) o.engine.reserved_cores = v.get<uint32_t>();
        }},
-      {"direct-io", kLoading, kBoolean, true, 0, 0, {},
-       "Whether the model file is read past the page cache, where its file system can",
-       [](const Json& v, Options& o) { o.engine.direct_io = v.get<bool>(); }},
+      {"direct-io", kLoading, kBooleanOrAuto, "auto", 0, 0, {},
+       "Whether the model file is read past the page cache, where its file system can; auto: but "
+       "what lies in the page cache already is copied from there",
+       [](const Json& v, Options& o) { o.engine.direct_io = direct_io_from(v); }},
+      {"lock-memory", kServe | kGenerate, kBoolean, false, 0, 0, {},
+       "Lock weights, KV cache and activations in memory, so that they are never swapped out; "
+       "where the system refuses, so does the daemon",
+       [](const Json& v, Options& o) { o.engine.lock_memory = v.get<bool>(); }},
       {"keep-weights", kServe, kChoice, "auto", 0, 0, {"auto", "true", "false"},
        "Whether the service manager keeps weights and KV memory for the next start, which then "
        "reads no weights; auto: where memfds are given huge pages",
@@ -333,6 +344,9 @@ bool is_allowed(const OptionRow& row, const Json& value) {
       return value.is_number_integer() && in_range(row, value.get<double>());
     case OptionType::kNumber:
       return value.is_number() && in_range(row, value.get<double>());
+    case OptionType::kBooleanOrAuto:
+      if (value.is_string()) return value == "auto";
+      [[fallthrough]];
     case OptionType::kBoolean:
       return value.is_boolean();
     case OptionType::kChoice:
@@ -359,6 +373,7 @@ Json typed_value(const OptionRow& row, std::string_view text) {
       if (const auto number = number_from<double>(text)) return *number;
       break;
     case OptionType::kBoolean:
+    case OptionType::kBooleanOrAuto:
       if (text == "true" || text == "on" || text == "1") return true;
       if (text == "false" || text == "off" || text == "0") return false;
       break;
@@ -404,6 +419,8 @@ std::string describe_range(const OptionRow& row) {
       return fmt::format("a number from {} to {}", row.minimum, row.maximum);
     case OptionType::kBoolean:
       return "true or false";
+    case OptionType::kBooleanOrAuto:
+      return "true, false or auto";
     case OptionType::kChoice:
       return fmt::format("one of {}", fmt::join(row.choices, ", "));
     case OptionType::kShares:

@@ -45,6 +45,7 @@ enum class OptionType {
   kIntegerOrAuto,  // or the word "auto"
   kNumber,
   kBoolean,
+  kBooleanOrAuto,
   kChoice,  // one of `choices`
   kShares,  // "even", "auto", or numbers above 0 with colons between: "3:1"
 };

@@ -25,6 +25,10 @@ constexpr auto kPause = std::chrono::milliseconds(1);
 // Places of a file that are looked at to know whether most of it is in the page cache.
 constexpr uint64_t kCacheProbes = 15;
 
+// Places of a stretch of some MiB that are looked at to know whether all of it is there. The kernel
+// brings in and takes out pages by the hundred, so that holes between them are rare.
+constexpr uint64_t kStretchProbes = 8;
+
 bool is_same_file(int a, int b) {
   struct stat of_a {};
   struct stat of_b {};
@@ -99,8 +103,9 @@ BlockRange DirectFile::blocks_around(uint64_t offset, size_t bytes) const {
   return range;
 }
 
-Result<void> DirectFile::fill(const BlockRange& range, std::byte* buffer, size_t done) {
-  bool direct = is_direct();
+Result<void> DirectFile::fill(const BlockRange& range, std::byte* buffer, size_t done,
+                              bool cached) {
+  bool direct = is_direct() && !cached;
   int tries = 0;
   while (done < range.needed) {
     // A direct read that was cut within a block begins again at that block. What it does not bring
@@ -140,6 +145,14 @@ bool DirectFile::was_cached(uint64_t offset, size_t bytes) {
   const int64_t before = blocks_read_by_thread();
   return ::preadv2(reader_.descriptor(), &place, 1, middle, RWF_NOWAIT) == 1 &&
          blocks_read_by_thread() == before;
+}
+
+bool DirectFile::is_cached(uint64_t offset, size_t bytes) {
+  for (uint64_t probe = 0; probe <= kStretchProbes; ++probe) {
+    const uint64_t ahead = (bytes - 1) * probe / kStretchProbes;
+    if (!was_cached(offset + ahead, 1)) return false;
+  }
+  return true;
 }
 
 void DirectFile::drop(const BlockRange& range) {

@@ -45,14 +45,18 @@ class DirectFile {
   void give_up_direct() { is_direct_.store(false, std::memory_order_relaxed); }
 
   // Reads what is missing of a range into `buffer` (range.length bytes, block aligned), of which
-  // `done` bytes are there. Waits for the disk. Fails with kMachineRefused, naming file, offset
+  // `done` bytes are there; with `cached` through the page cache, whatever is_direct() says. Waits
+  // for the disk. Fails with kMachineRefused, naming file, offset
   // and reason. Several threads may call this.
-  Result<void> fill(const BlockRange& range, std::byte* buffer, size_t done);
+  Result<void> fill(const BlockRange& range, std::byte* buffer, size_t done, bool cached = false);
 
   // Where reads go through the page cache: whether a stretch was there before this load. Looks at
   // one page in its middle, for the first and the last are shared with neighbours; so it must be
   // asked before the stretch is read. "No" where the file system cannot say.
   bool was_cached(uint64_t offset, size_t bytes);
+  // Whether copying a stretch from the page cache is likely to ask the disk for nothing: looks at
+  // some pages over its whole length.
+  bool is_cached(uint64_t offset, size_t bytes);
   // Takes a stretch that was not cached out of the page cache again.
   void drop(const BlockRange& range);
   // At the end: takes all of the file out, the headers that were read before the load among it, if

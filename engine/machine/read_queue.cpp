@@ -77,14 +77,15 @@ void ReadQueue::make_ring() {
   has_registered_buffers_ = calls_.register_buffers(*ring_, buffers) >= 0;
 }
 
-void ReadQueue::start(size_t buffer, size_t file, uint64_t offset, size_t bytes) {
+void ReadQueue::start(size_t buffer, size_t file, uint64_t offset, size_t bytes, bool cached) {
   Read& read = reads_[buffer];
   read = {};
   read.file = file;
+  read.cached = cached;
   read.range = files_[file]->blocks_around(offset, bytes);
   CHECK(read.range.length <= buffer_bytes_, "{} bytes for a buffer of {}", read.range.length,
         buffer_bytes_);
-  if (has_ring() && !has_given_up_) {
+  if (has_ring() && !has_given_up_ && !cached) {
     prepare(buffer);
   } else {
     ended_.push_back(buffer);
@@ -192,7 +193,7 @@ Result<std::span<const std::byte>> ReadQueue::take(size_t buffer) {
     return read_refused(file.reader(), read.range.offset + read.begun_at,
                         part_in_flight(read, buffer).size(), read.error);
   }
-  if (auto filled = file.fill(read.range, address(buffer), read.done); !filled) {
+  if (auto filled = file.fill(read.range, address(buffer), read.done, read.cached); !filled) {
     return std::unexpected(filled.error());
   }
   return std::span<const std::byte>(address(buffer) + read.range.lead,

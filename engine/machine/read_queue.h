@@ -54,8 +54,9 @@ class ReadQueue {
   bool has_registered_buffers() const { return has_registered_buffers_; }
 
   // Begins to fill a free buffer with a stretch of a file; submit() hands it to the kernel. The
-  // stretch and the blocks it begins and ends in fit into a buffer.
-  void start(size_t buffer, size_t file, uint64_t offset, size_t bytes);
+  // stretch and the blocks it begins and ends in fit into a buffer. With `cached`, take() copies it
+  // from the page cache: on the thread that wants it, since the kernel's own are no faster.
+  void start(size_t buffer, size_t file, uint64_t offset, size_t bytes, bool cached = false);
   void submit();
 
   // Reads that the kernel has and wait() will return from.
@@ -88,6 +89,7 @@ class ReadQueue {
     size_t begun_at = 0;  // where that part begins in the buffer
     size_t done = 0;      // bytes of the range that are there
     bool direct = false;  // how the part in flight is read
+    bool cached = false;  // it is copied from the page cache
     int error = 0;        // why it failed; 0: it did not
   };
   struct CloseRing {

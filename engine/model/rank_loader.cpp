@@ -55,16 +55,24 @@ void RankLoader::work() {
 
 // Into every free buffer, as long as there is something to read.
 void RankLoader::start_reads() {
+  bool some_cached = false;
   while (!free_.empty() && next_extent_ < extents_.size() && !state_.has_failed()) {
     const size_t buffer = free_.back();
     free_.pop_back();
     const LoadExtent& extent = extents_[next_extent_];
     extent_of_[buffer] = next_extent_++;
     DirectFile& file = *places_.files[extent.part];
-    was_cached_[buffer] = !file.is_direct() && file.was_cached(extent.offset, extent.bytes) ? 1 : 0;
-    queue_->start(buffer, extent.part, extent.offset, extent.bytes);
+    const bool cached = file.is_direct()
+                            ? state_.from_cache() && file.is_cached(extent.offset, extent.bytes)
+                            : file.was_cached(extent.offset, extent.bytes);
+    was_cached_[buffer] = cached ? 1 : 0;
+    if (cached) state_.add_cached(extent.bytes);
+    some_cached = some_cached || cached;
+    queue_->start(buffer, extent.part, extent.offset, extent.bytes, cached);
   }
   queue_->submit();
+  // Copies from the page cache are every worker's.
+  if (some_cached) changed_.notify_all();
 }
 
 // Sleeps in the kernel until a read has ended. Another worker takes over waiting if there is more

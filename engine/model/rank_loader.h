@@ -21,7 +21,11 @@ namespace lockstep {
 // What the ranks of a load have in common.
 class LoadState {
  public:
-  explicit LoadState(std::atomic<uint64_t>& bytes_done) : bytes_done_(bytes_done) {}
+  // `from_cache`: what lies in the page cache is copied from there, else from the disk as well.
+  LoadState(std::atomic<uint64_t>& bytes_done, bool from_cache)
+      : bytes_done_(bytes_done), from_cache_(from_cache) {}
+
+  bool from_cache() const { return from_cache_; }
 
   bool has_failed() const { return has_failed_.load(std::memory_order_relaxed); }
   // The first error wins.
@@ -29,14 +33,18 @@ class LoadState {
   void fail_for_memory();
   void add_done(uint64_t bytes) { bytes_done_.fetch_add(bytes, std::memory_order_relaxed); }
   void add_dropped(uint64_t bytes) { dropped_.fetch_add(bytes, std::memory_order_relaxed); }
+  void add_cached(uint64_t bytes) { cached_.fetch_add(bytes, std::memory_order_relaxed); }
 
   // When all workers are done.
   const std::optional<Error>& error() const { return error_; }
   uint64_t dropped_bytes() const { return dropped_.load(std::memory_order_relaxed); }
+  uint64_t cached_bytes() const { return cached_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<uint64_t>& bytes_done_;
+  const bool from_cache_;
   std::atomic<uint64_t> dropped_ = 0;
+  std::atomic<uint64_t> cached_ = 0;
   std::atomic<bool> has_failed_ = false;
   std::mutex mutex_;
   std::optional<Error> error_;  // guarded by mutex_ while workers run
@@ -80,7 +88,7 @@ class RankLoader {
   bool is_waiting_ = false;          // a worker is in the queue's wait()
   std::vector<size_t> free_;         // buffers
   std::vector<size_t> extent_of_;    // by buffer
-  std::vector<uint8_t> was_cached_;  // by buffer: its stretch stays in the page cache
+  std::vector<uint8_t> was_cached_;  // by buffer: its stretch lies in the page cache, and stays
 };
 
 }  // namespace lockstep

@@ -62,7 +62,7 @@ class Load {
         ranks_(ranks),
         options_(options),
         calls_(options.calls != nullptr ? *options.calls : real_disk_calls()),
-        state_(bytes_done),
+        state_(bytes_done, options.from_cache),
         places_{.graph = graph} {
     for (const LoadTarget& rank : ranks_) {
       places_.sinks.push_back(rank.sink != nullptr ? rank.sink : &host_sink_);
@@ -189,6 +189,7 @@ class Load {
                          .direct = true,
                          .registered = true,
                          .dropped_bytes = state_.dropped_bytes(),
+                         .cached_bytes = state_.cached_bytes(),
                          .not_pinned = not_pinned_};
     for (const auto& loader : loaders_) {
       report.io_uring &= loader->queue().has_ring();
@@ -217,6 +218,10 @@ void log_report(const GgufFile& file, const LoadReport& report) {
                report.seconds, static_cast<double>(report.bytes) / 1e6 / report.seconds,
                report.io_uring ? "io_uring" : "pread",
                report.direct ? "past the page cache" : "through the page cache");
+  if (report.cached_bytes > 0) {
+    spdlog::info("{} MiB of them lay in the page cache and were copied from there",
+                 report.cached_bytes >> 20U);
+  }
   if (report.ring_error != 0) {
     spdlog::info(
         "io_uring was refused: {}. The load is faster with it: allow io_uring_setup, _enter and "

@@ -29,6 +29,7 @@ struct LoadTarget {
 
 struct LoadOptions {
   bool direct = true;          // past the page cache, where the file system can
+  bool from_cache = false;     // but what lies in it already is copied from there
   bool io_uring = true;        // where the kernel has it; else pread()
   size_t buffer_bytes = 0;     // of one read; 0: chosen. Wider rows get what they need
   DiskCalls* calls = nullptr;  // none: the kernel
@@ -40,10 +41,11 @@ struct LoadReport {
   double seconds = 0;          // of reading and packing
   bool io_uring = false;       // all ranks had a ring
   int ring_error = 0;          // why one had none, where one was wanted
-  bool direct = false;         // no file was read through the page cache
+  bool direct = false;         // what was not in the page cache was read past it
   bool registered = false;     // the buffers, with every ring
   size_t buffer_bytes = 0;     // of all ranks together
   uint64_t dropped_bytes = 0;  // from the page cache, which the load had brought in
+  uint64_t cached_bytes = 0;   // copied from the page cache, where they lay before
   std::string not_pinned;      // why buffers that GPUs copy from are not pinned; empty: they are
 };
 

@@ -27,6 +27,8 @@ std::string type_name(const OptionRow& row) {
       return fmt::format("{}..{}|auto", row.minimum, row.maximum);
     case OptionType::kBoolean:
       return "true|false";
+    case OptionType::kBooleanOrAuto:
+      return "true|false|auto";
     case OptionType::kChoice:
       return fmt::format("{}", fmt::join(row.choices, "|"));
     case OptionType::kShares:

@@ -273,5 +273,26 @@ TEST_F(WeightLoaderFaults, the_page_cache_is_left_as_it_was) {
   }
 }
 
+// What lies in the page cache is copied from there where that is asked for, and the rest is read
+// past it; the weights are the same.
+TEST_F(WeightLoaderFaults, what_is_in_the_page_cache_is_copied_from_there) {
+  for (const bool io_uring : {true, false}) {
+    SCOPED_TRACE(io_uring);
+    drop_from_cache(case_.path());
+    if (cached_pages(case_.path()) > 0) {
+      GTEST_SKIP() << "this file system keeps all of a file in memory";
+    }
+    const LoadOptions options = {
+        .from_cache = true, .io_uring = io_uring, .buffer_bytes = kSmallBuffers};
+    EXPECT_LT(expect_loads(options).cached_bytes, std::filesystem::file_size(case_.path()) / 2);
+    std::ifstream file(case_.path(), std::ios::binary);
+    const std::string content((std::istreambuf_iterator<char>(file)), {});
+    const LoadReport report = expect_loads(options);
+    EXPECT_GT(report.cached_bytes, report.bytes / 2);
+    EXPECT_EQ(report.dropped_bytes, 0U);
+    EXPECT_EQ(expect_loads({.io_uring = io_uring, .buffer_bytes = kSmallBuffers}).cached_bytes, 0U);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
