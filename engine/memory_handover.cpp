@@ -156,7 +156,15 @@ void MemoryHandover::refuse(std::string_view reason) {
   kept_.clear();
 }
 
-std::vector<ArenaSources> MemoryHandover::sources(size_t rank_count, MemoryKeeping keeping) const {
+std::optional<size_t> MemoryHandover::kept_rank_count() const {
+  const auto described = read_description(find(kDescriptionName));
+  if (!described) return std::nullopt;
+  const Json arenas = part_of(part_of(*described, "weights"), "arenas");
+  return arenas.is_array() ? std::optional(arenas.size()) : std::nullopt;
+}
+
+std::vector<ArenaSources> MemoryHandover::sources(size_t rank_count, MemoryKeeping keeping,
+                                                  bool lock) const {
   const auto arena_of = [](const std::vector<Arena>& arenas, size_t rank, bool sealed) {
     std::optional<KeptArena> arena;
     if (rank < arenas.size()) {
@@ -169,6 +177,7 @@ std::vector<ArenaSources> MemoryHandover::sources(size_t rank_count, MemoryKeepi
   for (size_t rank = 0; rank < rank_count; ++rank) {
     sources[rank].keep = keeping != MemoryKeeping::kNo;
     sources[rank].keep_small = keeping == MemoryKeeping::kAlways;
+    sources[rank].lock = lock;
     sources[rank].weights = arena_of(weights_, rank, true);
     sources[rank].kv = arena_of(kv_, rank, false);
   }

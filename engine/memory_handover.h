@@ -36,8 +36,12 @@ class MemoryHandover {
   bool has_weights() const { return has_weights_; }
   std::optional<size_t> kv_pages() const { return kv_pages_; }
 
-  // One per rank, with descriptors of their own.
-  std::vector<ArenaSources> sources(size_t rank_count, MemoryKeeping keeping) const;
+  // Ranks that the weights which were kept are of, before anything is examined; none: there are no
+  // such weights, or nothing says how they lie.
+  std::optional<size_t> kept_rank_count() const;
+
+  // One per rank, with descriptors of their own. `lock`: as ArenaSources::lock.
+  std::vector<ArenaSources> sources(size_t rank_count, MemoryKeeping keeping, bool lock) const;
 
   // What the ranks, loaded, leave to the next process. Seals the weights; `description` becomes the
   // memfd that describes it all. No entries where that cannot be: the log says why.

@@ -53,6 +53,10 @@ Result<void> NodeMemory::seal(Workers* workers) {
   const int populated =
       populate_filled(*calls_, {data_, size_bytes_}, page_bytes_of(page_kind_), workers);
   if (populated != 0) return machine_refused("mapping again: {}", std::strerror(populated));
+  // A lock is the mapping's, and this is another one.
+  if (locked_) {
+    if (auto locked = lock("an arena to be sealed"); !locked) return locked;
+  }
   if (::fcntl(descriptor_, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return machine_refused("sealing: {}", std::strerror(errno));
   }
@@ -115,6 +119,9 @@ Result<NodeMemory> NodeMemory::adopt(KeptArena kept, const MemoryRequest& reques
     if (sizes && sizes->huge_bytes * 2 >= sizes->resident_bytes && sizes->huge_bytes > 0) {
       memory.page_kind_ = PageKind::kTransparent;
     }
+  }
+  if (request.lock) {
+    if (auto locked = memory.lock(request.what); !locked) return std::unexpected(locked.error());
   }
   memory.sealed_ = kept.sealed;
   memory.descriptor_ = kept.descriptor.release();

@@ -33,6 +33,10 @@ int MemoryCalls::populate_read(void* address, size_t bytes) {
   return ::madvise(address, bytes, MADV_POPULATE_READ);
 }
 
+int MemoryCalls::lock(void* address, size_t bytes) {
+  return ::mlock(address, bytes);
+}
+
 long MemoryCalls::bind(void* address, size_t bytes, int node) {
   constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
   const auto bit = static_cast<size_t>(node);

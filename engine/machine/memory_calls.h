@@ -21,6 +21,7 @@ class MemoryCalls {
   virtual int advise(void* address, size_t bytes, int advice);
   virtual int populate(void* address, size_t bytes);       // MADV_POPULATE_WRITE
   virtual int populate_read(void* address, size_t bytes);  // MADV_POPULATE_READ
+  virtual int lock(void* address, size_t bytes);           // mlock
   virtual long bind(void* address, size_t bytes, int node);
   virtual int make_memfd(const char* name, unsigned flags);
   virtual int resize(int descriptor, size_t bytes);

@@ -1,6 +1,7 @@
 #include "engine/machine/node_memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -212,6 +213,11 @@ NodeMemory::Maker::Attempt NodeMemory::Maker::attempt(const Candidate& candidate
   }
   if (auto failure = fill(candidate, memory)) return std::unexpected(*failure);
   find_page_kind(candidate, memory);
+  if (request_.lock) {
+    if (auto locked = memory.lock(request_.what); !locked) {
+      return std::unexpected(Failure{"", locked.error()});
+    }
+  }
   return memory;
 }
 
@@ -373,6 +379,25 @@ Result<NodeMemory> NodeMemory::allocate(const MemoryRequest& request) {
   return Maker(request).make();
 }
 
+Result<void> NodeMemory::lock(std::string_view what) {
+  if (calls_->lock(data_, size_bytes_) == 0) {
+    locked_ = true;
+    return {};
+  }
+  const int error = errno;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string allowed =
+      limit.rlim_cur == RLIM_INFINITY
+          ? "no limit is set"
+          : fmt::format("this process may lock {} MiB in all", limit.rlim_cur >> 20U);
+  return machine_refused(
+      "cannot lock {} MiB of {} in memory: {}; {}. Raise the limit (LimitMEMLOCK=infinity in a "
+      "service, --ulimit memlock=-1 for a container, ulimit -l unlimited), or leave out "
+      "--lock-memory",
+      size_bytes_ >> 20U, what, std::strerror(error), allowed);
+}
+
 NodeMemory::NodeMemory(NodeMemory&& other) noexcept {
   *this = std::move(other);
 }
@@ -386,6 +411,7 @@ NodeMemory& NodeMemory::operator=(NodeMemory&& other) noexcept {
   std::swap(node_, other.node_);
   std::swap(bound_, other.bound_);
   std::swap(sealed_, other.sealed_);
+  std::swap(locked_, other.locked_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(calls_, other.calls_);
   return *this;

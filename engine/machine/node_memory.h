@@ -39,6 +39,7 @@ struct MemoryRequest {
   int node = -1;          // it is bound to this node; -1: wherever it is first touched
   bool shared = false;    // in a memfd, where that costs no huge pages: another process can map it
   bool small_shared = false;     // shared even if it costs huge pages
+  bool lock = false;             // never swapped out, or refused
   Workers* workers = nullptr;    // touch it in parallel; none: the calling thread does
   MemoryCalls* calls = nullptr;  // the system's if null; must outlive the arena
 };
@@ -71,6 +72,9 @@ class NodeMemory {
   Result<void> seal(Workers* workers);
   bool is_sealed() const { return sealed_; }
 
+  // Locked in memory: it is never swapped out.
+  bool is_locked() const { return locked_; }
+
   NodeMemory() = default;
   NodeMemory(NodeMemory&& other) noexcept;
   NodeMemory& operator=(NodeMemory&& other) noexcept;
@@ -89,6 +93,9 @@ class NodeMemory {
  private:
   class Maker;
 
+  // Fails with kMachineRefused, naming the limit and the remedy.
+  Result<void> lock(std::string_view what);
+
   // What munmap is given: the guard pages included.
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
@@ -98,6 +105,7 @@ class NodeMemory {
   int node_ = -1;
   bool bound_ = false;
   bool sealed_ = false;
+  bool locked_ = false;
   int descriptor_ = -1;
   MemoryCalls* calls_ = nullptr;
 };

@@ -47,6 +47,7 @@ Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, const HostS
                                    .node = place_.node,
                                    .shared = wish.kept,
                                    .small_shared = wish.kept && sources.keep_small,
+                                   .lock = sources.lock,
                                    .workers = workers_.get()};
     const bool is_there = wish.source != nullptr && wish.source->has_value();
     if (is_there && (*wish.source)->bytes < wish.bytes) {

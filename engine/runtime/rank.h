@@ -21,6 +21,7 @@ namespace lockstep {
 struct ArenaSources {
   bool keep = false;        // weights and KV cache lie in memfds, where that costs no huge pages
   bool keep_small = false;  // even if it costs huge pages
+  bool lock = false;        // all that the rank holds on the host is locked in memory
   std::optional<KeptArena> weights;  // none: taken anew
   std::optional<KeptArena> kv;
 };

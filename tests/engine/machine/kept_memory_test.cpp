@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "engine/machine/node_memory.h"
 
@@ -59,6 +61,32 @@ TEST(KeptMemory, sealed_memory_stays_where_it_is_and_nobody_can_write_to_it) {
   EXPECT_TRUE(facts->sealed);
   EXPECT_EQ(facts->bytes, memory->size_bytes());
   ::close(writable);
+}
+
+// Bytes of this process that are locked in memory.
+size_t locked_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmLck:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+TEST(KeptMemory, locked_memory_stays_locked_when_it_is_sealed_and_taken_over) {
+  const size_t before = locked_bytes();
+  auto memory = NodeMemory::allocate(
+      {.bytes = kBytes, .what = "a test", .shared = true, .small_shared = true, .lock = true});
+  if (!memory) GTEST_SKIP() << memory.error().message;
+  EXPECT_TRUE(memory->is_locked());
+  EXPECT_EQ(locked_bytes() - before, memory->size_bytes());
+  ASSERT_TRUE(memory->seal(nullptr).has_value());
+  EXPECT_EQ(locked_bytes() - before, memory->size_bytes());
+  KeptArena arena = kept(*memory);
+  *memory = NodeMemory();
+  EXPECT_EQ(locked_bytes(), before);
+  const auto taken = NodeMemory::adopt(std::move(arena), {.what = "weights", .lock = true});
+  ASSERT_TRUE(taken.has_value()) << taken.error().message;
+  EXPECT_EQ(locked_bytes() - before, taken->size_bytes());
 }
 
 TEST(KeptMemory, what_is_taken_over_has_its_bytes_and_survives_those_who_made_it) {

@@ -312,5 +312,26 @@ TEST_F(NodeMemoryFaults, placement_of_an_arena_is_known_without_asking_for_pages
   }
 }
 
+TEST_F(NodeMemoryFaults, memory_that_may_not_be_locked_is_refused_with_the_remedy) {
+  for (const bool shared : {false, true}) {
+    RefusingCalls calls(tree_.root());
+    calls.refuse({.call = "lock", .error = ENOMEM});
+    EXPECT_TRUE(take(calls, shared).has_value());
+    EXPECT_EQ(calls.count("lock"), 0);
+    const auto refused = NodeMemory::allocate({.bytes = 5 * kMiB,
+                                               .what = "weights",
+                                               .node = 1,
+                                               .shared = shared,
+                                               .lock = true,
+                                               .calls = &calls});
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().kind, ErrorKind::kMachineRefused);
+    EXPECT_THAT(refused.error().message, HasSubstr("cannot lock 6 MiB of weights"));
+    EXPECT_THAT(refused.error().message, HasSubstr("LimitMEMLOCK=infinity"));
+    EXPECT_THAT(refused.error().message, HasSubstr("--lock-memory"));
+    EXPECT_EQ(calls.open_count(), 0U);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

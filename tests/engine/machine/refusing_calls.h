@@ -20,7 +20,8 @@ namespace lockstep {
 
 class RefusingCalls : public MemoryCalls {
  public:
-  // The calls by name: "map", "protect", "bind", "populate", "make_memfd", "resize", "query_pages".
+  // The calls by name: "map", "protect", "bind", "populate", "lock", "make_memfd", "resize",
+  // "query_pages".
   struct Refusal {
     std::string call;
     int error = 0;
@@ -73,6 +74,9 @@ class RefusingCalls : public MemoryCalls {
     // The question whether the kernel has this at all is not counted.
     if (bytes == 0) return has_populate ? 0 : (errno = EINVAL, -1);
     return refused("populate") ? -1 : MemoryCalls::populate(address, bytes);
+  }
+  int lock(void* address, size_t bytes) override {
+    return refused("lock") ? -1 : MemoryCalls::lock(address, bytes);
   }
   long bind(void*, size_t, int node) override {
     if (refused("bind")) return -1;
