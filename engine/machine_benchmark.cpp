@@ -77,6 +77,33 @@ Result<void> measure_paths(const Topology& topology, const std::vector<MeasuredN
   return {};
 }
 
+// By the cores of either node: a copy that reads afar and one that writes afar differ, and so may
+// the two directions of a link.
+Result<void> measure_node_copies(const std::vector<MeasuredNode>& nodes,
+                                 const MachineMeasurementOptions& options,
+                                 MachineMeasurement& result) {
+  for (const MeasuredNode& from : nodes) {
+    for (const MeasuredNode& to : nodes) {
+      if (!from.node.has_usable_memory() || !to.node.has_usable_memory()) continue;
+      const uint64_t free = std::min(from.node.free_bytes, to.node.free_bytes);
+      const uint64_t most = std::max(kLeastMemoryBytes, free / kFreeFraction);
+      std::vector<const MeasuredNode*> copiers = {&from};
+      if (&from != &to) copiers.push_back(&to);
+      for (const MeasuredNode* by : copiers) {
+        if (by->cpus.empty()) continue;
+        const auto copy = measure_copy({.cpus = by->cpus,
+                                        .node = from.node.id,
+                                        .bytes = std::min(options.memory_bytes, most),
+                                        .seconds = options.seconds},
+                                       to.node.id);
+        if (!copy) return std::unexpected(copy.error());
+        result.node_copies.push_back({from.node.id, to.node.id, by->node.id, *copy});
+      }
+    }
+  }
+  return {};
+}
+
 // Every node's cores together.
 Result<void> measure_all_arithmetic(const std::vector<MeasuredNode>& nodes, double seconds,
                                     MachineMeasurement& result) {
@@ -185,6 +212,9 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
     result.nodes.push_back({node.node.id, node.cpus, node.node.has_usable_memory()});
   }
   if (auto done = measure_paths(topology, nodes, options, result); !done) {
+    return std::unexpected(done.error());
+  }
+  if (auto done = measure_node_copies(nodes, options, result); !done) {
     return std::unexpected(done.error());
   }
   if (auto done = measure_all_arithmetic(nodes, options.seconds, result); !done) {

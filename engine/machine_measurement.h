@@ -44,6 +44,13 @@ struct MachineMeasurement {
     double latency_seconds = 0;
     std::string pages;  // of the memory
   };
+  // From a node's memory to another's, or within one, by all cores of a node. Bytes per second.
+  struct NodeCopy {
+    int from_node = 0;
+    int to_node = 0;
+    int cores_of_node = 0;  // one of the two
+    double copy = 0;        // bytes copied: each is read and written
+  };
   struct BarrierRound {
     int node = -1;  // -1: all ranks
     uint32_t worker_count = 0;
@@ -90,6 +97,7 @@ struct MachineMeasurement {
 
   std::vector<Node> nodes;
   std::vector<Path> paths;
+  std::vector<NodeCopy> node_copies;          // every pair of nodes with memory, both ways
   std::vector<MachineArithmetic> arithmetic;  // of every instruction set that the machine has
   std::vector<BarrierRound> barriers;
   uint32_t rank_count = 0;     // that the collectives ran over; 0: one core, there are none

@@ -110,15 +110,35 @@ class Arena {
   std::atomic<int64_t> sink_ = 0;
 };
 
+Result<NodeMemory> take_memory(size_t bytes, int node, Workers& workers) {
+  return NodeMemory::allocate(
+      {.bytes = bytes, .what = "a measurement of its speed", .node = node, .workers = &workers});
+}
+
 }  // namespace
+
+Result<double> measure_copy(const MemoryMeasurement& measurement, int to_node) {
+  auto workers = Workers::start(measurement.cpus);
+  if (!workers) return std::unexpected(workers.error());
+  const auto from = take_memory(measurement.bytes / 2, measurement.node, **workers);
+  if (!from) return std::unexpected(from.error());
+  const auto to = take_memory(measurement.bytes / 2, to_node, **workers);
+  if (!to) return std::unexpected(to.error());
+  const size_t count = measurement.cpus.size();
+  const size_t bytes = std::min(from->size_bytes(), to->size_bytes());
+  const size_t each = bytes / count / (2 * kLine) * (2 * kLine);
+  return best_rate(each * count, measurement.seconds, [&] {
+    (*workers)->run([&](size_t worker) {
+      const size_t begin = worker * each;
+      copy_all(from->data() + begin, each, to->data() + begin);
+    });
+  });
+}
 
 Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement) {
   auto workers = Workers::start(measurement.cpus);
   if (!workers) return std::unexpected(workers.error());
-  auto memory = NodeMemory::allocate({.bytes = measurement.bytes,
-                                      .what = "a measurement of its speed",
-                                      .node = measurement.node,
-                                      .workers = workers->get()});
+  auto memory = take_memory(measurement.bytes, measurement.node, **workers);
   if (!memory) return std::unexpected(memory.error());
   Arena arena(**workers, *memory, measurement.seconds);
   MemorySpeed speed;

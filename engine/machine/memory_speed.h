@@ -37,4 +37,8 @@ struct MemorySpeed {
 // Fails with kMachineRefused when there are no such threads or there is no such memory.
 Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement);
 
+// Bytes per second that threads copy from a node's memory to that of another node or of the same:
+// the best of several passes. `measurement.node` is where it comes from. Fails as measure_memory().
+Result<double> measure_copy(const MemoryMeasurement& measurement, int to_node);
+
 }  // namespace lockstep

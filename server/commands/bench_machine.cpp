@@ -90,6 +90,14 @@ void print_gpus(const MachineMeasurement& measured) {
   }
 }
 
+void print_node_copies(const MachineMeasurement& measured) {
+  std::cout << "\ncopies from node to node, by all cores of one of them\n";
+  for (const MachineMeasurement::NodeCopy& copy : measured.node_copies) {
+    std::cout << fmt::format("  node {} to node {} by node {:<4} {:>8.1f} GB/s\n", copy.from_node,
+                             copy.to_node, copy.cores_of_node, gigabytes(copy.copy));
+  }
+}
+
 void print_barriers(const MachineMeasurement& measured) {
   std::cout << "\nbarrier, one round\n";
   for (const MachineMeasurement::BarrierRound& round : measured.barriers) {
@@ -117,6 +125,7 @@ void print_collectives(const MachineMeasurement& measured) {
 
 void print_tables(const MachineMeasurement& measured, bool exchanges) {
   print_paths(measured);
+  print_node_copies(measured);
   print_arithmetic(measured);
   print_gpus(measured);
   if (exchanges) {
@@ -181,6 +190,7 @@ void print_json(const MachineMeasurement& measured) {
   Json body = {{"version", kVersion},
                {"nodes", Json::array()},
                {"paths", Json::array()},
+               {"node_copies", Json::array()},
                {"arithmetic", Json::array()},
                {"gpus", Json::array()},
                {"no_gpus", measured.no_gpus},
@@ -196,6 +206,12 @@ void print_json(const MachineMeasurement& measured) {
   }
   for (const MachineMeasurement::Path& path : measured.paths) {
     body["paths"].push_back(to_json(path));
+  }
+  for (const MachineMeasurement::NodeCopy& copy : measured.node_copies) {
+    body["node_copies"].push_back({{"from_node", copy.from_node},
+                                   {"to_node", copy.to_node},
+                                   {"cores_of_node", copy.cores_of_node},
+                                   {"copy_bytes_per_second", copy.copy}});
   }
   for (const MachineArithmetic& each : measured.arithmetic) {
     body["arithmetic"].push_back(

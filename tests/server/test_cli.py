@@ -333,6 +333,13 @@ def test_bench_machine_measures_all_pairs_of_nodes_barriers_exchanges_and_a_file
         for name, value in entry.items():
             if name.endswith(("_per_second", "_seconds")):
                 assert value > 0, name
+    copies = [(entry["from_node"], entry["to_node"], entry["cores_of_node"])
+              for entry in body["node_copies"]]
+    with_memory = [node["id"] for node in nodes if node["has_memory"]]
+    assert copies and len(copies) == len(set(copies))
+    assert {copy[:2] for copy in copies} == {(a, b) for a in with_memory for b in with_memory}
+    assert all(by in (a, b) for a, b, by in copies)
+    assert all(entry["copy_bytes_per_second"] > 0 for entry in body["node_copies"])
     if body["rank_count"] > 0:
         assert body["rank_count"] >= 2
         sizes = {name: [entry["bytes"] for entry in body["collectives"] if entry["name"] == name]
@@ -368,7 +375,8 @@ def test_bench_machine_can_leave_out_exchanges():
 def test_bench_machine_prints_tables(model_path):
     result = run_program("bench-machine", "--size-mib", "64", "--seconds", "0")
     assert result.returncode == 0, result.stderr
-    for part in ("GB/s", "latency", "Gop/s", "f32 multiply", "GPU", "barrier"):
+    for part in ("GB/s", "latency", "Gop/s", "f32 multiply", "GPU", "barrier",
+                 "copies from node to node"):
         assert part in result.stdout, part
     no_gpus = json.loads(run_program("plan", "--model", model_path, "--no-measure",
                                      "--json").stdout)["no_gpus"]
