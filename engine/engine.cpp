@@ -29,6 +29,7 @@
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
 #include "engine/model_room.h"
+#include "engine/rank_choice.h"
 #include "engine/rank_report.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/gpu_platform.h"
@@ -51,7 +52,6 @@ struct Engine::Parts {
   }
 
   Result<void> read_texts();
-  void read_embeddings();
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
   Result<void> examine_kept();
@@ -130,28 +130,19 @@ Result<void> Engine::Parts::read_texts() {
   return {};
 }
 
-void Engine::Parts::read_embeddings() {
-  const auto read = read_pooling(file, model.architecture);
-  if (read) {
-    pooling = *read;
-    info.pooling = pooling_name(pooling);
-  } else {
-    info.embedding_refusal = read.error().message;
-  }
-}
-
 Result<void> Engine::Parts::lay_out() {
   topology = read_machine(options);
-  auto split = split_model(model, options, *kernels, topology);
-  if (!split) return std::unexpected(split.error());
-  layout = std::move(*split);
+  auto ranked = lay_out_ranks(model, options, *kernels, topology, handover.kept_rank_count());
+  if (!ranked) return std::unexpected(ranked.error());
+  layout = std::move(ranked->layout);
+  options = std::move(ranked->options);
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
   if (layout.on_gpus() && options.arithmetic != "auto") {
     spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
                  options.arithmetic);
   }
   info = describe_model(file, model, options, layout);
-  read_embeddings();
+  pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
@@ -214,7 +205,8 @@ Result<void> Engine::Parts::make_ranks() {
   const GpuPlatform* const gpus = platform_of(options);
   const auto make = [this, gpus] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
-                       handover.sources(layout.places.size(), keeping()), gpus);
+                       handover.sources(layout.places.size(), keeping(), options.lock_memory),
+                       gpus);
   };
   auto made = make();
   if (!made && handover.has_weights()) {
@@ -251,8 +243,9 @@ Result<void> Engine::Parts::fill_weights() {
     targets.back().sink = sinks.back().get();
   }
   bytes_total = bytes_to_load(file, model.graph, targets);
-  const auto loaded =
-      load_weights(file, model.graph, targets, bytes_done, {.direct = options.direct_io});
+  const LoadOptions how = {.direct = options.direct_io != DirectIo::kNo,
+                           .from_cache = options.direct_io == DirectIo::kAuto};
+  const auto loaded = load_weights(file, model.graph, targets, bytes_done, how);
   if (!loaded) return std::unexpected(loaded.error());
   return {};
 }

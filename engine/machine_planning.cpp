@@ -18,7 +18,7 @@
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
 #include "engine/model_room.h"
-#include "engine/runtime/exchange_measurement.h"
+#include "engine/rank_choice.h"
 
 namespace lockstep {
 namespace {
@@ -57,50 +57,13 @@ std::string expected_pages(const Topology& topology, const PoolLimits& limits,
   return gives_huge_pages(settings) ? "transparent" : "4 KiB";
 }
 
-using Slices = std::vector<std::vector<WeightSlice>>;  // by rank, by WeightId
-
-Slices place_all_weights(const Model& model, const ModelLayout& layout) {
-  Slices slices;
-  for (size_t rank = 0; rank < layout.split.rank_count; ++rank) {
-    slices.push_back(make_plan(model.graph, layout.split, rank, layout.options_of(rank)).weights);
-  }
-  return slices;
-}
-
-struct ReadBytes {
-  uint64_t all = 0;
-  uint64_t experts = 0;  // of them
-};
-
-// Of every rank's weights what one generated token reads: all of each matrix that is multiplied
-// with, and of experts as many as it goes to.
-std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout) {
-  std::set<WeightId> read;
-  for (const GraphNode& node : model.graph.nodes()) {
-    if (node.operation == Operation::kMatmul) read.insert(node.weight);
-  }
-  std::vector<ReadBytes> bytes;
-  for (const auto& slices : place_all_weights(model, layout)) {
-    ReadBytes& own = bytes.emplace_back();
-    for (const WeightId weight : read) own.all += slices[weight].size_bytes;
-    for (const GraphNode& node : model.graph.nodes()) {
-      if (node.experts.empty()) continue;
-      const GraphNode& routing = model.graph.producer(node.inputs[1]);
-      const uint64_t each = slices[node.experts.front()].size_bytes;
-      own.experts += each * routing.chosen_count;
-    }
-    own.all += own.experts;
-  }
-  return bytes;
-}
-
 // What several ranks hold, over one copy of it.
 void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& plan) {
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model.graph, alone, Strategy::kGather);
   if (!whole) return;
   const std::set<WeightId> routers = model.graph.routers();
-  const Slices slices = place_all_weights(model, layout);
+  const auto slices = place_all_weights(model, layout);
   std::map<std::string, uint64_t> extra;
   const Plan one = make_plan(model.graph, *whole, 0, layout.options_of(0));
   for (const WeightSlice& once : one.weights) {
@@ -160,11 +123,6 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
   }
 }
 
-uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
-  const Plan plan = make_plan(model.graph, layout.split, 0, layout.options_of(0));
-  return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
-}
-
 // The slowest rank of each kind of weights. Where GPUs and nodes have experts, layers are either's.
 double read_seconds(const MachinePlan& plan) {
   double dense = 0;
@@ -178,53 +136,6 @@ double read_seconds(const MachinePlan& plan) {
     experts = std::max(experts, expert_seconds);
   }
   return dense + node_experts + gpu_experts;
-}
-
-// What --ranks 1 would do: all processors, and memory on the first node.
-Result<void> estimate_one_rank(const Model& model, EngineOptions options, const Topology& topology,
-                               size_t kv_pages, MachinePlan& plan) {
-  options.rank_count = 1;
-  options.worker_count = 0;
-  options.shares.clear();
-  options.measure_shares = false;
-  const auto kernels = choose_kernel_table(options.instruction_set);
-  if (!kernels) return std::unexpected(kernels.error());
-  auto layout = split_model(model, options, **kernels, topology);
-  if (!layout) return std::unexpected(layout.error());
-  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places,
-                             layout->gpus_linked);
-  if (first_misfit(*layout, topology)) return {};
-  const auto bandwidths = measure_read_bandwidths(layout->places);
-  if (!bandwidths) return std::unexpected(bandwidths.error());
-  const auto bytes = static_cast<double>(bytes_per_token(model, *layout).front().all);
-  plan.one_rank_tokens_per_second = bandwidths->front() / bytes;
-  return {};
-}
-
-std::string compare(const MachinePlan& plan) {
-  const size_t count = plan.ranks.size();
-  const double ours = plan.tokens_per_second;
-  const double alone = plan.one_rank_tokens_per_second;
-  if (alone == 0) {
-    return fmt::format("one rank has no room for the model: {} ranks it is", count);
-  }
-  const double exchange = plan.exchanges_per_token * plan.seconds_per_exchange;
-  const std::string costs = fmt::format(
-      "the slowest rank reads its weights in {:.2f} ms, {} exchanges take {:.2f} ms; one rank "
-      "alone "
-      "reads all of them in {:.2f} ms",
-      plan.read_seconds * 1e3, plan.exchanges_per_token, exchange * 1e3, 1e3 / alone);
-  const bool one_node = std::ranges::all_of(
-      plan.ranks, [&](const MachinePlan::Rank& rank) { return rank.node == plan.ranks[0].node; });
-  if (one_node) {
-    return fmt::format("made-up ranks share one node's memory and gain nothing over one rank: {}",
-                       costs);
-  }
-  if (ours > alone) {
-    return fmt::format("{} ranks are {:.2f} times as fast as one: {}", count, ours / alone, costs);
-  }
-  return fmt::format("one rank is {:.2f} times as fast as {}: {}. Start with --ranks 1",
-                     alone / ours, count, costs);
 }
 
 // Measured, if that has not been done for the shares. A GPU that fails at it is no reason to tell
@@ -284,40 +195,55 @@ Result<void> estimate_gpu_speed(const EngineOptions& options, const Topology& to
   return {};
 }
 
-Result<void> estimate_speed(const Model& model, const EngineOptions& options,
-                            const Topology& topology, const ModelLayout& layout,
-                            MachinePlan& plan) {
-  if (layout.on_gpus()) return estimate_gpu_speed(options, topology, layout, plan);
-  const auto bandwidths = measure_read_bandwidths(layout.places);
-  if (!bandwidths) return std::unexpected(bandwidths.error());
+// Of ranks that are nodes'.
+void take_over(const NodeSpeed& speed, MachinePlan& plan) {
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
     MachinePlan::Rank& rank = plan.ranks[index];
     rank.measured = true;
-    rank.bytes_per_second = (*bandwidths)[index];
+    rank.bytes_per_second = speed.bytes_per_second[index];
     rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;
   }
-  const double read = plan.read_seconds = read_seconds(plan);
-  if (plan.ranks.size() == 1) {
-    plan.tokens_per_second = plan.one_rank_tokens_per_second = 1 / read;
-    plan.verdict =
-        topology.nodes.size() == 1 ? "one rank: this machine has one node"
-        : options.rank_count == 0
-            ? "one rank: of " + plan.devices.names + " one node has processors and memory"
-            : "one rank, as asked for; --ranks auto would take every node";
-    return {};
+  plan.read_seconds = speed.read_seconds;
+  plan.exchanges_per_token = speed.exchanges_per_token;
+  plan.seconds_per_exchange = speed.seconds_per_exchange;
+  plan.tokens_per_second = speed.tokens_per_second();
+  plan.one_rank_tokens_per_second = speed.one_rank_tokens_per_second;
+}
+
+std::string one_rank_verdict(const EngineOptions& options, const Topology& topology,
+                             const MachinePlan& plan) {
+  if (topology.nodes.size() == 1) return "one rank: this machine has one node";
+  if (options.rank_count == 0) {
+    return "one rank: of " + plan.devices.names + " one node has processors and memory";
   }
-  plan.exchanges_per_token = count_exchanges(model, layout);
-  const size_t columns = model.graph.columns(model.graph.nodes().front().output);
-  const auto exchange = measure_exchange(layout.places, columns * sizeof(float));
-  if (!exchange) return std::unexpected(exchange.error());
-  plan.seconds_per_exchange = *exchange;
-  plan.tokens_per_second = 1 / (read + plan.exchanges_per_token * *exchange);
-  if (auto estimated =
-          estimate_one_rank(model, options, topology, layout.plan_options.kv_pages, plan);
-      !estimated) {
-    return estimated;
+  return "one rank, as asked for; --ranks auto would take what is measured to be faster";
+}
+
+std::string node_verdict(const NodeSpeed& speed, const MachinePlan& plan) {
+  const bool one_node = std::ranges::all_of(
+      plan.ranks, [&](const MachinePlan::Rank& rank) { return rank.node == plan.ranks[0].node; });
+  const std::string text = compare_with_one_rank(speed, plan.ranks.size());
+  if (one_node) return "ranks on one node share its memory and gain nothing over one rank: " + text;
+  return prefers_one_rank(speed) ? text + ". Start with --ranks 1" : text;
+}
+
+Result<void> estimate_speed(const Model& model, const KernelTable& kernels,
+                            const Topology& topology, const RankChoice& choice, MachinePlan& plan) {
+  const auto& [options, layout, reason, measured] = choice;
+  if (layout.on_gpus()) return estimate_gpu_speed(options, topology, layout, plan);
+  const bool has_speed = measured && measured->bytes_per_second.size() == plan.ranks.size();
+  auto speed = has_speed ? Result<NodeSpeed>(*measured)
+                         : measure_node_speed(model, options, kernels, topology, layout,
+                                              layout.plan_options.kv_pages);
+  if (!speed) return std::unexpected(speed.error());
+  take_over(*speed, plan);
+  if (!reason.empty()) {
+    plan.verdict = reason;
+  } else if (plan.ranks.size() == 1) {
+    plan.verdict = one_rank_verdict(options, topology, plan);
+  } else {
+    plan.verdict = node_verdict(*speed, plan);
   }
-  plan.verdict = compare(plan);
   return {};
 }
 
@@ -349,16 +275,24 @@ void describe_faults(const ModelLayout& layout, const Topology& topology,
 
 }  // namespace
 
-Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
-  const auto kernels = choose_kernel_table(options.instruction_set);
+Result<MachinePlan> plan_machine(const EngineOptions& given, bool measure) {
+  const auto kernels = choose_kernel_table(given.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
-  const auto file = GgufFile::open(options.model);
+  const auto file = GgufFile::open(given.model);
   if (!file) return std::unexpected(file.error());
   const auto model = build_model(*file);
   if (!model) return std::unexpected(model.error());
-  const Topology topology = read_machine_with_gpus(options);
-  auto layout = split_model(*model, options, **kernels, topology);
-  if (!layout) return std::unexpected(layout.error());
+  const Topology topology = read_machine_with_gpus(given);
+  auto split = split_model(*model, given, **kernels, topology);
+  if (!split) return std::unexpected(split.error());
+  RankChoice choice = {.options = given, .layout = std::move(*split), .reason = {}};
+  if (measure) {
+    auto chosen = choose_ranks(*model, given, **kernels, topology, std::move(choice.layout));
+    if (!chosen) return std::unexpected(chosen.error());
+    choice = std::move(*chosen);
+  }
+  const EngineOptions& options = choice.options;
+  ModelLayout* const layout = &choice.layout;
   const ModelInfo info = describe_model(*file, *model, options, *layout);
   MachinePlan plan;
   plan.model = info.name;
@@ -383,7 +317,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
     plan.verdict = "not measured";
     return plan;
   }
-  if (auto estimated = estimate_speed(*model, options, topology, *layout, plan); !estimated) {
+  if (auto estimated = estimate_speed(*model, **kernels, topology, choice, plan); !estimated) {
     return std::unexpected(estimated.error());
   }
   return plan;

@@ -133,4 +133,15 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   return info;
 }
 
+Pooling describe_embeddings(const GgufFile& file, const std::string& architecture,
+                            ModelInfo& info) {
+  const auto read = read_pooling(file, architecture);
+  if (!read) {
+    info.embedding_refusal = read.error().message;
+    return Pooling::kLast;
+  }
+  info.pooling = pooling_name(*read);
+  return *read;
+}
+
 }  // namespace lockstep

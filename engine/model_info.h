@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model/pooling.h"
 #include "engine/model_layout.h"
 
 namespace lockstep {
@@ -12,5 +13,8 @@ namespace lockstep {
 // of how it is served is filled in by the engine.
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
                          const ModelLayout& layout);
+
+// How embeddings are pooled; writes it into `info`, or why there are none (it is kLast then).
+Pooling describe_embeddings(const GgufFile& file, const std::string& architecture, ModelInfo& info);
 
 }  // namespace lockstep

@@ -1,0 +1,124 @@
+#include "engine/rank_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/model/gguf_file.h"
+#include "tests/paths.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two ranks that read 50 ms of weights each, one rank that reads 100 ms.
+NodeSpeed speed_with_exchanges(double seconds) {
+  return {.bytes_per_second = {1e9, 1e9},
+          .read_seconds = 0.05,
+          .exchanges_per_token = 100,
+          .seconds_per_exchange = seconds / 100,
+          .one_rank_tokens_per_second = 10};
+}
+
+TEST(RankChoice, one_rank_is_preferred_where_exchanges_cost_more_than_they_bring) {
+  EXPECT_FALSE(prefers_one_rank(speed_with_exchanges(0.01)));
+  EXPECT_FALSE(prefers_one_rank(speed_with_exchanges(0.05)));
+  // Slower, but by no more than measurements differ.
+  EXPECT_FALSE(prefers_one_rank(speed_with_exchanges(0.055)));
+  EXPECT_TRUE(prefers_one_rank(speed_with_exchanges(0.07)));
+  NodeSpeed no_room = speed_with_exchanges(1);
+  no_room.one_rank_tokens_per_second = 0;
+  EXPECT_FALSE(prefers_one_rank(no_room));
+}
+
+TEST(RankChoice, the_comparison_says_which_is_faster_and_by_what) {
+  EXPECT_THAT(compare_with_one_rank(speed_with_exchanges(0), 2),
+              HasSubstr("2 ranks are 2.00 times as fast as one"));
+  const std::string slower = compare_with_one_rank(speed_with_exchanges(0.1), 2);
+  EXPECT_THAT(slower, HasSubstr("one rank is 1.50 times as fast as 2"));
+  EXPECT_THAT(slower, HasSubstr("100 exchanges take 100.00 ms"));
+}
+
+// A second node with the second processor, which this machine does not have.
+Topology two_nodes() {
+  Topology topology = read_topology();
+  Node second = topology.nodes.front();
+  second.id = 1023;
+  topology.nodes.resize(1);
+  topology.nodes.push_back(second);
+  topology.nodes[0].distances = {10, 21};
+  topology.nodes[1].distances = {21, 10};
+  for (size_t index = 0; index < topology.cpus.size(); ++index) {
+    topology.cpus[index].node = index == 0 ? topology.nodes.front().id : second.id;
+  }
+  return topology;
+}
+
+class RankChoiceOnTwoNodes : public ::testing::Test {
+ protected:
+  Result<ModelLayout> lay_out(const EngineOptions& options) {
+    return split_model(model_, options, kernels_, topology_);
+  }
+
+  static EngineOptions short_context() {
+    EngineOptions options;
+    options.context_tokens = 64;
+    return options;
+  }
+
+  EngineOptions options_ = short_context();
+  GgufFile file_ =
+      GgufFile::open(source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf").value();
+  Model model_ = build_model(file_).value();
+  const KernelTable& kernels_ = **choose_kernel_table("");
+  Topology topology_ = two_nodes();
+};
+
+TEST_F(RankChoiceOnTwoNodes, a_number_that_was_asked_for_stays) {
+  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  const auto automatic = lay_out(options_);
+  ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
+  ASSERT_EQ(automatic->places.size(), 2U);
+  EXPECT_TRUE(may_choose_ranks(options_, *automatic));
+  for (const auto& change : std::vector<void (*)(EngineOptions&)>{
+           [](EngineOptions& options) { options.rank_count = 2; },
+           [](EngineOptions& options) { options.worker_count = 1; },
+           [](EngineOptions& options) { options.measure_shares = true; },
+           [](EngineOptions& options) {
+             options.shares = {1, 2};
+           }}) {
+    EngineOptions asked = options_;
+    change(asked);
+    EXPECT_FALSE(may_choose_ranks(asked, *automatic));
+  }
+  EXPECT_FALSE(may_choose_ranks(options_, *lay_out(with_one_rank(options_))));
+}
+
+// Memory cannot be had on a node that is not there: the layout stays, and says why.
+TEST_F(RankChoiceOnTwoNodes, what_cannot_be_measured_stays_as_it_is) {
+  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  auto layout = lay_out(options_);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  const auto choice = choose_ranks(model_, options_, kernels_, topology_, std::move(*layout));
+  ASSERT_TRUE(choice.has_value()) << choice.error().message;
+  EXPECT_EQ(choice->layout.places.size(), 2U);
+  EXPECT_EQ(choice->options.rank_count, 0U);
+  EXPECT_THAT(choice->reason, HasSubstr("could not be measured"));
+}
+
+// Nothing is measured then, which would fail here.
+TEST_F(RankChoiceOnTwoNodes, kept_weights_decide) {
+  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  for (const size_t kept : {1, 2}) {
+    auto layout = lay_out(options_);
+    ASSERT_TRUE(layout.has_value()) << layout.error().message;
+    const auto choice =
+        choose_ranks(model_, options_, kernels_, topology_, std::move(*layout), kept);
+    ASSERT_TRUE(choice.has_value()) << choice.error().message;
+    EXPECT_EQ(choice->layout.places.size(), kept);
+    EXPECT_EQ(choice->options.rank_count, kept == 1 ? 1U : 0U);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
