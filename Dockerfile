@@ -14,12 +14,14 @@
 ARG BASE=debian:bookworm-slim
 # An image that has the CUDA toolkit, 13.0 or newer, in /usr/local/cuda-*.
 ARG CUDA_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
+# The time that the image's list of what is in it bears, in seconds since 1970 (the commit's).
+ARG SOURCE_DATE_EPOCH
 
 FROM ${BASE} AS source
 WORKDIR /source
 # The packages first: they change less often than the code.
 COPY scripts/packages.sh scripts/setup scripts/
-RUN scripts/setup
+RUN scripts/setup --image
 COPY . .
 # A compiler cache helps where one is mounted at /root/.cache/ccache.
 ENV CCACHE_BASEDIR=/source CCACHE_NOHASHDIR=1
@@ -29,6 +31,7 @@ RUN cmake --preset release -DLOCKSTEP_TESTS=OFF -DCMAKE_CXX_COMPILER_LAUNCHER=cc
       --log-level=WARNING \
  && cmake --build build/release --target lockstepd \
  && strip build/release/lockstepd
+ARG SOURCE_DATE_EPOCH
 RUN deploy/docker/collect-image build/release/lockstepd LICENSE /image
 
 FROM ${CUDA_BASE} AS cuda
@@ -43,6 +46,7 @@ RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /us
       -DCMAKE_CXX_COMPILER_LAUNCHER=ccache --log-level=WARNING \
  && cmake --build build/cuda --target lockstepd \
  && strip build/cuda/lockstepd
+ARG SOURCE_DATE_EPOCH
 # The last ones are what the driver's libraries ask for.
 RUN deploy/docker/collect-image build/cuda/lockstepd LICENSE /image \
       /lib/x86_64-linux-gnu/libdl.so.2 /lib/x86_64-linux-gnu/libpthread.so.0 \

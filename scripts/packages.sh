@@ -20,6 +20,11 @@ build_packages=(
   xz-utils               # unpacks a fetched dependency
 )
 
+# To list what is in the image; where that is collected, not in it.
+image_packages=(
+  python3
+)
+
 test_packages=(
   chromium               # the page at / is tested in it
   clang-format-14        # the tree is checked to be formatted

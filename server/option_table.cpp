@@ -93,7 +93,8 @@ const std::vector<OptionRow>& rows() {
        "the page's files needs a key. SIGHUP reads it again",
        [](const Json& v, Options& o) { o.api_keys = v.get<std::string>(); }},
       {"metrics-without-key", kServe, kBoolean, false, 0, 0, {},
-       "Whether GET /metrics needs no key though there are some",
+       "Whether GET /metrics needs no key though there are some; where there is a --probe-host, "
+       "there alone",
        [](const Json& v, Options& o) { o.metrics_without_key = v.get<bool>(); }},
       {"cors-origin", kServe, kTextList, Json::array(), 0, 0, {},
        "Origins whose pages may use the server (https://chat.example.org), or * for any",

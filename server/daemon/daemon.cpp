@@ -165,7 +165,8 @@ void Daemon::stop_failed() {
 }
 
 Result<void> Daemon::listen() {
-  auto access = Access::open(options_.api_keys, options_.metrics_without_key);
+  const bool has_probe_socket = !options_.probe_host.empty();
+  auto access = Access::open(options_.api_keys, options_.metrics_without_key && !has_probe_socket);
   if (!access) return std::unexpected(access.error());
   access_ = std::move(*access);
   HttpOptions http = options_.http;
@@ -208,9 +209,11 @@ Result<void> Daemon::listen() {
 }
 
 // A socket, a gate, threads and descriptors of their own: no crowd at the other stands in the way
-// of a probe. `http`: as for the other, but for its limits.
+// of a probe. `http`: as for the other, but for its limits. Metrics that need no key are read here
+// alone.
 Result<void> Daemon::listen_for_probes(const HttpOptions& http, std::vector<HttpRoute> probes) {
   if (options_.probe_host.empty()) return {};
+  for (HttpRoute& route : probes) route.without_key |= options_.metrics_without_key;
   HttpOptions own = http;
   own.host = options_.probe_host;
   own.port = options_.probe_port;

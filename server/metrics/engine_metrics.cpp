@@ -93,6 +93,23 @@ void add_steps(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                       statistics.step_sequences, model));
 }
 
+// The labels bear the names that routers look for. Before the load there is no cache, and no
+// series: labels that changed would be a second one.
+prometheus::MetricFamily cache_config(const EngineStatistics& statistics, const ModelInfo& info,
+                                      const MetricLabels& model) {
+  std::vector<Sample> samples;
+  if (statistics.kv_pages > 0) {
+    samples.push_back({1,
+                       {model[0],
+                        {"block_size", std::to_string(info.kv_page_tokens)},
+                        {"num_gpu_blocks", std::to_string(statistics.kv_pages)}}});
+  }
+  return gauge_family("lockstep_cache_config_info",
+                      "The KV cache as labels of a constant 1: block_size, the tokens of a page; "
+                      "num_gpu_blocks, its pages, wherever they lie.",
+                      samples);
+}
+
 void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
                 const MetricLabels& model, Families& families) {
   const auto labelled = [&](uint64_t value, const char* label, const char* name) {
@@ -126,6 +143,7 @@ void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
   families.push_back(gauge_family("lockstep_kv_cache_page_tokens",
                                   "Tokens that a page of the KV cache holds.",
                                   {{static_cast<double>(info.kv_page_tokens), model}}));
+  families.push_back(cache_config(statistics, info, model));
   families.push_back(gauge_family("lockstep_memory_bytes",
                                   "Memory that the engine holds, by what it is for.",
                                   {labelled(statistics.weight_bytes, "kind", "weights"),

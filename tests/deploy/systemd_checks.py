@@ -21,6 +21,9 @@ UNIT = "lockstepd.service"
 ADDRESS = ("127.0.0.1", 8080)
 DROP_IN = pathlib.Path("/etc/systemd/system/lockstepd.service.d/check.conf")
 CONFIGURATION = pathlib.Path("/etc/lockstep/lockstepd.json")
+SECRETS = pathlib.Path("/run/lockstepd-secrets")
+FIRST_KEY, SECOND_KEY = "sk-first-" + 24 * "1", "sk-second-" + 24 * "2"
+VICTIM = pathlib.Path("/opt/victim/file")  # root's, and no business of the daemon's
 
 
 def systemctl(*arguments, check=True):
@@ -43,10 +46,12 @@ def wait_until(condition, what):
         time.sleep(0.05)
 
 
-def ask(method, path, body=None):
+def ask(method, path, body=None, key=None):
     connection = http.client.HTTPConnection(*ADDRESS, timeout=PATIENCE_SECONDS)
-    connection.request(method, path, json.dumps(body) if body else None,
-                       {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    connection.request(method, path, json.dumps(body) if body else None, headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
@@ -114,9 +119,11 @@ def check_sandbox(kind):
     assert "with io_uring" in log, log
     assert not re.search(r" (warn|warning|error|critical) |level=(warn|error|critical)", log), log
     assert metric("lockstep_rank_wrong_node_bytes") == 0
-    secret = pathlib.Path("/run/lockstepd/secrets/example")
-    assert secret.read_text() == "secret\n"
-    assert str(secret.stat().st_uid) == from_proc("Uid")[0]
+    group = int(from_proc("Gid")[0])
+    for path, mode in ((SECRETS, 0o750), (SECRETS / "example", 0o440)):
+        status = path.lstat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (0, group, mode), path
+    assert (SECRETS / "example").read_text() == "secret\n"
 
 
 def check_reload(kind):
@@ -126,12 +133,50 @@ def check_reload(kind):
     source = pathlib.Path("/etc/lockstep/secrets/example")
     source.write_text("fresh\n")
     systemctl("reload", UNIT)
-    assert pathlib.Path("/run/lockstepd/secrets/example").read_text() == "fresh\n"
+    assert (SECRETS / "example").read_text() == "fresh\n"
     wait_until(lambda: metric("lockstep_config_last_reload_timestamp_seconds") > 0
                and metric("lockstep_config_last_reload_success") == 1, "the reload")
     assert main_process() == before and show("NRestarts") == "0"
     complete()
     source.write_text("secret\n")
+
+
+def check_secrets(kind):
+    """The daemon takes its keys from the copies, refuses a withdrawn one after a reload, and the
+    copies go with it. A daemon that was taken over cannot turn them against root."""
+    source = pathlib.Path("/etc/lockstep/secrets/keys.json")
+    command = f"/usr/local/bin/lockstepd serve --config {CONFIGURATION}"
+    source.write_text(json.dumps({"keys": [{"name": "first", "key": FIRST_KEY}]}))
+    try:
+        with drop_in(f"ExecStart=\nExecStart={command} --api-keys {SECRETS}/keys.json\n"):
+            systemctl("start", UNIT)
+            assert ask("GET", "/v1/models")[0] == 401
+            assert ask("GET", "/v1/models", key=FIRST_KEY)[0] == 200
+            attack()
+            source.write_text(json.dumps({"keys": [{"name": "second", "key": SECOND_KEY}]}))
+            systemctl("reload", UNIT)
+            wait_until(lambda: ask("GET", "/v1/models", key=SECOND_KEY)[0] == 200, "the new key")
+            assert ask("GET", "/v1/models", key=FIRST_KEY)[0] == 401
+            assert VICTIM.read_text() == "root's\n" and VICTIM.stat().st_uid == 0
+            assert VICTIM.parent.stat().st_uid == 0
+            systemctl("stop", UNIT)
+            assert not SECRETS.exists()
+    finally:
+        source.unlink()
+
+
+def attack():
+    """As the daemon's user, from within its view of the files: links where root may act."""
+    VICTIM.parent.mkdir(exist_ok=True)
+    VICTIM.write_text("root's\n")
+    user, group = from_proc("Uid")[0], from_proc("Gid")[0]
+    places = f"/run/lockstepd/secrets /run/lockstepd/keys.json {SECRETS}/planted {SECRETS}"
+    told = subprocess.run(
+        ["nsenter", "--mount", f"--target={main_process()}", "setpriv", f"--reuid={user}",
+         f"--regid={group}", "--clear-groups", "sh", "-c",
+         f"for place in {places}; do ln -sfT {VICTIM.parent} $place; echo $?; done"],
+        capture_output=True, text=True)
+    assert told.stdout.split() == ["0", "0", "1", "1"], told  # its own directory, and root's
 
 
 def check_drain(kind):
@@ -294,8 +339,9 @@ def check_times(kind):
     return ", ".join(times)
 
 
-CHECKS = [check_start, check_sandbox, check_reload, check_drain, check_watchdog, check_crash,
-          check_exit_codes, check_socket, check_hugepages, check_handover, check_exposure, check_times]
+CHECKS = [check_start, check_sandbox, check_reload, check_secrets, check_drain, check_watchdog,
+          check_crash, check_exit_codes, check_socket, check_hugepages, check_handover,
+          check_exposure, check_times]
 
 
 def stop_everything():

@@ -1,12 +1,17 @@
 """Dockerfile, the system calls that a container may make, and deploy/compose.yaml, as far as they can
 be checked without building: scripts/test-container does that."""
 
+import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
 
+import pytest
 import yaml
+from spdx_tools.spdx.parser.parse_anything import parse_file
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
 from conftest import DEPLOY, ROOT, server
 
@@ -53,6 +58,46 @@ def test_what_the_image_is_built_from_is_not_ignored():
     copied = [word for line in (ROOT / "Dockerfile").read_text().splitlines()
               if line.startswith("COPY scripts") for word in line.split()[1:-1]]
     assert copied and set(copied) <= set(kept)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the image is tried with chroot, which needs root")
+def test_the_image_holds_a_valid_list_of_all_that_is_in_it(tmp_path):
+    """By package and by file, in SPDX 2.3; equal for equal images."""
+    written = []
+    for name in ("one", "two"):
+        image = tmp_path / name
+        subprocess.run([DEPLOY / "docker/collect-image", server.PROGRAM, ROOT / "LICENSE", image],
+                       check=True, capture_output=True,
+                       env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+        written.append((image / "usr/share/doc/lockstepd/lockstepd.spdx.json").read_text())
+    assert written[0] == written[1]
+    place = image / "usr/share/doc/lockstepd/lockstepd.spdx.json"
+    document = parse_file(str(place))
+    assert [message.validation_message
+            for message in validate_full_spdx_document(document, "SPDX-2.3")] == []
+    told = json.loads(written[0])
+    assert told["creationInfo"]["created"] == "2023-11-14T22:13:20Z"
+    packages = {package["name"]: package for package in told["packages"]}
+    for name in ("libc6", "libssl3", "libstdc++6"):
+        version = subprocess.run(["dpkg-query", "--show", "--showformat=${Version}", name],
+                                 capture_output=True, text=True, check=True).stdout
+        assert packages[name]["versionInfo"] == version
+    assert packages["lockstepd"]["licenseDeclared"] == "MIT"
+    # Every file once, with its hash, and as a part of one package.
+    there = {f"./{path.relative_to(image)}": path for path in image.rglob("*")
+             if path.is_file() and not path.is_symlink() and path != place}
+    listed = {file["fileName"]: file for file in told["files"]}
+    assert listed.keys() == there.keys() and len(listed) == len(told["files"])
+    for name, path in there.items():
+        sums = {each["algorithm"]: each["checksumValue"] for each in listed[name]["checksums"]}
+        assert sums["SHA256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    owners = [relation for relation in told["relationships"]
+              if relation["relationshipType"] == "CONTAINS"]
+    assert sorted(each["relatedSpdxElement"] for each in owners) == sorted(
+        file["SPDXID"] for file in told["files"])
+    owner = {each["relatedSpdxElement"]: each["spdxElementId"] for each in owners}
+    (library,) = [file for name, file in listed.items() if name.endswith("/libssl.so.3")]
+    assert owner[library["SPDXID"]] == packages["libssl3"]["SPDXID"]
 
 
 def test_the_services_are_closed():

@@ -6,6 +6,7 @@ import re
 
 import kubernetes_validate
 import pytest
+import requests
 import yaml
 
 from conftest import DEPLOY, server
@@ -173,16 +174,76 @@ def test_the_daemons_configuration_is_good_and_fits(tmp_path):
     # Behind a proxy: all connections are of one address, and it ends them sooner (Envoy: an hour).
     assert options["max-connections-per-address"] == options["max-connections"]
     assert options["idle-seconds"] > 3600
-    assert options["allowed-hosts"] == ["*"]  # a sidecar's requests come from a loopback address
+    # Keys come from the Secret, for the daemon's group to read; nothing but metrics is open.
+    pod = find("Deployment")["spec"]["template"]["spec"]
+    (keys,) = [mount for mount in container()["volumeMounts"] if mount["name"] == "keys"]
+    assert options["api-keys"].startswith(keys["mountPath"] + "/") and keys["readOnly"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "keys"]
+    assert volume["secret"]["defaultMode"] == 0o440 and not volume["secret"].get("optional")
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+    assert options["metrics-without-key"]  # at the probe port alone
     annotations = find("Deployment")["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == str(ports["probes"])
     models = [mount["mountPath"] for mount in container()["volumeMounts"]
               if mount["name"] == "models"]
     assert options["model"].startswith(models[0] + "/")
-    pod = find("Deployment")["spec"]["template"]["spec"]
     before = container()["lifecycle"]["preStop"]["sleep"]["seconds"]
     longest = before + options["drain-seconds"] + options["write-seconds"]
     assert pod["terminationGracePeriodSeconds"] > longest
+
+
+def test_the_keys_are_made_as_the_document_says(start, tmp_path):
+    text = (FOLDER / "README.md").read_text()
+    command = re.search(r"^lockstepd (hash-key .*) > row.json", text, re.M)[1]
+    made = server.run_program(*command.split())
+    assert made.returncode == 0, made.stderr
+    form = re.search(r"^printf '(.*)' ", text, re.M)[1]
+    (tmp_path / "keys.json").write_text(form % made.stdout)
+    (tmp_path / "keys.json").chmod(0o440)
+    secret = re.search(r"^kubectl create secret generic (\S+) .*--from-file=(\S+)$", text, re.M)
+    pod = find("Deployment")["spec"]["template"]["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "keys"]
+    assert volume["secret"]["secretName"] == secret[1]
+    configured = json.loads(find("ConfigMap")["data"]["lockstepd.json"])
+    assert configured["api-keys"].endswith("/" + secret[2])
+    given = {"--api-keys": tmp_path / "keys.json", "--probe-host": "127.0.0.1",
+             "--probe-port": "0", "--metrics-without-key": "true"}
+    daemon = start(*(word for pair in given.items() for word in pair)).wait_until_ready()
+    probes = daemon.wait_for_line(r'health and metrics on ([^\s"]+)')[1]
+    key = re.search(r"^sk-\S+$", made.stderr, re.M)[0]
+
+    def status(url, **headers):
+        return requests.get(url, headers=headers, timeout=server.PATIENCE_SECONDS).status_code
+
+    assert status(f"{probes}/metrics") == status(f"{probes}/health/ready") == 200
+    assert status(f"{daemon.url}/metrics") == status(f"{daemon.url}/v1/models") == 401
+    assert status(f"{daemon.url}/v1/models", Authorization=f"Bearer {key}") == 200
+    assert "warn" not in "\n".join(daemon.log)  # of the file's mode
+
+
+def test_the_port_for_probes_is_for_monitoring_and_the_picker_alone():
+    """Policies add up: what any of them lets in to the daemon's pods comes in."""
+    labels = find("Deployment")["spec"]["template"]["metadata"]["labels"]
+    policies = [document["spec"] for _, document in documents()
+                if document["kind"] == "NetworkPolicy"]
+    ours = [policy for policy in policies
+            if policy["podSelector"]["matchLabels"].items() <= labels.items()]
+    assert len(ours) == 2
+    ports = {port["name"] for port in container()["ports"]}
+    let_in = {name: [] for name in ports}
+    for rule in (rule for policy in ours for rule in policy["ingress"]):
+        for port in rule["ports"]:
+            assert port["protocol"] == "TCP"
+            let_in[port["port"]] += rule.get("from", ["everyone"])
+    assert let_in.keys() == ports
+    assert let_in["http"] == ["everyone"]
+    picker = find("Deployment", "lockstepd-endpoint-picker")["spec"]["template"]["metadata"]["labels"]
+    assert let_in["probes"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}},
+        {"podSelector": {"matchLabels": picker}}]
+    assert any("Egress" in policy["policyTypes"] and policy["egress"] == [] for policy in ours)
+    assert all("egress" not in policy or policy["egress"] == [] for policy in ours)
 
 
 def test_the_probes_ask_what_the_daemon_answers(start):
@@ -196,12 +257,35 @@ def test_the_gateway_and_the_autoscaler_read_metrics_that_there_are(start):
     families = set(re.findall(r"^# TYPE (\S+) gauge", text, re.M))
     plugins = yaml.safe_load(
         find("ConfigMap", "lockstepd-endpoint-picker")["data"]["plugins.yaml"])["plugins"]
-    engine = next(plugin["parameters"]["engineConfigs"][0] for plugin in plugins
-                  if plugin["type"] == "core-metrics-extractor")
-    specifications = {engine[name] for name in
-                      ("queuedRequestsSpec", "runningRequestsSpec", "kvUsageSpec")}
+    extractor = next(plugin["parameters"] for plugin in plugins
+                     if plugin["type"] == "core-metrics-extractor")
+    (engine,) = extractor["engineConfigs"]
+    specifications = {engine[name] for name in ("queuedRequestsSpec", "runningRequestsSpec",
+                                                "kvUsageSpec", "cacheInfoSpec")}
     scaled = find("HorizontalPodAutoscaler")["spec"]["metrics"][0]["pods"]["metric"]["name"]
     adapted = yaml.safe_load(
         find("ConfigMap", "prometheus-adapter-lockstep")["data"]["config.yaml"])["rules"][0]
     assert adapted["name"]["as"] == scaled
     assert specifications | {scaled} <= families
+    cache = re.search(rf"^{engine['cacheInfoSpec']}\{{(.*)\}} 1$", text, re.M)[1]
+    assert re.search(r'block_size="[1-9]', cache) and re.search(r'num_gpu_blocks="[1-9]', cache)
+
+
+def test_the_picker_is_the_routers_and_knows_the_pods_by_its_groups_names():
+    configuration = yaml.safe_load(
+        find("ConfigMap", "lockstepd-endpoint-picker")["data"]["plugins.yaml"])
+    assert configuration["apiVersion"] == "llm-d.ai/v1alpha1"
+    extractor = next(plugin["parameters"] for plugin in configuration["plugins"]
+                     if plugin["type"] == "core-metrics-extractor")
+    labels = find("Deployment")["spec"]["template"]["metadata"]["labels"]
+    (engine,) = extractor["engineConfigs"]
+    assert labels[extractor["engineLabelKey"]] == engine["name"] == extractor["defaultEngine"]
+    groups = {group: rule["resources"] for rule in find("Role", "lockstepd-endpoint-picker")["rules"]
+              for group in rule["apiGroups"]}
+    assert groups == {"": ["pods"], "inference.networking.k8s.io": ["inferencepools"],
+                      "llm-d.ai": ["inferenceobjectives", "inferencemodelrewrites"]}
+    assert all("x-k8s.io" not in path.read_text() for path in FOLDER.rglob("*.yaml"))
+    picker = find("Deployment", "lockstepd-endpoint-picker")["spec"]["template"]["spec"]
+    (arguments,) = [each["args"] for each in picker["containers"]]
+    ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
+    assert f"--model-server-metrics-port={ports['probes']}" in arguments

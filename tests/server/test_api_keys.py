@@ -300,6 +300,25 @@ def test_metrics_can_be_open_though_there_are_keys(keyed):
     assert daemon.get("/v1/models").status_code == 401
 
 
+def test_metrics_that_need_no_key_are_those_of_the_socket_for_probes(keyed):
+    daemon = keyed(row("alice", ALICE), options=(
+        "--metrics-without-key", "true", "--probe-host", "127.0.0.1", "--probe-port", "0"))
+    probes = daemon.wait_for_line(r'health and metrics on ([^\s"]+)')[1]
+    assert requests.get(f"{probes}/metrics", timeout=PATIENCE_SECONDS).status_code == 200
+    assert daemon.get("/metrics").status_code == 401
+    assert daemon.get("/metrics", **bearer(ALICE)).status_code == 200
+    for closed in ("/v1/models", "/nowhere"):
+        assert requests.get(probes + closed, timeout=PATIENCE_SECONDS).status_code in (401, 404)
+
+
+def test_the_socket_for_probes_asks_for_keys_like_the_other(keyed):
+    daemon = keyed(row("alice", ALICE), options=("--probe-host", "127.0.0.1", "--probe-port", "0"))
+    probes = daemon.wait_for_line(r'health and metrics on ([^\s"]+)')[1]
+    assert requests.get(f"{probes}/metrics", timeout=PATIENCE_SECONDS).status_code == 401
+    assert requests.get(f"{probes}/metrics", timeout=PATIENCE_SECONDS,
+                        **bearer(ALICE)).status_code == 200
+
+
 def test_many_clients_at_once_are_told_apart(keyed):
     daemon = keyed(row("alice", ALICE), row("bob", BOB))
 

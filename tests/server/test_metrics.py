@@ -10,7 +10,7 @@ from conftest import wait_until
 
 NAMES = """
 lockstep_gpu_memory_bytes lockstep_gpu_pass_seconds_total
-lockstep_build_info lockstep_generation_tokens_total lockstep_http_connections
+lockstep_build_info lockstep_cache_config_info lockstep_generation_tokens_total lockstep_http_connections
 lockstep_http_connections_cut_total lockstep_http_rejected_total
 lockstep_config_last_reload_success lockstep_config_last_reload_timestamp_seconds
 lockstep_log_messages_dropped_total lockstep_http_request_duration_seconds
@@ -138,6 +138,12 @@ def test_every_rank_tells_its_memory_and_its_exchanges(start):
         assert daemon.metric("lockstep_rank_collective_bytes_total", rank=rank) > 0
         assert daemon.metric("lockstep_rank_barrier_wait_seconds_total", rank=rank) > 0
     assert daemon.metric("lockstep_memory_bytes") == daemon.metric("lockstep_rank_memory_bytes")
+
+
+def test_the_size_of_the_cache_is_told_as_labels(daemon):
+    cache = re.search(r"^lockstep_cache_config_info\{(.*)\} 1$", daemon.get("/metrics").text, re.M)[1]
+    assert f'num_gpu_blocks="{daemon.metric("lockstep_kv_cache_pages"):.0f}"' in cache
+    assert f'block_size="{daemon.metric("lockstep_kv_cache_page_tokens"):.0f}"' in cache
 
 
 # What dashboards and the gateway made for vLLM read, with the labels they select by.

@@ -70,6 +70,18 @@ TEST(Metrics, the_engines_numbers_come_out_under_their_names) {
   has("isa=\"avx2\"");
 }
 
+TEST(Metrics, the_caches_size_is_a_label_once_there_is_a_cache) {
+  EngineStatistics statistics;
+  ModelInfo info;
+  info.kv_page_tokens = 64;
+  EXPECT_EQ(text_of(engine_families(statistics, info, "m")).find("lockstep_cache_config_info{"),
+            std::string::npos);
+  statistics.kv_pages = 10;
+  EXPECT_THAT(text_of(engine_families(statistics, info, "m")),
+              HasSubstr("lockstep_cache_config_info{model=\"m\",block_size=\"64\",num_gpu_blocks="
+                        "\"10\"} 1\n"));
+}
+
 TEST(Metrics, a_gpus_memory_and_time_are_told_and_a_nodes_are_not) {
   EngineStatistics statistics;
   statistics.ranks.resize(2);
