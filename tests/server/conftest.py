@@ -1,8 +1,7 @@
 """The real daemon on a free port, with a real model.
 
-LOCKSTEPD names the program (default: build/release/lockstepd), LOCKSTEP_TEST_MODEL the model. Without
-it the model is stories260K.gguf in LOCKSTEP_TEST_DATA (default: ../shared/data beside the checkout),
-else the bundled one, config/demo.gguf. What cannot be found is skipped, saying so.
+LOCKSTEPD names the program (default: build/release/lockstepd), LOCKSTEP_TEST_MODEL another model than
+the bundled one for the tests that need no particular one.
 """
 
 import json
@@ -20,7 +19,9 @@ import pytest
 import requests
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"))
+FIXTURES = ROOT / "tests/fixtures"
+DEMO = ROOT / "config/demo.gguf"  # the bundled model
+PLAIN = FIXTURES / "vocabularies/spm.gguf"  # knows SentencePiece's tokens and has no chat template
 PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
 # Nothing here waits so long unless something hangs.
 PATIENCE_SECONDS = 300
@@ -33,17 +34,6 @@ def clean_environment(**more):
     """The environment without options of the program's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     return {**kept, **more}
-
-
-def find_model(name=None):
-    given = os.environ.get("LOCKSTEP_TEST_MODEL")
-    if name is None and given:
-        return pathlib.Path(given)
-    candidates = [DATA / (name or "stories260K.gguf"), ROOT / "config" / (name or "demo.gguf")]
-    for candidate in candidates:
-        if candidate.exists():
-            return candidate
-    pytest.skip(f"no model: none of {', '.join(map(str, candidates))} is there")
 
 
 class Daemon:
@@ -183,7 +173,7 @@ def program():
 
 @pytest.fixture(scope="session")
 def model_path():
-    return find_model()
+    return pathlib.Path(os.environ.get("LOCKSTEP_TEST_MODEL", DEMO))
 
 
 @pytest.fixture(scope="session")
@@ -198,10 +188,7 @@ def daemon(model_path):
 @pytest.fixture(scope="session")
 def chat_daemon():
     """A daemon whose model has a chat template: the bundled one."""
-    path = ROOT / "config/demo.gguf"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; it is the model with a chat template")
-    running = Daemon(path, "--served-model-name", "demo").wait_until_ready()
+    running = Daemon(DEMO, "--served-model-name", "demo").wait_until_ready()
     yield running
     assert running.stop() == 0
 
