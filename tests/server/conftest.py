@@ -1,7 +1,8 @@
 """The real daemon on a free port, with a real model.
 
 LOCKSTEPD names the program (default: build/release/lockstepd), LOCKSTEP_TEST_MODEL another model than
-the bundled one for the tests that need no particular one.
+the bundled one for the tests that need no particular one. LOCKSTEP_SANITIZER_REPORTS names a folder
+for what sanitizers of an instrumented program report: a report fails the test that it comes in.
 """
 
 import json
@@ -28,6 +29,24 @@ PATIENCE_SECONDS = 300
 # Options with which a request for all the context outlasts every test, though its client may not
 # read a word.
 ENDLESS = ("--context", "65536", "--write-seconds", "3600", "--max-unsent-bytes", str(2**30))
+
+SANITIZERS = ("ASAN", "UBSAN", "TSAN")
+SANITIZER_REPORTS = os.environ.get("LOCKSTEP_SANITIZER_REPORTS")
+if SANITIZER_REPORTS:
+    pathlib.Path(SANITIZER_REPORTS).mkdir(parents=True, exist_ok=True)
+    for _name in SANITIZERS:  # the first report ends the daemon, with a code that no test expects
+        os.environ[f"{_name}_OPTIONS"] = (
+            f"log_path={SANITIZER_REPORTS}/{_name.lower()}:halt_on_error=1:exitcode=99:"
+            "print_stacktrace=1:handle_abort=0")
+
+
+def take_reports(folder):
+    """What sanitizers have reported there; the next test finds none of it."""
+    texts = []
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        texts.append(path.read_text(errors="replace"))
+        path.unlink()
+    return texts
 
 
 def clean_environment(**more):
@@ -169,6 +188,14 @@ def program():
     if not PROGRAM.exists():
         pytest.skip(f"{PROGRAM} is not built (LOCKSTEPD names another)")
     return PROGRAM
+
+
+@pytest.fixture(autouse=True)
+def no_sanitizer_reports():
+    yield
+    if SANITIZER_REPORTS:
+        reports = take_reports(SANITIZER_REPORTS)
+        assert not reports, "\n".join(reports)
 
 
 @pytest.fixture(scope="session")
