@@ -1,5 +1,5 @@
-// Greedy continuations of the bundled model with their log-probabilities, from the float64 reference
-// of tests/fixtures/make_continuations.py.
+// Greedy continuations of the bundled model with their log-probabilities, from the float64
+// reference of tests/fixtures/make_continuations.py.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -39,8 +39,7 @@ TEST(TrainedModel, a_narrower_cache_changes_logprobs_by_less_than_a_hundredth) {
     SCOPED_TRACE(table->name);
     LoadedModel loaded(kModel, {.kernels = table, .kv_format = KvFormat::kF16});
     for (const auto& expected : read_continuations()) {
-      expect_continuation(loaded, expected,
-                          {.steps = 12, .tolerance = tolerance_of(*table, 1e-2)});
+      expect_continuation(loaded, expected, {.steps = 12, .tolerance = tolerance_of(*table, 1e-2)});
     }
   }
 }

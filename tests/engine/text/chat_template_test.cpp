@@ -65,7 +65,8 @@ void expect_as_jinja2(const ordered_json& test_case, const std::string& source) 
 }
 
 TEST(ChatTemplate, whole_templates_render_every_conversation_as_jinja2_does) {
-  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
+  const std::filesystem::path folder =
+      std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
   size_t count = 0;
   for (const auto& test_case : reference()["cases"]) {
     if (!test_case.contains("file")) continue;

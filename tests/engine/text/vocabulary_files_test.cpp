@@ -1,4 +1,4 @@
-// Vocabularies of tests/fixtures/make_vocabularies.py against the ids that their own tokenizers give.
+// Vocabularies of tests/fixtures/make_vocabularies.py against the ids of their own tokenizers.
 #include <gtest/gtest.h>
 
 #include <fstream>
