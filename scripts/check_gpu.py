@@ -54,7 +54,6 @@ SANITIZED = {
 }
 STEPS += [(tool, command, {}, 300) for tool, command in SANITIZED.items()]
 PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
-TEST_DATA = "stories260K.*"
 # What a pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
 NOT_CARRIED = re.compile(
     r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|util|resolv|anl|mvec)"
@@ -82,12 +81,12 @@ def library_path(build):
     return {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
 
 
-def pack(build, data, archive):
-    """Programs without their symbols, what they need beside, and data to test with."""
+def pack(build, archive):
+    """Programs without their symbols, and the libraries that they need."""
     programs = sorted(path for pattern in PROGRAMS for path in build.glob(pattern))
     if not programs:
         sys.exit(f"{build} has no programs")
-    files = {f"data/{path.name}": path for path in sorted(data.glob(TEST_DATA))} if data else {}
+    files = {}
     with tempfile.TemporaryDirectory() as folder:
         for program in programs:
             stripped = files[program.name] = Path(folder) / program.name
@@ -173,8 +172,7 @@ def main():
     parser.add_argument("--pack", type=Path, metavar="FILE.tar.xz")
     arguments = parser.parse_args()
     if arguments.pack:
-        data = os.environ.get("LOCKSTEP_TEST_DATA")
-        pack(arguments.build, Path(data) if data else None, arguments.pack)
+        pack(arguments.build, arguments.pack)
         return 0
     wanted = arguments.only.split(",") if arguments.only else [step[0] for step in STEPS]
     if unknown := set(wanted) - {step[0] for step in STEPS}:
@@ -190,9 +188,7 @@ def main():
         if missing := {f"{program.name}: {line}" for program in programs if program.is_file()
                        for line in ldd(program, libraries)[1]}:
             sys.exit("\n".join([*sorted(missing), "looked in " + libraries["LD_LIBRARY_PATH"]]))
-    data = build / "data" if (build / "data").is_dir() else ROOT / "../shared/data"
-    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT),
-               "LOCKSTEP_TEST_DATA": os.environ.get("LOCKSTEP_TEST_DATA", str(data))}
+    folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT)}
     sanitizer = find_sanitizer()
     rows, absent = [], False
     for name, command, environment, seconds in steps:

@@ -3,22 +3,10 @@
 #include <cstdlib>
 
 namespace lockstep {
-namespace {
-
-// A test that was built elsewhere is told by its environment.
-std::string folder(const char* variable, const char* built_in) {
-  const char* const given = std::getenv(variable);
-  return given == nullptr ? built_in : given;
-}
-
-}  // namespace
-
 std::string source_dir() {
-  return folder("LOCKSTEP_SOURCE_DIR", LOCKSTEP_SOURCE_DIR);
-}
-
-std::string test_data_dir() {
-  return folder("LOCKSTEP_TEST_DATA", LOCKSTEP_TEST_DATA);
+  // A test that was built elsewhere is told by its environment.
+  const char* const given = std::getenv("LOCKSTEP_SOURCE_DIR");
+  return given == nullptr ? LOCKSTEP_SOURCE_DIR : given;
 }
 
 }  // namespace lockstep

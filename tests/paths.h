@@ -1,4 +1,4 @@
-// The folders that tests know. In a file of their own, so that what a compiler cache holds of the
+// The folder that tests know. In a file of its own, so that what a compiler cache holds of the
 // tests does not depend on where the checkout lies.
 #pragma once
 
@@ -6,7 +6,6 @@
 
 namespace lockstep {
 
-std::string source_dir();     // of the checkout
-std::string test_data_dir();  // outside material; may be missing: then skip, saying so
+std::string source_dir();  // of the checkout
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 """The real daemon on a free port, with a real model.
 
-LOCKSTEPD names the program (default: build/release/lockstepd), LOCKSTEP_TEST_MODEL the model. Without
-it the model is stories260K.gguf in LOCKSTEP_TEST_DATA (default: ../shared/data beside the checkout),
-else the bundled one, config/demo.gguf. What cannot be found is skipped, saying so.
+LOCKSTEPD names the program (default: build/release/lockstepd), LOCKSTEP_TEST_MODEL another model than
+the bundled one for the tests that need no particular one. LOCKSTEP_SANITIZER_REPORTS names a folder
+for what sanitizers of an instrumented program report: a report fails the test that it comes in.
 """
 
 import json
@@ -20,7 +20,9 @@ import pytest
 import requests
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA", ROOT / "../shared/data"))
+FIXTURES = ROOT / "tests/fixtures"
+DEMO = ROOT / "config/demo.gguf"  # the bundled model
+PLAIN = FIXTURES / "vocabularies/spm.gguf"  # knows SentencePiece's tokens and has no chat template
 PROGRAM = pathlib.Path(os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"))
 # Nothing here waits so long unless something hangs.
 PATIENCE_SECONDS = 300
@@ -28,22 +30,29 @@ PATIENCE_SECONDS = 300
 # read a word.
 ENDLESS = ("--context", "65536", "--write-seconds", "3600", "--max-unsent-bytes", str(2**30))
 
+SANITIZERS = ("ASAN", "UBSAN", "TSAN")
+SANITIZER_REPORTS = os.environ.get("LOCKSTEP_SANITIZER_REPORTS")
+if SANITIZER_REPORTS:
+    pathlib.Path(SANITIZER_REPORTS).mkdir(parents=True, exist_ok=True)
+    for _name in SANITIZERS:  # the first report ends the daemon, with a code that no test expects
+        os.environ[f"{_name}_OPTIONS"] = (
+            f"log_path={SANITIZER_REPORTS}/{_name.lower()}:halt_on_error=1:exitcode=99:"
+            "print_stacktrace=1:handle_abort=0")
+
+
+def take_reports(folder):
+    """What sanitizers have reported there; the next test finds none of it."""
+    texts = []
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        texts.append(path.read_text(errors="replace"))
+        path.unlink()
+    return texts
+
 
 def clean_environment(**more):
     """The environment without options of the program's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     return {**kept, **more}
-
-
-def find_model(name=None):
-    given = os.environ.get("LOCKSTEP_TEST_MODEL")
-    if name is None and given:
-        return pathlib.Path(given)
-    candidates = [DATA / (name or "stories260K.gguf"), ROOT / "config" / (name or "demo.gguf")]
-    for candidate in candidates:
-        if candidate.exists():
-            return candidate
-    pytest.skip(f"no model: none of {', '.join(map(str, candidates))} is there")
 
 
 class Daemon:
@@ -181,9 +190,17 @@ def program():
     return PROGRAM
 
 
+@pytest.fixture(autouse=True)
+def no_sanitizer_reports():
+    yield
+    if SANITIZER_REPORTS:
+        reports = take_reports(SANITIZER_REPORTS)
+        assert not reports, "\n".join(reports)
+
+
 @pytest.fixture(scope="session")
 def model_path():
-    return find_model()
+    return pathlib.Path(os.environ.get("LOCKSTEP_TEST_MODEL", DEMO))
 
 
 @pytest.fixture(scope="session")
@@ -198,10 +215,7 @@ def daemon(model_path):
 @pytest.fixture(scope="session")
 def chat_daemon():
     """A daemon whose model has a chat template: the bundled one."""
-    path = ROOT / "config/demo.gguf"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; it is the model with a chat template")
-    running = Daemon(path, "--served-model-name", "demo").wait_until_ready()
+    running = Daemon(DEMO, "--served-model-name", "demo").wait_until_ready()
     yield running
     assert running.stop() == 0
 

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from conftest import (
-    ENDLESS, PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program, wait_until,
+    DEMO, ENDLESS, PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment, run_program, wait_until,
 )
 from openai_schema import check_error
 
@@ -225,11 +225,8 @@ def chat(daemon, key, **fields):
 
 def test_chats_without_max_tokens_come_in_a_row_and_at_once_and_who_overdrew_waits(keyed):
     """The context is larger than the minute: nobody has to wait until a whole minute is there."""
-    demo = ROOT / "config/demo.gguf"
-    if not demo.exists():
-        pytest.skip(f"{demo} is not there; it is the model with a chat template")
     daemon = keyed(row("alice", ALICE, tokens_per_minute=400),
-                   row("bob", BOB, tokens_per_minute=700), model=demo)
+                   row("bob", BOB, tokens_per_minute=700), model=DEMO)
     models = daemon.get("/v1/models", **bearer(BOB)).json()
     context = models["data"][0]["max_model_len"]
     assert 400 < context < 700

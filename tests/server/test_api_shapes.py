@@ -4,11 +4,8 @@ import re
 
 import pytest
 
-from openai_schema import SPECIFICATION, check, check_error
-
-pytestmark = pytest.mark.skipif(
-    not SPECIFICATION.exists(), reason=f"{SPECIFICATION} is not there"
-)
+from conftest import PLAIN, Daemon
+from openai_schema import check, check_error
 
 PROMPT = {"model": "stories", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 8}
 
@@ -161,8 +158,7 @@ def test_the_prompts_logprobs_are_those_of_generating_it(daemon):
     ids = daemon.post(
         "/tokenize", {"prompt": PROMPT["prompt"] + generated["choices"][0]["text"]}
     ).json()["tokens"]
-    if len(ids) != len(tokens) + len(texts):
-        pytest.skip("the model's own words are cut otherwise by its tokenizer")
+    assert len(ids) == len(tokens) + len(texts)  # the tokenizer cuts the model's words as it did
     echoed = complete(daemon, prompt=ids, echo=True, logprobs=0, max_tokens=0)
     ours = echoed["choices"][0]["logprobs"]["token_logprobs"][len(tokens):]
     assert ours == pytest.approx(
@@ -308,8 +304,27 @@ def test_messages_can_be_tokenized(chat_daemon):
     assert len(tokens) == chat(chat_daemon)["usage"]["prompt_tokens"]
 
 
-def test_a_model_without_a_chat_template_says_so(daemon):
-    answer = daemon.post("/v1/chat/completions", {"model": "stories", "messages": MESSAGES})
-    if answer.status_code == 200:
-        pytest.skip("this model has a chat template")
+@pytest.fixture(scope="module")
+def plain_daemon():
+    running = Daemon(PLAIN, "--served-model-name", "stories", "--workers", "1").wait_until_ready()
+    yield running
+    assert running.stop() == 0
+
+
+def test_a_model_without_a_chat_template_says_so(plain_daemon):
+    answer = plain_daemon.post("/v1/chat/completions", {"model": "stories", "messages": MESSAGES})
     assert "chat template" in check_error(answer, 400, "messages")["message"]
+
+
+@pytest.mark.parametrize("prompt", ["Once upon a time", " two  spaces", "Äpfel, 早上好 😀\n"])
+def test_sentence_pieces_come_streamed_as_they_come_whole(plain_daemon, prompt):
+    """Their first space is no part of the text, and many of their tokens are a byte of a letter."""
+    fields = {"prompt": prompt, "max_tokens": 40, "logprobs": 2, "echo": True, "ignore_eos": True}
+    body = complete(plain_daemon, **fields)
+    whole = body["choices"][0]["text"]
+    assert whole.startswith(prompt) and len(whole) > len(prompt)
+    assert body["usage"]["completion_tokens"] == 40
+    assert text_of(stream(plain_daemon, **fields)) == whole
+    tokens = plain_daemon.post("/tokenize", {"prompt": prompt}).json()["tokens"]
+    again = plain_daemon.post("/detokenize", {"tokens": tokens}).json()["prompt"]
+    assert again.removeprefix("<s>") == prompt

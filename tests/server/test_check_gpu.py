@@ -57,13 +57,13 @@ def test_what_hangs_is_killed(tmp_path):
 
 def test_tests_are_told_their_folders_and_the_daemon_is_not(tmp_path):
     code, rows = check(tmp_path, cuda_device_test='test -d "$LOCKSTEP_SOURCE_DIR/scripts"',
-                       lockstepd='test -z "$LOCKSTEP_SOURCE_DIR$LOCKSTEP_TEST_DATA"')
+                       lockstepd='test -z "$LOCKSTEP_SOURCE_DIR"')
     assert code == 0, rows
     assert rows["machine"]["state"] == "passed"
 
 
 def test_a_pack_has_what_a_machine_with_a_gpu_lacks(tmp_path):
-    build, tools, data = tmp_path / "build", tmp_path / "tools", tmp_path / "data"
+    build, tools = tmp_path / "build", tmp_path / "tools"
     make(build, lockstepd="", cuda_device_test="", other_test="")
     (tmp_path / "libfmt.so.9.1").write_text("fmt")
     (tmp_path / "libfmt.so.9").symlink_to("libfmt.so.9.1")
@@ -73,35 +73,30 @@ def test_a_pack_has_what_a_machine_with_a_gpu_lacks(tmp_path):
         "libcudart.so.13", "libnccl.so.2"]}
     lines = "".join(f"{name} => {path} (0x0)\\n" for name, path in {**taken, **left}.items())
     make(tools, ldd=f"printf '{lines}'", strip='echo stripped > "$2"')
-    data.mkdir()
-    for name in ["stories260K.gguf", "vocab.gguf"]:
-        (data / name).write_text(name)
     done = start("--build", build, "--pack", tmp_path / "pack.tar.xz",
-                 PATH=f"{tools}:{os.environ['PATH']}", LOCKSTEP_TEST_DATA=str(data))
+                 PATH=f"{tools}:{os.environ['PATH']}")
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "pack.tar.xz") as tar:
         files = {file.name: tar.extractfile(file).read() for file in tar if file.isfile()}
     assert files == {"lockstepd": b"stripped\n", "cuda_device_test": b"stripped\n",
-                     "lib/libfmt.so.9": b"fmt", "data/stories260K.gguf": b"stories260K.gguf"}
+                     "lib/libfmt.so.9": b"fmt"}
     assert all(name in done.stdout for name in [*files, "pack.tar.xz"])
     assert "stripped" not in (build / "lockstepd").read_text()
 
 
-def test_a_pack_finds_its_libraries_and_its_data(tmp_path):
+def test_a_pack_finds_its_libraries(tmp_path):
     build, wheel = tmp_path / "build", tmp_path / "site/nvidia/nccl/lib"
-    make(build, cuda_device_test='echo "$LD_LIBRARY_PATH $LOCKSTEP_TEST_DATA"',
+    make(build, cuda_device_test='echo "$LD_LIBRARY_PATH"',
          lockstepd='echo "$LD_LIBRARY_PATH"')
     wheel.mkdir(parents=True)
     options = ["--build", build, "--output", tmp_path / "out", "--only", "device,machine"]
     environment = {"LD_LIBRARY_PATH": "/given", "PYTHONPATH": str(tmp_path / "site")}
     assert start(*options, **environment).returncode == 0
-    assert (tmp_path / "out/device.txt").read_text().startswith("/given ")
+    assert (tmp_path / "out/device.txt").read_text().strip() == "/given"
     (build / "lib").mkdir()
-    (build / "data").mkdir()
     assert start(*options, **environment).returncode == 0
-    path, data = (tmp_path / "out/device.txt").read_text().split()
-    assert data == str(build / "data")
-    for folders in [path.split(":"), (tmp_path / "out/machine.txt").read_text().strip().split(":")]:
+    for name in ("device", "machine"):
+        folders = (tmp_path / f"out/{name}.txt").read_text().strip().split(":")
         assert folders[:2] == [str(build / "lib"), "/given"] and str(wheel) in folders[2:]
 
 

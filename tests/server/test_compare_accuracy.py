@@ -70,9 +70,6 @@ else:
 
 
 def test_a_run_with_a_made_up_peer(tmp_path):
-    model = ROOT / "config/demo.gguf"
-    if not model.exists():
-        pytest.skip(f"{model} is not there")
     for name, body in (("llama-quantize", MADE_UP_QUANTIZE),
                        ("llama-perplexity", MADE_UP_PERPLEXITY)):
         path = tmp_path / name

@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from conftest import PATIENCE_SECONDS, ROOT, Daemon
+from conftest import DEMO, PATIENCE_SECONDS, ROOT, Daemon
 
 STORY = {"model": "m", "prompt": "Once upon a time", "temperature": 1, "seed": 3,
          "max_tokens": 24, "ignore_eos": True}
@@ -123,10 +123,7 @@ class ServiceManager:
 
 @pytest.fixture
 def model(tmp_path):
-    source = ROOT / "config/demo.gguf"
-    if not source.exists():
-        pytest.skip(f"{source} is not there")
-    return pathlib.Path(shutil.copy(source, tmp_path / "model.gguf"))
+    return pathlib.Path(shutil.copy(DEMO, tmp_path / "model.gguf"))
 
 
 @pytest.fixture

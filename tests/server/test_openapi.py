@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import requests
 
-from conftest import ROOT, Daemon
+from conftest import DEMO, ROOT, Daemon
 
 MODEL = "demo"
 # A body of each endpoint that is as short as can be, and asks for next to nothing.
@@ -37,10 +37,7 @@ NO_NUMBERS = {"1e400", "NaN", "Infinity"}  # no JSON text of a finite number: th
 
 @pytest.fixture(scope="module")
 def served():
-    path = ROOT / "config/demo.gguf"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; it is the model with a chat template")
-    running = Daemon(path, "--served-model-name", MODEL, "--context", "128", "--workers", "1")
+    running = Daemon(DEMO, "--served-model-name", MODEL, "--context", "128", "--workers", "1")
     running.wait_until_ready()
     yield running
     assert running.stop() == 0

@@ -7,7 +7,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from conftest import ROOT, Daemon
+from conftest import DEMO, Daemon
 
 CASES = int(os.environ.get("LOCKSTEP_SCHEMATHESIS_CASES", 2000))
 SEED = int(os.environ.get("LOCKSTEP_TEST_SEED", 20260101))
@@ -15,11 +15,8 @@ SEED = int(os.environ.get("LOCKSTEP_TEST_SEED", 20260101))
 
 @pytest.fixture(scope="module")
 def served():
-    path = ROOT / "config/demo.gguf"
-    if not path.exists():
-        pytest.skip(f"{path} is not there; it is the model with a chat template")
     # A short context and few choices: made-up requests ask for all there is.
-    running = Daemon(path, "--served-model-name", "demo", "--context", "64", "--max-n", "4")
+    running = Daemon(DEMO, "--served-model-name", "demo", "--context", "64", "--max-n", "4")
     running.wait_until_ready()
     yield running
     assert running.stop() == 0

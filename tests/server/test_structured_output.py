@@ -5,7 +5,7 @@ import re
 
 import jsonschema
 import pytest
-from conftest import Daemon, find_model
+from conftest import DEMO, Daemon
 
 SCHEMA = {
     "type": "object",
@@ -25,7 +25,7 @@ GBNF = 'root ::= ("up" | "down") " " [0-9]{2}'
 
 @pytest.fixture(scope="module")
 def server():
-    daemon = Daemon(find_model("demo.gguf")).wait_until_ready()
+    daemon = Daemon(DEMO).wait_until_ready()
     yield daemon
     assert daemon.stop() == 0
 

@@ -10,14 +10,14 @@ import anthropic
 import jsonschema
 import pytest
 
-from conftest import DATA, ROOT, Daemon
+from conftest import DEMO, FIXTURES, Daemon
 from openai_schema import check_error
 
-TEMPLATES = DATA / "chat_templates"
+TEMPLATES = FIXTURES / "chat_templates"
 FAMILIES = {
-    "qwen": "Qwen-Qwen2.5-7B-Instruct.jinja",
-    "llama": "meta-llama-Llama-3.1-8B-Instruct.jinja",
-    "mistral": "mistralai-Mistral-Nemo-Instruct-2407.jinja",
+    "qwen": "hermes.jinja",
+    "llama": "headers.jinja",
+    "mistral": "brackets.jinja",
 }
 SCHEMA = {"type": "object", "additionalProperties": False, "required": ["city", "days"],
           "properties": {"city": {"enum": ["Bern", "Z\u00fcrich"]}, "days": {"enum": [1, 2, 3]}}}
@@ -26,17 +26,14 @@ WEATHER = {"type": "function", "function": {"name": "get_weather", "description"
 NOW = {"type": "function", "function": {"name": "now"}}
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
-pytestmark = pytest.mark.skipif(not TEMPLATES.exists(), reason=f"{TEMPLATES} is not there")
-
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request, tmp_path_factory):
     """A daemon whose model has the family's chat template, and a context that holds its tools."""
-    source = ROOT / "config/demo.gguf"
     changed = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
     template = (TEMPLATES / FAMILIES[request.param]).read_text()
     subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                    "--chat-template", template, str(source), str(changed)],
+                    "--chat-template", template, str(DEMO), str(changed)],
                    check=True, capture_output=True)
     running = Daemon(changed, "--served-model-name", "demo", "--context", "4096", "--workers", "1")
     running.wait_until_ready()

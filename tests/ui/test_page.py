@@ -19,7 +19,7 @@ import pytest
 import requests
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "server"))
-from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, Daemon, find_model  # noqa: E402
+from conftest import DEMO, PATIENCE_SECONDS, PLAIN, PROGRAM, ROOT, Daemon  # noqa: E402
 
 CHROMIUM = pathlib.Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PATIENCE_MS = PATIENCE_SECONDS * 1000 / 5
@@ -38,9 +38,9 @@ pytestmark = [
 ]
 
 
-def start(*options, model="demo.gguf"):
+def start(*options, model=DEMO):
     return Daemon(
-        find_model(model), "--workers", "1", "--ranks", "2", *options).wait_until_ready()
+        model, "--workers", "1", "--ranks", "2", *options).wait_until_ready()
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +361,7 @@ def test_a_model_that_thinks_is_seen_thinking(open_tab, tmp_path):
     """The bundled model under a template that opens its thoughts, which it never closes."""
     changed = tmp_path / "thinks.gguf"
     subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                    "--chat-template", THINKS, str(find_model("demo.gguf")), str(changed)],
+                    "--chat-template", THINKS, str(DEMO), str(changed)],
                    check=True, capture_output=True)
     thinker = start(model=changed)
     tab = open_tab(thinker.url + "/")
@@ -385,7 +385,7 @@ def test_a_model_that_thinks_is_seen_thinking(open_tab, tmp_path):
 
 
 def test_a_model_without_a_template_continues_texts(open_tab):
-    plain = start(model="stories260K.gguf")
+    plain = start(model=PLAIN)
     tab = open_tab(plain.url + "/", complaints=True)  # the browser reports the 400 by itself
     tab.ask_for_the_likeliest()
     tab.ask("Once upon a time")

@@ -204,15 +204,12 @@ void expect_value(const GgufFile& file, const std::string& key, const nlohmann::
 }
 
 TEST(GgufFile, real_files_read_as_the_gguf_package_reads_them) {
-  if (!std::filesystem::exists(test_data_dir() + "/stories260K.gguf")) {
-    GTEST_SKIP() << "no test data in " << test_data_dir();
-  }
   std::ifstream fixture(source_dir() + "/tests/fixtures/gguf_headers.json");
   const auto expected = nlohmann::json::parse(fixture);
-  ASSERT_GE(expected.size(), 4u);
+  ASSERT_GE(expected.size(), 8u);
   for (const auto& [name, header] : expected.items()) {
     SCOPED_TRACE(name);
-    const auto file = GgufFile::open(std::filesystem::path(test_data_dir()) / name);
+    const auto file = GgufFile::open(std::filesystem::path(source_dir()) / name);
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->version(), header["version"].get<uint32_t>());
     EXPECT_EQ(file->metadata().size(), header["metadata"].size());

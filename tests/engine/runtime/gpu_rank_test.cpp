@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,7 +12,7 @@
 
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/text/likeliest.h"
-#include "engine/text/sampler.h"
+#include "tests/engine/runtime/continuations.h"
 #include "tests/engine/runtime/gpu_rank_case.h"
 #include "tests/engine/runtime/random_model.h"
 
@@ -355,24 +354,11 @@ TEST_F(GpuRank, the_likeliest_logits_are_at_hand) {
   EXPECT_EQ(mixed.logit_row(0).candidates(), nullptr);
 }
 
-// The greedy continuations that an independent engine gives.
+// The continuations of an independent reference.
 TEST_F(GpuRank, a_trained_model_continues_as_expected) {
-  const std::string path = test_data_dir() + "/stories260K.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
-  std::ifstream file(test_data_dir() + "/stories260K.expected.json");
-  const nlohmann::json expected = nlohmann::json::parse(file).at(0);
-  LoadedModel loaded(path, on_gpu());
-  auto next = expected.at("prompt_ids").get<std::vector<TokenId>>();
-  const auto ids = expected.at("ids").get<std::vector<TokenId>>();
-  LoadedModel::Sequence sequence = loaded.new_sequence(next.size() + ids.size());
-  for (size_t step = 0; step < std::min<size_t>(ids.size(), 12); ++step) {
-    const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
-    const std::vector<float> logits = loaded.compute(pieces, step == 0 ? 0 : 1).back();
-    const LogprobResult result = compute_logprobs(logits, ids[step], 1);
-    ASSERT_EQ(result.top.at(0).token, ids[step]) << "step " << step;
-    ASSERT_NEAR(result.logprob, expected.at("logprobs").at(step).at("logprob").get<double>(), 0.02)
-        << "step " << step;
-    next = {ids[step]};
+  LoadedModel loaded(source_dir() + "/config/demo.gguf", on_gpu());
+  for (const Continuation& expected : read_continuations()) {
+    expect_continuation(loaded, expected, {.steps = 12, .tolerance = 0.05});
   }
 }
 

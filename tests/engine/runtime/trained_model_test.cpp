@@ -1,69 +1,46 @@
-// A real trained model with greedy continuations and log-probabilities from an independent engine.
+// The bundled model, which is trained, against the continuations of an independent reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/text/sampler.h"
+#include "tests/engine/runtime/continuations.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kModel = test_data_dir() + "/stories260K.gguf";
-const std::string kExpected = test_data_dir() + "/stories260K.expected.json";
+const std::string kModel = source_dir() + "/config/demo.gguf";
 
-class TrainedModel : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(kModel)) GTEST_SKIP() << kModel << " is not here";
-    std::ifstream file(kExpected);
-    cases_ = nlohmann::json::parse(file);
-    ASSERT_EQ(cases_.size(), 6U);
-  }
+// With tiles prompts attend in bf16, of which each weight and value has 8 bits.
+double tolerance_of(const KernelTable& table, double without_tiles) {
+  return table.has_tiles ? 6e-2 : without_tiles;
+}
 
-  // Greedy, token by token, as the expected file was made.
-  static void check_case(LoadedModel& loaded, const nlohmann::json& expected, double tolerance) {
-    std::vector<TokenId> tokens = expected.at("prompt_ids").get<std::vector<TokenId>>();
-    const auto ids = expected.at("ids").get<std::vector<TokenId>>();
-    LoadedModel::Sequence sequence = loaded.new_sequence(tokens.size() + ids.size());
-    std::vector<TokenId> next = tokens;
-    for (size_t step = 0; step < ids.size(); ++step) {
-      const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
-      const std::vector<float> logits = loaded.compute(pieces).back();
-      const nlohmann::json& wanted = expected.at("logprobs").at(step);
-      const LogprobResult result = compute_logprobs(logits, ids[step], 1);
-      ASSERT_EQ(result.top.at(0).token, ids[step]) << "step " << step;
-      ASSERT_NEAR(result.logprob, wanted.at("logprob").get<double>(), tolerance) << "step " << step;
-      next = {ids[step]};
-    }
-  }
-
-  nlohmann::json cases_;
-};
-
-TEST_F(TrainedModel, greedy_continuations_and_their_logprobs_are_the_expected_ones) {
+TEST(TrainedModel, continuations_and_their_logprobs_are_those_of_the_reference) {
+  const auto continuations = read_continuations();
+  ASSERT_EQ(continuations.size(), 8U);
   for (const KernelTable* table : supported_kernel_tables()) {
     for (const size_t workers : {1U, 2U}) {
       SCOPED_TRACE(std::string(table->name) + ", " + std::to_string(workers) + " workers");
       LoadedModel loaded(kModel, {.kernels = table, .workers = workers});
-      for (const auto& expected : cases_) check_case(loaded, expected, 1e-4);
+      const ContinuationLimits limits = {.steps = workers == 1 ? 48U : 6U,
+                                         .tolerance = tolerance_of(*table, 1e-4)};
+      for (const auto& expected : continuations) expect_continuation(loaded, expected, limits);
     }
   }
 }
 
-TEST_F(TrainedModel, a_narrower_cache_changes_logprobs_by_less_than_a_hundredth) {
+TEST(TrainedModel, a_narrower_cache_changes_logprobs_by_less_than_a_hundredth) {
   for (const KernelTable* table : supported_kernel_tables()) {
     SCOPED_TRACE(table->name);
     LoadedModel loaded(kModel, {.kernels = table, .kv_format = KvFormat::kF16});
-    // With tiles prompts attend in bf16, of which each weight and value has 8 bits.
-    for (const auto& expected : cases_)
-      check_case(loaded, expected, table->has_tiles ? 6e-2 : 1e-2);
+    for (const auto& expected : read_continuations()) {
+      expect_continuation(loaded, expected, {.steps = 12, .tolerance = tolerance_of(*table, 1e-2)});
+    }
   }
 }
 
@@ -95,10 +72,9 @@ double mean_distance(const std::vector<TokenId>& text, const std::vector<std::ve
 // 0.0055 deviations. One of bf16 is off by 2^-7 / sqrt(12) times the power of 2 below it: about
 // 0.0016. So the results of q8_0 are some 3.4 times as far away; twice that is allowed.
 TEST(BundledModel, with_keys_and_values_in_q8_0_is_as_near_as_their_rounding_lets_it) {
-  const std::string model = source_dir() + "/config/demo.gguf";
   constexpr size_t kTokens = 300;
   const auto load = [&](KvFormat format) {
-    return LoadedModel(model, {.workers = 2, .kv_format = format});
+    return LoadedModel(kModel, {.workers = 2, .kv_format = format});
   };
   LoadedModel exact = load(KvFormat::kF32);
   const std::vector<TokenId> text = greedy_text(exact, 0, kTokens);

@@ -1,11 +1,10 @@
-// Real vocabularies against the ids that their own tokenizers give.
+// Vocabularies of tests/fixtures/make_vocabularies.py against the ids of their own tokenizers.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -19,49 +18,13 @@ namespace lockstep {
 namespace {
 
 std::string vocabulary_path(const std::string& name) {
-  return test_data_dir() + "/vocab-" + name + ".gguf";
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// Cases are separated by lines that hold nothing but the marker.
-std::vector<std::string> read_cases(const std::string& path) {
-  const std::string text = read_text(path);
-  const std::string marker = "\n__ggml_vocab_test__\n";
-  std::vector<std::string> cases;
-  size_t position = 0;
-  for (size_t found = text.find(marker); found != std::string::npos;
-       found = text.find(marker, position)) {
-    cases.push_back(text.substr(position, found - position));
-    position = found + marker.size();
-  }
-  if (position < text.size()) cases.push_back(text.substr(position));
-  return cases;
-}
-
-std::vector<std::vector<TokenId>> read_expected(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::vector<TokenId>> expected;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream numbers(line);
-    std::vector<TokenId>& ids = expected.emplace_back();
-    for (TokenId id = 0; numbers >> id;) ids.push_back(id);
-  }
-  return expected;
+  return source_dir() + "/tests/fixtures/vocabularies/" + name;
 }
 
 class VocabularyFile : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(vocabulary_path(GetParam()))) {
-      GTEST_SKIP() << "there is no " << vocabulary_path(GetParam());
-    }
-    const auto file = GgufFile::open(vocabulary_path(GetParam()));
+    const auto file = GgufFile::open(vocabulary_path(GetParam()) + ".gguf");
     ASSERT_TRUE(file) << file.error().message;
     auto data = read_tokenizer_data(*file);
     ASSERT_TRUE(data) << data.error().message;
@@ -74,13 +37,14 @@ class VocabularyFile : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(VocabularyFile, gives_the_ids_of_its_own_tokenizer) {
-  const auto cases = read_cases(vocabulary_path(GetParam()) + ".inp");
-  const auto expected = read_expected(vocabulary_path(GetParam()) + ".out");
-  ASSERT_EQ(cases.size(), expected.size());
-  ASSERT_GT(cases.size(), 40U);
-  for (size_t index = 0; index < cases.size(); ++index) {
-    EXPECT_EQ(tokenizer_->encode(cases[index], {.add_special = false}), expected[index])
-        << "case " << index << ": " << cases[index];
+  std::ifstream file(vocabulary_path(GetParam()) + ".json");
+  const auto cases = nlohmann::json::parse(file);
+  ASSERT_GT(cases.size(), 60U);
+  for (const auto& entry : cases) {
+    const auto text = entry.at("text").get<std::string>();
+    EXPECT_EQ(tokenizer_->encode(text, {.add_special = false}),
+              entry.at("ids").get<std::vector<TokenId>>())
+        << "'" << text << "'";
   }
 }
 
@@ -107,7 +71,7 @@ TEST_P(VocabularyFile, brings_long_runs_back) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, VocabularyFile, testing::Values("llama-spm", "llama-bpe", "gpt-2"),
+INSTANTIATE_TEST_SUITE_P(All, VocabularyFile, testing::Values("spm", "llama-bpe", "gpt-2", "qwen2"),
                          [](const auto& parameter) {
                            std::string name = parameter.param;
                            for (char& letter : name) letter = letter == '-' ? '_' : letter;
