@@ -115,7 +115,9 @@ TEST(QueueShares, beside_one_that_floods_every_others_request_is_taken) {
       const std::string other = "tenant " + std::to_string(below(others));
       const bool has_one = std::ranges::any_of(
           there, [&](const auto& entry) { return entry.second.holder == other; });
-      if (!has_one) EXPECT_TRUE(ask(other, 1, 1 + below(100))) << other;
+      if (!has_one) {
+        EXPECT_TRUE(ask(other, 1, 1 + below(100))) << other;
+      }
       // The engine starts what came first and ends some of what runs.
       for (auto& [id, request] : there) {
         while (started < running && request.started < request.places) {
