@@ -396,9 +396,9 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
   return parts_->loop->submit(std::move(requests));
 }
 
-Result<void> Engine::check_room() {
+Result<void> Engine::check_room(const std::string& holder) {
   if (parts_->draining || !parts_->ready) return {};
-  return parts_->loop->check_room();
+  return parts_->loop->check_room(holder);
 }
 
 void Engine::count_rejected(Rejection reason) {

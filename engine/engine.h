@@ -131,6 +131,7 @@ enum class FinishReason {
   kCancelled,  // cancel(), or the drain cut it off
   kError,      // the model gave no usable numbers, or a bug ended this request alone
   kDeadline,   // Request::deadline_seconds were over
+  kDisplaced,  // the queue was full, its holder above his share, and another asked (queue_shares.h)
 };
 
 struct OutputToken {
@@ -162,6 +163,9 @@ struct Request {
   // Whose request it is. Tenants share the machine fairly, and no tenant's prompts speed up
   // another's: the prefix cache is searched within one tenant (and one cache_salt) alone.
   std::string tenant;
+  // Who holds its place in the queue, which is shared by holders: requests that are submitted
+  // together have the same one.
+  std::string holder;
   std::string cache_salt;       // divides a tenant's prefix cache further
   int32_t priority = 0;         // lower goes first, among all tenants
   double deadline_seconds = 0;  // from its submission, after which it ends; 0: none
@@ -246,6 +250,7 @@ struct EngineStatistics {
   uint64_t finished_cancelled = 0;
   uint64_t finished_error = 0;
   uint64_t finished_deadline = 0;
+  uint64_t finished_displaced = 0;
   std::array<uint64_t, kRejectionCount> rejected = {};  // by Rejection
   uint64_t prompt_tokens = 0;                           // computed, each once
   uint64_t generated_tokens = 0;
@@ -352,14 +357,15 @@ class Engine {
 
   // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
-  // loading, draining or full; then with the time after which there may be room.
+  // loading, draining or full for this holder; then with the time after which there may be room.
   Result<RequestId> submit(Request request);
   // All of them or none; their ids in the same order. Embeddings that come together take one place
   // of those that may wait.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
-  // Fails as submit() would for the shortest of prompts if the queue is full, and counts that; so
-  // that whoever has much to do before it can submit may leave it. Loading and draining pass.
-  Result<void> check_room();
+  // Fails as submit() would for this holder's shortest of prompts if the queue is full, and counts
+  // that; so that whoever has much to do before it can submit may leave it. Loading and draining
+  // pass.
+  Result<void> check_room(const std::string& holder);
   // What may wait from here on, as EngineOptions has it; what waits already stays.
   void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);
   // Counts a request that was turned away before it came here.

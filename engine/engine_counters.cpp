@@ -44,6 +44,8 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
   statistics.finished_error = finished[static_cast<size_t>(FinishReason::kError)].load(kRelaxed);
   statistics.finished_deadline =
       finished[static_cast<size_t>(FinishReason::kDeadline)].load(kRelaxed);
+  statistics.finished_displaced =
+      finished[static_cast<size_t>(FinishReason::kDisplaced)].load(kRelaxed);
   for (size_t reason = 0; reason < kRejectionCount; ++reason) {
     statistics.rejected[reason] = rejected[reason].load(kRelaxed);
   }

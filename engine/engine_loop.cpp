@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -79,60 +80,87 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   // Made outside the lock: it copies and counts the prompts.
   std::vector<std::unique_ptr<Generation>> generations;
   std::vector<RequestId> ids;
-  size_t prompt_tokens = 0;
-  size_t places = 0;
+  QueueShares::Demand demand;
+  demand.requests = requests.size();
+  demand.places = 0;
+  demand.prompt_tokens = 0;
+  if (!requests.empty()) demand.holder = requests.front().holder;
   for (Request& request : requests) {
-    prompt_tokens += request.prompt.size();
+    demand.prompt_tokens += request.prompt.size();
     generations.push_back(make_generation(std::move(request)));
-    const bool shares_place = generations.back()->pooled && generations.size() < requests.size();
-    generations.back()->places = shares_place ? 0 : 1;
-    places += generations.back()->places;
-    ids.push_back(generations.back()->id());
+    Generation& made = *generations.back();
+    const bool shares_place = made.pooled && generations.size() < requests.size();
+    made.places = shares_place ? 0 : 1;
+    demand.places += made.places;
+    ids.push_back(made.id());
+    made.group = ids.front();
   }
+  if (ids.empty()) return ids;
   {
     const std::lock_guard lock(mutex_);
     if (draining_) {
       return full(Rejection::kDraining, "shutting down: no more requests are taken");
     }
-    if (auto room = check_queue(places, prompt_tokens); !room) {
-      return std::unexpected(room.error());
+    if (has_failed_.load(std::memory_order_relaxed)) {
+      return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
     }
     inbox_.submitted.reserve(inbox_.submitted.size() + generations.size());  // or counts would lie
+    const auto displaced = shares_.take(ids.front(), demand, queue_limits());
+    if (!displaced) return queue_full(displaced.error(), demand);
+    std::ranges::copy(*displaced, std::back_inserter(inbox_.displaced));
     std::ranges::move(generations, std::back_inserter(inbox_.submitted));
-    open_count_ += requests.size();
-    places_taken_ += places;
-    counters_.waiting_prompt_tokens.fetch_add(prompt_tokens, std::memory_order_relaxed);
+    open_count_ += ids.size();
+    counters_.waiting_prompt_tokens.fetch_add(demand.prompt_tokens, std::memory_order_relaxed);
+    note_shares();
   }
   wake_.notify_one();
   return ids;
 }
 
-Result<void> EngineLoop::check_room() const {
-  return check_queue(1, 1);
-}
-
-Result<void> EngineLoop::check_queue(size_t places, size_t prompt_tokens) const {
+Result<void> EngineLoop::check_room(const std::string& holder) const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   if (has_failed_.load(kRelaxed)) {
     return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
   }
-  const size_t taken = places_taken_.load(kRelaxed);
-  const size_t places_most = running_most_ + waiting_.requests.load(kRelaxed);
-  if (taken + places > places_most) {
+  const QueueShares::Limits limits = queue_limits();
+  const size_t waiting = waiting_tokens_.load(kRelaxed);
+  if (places_taken_.load(kRelaxed) < limits.places &&
+      (waiting == 0 || waiting < limits.prompt_tokens)) {
+    return {};
+  }
+  const QueueShares::Demand demand{.holder = holder};
+  const std::lock_guard lock(mutex_);
+  if (const auto room = shares_.check(demand, limits); !room) {
+    return queue_full(room.error(), demand);
+  }
+  return {};
+}
+
+QueueShares::Limits EngineLoop::queue_limits() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  return {.places = running_most_ + waiting_.requests.load(kRelaxed),
+          .prompt_tokens = waiting_.prompt_tokens.load(kRelaxed)};
+}
+
+// mutex_ is held.
+void EngineLoop::note_shares() {
+  places_taken_.store(shares_.places(), std::memory_order_relaxed);
+  waiting_tokens_.store(shares_.prompt_tokens(), std::memory_order_relaxed);
+}
+
+std::unexpected<Error> EngineLoop::queue_full(QueueShares::Shortage shortage,
+                                              const QueueShares::Demand& demand) const {
+  const QueueShares::Limits limits = queue_limits();
+  if (shortage == QueueShares::Shortage::kPlaces) {
     return full(Rejection::kQueueRequests,
                 fmt::format("{} requests are running and waiting, {} at most; {} more are not "
                             "taken; try again later",
-                            taken, places_most, places));
+                            shares_.places(), limits.places, demand.places));
   }
-  const size_t waiting = counters_.waiting_prompt_tokens.load(kRelaxed);
-  const size_t waiting_most = waiting_.prompt_tokens.load(kRelaxed);
-  if (waiting > 0 && waiting + prompt_tokens > waiting_most) {
-    return full(Rejection::kQueueTokens,
-                fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
-                            "try again later",
-                            waiting, waiting_most, prompt_tokens));
-  }
-  return {};
+  return full(Rejection::kQueueTokens,
+              fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
+                          "try again later",
+                          shares_.prompt_tokens(), limits.prompt_tokens, demand.prompt_tokens));
 }
 
 std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) const {
@@ -182,6 +210,7 @@ EngineLoop::Inbox EngineLoop::wait_for_work() {
   }
   inbox.submitted = std::exchange(inbox_.submitted, {});
   inbox.cancelled = std::exchange(inbox_.cancelled, {});
+  inbox.displaced = std::exchange(inbox_.displaced, {});
   inbox.cancel_all = std::exchange(inbox_.cancel_all, false);
   inbox.task = inbox_.task;
   inbox.stop = inbox_.stop;
@@ -221,6 +250,7 @@ void EngineLoop::run_task(const std::function<void()>* task) {
 void EngineLoop::accept(Inbox& inbox) {
   for (auto& generation : inbox.submitted) add(std::move(generation));
   for (const RequestId id : inbox.cancelled) cancel_now(id);
+  end_displaced(inbox.displaced);
   if (inbox.cancel_all) {
     while (!generations_.empty()) cancel_now(generations_.begin()->first);
   }
@@ -264,6 +294,16 @@ void EngineLoop::cancel_now(RequestId id) {
   const auto found = generations_.find(id);
   if (found == generations_.end()) return;
   end(*found->second, FinishReason::kCancelled, "");
+}
+
+void EngineLoop::end_displaced(const std::vector<QueueShares::GroupId>& groups) {
+  std::vector<Generation*> displaced;
+  for (const auto& [id, generation] : generations_) {
+    if (std::ranges::find(groups, generation->group) != groups.end()) {
+      displaced.push_back(generation.get());
+    }
+  }
+  for (Generation* generation : displaced) end(*generation, FinishReason::kDisplaced, "");
 }
 
 // Ends a request from outside its own course. Whoever hears of it may throw; it has ended all the
@@ -352,6 +392,11 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       generation.started = true;
       counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(),
                                                 std::memory_order_relaxed);
+      {
+        const std::lock_guard lock(mutex_);
+        shares_.start(generation.group, generation.prompt_count());
+        note_shares();
+      }
       generation.queue_seconds = seconds_since(generation.submitted_at);
       counters_.queue_seconds.observe(*generation.queue_seconds);
     }
@@ -459,13 +504,15 @@ void EngineLoop::retire(Generation& generation, bool usable) {
     counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
   }
   if (!generation.pooled) throughput_.add_request(generation.generated_count());
-  const size_t places = generation.places;
+  const auto [group, places, prompt_tokens, waited] = std::tuple(
+      generation.group, generation.places, generation.prompt_count(), !generation.started);
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
   const std::lock_guard lock(mutex_);
   --open_count_;
-  places_taken_ -= places;
+  shares_.end(group, places, prompt_tokens, waited);
+  note_shares();
   changed_.notify_all();
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "engine/generation.h"
 #include "engine/loop_activity.h"
 #include "engine/runtime/executor.h"
+#include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/throughput.h"
 
@@ -45,8 +47,9 @@ class EngineLoop {
 
   // Any thread. All or none; kUnavailable when draining, full or failed.
   Result<std::vector<RequestId>> submit(std::vector<Request> requests);
-  // Fails as submit() would for a request of one token if the queue is full. Takes no lock.
-  Result<void> check_room() const;
+  // Fails as submit() would for a request of one token if the queue is full for its holder. Takes a
+  // lock only where it is full, and never for long.
+  Result<void> check_room(const std::string& holder) const;
   void cancel(RequestId id);
   void drain(double seconds);
 
@@ -66,19 +69,23 @@ class EngineLoop {
   struct Inbox {
     std::vector<std::unique_ptr<Generation>> submitted;
     std::vector<RequestId> cancelled;
+    std::vector<QueueShares::GroupId> displaced;
     const std::function<void()>* task = nullptr;
     bool cancel_all = false;
     bool stop = false;
 
     bool empty() const {
-      return submitted.empty() && cancelled.empty() && task == nullptr && !cancel_all && !stop;
+      return submitted.empty() && cancelled.empty() && displaced.empty() && task == nullptr &&
+             !cancel_all && !stop;
     }
   };
 
   void work();
   std::unique_ptr<Generation> make_generation(Request request);
-  // Sure with mutex_ held; without, as of a moment ago.
-  Result<void> check_queue(size_t places, size_t prompt_tokens) const;
+  QueueShares::Limits queue_limits() const;
+  // With mutex_ held.
+  std::unexpected<Error> queue_full(QueueShares::Shortage shortage,
+                                    const QueueShares::Demand& demand) const;
   std::unexpected<Error> full(Rejection reason, std::string message) const;
   Inbox wait_for_work();
   void run_task(const std::function<void()>* task);
@@ -87,6 +94,7 @@ class EngineLoop {
   void add(std::unique_ptr<Generation> generation);
   void end_overdue();
   void cancel_now(RequestId id);
+  void end_displaced(const std::vector<QueueShares::GroupId>& groups);
   void end(Generation& generation, FinishReason reason, const std::string& error,
            bool usable = true);
   void step();
@@ -101,6 +109,7 @@ class EngineLoop {
   void advance(Generation& generation, LogitRow& logits);
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
+  void note_shares();
   void publish_counters();
   void publish_gauges();
 
@@ -125,9 +134,12 @@ class EngineLoop {
   std::condition_variable wake_;     // the inbox is not empty
   std::condition_variable changed_;  // open_count_ or the inbox's task has changed
   Inbox inbox_;                      // guarded by mutex_
-  // Submitted and not ended, and the places that they take. Written with mutex_ held.
+  QueueShares shares_;               // guarded by mutex_
+  // Submitted and not ended; places and waiting prompts as shares_ has them. Written with mutex_
+  // held.
   std::atomic<size_t> open_count_ = 0;
   std::atomic<size_t> places_taken_ = 0;
+  std::atomic<size_t> waiting_tokens_ = 0;
   bool draining_ = false;         // guarded by mutex_
   std::optional<Error> failure_;  // written by the engine's thread with mutex_ held
   std::atomic<bool> has_failed_ = false;

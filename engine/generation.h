@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "engine/pooled_rows.h"
+#include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "engine/text/stop_matcher.h"
@@ -56,6 +57,7 @@ class Generation {
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;
+  QueueShares::GroupId group = 0;       // of the requests that came with it
   std::optional<PooledRows> pooled;     // of a request for an embedding
   size_t places = 1;                    // that it takes of those for requests that run or wait
   size_t cached_tokens = 0;             // of the prompt, found in the prefix cache

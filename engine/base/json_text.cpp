@@ -1,12 +1,43 @@
 #include "engine/base/json_text.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "engine/base/pause_point.h"
+
 namespace lockstep {
 namespace {
+
+constexpr size_t kValuesPerPause = 32;
+constexpr size_t kBytesPerPause = 4096;
+
+// The text as the parser reads it: long strings take long, too.
+class PausingText {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  explicit PausingText(const char* position) : position_(position) {}
+
+  reference operator*() const { return *position_; }
+  PausingText& operator++() {
+    ++position_;
+    if (reinterpret_cast<uintptr_t>(position_) % kBytesPerPause == 0) pause_point();
+    return *this;
+  }
+  bool operator==(const PausingText&) const = default;
+
+ private:
+  const char* position_;
+};
 
 // Builds the value from the parser's events. Objects are appended to, with a set of names beside
 // each open one: looking a name up in the ordered object itself would make many names quadratic.
@@ -61,6 +92,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool count() {
+    if (values_ % kValuesPerPause == 0) pause_point();
     if (++values_ <= limits_.values) return true;
     return fail(fmt::format("it has more than {} values", limits_.values));
   }
@@ -105,7 +137,9 @@ class Builder : public nlohmann::json_sax<Json> {
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   Builder builder(limits);
   try {
-    if (!Json::sax_parse(text, &builder, Json::input_format_t::json, true, limits.comments)) {
+    const PausingText begin(text.data());
+    const PausingText end(text.data() + text.size());
+    if (!Json::sax_parse(begin, end, &builder, Json::input_format_t::json, true, limits.comments)) {
       return invalid_input("{}", builder.error);
     }
   } catch (const nlohmann::detail::exception& exception) {

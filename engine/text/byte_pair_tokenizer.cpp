@@ -3,12 +3,15 @@
 #include <array>
 #include <utility>
 
+#include "engine/base/pause_point.h"
 #include "engine/text/tokenizer_checks.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
 
 namespace {
+
+constexpr size_t kWordsPerPause = 16;  // some microseconds
 
 // GPT-2's alphabet: visible characters of Latin-1 stand for themselves, the other bytes, in order,
 // for the characters from U+0100 on.
@@ -142,12 +145,17 @@ Result<void> BytePairTokenizer::adopt_merges(const std::vector<std::string>& mer
   return {};
 }
 
-void BytePairTokenizer::encode_plain(std::string_view text, bool /*first*/,
+void BytePairTokenizer::encode_plain(std::string_view text, bool /*first*/, size_t tokens_max,
                                      std::vector<TokenId>& tokens) const {
   std::vector<std::string_view> words;
   pre_.split(text, words);
   PairMerging merging;
-  for (const std::string_view word : words) encode_word(word, merging, tokens);
+  size_t count = 0;
+  for (const std::string_view word : words) {
+    if (tokens.size() > tokens_max) return;
+    if (++count % kWordsPerPause == 0) pause_point();
+    encode_word(word, merging, tokens);
+  }
 }
 
 void BytePairTokenizer::encode_word(std::string_view word, PairMerging& merging,

@@ -24,7 +24,8 @@ class BytePairTokenizer final : public Tokenizer {
 
  private:
   explicit BytePairTokenizer(PreTokenizer pre_tokenizer) : pre_(std::move(pre_tokenizer)) {}
-  void encode_plain(std::string_view text, bool first, std::vector<TokenId>& tokens) const override;
+  void encode_plain(std::string_view text, bool first, size_t tokens_max,
+                    std::vector<TokenId>& tokens) const override;
 
   Result<void> adopt_merges(const std::vector<std::string>& merges);
   void fill_pieces();

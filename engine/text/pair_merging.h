@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "engine/base/pause_point.h"
+
 namespace lockstep {
 
 inline constexpr uint32_t kNoSymbol = UINT32_MAX;
@@ -35,6 +37,7 @@ class PairMerging {
 
   void append(uint32_t begin, uint32_t size_bytes, int32_t token) {
     const auto index = static_cast<uint32_t>(symbols_.size());
+    if (index % kAppendsPerPause == kAppendsPerPause - 1) pause_point();
     if (index > 0) symbols_[index - 1].next = index;
     symbols_.push_back({begin, size_bytes, index > 0 ? index - 1 : kNoSymbol, kNoSymbol, token});
   }
@@ -42,8 +45,12 @@ class PairMerging {
   // `find`: (const MergeSymbol& left, const MergeSymbol& right) -> std::optional<Candidate>.
   template <typename Find>
   void run(const Find& find) {
-    for (uint32_t index = 0; index + 1 < symbols_.size(); ++index) offer(index, find);
-    while (!queue_.empty()) {
+    for (uint32_t index = 0; index + 1 < symbols_.size(); ++index) {
+      if (index % kOffersPerPause == kOffersPerPause - 1) pause_point();
+      offer(index, find);
+    }
+    for (uint32_t count = 1; !queue_.empty(); ++count) {
+      if (count % kOffersPerPause == 0) pause_point();
       std::pop_heap(queue_.begin(), queue_.end(), later);
       const Pair pair = queue_.back();
       queue_.pop_back();
@@ -55,6 +62,10 @@ class PairMerging {
   const std::vector<MergeSymbol>& symbols() const { return symbols_; }
 
  private:
+  // Either takes some microseconds.
+  static constexpr uint32_t kAppendsPerPause = 1024;
+  static constexpr uint32_t kOffersPerPause = 64;
+
   struct Pair {
     uint64_t key = 0;         // priority, then position of the left symbol
     uint32_t size_bytes = 0;  // of both when offered: symbols only grow, so this tells old pairs

@@ -10,11 +10,14 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/pause_point.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
 
 namespace {
+
+constexpr size_t kWordsPerPause = 16;  // some microseconds
 
 // In the patterns below _ stands for these: Unicode's White_Space, as the regular expressions that
 // the vocabularies were trained with understand \s. (PCRE2's own \s has U+180E as well.)
@@ -181,6 +184,7 @@ void PreTokenizer::Patterns::cut(std::string_view text, const pcre2_code* code,
     if (matched <= 0) break;
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(matching.data.get());
     if (bounds[1] <= bounds[0]) break;
+    if (parts.size() % kWordsPerPause == 0) pause_point();
     if (bounds[0] > position) parts.push_back(text.substr(position, bounds[0] - position));
     parts.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));
     position = bounds[1];

@@ -78,11 +78,11 @@ SentencePieceTokenizer::SentencePieceTokenizer(TokenizerData data) {
       [](TokenType type) { return type == TokenType::kControl || type == TokenType::kUnknown; });
 }
 
-void SentencePieceTokenizer::encode_plain(std::string_view text, bool first,
+void SentencePieceTokenizer::encode_plain(std::string_view text, bool first, size_t tokens_max,
                                           std::vector<TokenId>& tokens) const {
   const std::string normal = normalize(text, first);
   size_t position = 0;
-  while (position < normal.size()) {
+  while (position < normal.size() && tokens.size() <= tokens_max) {
     const auto match = user_defined_.find(normal, position);
     const size_t end = match ? match->position : normal.size();
     const std::string_view stretch = std::string_view(normal).substr(position, end - position);

@@ -22,7 +22,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   explicit SentencePieceTokenizer(TokenizerData data);
-  void encode_plain(std::string_view text, bool first, std::vector<TokenId>& tokens) const override;
+  void encode_plain(std::string_view text, bool first, size_t tokens_max,
+                    std::vector<TokenId>& tokens) const override;
 
   // How unused tokens came about in one text: the size of the left part. They take part in merges,
   // but in the end are cut into their parts again.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/pause_point.h"
 #include "engine/text/byte_pair_tokenizer.h"
 #include "engine/text/sentence_piece_tokenizer.h"
 #include "engine/text/tokenizer_checks.h"
@@ -23,8 +24,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::make(TokenizerData data) {
   if (auto checked = check_tokenizer_data(data); !checked) {
     return std::unexpected(checked.error());
   }
-  if (data.model == "llama") return SentencePieceTokenizer::make(std::move(data));
-  if (data.model == "gpt2") return BytePairTokenizer::make(std::move(data));
+  if (data.model == "llama" || data.model == "gpt2") {
+    auto made = data.model == "llama" ? SentencePieceTokenizer::make(std::move(data))
+                                      : BytePairTokenizer::make(std::move(data));
+    if (made) (*made)->find_longest_token();
+    return made;
+  }
   return invalid_input(
       "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
       "gpt2. Use a model with one of these tokenizers.",
@@ -64,6 +69,24 @@ void Tokenizer::adopt(TokenizerData data, bool adds_bos_by_default) {
   find_end_tokens();
 }
 
+// A token is found as it is written in the file ("▁" for a space) or by the bytes of its letters.
+void Tokenizer::find_longest_token() {
+  const bool has_all_bytes = std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });
+  if (data_.remove_extra_whitespaces.value_or(false)) return;
+  if (!has_all_bytes && !data_.unknown) return;
+  token_bytes_max_ = 4;  // a character that is unknown
+  for (size_t id = 0; id < pieces_.size(); ++id) {
+    token_bytes_max_ = std::max(token_bytes_max_, pieces_[id].size());
+    if (data_.model == "llama") {
+      token_bytes_max_ = std::max(token_bytes_max_, data_.tokens[id].size());
+    }
+  }
+}
+
+size_t Tokenizer::least_tokens(size_t text_bytes) const {
+  return token_bytes_max_ == 0 ? 0 : (text_bytes + token_bytes_max_ - 1) / token_bytes_max_;
+}
+
 void Tokenizer::find_end_tokens() {
   for (const auto& id : {data_.eos, data_.eot, data_.eom}) {
     if (id) end_tokens_.push_back(*id);
@@ -87,10 +110,11 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   const SpecialTokens& special =
       options.parse_special ? split_with_special_ : split_without_special_;
   size_t position = 0;
-  while (position < text.size()) {
+  while (position < text.size() && tokens.size() <= options.tokens_max) {
     const auto match = special.find(text, position);
     const size_t end = match ? match->position : text.size();
-    encode_stretch(text.substr(position, end - position), true, tokens);
+    encode_stretch(text.substr(position, end - position), true, options.tokens_max, tokens);
+    pause_point();
     if (match) tokens.push_back(match->token);
     position = match ? end + match->size_bytes : end;
   }
@@ -98,11 +122,11 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   return tokens;
 }
 
-void Tokenizer::encode_stretch(std::string_view text, bool first,
+void Tokenizer::encode_stretch(std::string_view text, bool first, size_t tokens_max,
                                std::vector<TokenId>& tokens) const {
   while (!text.empty()) {
     const std::string_view stretch = text.substr(0, kStretchBytesMax);
-    encode_plain(stretch, first, tokens);
+    encode_plain(stretch, first, tokens_max, tokens);
     text.remove_prefix(stretch.size());
     first = false;
   }

@@ -3,7 +3,9 @@
 // ("gpt2") behind a pre-tokenizer pattern.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +47,8 @@ struct TokenizerData {
 struct EncodeOptions {
   bool add_special = true;     // the beginning (and end) tokens, where the model wants them
   bool parse_special = false;  // text such as "<|im_end|>" becomes the token instead of its letters
+  // Once there are more, what is left of the text may be left out.
+  size_t tokens_max = std::numeric_limits<size_t>::max();
 };
 
 // Immutable after make(); every method may be called from several threads.
@@ -59,6 +63,10 @@ class Tokenizer {
   // `text` is any bytes; invalid UTF-8 is encoded by byte tokens, never refused.
   // Takes time that grows no faster than n log n with the text's length.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
+
+  // No text of so many bytes comes to fewer tokens; 0 where nothing can be said: a vocabulary that
+  // leaves bytes out.
+  size_t least_tokens(size_t text_bytes) const;
 
   // The bytes a token stands for: half a character is possible. A control token gives "" unless
   // `special`. An id outside the vocabulary gives "".
@@ -85,8 +93,9 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
   // Encodes a stretch of text that holds no tokens that encode() splits out. `first`: it starts the
-  // whole text or follows such a token. At most kStretchBytesMax long.
-  virtual void encode_plain(std::string_view text, bool first,
+  // whole text or follows such a token. At most kStretchBytesMax long. May stop once there are more
+  // than `tokens_max`.
+  virtual void encode_plain(std::string_view text, bool first, size_t tokens_max,
                             std::vector<TokenId>& tokens) const = 0;
   static constexpr size_t kStretchBytesMax = size_t{1} << 30U;
 
@@ -123,7 +132,11 @@ class Tokenizer {
 
  private:
   void find_end_tokens();
-  void encode_stretch(std::string_view text, bool first, std::vector<TokenId>& tokens) const;
+  void find_longest_token();
+  void encode_stretch(std::string_view text, bool first, size_t tokens_max,
+                      std::vector<TokenId>& tokens) const;
+
+  size_t token_bytes_max_ = 0;  // of text that one token stands for; 0: it can be any
 };
 
 }  // namespace lockstep

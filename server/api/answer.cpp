@@ -8,16 +8,18 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "server/api/body_room.h"
 #include "server/api/generation_clock.h"
 #include "server/api/generation_parameters.h"
 #include "server/api/output_queue.h"
+#include "server/api/prepare_request.h"
 
 namespace lockstep {
 namespace {
 
 // How long a stream may be silent; proxies cut connections that are silent for a minute.
 constexpr std::chrono::milliseconds kKeepAlive{15'000};
+
+constexpr int kRetryWhenDisplacedSeconds = 5;
 
 std::string_view finish_name(FinishReason reason) {
   switch (reason) {
@@ -31,6 +33,8 @@ std::string_view finish_name(FinishReason reason) {
       return "error";
     case FinishReason::kDeadline:
       return "deadline";
+    case FinishReason::kDisplaced:
+      return "displaced";
   }
   return "";
 }
@@ -159,6 +163,11 @@ class Run {
       failure_ = not_now("shutting_down", "The server shut down before the answer was complete", 5);
     } else if (*output.finish == FinishReason::kDeadline) {
       failure_ = deadline_exceeded();
+    } else if (*output.finish == FinishReason::kDisplaced) {
+      failure_ = not_now("queue_full",
+                         "The queue is full and this request was above its sender's share of it; "
+                         "send fewer at once, or try again later",
+                         kRetryWhenDisplacedSeconds);
     } else if (*output.finish == FinishReason::kError) {
       failure_ = server_error(output.error);
     }
@@ -194,8 +203,10 @@ class Run {
 
 void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
             const HttpRequest& request, HttpResponse& response) {
-  RequestRoom::give_back();  // from here on it waits for the engine and for its client
-  for (Request& part : plan.requests) part.id = request.request_id;
+  for (Request& part : plan.requests) {
+    part.id = request.request_id;
+    part.holder = client_of(request);
+  }
   if (const auto reserved = lease.reserve(plan.choices, plan.requests, response); !reserved) {
     writer.refuse(response, reserved.error());
     return;

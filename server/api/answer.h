@@ -56,7 +56,7 @@ struct AnswerPlan {
 
 // Blocks until the answer is given, refused or its client has left; a client that leaves stops its
 // requests. `lease`: as entered, before the plan was made. The caller holds no values of the body
-// any more: RequestRoom is given back.
+// any more.
 void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
             const HttpRequest& request, HttpResponse& response);
 

@@ -1,6 +1,7 @@
 // POST /apply-template: the prompt that the chat template makes of a conversation, as text.
 #include "server/api/chat_turns.h"
 #include "server/api/endpoints.h"
+#include "server/api/prepare_request.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ ApiResult<ChatPrompt> render(const ServedModel& model, const HttpRequest& reques
 }  // namespace
 
 void post_apply_template(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto prompt = render(model, request);
+  const auto prompt = prepare_request(model, request, [&] { return render(model, request); });
   if (!prompt) return send_error(response, prompt.error());
   const Json body = {{"prompt", prompt->text}, {"count", prompt->tokens.size()}};
   response.send(200, "application/json", to_text(body));

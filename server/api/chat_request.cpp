@@ -203,7 +203,12 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
   const bool closed = end.closes_thoughts && close_thoughts(*text);
-  auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
+  const EncodeOptions options{.add_special = false, .parse_special = true};
+  auto fitting = end.must_fit
+                     ? encode_fitting(engine.tokenizer(), *text, options, model.limits(), parameter)
+                     : engine.tokenizer().encode(*text, options);
+  if (!fitting) return std::unexpected(std::move(fitting.error()));
+  std::vector<TokenId> tokens = std::move(*fitting);
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
   if (tokens.empty()) {
     return std::unexpected(

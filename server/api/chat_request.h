@@ -40,6 +40,7 @@ bool can_continue(const Json& messages);
 struct PromptEnd {
   bool continues_last = false;   // where the last message's content does, at its mark
   bool closes_thoughts = false;  // behind thoughts that the template has opened, and which are over
+  bool must_fit = false;         // 400 for a prompt that can never fit the context
 };
 
 struct ChatPrompt {

@@ -46,7 +46,7 @@ bool is_held(const ChatRequest& chat) {
 }  // namespace
 
 ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
-                                       std::string_view parameter) {
+                                       std::string_view parameter, bool must_fit) {
   const ChatFamily& family = model.chat_family();
   Json& messages = chat.variables["messages"];
   if (family.calls == nullptr) {
@@ -60,13 +60,14 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
   // Thoughts are free: an answer that is held to a form goes without them.
   return encode_chat(model, chat.variables, parameter,
                      {.continues_last = chat.continues_last,
-                      .closes_thoughts = is_held(chat) && !chat.continues_last});
+                      .closes_thoughts = is_held(chat) && !chat.continues_last,
+                      .must_fit = must_fit});
 }
 
 ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
                                      std::string_view parameter) {
   const ChatFamily& family = model.chat_family();
-  auto prompt = encode_chat_turn(model, chat, parameter);
+  auto prompt = encode_chat_turn(model, chat, parameter, /*must_fit=*/true);
   if (!prompt) return std::unexpected(prompt.error());
   ChatTurns turns;
   turns.rules = {.calls = chat.tools.active() ? family.calls : nullptr,

@@ -19,8 +19,9 @@ struct ChatTurns {
 // the template opens are closed again where the answer is held to a form. Fails with 400 where the
 // model's chat template cannot take the conversation or the tools. `parameter` names the
 // conversation in errors.
+// `must_fit`: 400 also for a prompt that can never fit the context.
 ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
-                                       std::string_view parameter);
+                                       std::string_view parameter, bool must_fit = false);
 
 // Fails as encode_chat_turn() does, and where the context cannot hold it.
 ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,

@@ -101,7 +101,8 @@ ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLim
 }
 
 ApiResult<std::vector<EncodedPrompt>> encode_prompts(const CompletionRequest& request,
-                                                     const Tokenizer& tokenizer) {
+                                                     const Tokenizer& tokenizer,
+                                                     const RequestLimits& limits) {
   const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = true};
   const bool special = !request.parameters.request.skip_special_tokens;
   std::vector<EncodedPrompt> encoded;
@@ -113,7 +114,9 @@ ApiResult<std::vector<EncodedPrompt>> encode_prompts(const CompletionRequest& re
       continue;
     }
     next.text = std::get<std::string>(prompt);
-    next.tokens = tokenizer.encode(next.text, options);
+    auto tokens = encode_fitting(tokenizer, next.text, options, limits, "prompt");
+    if (!tokens) return std::unexpected(std::move(tokens.error()));
+    next.tokens = std::move(*tokens);
     if (next.tokens.empty() && tokenizer.bos()) next.tokens.push_back(*tokenizer.bos());
     if (next.tokens.empty()) {
       return std::unexpected(bad_parameter(

@@ -25,8 +25,10 @@ struct EncodedPrompt {
   std::string text;             // what `echo` gives back
 };
 
-// A string without tokens becomes the beginning token, or 400 where the vocabulary has none.
+// A string without tokens becomes the beginning token, or 400 where the vocabulary has none. 400
+// for one that can never fit the context.
 ApiResult<std::vector<EncodedPrompt>> encode_prompts(const CompletionRequest& request,
-                                                     const Tokenizer& tokenizer);
+                                                     const Tokenizer& tokenizer,
+                                                     const RequestLimits& limits);
 
 }  // namespace lockstep

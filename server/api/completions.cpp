@@ -5,6 +5,7 @@
 #include "server/api/completion_format.h"
 #include "server/api/completion_request.h"
 #include "server/api/endpoints.h"
+#include "server/api/prepare_request.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   const auto grammar = compile_structured_output(model, parameters.structured_output);
   if (!grammar) return std::unexpected(grammar.error());
 
-  auto prompts = encode_prompts(*completion, model.engine().tokenizer());
+  auto prompts = encode_prompts(*completion, model.engine().tokenizer(), model.limits());
   if (!prompts) return std::unexpected(prompts.error());
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::string> echoed;
@@ -63,7 +64,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare(model, request);
+  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   AnswerPlan& plan = prepared->plan;
   CompletionFormat format(model.engine().tokenizer(), prepared->logprobs, plan.choices,

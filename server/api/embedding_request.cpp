@@ -151,9 +151,14 @@ ApiResult<std::vector<Request>> make_embedding_requests(const EmbeddingRequest& 
     const std::string name = alone ? "input" : input_name(index);
     Request& request = requests.emplace_back(asked.request);
     const auto* ids = std::get_if<std::vector<TokenId>>(&asked.inputs[index]);
-    request.prompt = ids != nullptr
-                         ? *ids
-                         : tokenizer.encode(std::get<std::string>(asked.inputs[index]), options);
+    if (ids != nullptr) {
+      request.prompt = *ids;
+    } else {
+      auto encoded = encode_fitting(tokenizer, std::get<std::string>(asked.inputs[index]), options,
+                                    limits, name);
+      if (!encoded) return std::unexpected(std::move(encoded.error()));
+      request.prompt = std::move(*encoded);
+    }
     request.embedding = true;
     request.max_tokens = 0;
     if (request.prompt.empty()) {

@@ -1,9 +1,12 @@
 // POST /v1/embeddings.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "server/api/embedding_request.h"
 #include "server/api/embeddings_writer.h"
 #include "server/api/endpoints.h"
+#include "server/api/prepare_request.h"
 
 namespace lockstep {
 namespace {
@@ -24,18 +27,30 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits&
   return asked;
 }
 
-ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
+// What is left of a request while its answer is made.
+struct Prepared {
+  std::vector<Request> requests;
+  std::string name;  // of the model, as the request has it
+  bool base64 = false;
+};
+
+ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
   const RequestLimits limits = model.limits();
-  auto asked = parse(model, limits, request);
+  const auto asked = parse(model, limits, request);
   if (!asked) return std::unexpected(asked.error());
   auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), limits,
                                           model.engine().model().embedding_width);
   if (!requests) return std::unexpected(requests.error());
-  asked->inputs.clear();
-  EmbeddingsWriter writer(std::move(asked->model), asked->base64);
-  answer(model, *lease, {.requests = std::move(*requests)}, writer, request, response);
+  return Prepared{std::move(*requests), asked->model, asked->base64};
+}
+
+ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
+  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  if (!prepared) return std::unexpected(prepared.error());
+  EmbeddingsWriter writer(std::move(prepared->name), prepared->base64);
+  answer(model, *lease, {.requests = std::move(prepared->requests)}, writer, request, response);
   return {};
 }
 

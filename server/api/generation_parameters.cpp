@@ -15,6 +15,7 @@ constexpr size_t kStopTokensMax = 256;
 constexpr size_t kLogitBiasMax = 1024;  // each choice has its copy
 constexpr int64_t kPriorityMax = 1000;
 constexpr size_t kCacheSaltBytesMax = 256;
+constexpr size_t kCountedContexts = 4;  // a prompt that is longer is not counted to its end
 constexpr int64_t kCountMax = std::numeric_limits<int32_t>::max();
 
 std::optional<uint32_t> count(JsonFields& fields, std::string_view name, int64_t minimum,
@@ -216,6 +217,25 @@ ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t
                   limits.context_tokens, prompt + generated, prompt, generated));
   error.code = "context_length_exceeded";
   return error;
+}
+
+ApiResult<std::vector<TokenId>> encode_fitting(const Tokenizer& tokenizer, std::string_view text,
+                                               EncodeOptions options, const RequestLimits& limits,
+                                               std::string_view parameter) {
+  const auto refuse = [&](size_t least) {
+    ApiError error = bad_parameter(
+        parameter, fmt::format("This model's maximum context length is {} tokens, but the prompt "
+                               "has at least {}. Shorten it.",
+                               limits.context_tokens, least));
+    error.code = "context_length_exceeded";
+    return std::unexpected(std::move(error));
+  };
+  const size_t least = tokenizer.least_tokens(text.size());
+  if (least > limits.context_tokens) return refuse(least);
+  options.tokens_max = size_t{limits.context_tokens} * kCountedContexts;
+  auto tokens = tokenizer.encode(text, options);
+  if (tokens.size() > options.tokens_max) return refuse(tokens.size());
+  return tokens;
 }
 
 void parse_scheduling(JsonFields& fields, const RequestLimits& limits, Request& request) {

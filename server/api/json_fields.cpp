@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/base/ascii.h"
-#include "server/api/body_room.h"
 
 namespace lockstep {
 namespace {
@@ -129,7 +128,6 @@ ApiResult<Json> parse_body(const HttpRequest& request) {
         .message = fmt::format("Content-Type must be application/json, not \"{:.100}\"", type),
         .code = "unsupported_media_type"});
   }
-  RequestRoom::take(request.body.size());
   auto body = parse_json(request.body, {.depth = request.nesting_max});
   if (!body) {
     return std::unexpected(bad_request("The request's body was refused: " + body.error().message));

@@ -51,8 +51,8 @@ class JsonFields {
 // One element of a list of token ids, or nothing if it is no integer below `vocabulary_size`.
 std::optional<int32_t> token_id(const Json& value, uint32_t vocabulary_size);
 
-// The body of a POST as an object: checks Content-Type (415), JSON and UTF-8 (400). May wait for
-// others; the thread holds RequestRoom for it from here on.
+// The body of a POST as an object: checks Content-Type (415), JSON and UTF-8 (400). Its value takes
+// many times the text: within Preparation::run() alone.
 ApiResult<Json> parse_body(const HttpRequest& request);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "server/api/endpoints.h"
 #include "server/api/messages_request.h"
 #include "server/api/messages_writer.h"
+#include "server/api/prepare_request.h"
 
 namespace lockstep {
 namespace {
@@ -20,18 +21,33 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
   return chat;
 }
 
+// What is left of a request while its answer is made.
+struct Prepared {
+  ChatTurns turns;
+  std::string name;  // of the model, as the request has it
+  bool stream = false;
+  uint32_t max_tokens = 0;
+};
+
+ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+  auto chat = parse(model, request, false);
+  if (!chat) return std::unexpected(chat.error());
+  Prepared prepared{{}, chat->parameters.model, chat->parameters.stream, chat->default_max_tokens};
+  auto turns = make_chat_turns(model, std::move(*chat), "messages");
+  if (!turns) return std::unexpected(turns.error());
+  prepared.turns = std::move(*turns);
+  return prepared;
+}
+
 ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto chat = parse(model, request, false);
-  if (!chat) return std::unexpected(chat.error());
-  const std::string name = chat->parameters.model;
-  const bool stream = chat->parameters.stream;
-  const uint32_t max_tokens = chat->default_max_tokens;
-  auto turns = make_chat_turns(model, std::move(*chat), "messages");
-  if (!turns) return std::unexpected(turns.error());
-  MessagesWriter writer(std::move(turns->rules), name, max_tokens);
-  answer(model, *lease, {std::move(turns->requests), 1, stream}, writer, request, response);
+  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  if (!prepared) return std::unexpected(prepared.error());
+  ChatTurns& turns = prepared->turns;
+  MessagesWriter writer(std::move(turns.rules), prepared->name, prepared->max_tokens);
+  answer(model, *lease, {std::move(turns.requests), 1, prepared->stream}, writer, request,
+         response);
   return {};
 }
 
@@ -52,7 +68,7 @@ void post_messages(ServedModel& model, const HttpRequest& request, HttpResponse&
 }
 
 void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto tokens = count(model, request);
+  const auto tokens = prepare_request(model, request, [&] { return count(model, request); });
   if (!tokens) return send_anthropic_error(response, tokens.error());
   const Json body = {{"input_tokens", *tokens}};
   response.send(200, "application/json", to_text(body));

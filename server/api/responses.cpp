@@ -1,8 +1,10 @@
 // POST /v1/responses, stateless.
+#include <string>
 #include <utility>
 
 #include "server/api/chat_turns.h"
 #include "server/api/endpoints.h"
+#include "server/api/prepare_request.h"
 #include "server/api/responses_request.h"
 #include "server/api/responses_writer.h"
 
@@ -21,17 +23,32 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
   return parsed;
 }
 
-ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
+// What is left of a request while its answer is made.
+struct Prepared {
+  ChatTurns turns;
+  Json echoed;
+  std::string name;  // of the model, as the request has it
+  bool stream = false;
+};
+
+ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
   auto parsed = parse(model, request);
   if (!parsed) return std::unexpected(parsed.error());
-  const std::string name = parsed->chat.parameters.model;
+  std::string name = parsed->chat.parameters.model;
   const bool stream = parsed->chat.parameters.stream;
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
-  AnswerPlan plan{std::move(turns->requests), 1, stream, ThoughtCount(turns->rules)};
-  ResponsesWriter writer(std::move(turns->rules), name, std::move(parsed->echoed));
+  return Prepared{std::move(*turns), std::move(parsed->echoed), std::move(name), stream};
+}
+
+ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return std::unexpected(lease.error());
+  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  if (!prepared) return std::unexpected(prepared.error());
+  ChatTurns& turns = prepared->turns;
+  AnswerPlan plan{std::move(turns.requests), 1, prepared->stream, ThoughtCount(turns.rules)};
+  ResponsesWriter writer(std::move(turns.rules), prepared->name, std::move(prepared->echoed));
   answer(model, *lease, std::move(plan), writer, request, response);
   return {};
 }

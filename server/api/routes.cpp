@@ -5,7 +5,6 @@
 #include <mutex>
 #include <string>
 
-#include "server/api/body_room.h"
 #include "server/api/endpoints.h"
 #include "server/api/http_error_body.h"
 
@@ -72,13 +71,13 @@ std::vector<HttpRoute> make_routes(ServedModel& model, const Metrics* metrics) {
     routes.push_back(HttpRoute{
         row.method, row.pattern,
         [&model, endpoint = row.endpoint](const HttpRequest& request, HttpResponse& response) {
-          const RequestRoom room;  // until it has been answered, unless it is given back before
           endpoint(model, request, response);
         },
         row.always});
     if (!row.queues) continue;
-    routes.back().busy = [&model, path = row.pattern]() -> std::optional<HttpRefusal> {
-      const auto full = model.check_room();
+    routes.back().busy =
+        [&model, path = row.pattern](const std::string& client) -> std::optional<HttpRefusal> {
+      const auto full = model.check_room(client);
       if (!full) return std::nullopt;
       return to_http_refusal(path, *full);
     };

@@ -42,7 +42,8 @@ ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
     : engine_(engine),
       names_(std::move(names)),
       limits_(limits),
-      chat_family_(find_chat_family(engine)) {}
+      chat_family_(find_chat_family(engine)),
+      preparation_(preparation_limits(engine.model().worker_count)) {}
 
 RequestLimits ServedModel::limits() const {
   const std::lock_guard lock(limits_mutex_);
@@ -81,8 +82,8 @@ std::optional<ApiError> ServedModel::check_ready() const {
   return reason;
 }
 
-std::optional<ApiError> ServedModel::check_room() const {
-  if (const auto room = engine_.check_room(); !room) return to_api_error(room.error());
+std::optional<ApiError> ServedModel::check_room(const std::string& client) const {
+  if (const auto room = engine_.check_room(client); !room) return to_api_error(room.error());
   return std::nullopt;
 }
 

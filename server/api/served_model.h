@@ -16,6 +16,7 @@
 #include "server/access/key_limits.h"
 #include "server/api/api_error.h"
 #include "server/api/call_syntax.h"
+#include "server/api/preparation.h"
 
 namespace lockstep {
 
@@ -68,6 +69,8 @@ class ServedModel {
   RequestLimits limits() const;
   void set_limits(const RequestLimits& limits);
   const ChatFamily& chat_family() const { return chat_family_; }
+  // Where requests are prepared. Any thread.
+  Preparation& preparation() const { return preparation_; }
 
   ServingState state() const { return state_.load(std::memory_order_acquire); }
   void set_state(ServingState state) { state_.store(state, std::memory_order_release); }
@@ -83,8 +86,8 @@ class ServedModel {
   std::optional<ApiError> unready() const;
   // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;
-  // 503 if the engine's queue is full, and counted.
-  std::optional<ApiError> check_room() const;
+  // 503 if the engine's queue is full for this client, and counted.
+  std::optional<ApiError> check_room(const std::string& client) const;
   // As check_ready(), not counted, and while the engine is late: requests would be better off
   // elsewhere.
   std::optional<ApiError> check_health() const;
@@ -110,6 +113,7 @@ class ServedModel {
   mutable std::mutex limits_mutex_;
   RequestLimits limits_;  // guarded by limits_mutex_
   ChatFamily chat_family_;
+  mutable Preparation preparation_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;
   std::atomic<EngineHealth> health_ = EngineHealth::kFine;

@@ -1,9 +1,11 @@
 // POST /tokenize and /detokenize, in vLLM's JSON; llama-server's "content" is taken and given too.
 #include <utility>
 
+#include "engine/base/pause_point.h"
 #include "server/api/chat_request.h"
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
+#include "server/api/prepare_request.h"
 
 namespace lockstep {
 namespace {
@@ -11,6 +13,8 @@ namespace {
 // Of a text that one answer gives back: far more than a context holds. Some tokens stand for a
 // hundred bytes and more, so that a body could ask for a hundred times its own size.
 constexpr uint64_t kDetokenizedBytesMax = 8 << 20;
+
+constexpr size_t kTokensPerPause = 64;  // some microseconds
 
 // The ids of what a body asks to be tokenized: "prompt", "content" or "messages".
 ApiResult<std::vector<TokenId>> tokens_of(const ServedModel& model, JsonFields& fields) {
@@ -51,7 +55,9 @@ std::string tokenize_answer(const ServedModel& model, const std::vector<TokenId>
                   model.limits().context_tokens, fmt::join(tokens, ","));
   if (!with_texts) return text + "null}";
   text += '[';
+  size_t count = 0;
   for (const TokenId token : tokens) {
+    if (++count % kTokensPerPause == 0) pause_point();
     text += to_text(Json(model.engine().tokenizer().token_text(token)));
     text += ',';
   }
@@ -120,11 +126,11 @@ void send(ApiResult<std::string> result, HttpResponse& response) {
 }  // namespace
 
 void post_tokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  send(tokenize(model, request), response);
+  send(prepare_request(model, request, [&] { return tokenize(model, request); }), response);
 }
 
 void post_detokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  send(detokenize(model, request), response);
+  send(prepare_request(model, request, [&] { return detokenize(model, request); }), response);
 }
 
 }  // namespace lockstep

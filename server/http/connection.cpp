@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "server/http/peer_address.h"
+
 namespace lockstep {
 namespace {
 
@@ -213,7 +215,8 @@ bool Connection::read_body(Time now) {
 
 void Connection::admit(Time now) {
   if (match_.route->busy) {
-    if (auto refusal = match_.route->busy()) {
+    if (auto refusal =
+            match_.route->busy(principal_.empty() ? network_of(remote_address_) : principal_)) {
       answer_refusal(std::move(*refusal), true, now);
       return;
     }

@@ -104,9 +104,10 @@ struct HttpRoute {
   HttpHandler handler;
   bool always = false;       // served even when all threads are busy (health, metrics)
   bool without_key = false;  // the same bytes for everybody: for HttpOptions::authorize
-  // Why no request can be taken now, if so: asked by the gate's thread when one is whole, which is
-  // then refused for next to nothing. Must not block.
-  std::function<std::optional<HttpRefusal>()> busy = {};
+  // Why no request of this client (its key's name, or its network) can be taken now, if so: asked
+  // by the gate's thread when one is whole, which is then refused for next to nothing. Must not
+  // block.
+  std::function<std::optional<HttpRefusal>(const std::string& client)> busy = {};
 };
 
 // A request as access control sees it: when its head is whole, before its body is read.

@@ -34,4 +34,13 @@ PeerAddress PeerAddress::of(const sockaddr_storage& address) {
           std::string(reinterpret_cast<const char*>(bytes.s6_addr), kIpv6NetworkBytes)};
 }
 
+std::string network_of(const std::string& text) {
+  in6_addr bytes{};
+  if (inet_pton(AF_INET6, text.c_str(), &bytes) == 1) {
+    return std::string(reinterpret_cast<const char*>(bytes.s6_addr), kIpv6NetworkBytes);
+  }
+  in_addr ipv4{};
+  return inet_pton(AF_INET, text.c_str(), &ipv4) == 1 ? text : std::string();
+}
+
 }  // namespace lockstep

@@ -41,7 +41,8 @@ void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
       {finished(statistics.finished_stop, "stop"), finished(statistics.finished_length, "length"),
        finished(statistics.finished_cancelled, "cancelled"),
        finished(statistics.finished_error, "error"),
-       finished(statistics.finished_deadline, "deadline")}));
+       finished(statistics.finished_deadline, "deadline"),
+       finished(statistics.finished_displaced, "displaced")}));
   families.push_back(counter_family(
       "lockstep_requests_rejected_total", "Requests that were not taken, by why.",
       {rejected(Rejection::kLoading, "loading"), rejected(Rejection::kDraining, "draining"),

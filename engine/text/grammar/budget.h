@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 
+#include "engine/base/pause_point.h"
 #include "engine/text/grammar.h"
 
 namespace lockstep {
@@ -25,8 +26,9 @@ class GrammarBudget {
     return ++calls_ % kCallsPerLook == 0 ? look() : !spent_;
   }
 
-  // Before what may take long: looks at the clock at once.
+  // Before what may take long: looks at the clock at once. A pause_point(): no lock is held.
   bool look() {
+    pause_point();
     if (now() > deadline_) spent_ = true;
     return !spent_;
   }

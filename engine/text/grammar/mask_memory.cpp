@@ -4,6 +4,8 @@
 #include <bit>
 #include <chrono>
 
+#include "engine/base/pause_point.h"
+
 namespace lockstep {
 
 MaskMemory::MaskMemory(const Automaton& automaton, const TokenTrie& trie)
@@ -65,6 +67,7 @@ bool MaskMemory::spend(size_t work) {
 bool MaskMemory::look() {
   constexpr size_t kWorkPerLook = size_t{1} << 16U;
   look_below_ = work_left_ > kWorkPerLook ? work_left_ - kWorkPerLook : 0;
+  pause_point();  // where a grammar is made: nobody else knows it yet
   return std::chrono::steady_clock::now() <= until_;
 }
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "engine/base/pause_point.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja/failure.h"
 
@@ -27,7 +29,9 @@ class Heap {
 
   // One step of evaluation, or as many as `count`; fails when the budget is spent.
   void step(uint64_t count = 1) {
-    steps_ += count;
+    const uint64_t before = std::exchange(steps_, steps_ + count);
+    if (before / kStepsPerPause != steps_ / kStepsPerPause) [[unlikely]]
+      pause_point();
     if (steps_ > limits_.steps) [[unlikely]]
       fail_steps();
   }
@@ -45,6 +49,8 @@ class Heap {
 
  private:
   friend class Object;
+
+  static constexpr uint64_t kStepsPerPause = 256;  // some tens of microseconds
 
   [[noreturn]] void fail_steps() const;
 

@@ -216,10 +216,10 @@ TEST(CompletionPrompts, an_empty_prompt_is_the_beginning_token_or_refused) {
   CompletionRequest request;
   request.prompts = {std::string()};
   request.add_special_tokens = false;
-  const auto encoded = encode_prompts(request, *make_tokenizer());
+  const auto encoded = encode_prompts(request, *make_tokenizer(), {.context_tokens = 64});
   ASSERT_TRUE(encoded);
   EXPECT_THAT(encoded->at(0).tokens, testing::ElementsAre(kBos));
-  const auto refused = encode_prompts(request, *make_tokenizer(false));
+  const auto refused = encode_prompts(request, *make_tokenizer(false), {.context_tokens = 64});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().parameter, "prompt");
 }
@@ -228,7 +228,7 @@ TEST(CompletionPrompts, a_string_gets_its_beginning_token_and_ids_stay_as_they_a
   CompletionRequest request;
   request.echo = true;
   request.prompts = {std::string("Once"), std::vector<TokenId>{kBos, kOnce, kUpon}};
-  const auto encoded = encode_prompts(request, *make_tokenizer());
+  const auto encoded = encode_prompts(request, *make_tokenizer(), {.context_tokens = 64});
   ASSERT_TRUE(encoded);
   EXPECT_EQ(encoded->at(0).tokens.front(), kBos);
   EXPECT_EQ(encoded->at(0).text, "Once");

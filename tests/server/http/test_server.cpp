@@ -85,7 +85,7 @@ std::vector<HttpRoute> TestServer::routes() {
   add("POST", "/queue", [](Request request, Response response) {
     send_text(response, std::to_string(request.body.size()));
   });
-  routes.back().busy = [this]() -> std::optional<HttpRefusal> {
+  routes.back().busy = [this](const std::string&) -> std::optional<HttpRefusal> {
     if (!is_busy) return std::nullopt;
     return HttpRefusal{503, "busy", {{"Retry-After", "7"}}, "the route's own words"};
   };

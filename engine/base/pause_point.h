@@ -1,0 +1,22 @@
+// Where long work lets other work of its kind go first. A function that may take milliseconds calls
+// pause_point() every few microseconds, where it holds no lock that others want; whoever runs it
+// decides what happens there.
+#pragma once
+
+namespace lockstep {
+
+class PauseHandler {
+ public:
+  virtual ~PauseHandler() = default;
+  // Called by the working thread; may block it.
+  virtual void pause() = 0;
+};
+
+// This thread's; null: it goes on at once.
+inline thread_local PauseHandler* pause_handler = nullptr;
+
+inline void pause_point() {
+  if (pause_handler != nullptr) pause_handler->pause();
+}
+
+}  // namespace lockstep

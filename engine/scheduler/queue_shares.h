@@ -1,0 +1,78 @@
+// Who may hold how much of what the queue takes: places for requests, and prompt tokens that wait
+// for their first pass. No threads and no clock.
+//
+// The rules. While there is room everybody is taken. Where there is none, the room is shared evenly
+// among its holders, the one that asks included. Whoever stays within his share with what he asks
+// for displaces others: of the one that holds the most the group that came last, until it fits, as
+// long as he holds more than his share. Only groups with a request that still waits go. So however
+// many requests one holder has, another's first is taken: if he stays within his share, some other
+// is above his.
+//
+// A first prompt may be longer than a share of the tokens: it is taken as if it were within it
+// where those that go leave their holders something.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class QueueShares {
+ public:
+  using GroupId = uint64_t;  // of requests that came together; later ones have higher numbers
+  struct Limits {
+    size_t places = 0;         // of requests that run and wait
+    size_t prompt_tokens = 0;  // one group is taken whatever its length
+  };
+  struct Demand {
+    std::string holder;
+    size_t requests = 1;
+    size_t places = 1;
+    size_t prompt_tokens = 1;
+  };
+  enum class Shortage { kPlaces, kPromptTokens };
+
+  // Takes a group. What it returns is displaced: those have left. Or what there is too little of,
+  // and nothing has changed.
+  std::expected<std::vector<GroupId>, Shortage> take(GroupId id, const Demand& demand,
+                                                     const Limits& limits);
+  // As take(), and nothing changes.
+  std::expected<std::vector<GroupId>, Shortage> check(const Demand& demand,
+                                                      const Limits& limits) const;
+
+  // One of the group's requests waits no longer, with so many prompt tokens; it runs.
+  void start(GroupId id, size_t prompt_tokens);
+  // One of them has ended: `waited` until then, or had started. A group that was displaced is
+  // unknown, here and above: nothing happens.
+  void end(GroupId id, size_t places, size_t prompt_tokens, bool waited);
+
+  size_t places() const { return places_; }
+  size_t prompt_tokens() const { return prompt_tokens_; }
+
+ private:
+  struct Group {
+    std::string holder;
+    size_t requests = 0;
+    size_t waiting = 0;  // of them
+    size_t places = 0;
+    size_t prompt_tokens = 0;  // of those that wait
+  };
+  struct Holder {
+    size_t groups = 0;
+    size_t places = 0;
+    size_t prompt_tokens = 0;
+  };
+
+  void leave(GroupId id);
+
+  std::map<GroupId, Group> groups_;
+  std::map<std::string, Holder> holders_;  // with at least one group
+  size_t places_ = 0;
+  size_t prompt_tokens_ = 0;
+};
+
+}  // namespace lockstep
