@@ -30,6 +30,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       vocabulary_size_(vocabulary_size),
       pooling_(pooling),
       counters_(counters),
+      unusable_streak_(counters.unusable_submissions),
       hooks_(std::move(hooks)),
       throughput_(executor.pass_deadline()),
       hidden_row_(executor.hidden_width()) {
@@ -88,6 +89,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
     generations.back()->places = shares_place ? 0 : 1;
     places += generations.back()->places;
     ids.push_back(generations.back()->id());
+    generations.back()->submission = ids.front();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -419,6 +421,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
   }
   if (!chunk.sample) return;
   if (!generation.finish_embedding()) return discard(generation);
+  unusable_streak_.note_end(generation.finished());
   retire(generation);
 }
 
@@ -426,6 +429,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
 void EngineLoop::discard(Generation& generation) {
   spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
                 generation.tokens().size());
+  unusable_streak_.add(generation.submission);
   end(generation, FinishReason::kError,
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
 }
@@ -443,6 +447,7 @@ void EngineLoop::advance(Generation& generation, LogitRow& logits) {
   });
   if (!ended) return;  // the executor has failed
   if (*ended) {
+    unusable_streak_.note_end(generation.finished());
     retire(generation);
   } else {
     scheduler_.append_token(generation.sequence, generation.tokens().back());

@@ -100,22 +100,16 @@ ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLim
   return completion;
 }
 
-ApiResult<std::vector<EncodedPrompt>> encode_prompts(const CompletionRequest& request,
-                                                     const Tokenizer& tokenizer) {
+ApiResult<std::vector<std::vector<TokenId>>> encode_prompts(const CompletionRequest& request,
+                                                            const Tokenizer& tokenizer) {
   const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = true};
-  const bool special = !request.parameters.request.skip_special_tokens;
-  std::vector<EncodedPrompt> encoded;
+  std::vector<std::vector<TokenId>> encoded;
   for (const Prompt& prompt : request.prompts) {
-    EncodedPrompt& next = encoded.emplace_back();
-    if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-      next.tokens = *tokens;
-      if (request.echo) next.text = tokenizer.decode(*tokens, special);
-      continue;
-    }
-    next.text = std::get<std::string>(prompt);
-    next.tokens = tokenizer.encode(next.text, options);
-    if (next.tokens.empty() && tokenizer.bos()) next.tokens.push_back(*tokenizer.bos());
-    if (next.tokens.empty()) {
+    const auto* ids = std::get_if<std::vector<TokenId>>(&prompt);
+    std::vector<TokenId>& tokens = encoded.emplace_back(
+        ids != nullptr ? *ids : tokenizer.encode(std::get<std::string>(prompt), options));
+    if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
+    if (tokens.empty()) {
       return std::unexpected(bad_parameter(
           "prompt",
           "'prompt': must not be empty: this model has no beginning token to start from"));

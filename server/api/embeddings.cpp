@@ -16,7 +16,7 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits&
   const ModelInfo& info = model.engine().model();
   auto asked = parse_embedding(*body, limits, info.embedding_width);
   if (!asked) return asked;
-  if (auto unknown = model.check_name(asked->model)) return std::unexpected(*unknown);
+  if (auto unknown = model.resolve_name(asked->model)) return std::unexpected(*unknown);
   if (info.pooling.empty()) {
     return std::unexpected(
         bad_parameter("model", "This model gives no embeddings: " + info.embedding_refusal));
@@ -33,8 +33,8 @@ ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpRespon
   auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), limits,
                                           model.engine().model().embedding_width);
   if (!requests) return std::unexpected(requests.error());
-  asked->inputs.clear();
-  EmbeddingsWriter writer(std::move(asked->model), asked->base64);
+  asked->inputs = {};
+  EmbeddingsWriter writer(std::move(*asked->model), asked->base64);
   answer(model, *lease, {.requests = std::move(*requests)}, writer, request, response);
   return {};
 }

@@ -16,7 +16,7 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
   if (!body) return std::unexpected(body.error());
   auto chat = parse_messages(*body, model.limits(), counts_only);
   if (!chat) return chat;
-  if (auto unknown = model.check_name(chat->parameters.model)) return std::unexpected(*unknown);
+  if (auto unknown = model.resolve_name(chat->parameters.model)) return std::unexpected(*unknown);
   return chat;
 }
 
@@ -25,13 +25,16 @@ ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpRespons
   if (!lease) return std::unexpected(lease.error());
   auto chat = parse(model, request, false);
   if (!chat) return std::unexpected(chat.error());
-  const std::string name = chat->parameters.model;
+  const std::string name = *chat->parameters.model;
   const bool stream = chat->parameters.stream;
   const uint32_t max_tokens = chat->default_max_tokens;
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
+  AnswerPlan plan{.requests = std::move(turns->requests),
+                  .stream = stream,
+                  .constraint = std::move(turns->constraint)};
   MessagesWriter writer(std::move(turns->rules), name, max_tokens);
-  answer(model, *lease, {std::move(turns->requests), 1, stream}, writer, request, response);
+  answer(model, *lease, std::move(plan), writer, request, response);
   return {};
 }
 

@@ -15,7 +15,7 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
   if (!body) return std::unexpected(body.error());
   auto parsed = parse_responses(*body, model.limits());
   if (!parsed) return parsed;
-  if (auto unknown = model.check_name(parsed->chat.parameters.model)) {
+  if (auto unknown = model.resolve_name(parsed->chat.parameters.model)) {
     return std::unexpected(*unknown);
   }
   return parsed;
@@ -26,11 +26,14 @@ ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResp
   if (!lease) return std::unexpected(lease.error());
   auto parsed = parse(model, request);
   if (!parsed) return std::unexpected(parsed.error());
-  const std::string name = parsed->chat.parameters.model;
+  const std::string name = *parsed->chat.parameters.model;
   const bool stream = parsed->chat.parameters.stream;
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
-  AnswerPlan plan{std::move(turns->requests), 1, stream, ThoughtCount(turns->rules)};
+  AnswerPlan plan{.requests = std::move(turns->requests),
+                  .stream = stream,
+                  .thoughts = ThoughtCount(turns->rules),
+                  .constraint = std::move(turns->constraint)};
   ResponsesWriter writer(std::move(turns->rules), name, std::move(parsed->echoed));
   answer(model, *lease, std::move(plan), writer, request, response);
   return {};
