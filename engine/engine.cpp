@@ -23,7 +23,6 @@
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/gpu_weight_sink.h"
-#include "engine/model/model_description.h"
 #include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
 #include "engine/model_info.h"
@@ -350,6 +349,10 @@ EngineStatistics Engine::statistics() const {
   return statistics;
 }
 
+bool Engine::output_is_damaged() const {
+  return parts_->counters.unusable_submissions >= kUnusableSubmissionsMax;
+}
+
 void Engine::set_waiting_limits(uint32_t requests, uint32_t prompt_tokens) {
   parts_->waiting.requests = requests;
   parts_->waiting.prompt_tokens = prompt_tokens;
@@ -482,12 +485,6 @@ Result<void> Engine::compute_logits(const LogitsCase& wanted, const UseLogits& u
   auto ran = parts_->run_if_idle(
       [&] { result = run_logits(*parts_->executor, parts_->ranks->root_plan(), wanted, use); });
   return ran ? result : ran;
-}
-
-Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path) {
-  auto file = GgufFile::open(path);
-  if (!file) return std::unexpected(file.error());
-  return describe(*file);
 }
 
 }  // namespace lockstep

@@ -132,7 +132,15 @@ enum class FinishReason {
   kError,      // the model gave no usable numbers, or a bug ended this request alone
   kDeadline,   // Request::deadline_seconds were over
   kDisplaced,  // the queue was full, its holder above his share, and another asked (queue_shares.h)
+  // What the request itself says of its answer (grammar, min_tokens, biases) leaves no token to go
+  // on with, or is too ambiguous or too deep to follow.
+  kInvalidRequest,
 };
+inline constexpr size_t kFinishReasonCount = 7;
+
+// So many submissions in a row whose output held no usable numbers (NaN or infinity), and none in
+// between that ended well: the model or the memory is damaged, not a prompt.
+inline constexpr uint64_t kUnusableSubmissionsMax = 3;
 
 struct OutputToken {
   TokenId token = 0;
@@ -150,7 +158,7 @@ struct Output {
                                     // wholly part of a stop string never come
   std::optional<FinishReason> finish;  // set in the last Output of a request, and only there
   std::string stop;                    // with kStop: the stop string that was found, if one was
-  std::string error;                   // with kError
+  std::string error;                   // with kError and kInvalidRequest
   std::vector<float> embedding;        // with kStop of a Request::embedding; of length 1
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
@@ -251,6 +259,8 @@ struct EngineStatistics {
   uint64_t finished_error = 0;
   uint64_t finished_deadline = 0;
   uint64_t finished_displaced = 0;
+  uint64_t finished_invalid_request = 0;
+  uint64_t unusable_submissions = 0;  // in a row, up to now: see kUnusableSubmissionsMax
   std::array<uint64_t, kRejectionCount> rejected = {};  // by Rejection
   uint64_t prompt_tokens = 0;                           // computed, each once
   uint64_t generated_tokens = 0;
@@ -354,6 +364,9 @@ class Engine {
 
   const ModelInfo& model() const;
   EngineStatistics statistics() const;
+  // Whether the last kUnusableSubmissionsMax submissions or more gave no usable numbers. The next
+  // one that ends well makes it false again. Any thread; lock-free.
+  bool output_is_damaged() const;
 
   // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when

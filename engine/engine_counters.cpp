@@ -46,6 +46,9 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
       finished[static_cast<size_t>(FinishReason::kDeadline)].load(kRelaxed);
   statistics.finished_displaced =
       finished[static_cast<size_t>(FinishReason::kDisplaced)].load(kRelaxed);
+  statistics.finished_invalid_request =
+      finished[static_cast<size_t>(FinishReason::kInvalidRequest)].load(kRelaxed);
+  statistics.unusable_submissions = unusable_submissions.load(kRelaxed);
   for (size_t reason = 0; reason < kRejectionCount; ++reason) {
     statistics.rejected[reason] = rejected[reason].load(kRelaxed);
   }

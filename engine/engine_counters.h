@@ -17,7 +17,8 @@ struct EngineCounters {
 
   std::atomic<uint64_t> requests_running = 0;
   std::atomic<uint64_t> requests_waiting = 0;
-  std::atomic<uint64_t> finished[6] = {};  // by FinishReason
+  std::atomic<uint64_t> finished[kFinishReasonCount] = {};  // by FinishReason
+  std::atomic<uint64_t> unusable_submissions = 0;           // in a row
   std::atomic<uint64_t> waiting_prompt_tokens = 0;
   std::atomic<uint64_t> rejected[kRejectionCount] = {};  // by Rejection
   std::atomic<uint64_t> prompt_tokens = 0;

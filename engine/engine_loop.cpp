@@ -31,6 +31,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       vocabulary_size_(vocabulary_size),
       pooling_(pooling),
       counters_(counters),
+      unusable_streak_(counters.unusable_submissions),
       hooks_(std::move(hooks)),
       throughput_(executor.pass_deadline()),
       hidden_row_(executor.hidden_width()) {
@@ -93,7 +94,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
     made.places = shares_place ? 0 : 1;
     demand.places += made.places;
     ids.push_back(made.id());
-    made.group = ids.front();
+    made.submission = ids.front();
   }
   if (ids.empty()) return ids;
   {
@@ -394,7 +395,7 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
                                                 std::memory_order_relaxed);
       {
         const std::lock_guard lock(mutex_);
-        shares_.start(generation.group, generation.prompt_count());
+        shares_.start(generation.submission, generation.prompt_count());
         note_shares();
       }
       generation.queue_seconds = seconds_since(generation.submitted_at);
@@ -464,6 +465,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
   }
   if (!chunk.sample) return;
   if (!generation.finish_embedding()) return discard(generation);
+  unusable_streak_.note_end(generation.finished());
   retire(generation);
 }
 
@@ -471,6 +473,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
 void EngineLoop::discard(Generation& generation) {
   spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
                 generation.tokens().size());
+  unusable_streak_.add(generation.submission);
   end(generation, FinishReason::kError,
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
 }
@@ -488,6 +491,7 @@ void EngineLoop::advance(Generation& generation, LogitRow& logits) {
   });
   if (!ended) return;  // the executor has failed
   if (*ended) {
+    unusable_streak_.note_end(generation.finished());
     retire(generation);
   } else {
     scheduler_.append_token(generation.sequence, generation.tokens().back());
@@ -505,7 +509,7 @@ void EngineLoop::retire(Generation& generation, bool usable) {
   }
   if (!generation.pooled) throughput_.add_request(generation.generated_count());
   const auto [group, places, prompt_tokens, waited] = std::tuple(
-      generation.group, generation.places, generation.prompt_count(), !generation.started);
+      generation.submission, generation.places, generation.prompt_count(), !generation.started);
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();

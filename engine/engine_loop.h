@@ -21,6 +21,7 @@
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/throughput.h"
+#include "engine/unusable_streak.h"
 
 namespace lockstep {
 
@@ -121,6 +122,7 @@ class EngineLoop {
   const size_t vocabulary_size_;
   const Pooling pooling_;  // of embeddings
   EngineCounters& counters_;
+  UnusableStreak unusable_streak_;
   const PassHooks hooks_;
   LoopActivity activity_;
   Throughput throughput_;

@@ -174,27 +174,38 @@ Result<TokenId> Generation::next_token(LogitRow& logits, const std::function<voi
   const bool may_end = generated_count() >= request_.min_tokens;
   const auto mask = allowed(may_end);
   if (!mask) {
-    finish(FinishReason::kError, mask.error().message);
+    finish(FinishReason::kInvalidRequest, mask.error().message);
     return kNone;
   }
   const auto picked = sample(logits, *mask, may_end);
   if (!picked) return picked;
   const TokenId token = *picked;
   if (token < 0) {
-    finish(FinishReason::kError,
-           "the model's output holds no usable numbers (NaN or infinity), or every token is banned "
-           "or not allowed by the grammar");
+    // The logits are finite, so what is picked from them is the request's own matter.
+    finish(FinishReason::kInvalidRequest, no_token_left());
     return kNone;
   }
   tokens_.push_back(token);
   sampled();
   if (matcher_ && !is_end(token)) {
     if (const auto accepted = matcher_->accept(token); !accepted) {
-      finish(FinishReason::kError, accepted.error().message);
+      finish(FinishReason::kInvalidRequest, accepted.error().message);
       return kNone;
     }
   }
   return token;
+}
+
+std::string Generation::no_token_left() const {
+  const size_t generated = generated_count();
+  const bool bans = generated < request_.min_tokens;
+  const std::string early =
+      bans ? fmt::format(", and min_tokens {} bans the end", request_.min_tokens) : "";
+  if (!matcher_)
+    return fmt::format("no token is left after {}: all are banned{}", generated, early);
+  return fmt::format(
+      "no token is left after {}: the grammar allows none of the vocabulary's{}; loosen one",
+      generated, early);
 }
 
 bool Generation::finish_embedding() {

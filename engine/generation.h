@@ -50,6 +50,9 @@ class Generation {
   // Ends a request for an embedding with it, all rows being pooled; false if they make none.
   bool finish_embedding();
 
+  // How it has ended; none: it goes on.
+  std::optional<FinishReason> finished() const { return finished_; }
+
   // Ends the request: the last Output. Nothing happens if it has ended already.
   void finish(FinishReason reason, std::string error = "");
 
@@ -57,8 +60,8 @@ class Generation {
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;
-  QueueShares::GroupId group = 0;       // of the requests that came with it
   std::optional<PooledRows> pooled;     // of a request for an embedding
+  RequestId submission = 0;             // the first id of those that were submitted with it
   size_t places = 1;                    // that it takes of those for requests that run or wait
   size_t cached_tokens = 0;             // of the prompt, found in the prefix cache
   bool started = false;                 // has been part of a pass
@@ -73,6 +76,7 @@ class Generation {
   };
 
   bool is_end(TokenId token) const;
+  std::string no_token_left() const;  // why nothing could be picked
   // What the grammar allows next; null without a grammar.
   Result<const TokenMask*> allowed(bool may_end);
   // The logits as the sampler shall see them: those of tokens that the mask does not allow are

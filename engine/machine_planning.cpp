@@ -15,6 +15,7 @@
 #include "engine/machine/machine_settings.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
+#include "engine/model/model_description.h"
 #include "engine/model_info.h"
 #include "engine/model_layout.h"
 #include "engine/model_room.h"
@@ -321,6 +322,12 @@ Result<MachinePlan> plan_machine(const EngineOptions& given, bool measure) {
     return std::unexpected(estimated.error());
   }
   return plan;
+}
+
+Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path) {
+  auto file = GgufFile::open(path);
+  if (!file) return std::unexpected(file.error());
+  return describe(*file);
 }
 
 }  // namespace lockstep

@@ -57,8 +57,8 @@ const std::vector<OptionRow>& rows() {
        "The GGUF file to serve; the first part of one that is split",
        [](const Json& v, Options& o) { o.engine.model = v.get<std::string>(); }},
       {"served-model-name", kServe, kTextList, Json::array(), 0, 0, {},
-       "Names that requests may use for the model; the first is listed first. None: the name "
-       "in the file",
+       "Names that requests may use for the model; the first is listed first. * among them: any "
+       "other, too. None: the name in the file",
        [](const Json& v, Options& o) { o.served_model_names = v.get<std::vector<std::string>>(); }},
       {"host", kServe | kCheckHealth, kText, "127.0.0.1", 0, 0, {},
        "Address to listen on, 0.0.0.0 or :: for all; unix:PATH for a Unix socket; systemd for the "

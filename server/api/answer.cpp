@@ -35,8 +35,18 @@ std::string_view finish_name(FinishReason reason) {
       return "deadline";
     case FinishReason::kDisplaced:
       return "displaced";
+    case FinishReason::kInvalidRequest:
+      return "invalid_request";
   }
   return "";
+}
+
+// A client's fault that showed only while the answer was made.
+ApiError impossible_answer(const std::string& constraint, const std::string& why) {
+  ApiError error = bad_request("The answer cannot go on: " + why);
+  if (!constraint.empty()) error.parameter = constraint;
+  error.code = "impossible_answer";
+  return error;
 }
 
 // The requests of one answer while they run.
@@ -108,20 +118,10 @@ class Run {
     response_.set_header("Cache-Control", "no-cache");
     response_.set_header("X-Accel-Buffering", "no");  // or nginx would collect the stream
     bool there = response_.start_stream(200, "text/event-stream; charset=utf-8");
-    std::string text = writer_.opening(usage());
-    there = there && (text.empty() || response_.write(text));
-    while (there && unfinished() && !failure_) {
-      const auto events = queue_->wait(kKeepAlive);
-      text = events.empty() ? writer_.keep_alive() : "";
-      for (const auto& event : events) {
-        note(event);
-        if (failure_) break;
-        text += writer_.news(event.index, event.output);
-      }
-      there = text.empty() || response_.write(text);
-    }
+    there = there && tell(writer_.opening(usage()));
+    while (there && unfinished() && !failure_) there = tell(next_part());
     if (!there || failure_) cancel();
-    if (there) response_.write(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
+    if (there) tell(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
   }
 
   GenerationNote summary() const {
@@ -139,6 +139,21 @@ class Run {
 
  private:
   bool unfinished() const { return finished_ < ids_.size(); }
+
+  // By value: nothing of a part is held while the next one is waited for.
+  bool tell(std::string part) { return part.empty() || response_.write(part); }
+
+  std::string next_part() {
+    const auto events = queue_->wait(kKeepAlive);
+    if (events.empty()) return writer_.keep_alive();
+    std::string text;
+    for (const auto& event : events) {
+      note(event);
+      if (failure_) break;
+      text += writer_.news(event.index, event.output);
+    }
+    return text;
+  }
 
   uint64_t generated_tokens() const {
     return std::accumulate(generated_.begin(), generated_.end(), uint64_t{0});
@@ -170,6 +185,8 @@ class Run {
                          kRetryWhenDisplacedSeconds);
     } else if (*output.finish == FinishReason::kError) {
       failure_ = server_error(output.error);
+    } else if (*output.finish == FinishReason::kInvalidRequest) {
+      failure_ = impossible_answer(plan_.constraint, output.error);
     }
   }
 
@@ -203,6 +220,9 @@ class Run {
 
 void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
             const HttpRequest& request, HttpResponse& response) {
+  // The plan and the writer hold what is left of it: from here on it waits for the engine and for
+  // its client.
+  if (!model.logs_prompts()) response.release_body(writer.kept_bytes());
   for (Request& part : plan.requests) {
     part.id = request.request_id;
     part.holder = client_of(request);
@@ -211,7 +231,6 @@ void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& 
     writer.refuse(response, reserved.error());
     return;
   }
-  if (!model.logs_prompts()) response.release_body();  // the plan holds what is left of it
   Run run(model, plan, writer, response, lease);
   if (const auto started = run.start(); !started) {
     writer.refuse(response, started.error());

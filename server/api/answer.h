@@ -41,6 +41,8 @@ class AnswerWriter {
   virtual std::string body_text(const std::vector<Output>& whole, const AnswerUsage& usage) {
     return to_text(body(whole, usage));
   }
+  // What it holds of the request's body until the answer is given.
+  virtual size_t kept_bytes() const { return 0; }
   // The answer to a request that is refused before anything of the answer is sent.
   virtual void refuse(HttpResponse& response, const ApiError& error) {
     send_error(response, error);
@@ -51,7 +53,8 @@ struct AnswerPlan {
   std::vector<Request> requests;  // prompt after prompt, `choices` for each
   size_t choices = 1;
   bool stream = false;
-  ThoughtCount thoughts = {};  // of each request, before its first token
+  ThoughtCount thoughts = {};   // of each request, before its first token
+  std::string constraint = {};  // the field that says what the answer must be, for errors
 };
 
 // Blocks until the answer is given, refused or its client has left; a client that leaves stops its

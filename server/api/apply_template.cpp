@@ -12,7 +12,7 @@ ApiResult<ChatPrompt> render(const ServedModel& model, const HttpRequest& reques
   if (!body) return std::unexpected(body.error());
   auto chat = parse_chat(*body, model.limits());
   if (!chat) return std::unexpected(chat.error());
-  if (auto unknown = model.check_name(chat->parameters.model)) return std::unexpected(*unknown);
+  if (auto unknown = model.resolve_name(chat->parameters.model)) return std::unexpected(*unknown);
   return encode_chat_turn(model, *chat, "messages");
 }
 

@@ -44,10 +44,16 @@ constexpr CallSyntax kRows[] = {
 };
 
 constexpr std::string_view kProbeReasoning = "lockstep_thought";
+constexpr std::string_view kProbeSystem = "lockstep_system";
+// In which tools are put to a model whose template knows none: most models of today have seen it.
+constexpr const CallSyntax& kGeneral = kRows[0];
 
 // What the template makes of a question and this answer; empty where it refuses.
-std::string render_probe(const Engine& engine, Json answer, bool with_tools) {
-  Json messages = Json::array({{{"role", "user"}, {"content", "?"}}});
+std::string render_probe(const Engine& engine, Json answer, bool with_tools,
+                         bool with_system = false) {
+  Json messages = Json::array();
+  if (with_system) messages.push_back({{"role", "system"}, {"content", kProbeSystem}});
+  messages.push_back({{"role", "user"}, {"content", "?"}});
   if (!answer.is_null()) messages.push_back(std::move(answer));
   Json tools = nullptr;
   if (with_tools) {
@@ -88,13 +94,16 @@ ChatFamily find_chat_family(const Engine& engine) {
   ChatFamily family;
   if (!engine.has_chat_template()) return family;
   family.calls = find_call_syntax(engine);
+  family.general_tools = family.calls == nullptr;
+  if (family.general_tools) family.calls = &kGeneral;
+  family.system_messages =
+      render_probe(engine, nullptr, false, true).find(kProbeSystem) != std::string::npos;
   const std::string thinking = render_probe(
       engine, {{"role", "assistant"}, {"content", "!"}, {"reasoning_content", kProbeReasoning}},
       false);
   family.reasoning = thinking.find(fmt::format("{}\n{}\n{}", kThoughtsOpen, kProbeReasoning,
                                                kThoughtsClose)) != std::string::npos;
-  std::vector<std::string_view> marks;
-  if (family.calls != nullptr) marks = {family.calls->open, family.calls->close};
+  std::vector<std::string_view> marks = {family.calls->open, family.calls->close};
   if (family.reasoning) marks.insert(marks.end(), {kThoughtsOpen, kThoughtsClose});
   for (const std::string_view mark : marks) {
     const auto token = engine.tokenizer().find(mark);

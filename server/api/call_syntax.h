@@ -34,8 +34,11 @@ constexpr std::string_view kProbeFunction = "lockstep_probe";
 
 // What the model's chat template knows beyond text.
 struct ChatFamily {
-  const CallSyntax* calls = nullptr;  // null: it knows no tools
-  bool reasoning = false;             // turns start with <think>…</think>
+  const CallSyntax* calls = nullptr;  // null: there is no chat template
+  // The template knows no tools: they and their calls are put into the messages (general_tools.h).
+  bool general_tools = false;
+  bool system_messages = false;  // it takes a message of the role "system", and says it
+  bool reasoning = false;        // turns start with <think>…</think>
   // The control tokens that mark calls and reasoning: the reader of a turn wants their text.
   std::vector<TokenId> visible_tokens;
 };

@@ -25,7 +25,7 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
   if (!body) return std::unexpected(body.error());
   auto chat = parse_chat(*body, model.limits());
   if (!chat) return chat;
-  if (auto unknown = model.check_name(chat->parameters.model)) return std::unexpected(*unknown);
+  if (auto unknown = model.resolve_name(chat->parameters.model)) return std::unexpected(*unknown);
   return chat;
 }
 
@@ -37,11 +37,12 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
                     .rules = {},
                     .logprobs = parameters.request.logprobs.has_value(),
                     .include_usage = parameters.include_usage,
-                    .name = parameters.model};
+                    .name = *parameters.model};
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   prepared.plan.requests = std::move(turns->requests);
   prepared.plan.thoughts = ThoughtCount(turns->rules);
+  prepared.plan.constraint = std::move(turns->constraint);
   prepared.rules = std::move(turns->rules);
   return prepared;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/api/general_tools.h"
 #include "server/api/last_message_mark.h"
 #include "server/api/thoughts.h"
 #include "server/api/tool_grammar.h"
@@ -31,12 +32,6 @@ void fit_call_ids(const CallSyntax& syntax, Json& messages) {
   }
 }
 
-ApiError knows_no_tools(std::string_view parameter) {
-  return bad_parameter(parameter, fmt::format("'{}': the chat template of this model knows no "
-                                              "tools; leave them out",
-                                              parameter));
-}
-
 // Whether there is something that the answer must be, from its first token on.
 bool is_held(const ChatRequest& chat) {
   const bool must_call = chat.tools.active() && chat.tools.choice == ToolUse::Choice::kRequired;
@@ -49,13 +44,15 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
                                        std::string_view parameter, bool must_fit) {
   const ChatFamily& family = model.chat_family();
   Json& messages = chat.variables["messages"];
-  if (family.calls == nullptr) {
-    if (chat.tools.active()) return std::unexpected(knows_no_tools("tools"));
-    if (speaks_of_calls(messages)) return std::unexpected(knows_no_tools(parameter));
-  } else {
+  if (family.general_tools) {
+    if (chat.tools.active() || speaks_of_calls(messages)) {
+      write_general_tools(family, chat.tools, messages);
+      model.note_general_tools();
+    }
+  } else if (family.calls != nullptr) {
     fit_call_ids(*family.calls, messages);
+    chat.variables["tools"] = template_tools(chat.tools);
   }
-  chat.variables["tools"] = template_tools(chat.tools);
   if (chat.continues_last) mark_content_end(messages.back());
   // Thoughts are free: an answer that is held to a form goes without them.
   return encode_chat(model, chat.variables, parameter,
@@ -84,6 +81,7 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
     if (!constrained) return std::unexpected(constrained.error());
     wanted = std::move(*constrained);
   }
+  if (wanted) turns.constraint = wanted->parameter;
   auto grammar = compile_structured_output(model, wanted);
   if (!grammar) return std::unexpected(grammar.error());
   chat.parameters.request.grammar = std::move(*grammar);

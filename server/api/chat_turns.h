@@ -2,6 +2,7 @@
 // read: what /v1/chat/completions, /v1/responses and /v1/messages have in common.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace lockstep {
 struct ChatTurns {
   std::vector<Request> requests;  // one per choice
   TurnRules rules;
+  std::string constraint;  // the field that says what the turn must be; empty: none does
 };
 
 // The prompt of the conversation, with its tools; its variables are changed for that. Thoughts that

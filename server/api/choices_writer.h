@@ -34,6 +34,8 @@ class ChoiceFormat {
   virtual std::vector<Json> chunks(size_t index, const Output& output) = 0;
   // The choice that all outputs of a request make together.
   virtual Json choice(size_t index, const Output& whole) = 0;
+  // As AnswerWriter::kept_bytes().
+  virtual size_t kept_bytes() const { return 0; }
 };
 
 class ChoicesWriter final : public AnswerWriter {
@@ -45,6 +47,7 @@ class ChoicesWriter final : public AnswerWriter {
   std::string news(size_t index, const Output& output) override;
   std::string ending(const AnswerUsage& usage) override;
   std::string failure(const ApiError& error) override;
+  size_t kept_bytes() const override { return format_.kept_bytes(); }
   Json body(const std::vector<Output>& whole, const AnswerUsage& usage) override;
 
  private:

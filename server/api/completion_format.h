@@ -6,20 +6,22 @@
 #include <vector>
 
 #include "server/api/choices_writer.h"
+#include "server/api/completion_request.h"
 #include "server/api/logprobs.h"
 
 namespace lockstep {
 
 class CompletionFormat : public ChoiceFormat {
  public:
-  // `prompts`: their texts, for `echo`; each has `choices` choices. The tokenizer must outlive
-  // this.
+  // `prompts`: for `echo`; each has `choices` choices. Those that came as ids become text only when
+  // they are told: a token may stand for a hundred bytes. The tokenizer must outlive this.
   CompletionFormat(const Tokenizer& tokenizer, std::optional<uint32_t> logprobs, size_t choices,
-                   std::vector<std::string> prompts, bool echo);
+                   std::vector<Prompt> prompts, bool echo, bool skip_special_tokens = true);
 
   Json opening(size_t index) override;
   std::vector<Json> chunks(size_t index, const Output& output) override;
   Json choice(size_t index, const Output& whole) override;
+  size_t kept_bytes() const override;
 
  private:
   // What a choice has told so far.
@@ -28,10 +30,14 @@ class CompletionFormat : public ChoiceFormat {
     LegacyLogprobs logprobs;
   };
 
+  std::string echoed(size_t index) const;  // the prompt of this choice
+
+  const Tokenizer& tokenizer_;
   std::optional<uint32_t> logprobs_;
   size_t choices_;
-  std::vector<std::string> prompts_;
+  std::vector<Prompt> prompts_;
   bool echo_;
+  bool skip_special_tokens_;
   std::vector<Told> told_;  // by index
 };
 

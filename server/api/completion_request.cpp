@@ -100,25 +100,23 @@ ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLim
   return completion;
 }
 
-ApiResult<std::vector<EncodedPrompt>> encode_prompts(const CompletionRequest& request,
-                                                     const Tokenizer& tokenizer,
-                                                     const RequestLimits& limits) {
+ApiResult<std::vector<std::vector<TokenId>>> encode_prompts(const CompletionRequest& request,
+                                                            const Tokenizer& tokenizer,
+                                                            const RequestLimits& limits) {
   const EncodeOptions options{.add_special = request.add_special_tokens, .parse_special = true};
-  const bool special = !request.parameters.request.skip_special_tokens;
-  std::vector<EncodedPrompt> encoded;
+  std::vector<std::vector<TokenId>> encoded;
   for (const Prompt& prompt : request.prompts) {
-    EncodedPrompt& next = encoded.emplace_back();
-    if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-      next.tokens = *tokens;
-      if (request.echo) next.text = tokenizer.decode(*tokens, special);
-      continue;
+    std::vector<TokenId>& tokens = encoded.emplace_back();
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
+      tokens = *ids;
+    } else {
+      auto fitting =
+          encode_fitting(tokenizer, std::get<std::string>(prompt), options, limits, "prompt");
+      if (!fitting) return std::unexpected(std::move(fitting.error()));
+      tokens = std::move(*fitting);
     }
-    next.text = std::get<std::string>(prompt);
-    auto tokens = encode_fitting(tokenizer, next.text, options, limits, "prompt");
-    if (!tokens) return std::unexpected(std::move(tokens.error()));
-    next.tokens = std::move(*tokens);
-    if (next.tokens.empty() && tokenizer.bos()) next.tokens.push_back(*tokenizer.bos());
-    if (next.tokens.empty()) {
+    if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
+    if (tokens.empty()) {
       return std::unexpected(bad_parameter(
           "prompt",
           "'prompt': must not be empty: this model has no beginning token to start from"));

@@ -20,15 +20,10 @@ struct CompletionRequest {
 
 ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLimits& limits);
 
-struct EncodedPrompt {
-  std::vector<TokenId> tokens;  // at least one
-  std::string text;             // what `echo` gives back
-};
-
-// A string without tokens becomes the beginning token, or 400 where the vocabulary has none. 400
-// for one that can never fit the context.
-ApiResult<std::vector<EncodedPrompt>> encode_prompts(const CompletionRequest& request,
-                                                     const Tokenizer& tokenizer,
-                                                     const RequestLimits& limits);
+// The tokens of each prompt, at least one. A string without tokens becomes the beginning token, or
+// 400 where the vocabulary has none. 400 for one that can never fit the context.
+ApiResult<std::vector<std::vector<TokenId>>> encode_prompts(const CompletionRequest& request,
+                                                            const Tokenizer& tokenizer,
+                                                            const RequestLimits& limits);
 
 }  // namespace lockstep

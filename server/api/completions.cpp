@@ -15,8 +15,9 @@ constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
 // What is left of a request while its answer is made: neither its body nor its prompts.
 struct Prepared {
   AnswerPlan plan;
-  std::vector<std::string> echoed;  // of each prompt; empty texts without `echo`
+  std::vector<Prompt> echoed;  // each prompt as it came; empty texts without `echo`
   bool echo = false;
+  bool skip_special_tokens = true;
   std::optional<uint32_t> logprobs;
   bool include_usage = false;
   std::string name;  // of the model, as the request has it
@@ -28,14 +29,14 @@ ApiResult<CompletionRequest> parse(const ServedModel& model, const HttpRequest& 
   if (!body) return std::unexpected(body.error());
   auto completion = parse_completion(*body, model.limits());
   if (!completion) return completion;
-  if (auto unknown = model.check_name(completion->parameters.model)) {
+  if (auto unknown = model.resolve_name(completion->parameters.model)) {
     return std::unexpected(*unknown);
   }
   return completion;
 }
 
 ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
-  const auto completion = parse(model, request);
+  auto completion = parse(model, request);
   if (!completion) return std::unexpected(completion.error());
   const GenerationParameters& parameters = completion->parameters;
   const auto grammar = compile_structured_output(model, parameters.structured_output);
@@ -43,22 +44,23 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 
   auto prompts = encode_prompts(*completion, model.engine().tokenizer(), model.limits());
   if (!prompts) return std::unexpected(prompts.error());
-  std::vector<std::vector<TokenId>> tokens;
-  std::vector<std::string> echoed;
-  for (EncodedPrompt& prompt : *prompts) {
-    tokens.push_back(std::move(prompt.tokens));
-    echoed.push_back(completion->echo ? std::move(prompt.text) : "");
-  }
-  auto requests =
-      make_requests(parameters, tokens, kDefaultMaxTokens, model.limits(), "prompt", random_seed());
+  auto requests = make_requests(parameters, *prompts, kDefaultMaxTokens, model.limits(), "prompt",
+                                random_seed());
   if (!requests) return std::unexpected(requests.error());
   for (Request& made : *requests) made.grammar = *grammar;
-  return Prepared{.plan = {std::move(*requests), parameters.choices, parameters.stream},
+  std::vector<Prompt> echoed(prompts->size());
+  if (completion->echo) echoed = std::move(completion->prompts);
+  const auto& wanted = parameters.structured_output;
+  return Prepared{.plan = {.requests = std::move(*requests),
+                           .choices = parameters.choices,
+                           .stream = parameters.stream,
+                           .constraint = wanted ? wanted->parameter : ""},
                   .echoed = std::move(echoed),
                   .echo = completion->echo,
+                  .skip_special_tokens = parameters.request.skip_special_tokens,
                   .logprobs = parameters.request.logprobs,
                   .include_usage = parameters.include_usage,
-                  .name = parameters.model};
+                  .name = *parameters.model};
 }
 
 ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
@@ -68,7 +70,8 @@ ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpRes
   if (!prepared) return std::unexpected(prepared.error());
   AnswerPlan& plan = prepared->plan;
   CompletionFormat format(model.engine().tokenizer(), prepared->logprobs, plan.choices,
-                          std::move(prepared->echoed), prepared->echo);
+                          std::move(prepared->echoed), prepared->echo,
+                          prepared->skip_special_tokens);
   ChoicesWriter writer(
       answer_head(model, "cmpl-", "text_completion", "text_completion", prepared->name), format,
       plan.requests.size(), prepared->include_usage);

@@ -118,8 +118,7 @@ ApiResult<EmbeddingRequest> parse_embedding(const Json& body, const RequestLimit
                                             uint32_t width) {
   JsonFields fields(body);
   EmbeddingRequest asked;
-  asked.model = fields.text("model").value_or("");
-  if (fields.any("model") == nullptr) fields.refuse("model", "is required");
+  asked.model = fields.text("model");
   asked.inputs = parse_inputs(fields, limits);
   asked.base64 = parse_base64(fields);
   check_dimensions(fields, width);

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 struct EmbeddingRequest {
-  std::string model;
+  std::optional<std::string> model;
   std::vector<Prompt> inputs;      // 1 to 2048, none empty
   bool base64 = false;             // each embedding as little-endian f32 in base64, not as numbers
   bool add_special_tokens = true;  // to inputs that are strings

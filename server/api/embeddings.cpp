@@ -19,7 +19,7 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits&
   const ModelInfo& info = model.engine().model();
   auto asked = parse_embedding(*body, limits, info.embedding_width);
   if (!asked) return asked;
-  if (auto unknown = model.check_name(asked->model)) return std::unexpected(*unknown);
+  if (auto unknown = model.resolve_name(asked->model)) return std::unexpected(*unknown);
   if (info.pooling.empty()) {
     return std::unexpected(
         bad_parameter("model", "This model gives no embeddings: " + info.embedding_refusal));
@@ -41,7 +41,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), limits,
                                           model.engine().model().embedding_width);
   if (!requests) return std::unexpected(requests.error());
-  return Prepared{std::move(*requests), asked->model, asked->base64};
+  return Prepared{std::move(*requests), *asked->model, asked->base64};
 }
 
 ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {

@@ -273,8 +273,7 @@ std::vector<std::string> parse_stop(JsonFields& fields, std::string_view name) {
 
 GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& limits) {
   GenerationParameters parameters;
-  parameters.model = fields.text("model").value_or("");
-  if (fields.any("model") == nullptr) fields.refuse("model", "is required");
+  parameters.model = fields.text("model");
   parse_stream(fields, parameters);
   parameters.choices = count(fields, "n", 1, limits.choices_max).value_or(1);
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {

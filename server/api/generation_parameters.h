@@ -16,7 +16,7 @@
 namespace lockstep {
 
 struct GenerationParameters {
-  std::string model;
+  std::optional<std::string> model;
   bool stream = false;
   bool include_usage = false;  // of a stream
   uint32_t choices = 1;        // n: per prompt

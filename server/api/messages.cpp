@@ -17,7 +17,7 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
   if (!body) return std::unexpected(body.error());
   auto chat = parse_messages(*body, model.limits(), counts_only);
   if (!chat) return chat;
-  if (auto unknown = model.check_name(chat->parameters.model)) return std::unexpected(*unknown);
+  if (auto unknown = model.resolve_name(chat->parameters.model)) return std::unexpected(*unknown);
   return chat;
 }
 
@@ -32,7 +32,7 @@ struct Prepared {
 ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
   auto chat = parse(model, request, false);
   if (!chat) return std::unexpected(chat.error());
-  Prepared prepared{{}, chat->parameters.model, chat->parameters.stream, chat->default_max_tokens};
+  Prepared prepared{{}, *chat->parameters.model, chat->parameters.stream, chat->default_max_tokens};
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   prepared.turns = std::move(*turns);
@@ -45,9 +45,11 @@ ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpRespons
   auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
+  AnswerPlan plan{.requests = std::move(turns.requests),
+                  .stream = prepared->stream,
+                  .constraint = std::move(turns.constraint)};
   MessagesWriter writer(std::move(turns.rules), prepared->name, prepared->max_tokens);
-  answer(model, *lease, {std::move(turns.requests), 1, prepared->stream}, writer, request,
-         response);
+  answer(model, *lease, std::move(plan), writer, request, response);
   return {};
 }
 

@@ -11,7 +11,11 @@ void get_openapi(ServedModel& model, const HttpRequest&, HttpResponse& response)
   if (!document) return send_error(response, server_error(document.error().message));
   (*document)["info"]["version"] = kVersion;
   Json& schemas = (*document)["components"]["schemas"];
-  schemas["ModelName"]["enum"] = model.names();
+  if (model.takes_any_name()) {
+    schemas["ModelName"]["maxLength"] = ServedModel::kNameBytesMax;
+  } else {
+    schemas["ModelName"]["enum"] = model.names();
+  }
   const RequestLimits limits = model.limits();
   schemas["ChoiceCount"]["maximum"] = limits.choices_max;
   schemas["TokenId"]["maximum"] = limits.vocabulary_size - 1;

@@ -17,7 +17,7 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
   if (!body) return std::unexpected(body.error());
   auto parsed = parse_responses(*body, model.limits());
   if (!parsed) return parsed;
-  if (auto unknown = model.check_name(parsed->chat.parameters.model)) {
+  if (auto unknown = model.resolve_name(parsed->chat.parameters.model)) {
     return std::unexpected(*unknown);
   }
   return parsed;
@@ -26,7 +26,7 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
 // What is left of a request while its answer is made.
 struct Prepared {
   ChatTurns turns;
-  Json echoed;
+  std::string echoed;
   std::string name;  // of the model, as the request has it
   bool stream = false;
 };
@@ -34,7 +34,7 @@ struct Prepared {
 ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
   auto parsed = parse(model, request);
   if (!parsed) return std::unexpected(parsed.error());
-  std::string name = parsed->chat.parameters.model;
+  std::string name = *parsed->chat.parameters.model;
   const bool stream = parsed->chat.parameters.stream;
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
@@ -47,7 +47,10 @@ ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResp
   auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
-  AnswerPlan plan{std::move(turns.requests), 1, prepared->stream, ThoughtCount(turns.rules)};
+  AnswerPlan plan{.requests = std::move(turns.requests),
+                  .stream = prepared->stream,
+                  .thoughts = ThoughtCount(turns.rules),
+                  .constraint = std::move(turns.constraint)};
   ResponsesWriter writer(std::move(turns.rules), prepared->name, std::move(prepared->echoed));
   answer(model, *lease, std::move(plan), writer, request, response);
   return {};

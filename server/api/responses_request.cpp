@@ -1,9 +1,12 @@
 #include "server/api/responses_request.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
+
+#include "server/api/compact_text.h"
 
 namespace lockstep {
 namespace {
@@ -139,16 +142,82 @@ void refuse_unsupported(JsonFields& fields) {
   }
 }
 
-Json echoed_tools(const ToolUse& tools) {
-  Json list = Json::array();
-  for (const ToolFunction& function : tools.functions) {
-    Json tool = {{"type", "function"}, {"name", function.name}};
-    tool["description"] = function.description.empty() ? Json(nullptr) : Json(function.description);
-    tool["parameters"] = function.parameters;
-    tool["strict"] = false;
-    list.push_back(std::move(tool));
+// Code points, as OpenAI counts characters.
+size_t character_count(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
+}
+
+// Refuses what is more than OpenAI takes.
+const Json* parse_metadata(JsonFields& fields) {
+  constexpr size_t kPairsMax = 16;
+  constexpr size_t kNameCharactersMax = 64;
+  constexpr size_t kValueCharactersMax = 512;
+  const Json* metadata = fields.object("metadata");
+  if (metadata == nullptr) return nullptr;
+  if (metadata->size() > kPairsMax) {
+    fields.refuse("metadata",
+                  fmt::format("must have at most {} pairs, not {}", kPairsMax, metadata->size()));
+    return nullptr;
   }
-  return list;
+  for (const auto& [name, value] : metadata->items()) {
+    const std::string path = fmt::format("metadata.{:.64}", name);
+    if (const size_t count = character_count(name); count > kNameCharactersMax) {
+      fields.refuse("metadata", fmt::format("names must have at most {} characters, not {}",
+                                            kNameCharactersMax, count));
+    } else if (!value.is_string()) {
+      fields.refuse(path, fmt::format("must be a string, not {}", kind_name(value)));
+    } else if (const size_t length = character_count(value.get_ref<const std::string&>());
+               length > kValueCharactersMax) {
+      fields.refuse(path, fmt::format("must have at most {} characters, not {}",
+                                      kValueCharactersMax, length));
+    }
+  }
+  return metadata;
+}
+
+// The members of an object as text, without its braces.
+class Members {
+ public:
+  void add(std::string_view name, const Json& value) {
+    begin(name);
+    append_compact_text(value, text_);
+  }
+  // Null for none.
+  void add(std::string_view name, const Json* value) {
+    add(name, value == nullptr ? Json(nullptr) : *value);
+  }
+  // `value`: a JSON text.
+  void add_text(std::string_view name, std::string_view value) {
+    begin(name);
+    text_ += value;
+  }
+  std::string take() {
+    text_.shrink_to_fit();  // it is kept
+    return std::move(text_);
+  }
+
+ private:
+  void begin(std::string_view name) {
+    fmt::format_to(std::back_inserter(text_), "{}\"{}\":", text_.empty() ? "" : ",", name);
+  }
+
+  std::string text_;
+};
+
+std::string echoed_tools(const ToolUse& tools) {
+  std::string list = "[";
+  for (const ToolFunction& function : tools.functions) {
+    Members tool;
+    tool.add("type", "function");
+    tool.add("name", function.name);
+    tool.add("description",
+             function.description.empty() ? Json(nullptr) : Json(function.description));
+    tool.add("parameters", &function.parameters);
+    tool.add("strict", false);
+    list += fmt::format("{}{{{}}}", list.size() == 1 ? "" : ",", tool.take());
+  }
+  return list + "]";
 }
 
 Json echoed_choice(const ToolUse& tools) {
@@ -164,43 +233,42 @@ Json echoed_choice(const ToolUse& tools) {
   return "auto";
 }
 
-Json value_or_null(JsonFields& fields, std::string_view name) {
-  const Json* value = fields.any(name);
-  return value == nullptr ? Json(nullptr) : *value;
+// `format`: of "text"; null where none was given.
+std::string echo(JsonFields& fields, const ToolUse& tools, const Json* format) {
+  const Json one = 1;
+  const Json none = Json::object();
+  const Json plain = {{"type", "text"}};
+  const auto or_default = [](const Json* value, const Json& other) {
+    return value == nullptr ? &other : value;
+  };
+  Members text;
+  text.add("format", or_default(format, plain));
+  Members members;
+  members.add("instructions", fields.any("instructions"));
+  members.add("max_output_tokens", fields.any("max_output_tokens"));
+  members.add("metadata", or_default(parse_metadata(fields), none));
+  members.add("parallel_tool_calls", tools.parallel);
+  members.add("previous_response_id", nullptr);
+  members.add("reasoning", {{"effort", nullptr}, {"summary", nullptr}});
+  members.add("store", false);
+  members.add("temperature", or_default(fields.any("temperature"), one));
+  members.add_text("text", fmt::format("{{{}}}", text.take()));
+  members.add("tool_choice", echoed_choice(tools));
+  members.add_text("tools", echoed_tools(tools));
+  members.add("top_p", or_default(fields.any("top_p"), one));
+  members.add("truncation", "disabled");
+  return members.take();
 }
 
-Json number_or(JsonFields& fields, std::string_view name, double fallback) {
-  const Json* value = fields.any(name);
-  return value == nullptr ? Json(fallback) : *value;
-}
-
-Json echo(JsonFields& fields, const ToolUse& tools, const Json& format) {
-  const Json* metadata = fields.object("metadata");
-  return {{"instructions", value_or_null(fields, "instructions")},
-          {"max_output_tokens", value_or_null(fields, "max_output_tokens")},
-          {"metadata", metadata == nullptr ? Json::object() : *metadata},
-          {"parallel_tool_calls", tools.parallel},
-          {"previous_response_id", nullptr},
-          {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-          {"store", false},
-          {"temperature", number_or(fields, "temperature", 1)},
-          {"text", {{"format", format}}},
-          {"tool_choice", echoed_choice(tools)},
-          {"tools", echoed_tools(tools)},
-          {"top_p", number_or(fields, "top_p", 1)},
-          {"truncation", "disabled"}};
-}
-
-// The format of "text": what the answer must be, into `wanted`; as the answer repeats it.
-Json parse_format(JsonFields& fields, std::optional<StructuredOutput>& wanted) {
-  Json plain = {{"type", "text"}};
+// The format of "text": what the answer must be, into `wanted`; null where there is none.
+const Json* parse_format(JsonFields& fields, std::optional<StructuredOutput>& wanted) {
   const Json* text = fields.object("text");
-  if (text == nullptr) return plain;
+  if (text == nullptr) return nullptr;
   JsonFields inner(*text, "text.");
   const Json* format = inner.object("format");
   if (format == nullptr) {
     fields.adopt(inner);
-    return plain;
+    return nullptr;
   }
   JsonFields members(*format, "text.format.");
   const std::string type = members.text("type").value_or("");
@@ -221,7 +289,7 @@ Json parse_format(JsonFields& fields, std::optional<StructuredOutput>& wanted) {
   }
   inner.adopt(members);
   fields.adopt(inner);
-  return *format;
+  return format;
 }
 
 }  // namespace
@@ -241,7 +309,7 @@ ApiResult<ResponsesRequest> parse_responses(const Json& body, const RequestLimit
                     {"tools", nullptr},
                     {"documents", nullptr},
                     {"add_generation_prompt", true}};
-  const Json format = parse_format(fields, chat.parameters.structured_output);
+  const Json* format = parse_format(fields, chat.parameters.structured_output);
   refuse_unsupported_features(fields);
   request.echoed = echo(fields, chat.tools, format);
   if (fields.error()) return std::unexpected(*fields.error());

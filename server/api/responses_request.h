@@ -7,7 +7,9 @@ namespace lockstep {
 
 struct ResponsesRequest {
   ChatRequest chat;
-  Json echoed;  // what the answer repeats of the request, as the answer words it
+  // What the answer repeats of the request, as the answer words it: the members of an object, as
+  // JSON text, which takes no more than one and a half times what the request has of them.
+  std::string echoed;
 };
 
 ApiResult<ResponsesRequest> parse_responses(const Json& body, const RequestLimits& limits);

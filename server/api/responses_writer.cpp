@@ -58,9 +58,19 @@ Json usage_json(const AnswerUsage& usage) {
       {"total_tokens", usage.prompt_tokens + usage.generated_tokens}};
 }
 
+// The text of an object that is not empty, with more members, which are text already.
+std::string with_members(const Json& object, std::string_view members) {
+  std::string text = to_text(object);
+  if (members.empty()) return text;
+  text.back() = ',';
+  text += members;
+  text += '}';
+  return text;
+}
+
 }  // namespace
 
-ResponsesWriter::ResponsesWriter(TurnRules rules, std::string model, Json echoed)
+ResponsesWriter::ResponsesWriter(TurnRules rules, std::string model, std::string echoed)
     : BlockWriter(std::move(rules)),
       id_(random_id("resp_")),
       created_seconds_(std::time(nullptr)),
@@ -74,7 +84,14 @@ std::string ResponsesWriter::event(std::string_view type, Json members) {
 }
 
 std::string ResponsesWriter::response_event(std::string_view type, const Json& response) {
-  return event(type, {{"response", response}});
+  return fmt::format(
+      "event: {}\ndata: {{\"type\":\"{}\",\"sequence_number\":{},\"response\":{}}}\n\n", type, type,
+      sequence_number_++, with_members(response, echoed_));
+}
+
+std::string ResponsesWriter::tell_progress() {
+  if (std::exchange(progress_told_, true)) return "";
+  return response_event("response.in_progress", response("in_progress", Json::array()));
 }
 
 std::string ResponsesWriter::item_event(std::string_view type, Json members) {
@@ -93,7 +110,6 @@ Json ResponsesWriter::response(std::string_view status, Json output) const {
                    {"incomplete_details", nullptr},
                    {"model", model_},
                    {"output", std::move(output)}};
-  response.update(echoed_);
   return response;
 }
 
@@ -110,11 +126,7 @@ Json ResponsesWriter::finished(const Output& last, Json output, const AnswerUsag
 }
 
 std::string ResponsesWriter::opening(const AnswerUsage&) {
-  const Json begun = response("in_progress", Json::array());
-  // One after the other: each takes the next number.
-  std::string events = response_event("response.created", begun);
-  events += response_event("response.in_progress", begun);
-  return events;
+  return response_event("response.created", response("in_progress", Json::array()));
 }
 
 std::string ResponsesWriter::open_block(Kind kind, const std::string& function) {
@@ -124,14 +136,17 @@ std::string ResponsesWriter::open_block(Kind kind, const std::string& function) 
   if (kind == Kind::kCall) {
     item_id_ = random_id("fc_");
     call_id_ = random_id("call_");
-    return event("response.output_item.added",
-                 {{"output_index", items_.size()},
-                  {"item", call_item(item_id_, call_id_, function_, "", kInProgress)}});
+    std::string begun = tell_progress();
+    begun += event("response.output_item.added",
+                   {{"output_index", items_.size()},
+                    {"item", call_item(item_id_, call_id_, function_, "", kInProgress)}});
+    return begun;
   }
   item_id_ = random_id(kind == Kind::kReasoning ? "rs_" : "msg_");
-  std::string events = event("response.output_item.added",
-                             {{"output_index", items_.size()},
-                              {"item", item(kind, item_id_, kInProgress, Json::array())}});
+  std::string events = tell_progress();
+  events += event("response.output_item.added",
+                  {{"output_index", items_.size()},
+                   {"item", item(kind, item_id_, kInProgress, Json::array())}});
   events +=
       item_event("response.content_part.added", {{"content_index", 0}, {"part", part(kind, "")}});
   return events;
@@ -180,11 +195,12 @@ std::string ResponsesWriter::ending(const AnswerUsage& usage) {
 
 std::string ResponsesWriter::failure(const ApiError& error) {
   Json failed = response("failed", items_);
-  failed["error"] = {{"code", "server_error"}, {"message", error.message}};
+  const char* const code = error.status < 500 ? "invalid_prompt" : "server_error";
+  failed["error"] = {{"code", code}, {"message", error.message}};
   return response_event("response.failed", failed);
 }
 
-Json ResponsesWriter::body(const std::vector<Output>& whole, const AnswerUsage& usage) {
+std::string ResponsesWriter::body_text(const std::vector<Output>& whole, const AnswerUsage& usage) {
   const Output& answer = whole.front();
   const Turn turn = read_turn(rules(), answer.text);
   const bool cut = answer.finish == FinishReason::kLength;
@@ -203,7 +219,7 @@ Json ResponsesWriter::body(const std::vector<Output>& whole, const AnswerUsage& 
     output.push_back(
         call_item(random_id("fc_"), random_id("call_"), call.name, call.arguments, kDone));
   }
-  return finished(answer, std::move(output), usage);
+  return with_members(finished(answer, std::move(output), usage), echoed_);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/base/log.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,6 +20,14 @@ ApiError stalled() {
 
 ApiError failed() {
   return not_now("engine_failed", "The engine has failed and the server starts again; ask later",
+                 kRetryWhenStalledSeconds);
+}
+
+ApiError damaged() {
+  return not_now("output_damaged",
+                 fmt::format("The last {} requests gave no usable numbers (NaN or infinity): the "
+                             "model file or the memory is damaged; ask another server",
+                             kUnusableSubmissionsMax),
                  kRetryWhenStalledSeconds);
 }
 
@@ -43,7 +53,10 @@ ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
       names_(std::move(names)),
       limits_(limits),
       chat_family_(find_chat_family(engine)),
-      preparation_(preparation_limits(engine.model().worker_count)) {}
+      preparation_(preparation_limits(engine.model().worker_count)) {
+  any_name_ = std::erase(names_, "*") > 0;
+  if (names_.empty()) names_.push_back(engine.model().name);
+}
 
 RequestLimits ServedModel::limits() const {
   const std::lock_guard lock(limits_mutex_);
@@ -56,17 +69,35 @@ void ServedModel::set_limits(const RequestLimits& limits) {
 }
 
 bool ServedModel::has_name(std::string_view name) const {
+  if (any_name_ && name.size() <= kNameBytesMax) return true;
   return std::ranges::find(names_, name) != names_.end();
 }
 
 std::optional<ApiError> ServedModel::check_name(std::string_view name) const {
   if (has_name(name)) return std::nullopt;
+  if (any_name_) {
+    return bad_parameter("model", fmt::format("'model': must have at most {} bytes, not {}",
+                                              kNameBytesMax, name.size()));
+  }
   return ApiError{
       .status = 404,
       .message = fmt::format("The model '{:.200}' does not exist; this server serves {}", name,
                              fmt::join(names_, ", ")),
       .parameter = "model",
       .code = "model_not_found"};
+}
+
+std::optional<ApiError> ServedModel::resolve_name(std::optional<std::string>& name) const {
+  if (!name) name = names_.front();
+  return check_name(*name);
+}
+
+void ServedModel::note_general_tools() const {
+  if (general_tools_noted_.exchange(true)) return;
+  spdlog::warn(
+      "the chat template of {} knows no tools, or writes calls in a way that is not known here: "
+      "they are written into the messages in a general form, which it may not have been trained on",
+      engine_.model().name);
 }
 
 std::optional<ApiError> ServedModel::check_ready() const {
@@ -119,6 +150,7 @@ std::optional<ApiError> ServedModel::unready() const {
 std::optional<ApiError> ServedModel::check_health() const {
   if (auto reason = unready()) return reason;
   if (health() != EngineHealth::kFine) return stalled();
+  if (engine_.output_is_damaged()) return damaged();
   return std::nullopt;
 }
 

@@ -60,11 +60,15 @@ struct GenerationNote {
 
 class ServedModel {
  public:
-  // `names` is not empty; the engine is open and outlives this.
+  // Of a name where any is taken: it is kept while the answer is made, and repeated in every chunk.
+  static constexpr size_t kNameBytesMax = 256;
+
+  // `names`: none is the name in the file; "*" among them takes any name. The engine is open and
+  // outlives this.
   ServedModel(Engine& engine, std::vector<std::string> names, const RequestLimits& limits);
 
   Engine& engine() const { return engine_; }
-  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& names() const { return names_; }  // at least one
   // Any thread; a request keeps those with which it began.
   RequestLimits limits() const;
   void set_limits(const RequestLimits& limits);
@@ -80,8 +84,11 @@ class ServedModel {
   void set_health(EngineHealth health);
 
   bool has_name(std::string_view name) const;
+  bool takes_any_name() const { return any_name_; }
   // 404 model_not_found for a name that is not served.
   std::optional<ApiError> check_name(std::string_view name) const;
+  // The same of a request's "model"; left out it becomes the first name: there is one model.
+  std::optional<ApiError> resolve_name(std::optional<std::string>& name) const;
   // 503 while loading, draining or stalled, and once failed: no request is taken.
   std::optional<ApiError> unready() const;
   // The same, and counted as a request that was turned away.
@@ -105,11 +112,15 @@ class ServedModel {
   // A note is left by the thread that serves a request and taken by the same thread when the
   // request is logged.
   void leave_note(GenerationNote note);
+  // Says in the log, the first time, that tools are written into prompts in a general form.
+  void note_general_tools() const;
   std::optional<GenerationNote> take_note();
 
  private:
   Engine& engine_;
   std::vector<std::string> names_;
+  bool any_name_ = false;
+  mutable std::atomic<bool> general_tools_noted_ = false;
   mutable std::mutex limits_mutex_;
   RequestLimits limits_;  // guarded by limits_mutex_
   ChatFamily chat_family_;

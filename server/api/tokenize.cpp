@@ -42,9 +42,9 @@ ApiResult<std::vector<TokenId>> tokens_of(const ServedModel& model, JsonFields& 
 }
 
 std::optional<ApiError> check_optional_name(const ServedModel& model, JsonFields& fields) {
-  const auto name = fields.text("model");
+  auto name = fields.text("model");
   if (fields.error()) return fields.error();
-  return name ? model.check_name(*name) : std::nullopt;
+  return model.resolve_name(name);
 }
 
 // As text from the start: a value for each token would take many times its bytes.

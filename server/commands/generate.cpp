@@ -82,6 +82,9 @@ Result<void> print(OutputQueue& queue) {
       if (*event.output.finish == FinishReason::kError) {
         return machine_refused("the generation failed: {}", event.output.error);
       }
+      if (*event.output.finish == FinishReason::kInvalidRequest) {
+        return invalid_input("the generation cannot go on: {}", event.output.error);
+      }
       return {};
     }
   }

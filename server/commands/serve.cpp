@@ -19,6 +19,10 @@ namespace {
 void share_arenas() {
   constexpr int kArenas = 4;
   ::mallopt(M_ARENA_MAX, kArenas);
+  // Bodies and answers go back to the system when they are freed. By itself glibc raises this to
+  // the largest that was ever freed, and keeps them between what is small and stays.
+  constexpr int kOwnMappingBytes = 256 << 10;
+  ::mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
 }
 
 }  // namespace

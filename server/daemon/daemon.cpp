@@ -10,6 +10,7 @@
 #include "server/api/http_error_body.h"
 #include "server/api/routes.h"
 #include "server/daemon/daemon_metrics.h"
+#include "server/daemon/exposure.h"
 #include "server/daemon/signals.h"
 #include "server/http/allowed_hosts.h"
 #include "server/ui/page.h"
@@ -49,11 +50,6 @@ AllowedHosts allowed_hosts(const Options& options) {
   return AllowedHosts(names);
 }
 
-std::vector<std::string> served_names(const Engine& engine, const Options& options) {
-  if (!options.served_model_names.empty()) return options.served_model_names;
-  return {engine.model().name};
-}
-
 RequestLimits limits_of(const Engine& engine, const Options& options) {
   RequestLimits limits = request_limits(engine.model(), options.engine);
   limits.choices_max = options.choices_max;
@@ -82,7 +78,7 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
     : options_(to_options(values)),
       log_(log),
       engine_(std::move(engine)),
-      model_(*engine_, served_names(*engine_, options_), limits_of(*engine_, options_)),
+      model_(*engine_, options_.served_model_names, limits_of(*engine_, options_)),
       metrics_(*engine_, model_.names().front(), options_.metrics_aliases),
       notifier_(process_environment()),
       store_(notifier_, process_environment()),
@@ -201,11 +197,23 @@ Result<void> Daemon::listen() {
     metrics_.http().add_server(*one);
     one->start();
   }
-  for (const std::string& address : server_->addresses()) spdlog::info("listening on {}", address);
-  if (probe_server_ != nullptr) {
-    spdlog::info("health and metrics on {}", probe_server_->addresses().front());
-  }
+  log_listeners();
   return {};
+}
+
+void Daemon::log_listeners() const {
+  const std::vector<std::string> addresses = server_->addresses();
+  for (const std::string& address : addresses) spdlog::info("listening on {}", address);
+  for (const std::string& warning : exposure_warnings(addresses, access_->is_on())) {
+    spdlog::warn("{}", warning);
+  }
+  if (probe_server_ == nullptr) return;
+  const std::vector<std::string> probes = probe_server_->addresses();
+  spdlog::info("health and metrics on {}", probes.front());
+  const bool metrics_ask = access_->is_on() && !options_.metrics_without_key;
+  for (const std::string& note : probe_exposure_notes(probes, metrics_ask)) {
+    spdlog::info("{}", note);
+  }
 }
 
 // A socket, a gate, threads and descriptors of their own: no crowd at the other stands in the way

@@ -49,6 +49,7 @@ class Daemon {
   Result<void> listen();
   Result<void> listen_for_probes(const HttpOptions& http, std::vector<HttpRoute> probes);
   std::vector<HttpServer*> servers() const;  // those that there are
+  void log_listeners() const;
   Heartbeat heartbeat() const;
   Result<void> load();
   void watch_engine();

@@ -51,6 +51,7 @@ std::string StatusReport::text() const {
   if (model_.state() == ServingState::kLoading) return load_text(statistics.load);
   const char* doing = model_.state() == ServingState::kDraining ? "Draining" : "Serving";
   if (model_.health() != EngineHealth::kFine) doing = "Stalled";
+  if (model_.engine().output_is_damaged()) doing = "Giving no usable output:";
   if (model_.health() == EngineHealth::kFailed) doing = "Failed";
   return fmt::format("{} {}: {} requests running, {} waiting", doing, model_.names().front(),
                      statistics.requests_running, statistics.requests_waiting);

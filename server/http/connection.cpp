@@ -412,6 +412,13 @@ std::string Connection::chosen_request_id() {
   return is_usable_request_id(sent) ? std::string(sent) : edge_.make_request_id();
 }
 
+void Connection::body_released(size_t kept_bytes) {
+  release_body_bytes();
+  if (!is_serving_) return;
+  body_bytes_counted_ = kept_bytes;
+  edge_.bodies_bytes += kept_bytes;
+}
+
 void Connection::release_body_bytes() {
   edge_.bodies_bytes -= std::exchange(body_bytes_counted_, 0);
 }

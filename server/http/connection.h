@@ -36,7 +36,7 @@ class Connection {
   void socket_ready(uint32_t epoll_events, Time now);
   void output_queued(Time now);
   void answered(bool keep_alive, Time now);
-  void body_released() { release_body_bytes(); }
+  void body_released(size_t kept_bytes);
   void deadline_passed(Time now);
   // The client owes too much of a stream for too long, or more than others while all owe too much.
   void owes_too_much();

@@ -105,9 +105,9 @@ void Exchange::set_header(std::string name, std::string value) {
   headers_.emplace(std::move(name), std::move(value));
 }
 
-void Exchange::release_body() {
+void Exchange::release_body(size_t kept_bytes) {
   std::string().swap(request_.body);  // to assign an empty one would keep the memory
-  outbox_.tell_body_released();
+  outbox_.tell_body_released(kept_bytes);
 }
 
 void Exchange::send(int status, std::string_view content_type, std::string body) {

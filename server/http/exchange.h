@@ -36,7 +36,7 @@ class Exchange final : public HttpResponse {
   bool keep_alive() const { return terms_.keep_alive; }
 
   void set_header(std::string name, std::string value) override;
-  void release_body() override;
+  void release_body(size_t kept_bytes) override;
   void send(int status, std::string_view content_type, std::string body) override;
   bool start_stream(int status, std::string_view content_type) override;
   bool write(std::string_view bytes) override;

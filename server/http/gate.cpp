@@ -340,7 +340,7 @@ void Gate::deliver_notices(Time now) {
         connection.owes_too_much();
         break;
       case Notice::Kind::kBodyReleased:
-        connection.body_released();
+        connection.body_released(notice.kept_bytes);
         break;
       case Notice::Kind::kAnswered:
         connection.answered(notice.keep_alive, now);

@@ -75,8 +75,9 @@ class HttpResponse {
   virtual ~HttpResponse() = default;
 
   virtual void set_header(std::string name, std::string value) = 0;
-  // The handler has read the request's body, which is empty from here on: its memory is another's.
-  virtual void release_body() = 0;
+  // The handler has read the request's body, which is empty from here on: its memory is another's,
+  // but for `kept_bytes` that the handler holds of it, which count as a body's until it returns.
+  virtual void release_body(size_t kept_bytes) = 0;
   virtual void send(int status, std::string_view content_type, std::string body) = 0;
 
   // Sends the head of a chunked answer. False if the client has gone.

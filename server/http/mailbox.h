@@ -19,6 +19,7 @@ struct Notice {
   uint64_t connection = 0;
   Kind kind = Kind::kOutput;
   bool keep_alive = false;  // for kAnswered
+  size_t kept_bytes = 0;    // for kBodyReleased
 };
 
 class Mailbox {

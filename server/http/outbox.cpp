@@ -39,8 +39,8 @@ void Outbox::append(std::string_view bytes) {
   if (!is_closed()) put(lock, bytes);
 }
 
-void Outbox::tell_body_released() {
-  mailbox_.post({connection_, Notice::Kind::kBodyReleased});
+void Outbox::tell_body_released(size_t kept_bytes) {
+  mailbox_.post({connection_, Notice::Kind::kBodyReleased, false, kept_bytes});
 }
 
 size_t Outbox::owed_bytes() {

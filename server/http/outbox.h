@@ -33,7 +33,7 @@ class Outbox {
   // Any thread. A whole answer, at once; dropped if the connection is closed.
   void append(std::string_view bytes);
   // Serving thread. To the gate, which counts the bytes of bodies.
-  void tell_body_released();
+  void tell_body_released(size_t kept_bytes);
   // What the client has not taken yet.
   size_t owed_bytes();
   bool client_gone() const { return state_.load(std::memory_order_acquire) != State::kOpen; }

@@ -42,7 +42,12 @@ void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
        finished(statistics.finished_cancelled, "cancelled"),
        finished(statistics.finished_error, "error"),
        finished(statistics.finished_deadline, "deadline"),
-       finished(statistics.finished_displaced, "displaced")}));
+       finished(statistics.finished_displaced, "displaced"),
+       finished(statistics.finished_invalid_request, "invalid_request")}));
+  families.push_back(gauge_family(
+      "lockstep_unusable_submissions",
+      "Requests in a row, up to now, whose output held no usable numbers; from 3 on not ready.",
+      {{real(statistics.unusable_submissions), model}}));
   families.push_back(counter_family(
       "lockstep_requests_rejected_total", "Requests that were not taken, by why.",
       {rejected(Rejection::kLoading, "loading"), rejected(Rejection::kDraining, "draining"),

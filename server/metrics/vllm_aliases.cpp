@@ -43,9 +43,10 @@ const MetricFamily* find_family(const std::vector<MetricFamily>& families, std::
   return found == families.end() ? nullptr : &*found;
 }
 
-// Both a client that left and a deadline that passed are an abort there.
+// A client that left, a deadline that passed and a request that could not go on are aborts there.
 std::string finished_reason(const std::string& reason) {
-  return reason == "cancelled" || reason == "deadline" ? "abort" : reason;
+  const bool aborted = reason == "cancelled" || reason == "deadline" || reason == "invalid_request";
+  return aborted ? "abort" : reason;
 }
 
 std::string model_of(const MetricFamily& family) {

@@ -16,7 +16,7 @@ const MEMORY = [["weights", "weights"], ["kv", "KV"], ["scratch", "scratch"]];
 const PAGES = [["huge_1gib", "1 GiB pages"], ["huge_2mib", "2 MiB pages"],
   ["transparent", "transparent huge pages"], ["small", "4 KiB pages"]];
 const ENDS = [["stop", "stop"], ["length", "length"], ["cancelled", "cancelled"],
-  ["error", "error"], ["deadline", "deadline"]];
+  ["error", "error"], ["deadline", "deadline"], ["invalid_request", "invalid"]];
 
 // Rows of a label and a figure; a row that has nothing to say is not shown.
 class Facts {

@@ -253,3 +253,21 @@ def test_a_restart_behind_passed_sockets_refuses_nobody(model_path):
             process.kill()
             process.wait()
             waiting.close()
+
+
+def warnings_of(daemon):
+    daemon.wait_until_ready()
+    return [line for line in daemon.log if "level=warn" in line and "loopback" in line]
+
+
+def test_an_open_address_without_keys_or_tls_is_warned_of_by_its_options(start, place):
+    options = "--host", "0.0.0.0", "--probe-host", "0.0.0.0", "--probe-port", "0"
+    daemon = start(*options)
+    keys, tls = warnings_of(daemon)
+    assert "--api-keys" in keys and "http://0.0.0.0:" in keys
+    assert "--tls-certificate" in tls and "--tls-key" in tls
+    assert any("(--probe-host) tells health and metrics" in line for line in daemon.log)
+    for closed in (("--host", "127.0.0.1"), ("--host", f"unix:{place}")):
+        daemon = start(*closed)
+        daemon.wait_for_line("ready after")
+        assert not [line for line in daemon.log if "without a key" in line or "no TLS" in line]

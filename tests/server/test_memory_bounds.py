@@ -1,8 +1,13 @@
 """What bodies that are made for it can cost in memory, and that nobody waits for whom he must not."""
 
 import concurrent.futures
+import json
+import socket
+import urllib.parse
 
-from conftest import ENDLESS, wait_until
+import pytest
+
+from conftest import ENDLESS, ROOT, wait_until
 from openai_schema import check_error
 
 MIB = 1 << 20
@@ -70,3 +75,96 @@ def test_detokenize_gives_so_much_text_and_says_what_is_more(chat_daemon):
     message = check_error(answer, 400, "tokens", None)["message"]
     assert f"{fitting + 1} ids come to {(fitting + 1) * len(text)} bytes" in message
     assert f"at most {most}" in message
+
+
+MESSAGES = [{"role": "user", "content": "a"}]
+CHAT = {"model": "m", "messages": MESSAGES, "max_tokens": 16}
+MANY = "[" + ",".join(["[]"] * 700_000) + "]"  # a value of 16 bytes and more from 3 of text each
+NUMBERS = "[" + ",".join(["1e15"] * 500_000) + "]"
+STRINGS = "{" + ",".join(f'"{name}":""' for name in range(200_000)) + "}"
+
+
+def function(nested, text):
+    """A tool whose schema's annotation is this text; by the model it is never seen."""
+    inner = '"name":"f","parameters":{"type":"object","default":' + text + "}"
+    return '{"type":"function",' + ('"function":{' + inner + "}" if nested else inner) + "}"
+
+
+def with_member(body, *members):
+    """The text of a body with these members, which are texts."""
+    return (json.dumps(body)[:-1] + "," + ",".join(members) + "}").encode()
+
+
+def worst_bodies():
+    for kind, text in (("lists", MANY), ("numbers", NUMBERS), ("names", STRINGS)):
+        padding = f'"padding":{text}'
+        for path, body in () if kind != "lists" else (("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 16}),
+                           ("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 16,
+                                                "echo": True, "n": 4}),
+                           ("/v1/embeddings", {"model": "m", "input": "a"}),
+                           ("/v1/messages", CHAT), ("/v1/chat/completions", CHAT)):
+            yield f"{kind} {path}{' echo' if 'echo' in body else ''}", path, with_member(body, padding)
+        tools = '"tools":[' + function(True, text) + ']'
+        yield f"{kind} chat tools", "/v1/chat/completions", with_member(
+            {**CHAT, "tool_choice": "none"}, tools)
+        yield f"{kind} chat variables", "/v1/chat/completions", with_member(
+            CHAT, f'"chat_template_kwargs":{{"x":{text}}}')
+        yield f"{kind} messages tools", "/v1/messages", with_member(
+            {**CHAT, "tool_choice": {"type": "none"}},
+            '"tools":[{"name":"f","input_schema":{"type":"object","default":' + text + "}}]")
+        for stream in (False, True):
+            yield f"{kind} responses {'streamed' if stream else 'whole'}", "/v1/responses", with_member(
+                {"model": "m", "input": "a", "max_output_tokens": 16, "tool_choice": "none",
+                 "stream": stream}, '"tools":[' + function(False, text) + "]")
+
+
+WORST = {name: (path, body) for name, path, body in worst_bodies()}
+
+
+@pytest.fixture(scope="module")
+def engaged():
+    """A daemon that computes one request for as long as the tests of this module take."""
+    from conftest import Daemon
+    running = Daemon(ROOT / "config/demo.gguf", "--workers", "1", "--served-model-name", "m",
+                     "--sequences", "1", *ENDLESS).wait_until_ready()
+    context = running.get("/v1/models").json()["data"][0]["max_model_len"]
+    endless = running.post("/v1/completions", {
+        "model": "m", "prompt": "a", "max_tokens": context - 32, "ignore_eos": True, "stream": True},
+        stream=True)
+    assert endless.status_code == 200
+    yield running
+    endless.close()
+    running.process.kill()
+    running.process.wait()
+
+
+def anonymous(daemon):
+    with open(f"/proc/{daemon.process.pid}/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
+
+
+def sent(daemon, path, body):
+    """A request on a connection of its own, whose answer is not read."""
+    address = urllib.parse.urlsplit(daemon.url)
+    client = socket.create_connection((address.hostname, address.port))
+    client.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return client
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_requests_that_wait_hold_less_than_twice_their_bytes(engaged, name):
+    path, body = WORST[name]
+    count = 16  # far more than what the allocator keeps of bodies that were values
+    choices = count * json.loads(body).get("n", 1)
+    waiting = lambda: engaged.metric("lockstep_requests_waiting")
+    wait_until(lambda: waiting() == 0)
+    before = anonymous(engaged)
+    clients = [sent(engaged, path, body) for _ in range(count)]
+    try:
+        wait_until(lambda: waiting() >= choices)
+        wait_until(lambda: anonymous(engaged) - before < 2 * count * len(body))
+    finally:
+        for client in clients:
+            client.close()
+    wait_until(lambda: waiting() == 0)

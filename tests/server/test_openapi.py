@@ -91,7 +91,7 @@ def numeric_fields(document):
         for name, schema in request_fields(document, path).items():
             if types_of(schema) & {"integer", "number"}:
                 yield path, name, schema, "{}"
-            elif "additionalProperties" in schema:
+            elif types_of(schema.get("additionalProperties", {})) & {"integer", "number"}:
                 yield path, name, schema["additionalProperties"], '{{"5":{}}}'
             elif types_of(schema) & {"array"}:
                 items = resolve(document, schema["items"])

@@ -143,3 +143,39 @@ def test_items_that_are_wrong_are_refused_by_their_place(chat_daemon):
              "input[0].arguments"),
             ([{"type": "function_call_output", "call_id": "1"}], "input[0].output")):
         check_error(chat_daemon.post("/v1/responses", {**ASKED, "input": items}), 400, place)
+
+
+def test_metadata_is_bounded_as_openais_and_repeated(chat_daemon):
+    def ask(metadata):
+        return chat_daemon.post("/v1/responses", {**ASKED, "metadata": metadata})
+
+    most = {f"{'ü' * 62}{index:02}": "ß" * 512 for index in range(16)}
+    for metadata in ({}, {"a": "b"}, {"": ""}, most):
+        answer = ask(metadata)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["metadata"] == metadata
+    assert ask(None).json()["metadata"] == {}
+    events = stream_events(chat_daemon, metadata=most)
+    told = [data["response"]["metadata"] for _, data in events if "response" in data]
+    assert len(told) == 3 and all(one == most for one in told)
+    for metadata, parameter, reason in (
+            ({str(index): "" for index in range(17)}, "metadata", "at most 16 pairs, not 17"),
+            ({"x" * 65: ""}, "metadata", "at most 64 characters, not 65"),
+            ({"k": "x" * 513}, "metadata.k", "at most 512 characters, not 513"),
+            ({"k": 1}, "metadata.k", "a string, not an integer"),
+            ({"k": []}, "metadata.k", "a string, not an array"),
+            ([], "metadata", "an object")):
+        assert reason in check_error(ask(metadata), 400, parameter)["message"]
+
+
+def test_what_is_repeated_is_what_was_asked(chat_daemon):
+    tool = {"type": "function", "name": "f", "description": "\"d\"\n", "strict": False,
+            "parameters": {"type": "object", "default": [1e15, 0.1, -3, {"a": {}}, [], None, True]}}
+    fields = {"tools": [tool, {"type": "function", "name": "g"}], "tool_choice": "none",
+              "instructions": "Zürich\t\"quoted\"", "temperature": 0.5, "top_p": 1, "max_output_tokens": 2,
+              "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}}
+    answer = chat_daemon.post("/v1/responses", {**ASKED, **fields}).json()
+    for name in ("instructions", "temperature", "top_p", "max_output_tokens", "text", "tool_choice"):
+        assert answer[name] == fields[name], name
+    assert answer["tools"] == [tool, {"type": "function", "name": "g", "description": None,
+                                      "parameters": None, "strict": False}]

@@ -18,7 +18,17 @@ FAMILIES = {
     "qwen": "hermes.jinja",
     "llama": "headers.jinja",
     "mistral": "brackets.jinja",
+    "general": None,  # the bundled template, which knows no tools
+    "strict": None,
 }
+# Knows no tools, takes no system message, and wants turns that alternate.
+STRICT = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "{% for message in messages %}"
+    "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('turns must alternate') }}{% endif %}"
+    "{{ message.role + ': ' + message.content + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}")
 SCHEMA = {"type": "object", "additionalProperties": False, "required": ["city", "days"],
           "properties": {"city": {"enum": ["Bern", "Z\u00fcrich"]}, "days": {"enum": [1, 2, 3]}}}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather",
@@ -31,10 +41,14 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 def family(request, tmp_path_factory):
     """A daemon whose model has the family's chat template, and a context that holds its tools."""
     changed = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
-    template = (TEMPLATES / FAMILIES[request.param]).read_text()
-    subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                    "--chat-template", template, str(DEMO), str(changed)],
-                   check=True, capture_output=True)
+    if request.param == "general":
+        changed = DEMO
+    else:
+        name = FAMILIES[request.param]
+        template = STRICT if name is None else (TEMPLATES / name).read_text()
+        subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
+                        "--chat-template", template, str(DEMO), str(changed)],
+                       check=True, capture_output=True)
     running = Daemon(changed, "--served-model-name", "demo", "--context", "4096", "--workers", "1")
     running.wait_until_ready()
     yield request.param, running
@@ -171,14 +185,6 @@ def test_a_schema_and_tools_are_alternatives(family):
     assert message["content"] == '"yes"' or message["tool_calls"]
 
 
-def test_a_template_without_tools_refuses_them(chat_daemon):
-    error = check_error(ask(chat_daemon), 400, "tools")
-    assert "template" in error["message"]
-    assert ask(chat_daemon, tool_choice="none", max_tokens=2).status_code == 200
-    history = [*MESSAGES, {"role": "tool", "tool_call_id": "1", "content": "x"}]
-    check_error(ask(chat_daemon, tools=None, messages=history), 400, "messages")
-
-
 def test_tools_that_are_wrong_are_refused_by_their_place(chat_daemon):
     def tool(name="f", **more):
         return {"type": "function", "function": {"name": name, **more}}
@@ -198,3 +204,64 @@ def test_tools_that_are_wrong_are_refused_by_their_place(chat_daemon):
                                                  "function": {"name": "g"}}}, "tool_choice"),
             ({"parallel_tool_calls": 1}, "parallel_tool_calls")):
         check_error(ask(chat_daemon, **fields), 400, place)
+
+
+def rendered(daemon, **fields):
+    answer = daemon.post("/apply-template", {"messages": MESSAGES, "tools": [WEATHER, NOW], **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["prompt"]
+
+
+def general(family):
+    name, daemon = family
+    if FAMILIES[name] is not None:
+        pytest.skip("its template knows tools")
+    return daemon
+
+
+def test_a_template_without_tools_is_told_of_them_and_the_log_says_so_once(family):
+    daemon = general(family)
+    prompt = rendered(daemon)
+    assert '{"name":"get_weather","description":"The weather","parameters":' in prompt
+    assert '{"name":"now"}' in prompt and "<tool_call>" in prompt
+    assert prompt.index("get_weather") < prompt.index("Hi")
+    assert "Answer with a call of now." in rendered(
+        daemon, tool_choice={"type": "function", "function": {"name": "now"}})
+    assert "one call at a time" in rendered(daemon, parallel_tool_calls=False)
+    assert "get_weather" not in rendered(daemon, tool_choice="none")
+    ask(daemon, max_tokens=1)
+    daemon.wait_until_logged("in a general form")
+    assert sum("in a general form" in line for line in daemon.log) == 1
+
+
+def test_calls_and_results_are_turns_of_text_that_alternate(family):
+    daemon = general(family)
+    calls = [{"id": f"c{index}", "type": "function",
+              "function": {"name": "get_weather", "arguments": json.dumps({"city": city})}}
+             for index, city in enumerate(("Bern", "Z\u00fcrich"))]
+    history = [*MESSAGES, {"role": "assistant", "content": "Let me see.", "tool_calls": calls},
+               {"role": "tool", "tool_call_id": "c1", "content": "19 degrees"},
+               {"role": "tool", "tool_call_id": "c0", "content": "21 \"degrees\""},
+               {"role": "user", "content": "And?"}]
+    prompt = rendered(daemon, messages=history)
+    texts = ["Let me see.\n<tool_call>\n" + '{"name": "get_weather", "arguments": {"city":"Bern"}}',
+             '{"name": "get_weather", "arguments": {"city":"Z\u00fcrich"}}\n</tool_call>',
+             '<tool_response>\n{"name":"get_weather","content":"19 degrees"}\n</tool_response>',
+             '{"name":"get_weather","content":"21 \\"degrees\\""}\n</tool_response>\n\nAnd?']
+    places = [prompt.index(text) for text in texts]
+    assert places == sorted(places)
+    # Results at the end, and a conversation with calls but no tools any more.
+    for messages in (history[:-1], [*history, {"role": "assistant", "content": "Warm."},
+                                    {"role": "user", "content": "Thanks"}]):
+        assert daemon.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1}
+                           ).status_code == 200
+
+
+def test_several_calls_are_told_apart_where_the_template_knows_none(family):
+    daemon = general(family)
+    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    now = {"type": "function", "function": {"name": "now", "parameters": nothing}}
+    answer = ask(daemon, tool_choice="required", tools=[now], max_tokens=400)
+    calls = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert calls and {call["function"]["name"] for call in calls} == {"now"}
+    assert len({call["id"] for call in calls}) == len(calls)

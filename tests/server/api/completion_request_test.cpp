@@ -207,11 +207,11 @@ TEST(CompletionRequest, values_of_another_type_or_out_of_range_name_their_parame
   }
 }
 
-TEST(CompletionRequest, a_model_must_be_named) {
+TEST(CompletionRequest, a_model_may_be_left_out) {
   for (const std::string_view body : {"{}", R"({"model":null})"}) {
     const auto request = parse_completion(*parse_json(body), kLimits);
-    ASSERT_FALSE(request) << body;
-    EXPECT_EQ(request.error().parameter, "model");
+    ASSERT_TRUE(request) << body;
+    EXPECT_EQ(request->parameters.model, std::nullopt);
   }
 }
 

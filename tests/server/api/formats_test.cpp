@@ -218,7 +218,7 @@ TEST(CompletionPrompts, an_empty_prompt_is_the_beginning_token_or_refused) {
   request.add_special_tokens = false;
   const auto encoded = encode_prompts(request, *make_tokenizer(), {.context_tokens = 64});
   ASSERT_TRUE(encoded);
-  EXPECT_THAT(encoded->at(0).tokens, testing::ElementsAre(kBos));
+  EXPECT_THAT(encoded->at(0), testing::ElementsAre(kBos));
   const auto refused = encode_prompts(request, *make_tokenizer(false), {.context_tokens = 64});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().parameter, "prompt");
@@ -226,14 +226,20 @@ TEST(CompletionPrompts, an_empty_prompt_is_the_beginning_token_or_refused) {
 
 TEST(CompletionPrompts, a_string_gets_its_beginning_token_and_ids_stay_as_they_are) {
   CompletionRequest request;
-  request.echo = true;
   request.prompts = {std::string("Once"), std::vector<TokenId>{kBos, kOnce, kUpon}};
   const auto encoded = encode_prompts(request, *make_tokenizer(), {.context_tokens = 64});
   ASSERT_TRUE(encoded);
-  EXPECT_EQ(encoded->at(0).tokens.front(), kBos);
-  EXPECT_EQ(encoded->at(0).text, "Once");
-  EXPECT_THAT(encoded->at(1).tokens, testing::ElementsAre(kBos, kOnce, kUpon));
-  EXPECT_EQ(encoded->at(1).text, "Once upon");
+  EXPECT_EQ(encoded->at(0).front(), kBos);
+  EXPECT_THAT(encoded->at(1), testing::ElementsAre(kBos, kOnce, kUpon));
+}
+
+TEST(CompletionFormat, a_prompt_of_ids_is_echoed_as_text_and_kept_as_ids) {
+  const auto tokenizer = make_tokenizer();
+  const std::vector<Prompt> prompts = {std::string("Once"),
+                                       std::vector<TokenId>{kBos, kOnce, kUpon}};
+  CompletionFormat format(*tokenizer, std::nullopt, 1, prompts, true);
+  EXPECT_EQ(format.kept_bytes(), 4 + 3 * sizeof(TokenId));
+  EXPECT_EQ(format.chunks(1, text_output("x")).at(0)["text"], "Once uponx");
 }
 
 }  // namespace

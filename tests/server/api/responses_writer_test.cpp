@@ -36,11 +36,15 @@ std::vector<Json> events_of(std::string_view stream, std::string_view name) {
   return events;
 }
 
+constexpr const char* kEchoed = R"("metadata":{"k":"v"},"store":false)";
+
 // The items of an answer with this text, the same whole and streamed byte by byte.
 std::vector<std::string> items(const TurnRules& rules, std::string_view text, FinishReason finish) {
-  ResponsesWriter whole(rules, "m", Json::object());
-  const Json body = whole.body({output_of(std::string(text), finish)}, {});
-  ResponsesWriter writer(rules, "m", Json::object());
+  ResponsesWriter whole(rules, "m", kEchoed);
+  const Json body = *parse_json(whole.body_text({output_of(std::string(text), finish)}, {}));
+  EXPECT_EQ(body["metadata"], Json({{"k", "v"}}));
+  ResponsesWriter writer(rules, "m", kEchoed);
+  EXPECT_EQ(writer.kept_bytes(), std::string_view(kEchoed).size());
   std::string stream = writer.opening({});
   for (const char byte : text) stream += writer.news(0, output_of({byte}));
   stream += writer.news(0, output_of("", finish));
@@ -51,6 +55,11 @@ std::vector<std::string> items(const TurnRules& rules, std::string_view text, Fi
   if (endings.empty()) return {};
   const Json& last = endings.front()["response"];
   EXPECT_EQ(last["status"], status);
+  for (const std::string_view name : {"response.created", "response.in_progress"}) {
+    const auto begun = events_of(stream, name);
+    EXPECT_EQ(begun.size(), 1U);
+    EXPECT_EQ(begun.at(0)["response"]["metadata"], body["metadata"]) << name;
+  }
   EXPECT_EQ(items_of(last), items_of(body)) << text;
   const auto done = events_of(stream, "response.output_item.done");
   EXPECT_EQ(done.size(), last["output"].size());

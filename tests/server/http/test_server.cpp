@@ -101,7 +101,7 @@ std::vector<HttpRoute> TestServer::routes() {
   add("GET", "/silent", [](Request, Response) {});
   add("GET", "/block", [this](Request, Response response) { block(response); });
   add("POST", "/release", [this](Request request, Response response) {
-    response.release_body();
+    response.release_body(0);
     EXPECT_EQ(request.body, "");
     block(response);
   });
