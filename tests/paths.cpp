@@ -6,19 +6,23 @@ namespace lockstep {
 namespace {
 
 // A test that was built elsewhere is told by its environment.
-std::string folder(const char* variable, const char* built_in) {
+std::string told(const char* variable, const char* built_in) {
   const char* const given = std::getenv(variable);
   return given == nullptr ? built_in : given;
 }
 
 }  // namespace
 
+std::string kernel_row() {
+  return told("LOCKSTEP_ISA", "");
+}
+
 std::string source_dir() {
-  return folder("LOCKSTEP_SOURCE_DIR", LOCKSTEP_SOURCE_DIR);
+  return told("LOCKSTEP_SOURCE_DIR", LOCKSTEP_SOURCE_DIR);
 }
 
 std::string test_data_dir() {
-  return folder("LOCKSTEP_TEST_DATA", LOCKSTEP_TEST_DATA);
+  return told("LOCKSTEP_TEST_DATA", LOCKSTEP_TEST_DATA);
 }
 
 }  // namespace lockstep
