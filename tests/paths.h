@@ -1,5 +1,5 @@
-// The folder that tests know. In a file of its own, so that what a compiler cache holds of the
-// tests does not depend on where the checkout lies.
+// The folder that tests know, and what else they are told by their environment. In a file of their
+// own, so that what a compiler cache holds of the tests does not depend on where the checkout lies.
 #pragma once
 
 #include <string>
@@ -7,5 +7,9 @@
 namespace lockstep {
 
 std::string source_dir();  // of the checkout
+
+// The row of the kernel table that processors are given where a test names none: LOCKSTEP_ISA, or
+// empty for the machine's own choice.
+std::string kernel_row();
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include "engine/collectives/gpu_nccl_sum.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <span>
 
 #include "engine/base/check.h"
@@ -53,22 +55,20 @@ void gather(void* stream, float* message, size_t floats, const GpuNcclLink& link
   link.ranks->exchange(link.rank, stream, std::span(transfers, count));
 }
 
-// The sum over all ranks of `message`, into `output` on all of them.
+// The sum over the contributors (ranks, ascending) of `message`, into `output` on all ranks. The
+// others send what lies there as well, and nobody adds it.
 void sum_in_parts(void* stream, const float* message, size_t floats, GpuPartSum sum,
-                  const GpuNcclLink& link, const GpuCollectives& collectives) {
+                  std::span<const size_t> contributors, const GpuNcclLink& link,
+                  const GpuCollectives& collectives) {
   scatter(stream, message, floats, link);
   float* const output = sum.output;
   const Part own = part_of(link.rank, link.rank_count, floats);
   const float* received = link.received;
   for (size_t rank = 0; rank < link.rank_count; ++rank) {
-    if (rank == link.rank) {
-      sum.parts[rank] = message + own.begin;
-      continue;
-    }
-    sum.parts[rank] = received;
-    received += part_floats(link.rank_count, floats);
+    const float* const part = rank == link.rank ? message + own.begin : received;
+    if (std::ranges::count(contributors, rank) > 0) sum.parts[sum.part_count++] = part;
+    if (rank != link.rank) received += part_floats(link.rank_count, floats);
   }
-  sum.part_count = link.rank_count;
   sum.output = output + own.begin;
   sum.count = own.count;
   collectives.sum_parts(stream, sum);
@@ -95,16 +95,16 @@ size_t nccl_sent_bytes(const GpuNcclLink& link, size_t floats) {
 void nccl_all_reduce(void* stream, const GpuAllReduce& sum, const GpuNcclLink& link,
                      const GpuCollectives& collectives) {
   check_link(link);
-  CHECK(sum.contributors.size() == link.rank_count, "{} of {} ranks contribute to a sum by NCCL",
+  CHECK(sum.contributors.size() <= link.rank_count, "{} of {} ranks contribute to a sum by NCCL",
         sum.contributors.size(), link.rank_count);
   CHECK(sum.partial_stride == sum.output_stride, "rows of {} floats are added to rows of {}",
         sum.partial_stride, sum.output_stride);
   CHECK(sum.norm_count == 0, "{} norms behind a sum by NCCL", sum.norm_count);
   const size_t floats = sum.row_count * sum.partial_stride;
-  if (floats == 0) return;
+  if (floats == 0 || sum.contributors.empty()) return;
   GpuPartSum parts = {.output = sum.output, .count = floats, .bf16 = sum.bf16};
-  if (link.rank_count > 2 || sum.bf16) {
-    sum_in_parts(stream, sum.partial, floats, parts, link, collectives);
+  if (link.rank_count > 2 || sum.bf16 || sum.contributors.size() < link.rank_count) {
+    sum_in_parts(stream, sum.partial, floats, parts, sum.contributors, link, collectives);
     return;
   }
   link.ranks->all_reduce(link.rank, stream, sum.partial, link.received, floats);
@@ -121,7 +121,10 @@ void nccl_join(void* stream, float* values, size_t count, const GpuNcclLink& lin
     link.ranks->all_reduce(link.rank, stream, values, values, count);
     return;
   }
-  sum_in_parts(stream, values, count, {.output = values, .add = false}, link, collectives);
+  std::array<size_t, kGpuRanksMax> all = {};
+  std::iota(all.begin(), all.end(), size_t{0});
+  sum_in_parts(stream, values, count, {.output = values, .add = false},
+               std::span(all).first(link.rank_count), link, collectives);
 }
 
 }  // namespace lockstep

@@ -94,20 +94,21 @@ class Splitter {
   void split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered);
   void split_by_columns(const GraphNode& node);
   Heads cut_heads(const GraphNode& attention) const;
+  std::vector<Range> cut_activation(size_t total, size_t unit, std::span<const double> shares);
   const GraphNode& attention_of(const GraphNode& product) const;
   void split_sum(const GraphNode& node);
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
   Result<void> check_vectors() const;
-  Result<void> check_columns() const;
   Result<void> check_ranks() const;
 
   const Graph& graph_;
   const Shares& shares_;
   std::vector<std::vector<size_t>> consumers_;  // by value: nodes
   std::map<ValueId, size_t> mixtures_;          // by routing: which of the layers with experts
-  std::vector<std::set<size_t>> readers_;       // by value: ranks that compute with it
+  std::map<std::vector<double>, std::vector<double>> owed_;  // by shares, by rank: units
+  std::vector<std::set<size_t>> readers_;                    // by value: ranks that compute with it
   Split split_;
 };
 
@@ -227,6 +228,36 @@ Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   return heads;
 }
 
+// Where whole blocks are too few for every rank to get one (3 of 256 columns over 4 ranks), some
+// ranks have none of a layer, and in the next layer others: a unit goes to whom most is owed of its
+// share of all layers so far. So memory follows the shares over the layers, and in each layer no
+// rank has more than its share rounded up. Both products of a gate are cut alike.
+std::vector<Range> Splitter::cut_activation(size_t total, size_t unit,
+                                            std::span<const double> shares) {
+  std::vector<Range> ranges = cut(total, unit, shares);
+  if (split_.strategy == Strategy::kGather || !first_without(ranges, shares)) return ranges;
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  const size_t units = (total + unit - 1) / unit;
+  std::vector<double>& owed = owed_[{shares.begin(), shares.end()}];
+  owed.resize(shares.size());
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    owed[rank] += static_cast<double>(units) * shares[rank] / sum;
+  }
+  std::vector<size_t> counts(shares.size());
+  for (size_t given = 0; given < units; ++given) {
+    const auto most = std::ranges::max_element(owed);
+    *most -= 1;
+    ++counts[static_cast<size_t>(most - owed.begin())];
+  }
+  size_t begin = 0;
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    const size_t end = std::min(total, begin + counts[rank] * unit);
+    ranges[rank] = {begin, end};
+    begin = end;
+  }
+  return ranges;
+}
+
 ValueSplit Splitter::sliced(std::vector<Range> columns, bool gathered) const {
   return {SplitKind::kSliced, std::move(columns), gathered};
 }
@@ -284,8 +315,16 @@ void Splitter::split_product(const GraphNode& node) {
       return split_by_rows(node, std::move(ranges), false);
     }
     case Role::kActivation: {
-      const size_t block = input_block(consumer(node.output)->output);
-      return split_by_rows(node, cut(rows, std::lcm(unit, block), shares), false);
+      const ValueId activation = consumer(node.output)->output;
+      const size_t block = input_block(activation);
+      // The other product of the gate, if that is cut already.
+      for (const ValueId product : graph_.producer(activation).inputs) {
+        const ValueSplit& cut_already = split_.values[product];
+        if (cut_already.kind == SplitKind::kSliced) {
+          return split_by_rows(node, cut_already.columns, false);
+        }
+      }
+      return split_by_rows(node, cut_activation(rows, std::lcm(unit, block), shares), false);
     }
     case Role::kResidual:
     case Role::kLogits:
@@ -358,26 +397,6 @@ Result<void> Splitter::check_vectors() const {
   return {};
 }
 
-// A column slice must hold whole blocks, and every rank with a share must have one to be summed.
-Result<void> Splitter::check_columns() const {
-  for (const GraphNode& node : graph_.nodes()) {
-    if (!is_product(node)) continue;
-    const WeightId id = matrices_of(node).front();
-    const WeightSplit& split = split_.weights[id];
-    const Weight& weight = graph_.weights()[id];
-    if (!split.by_columns) continue;
-    const auto empty = first_without(split.ranges, shares_of(node));
-    if (!empty) continue;
-    return invalid_input(
-        "tensor {}: its {} columns, cut at whole blocks of {} ({}) and behind attention at whole "
-        "heads, leave nothing for rank {} of {}; use --strategy gather, fewer --ranks or other "
-        "--shares",
-        weight.name, weight.columns, traits(weight.format).block_elements,
-        traits(weight.format).name, *empty, split_.rank_count);
-  }
-  return {};
-}
-
 // A rank that holds a part of no matrix only waits for the others. A router does not count: whoever
 // has a share of the experts has all of it.
 Result<void> Splitter::check_ranks() const {
@@ -403,7 +422,6 @@ Result<void> Splitter::check_ranks() const {
 Result<Split> Splitter::make() {
   for (const GraphNode& node : graph_.nodes()) split_node(node);
   if (auto checked = check_vectors(); !checked) return std::unexpected(checked.error());
-  if (auto checked = check_columns(); !checked) return std::unexpected(checked.error());
   if (auto checked = check_ranks(); !checked) return std::unexpected(checked.error());
   return std::move(split_);
 }

@@ -7,6 +7,9 @@
 //   results have the same bits for any number of ranks and any shares.
 // reduce: what reads a sliced input (the attention's and the feed-forward's second products) is cut
 //   by columns; the ranks' partial results are summed in order of rank. Two exchanges per layer.
+//   Columns are cut at whole blocks of the format. Where a layer has fewer of them than ranks have
+//   shares, some ranks have none of it and add nothing to its sum: of feed-forwards and experts
+//   other ranks in every layer, of attention (whole heads and whole blocks) always the same ones.
 //
 // Attention is cut by query heads, at whole groups of a KV head where there are enough of them;
 // otherwise several ranks hold the same KV head. Embedding and output are cut by vocabulary rows.

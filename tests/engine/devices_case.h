@@ -42,7 +42,7 @@ class DevicesTest : public ::testing::Test {
     auto model = build_model(*file);
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
-    auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
+    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
     if (layout) {
       sized_ = size_context(*model, options_, topology, *layout);
       trained_tokens_ = model->trained_context_tokens;

@@ -89,6 +89,7 @@ class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {
     options_.model = source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf";
+    options_.instruction_set = kernel_row();
     options_.worker_count = 2;
     options_.sequence_count = 4;
     options_.context_tokens = 192;

@@ -245,7 +245,7 @@ TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_take
   ASSERT_TRUE(model.has_value());
   const auto layout_of = [&] {
     const Topology topology = read_machine_with_gpus(options_);
-    auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
+    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
     EXPECT_TRUE(layout.has_value() && size_context(*model, options_, topology, *layout));
     return *layout;
   };

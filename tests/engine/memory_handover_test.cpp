@@ -301,7 +301,7 @@ TEST(ModelLayout, what_is_held_needs_no_room) {
   options.context_tokens = 256;
   options.rank_count = 1;
   Topology topology = read_topology();
-  auto layout = split_model(*model, options, **choose_kernel_table(""), topology);
+  auto layout = split_model(*model, options, **choose_kernel_table(kernel_row()), topology);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   Topology full = topology;
   Node other = full.nodes.front();

@@ -26,7 +26,8 @@ class ModelInfoTest : public ::testing::Test {
     const auto file = GgufFile::open(options_.model);
     const auto model = build_model(*file);
     const Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
-    const auto layout = split_model(*model, options_, **choose_kernel_table(""), topology);
+    const auto layout =
+        split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     return layout ? describe_model(*file, *model, options_, *layout).fingerprint : "";
   }

@@ -47,7 +47,7 @@ class ServingTest : public EngineTest {
   // Whether prompts and generation are one function: only then can a prompt begin with what was
   // generated.
   static bool are_one_function(std::string_view arithmetic) {
-    return arithmetic == "exact" || !choose_kernel_table("").value()->has_tiles;
+    return arithmetic == "exact" || !choose_kernel_table(kernel_row()).value()->has_tiles;
   }
   void wait_until(const std::function<bool()>& done) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -207,11 +207,11 @@ TEST(Split, experts_can_be_some_ranks_and_all_else_the_others) {
   EXPECT_EQ(split.weights[m.gates[1]].ranges, (Ranges{{0, 0}, {0, 0}, {0, 64}, {64, 96}}));
   EXPECT_EQ(split.weights[m.downs[1]].ranges, split.weights[m.gates[1]].ranges);
   EXPECT_TRUE(split.weights[m.downs[1]].by_columns);
-  // A rank that has a share must get something of it.
+  // A rank that has nothing at all is refused: here of 96 columns in blocks of 32, in one layer.
   const Shares too_many = {.dense = {1, 0, 0, 0, 0}, .experts = {0, 1, 1, 1, 1}};
   const auto refused = split_graph(m.graph, too_many, Strategy::kReduce);
   ASSERT_FALSE(refused.has_value());
-  EXPECT_NE(refused.error().message.find("tensor down"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("would hold nothing"), std::string::npos);
 }
 
 // Two ranks that share all but the first layer's experts go on adding up their parts.
@@ -228,13 +228,23 @@ TEST(Split, the_experts_of_later_layers_can_be_shared_as_all_else) {
   EXPECT_TRUE(split.weights[m.downs[1]].by_columns);
 }
 
-TEST(Split, what_reduce_cannot_cut_is_refused_with_tensor_rank_and_remedy) {
+// 3 blocks of 256 columns over 4 ranks: one has none of them, and none of the attention's output if
+// that has fewer blocks.
+TEST(Split, reduce_leaves_ranks_without_a_block_where_there_are_too_few) {
+  const Mixture m = make_mixture(Format::kQ4_K, 768);
+  const std::vector<double> shares = {1, 1, 1, 1};
+  const Split split = split_graph(m.graph, shares, Strategy::kReduce).value();
+  for (const auto& experts : {m.gates, m.ups, m.downs}) {
+    EXPECT_EQ(split.weights[experts[2]].ranges,
+              (Ranges{{0, 256}, {256, 512}, {512, 768}, {768, 768}}));
+  }
   const Decoder d = make_decoder({.format = Format::kQ4_K, .feed_forward = 512});
-  const auto split = split_graph(d.graph, std::vector<double>{1, 1, 1}, Strategy::kReduce);
-  ASSERT_FALSE(split.has_value());
-  EXPECT_EQ(split.error().kind, ErrorKind::kInvalidInput);
-  for (const char* part : {"tensor ", "blocks of 256 (Q4_K)", "rank ", "--strategy gather"}) {
-    EXPECT_NE(split.error().message.find(part), std::string::npos) << split.error().message;
+  for (const size_t ranks : {3U, 5U, 8U}) {
+    const std::vector<double> even(ranks, 1.0);
+    const Split dense = split_graph(d.graph, even, Strategy::kReduce).value();
+    EXPECT_EQ(dense.weights[d.down].ranges, dense.weights[d.gate].ranges);
+    EXPECT_EQ(dense.weights[d.up].ranges, dense.weights[d.gate].ranges);
+    for (const Range& range : dense.weights[d.down].ranges) EXPECT_EQ(range.size() % 256, 0U);
   }
 }
 

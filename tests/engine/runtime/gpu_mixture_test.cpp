@@ -22,9 +22,8 @@ TEST_F(GpuMixture, computes_mixtures_of_experts) {
        {std::pair(Format::kQ4_0, Format::kQ8_0), std::pair(Format::kF32, Format::kQ4_0)}) {
     SCOPED_TRACE(traits(format).name);
     const RandomModel model(format, others, /*seed=*/48, {.count = 3, .used = 3});
-    LoadedModel processors(model.path(), {});
-    const LogitRows expected = processors.compute_alone(tokens, 128);
-    const double spread = largest(expected.back());
+    const ReferenceModel reference(model.path(), tokens);
+    const double bound = reference.bound(gpu_roundings(KvFormat::kF16));
     for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
       SCOPED_TRACE(shares.size());
       LoadedModelOptions options = on_gpu();
@@ -32,10 +31,10 @@ TEST_F(GpuMixture, computes_mixtures_of_experts) {
       options.strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
       LoadedModel loaded(model.path(), options);
       const LogitRows rows = loaded.compute_alone(tokens, 128);
-      EXPECT_LT(worst_difference(rows, expected), 0.1 * spread);
+      EXPECT_LE(worst_difference(rows, reference.logits()), bound);
       expect_same_bits(rows, loaded.compute_alone(tokens, 4));
       const LogitRows generated = generate_after_prompt(loaded, tokens, 7);
-      EXPECT_LT(worst_difference(generated, expected), 0.1 * spread);
+      EXPECT_LE(worst_difference(generated, reference.logits()), bound);
       LoadedModel again(model.path(), options);
       expect_same_bits(generated, generate_after_prompt(again, tokens, 7));
     }
@@ -68,31 +67,30 @@ TEST_F(GpuMixture, leaves_experts_to_processors) {
   const auto tokens = some_tokens(15, 9);
   LoadedModelOptions options = on_gpu();
   options.strategy = Strategy::kReduce;
-  options.shares = {1, 1};
   options.workers = 2;
-  options.gpu_count = 0;
-  LoadedModel processors(model, options);
-  const LogitRows expected = processors.compute_alone(tokens, 128);
-  const double spread = largest(expected.back());
   options.gpu_count = 1;
   options.shares = {1, 0, 0};
   options.expert_shares = {0, 2, 1};
+  const ReferenceModel reference(model, tokens);
+  Roundings roundings = mixed_roundings();
   for (const bool bf16_sums : {false, true}) {
     options.bf16_sums = bf16_sums;
+    roundings.bf16_sums = bf16_sums;
+    roundings.ranks = options.shares.size();
+    const double bound = reference.bound(roundings);
     LoadedModel by_kind(model, options);
     EXPECT_EQ(by_kind.ranks()[1].plan().kv.head_count, 0U);
     const LogitRows rows = by_kind.compute_alone(tokens, 128);
-    EXPECT_LT(worst_difference(rows, expected), 0.05 * spread);
+    EXPECT_LE(worst_difference(rows, reference.logits()), bound);
     expect_same_bits(rows, by_kind.compute_alone(tokens, 5));
     const LogitRows generated = generate_after_prompt(by_kind, tokens, 10);
-    EXPECT_LT(worst_difference(generated, expected), 0.05 * spread);
+    EXPECT_LE(worst_difference(generated, reference.logits()), bound);
     LoadedModel again(model, options);
     expect_same_bits(generated, generate_after_prompt(again, tokens, 10));
   }
 }
 
-// Of two layers the processors have the first one's experts alone. That the GPU computes the second
-// one's changes no more than its arithmetic does, for prompted and for generated tokens, and a
+// Of two layers the processors have the first one's experts alone, the GPU the second one's. A
 // hidden row lies where the residual has gone to.
 TEST_F(GpuMixture, has_the_experts_of_the_last_layers_beside_processors) {
   const std::string model = kFolder + "qwen3moe-gqa-f16.gguf";
@@ -103,21 +101,24 @@ TEST_F(GpuMixture, has_the_experts_of_the_last_layers_beside_processors) {
   options.gpu_count = 1;
   options.shares = {1, 0, 0};
   options.expert_shares = {0, 2, 1};
-  LoadedModel all_apart(model, options);
-  const LogitRows expected = all_apart.compute_alone(tokens, 128);
-  const std::vector<float> hidden = all_apart.hidden_row(14);
-  const double spread = largest(expected.back());
+  const LoadedModel all_apart(model, options);
+  const ReferenceModel reference(model, tokens);
+  Roundings roundings = mixed_roundings();
   options.apart_layers = 1;
   for (const bool bf16_sums : {false, true}) {
     options.bf16_sums = bf16_sums;
+    roundings.bf16_sums = bf16_sums;
+    roundings.ranks = options.shares.size();
+    const double bound = reference.bound(roundings);
     LoadedModel loaded(model, options);
     EXPECT_GT(loaded.ranks()[0].plan().weight_bytes, all_apart.ranks()[0].plan().weight_bytes);
     const LogitRows rows = loaded.compute_alone(tokens, 128);
-    EXPECT_LT(worst_difference(rows, expected), 0.05 * spread);
-    EXPECT_LT(worst_difference({loaded.hidden_row(14)}, {hidden}), 0.05 * largest(hidden));
+    EXPECT_LE(worst_difference(rows, reference.logits()), bound);
+    EXPECT_LE(worst_difference({loaded.hidden_row(14)}, {reference.hidden()[14]}),
+              reference.hidden_bound(roundings));
     expect_same_bits(rows, loaded.compute_alone(tokens, 5));
     const LogitRows generated = generate_after_prompt(loaded, tokens, 10);
-    EXPECT_LT(worst_difference(generated, expected), 0.05 * spread);
+    EXPECT_LE(worst_difference(generated, reference.logits()), bound);
     LoadedModel again(model, options);
     expect_same_bits(generated, generate_after_prompt(again, tokens, 10));
   }

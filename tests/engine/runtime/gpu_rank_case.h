@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/reference_model.h"
 #include "tests/engine/runtime/test_gpus.h"
 #include "tests/paths.h"
 
@@ -28,21 +27,12 @@ inline LoadedModelOptions on_gpu(KvFormat format = KvFormat::kF16) {
   return {.kv_format = format, .gpus = &test_gpus()};
 }
 
-inline double worst_difference(const LogitRows& a, const LogitRows& b) {
-  double worst = 0;
-  for (size_t row = 0; row < a.size(); ++row) {
-    for (size_t column = 0; column < a[row].size(); ++column) {
-      EXPECT_TRUE(std::isfinite(a[row][column]) && std::isfinite(b[row][column]));
-      worst = std::max(worst, std::abs(double{a[row][column]} - double{b[row][column]}));
-    }
-  }
-  return worst;
-}
-
-inline double largest(const std::vector<float>& logits) {
-  double most = 0;
-  for (const float logit : logits) most = std::max(most, double{std::abs(logit)});
-  return most;
+// Of GPUs and, beside them, processors with the row that tests give them, under `fast`.
+inline Roundings mixed_roundings(KvFormat format = KvFormat::kF16) {
+  const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+  const Roundings processors = joined(roundings_of(table, Profile::kFast, format),
+                                      roundings_of(table, Profile::kFast, format, true));
+  return joined(gpu_roundings(format), processors);
 }
 
 inline LogitRows generate_after_prompt(LoadedModel& loaded, const std::vector<TokenId>& tokens,

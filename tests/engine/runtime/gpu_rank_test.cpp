@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,59 +22,43 @@ namespace {
 
 class GpuRank : public OnTestGpus {};
 
-// Activations are rounded to bf16 as under `exact`, and so are the weights, as those of a GPU's
-// prompted tokens are. So its distance from f32 is that of `exact`, but for what chance makes of
-// both, and for queries and weights of keys, which a GPU's attention rounds as it does keys and
-// values.
-constexpr double kChance = 1.5;
-// Of F16 weights `exact` multiplies what their rounding leaves as well, and a GPU's prompts do not.
-constexpr double kWithoutRest = 2.5;
-
-// `values`: a model of the same weights, of formats that f32 activations are multiplied with.
-void expect_as_near_as_exact(const std::string& model, const std::string& values, size_t count,
-                             size_t chunk, KvFormat format, double times) {
+void expect_near_reference(const std::string& model, size_t count, size_t chunk, KvFormat format) {
   const auto tokens = some_tokens(count, 3);
-  ProductFormTable f32;
-  f32.fill({ActivationForm::kF32, ActivationForm::kF32});
-  const KernelTable* kernels = supported_kernel_tables().front();
-  LoadedModel reference(values, {.kernels = kernels, .kv_format = format, .forms = f32});
-  LoadedModel exact(model, {.kv_format = format, .profile = Profile::kExact});
+  const ReferenceModel reference(model, tokens);
+  const double bound = reference.bound(gpu_roundings(format));
   LoadedModel gpu(model, on_gpu(format));
-  const LogitRows wanted = reference.compute_alone(tokens, 128);
-  const double allowed = worst_difference(exact.compute_alone(tokens, 128), wanted);
-  const double found = worst_difference(gpu.compute_alone(tokens, chunk), wanted);
-  EXPECT_LE(found, times * allowed + 1e-4);
+  EXPECT_LE(worst_difference(gpu.compute_alone(tokens, chunk), reference.logits()), bound);
+  EXPECT_LE(worst_difference(generate_after_prompt(gpu, tokens, count / 2), reference.logits()),
+            bound);
 }
 
-void expect_as_near_as_exact(Format format, Format others, uint64_t seed, size_t chunk,
-                             KvFormat kv_format) {
+void expect_near_reference(Format format, Format others, uint64_t seed, size_t chunk,
+                           KvFormat kv_format) {
   const RandomModel model(format, others, seed);
-  const RandomModel values(format, others, seed, RandomModel::Values::kDequantized);
-  expect_as_near_as_exact(model.path(), values.path(), 12, chunk, kv_format, kChance);
+  expect_near_reference(model.path(), 12, chunk, kv_format);
 }
 
-TEST_F(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
+TEST_F(GpuRank, logits_are_the_models_for_every_format) {
   for (const FormatTraits& format : all_formats()) {
     SCOPED_TRACE(format.name);
     // Of F32 weights nothing is rounded but what the cache's format does.
     const bool floats = format.format == Format::kF32;
-    expect_as_near_as_exact(format.format, format.format, /*seed=*/21, 12,
-                            floats ? KvFormat::kF32 : KvFormat::kF16);
+    expect_near_reference(format.format, format.format, /*seed=*/21, 12,
+                          floats ? KvFormat::kF32 : KvFormat::kF16);
   }
 }
 
-TEST_F(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_architectures) {
-  expect_as_near_as_exact(Format::kQ4_K, Format::kQ6_K, /*seed=*/22, 7, KvFormat::kF16);
-  expect_as_near_as_exact(Format::kQ8_0, Format::kF32, /*seed=*/23, 7, KvFormat::kF16);
+TEST_F(GpuRank, logits_are_the_models_for_mixtures_and_architectures) {
+  expect_near_reference(Format::kQ4_K, Format::kQ6_K, /*seed=*/22, 7, KvFormat::kF16);
+  expect_near_reference(Format::kQ8_0, Format::kF32, /*seed=*/23, 7, KvFormat::kF16);
   std::ifstream file(kFolder + "index.json");
   const auto models = nlohmann::json::parse(file).at("models");
   ASSERT_FALSE(models.empty());
   for (const auto& model : models) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    const std::string path = kFolder + model.at("file").get<std::string>();
     const bool floats = model.at("format") == "F32";
-    expect_as_near_as_exact(path, path, 12, 12, floats ? KvFormat::kF32 : KvFormat::kF16,
-                            floats ? kChance : kWithoutRest);
+    expect_near_reference(kFolder + model.at("file").get<std::string>(), 12, 12,
+                          floats ? KvFormat::kF32 : KvFormat::kF16);
   }
 }
 
@@ -122,8 +107,6 @@ TEST_F(GpuRank, a_prompted_token_has_other_bits_than_a_generated_one) {
   loaded.set_generated(true);
   const LogitRows generated = loaded.compute_alone(tokens, 128);
   EXPECT_NE(prompted.front(), generated.front());
-  const double spread = largest(generated.back());
-  EXPECT_LT(worst_difference(prompted, generated), 0.05 * spread);
 }
 
 // Chunks of keys for which there is room are computed side by side, others one after the other.
@@ -151,37 +134,24 @@ TEST_F(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bit
   expect_same_bits(generate(70), generate(1));  // attention prepares the heads itself
 }
 
-TEST_F(GpuRank, hidden_rows_are_near_those_of_processors) {
+TEST_F(GpuRank, hidden_rows_are_the_models) {
   const RandomModel model(Format::kF16, Format::kF16, /*seed=*/28);
   const auto tokens = some_tokens(5, 6);
-  const auto last_row = [&](const LoadedModelOptions& options) {
-    LoadedModel loaded(model.path(), options);
-    loaded.compute_alone(tokens, 128);
-    return loaded.hidden_row(4);
-  };
-  const std::vector<float> wanted = last_row({.kv_format = KvFormat::kF16});
-  const std::vector<float> got = last_row(on_gpu());
-  double product = 0;
-  double squares = 0;
-  double own_squares = 0;
-  for (size_t column = 0; column < wanted.size(); ++column) {
-    product += double{wanted[column]} * got[column];
-    squares += double{wanted[column]} * wanted[column];
-    own_squares += double{got[column]} * got[column];
-  }
-  EXPECT_GT(product / std::sqrt(squares * own_squares), 0.9999);
+  const ReferenceModel reference(model.path(), tokens);
+  LoadedModel loaded(model.path(), on_gpu());
+  loaded.compute_alone(tokens, 128);
+  EXPECT_LE(worst_difference({loaded.hidden_row(4)}, {reference.hidden()[4]}),
+            reference.hidden_bound(gpu_roundings(KvFormat::kF16)));
 }
 
 TEST_F(GpuRank, every_format_of_the_cache) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/29);
   const auto tokens = some_tokens(20, 8);
-  const LogitRows wanted = LoadedModel(model.path(), on_gpu()).compute_alone(tokens, 128);
-  const double spread = largest(wanted.back());
-  for (const KvFormat format : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kQ8_0}) {
+  const ReferenceModel reference(model.path(), tokens);
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kF32, KvFormat::kBf16, KvFormat::kQ8_0}) {
     SCOPED_TRACE(static_cast<int>(format));
     LoadedModel loaded(model.path(), on_gpu(format));
-    // Half a unit in the last place of bf16's or of 8 bits' values, some layers deep.
-    EXPECT_LT(worst_difference(loaded.compute_alone(tokens, 128), wanted), 0.05 * spread);
+    expect_near(loaded.compute_alone(tokens, 128), reference, gpu_roundings(format));
   }
 }
 
@@ -191,16 +161,15 @@ TEST_F(GpuRank, several_gpus_sum_their_parts) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/30);
   const auto tokens = some_tokens(12, 9);
   LoadedModelOptions options = on_gpu();
-  const LogitRows alone = LoadedModel(model.path(), options).compute_alone(tokens, 128);
-  const double spread = largest(alone.back());
+  const ReferenceModel reference(model.path(), tokens);
+  const double bound = reference.bound(gpu_roundings(KvFormat::kF16));
   options.strategy = Strategy::kReduce;
   for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}}) {
     SCOPED_TRACE(shares.size());
     options.shares = shares;
     LoadedModel several(model.path(), options);
     const LogitRows rows = several.compute_alone(tokens, 128);
-    // Other sums, and so now and then another rounding to bf16.
-    EXPECT_LT(worst_difference(rows, alone), 0.02 * spread);
+    EXPECT_LE(worst_difference(rows, reference.logits()), bound);
     expect_same_bits(rows, several.compute_alone(tokens, 128));
     LoadedModel again(model.path(), options);
     expect_same_bits(rows, again.compute_alone(tokens, 5));
@@ -269,8 +238,10 @@ TEST_F(GpuRank, sums_of_prompted_tokens_alone_travel_as_bf16) {
   const LogitRows wanted = f32.compute_alone(tokens, 3);
   const LogitRows rounded = bf16.compute_alone(tokens, 3);
   EXPECT_NE(wanted, rounded);
-  const double spread = largest(wanted.back());
-  EXPECT_LT(worst_difference(wanted, rounded), 0.05 * spread);
+  Roundings roundings = gpu_roundings(KvFormat::kF16);
+  roundings.bf16_sums = true;
+  roundings.ranks = 2;
+  expect_near(rounded, ReferenceModel(model.path(), tokens), roundings);
   f32.set_generated(true);
   bf16.set_generated(true);
   expect_same_bits(f32.compute_alone(tokens, 3), bf16.compute_alone(tokens, 3));
@@ -305,15 +276,16 @@ TEST_F(GpuRank, sums_with_processors) {
   options.strategy = Strategy::kReduce;
   options.shares = {1, 1};
   options.workers = 2;
-  options.gpu_count = 0;
-  const LogitRows processors = LoadedModel(model.path(), options).compute_alone(tokens, 128);
-  const double spread = largest(processors.back());
+  const ReferenceModel reference(model.path(), tokens);
+  Roundings roundings = mixed_roundings();
+  roundings.ranks = 2;
   for (const bool bf16_sums : {false, true}) {
     options.bf16_sums = bf16_sums;
     options.gpu_count = 1;
     LoadedModel mixed(model.path(), options);
     const LogitRows rows = mixed.compute_alone(tokens, 128);
-    EXPECT_LT(worst_difference(rows, processors), 0.05 * spread);
+    roundings.bf16_sums = bf16_sums;
+    expect_near(rows, reference, roundings);
     expect_same_bits(rows, mixed.compute_alone(tokens, 5));
   }
 }

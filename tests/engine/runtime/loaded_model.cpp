@@ -6,6 +6,7 @@
 
 #include "engine/model/gpu_weight_sink.h"
 #include "engine/model/weight_loader.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -21,8 +22,9 @@ T value_or_throw(Result<T> result) {
 LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& options) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
   model_ = std::make_unique<Model>(value_or_throw(build_model(file)));
-  const KernelTable* kernels =
-      options.kernels != nullptr ? options.kernels : value_or_throw(choose_kernel_table(""));
+  const KernelTable* kernels = options.kernels != nullptr
+                                   ? options.kernels
+                                   : value_or_throw(choose_kernel_table(kernel_row()));
   generated_ = options.generated;
   const PlanOptions plan_options{
       .batch_tokens = options.batch_tokens,

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct LoadedModelOptions {
-  const KernelTable* kernels = nullptr;    // null: the best of this machine
+  const KernelTable* kernels = nullptr;    // null: kernel_row() of tests/paths.h
   size_t workers = 1;                      // of each rank
   std::vector<double> shares = {1};        // one per rank
   std::vector<double> expert_shares = {};  // of a mixture's experts; none: the same

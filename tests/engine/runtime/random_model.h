@@ -19,6 +19,7 @@ class RandomModel {
   struct Experts {
     uint32_t count = 0;
     uint32_t used = 0;
+    uint32_t feed_forward = 512;  // columns of an expert's activation
   };
 
   // What the file has of the weights: rows of their formats, or the very same values in F32.

@@ -11,6 +11,7 @@
 
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/reference_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -114,50 +115,61 @@ double largest_difference(const LogitRows& a, const LogitRows& b) {
   return most;
 }
 
-// Float weights: a sum of n terms of any order is off by at most n * 2^-24 of the sum of their
-// magnitudes; over the few layers of these models that stays below 2^-24 * 512 columns * 8 products
-// of the logits' spread. Quantized: an activation next to a rounding boundary moves by one step of
-// 1/127 of its block's largest; 1 % of the spread holds that for two layers. With tiles, an
-// activation for other than F32 weights moves so by one step of bf16, which is less.
-double reduce_bound(const std::string& path, double logits_spread) {
-  const auto has = [&](const char* name) { return path.find(name) != std::string::npos; };
-  const bool tiles = choose_kernel_table("").value()->has_tiles;
-  const bool exact = has("f32") || has("F32-F32") || (has("f16") && !tiles);
-  return logits_spread * (exact ? std::ldexp(512.0 * 8, -24) : 1e-2);
+// Of the row that processors are given, for prompted and for generated tokens.
+Roundings own_roundings() {
+  const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+  return joined(roundings_of(table, Profile::kFast, KvFormat::kF32),
+                roundings_of(table, Profile::kFast, KvFormat::kF32, true));
 }
 
-TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_one_rank) {
+TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_the_model) {
   const Models models;
   for (const std::string& path : models.paths()) {
     SCOPED_TRACE(path);
-    LoadedModel whole(path, {});
-    const Answers expected = compute(whole);
-    size_t computed = 0;
+    const ReferenceModel reference(path, some_tokens(70, 2));
+    const double bound = reference.bound(own_roundings());
     for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {3, 1}}) {
       SCOPED_TRACE(text_of(shares));
       const LoadedModelOptions options{
           .workers = 2, .shares = shares, .strategy = Strategy::kReduce};
-      std::unique_ptr<LoadedModel> model;
-      try {
-        model = std::make_unique<LoadedModel>(path, options);
-      } catch (const std::runtime_error& error) {
-        EXPECT_NE(std::string(error.what()).find("--strategy gather"), std::string::npos)
-            << error.what();
-        continue;
-      }
-      ++computed;
-      const Answers once = compute(*model);
+      LoadedModel model(path, options);
+      const Answers once = compute(model);
       LoadedModel again_model(path, options);
       const Answers again = compute(again_model);
       expect_same_bits(once.prompt, again.prompt);
       expect_same_bits(once.generated, again.generated);
       expect_same_bits(once.prompt, once.among_others);
-      EXPECT_LE(largest_difference(expected.prompt, once.prompt),
-                reduce_bound(path, spread(expected.prompt)));
+      EXPECT_LE(worst_difference(once.prompt, reference.logits()), bound);
     }
-    // Its attention has one block of 256 columns: that cannot be cut.
-    const bool is_one_block = path.find("Q4_K") != std::string::npos;
-    EXPECT_EQ(computed > 0, !is_one_block);
+  }
+}
+
+// Experts of 3 and of 6 blocks of columns, and an attention of one, over more ranks than blocks.
+TEST(Ranks, experts_of_few_blocks_are_split_over_any_number_of_ranks) {
+  const auto tokens = some_tokens(20, 2);
+  for (const uint32_t feed_forward : {768U, 1536U}) {
+    const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/24,
+                            {.count = 3, .used = 3, .feed_forward = feed_forward});
+    const ReferenceModel reference(model.path(), tokens);
+    const double bound = reference.bound(own_roundings());
+    const LogitRows alone = LoadedModel(model.path(), {}).compute_alone(tokens, 128);
+    for (const std::vector<double>& shares : {std::vector<double>{1, 1},
+                                              {1, 1, 1},
+                                              {1, 1, 1, 1},
+                                              {5, 1, 1, 1},
+                                              {1, 1, 1, 1, 1},
+                                              {1, 1, 1, 1, 1, 1},
+                                              {1, 2, 1, 1, 1, 1, 1},
+                                              {1, 1, 1, 1, 1, 1, 1, 1}}) {
+      SCOPED_TRACE(fmt::format("{} columns, {}", feed_forward, text_of(shares)));
+      LoadedModel gathers(model.path(), {.shares = shares});
+      expect_same_bits(alone, gathers.compute_alone(tokens, 128));
+      const LoadedModelOptions options{.shares = shares, .strategy = Strategy::kReduce};
+      LoadedModel reduces(model.path(), options);
+      const LogitRows rows = reduces.compute_alone(tokens, 128);
+      EXPECT_LE(worst_difference(rows, reference.logits()), bound);
+      expect_same_bits(rows, LoadedModel(model.path(), options).compute_alone(tokens, 7));
+    }
   }
 }
 

@@ -1,0 +1,88 @@
+// What a model computes, in float64: its graph walked node by node over dequantized weights,
+// without kernels, splits or plans. The same on every machine. And how far an arithmetic may be
+// from it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/activation.h"
+#include "engine/kernels/kv_format.h"
+#include "engine/kernels/profile.h"
+#include "engine/model/architecture.h"
+#include "tests/engine/runtime/logits_rows.h"
+
+namespace lockstep {
+
+// What an arithmetic rounds of what the reference leaves as it is. Everything else is f32.
+struct Roundings {
+  // Of activations, by the format of the weights that they are multiplied with.
+  std::array<ActivationForm, kFormatCount> inputs = {};
+  bool bf16_weights = false;  // weights of all formats but F32
+  KvFormat kv_format = KvFormat::kF32;
+  double attention = 0;    // of queries and of the weights of keys, as a part of them
+  bool bf16_sums = false;  // of the parts of what is added to the residual, and of the sum
+  size_t ranks = 1;        // which have such parts
+
+  bool operator==(const Roundings&) const = default;
+};
+
+// Of a row of the kernel table, for prompted or generated tokens.
+Roundings roundings_of(const KernelTable& table, Profile profile, KvFormat kv_format,
+                       bool generated = false);
+// Of a GPU: those of prompted tokens, which generated ones have but for some that they lack.
+Roundings gpu_roundings(KvFormat kv_format);
+// Every rounding that either does: of ranks of both kinds.
+Roundings joined(const Roundings& a, const Roundings& b);
+
+using ReferenceRows = std::vector<std::vector<double>>;  // [token][column]
+
+// A model and a text. Not to be shared by threads.
+class ReferenceModel {
+ public:
+  // Throws std::runtime_error with the engine's message.
+  ReferenceModel(const std::string& path, std::vector<TokenId> tokens);
+
+  const ReferenceRows& logits() const { return logits_; }
+  const ReferenceRows& hidden() const { return hidden_; }  // what the last norm gives
+
+  // How far logits (or hidden rows) may be from the reference, by these roundings.
+  //
+  // An arithmetic's roundings are as good as random: each moves a value by at most half a unit in
+  // its last place, up or down. So the whole model is computed in float64 kDraws times, and each
+  // value that the arithmetic rounds is moved by a random part of its largest error (Monte Carlo
+  // arithmetic: D. S. Parker, 1997). That takes every rounding through the model's own layers,
+  // norms and softmaxes. A logit's distance is then a sum of thousands of independent errors, so
+  // nearly normal; of a thousand logits the worst is some 3 to 4 deviations out in every draw and
+  // in the arithmetic itself. kTimes the worst of all draws is so far beyond that no rounding
+  // reaches it, and far below what a wrong weight, head or expert does (reference_model_test).
+  // Draws have fixed seeds.
+  static constexpr size_t kDraws = 4;
+  static constexpr double kTimes = 2;
+  double bound(const Roundings& roundings) const;
+  double hidden_bound(const Roundings& roundings) const;
+
+ private:
+  struct Worst {
+    double logits = 0;
+    double hidden = 0;
+  };
+  Worst worst_of_draws(const Roundings& roundings) const;
+
+  Model model_;
+  std::vector<TokenId> tokens_;
+  std::vector<std::vector<float>> weights_;  // by WeightId, dequantized
+  ReferenceRows logits_;
+  ReferenceRows hidden_;
+};
+
+double worst_difference(const LogitRows& rows, const ReferenceRows& reference);
+
+// That logits are as near to the reference as their roundings let them be.
+void expect_near(const LogitRows& rows, const ReferenceModel& reference,
+                 const Roundings& roundings);
+
+}  // namespace lockstep

@@ -1,0 +1,136 @@
+// The reference in float64 against transformers, its bounds against what the engine computes on
+// every row, and against faults.
+#include "tests/engine/runtime/reference_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/runtime/random_model.h"
+#include "tests/paths.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
+
+LogitRows read_rows(const std::string& path, size_t columns) {
+  std::ifstream file(path, std::ios::binary);
+  LogitRows rows;
+  std::vector<float> row(columns);
+  while (file.read(reinterpret_cast<char*>(row.data()),
+                   static_cast<std::streamsize>(columns * sizeof(float)))) {
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+// transformers computes in f32: sums of some hundred terms, some dozens one behind the other, are
+// off by about 100 roundings of one part in 2^24.
+TEST(ReferenceModel, is_what_transformers_computes) {
+  std::ifstream file(kFolder + "index.json");
+  for (const auto& model : nlohmann::json::parse(file).at("models")) {
+    SCOPED_TRACE(model.at("name").get<std::string>());
+    const auto& sequence = model.at("sequences").at(0);
+    const ReferenceModel reference(kFolder + model.at("file").get<std::string>(),
+                                   sequence.at("tokens").get<std::vector<TokenId>>());
+    const auto begin = sequence.at("first_row").get<std::ptrdiff_t>();
+    const ReferenceRows rows(reference.logits().begin() + begin, reference.logits().end());
+    const LogitRows expected =
+        read_rows(kFolder + sequence.at("logits").get<std::string>(), rows.front().size());
+    EXPECT_LT(worst_difference(expected, rows),
+              100 * std::ldexp(1.0, -24) * model.at("spread").get<double>());
+  }
+}
+
+struct Case {
+  Format format = Format::kF32;
+  Format others = Format::kF32;
+  RandomModel::Experts experts = {};
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const FormatTraits& format : all_formats()) {
+    cases.push_back({format.format, format.format});
+  }
+  cases.push_back({Format::kQ4_0, Format::kQ8_0, {.count = 3, .used = 3}});
+  cases.push_back({Format::kQ4_K, Format::kQ6_K, {.count = 3, .used = 3}});
+  return cases;
+}
+
+// Bounds of one model; many rows round alike.
+class Bounds {
+ public:
+  explicit Bounds(const ReferenceModel& reference) : reference_(reference) {}
+
+  double of(const Roundings& roundings) {
+    for (const auto& [known, bound] : known_) {
+      if (known == roundings) return bound;
+    }
+    known_.emplace_back(roundings, reference_.bound(roundings));
+    return known_.back().second;
+  }
+
+ private:
+  const ReferenceModel& reference_;
+  std::vector<std::pair<Roundings, double>> known_;
+};
+
+// On every row and under both profiles; and no bound is so wide that it says nothing.
+TEST(ReferenceModel, bounds_hold_for_every_row_profile_and_format) {
+  const auto tokens = some_tokens(12, 5);
+  double closest = 0;
+  for (const Case& wanted : all_cases()) {
+    const RandomModel model(wanted.format, wanted.others, /*seed=*/48, wanted.experts);
+    const ReferenceModel reference(model.path(), tokens);
+    Bounds bounds(reference);
+    double spread = 0;
+    for (const double logit : reference.logits().back()) spread = std::max(spread, std::abs(logit));
+    for (const KernelTable* table : supported_kernel_tables()) {
+      for (const Profile profile : {Profile::kFast, Profile::kExact}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}, {}", traits(wanted.format).name, wanted.experts.count,
+                                 table->name, profile_name(profile)));
+        LoadedModel loaded(
+            model.path(),
+            {.kernels = table, .workers = 2, .kv_format = KvFormat::kF16, .profile = profile});
+        const double bound = bounds.of(roundings_of(*table, profile, KvFormat::kF16));
+        const double found =
+            worst_difference(loaded.compute_alone(tokens, 128), reference.logits());
+        EXPECT_LE(found, bound);
+        EXPECT_LT(bound, spread / 5);
+        closest = std::max(closest, found / bound);
+      }
+    }
+  }
+  RecordProperty("closest", fmt::format("{:.2f}", closest));
+}
+
+// A token that goes to one expert less, or sees six keys at most: in the widest bounds that there
+// are.
+TEST(ReferenceModel, bounds_are_below_what_a_fault_does) {
+  const auto tokens = some_tokens(12, 5);
+  Roundings roundings = gpu_roundings(KvFormat::kBf16);
+  roundings.bf16_sums = true;
+  roundings.ranks = 3;
+  roundings.inputs.fill(ActivationForm::kQ8);
+  const RandomModel experts(Format::kQ4_0, Format::kQ8_0, /*seed=*/48, {.count = 3, .used = 3});
+  const RandomModel fewer(Format::kQ4_0, Format::kQ8_0, /*seed=*/48, {.count = 3, .used = 2});
+  const RandomModel dense(Format::kQ4_K, Format::kQ6_K, /*seed=*/49);
+  const RandomModel window(Format::kQ4_K, Format::kQ6_K, /*seed=*/49, /*window=*/6);
+  for (const auto& [right, wrong] : {std::pair(&experts, &fewer), std::pair(&dense, &window)}) {
+    SCOPED_TRACE(wrong->path());
+    const ReferenceModel reference(right->path(), tokens);
+    const double bound = reference.bound(roundings);
+    LoadedModel faulty(wrong->path(), {});
+    EXPECT_GT(worst_difference(faulty.compute_alone(tokens, 128), reference.logits()), bound);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

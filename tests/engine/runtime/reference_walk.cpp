@@ -1,0 +1,319 @@
+#include "tests/engine/runtime/reference_walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+namespace {
+
+// Half a unit in the last place as a part of a value, at most.
+const double kBf16 = std::ldexp(1.0, -8);
+const double kF16 = std::ldexp(1.0, -11);
+const double kF32 = std::ldexp(1.0, -24);
+// Of a function in f32, an exponential for one: some units.
+const double kFunction = std::ldexp(1.0, -20);
+
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+double kv_error(KvFormat format) {
+  if (format == KvFormat::kBf16) return kBf16;
+  return format == KvFormat::kF16 ? kF16 : 0;
+}
+
+}  // namespace
+
+// splitmix64 (Vigna).
+double ReferenceWalk::random() {
+  random_ += 0x9e3779b97f4a7c15U;
+  uint64_t z = random_;
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  return std::ldexp(static_cast<double>((z ^ (z >> 31U)) >> 11U), -52) - 1;
+}
+
+double ReferenceWalk::moved(double value, double relative) {
+  return draw_ == 0 || relative == 0 ? value : value + std::abs(value) * relative * random();
+}
+
+void ReferenceWalk::move_all(std::vector<double>& values, double relative) {
+  if (draw_ == 0 || relative == 0) return;
+  for (double& value : values) value = moved(value, relative);
+}
+
+void ReferenceWalk::move_blocks(std::vector<double>& values, double scale_error) {
+  if (draw_ == 0) return;
+  for (size_t begin = 0; begin < values.size(); begin += kQ8BlockElements) {
+    const size_t end = std::min(values.size(), begin + kQ8BlockElements);
+    double most = 0;
+    for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(values[i]));
+    for (size_t i = begin; i < end; ++i) {
+      values[i] = moved(values[i], scale_error) + most / 127 / 2 * random();
+    }
+  }
+}
+
+std::vector<double> ReferenceWalk::as_input(std::vector<double> x, Format weights) {
+  switch (roundings_.inputs[static_cast<size_t>(weights)]) {
+    case ActivationForm::kF32:
+      break;
+    case ActivationForm::kQ8:
+      move_blocks(x, kF32);
+      break;
+    case ActivationForm::kBf16:
+    case ActivationForm::kBf16Dots:
+      move_all(x, kBf16);
+      break;
+  }
+  return x;
+}
+
+std::vector<double> ReferenceWalk::weight_values(WeightId id) {
+  const std::vector<float>& held = weights_[id];
+  std::vector<double> values(held.begin(), held.end());
+  const bool is_rounded = roundings_.bf16_weights && graph_.weights()[id].format != Format::kF32;
+  if (is_rounded) move_all(values, kBf16);
+  return values;
+}
+
+// The error of an f32 sum of n terms in any order grows as sqrt(n) roundings of its terms.
+std::vector<double> ReferenceWalk::product(WeightId id, const std::vector<double>& weight,
+                                           const std::vector<double>& x, bool summed) {
+  const size_t rows = graph_.weights()[id].rows;
+  const size_t columns = graph_.weights()[id].columns;
+  const size_t parts = summed && roundings_.bf16_sums ? roundings_.ranks : 1;
+  const double sum_error = kF32 * std::sqrt(static_cast<double>(columns));
+  std::vector<double> y(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t part = 0; part < parts; ++part) {
+      double sum = 0;
+      double magnitude = 0;
+      const size_t end = columns * (part + 1) / parts;
+      for (size_t column = columns * part / parts; column < end; ++column) {
+        const double term = weight[row * columns + column] * x[column];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      if (draw_ != 0) sum += magnitude * sum_error * random();
+      y[row] += parts > 1 ? moved(sum, kBf16) : sum;
+    }
+    if (parts > 1) y[row] = moved(y[row], kBf16);
+  }
+  return y;
+}
+
+bool ReferenceWalk::is_summed(ValueId value) const {
+  return std::ranges::any_of(graph_.nodes(), [&](const GraphNode& node) {
+    return node.operation == Operation::kAdd &&
+           std::ranges::find(node.inputs, value) != node.inputs.end();
+  });
+}
+
+ReferenceRows ReferenceWalk::matmul(const GraphNode& node) {
+  const std::vector<double> weight = weight_values(node.weight);
+  const bool summed = is_summed(node.output);
+  ReferenceRows rows;
+  for (const auto& x : values_[node.inputs[0]]) {
+    rows.push_back(
+        product(node.weight, weight, as_input(x, graph_.weights()[node.weight].format), summed));
+    if (node.bias == kNone) continue;
+    for (size_t i = 0; i < rows.back().size(); ++i) rows.back()[i] += weights_[node.bias][i];
+  }
+  return rows;
+}
+
+// Expert by expert, so that each one's weights are rounded once.
+ReferenceRows ReferenceWalk::experts(const GraphNode& node) {
+  const bool sums = node.operation == Operation::kExpertSum;
+  const auto& routing = routings_[node.inputs[1]];
+  const ReferenceRows& input = values_[node.inputs[0]];
+  const size_t chosen = graph_.producer(node.inputs[1]).chosen_count;
+  const size_t rows = sums ? tokens_.size() : tokens_.size() * chosen;
+  ReferenceRows output(rows, std::vector<double>(graph_.columns(node.output)));
+  for (size_t expert = 0; expert < node.experts.size(); ++expert) {
+    const WeightId id = node.experts[expert];
+    const std::vector<double> weight = weight_values(id);
+    for (size_t token = 0; token < tokens_.size(); ++token) {
+      for (size_t choice = 0; choice < chosen; ++choice) {
+        if (routing[token][choice].expert != expert) continue;
+        const auto& x = input[sums ? token * chosen + choice : token];
+        const auto y = product(id, weight, as_input(x, graph_.weights()[id].format), sums);
+        const double factor = sums ? routing[token][choice].weight : 1;
+        auto& out = output[sums ? token : token * chosen + choice];
+        for (size_t i = 0; i < y.size(); ++i) out[i] += factor * y[i];
+      }
+    }
+  }
+  return output;
+}
+
+std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t token,
+                                                const ReferenceRows& keys,
+                                                const ReferenceRows& values) {
+  const size_t dimension = node.head_dimension;
+  const size_t group = node.head_count / node.kv_head_count;
+  const size_t first = node.window > 0 && token + 1 > node.window ? token + 1 - node.window : 0;
+  std::vector<double> query = values_[node.inputs[0]][token];
+  move_all(query, roundings_.attention);
+  std::vector<double> output(query.size());
+  for (size_t head = 0; head < node.head_count; ++head) {
+    const size_t at = head * dimension;
+    const size_t kv_at = head / group * dimension;
+    std::vector<double> scores;
+    double greatest = -std::numeric_limits<double>::infinity();
+    for (size_t key = first; key <= token; ++key) {
+      double score = 0;
+      for (size_t i = 0; i < dimension; ++i) score += query[at + i] * keys[key][kv_at + i];
+      scores.push_back(score * static_cast<double>(node.scale));
+      greatest = std::max(greatest, scores.back());
+    }
+    double sum = 0;
+    for (double& score : scores) {
+      score = moved(std::exp(score - greatest), kFunction);
+      sum += score;
+    }
+    for (size_t key = first; key <= token; ++key) {
+      const double part = moved(scores[key - first] / sum, roundings_.attention);
+      for (size_t i = 0; i < dimension; ++i) output[at + i] += part * values[key][kv_at + i];
+    }
+  }
+  return output;
+}
+
+ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
+  std::array<ReferenceRows, 2> cache = {values_[node.inputs[1]], values_[node.inputs[2]]};
+  const double stored = kv_error(roundings_.kv_format);
+  for (ReferenceRows& rows : cache) {
+    for (auto& row : rows) {
+      if (roundings_.kv_format == KvFormat::kQ8_0) move_blocks(row, kF16);
+      move_all(row, stored);
+      if (roundings_.attention > stored) move_all(row, roundings_.attention);
+    }
+  }
+  ReferenceRows rows;
+  for (size_t token = 0; token < tokens_.size(); ++token) {
+    rows.push_back(attend_token(node, token, cache[0], cache[1]));
+  }
+  return rows;
+}
+
+// Of whole rows, or of each head.
+ReferenceRows ReferenceWalk::norm(const GraphNode& node) {
+  const std::vector<float>& weight = weights_[node.weight];
+  ReferenceRows rows = values_[node.inputs[0]];
+  for (auto& row : rows) {
+    for (size_t begin = 0; begin < row.size(); begin += weight.size()) {
+      double squares = 0;
+      for (size_t i = 0; i < weight.size(); ++i) squares += row[begin + i] * row[begin + i];
+      const double factor =
+          1 / std::sqrt(squares / static_cast<double>(weight.size()) + double{node.epsilon});
+      for (size_t i = 0; i < weight.size(); ++i) {
+        row[begin + i] = moved(row[begin + i] * factor * double{weight[i]}, kF32);
+      }
+    }
+  }
+  return rows;
+}
+
+ReferenceRows ReferenceWalk::rotate(const GraphNode& node) {
+  const Rotary& rotary = graph_.rotary_parameters();
+  const size_t pairs = rotary.frequencies.size();
+  const bool halves = rotary.pairs == RotaryPairs::kHalves;
+  ReferenceRows rows = values_[node.inputs[0]];
+  for (size_t token = 0; token < rows.size(); ++token) {
+    for (size_t head = 0; head < node.head_count; ++head) {
+      double* const x = rows[token].data() + head * node.head_dimension;
+      for (size_t pair = 0; pair < pairs; ++pair) {
+        const double angle = static_cast<double>(token) * rotary.frequencies[pair];
+        double& a = x[halves ? pair : 2 * pair];
+        double& b = x[halves ? pair + pairs : 2 * pair + 1];
+        const double turned = a * std::cos(angle) - b * std::sin(angle);
+        b = moved(a * std::sin(angle) + b * std::cos(angle), kF32);
+        a = moved(turned, kF32);
+      }
+    }
+  }
+  return rows;
+}
+
+ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
+  switch (node.operation) {
+    case Operation::kEmbed: {
+      ReferenceRows rows;
+      const size_t columns = graph_.columns(node.output);
+      for (const TokenId token : tokens_) {
+        const float* row = weights_[node.weight].data() + static_cast<size_t>(token) * columns;
+        rows.emplace_back(row, row + columns);
+      }
+      return rows;
+    }
+    case Operation::kRmsNorm:
+    case Operation::kHeadNorm:
+      return norm(node);
+    case Operation::kMatmul:
+      return matmul(node);
+    case Operation::kRotary:
+      return rotate(node);
+    case Operation::kAttention:
+      return attend(node);
+    case Operation::kSelectRows:
+      return values_[node.inputs[0]];
+    case Operation::kExpertMatmul:
+    case Operation::kExpertSum:
+      return experts(node);
+    case Operation::kRoute:
+      for (const auto& scores : values_[node.inputs[0]]) {
+        routings_[node.output].push_back(choose(scores, node.chosen_count));
+      }
+      return {};
+    case Operation::kSiluMultiply:
+    case Operation::kAdd: {
+      ReferenceRows rows = values_[node.inputs[0]];
+      const ReferenceRows& others = values_[node.inputs[1]];
+      const bool adds = node.operation == Operation::kAdd;
+      for (size_t row = 0; row < rows.size(); ++row) {
+        for (size_t i = 0; i < rows[row].size(); ++i) {
+          double& x = rows[row][i];
+          x = adds ? moved(x + others[row][i], kF32) : moved(silu(x), kFunction) * others[row][i];
+        }
+      }
+      return rows;
+    }
+  }
+  return {};
+}
+
+// Those with the largest scores, of equal ones the first; the softmax of these alone.
+std::vector<ReferenceWalk::Choice> ReferenceWalk::choose(const std::vector<double>& scores,
+                                                         size_t count) {
+  std::vector<Choice> choices;
+  for (size_t expert = 0; expert < scores.size(); ++expert) {
+    choices.push_back({expert, scores[expert]});
+  }
+  std::ranges::stable_sort(choices, std::greater{}, &Choice::weight);
+  choices.resize(count);
+  const double greatest = choices.front().weight;
+  double sum = 0;
+  for (Choice& choice : choices) {
+    choice.weight = moved(std::exp(choice.weight - greatest), kFunction);
+    sum += choice.weight;
+  }
+  for (Choice& choice : choices) choice.weight /= sum;
+  return choices;
+}
+
+ReferenceRows ReferenceWalk::run() {
+  for (const GraphNode& node : graph_.nodes()) values_[node.output] = compute(node);
+  return values_[graph_.logits()];
+}
+
+const ReferenceRows& ReferenceWalk::hidden() const {
+  return values_[graph_.producer(graph_.logits()).inputs[0]];
+}
+
+}  // namespace lockstep
