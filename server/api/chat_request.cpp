@@ -203,13 +203,13 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
   const bool closed = end.closes_thoughts && close_thoughts(*text);
-  auto tokens = engine.tokenizer().encode(*text, {.add_special = false, .parse_special = true});
+  auto tokens = engine.encode_chat(*text);
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
   if (tokens.empty()) {
     return std::unexpected(
         bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return ChatPrompt{std::move(*text), std::move(tokens), closed};
+  return ChatPrompt{std::move(text->text), std::move(tokens), closed};
 }
 
 }  // namespace lockstep
