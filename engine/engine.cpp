@@ -34,6 +34,7 @@
 #include "engine/runtime/gpu_platform.h"
 #include "engine/runtime/ranks.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/foreign_marks.h"
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_cache.h"
 
@@ -51,6 +52,7 @@ struct Engine::Parts {
   }
 
   Result<void> read_texts();
+  void find_marks_of_template();
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
   Result<void> examine_kept();
@@ -83,7 +85,8 @@ struct Engine::Parts {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<GrammarCache> grammars;
   std::optional<ChatTemplate> chat_template;
-  std::string chat_template_error;  // why there is none
+  std::string chat_template_error;     // why there is none
+  std::vector<TokenId> foreign_marks;  // that the template makes of what it is given
 
   EngineCounters counters;
   WaitingLimits waiting;
@@ -122,11 +125,24 @@ Result<void> Engine::Parts::read_texts() {
   auto compiled = ChatTemplate::compile(**source);
   if (compiled) {
     chat_template = std::move(*compiled);
+    find_marks_of_template();
   } else {
     chat_template_error = "the model's chat template cannot be used: " + compiled.error().message;
     spdlog::warn("{}; chat completions will be refused", chat_template_error);
   }
   return {};
+}
+
+void Engine::Parts::find_marks_of_template() {
+  if (options.special_tokens_in_messages) return;
+  foreign_marks = find_foreign_marks(*tokenizer, *chat_template);
+  if (foreign_marks.empty()) return;
+  std::vector<std::string_view> texts;
+  for (const TokenId token : foreign_marks) texts.push_back(tokenizer->token_text(token));
+  spdlog::warn(
+      "the chat template makes control tokens of what requests say: {}; messages that spell these "
+      "get them, too. All others stay words (special-tokens-in-messages is off)",
+      fmt::join(texts, ", "));
 }
 
 Result<void> Engine::Parts::lay_out() {
@@ -430,15 +446,18 @@ bool Engine::has_chat_template() const {
   return parts_->chat_template.has_value();
 }
 
-Result<std::string> Engine::render_chat(nlohmann::ordered_json variables) const {
+Result<TracedText> Engine::render_chat(nlohmann::ordered_json variables) const {
   if (!parts_->chat_template) return invalid_input("{}", parts_->chat_template_error);
-  const Tokenizer& tokenizer = *parts_->tokenizer;
-  const auto text_of = [&](std::optional<TokenId> token) {
-    return token ? std::string(tokenizer.token_text(*token)) : std::string();
-  };
-  variables["bos_token"] = text_of(tokenizer.bos());
-  variables["eos_token"] = text_of(tokenizer.eos());
-  return parts_->chat_template->render(variables);
+  return render_for(*parts_->tokenizer, *parts_->chat_template, std::move(variables));
+}
+
+std::vector<TokenId> Engine::encode_chat(const TracedText& text) const {
+  EncodeOptions options{.add_special = false, .parse_special = true};
+  if (!parts_->options.special_tokens_in_messages) {
+    options.foreign = text.foreign;
+    options.foreign_marks = parts_->foreign_marks;
+  }
+  return parts_->tokenizer->encode(text.text, options);
 }
 
 Result<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSource& source) const {

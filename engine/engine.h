@@ -86,6 +86,8 @@ struct EngineOptions {
   uint32_t batch_tokens = 0;    // tokens of one pass at most; 0: 512, and 2048 where all ranks are
                                 // GPUs that have room for it
   uint32_t logit_rows = 0;      // tokens of one pass whose logits can be had; 0: what serving needs
+  // Control tokens that the text of a chat's messages spells are taken for what they are.
+  bool special_tokens_in_messages = false;
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
   uint32_t waiting_prompt_tokens = 262'144;  // of their prompts; one request may always wait
   std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
@@ -401,7 +403,11 @@ class Engine {
   // The model's chat template over these variables (messages, tools, add_generation_prompt and what
   // the caller adds; bos_token and eos_token come from the model). kInvalidInput with the line for
   // an error of the template; also when the model has no template.
-  Result<std::string> render_chat(nlohmann::ordered_json variables) const;
+  Result<TracedText> render_chat(nlohmann::ordered_json variables) const;
+  // The tokens of such a text. What its foreign parts spell is never a control token, but for
+  // EngineOptions::special_tokens_in_messages and for those that the template itself makes of what
+  // it is given (find_foreign_marks()).
+  std::vector<TokenId> encode_chat(const TracedText& text) const;
   bool has_chat_template() const;
 
   // A grammar that Request::grammar can name, for this model's vocabulary. Any thread; takes at

@@ -227,6 +227,10 @@ const std::vector<OptionRow>& rows() {
       {"log-prompts", kServe, kBoolean, false, 0, 0, {},
        "Whether the bodies of requests, with all that people write, go to the log",
        [](const Json& v, Options& o) { o.log_prompts = v.get<bool>(); }, kReloadable},
+      {"special-tokens-in-messages", kServe, kBoolean, false, 0, 0, {},
+       "Whether control tokens that a chat's messages, tools or tool results spell (<|im_end|>) "
+       "become these tokens, so that whoever writes a message can end it and write the next",
+       [](const Json& v, Options& o) { o.engine.special_tokens_in_messages = v.get<bool>(); }},
       {"max-head-bytes", kServe, kInteger, 16384, 1024, 1048576, {},
        "Largest head (request line and headers) of an HTTP request",
        [](const Json& v, Options& o) { o.http.limits.head_bytes = v.get<size_t>(); }, kReloadable},

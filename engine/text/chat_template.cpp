@@ -22,7 +22,7 @@ Result<ChatTemplate> ChatTemplate::compile(std::string source, const TemplateLim
   return ChatTemplate(std::make_unique<const Program>(Program{std::move(*parsed), limits}));
 }
 
-Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& variables) const {
+Result<TracedText> ChatTemplate::render(const nlohmann::ordered_json& variables) const {
   return jinja::render(program_->parsed, program_->limits, variables, jinja::read_local_clock);
 }
 

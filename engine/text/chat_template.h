@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "engine/base/result.h"
+#include "engine/text/traced_text.h"
 
 namespace lockstep {
 
@@ -31,10 +32,12 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // Renders with the members of `variables` (an object: messages, tools, add_generation_prompt,
-  // bos_token, eos_token, ...) as globals. May be called from several threads.
+  // bos_token, eos_token, ...) as globals. May be called from several threads. Foreign in the text
+  // is what comes from the variables, but for bos_token, eos_token and the roles of messages: it
+  // stays so through all that the template does with it.
   // Fails with kInvalidInput: the template's own raise_exception (message as it said), an undefined
   // operation (with the line), or a budget that ran out (named).
-  Result<std::string> render(const nlohmann::ordered_json& variables) const;
+  Result<TracedText> render(const nlohmann::ordered_json& variables) const;
 
  private:
   struct Program;

@@ -14,24 +14,26 @@ SpecialTokens::SpecialTokens(std::vector<std::pair<std::string, int32_t>> tokens
   for (const auto& [text, token] : sorted_) starts_[static_cast<uint8_t>(text[0])] = true;
 }
 
-std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, size_t from) const {
+std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, size_t from,
+                                                        const Accepts& accepts) const {
   if (sorted_.empty()) return std::nullopt;
   for (size_t position = from; position < text.size(); ++position) {
     if (!starts_[static_cast<uint8_t>(text[position])]) continue;
-    if (auto match = find_at(text, position)) return match;
+    if (auto match = find_at(text, position, accepts)) return match;
   }
   return std::nullopt;
 }
 
 // Narrows the sorted texts down to those that share ever more bytes with the text.
-std::optional<SpecialTokens::Match> SpecialTokens::find_at(std::string_view text,
-                                                           size_t position) const {
+std::optional<SpecialTokens::Match> SpecialTokens::find_at(std::string_view text, size_t position,
+                                                           const Accepts& accepts) const {
   std::optional<Match> longest;
   auto first = sorted_.begin();
   auto last = sorted_.end();
   for (size_t depth = 0; first != last; ++depth) {
     if (first->first.size() == depth) {
-      longest = Match{position, depth, first->second};
+      const Match match{position, depth, first->second};
+      if (!accepts || accepts(match)) longest = match;
       ++first;  // texts are unique: the others in the range are longer
     }
     if (position + depth >= text.size()) break;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,10 +28,14 @@ class SpecialTokens {
     int32_t token = 0;
   };
   // The leftmost occurrence that starts at or after `from`; of those at one position the longest.
-  std::optional<Match> find(std::string_view text, size_t from) const;
+  // Only those that `accepts` takes count.
+  using Accepts = std::function<bool(const Match&)>;
+  std::optional<Match> find(std::string_view text, size_t from,
+                            const Accepts& accepts = nullptr) const;
 
  private:
-  std::optional<Match> find_at(std::string_view text, size_t position) const;
+  std::optional<Match> find_at(std::string_view text, size_t position,
+                               const Accepts& accepts) const;
 
   std::vector<std::pair<std::string, int32_t>> sorted_;
   std::array<bool, 256> starts_{};  // whether a text starts with this byte

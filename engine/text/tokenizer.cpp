@@ -18,6 +18,16 @@ constexpr std::array<std::string_view, 9> kEndTexts = {
     "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>",        "<end_of_turn>",
     "</s>",       "<|eom_id|>", "<|endoftext|>",   "<|end_of_turn|>"};
 
+// How the marks of families are written whose files call them user-defined: ChatML and its kin,
+// DeepSeek (fullwidth bars), EXAONE, Gemma, SentencePiece's own.
+using Bounds = std::pair<std::string_view, std::string_view>;
+constexpr std::array<Bounds, 6> kMarkBounds = {{{"<|", "|>"},
+                                                {"<｜", "｜>"},
+                                                {"[|", "|]"},
+                                                {"<start_of_", ">"},
+                                                {"<end_of_", ">"},
+                                                {"<extra_id_", ">"}}};
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::make(TokenizerData data) {
@@ -109,9 +119,17 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   if (options.add_special && adds_bos_) tokens.push_back(*bos_);
   const SpecialTokens& special =
       options.parse_special ? split_with_special_ : split_without_special_;
+  // A mark that begins before a foreign range and ends behind it holds some of it, too.
+  const auto is_own = [&](const SpecialTokens::Match& match) {
+    return !is_mark(match.token) ||
+           !overlaps(options.foreign, {match.position, match.position + match.size_bytes}) ||
+           std::ranges::binary_search(options.foreign_marks, match.token);
+  };
+  const SpecialTokens::Accepts accepts =
+      options.foreign.empty() ? SpecialTokens::Accepts() : SpecialTokens::Accepts(is_own);
   size_t position = 0;
   while (position < text.size() && tokens.size() <= options.tokens_max) {
-    const auto match = special.find(text, position);
+    const auto match = special.find(text, position, accepts);
     const size_t end = match ? match->position : text.size();
     encode_stretch(text.substr(position, end - position), true, options.tokens_max, tokens);
     pause_point();
@@ -154,6 +172,16 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool special) con
 
 bool Tokenizer::strips_leading_space() const {
   return data_.model == "llama" && data_.add_space_prefix.value_or(true);
+}
+
+bool Tokenizer::is_mark(TokenId token) const {
+  if (token < 0 || static_cast<size_t>(token) >= types_.size()) return false;
+  if (is_control(token) || ends_generation(token)) return true;
+  if (type(token) != TokenType::kUserDefined) return false;
+  const std::string_view text = token_text(token);
+  return std::ranges::any_of(kMarkBounds, [&](const auto& bounds) {
+    return text.starts_with(bounds.first) && text.ends_with(bounds.second);
+  });
 }
 
 bool Tokenizer::ends_generation(TokenId token) const {

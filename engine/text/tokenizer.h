@@ -17,6 +17,7 @@
 #include "engine/base/result.h"
 #include "engine/text/special_tokens.h"
 #include "engine/text/token_index.h"
+#include "engine/text/traced_text.h"
 
 namespace lockstep {
 
@@ -49,6 +50,11 @@ struct EncodeOptions {
   bool parse_special = false;  // text such as "<|im_end|>" becomes the token instead of its letters
   // Once there are more, what is left of the text may be left out.
   size_t tokens_max = std::numeric_limits<size_t>::max();
+  // Where the text is foreign, ascending and apart: no mark() is taken out of there, whole or in
+  // part, with parse_special neither.
+  std::span<const TextRange> foreign = {};
+  // Marks that are taken out of foreign text all the same, ascending.
+  std::span<const TokenId> foreign_marks = {};
 };
 
 // Immutable after make(); every method may be called from several threads.
@@ -85,6 +91,10 @@ class Tokenizer {
   // Whether a generation ends when the model says this token: eos, eot, eom and their like.
   bool ends_generation(TokenId token) const;
   std::span<const TokenId> end_tokens() const { return end_tokens_; }
+  // Whether a token steers the model and is no part of what is said: control tokens, those that end
+  // a generation, and user-defined ones that are written like these ("<|user|>"): some files call
+  // the bounds of turns user-defined. Not "<think>" or "<tool_call>", which models also say.
+  bool is_mark(TokenId token) const;
   // The id whose text (as the file writes it) is exactly this, if any.
   std::optional<TokenId> find(std::string_view token_text) const;
   // The text of a token as the file writes it, special or not ("<|im_end|>", "▁the").

@@ -67,7 +67,7 @@ std::string render_probe(const Engine& engine, Json answer, bool with_tools,
                                         {"tools", std::move(tools)},
                                         {"documents", nullptr},
                                         {"add_generation_prompt", false}});
-  return text ? *text : "";
+  return text ? text->text : "";
 }
 
 const CallSyntax* find_call_syntax(const Engine& engine) {

@@ -203,10 +203,10 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
   const bool closed = end.closes_thoughts && close_thoughts(*text);
-  const EncodeOptions options{.add_special = false, .parse_special = true};
-  auto fitting = end.must_fit
-                     ? encode_fitting(engine.tokenizer(), *text, options, model.limits(), parameter)
-                     : engine.tokenizer().encode(*text, options);
+  const EncodeOptions options = engine.chat_encoding(*text);
+  auto fitting = end.must_fit ? encode_fitting(engine.tokenizer(), text->text, options,
+                                               model.limits(), parameter)
+                              : engine.tokenizer().encode(text->text, options);
   if (!fitting) return std::unexpected(std::move(fitting.error()));
   std::vector<TokenId> tokens = std::move(*fitting);
   if (tokens.empty() && engine.tokenizer().bos()) tokens.push_back(*engine.tokenizer().bos());
@@ -214,7 +214,7 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
     return std::unexpected(
         bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return ChatPrompt{std::move(*text), std::move(tokens), closed};
+  return ChatPrompt{std::move(text->text), std::move(tokens), closed};
 }
 
 }  // namespace lockstep

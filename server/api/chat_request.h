@@ -49,8 +49,8 @@ struct ChatPrompt {
   bool thoughts_closed = false;  // PromptEnd::closes_thoughts, and there were some
 };
 
-// The prompt of a chat: the rendered template, with its special tokens as tokens. Errors are about
-// `parameter`.
+// The prompt of a chat: the rendered template, with its special tokens as tokens; what the request
+// says makes none, as Engine::encode_chat() has it. Errors are about `parameter`.
 ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
                                   std::string_view parameter = "messages", PromptEnd end = {});
 

@@ -16,13 +16,14 @@ void mark_content_end(Json& message) {
   content += kTrimmed;
 }
 
-bool cut_at_mark(std::string& text) {
+bool cut_at_mark(TracedText& prompt) {
+  const std::string& text = prompt.text;
   const size_t mark = text.rfind(kMark);
   if (mark == std::string::npos) return false;
   const size_t behind = mark + kMark.size();
   const bool trims = behind == text.size() || text[behind] != kTrimmed;
-  text.resize(mark);
-  if (trims) text.resize(text.find_last_not_of(kSpace) + 1);
+  prompt.truncate(mark);
+  if (trims) prompt.truncate(text.find_last_not_of(kSpace) + 1);
   return true;
 }
 

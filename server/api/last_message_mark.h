@@ -3,9 +3,8 @@
 // not by the content, which may stand elsewhere as well, also in what the template writes ("<").
 #pragma once
 
-#include <string>
-
 #include "engine/base/json_text.h"
+#include "engine/text/tokenizer.h"
 
 namespace lockstep {
 
@@ -15,6 +14,6 @@ void mark_content_end(Json& message);
 // Afterwards: the text up to the mark, without white space before it where the template trims what
 // it is given. False if there is no mark: the template has not written the content's end. The work
 // is linear in the text.
-bool cut_at_mark(std::string& text);
+bool cut_at_mark(TracedText& prompt);
 
 }  // namespace lockstep

@@ -15,12 +15,13 @@ bool ends_in_thoughts(std::string_view prompt) {
   return prompt.substr(0, said_bytes(prompt)).ends_with(kThoughtsOpen);
 }
 
-bool close_thoughts(std::string& prompt) {
-  if (!ends_in_thoughts(prompt)) return false;
-  prompt.resize(said_bytes(prompt));
-  prompt += "\n\n";
-  prompt += kThoughtsClose;
-  prompt += "\n\n";
+bool close_thoughts(TracedText& prompt) {
+  if (!ends_in_thoughts(prompt.text)) return false;
+  prompt.truncate(said_bytes(prompt.text));
+  for (const std::string_view part :
+       {std::string_view("\n\n"), kThoughtsClose, std::string_view("\n\n")}) {
+    prompt.append(part, false);
+  }
   return true;
 }
 

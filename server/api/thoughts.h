@@ -2,8 +2,9 @@
 // of models that always think write the first one into the prompt.
 #pragma once
 
-#include <string>
 #include <string_view>
+
+#include "engine/text/tokenizer.h"
 
 namespace lockstep {
 
@@ -15,6 +16,6 @@ bool ends_in_thoughts(std::string_view prompt);
 
 // Ends such a prompt with thoughts that are over and empty, as templates write them for a model
 // that shall not think. False where it is none; nothing happens then.
-bool close_thoughts(std::string& prompt);
+bool close_thoughts(TracedText& prompt);
 
 }  // namespace lockstep

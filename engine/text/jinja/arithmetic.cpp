@@ -140,15 +140,20 @@ Value concatenate(Heap& heap, const Value& left, const Value& right) {
   // What the escape and safe filters made stays safe: the other side is escaped.
   const bool markup = left.is_markup() || right.is_markup();
   const auto part = [&](const Value& value) {
-    return markup && !value.is_markup() ? escape_markup(heap, value.text()) : std::string();
+    return markup && !value.is_markup() ? escape_markup(heap, value.traced()) : TracedText();
   };
-  const std::string escaped_left = part(left);
-  const std::string escaped_right = part(right);
-  const std::string& first = markup && !left.is_markup() ? escaped_left : left.text();
-  const std::string& second = markup && !right.is_markup() ? escaped_right : right.text();
-  heap.step_bytes(first.size() + second.size());
-  heap.reserve(first.size() + second.size());
-  return make_string(heap, first + second, markup);
+  const TracedText escaped_left = part(left);
+  const TracedText escaped_right = part(right);
+  const TracedText& first = markup && !left.is_markup() ? escaped_left : left.traced();
+  const TracedText& second = markup && !right.is_markup() ? escaped_right : right.traced();
+  const size_t bytes = first.text.size() + second.text.size();
+  heap.step_bytes(bytes);
+  heap.reserve(bytes + (first.foreign.size() + second.foreign.size()) * sizeof(TextRange));
+  TracedText joined;
+  joined.text.reserve(bytes);
+  joined.append(first);
+  joined.append(second);
+  return make_string(heap, std::move(joined), markup);
 }
 
 Value concatenate(Heap& heap, const ListData& left, const ListData& right) {
@@ -178,11 +183,14 @@ uint64_t repeated(Heap& heap, uint64_t size, int64_t count, uint64_t unit_bytes)
 
 Value repeat(Heap& heap, const Value& value, int64_t count) {
   if (value.is_string()) {
-    const std::string& text = value.text();
-    const uint64_t bytes = repeated(heap, text.size(), count, 1);
-    std::string result;
-    result.reserve(bytes);
-    while (result.size() < bytes) result += text;
+    const TracedText& text = value.traced();
+    // As many bytes as the ranges of a text take are counted with it.
+    const uint64_t unit_bytes =
+        text.text.empty() ? 1 : 1 + text.foreign.size() * sizeof(TextRange) / text.text.size();
+    const uint64_t bytes = repeated(heap, text.text.size(), count, unit_bytes);
+    TracedText result;
+    result.text.reserve(bytes);
+    while (result.text.size() < bytes) result.append(text);
     return make_string(heap, std::move(result), value.is_markup());
   }
   const ListData& list = *value.sequence();

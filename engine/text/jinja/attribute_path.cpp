@@ -23,7 +23,7 @@ AttributePath::AttributePath(Heap& heap, const Value& attribute) : heap_(heap) {
     const bool index =
         !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
     parts_.push_back(index ? Value(*parse_integer(part, 10))
-                           : make_string(heap, std::string(part)));
+                           : make_own_string(heap, std::string(part)));
     if (dot == rest.size()) break;
     rest.remove_prefix(dot + 1);
   }
@@ -41,7 +41,7 @@ Value AttributePath::get(const Value& item, const Value& otherwise) const {
 Value sort_key(Heap& heap, Value value, bool case_sensitive) {
   if (case_sensitive || !value.is_string()) return value;
   heap.step_bytes(value.text().size());
-  return make_string(heap, to_lower(value.text()));
+  return like(heap, value, to_lower(value.text()));
 }
 
 }  // namespace lockstep::jinja

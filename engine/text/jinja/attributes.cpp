@@ -5,6 +5,7 @@
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
+#include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {
 
@@ -70,8 +71,7 @@ std::optional<Value> item_at(Heap& heap, const Value& object, int64_t index) {
   if (!object.is_string()) return std::nullopt;
   const std::string_view text = object.text();
   const std::string_view rest = text.substr(byte_offset(text, position));
-  return make_string(heap, std::string(rest.substr(0, first_character(rest).bytes)),
-                     object.is_markup());
+  return part_of(heap, object, rest.substr(0, first_character(rest).bytes));
 }
 
 struct Slice {
@@ -119,8 +119,7 @@ Value slice_string(Heap& heap, const Value& object, const Slice& slice) {
   if (slice.step == 1 || slice.count == 0) {
     const size_t begin = byte_offset(text, static_cast<size_t>(slice.start));
     const size_t bytes = byte_offset(text.substr(begin), slice.count);
-    return make_string(heap, std::string(text.substr(begin, slice.count == 0 ? 0 : bytes)),
-                       object.is_markup());
+    return part_of(heap, object, text.substr(begin, slice.count == 0 ? 0 : bytes));
   }
   heap.step(slice.count / 8);
   heap.reserve(text.size() * (1 + sizeof(std::string_view)));
@@ -129,10 +128,12 @@ Value slice_string(Heap& heap, const Value& object, const Slice& slice) {
     characters.push_back(rest.substr(0, first_character(rest).bytes));
     rest.remove_prefix(characters.back().size());
   }
-  std::string result;
+  TracedText result;
   int64_t index = slice.start;
   for (uint64_t taken = 0; taken < slice.count; ++taken) {
-    result += characters[static_cast<size_t>(index)];
+    const std::string_view character = characters[static_cast<size_t>(index)];
+    result.append(object.traced(), static_cast<size_t>(character.data() - text.data()),
+                  character.size());
     if (taken + 1 < slice.count) index += slice.step;
   }
   return make_string(heap, std::move(result), object.is_markup());
@@ -203,7 +204,7 @@ Value get_item(Heap& heap, const Value& object, const Value& key) {
     return missing(object, key.text());
   }
   return Value::undefined(
-      fmt::format("{} has no element {}", describe(object), to_repr(heap, key)));
+      fmt::format("{} has no element {}", describe(object), to_repr(heap, key).text));
 }
 
 Value get_slice(Heap& heap, const Value& object, const Value& start, const Value& stop,

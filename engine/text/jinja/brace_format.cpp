@@ -16,6 +16,7 @@ constexpr int64_t kSizeMost = 1'000'000'000;
 // The specification after the colon: [[fill]align][sign][#][0][width][,_][.precision][type].
 struct Specification {
   std::string fill = " ";
+  bool foreign = false;  // what fills
   char align = 0;
   bool zeros = false;  // numbers are filled after their sign
   int64_t width = 0;
@@ -40,9 +41,11 @@ bool take(std::string_view& text, std::string_view choices, char& taken) {
   return true;
 }
 
-Specification parse_specification(std::string_view text) {
+Specification parse_specification(const TracedText& layout) {
+  std::string_view text = layout.text;
   const std::string_view whole = text;
   Specification specification;
+  specification.foreign = layout.is_foreign();
   if (!text.empty()) {
     const size_t bytes = first_character(text).bytes;
     constexpr std::string_view kAligns = "<>=^";
@@ -77,19 +80,22 @@ Specification parse_specification(std::string_view text) {
 class BraceFormatter {
  public:
   BraceFormatter(Heap& heap, const Value& pattern, const Arguments& arguments)
-      : heap_(heap), markup_(pattern.is_markup()), arguments_(arguments) {}
+      : heap_(heap),
+        foreign_(pattern.traced().is_foreign()),
+        markup_(pattern.is_markup()),
+        arguments_(arguments) {}
 
   void run(std::string_view pattern, TextBuilder& text, int nesting) {
     if (nesting > 2) fail("max string recursion exceeded in a format");
     heap_.step_bytes(pattern.size());
     while (!pattern.empty()) {
       const size_t brace = pattern.find_first_of("{}");
-      text.append(pattern.substr(0, brace));
+      text.append(pattern.substr(0, brace), foreign_);
       if (brace == std::string_view::npos) return;
       const char kind = pattern[brace];
       pattern.remove_prefix(brace + 1);
       if (!pattern.empty() && pattern[0] == kind) {
-        text.append(1, kind);
+        text.append(std::string_view(&kind, 1), foreign_);
         pattern.remove_prefix(1);
       } else if (kind == '}') {
         fail("single '}}' encountered in format string");
@@ -129,12 +135,13 @@ class BraceFormatter {
     }
     TextBuilder specification(heap_);
     if (rest.starts_with(':')) run(rest.substr(1), specification, nesting + 1);
-    if (conversion == 0) return append_value(value, specification.view(), text);
+    const TracedText layout = specification.finish();
+    if (conversion == 0) return append_value(value, layout, text);
     if (conversion != 's' && conversion != 'r' && conversion != 'a') {
       fail("unknown conversion specifier '{}'", conversion);
     }
-    const std::string shown = conversion == 's' ? to_str(heap_, value) : to_repr(heap_, value);
-    append_value(make_string(heap_, shown), specification.view(), text);
+    TracedText shown = conversion == 's' ? to_str(heap_, value) : to_repr(heap_, value);
+    append_value(make_string(heap_, std::move(shown)), layout, text);
   }
 
   Value resolve(std::string_view name) {
@@ -159,7 +166,7 @@ class BraceFormatter {
         const auto index = read_number(digits);
         value = index && digits.empty()
                     ? get_item(heap_, value, Value(*index))
-                    : get_item(heap_, value, make_string(heap_, std::string(key)));
+                    : get_item(heap_, value, make_own_string(heap_, std::string(key)));
       } else {
         fail("only '.' or '[' may follow ']' in format field specifier");
       }
@@ -194,14 +201,15 @@ class BraceFormatter {
     return arguments_.positional[static_cast<size_t>(*index)];
   }
 
-  void append_value(const Value& value, std::string_view specification_text, TextBuilder& text) {
+  void append_value(const Value& value, const TracedText& layout, TextBuilder& text) {
+    const std::string_view specification_text = layout.text;
     if (specification_text.empty() || value.is_string()) {
-      std::string shown = to_str(heap_, value);
+      TracedText shown = to_str(heap_, value);
       if (markup_ && !value.is_markup()) shown = escape_markup(heap_, shown);
       if (specification_text.empty()) return text.append(shown);
-      return append_text(shown, parse_specification(specification_text), text);
+      return append_text(std::move(shown), parse_specification(layout), text);
     }
-    const Specification specification = parse_specification(specification_text);
+    const Specification specification = parse_specification(layout);
     const char type = specification.number.type;
     if (!value.is_number()) {
       require_defined(value);
@@ -222,8 +230,10 @@ class BraceFormatter {
                   specification, text);
   }
 
-  static void append_filled(std::string_view fill, size_t count, TextBuilder& text) {
-    for (size_t index = 0; index < count; ++index) text.append(fill);
+  static void append_filled(const Specification& specification, size_t count, TextBuilder& text) {
+    for (size_t index = 0; index < count; ++index) {
+      text.append(specification.fill, specification.foreign);
+    }
   }
 
   void append_number(const NumberText& number, const Specification& specification,
@@ -234,27 +244,27 @@ class BraceFormatter {
                        : specification.zeros    ? '='
                                                 : '>';
     const size_t before = align == '>' ? padding : align == '^' ? padding / 2 : 0;
-    append_filled(specification.fill, before, text);
+    append_filled(specification, before, text);
     text.append(number.sign);
-    if (align == '=') append_filled(specification.fill, padding, text);
+    if (align == '=') append_filled(specification, padding, text);
     text.append(number.digits);
-    if (align == '<' || align == '^') append_filled(specification.fill, padding - before, text);
+    if (align == '<' || align == '^') append_filled(specification, padding - before, text);
   }
 
-  void append_text(std::string_view shown, const Specification& specification, TextBuilder& text) {
+  void append_text(TracedText shown, const Specification& specification, TextBuilder& text) {
     if ((specification.number.type != 0 && specification.number.type != 's') ||
         specification.number.thousands != 0 || specification.align == '=') {
       fail("this format specifier is not allowed for strings");
     }
     if (specification.precision >= 0) {
-      shown = shown.substr(0, byte_offset(shown, static_cast<size_t>(specification.precision)));
+      shown.truncate(byte_offset(shown.text, static_cast<size_t>(specification.precision)));
     }
-    const size_t padding = padding_for(specification, character_count(shown));
+    const size_t padding = padding_for(specification, character_count(shown.text));
     const char align = specification.align == 0 ? '<' : specification.align;
     const size_t before = align == '>' ? padding : align == '^' ? padding / 2 : 0;
-    append_filled(specification.fill, before, text);
+    append_filled(specification, before, text);
     text.append(shown);
-    append_filled(specification.fill, padding - before, text);
+    append_filled(specification, padding - before, text);
   }
 
   size_t padding_for(const Specification& specification, size_t size) {
@@ -266,6 +276,7 @@ class BraceFormatter {
   }
 
   Heap& heap_;
+  bool foreign_;  // in any part of the pattern: then all that it writes is
   bool markup_;
   const Arguments& arguments_;
   int64_t next_ = 0;

@@ -47,7 +47,7 @@ std::vector<DictData::Entry> entries_of(Heap& heap, Arguments& arguments) {
     }
   }
   for (auto& [name, value] : arguments.named) {
-    entries.emplace_back(make_string(heap, name), std::move(value));
+    entries.emplace_back(make_foreign_string(heap, name), std::move(value));
   }
   return entries;
 }
@@ -80,11 +80,11 @@ Value make_cycler(Heap& heap, BoundArguments& arguments) {
 
 Value make_joiner(Heap& heap, BoundArguments& arguments) {
   return Value(std::shared_ptr<Object>(std::make_shared<Joiner>(
-      heap, arguments.has(0) ? arguments.value(0) : make_string(heap, ", "))));
+      heap, arguments.has(0) ? arguments.value(0) : make_own_string(heap, ", "))));
 }
 
 Value raise_exception(Heap& heap, BoundArguments& arguments) {
-  Failure failure{to_str(heap, arguments.value(0))};
+  Failure failure{to_str(heap, arguments.value(0)).text};
   failure.raised = true;
   throw failure;
 }

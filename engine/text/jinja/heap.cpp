@@ -50,19 +50,38 @@ void Heap::fail_steps() const {
   throw failure;
 }
 
-void TextBuilder::append(std::string_view text) {
+void TextBuilder::append(std::string_view text, bool is_foreign) {
+  const size_t ranges = text_.foreign.size();
   grow(text.size());
-  text_.append(text);
+  text_.append(text, is_foreign);
+  take_ranges(text_.foreign.size() - ranges);
 }
 
 void TextBuilder::append(size_t count, char character) {
   grow(count);
-  text_.append(count, character);
+  text_.text.append(count, character);
+}
+
+void TextBuilder::append(const TracedText& text) {
+  append(text, 0, text.text.size());
+}
+
+void TextBuilder::append(const TracedText& text, size_t begin, size_t bytes) {
+  const size_t ranges = text_.foreign.size();
+  grow(bytes);
+  text_.append(text, begin, bytes);
+  take_ranges(text_.foreign.size() - ranges);
+}
+
+void TextBuilder::take_ranges(size_t count) {
+  if (count == 0) return;
+  heap_.take(count * sizeof(TextRange));
+  taken_ += count * sizeof(TextRange);
 }
 
 void TextBuilder::grow(uint64_t bytes) {
   if (output_bytes_ > 0) {
-    if (bytes > output_bytes_ || text_.size() > output_bytes_ - bytes) {
+    if (bytes > output_bytes_ || size() > output_bytes_ - bytes) {
       Failure failure{fmt::format("the output budget of {} bytes is spent", output_bytes_)};
       failure.budget = true;
       throw failure;

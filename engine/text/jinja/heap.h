@@ -11,6 +11,7 @@
 #include "engine/base/pause_point.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja/failure.h"
+#include "engine/text/traced_text.h"
 
 namespace lockstep::jinja {
 
@@ -72,12 +73,17 @@ class TextBuilder {
   TextBuilder(const TextBuilder&) = delete;
   TextBuilder& operator=(const TextBuilder&) = delete;
 
-  void append(std::string_view text);
+  // The template's own text, unless it says otherwise.
+  void append(std::string_view text, bool is_foreign = false);
   void append(size_t count, char character);
-  size_t size() const { return text_.size(); }
-  std::string_view view() const { return text_; }
+  void append(const TracedText& text);
+  // So many bytes of `text` from `begin` on.
+  void append(const TracedText& text, size_t begin, size_t bytes);
+  void mark_foreign(size_t begin) { text_.mark_foreign(begin); }
+  size_t size() const { return text_.text.size(); }
+  std::string_view view() const { return text_.text; }
 
-  std::string finish() {
+  TracedText finish() {
     heap_.give(taken_);
     taken_ = 0;
     return std::move(text_);
@@ -85,11 +91,12 @@ class TextBuilder {
 
  private:
   void grow(uint64_t bytes);
+  void take_ranges(size_t count);
 
   Heap& heap_;
   uint64_t output_bytes_ = 0;  // 0: counts as memory
   uint64_t taken_ = 0;
-  std::string text_;
+  TracedText text_;
 };
 
 }  // namespace lockstep::jinja

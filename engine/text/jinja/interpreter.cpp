@@ -294,7 +294,7 @@ Arguments Interpreter::bind_special(const MacroDefinition& macro, Scope& scope,
     } else if (macro.uses_caller && name == "caller") {
       if (!value.is_none()) caller = std::move(value);
     } else if (macro.uses_kwargs) {
-      extra.emplace_back(make_string(heap_, name), std::move(value));
+      extra.emplace_back(make_foreign_string(heap_, name), std::move(value));
     } else {
       fail("macro '{}' takes no keyword argument '{}'", macro.name, name);
     }

@@ -2,6 +2,7 @@
 
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/operations.h"
+#include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {
 
@@ -32,7 +33,7 @@ std::optional<Value> Iterator::next() {
     if (rest.empty()) return std::nullopt;
     const size_t bytes = first_character(rest).bytes;
     position_ += bytes;
-    return make_string(heap_, std::string(rest.substr(0, bytes)));
+    return make_string(heap_, traced_part(value_, rest.substr(0, bytes)));
   }
   if (Object* object = value_.object()) {
     if (object->iteration() == Object::Iteration::kOnce) return object->next();

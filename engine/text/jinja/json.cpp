@@ -16,7 +16,7 @@ namespace {
 
 class JsonReader {
  public:
-  explicit JsonReader(Heap& heap) : heap_(heap) {}
+  JsonReader(Heap& heap, JsonOrigin origin) : heap_(heap), origin_(origin) {}
 
   Value read(const nlohmann::ordered_json& json) {
     using Type = nlohmann::ordered_json::value_t;
@@ -53,7 +53,18 @@ class JsonReader {
   Value read_string(const std::string& text) {
     heap_.step_bytes(text.size());
     heap_.reserve(text.size());
-    return make_string(heap_, is_valid_utf8(text) ? text : replace_invalid_utf8(text));
+    return make_string(heap_, TracedText(is_valid_utf8(text) ? text : replace_invalid_utf8(text),
+                                         origin_ != JsonOrigin::kOwn));
+  }
+
+  // Templates make control tokens of roles ("<|" + role + "|>"). A role is one plain word: it
+  // cannot bring a token's text of its own.
+  bool is_role(const std::string& key, const nlohmann::ordered_json& value) const {
+    constexpr uint32_t kMessageDepth = 2;
+    if (origin_ != JsonOrigin::kMessages || depth_ != kMessageDepth || key != "role") return false;
+    return value.is_string() &&
+           std::ranges::all_of(value.get_ref<const std::string&>(),
+                               [](char letter) { return letter >= 'a' && letter <= 'z'; });
   }
 
   Value read_container(const nlohmann::ordered_json& json) {
@@ -73,7 +84,8 @@ class JsonReader {
       std::vector<DictData::Entry> entries;
       for (const auto& [key, value] : json.items()) {
         Value name = read_string(key);
-        entries.emplace_back(std::move(name), read(value));
+        const bool own = is_role(key, value);
+        entries.emplace_back(std::move(name), own ? make_own_string(heap_, value) : read(value));
       }
       result = Value(std::make_shared<const DictData>(heap_, std::move(entries)));
     }
@@ -82,6 +94,7 @@ class JsonReader {
   }
 
   Heap& heap_;
+  JsonOrigin origin_;
   uint32_t depth_ = 0;
 };
 
@@ -101,7 +114,7 @@ class JsonWriter {
     } else if (value.is_float()) {
       text_.append(number_text(value.floating()));
     } else if (value.is_string()) {
-      write_string(value.text());
+      write_text(value);
     } else if (const ListData* list = value.sequence()) {
       write_list(*list);
     } else if (const DictData* dict = value.dict()) {
@@ -118,6 +131,12 @@ class JsonWriter {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
     return float_text(value);
+  }
+
+  void write_text(const Value& value) {
+    const size_t begin = text_.size();
+    write_string(value.text());
+    if (value.traced().is_foreign()) text_.mark_foreign(begin);
   }
 
   void write_string(std::string_view content) {
@@ -207,7 +226,7 @@ class JsonWriter {
   }
 
   void write_key(const Value& key) {
-    if (key.is_string()) return write_string(key.text());
+    if (key.is_string()) return write_text(key);
     if (key.is_none()) return write_string("null");
     if (key.is_boolean()) return write_string(key.boolean() ? "true" : "false");
     if (key.is_integer()) return write_string(fmt::to_string(key.integral()));
@@ -223,11 +242,11 @@ class JsonWriter {
 
 }  // namespace
 
-Value from_json(Heap& heap, const nlohmann::ordered_json& json) {
-  return JsonReader(heap).read(json);
+Value from_json(Heap& heap, const nlohmann::ordered_json& json, JsonOrigin origin) {
+  return JsonReader(heap, origin).read(json);
 }
 
-std::string to_json(Heap& heap, const Value& value, const JsonStyle& style) {
+TracedText to_json(Heap& heap, const Value& value, const JsonStyle& style) {
   TextBuilder text(heap);
   JsonWriter(heap, style, text).write(value);
   return text.finish();

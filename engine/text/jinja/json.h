@@ -9,7 +9,13 @@
 namespace lockstep::jinja {
 
 // Fails for what a template cannot hold: nesting beyond the budget, integers beyond 64 bits.
-Value from_json(Heap& heap, const nlohmann::ordered_json& json);
+// Where the strings of a variable come from.
+enum class JsonOrigin {
+  kOwn,       // the server, of the model
+  kForeign,   // the request
+  kMessages,  // the request, but for the roles of a list of messages: the server knows them
+};
+Value from_json(Heap& heap, const nlohmann::ordered_json& json, JsonOrigin origin);
 
 struct JsonStyle {
   bool ensure_ascii = false;
@@ -21,6 +27,6 @@ struct JsonStyle {
 };
 
 // json.dumps; fails for what JSON has no form for, such as an undefined value.
-std::string to_json(Heap& heap, const Value& value, const JsonStyle& style);
+TracedText to_json(Heap& heap, const Value& value, const JsonStyle& style);
 
 }  // namespace lockstep::jinja

@@ -140,7 +140,7 @@ Value Macro::call(Interpreter& interpreter, Arguments arguments) {
 std::optional<Value> Macro::attribute(std::string_view name) {
   if (name == "name") {
     if (definition_.name.empty()) return Value();
-    return make_string(heap_, definition_.name);
+    return make_own_string(heap_, definition_.name);
   }
   if (name == "catch_kwargs") return Value(definition_.uses_kwargs);
   if (name == "catch_varargs") return Value(definition_.uses_varargs);
@@ -148,7 +148,7 @@ std::optional<Value> Macro::attribute(std::string_view name) {
   if (name != "arguments") return std::nullopt;
   std::vector<Value> names;
   for (const auto& parameter : definition_.parameters) {
-    names.push_back(make_string(heap_, parameter.name));
+    names.push_back(make_own_string(heap_, parameter.name));
   }
   return make_tuple(heap_, std::move(names));
 }

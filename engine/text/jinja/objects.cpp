@@ -149,7 +149,7 @@ std::optional<Value> Cycler::attribute(std::string_view name) {
 Value Joiner::call(Interpreter&, Arguments) {
   if (used_) return values_[0];
   used_ = true;
-  return make_string(heap_, "");
+  return make_own_string(heap_, "");
 }
 
 std::optional<Value> Joiner::attribute(std::string_view name) {

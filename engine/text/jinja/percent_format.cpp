@@ -30,6 +30,7 @@ class PercentFormatter {
   PercentFormatter(Heap& heap, const Value& pattern, const Value& values)
       : heap_(heap),
         pattern_(pattern.text()),
+        foreign_(pattern.traced().is_foreign()),
         markup_(pattern.is_markup()),
         values_(values),
         text_(heap) {}
@@ -38,7 +39,7 @@ class PercentFormatter {
     heap_.step_bytes(pattern_.size());
     while (position_ < pattern_.size()) {
       const size_t mark = pattern_.find('%', position_);
-      text_.append(pattern_.substr(position_, mark - position_));
+      text_.append(pattern_.substr(position_, mark - position_), foreign_);
       if (mark == std::string_view::npos) break;
       position_ = mark + 1;
       convert();
@@ -137,7 +138,7 @@ class PercentFormatter {
       conversion.type = take();
     }
     if (conversion.type == '%') {
-      text_.append("%");
+      text_.append("%", foreign_);
       return;
     }
     append(conversion, keyed ? *keyed : next_value());
@@ -177,15 +178,15 @@ class PercentFormatter {
                                             conversion.sign, conversion.alternate, 0}));
   }
 
-  std::string character_of(const Value& value) {
+  TracedText character_of(const Value& value) {
     if (value.is_integral()) {
       const int64_t code = value.integral();
       if (code < 0 || code > 0x10FFFF) fail("%c arg not in range(0x110000)");
       std::string text;
       append_utf8(static_cast<uint32_t>(code), text);
-      return text;
+      return {std::move(text), true};  // a number may come from a request
     }
-    if (value.is_string() && character_count(value.text()) == 1) return value.text();
+    if (value.is_string() && character_count(value.text()) == 1) return value.traced();
     fail("%c requires an int or a single character, not {}", describe(value));
   }
 
@@ -224,13 +225,12 @@ class PercentFormatter {
     if (conversion.left) text_.append(padding, ' ');
   }
 
-  void append_text(const Conversion& conversion, std::string text, bool safe) {
-    if (markup_ && !safe) text = escape_markup(heap_, text);
-    std::string_view shown = text;
+  void append_text(const Conversion& conversion, TracedText shown, bool safe) {
+    if (markup_ && !safe) shown = escape_markup(heap_, shown);
     if (conversion.precision >= 0) {
-      shown = shown.substr(0, byte_offset(shown, static_cast<size_t>(conversion.precision)));
+      shown.truncate(byte_offset(shown.text, static_cast<size_t>(conversion.precision)));
     }
-    const size_t count = character_count(shown);
+    const size_t count = character_count(shown.text);
     const auto width = static_cast<size_t>(conversion.width);
     const size_t padding = width > count ? width - count : 0;
     if (!conversion.left) text_.append(padding, ' ');
@@ -240,6 +240,7 @@ class PercentFormatter {
 
   Heap& heap_;
   std::string_view pattern_;
+  bool foreign_;  // in any part of the pattern: then all that it writes is
   bool markup_;
   const Value& values_;
   TextBuilder text_;

@@ -64,7 +64,9 @@ class Printer {
     } else if (value.is_string()) {
       heap_.step_bytes(value.text().size());
       if (value.is_markup()) text_.append("Markup(");
+      const size_t begin = text_.size();
       append_string_repr(value.text(), text_);
+      if (value.traced().is_foreign()) text_.mark_foreign(begin);
       if (value.is_markup()) text_.append(")");
     } else if (const ListData* list = value.sequence()) {
       append_sequence(*list);
@@ -171,7 +173,7 @@ std::string float_text(double value) {
 void append_str(Heap& heap, const Value& value, TextBuilder& text) {
   if (value.is_string()) {
     heap.step_bytes(value.text().size());
-    text.append(value.text());
+    text.append(value.traced());
   } else if (!value.is_undefined()) {
     append_repr(heap, value, text);
   }
@@ -181,22 +183,22 @@ void append_repr(Heap& heap, const Value& value, TextBuilder& text) {
   Printer(heap, text).append(value);
 }
 
-std::string to_str(Heap& heap, const Value& value) {
+TracedText to_str(Heap& heap, const Value& value) {
   TextBuilder text(heap);
   append_str(heap, value, text);
   return text.finish();
 }
 
-std::string to_repr(Heap& heap, const Value& value) {
+TracedText to_repr(Heap& heap, const Value& value) {
   TextBuilder text(heap);
   append_repr(heap, value, text);
   return text.finish();
 }
 
-std::string escape_markup(Heap& heap, std::string_view text) {
-  heap.step_bytes(text.size());
+TracedText escape_markup(Heap& heap, const TracedText& text) {
+  heap.step_bytes(text.text.size());
   TextBuilder escaped(heap);
-  for (const char character : text) {
+  for (const char character : text.text) {
     switch (character) {
       case '&':
         escaped.append("&amp;");
@@ -217,6 +219,7 @@ std::string escape_markup(Heap& heap, std::string_view text) {
         escaped.append(1, character);
     }
   }
+  if (text.is_foreign()) escaped.mark_foreign(0);
   return escaped.finish();
 }
 

@@ -1,5 +1,6 @@
 #include "engine/text/jinja/render.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
@@ -50,11 +51,21 @@ Value format_time(Heap& heap, const Clock& clock, const Arguments& arguments) {
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
       const size_t written =
           std::strftime(buffer.data(), buffer.size(), directive.c_str(), &now.calendar);
-      text.append({buffer.data(), written});
+      text.append(std::string_view(buffer.data(), written));
 #pragma GCC diagnostic pop
     }
   }
+  if (arguments.positional[0].traced().is_foreign()) text.mark_foreign(0);
   return make_string(heap, text.finish());
+}
+
+// The variables that the server makes of the model, not of a request.
+constexpr std::array<std::string_view, 2> kOwnVariables = {"bos_token", "eos_token"};
+
+JsonOrigin origin_of(std::string_view variable) {
+  if (variable == "messages") return JsonOrigin::kMessages;
+  const bool own = std::ranges::find(kOwnVariables, variable) != kOwnVariables.end();
+  return own ? JsonOrigin::kOwn : JsonOrigin::kForeign;
 }
 
 // The outermost variables: what the caller gives stands before what the interpreter brings. Only
@@ -67,7 +78,7 @@ std::shared_ptr<Scope> make_globals(const Template& program, Heap& heap,
     if (variables.is_object()) {
       const auto given = variables.find(name);
       if (given != variables.end()) {
-        globals->set(symbol, from_json(heap, *given));
+        globals->set(symbol, from_json(heap, *given, origin_of(name)));
         continue;
       }
     }
@@ -109,8 +120,8 @@ Result<Template> compile(std::string_view source, const TemplateLimits& limits) 
   }
 }
 
-Result<std::string> render(const Template& program, const TemplateLimits& limits,
-                           const nlohmann::ordered_json& variables, const Clock& clock) {
+Result<TracedText> render(const Template& program, const TemplateLimits& limits,
+                          const nlohmann::ordered_json& variables, const Clock& clock) {
   Heap heap(limits);
   TextBuilder output(heap, limits.output_bytes);
   uint32_t line = 1;

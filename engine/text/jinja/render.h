@@ -21,7 +21,7 @@ using Clock = std::function<LocalTime()>;
 LocalTime read_local_clock();
 
 Result<Template> compile(std::string_view source, const TemplateLimits& limits);
-Result<std::string> render(const Template& program, const TemplateLimits& limits,
-                           const nlohmann::ordered_json& variables, const Clock& clock);
+Result<TracedText> render(const Template& program, const TemplateLimits& limits,
+                          const nlohmann::ordered_json& variables, const Clock& clock);
 
 }  // namespace lockstep::jinja

@@ -8,6 +8,7 @@
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
+#include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {
 
@@ -39,7 +40,8 @@ Value last(Heap& heap, BoundArguments& arguments) {
   if (const DictData* dict = self.dict()) return dict->entries.back().first;
   if (Object* object = self.object()) return object->item(count - 1);
   const std::string_view text = self.text();
-  return make_string(heap, std::string(text.substr(text.size() - last_character(text).bytes)));
+  return make_string(heap,
+                     traced_part(self, text.substr(text.size() - last_character(text).bytes)));
 }
 
 Value to_list(Heap& heap, BoundArguments& arguments) {
@@ -57,7 +59,7 @@ Value reverse(Heap& heap, BoundArguments& arguments) {
 
 Value join(Heap& heap, BoundArguments& arguments) {
   const AttributePath path(heap, arguments.value(1));
-  const std::string separator = arguments.has(0) ? to_str(heap, arguments.value(0)) : "";
+  const TracedText separator = arguments.has(0) ? to_str(heap, arguments.value(0)) : TracedText();
   TextBuilder text(heap);
   bool is_first = true;
   Iterator iterator(heap, arguments.self());
@@ -72,7 +74,7 @@ Value join(Heap& heap, BoundArguments& arguments) {
 Value default_value(Heap& heap, BoundArguments& arguments) {
   const Value& self = arguments.self();
   if (self.is_undefined() || (arguments.truth(1, false) && !truth(heap, self))) {
-    return arguments.has(0) ? arguments.value(0) : make_string(heap, "");
+    return arguments.has(0) ? arguments.value(0) : make_own_string(heap, "");
   }
   return self;
 }
@@ -122,7 +124,7 @@ Value sort(Heap& heap, BoundArguments& arguments) {
     std::string_view rest = arguments.value(2).text();
     for (bool more = true; more;) {
       const size_t comma = std::min(rest.find(','), rest.size());
-      paths.emplace_back(heap, make_string(heap, std::string(rest.substr(0, comma))));
+      paths.emplace_back(heap, make_own_string(heap, std::string(rest.substr(0, comma))));
       more = comma < rest.size();
       if (more) rest.remove_prefix(comma + 1);
     }

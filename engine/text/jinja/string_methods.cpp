@@ -23,9 +23,9 @@ Value converted(Heap& heap, BoundArguments& arguments) {
 }
 
 // An argument of a method of markup is escaped before it gets in.
-std::string inserted(Heap& heap, const Value& self, const Value& argument) {
+TracedText inserted(Heap& heap, const Value& self, const Value& argument) {
   const bool escapes = self.is_markup() && !argument.is_markup();
-  return escapes ? escape_markup(heap, argument.text()) : argument.text();
+  return escapes ? escape_markup(heap, argument.traced()) : argument.traced();
 }
 
 template <Side side>
@@ -33,15 +33,14 @@ Value stripped(Heap& heap, BoundArguments& arguments) {
   const bool all_space = !arguments.has(0) || arguments.value(0).is_none();
   const auto characters =
       all_space ? std::nullopt : std::optional<std::string_view>(arguments.text(0));
-  return like(heap, arguments.self(),
-              std::string(strip(heap, arguments.self().text(), side, characters)));
+  return part_of(heap, arguments.self(), strip(heap, arguments.self().text(), side, characters));
 }
 
 Value replace(Heap& heap, BoundArguments& arguments) {
   arguments.text(1);
   return like(
       heap, arguments.self(),
-      replace_text(heap, arguments.self().text(), arguments.text(0),
+      replace_text(heap, arguments.self().traced(), arguments.text(0),
                    inserted(heap, arguments.self(), arguments.value(1)), arguments.integer(2, -1)));
 }
 
@@ -51,7 +50,7 @@ Value join(Heap& heap, BoundArguments& arguments) {
   bool is_first = true;
   Iterator iterator(heap, arguments.value(0));
   while (const auto item = iterator.next()) {
-    if (!is_first) text.append(self.text());
+    if (!is_first) text.append(self.traced());
     is_first = false;
     if (self.is_markup() && !item->is_markup()) {
       text.append(escape_markup(heap, to_str(heap, *item)));
@@ -66,7 +65,7 @@ Value join(Heap& heap, BoundArguments& arguments) {
 
 template <Side side>
 Value padded(Heap& heap, BoundArguments& arguments) {
-  std::string fill = " ";
+  TracedText fill(" ", false);
   if (arguments.has(1)) {
     if (character_count(arguments.text(1)) != 1) {
       fail("the fill character must be exactly one character long");
@@ -74,7 +73,7 @@ Value padded(Heap& heap, BoundArguments& arguments) {
     fill = inserted(heap, arguments.self(), arguments.value(1));
   }
   return like(heap, arguments.self(),
-              pad_text(heap, arguments.self().text(), arguments.integer(0, 0), side, fill));
+              pad_text(heap, arguments.self().traced(), arguments.integer(0, 0), side, fill));
 }
 
 Value zero_fill(Heap& heap, BoundArguments& arguments) {
@@ -82,21 +81,22 @@ Value zero_fill(Heap& heap, BoundArguments& arguments) {
   const size_t sign = text.starts_with('+') || text.starts_with('-') ? 1 : 0;
   const int64_t width = arguments.integer(0, 0);
   const int64_t rest = width > static_cast<int64_t>(sign) ? width - static_cast<int64_t>(sign) : 0;
-  return like(heap, arguments.self(),
-              std::string(text.substr(0, sign)) +
-                  pad_text(heap, text.substr(sign), rest, Side::kRight, "0"));
+  TracedText filled = traced_part(arguments.self(), text.substr(0, sign));
+  filled.append(pad_text(heap, traced_part(arguments.self(), text.substr(sign)), rest, Side::kRight,
+                         TracedText("0", false)));
+  return like(heap, arguments.self(), std::move(filled));
 }
 
 Value remove_prefix(Heap& heap, BoundArguments& arguments) {
   std::string_view text = arguments.self().text();
   if (text.starts_with(arguments.text(0))) text.remove_prefix(arguments.text(0).size());
-  return like(heap, arguments.self(), std::string(text));
+  return part_of(heap, arguments.self(), text);
 }
 
 Value remove_suffix(Heap& heap, BoundArguments& arguments) {
   std::string_view text = arguments.self().text();
   if (text.ends_with(arguments.text(0))) text.remove_suffix(arguments.text(0).size());
-  return like(heap, arguments.self(), std::string(text));
+  return part_of(heap, arguments.self(), text);
 }
 
 Value format(Heap& heap, BoundArguments& arguments) {
@@ -118,6 +118,7 @@ Value expand_tabs(Heap& heap, BoundArguments& arguments) {
   const int64_t tab = arguments.integer(0, kUsual);
   TextBuilder text(heap);
   int64_t column = 0;
+  const bool foreign = arguments.self().traced().is_foreign();
   heap.step_bytes(arguments.self().text().size());
   for (std::string_view rest = arguments.self().text(); !rest.empty();) {
     const Character character = first_character(rest);
@@ -126,7 +127,7 @@ Value expand_tabs(Heap& heap, BoundArguments& arguments) {
       text.append(static_cast<size_t>(spaces), ' ');
       column += spaces;
     } else {
-      text.append(rest.substr(0, character.bytes));
+      text.append(rest.substr(0, character.bytes), foreign);
       const bool breaks = character.code_point == '\n' || character.code_point == '\r';
       column = breaks ? 0 : column + 1;
     }

@@ -12,10 +12,6 @@ namespace {
 
 constexpr size_t kNowhere = std::string_view::npos;
 
-Value part_of(Heap& heap, const Value& self, std::string_view part) {
-  return like(heap, self, std::string(part));
-}
-
 // The text between two optional indices of characters, and where it begins; nothing when the start
 // lies behind the end.
 struct Window {
@@ -210,7 +206,8 @@ Value partition(Heap& heap, BoundArguments& arguments) {
     parts = {part_of(heap, self, from_end ? "" : text), part_of(heap, self, ""),
              part_of(heap, self, from_end ? text : "")};
   } else {
-    parts = {part_of(heap, self, text.substr(0, at)), part_of(heap, self, separator),
+    parts = {part_of(heap, self, text.substr(0, at)),
+             part_of(heap, self, text.substr(at, separator.size())),
              part_of(heap, self, text.substr(at + separator.size()))};
   }
   return make_tuple(heap, std::move(parts));

@@ -89,7 +89,7 @@ Value is_divisible(Heap& heap, BoundArguments& arguments) {
 
 // Whether there are letters with a case, and all of them of the wanted one.
 Value has_case(Heap& heap, const Value& value, bool (*wanted)(uint32_t), bool (*other)(uint32_t)) {
-  const std::string text = to_str(heap, value);
+  const std::string text = to_str(heap, value).text;
   heap.step_bytes(text.size());
   bool found = false;
   for (std::string_view rest = text; !rest.empty();) {

@@ -17,19 +17,19 @@ using Convert = std::string (*)(std::string_view);
 
 template <Convert convert>
 Value converted(Heap& heap, BoundArguments& arguments) {
-  const std::string text = soft_text(heap, arguments.self());
-  heap.step_bytes(text.size());
-  heap.reserve(text.size() * 3);
-  return like(heap, arguments.self(), convert(text));
+  const Value self = soft_string(heap, arguments.self());
+  heap.step_bytes(self.text().size());
+  heap.reserve(self.text().size() * 3);
+  return like(heap, self, convert(self.text()));
 }
 
 // As do_title of Jinja2: what follows white space or - ( { [ < begins a word.
 Value title(Heap& heap, BoundArguments& arguments) {
-  const std::string text = soft_text(heap, arguments.self());
-  heap.step_bytes(text.size());
-  heap.reserve(text.size() * 3);
+  const Value self = soft_string(heap, arguments.self());
+  std::string_view rest = self.text();
+  heap.step_bytes(rest.size());
+  heap.reserve(rest.size() * 3);
   std::string result;
-  std::string_view rest = text;
   const auto separates = [](uint32_t code_point) {
     constexpr std::string_view kMarks = "-({[<";
     return is_space(code_point) ||
@@ -48,33 +48,35 @@ Value title(Heap& heap, BoundArguments& arguments) {
     result += to_lower(rest.substr(first, bytes - first));
     rest.remove_prefix(bytes);
   }
-  return make_string(heap, std::move(result));
+  return make_string(heap, TracedText(std::move(result), self.traced().is_foreign()));
 }
 
 Value center(Heap& heap, BoundArguments& arguments) {
   constexpr int64_t kUsual = 80;
-  const std::string text = soft_text(heap, arguments.self());
-  return like(heap, arguments.self(),
-              pad_text(heap, text, arguments.integer(0, kUsual), Side::kBoth, " "));
+  const Value self = soft_string(heap, arguments.self());
+  return like(heap, self,
+              pad_text(heap, self.traced(), arguments.integer(0, kUsual), Side::kBoth,
+                       TracedText(" ", false)));
 }
 
 Value trim(Heap& heap, BoundArguments& arguments) {
-  const std::string text = soft_text(heap, arguments.self());
+  const Value self = soft_string(heap, arguments.self());
   const bool all_space = !arguments.has(0) || arguments.value(0).is_none();
   const auto characters =
       all_space ? std::nullopt : std::optional<std::string_view>(arguments.text(0));
-  return like(heap, arguments.self(), std::string(strip(heap, text, Side::kBoth, characters)));
+  return part_of(heap, self, strip(heap, self.text(), Side::kBoth, characters));
 }
 
 Value replace(Heap& heap, BoundArguments& arguments) {
   const bool all = !arguments.has(2) || arguments.value(2).is_none();
   return make_string(
-      heap, replace_text(heap, to_str(heap, arguments.self()), to_str(heap, arguments.value(0)),
-                         to_str(heap, arguments.value(1)), all ? -1 : arguments.integer(2, -1)));
+      heap,
+      replace_text(heap, to_str(heap, arguments.self()), to_str(heap, arguments.value(0)).text,
+                   to_str(heap, arguments.value(1)), all ? -1 : arguments.integer(2, -1)));
 }
 
 Value format(Heap& heap, BoundArguments& arguments) {
-  const Value pattern = like(heap, arguments.self(), soft_text(heap, arguments.self()));
+  const Value pattern = soft_string(heap, arguments.self());
   Arguments& given = arguments.all();
   if (given.named.empty()) {
     return format_percent(heap, pattern, make_tuple(heap, std::move(given.positional)));
@@ -84,7 +86,7 @@ Value format(Heap& heap, BoundArguments& arguments) {
   }
   std::vector<DictData::Entry> entries;
   for (auto& [name, value] : given.named) {
-    entries.emplace_back(make_string(heap, name), std::move(value));
+    entries.emplace_back(make_foreign_string(heap, name), std::move(value));
   }
   return format_percent(heap, pattern, make_dict(heap, std::move(entries)));
 }
@@ -94,13 +96,13 @@ Value indent(Heap& heap, BoundArguments& arguments) {
   require_defined(self);
   if (!self.is_string()) fail("indent needs a string, not {}", describe(self));
   constexpr int64_t kUsual = 4;
-  std::string indentation;
+  TracedText indentation;
   if (arguments.has(0) && arguments.value(0).is_string()) {
-    indentation = arguments.value(0).text();
+    indentation = arguments.value(0).traced();
   } else {
     const auto width = static_cast<uint64_t>(std::max<int64_t>(0, arguments.integer(0, kUsual)));
     heap.reserve(width);
-    indentation.assign(width, ' ');
+    indentation.text.assign(width, ' ');
   }
   const bool first = arguments.truth(1, false);
   const bool blank = arguments.truth(2, false);
@@ -110,7 +112,7 @@ Value indent(Heap& heap, BoundArguments& arguments) {
   for (const std::string_view line : split_lines(heap, text, false)) {
     if (!is_first) result.append("\n");
     if (is_first ? first : (blank || !line.empty())) result.append(indentation);
-    result.append(line);
+    result.append(self.traced(), static_cast<size_t>(line.data() - text.data()), line.size());
     is_first = false;
   }
   return like(heap, self, result.finish());
@@ -137,15 +139,17 @@ Value truncate(Heap& heap, BoundArguments& arguments) {
   const std::string_view text = self.text();
   std::string_view kept = text.substr(0, byte_offset(text, static_cast<size_t>(most - end_size)));
   if (!arguments.truth(1, false)) kept = kept.substr(0, kept.rfind(' '));
-  return like(heap, self, std::string(kept) + std::string(end));
+  TracedText shortened = traced_part(self, kept);
+  shortened.append(end, arguments.has(2) && arguments.value(2).traced().is_foreign());
+  return like(heap, self, std::move(shortened));
 }
 
 Value word_count(Heap& heap, BoundArguments& arguments) {
-  const std::string text = soft_text(heap, arguments.self());
-  heap.step_bytes(text.size());
+  const Value self = soft_string(heap, arguments.self());
+  heap.step_bytes(self.text().size());
   int64_t count = 0;
   bool inside = false;
-  for (std::string_view rest = text; !rest.empty();) {
+  for (std::string_view rest = self.text(); !rest.empty();) {
     const Character character = first_character(rest);
     const bool word = character.code_point == '_' || is_alphanumeric(character.code_point);
     if (word && !inside) ++count;
@@ -173,11 +177,11 @@ Value safe(Heap& heap, BoundArguments& arguments) {
   return make_string(heap, to_str(heap, arguments.self()), true);
 }
 
-std::string quote_url(Heap& heap, const Value& value, bool query) {
-  const std::string text = to_str(heap, value);
-  heap.step_bytes(text.size());
+TracedText quote_url(Heap& heap, const Value& value, bool query) {
+  const TracedText text = to_str(heap, value);
+  heap.step_bytes(text.text.size());
   TextBuilder quoted(heap);
-  for (const char character : text) {
+  for (const char character : text.text) {
     const auto byte = static_cast<unsigned char>(character);
     constexpr std::string_view kKept = "_.-~";
     if (byte < 0x80 && (std::isalnum(byte) != 0 || kKept.find(character) != kKept.npos ||
@@ -189,6 +193,7 @@ std::string quote_url(Heap& heap, const Value& value, bool query) {
       quoted.append(fmt::format("%{:02X}", byte));
     }
   }
+  if (text.is_foreign()) quoted.mark_foreign(0);
   return quoted.finish();
 }
 
@@ -225,11 +230,11 @@ Value xml_attributes(Heap& heap, BoundArguments& arguments) {
   for (const auto& [key, value] : dict->entries) {
     if (value.is_none() || value.is_undefined()) continue;
     if (!key.is_string() || key.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos) {
-      fail("invalid character in attribute name: {}", to_repr(heap, key));
+      fail("invalid character in attribute name: {}", to_repr(heap, key).text);
     }
     if (text.size() > 0 || arguments.truth(0, true)) text.append(" ");
     const auto escaped = [&](const Value& part) {
-      return part.is_markup() ? part.text() : escape_markup(heap, to_str(heap, part));
+      return part.is_markup() ? part.traced() : escape_markup(heap, to_str(heap, part));
     };
     text.append(escaped(key));
     text.append("=\"");

@@ -34,12 +34,30 @@ std::optional<std::string> join_digits(std::string_view text) {
 
 }  // namespace
 
-std::string soft_text(Heap& heap, const Value& value) {
-  return to_str(heap, value);
+Value soft_string(Heap& heap, const Value& value) {
+  if (!value.is_string()) return make_string(heap, to_str(heap, value));
+  heap.step_bytes(value.text().size());
+  return value;
+}
+
+Value like(Heap& heap, const Value& original, TracedText text) {
+  return make_string(heap, std::move(text), original.is_markup());
 }
 
 Value like(Heap& heap, const Value& original, std::string text) {
-  return make_string(heap, std::move(text), original.is_markup());
+  return like(heap, original, TracedText(std::move(text), original.traced().is_foreign()));
+}
+
+TracedText traced_part(const Value& whole, std::string_view part) {
+  TracedText result;
+  if (part.empty()) return result;
+  result.append(whole.traced(), static_cast<size_t>(part.data() - whole.text().data()),
+                part.size());
+  return result;
+}
+
+Value part_of(Heap& heap, const Value& whole, std::string_view part) {
+  return like(heap, whole, traced_part(whole, part));
 }
 
 std::string_view strip(Heap& heap, std::string_view text, Side side,
@@ -66,8 +84,12 @@ std::string_view strip(Heap& heap, std::string_view text, Side side,
   return text;
 }
 
-std::string replace_text(Heap& heap, std::string_view text, std::string_view old,
-                         std::string_view replacement, int64_t count) {
+TracedText replace_text(Heap& heap, const TracedText& whole, std::string_view old,
+                        const TracedText& replacement, int64_t count) {
+  std::string_view text = whole.text;
+  const auto append = [&](TextBuilder& result, size_t bytes) {
+    result.append(whole, whole.text.size() - text.size(), bytes);
+  };
   heap.step_bytes(text.size());
   TextBuilder result(heap);
   const uint64_t most = count < 0 ? UINT64_MAX : static_cast<uint64_t>(count);
@@ -78,24 +100,24 @@ std::string replace_text(Heap& heap, std::string_view text, std::string_view old
       result.append(replacement);
       if (text.empty()) return result.finish();
       const size_t bytes = first_character(text).bytes;
-      result.append(text.substr(0, bytes));
+      append(result, bytes);
       text.remove_prefix(bytes);
       continue;
     }
     const size_t found = find_text(text, old);
     if (found == std::string_view::npos) break;
-    result.append(text.substr(0, found));
+    append(result, found);
     result.append(replacement);
     text.remove_prefix(found + old.size());
   }
-  result.append(text);
+  append(result, text.size());
   return result.finish();
 }
 
-std::string pad_text(Heap& heap, std::string_view text, int64_t width, Side text_side,
-                     std::string_view fill) {
-  heap.step_bytes(text.size());
-  const auto size = static_cast<int64_t>(character_count(text));
+TracedText pad_text(Heap& heap, const TracedText& text, int64_t width, Side text_side,
+                    const TracedText& fill) {
+  heap.step_bytes(text.text.size());
+  const auto size = static_cast<int64_t>(character_count(text.text));
   const int64_t padding = std::max<int64_t>(0, width - size);
   heap.reserve(static_cast<uint64_t>(padding));
   heap.step_bytes(static_cast<uint64_t>(padding));

@@ -11,9 +11,14 @@
 namespace lockstep::jinja {
 
 // A string as it is; anything else as str() shows it.
-std::string soft_text(Heap& heap, const Value& value);
-// A new string, safe if the value it was made of was.
+Value soft_string(Heap& heap, const Value& value);
+// A new string, safe if the string it was made of was. Where it is not told which of its parts are
+// foreign, all are if any of the original is.
+Value like(Heap& heap, const Value& original, TracedText text);
 Value like(Heap& heap, const Value& original, std::string text);
+// A part of a string: a view into its text.
+Value part_of(Heap& heap, const Value& whole, std::string_view part);
+TracedText traced_part(const Value& whole, std::string_view part);
 
 enum class Side { kLeft, kRight, kBoth };
 // Without white space, or without the given characters, at its ends.
@@ -21,10 +26,10 @@ std::string_view strip(Heap& heap, std::string_view text, Side side,
                        std::optional<std::string_view> characters);
 
 // Every `old` replaced, at most `count` of them when that is not negative.
-std::string replace_text(Heap& heap, std::string_view text, std::string_view old,
-                         std::string_view replacement, int64_t count);
-std::string pad_text(Heap& heap, std::string_view text, int64_t width, Side text_side,
-                     std::string_view fill);
+TracedText replace_text(Heap& heap, const TracedText& whole, std::string_view old,
+                        const TracedText& replacement, int64_t count);
+TracedText pad_text(Heap& heap, const TracedText& text, int64_t width, Side text_side,
+                    const TracedText& fill);
 std::vector<std::string_view> split_lines(Heap& heap, std::string_view text, bool keep_ends);
 
 // int(text, base) and float(text); nullopt for what they refuse.

@@ -51,8 +51,8 @@ double Value::floating() const {
   return static_cast<double>(integral());
 }
 
-const std::string& Value::text() const {
-  return std::get<std::shared_ptr<const StringData>>(storage_)->text;
+const TracedText& Value::traced() const {
+  return std::get<std::shared_ptr<const StringData>>(storage_)->content;
 }
 
 bool Value::is_markup() const {
@@ -112,8 +112,16 @@ const Value* DictData::find(Heap& heap, std::string_view key) const {
   return nullptr;
 }
 
-Value make_string(Heap& heap, std::string text, bool markup) {
+Value make_string(Heap& heap, TracedText text, bool markup) {
   return Value(std::make_shared<const StringData>(heap, std::move(text), markup));
+}
+
+Value make_own_string(Heap& heap, std::string text) {
+  return make_string(heap, TracedText(std::move(text), false));
+}
+
+Value make_foreign_string(Heap& heap, std::string text) {
+  return make_string(heap, TracedText(std::move(text), true));
 }
 
 Value make_list(Heap& heap, std::vector<Value> items) {

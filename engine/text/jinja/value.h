@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/text/jinja/heap.h"
+#include "engine/text/traced_text.h"
 
 namespace lockstep::jinja {
 
@@ -41,7 +42,7 @@ class Value {
   // A count or an index that surely fits.
   static Value integer(uint64_t value) { return Value(static_cast<int64_t>(value)); }
   static Value undefined(std::string explanation, bool unsafe = false);
-  // A string that belongs to a template, not to a rendering.
+  // A string that belongs to a template, not to a rendering. The template's own text.
   static Value constant(std::string text);
 
   bool is_none() const { return std::holds_alternative<std::monostate>(storage_); }
@@ -58,8 +59,9 @@ class Value {
   bool boolean() const { return std::get<bool>(storage_); }
   int64_t integral() const;  // of an int or a bool
   double floating() const;   // of any number
-  const std::string& text() const;
-  bool is_markup() const;  // a string that the escape or safe filter made
+  const std::string& text() const { return traced().text; }
+  const TracedText& traced() const;  // of a string
+  bool is_markup() const;            // a string that the escape or safe filter made
 
   const ListData* sequence() const { return pointer<ListData>(); }  // a list or a tuple
   const DictData* dict() const { return pointer<DictData>(); }
@@ -108,12 +110,14 @@ class Charge {
 };
 
 struct StringData {
-  explicit StringData(std::string content) : text(std::move(content)) {}
-  StringData(Heap& heap, std::string content, bool is_markup)
-      : charge(heap, 96 + content.size()), text(std::move(content)), markup(is_markup) {}
+  explicit StringData(std::string own) : content(std::move(own), false) {}
+  StringData(Heap& heap, TracedText traced, bool is_markup)
+      : charge(heap, 96 + traced.text.size() + traced.foreign.size() * sizeof(TextRange)),
+        content(std::move(traced)),
+        markup(is_markup) {}
 
   Charge charge;
-  std::string text;  // UTF-8
+  TracedText content;  // UTF-8
   bool markup = false;
 };
 
@@ -145,7 +149,11 @@ struct UndefinedData {
   bool unsafe = false;      // an attribute that the sandbox hides
 };
 
-Value make_string(Heap& heap, std::string text, bool markup = false);
+// There is no overload for a plain std::string: whoever makes a string says where it comes from.
+Value make_string(Heap& heap, TracedText text, bool markup = false);
+// The template's own text, and text of the request.
+Value make_own_string(Heap& heap, std::string text);
+Value make_foreign_string(Heap& heap, std::string text);
 Value make_list(Heap& heap, std::vector<Value> items);
 Value make_tuple(Heap& heap, std::vector<Value> items);
 // The last of several equal keys wins and stands where the first stood, as in Python.

@@ -1,5 +1,6 @@
 #include "server/api/last_message_mark.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -20,11 +21,13 @@ std::string trimmed(const std::string& text) {
 std::string cut(const std::string& given, bool trims, const std::string& before = "user: a\n") {
   Json message = {{"role", "assistant"}, {"content", given}};
   mark_content_end(message);
-  std::string text =
-      before + (trims ? trimmed(content(message)) : content(message)) + "<|im_end|>\n";
-  EXPECT_TRUE(cut_at_mark(text));
-  EXPECT_TRUE(text.starts_with(before)) << text;
-  return text.substr(before.size());
+  TracedText prompt(before, false);
+  prompt.append(trims ? trimmed(content(message)) : content(message), true);
+  prompt.append("<|im_end|>\n", false);
+  EXPECT_TRUE(cut_at_mark(prompt));
+  EXPECT_TRUE(prompt.text.starts_with(before)) << prompt.text;
+  EXPECT_THAT(prompt.foreign, testing::ElementsAre(TextRange{before.size(), prompt.text.size()}));
+  return prompt.text.substr(before.size());
 }
 
 TEST(LastMessageMark, a_prompt_ends_with_the_content_as_the_template_has_written_it) {
@@ -48,12 +51,12 @@ TEST(LastMessageMark, what_stands_elsewhere_too_is_not_taken_for_the_contents_en
 
 TEST(LastMessageMark, content_whose_end_is_not_written_is_no_place_to_go_on) {
   // The content stands in the text, but it is not the last message's.
-  std::string text = "user: so it\nassistant: SO<|im_end|>\n";
-  const std::string before = text;
-  EXPECT_FALSE(cut_at_mark(text));
-  EXPECT_EQ(text, before);
-  text.clear();
-  EXPECT_FALSE(cut_at_mark(text));
+  TracedText prompt("user: so it\nassistant: SO<|im_end|>\n", false);
+  const std::string before = prompt.text;
+  EXPECT_FALSE(cut_at_mark(prompt));
+  EXPECT_EQ(prompt.text, before);
+  prompt = {};
+  EXPECT_FALSE(cut_at_mark(prompt));
 }
 
 }  // namespace

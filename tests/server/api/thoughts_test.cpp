@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "server/api/thought_count.h"
 
 namespace lockstep {
@@ -18,14 +20,16 @@ TEST(Thoughts, open_at_the_end_of_a_prompt_whatever_white_space_follows) {
 
 TEST(Thoughts, that_are_closed_are_empty_and_over_however_the_template_opened_them) {
   for (const char* opened : {"a<think>", "a<think>\n", "a<think>\n\n"}) {
-    std::string prompt = opened;
+    TracedText prompt("foreign", true);
+    prompt.append(opened, false);
     EXPECT_TRUE(close_thoughts(prompt));
-    EXPECT_EQ(prompt, "a<think>\n\n</think>\n\n") << opened;
+    EXPECT_EQ(prompt.text, "foreigna<think>\n\n</think>\n\n") << opened;
+    EXPECT_EQ(prompt.foreign, std::vector<TextRange>({{0, 7}}));
     EXPECT_FALSE(close_thoughts(prompt));
   }
-  std::string plain = "a \n";
+  TracedText plain("a \n", false);
   EXPECT_FALSE(close_thoughts(plain));
-  EXPECT_EQ(plain, "a \n");
+  EXPECT_EQ(plain.text, "a \n");
 }
 
 uint64_t counted(const TurnRules& rules, const std::vector<std::string>& pieces,
