@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/base/json_text.h"
-#include "engine/text/traced_text.h"
+#include "engine/text/tokenizer.h"
 
 namespace lockstep {
 

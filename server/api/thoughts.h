@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "engine/text/traced_text.h"
+#include "engine/text/tokenizer.h"
 
 namespace lockstep {
 

@@ -157,8 +157,9 @@ TEST(ChatTemplate, one_template_renders_in_several_threads) {
   for (size_t index = 0; index < texts.size(); ++index) {
     threads.emplace_back([&, index] {
       for (int round = 0; round < 100; ++round) {
-        texts[index] =
-            compiled->render({{"ms", {"a", "b", std::to_string(index)}}}).value_or(TracedText()).text;
+        texts[index] = compiled->render({{"ms", {"a", "b", std::to_string(index)}}})
+                           .value_or(TracedText())
+                           .text;
       }
     });
   }
