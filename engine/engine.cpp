@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/chat_text.h"
 #include "engine/device_places.h"
 #include "engine/engine_counters.h"
 #include "engine/engine_loop.h"
@@ -33,8 +34,6 @@
 #include "engine/runtime/executor.h"
 #include "engine/runtime/gpu_platform.h"
 #include "engine/runtime/ranks.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/foreign_marks.h"
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_cache.h"
 
@@ -52,7 +51,6 @@ struct Engine::Parts {
   }
 
   Result<void> read_texts();
-  void find_marks_of_template();
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
   Result<void> examine_kept();
@@ -84,9 +82,7 @@ struct Engine::Parts {
   MemoryToKeep to_keep;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<GrammarCache> grammars;
-  std::optional<ChatTemplate> chat_template;
-  std::string chat_template_error;     // why there is none
-  std::vector<TokenId> foreign_marks;  // that the template makes of what it is given
+  std::optional<ChatText> chat;
 
   EngineCounters counters;
   WaitingLimits waiting;
@@ -116,33 +112,10 @@ Result<void> Engine::Parts::read_texts() {
                          tokenizer->vocabulary_size(), model.vocabulary_size);
   }
   grammars = std::make_unique<GrammarCache>(*tokenizer, model.vocabulary_size);
-  const auto source = file.text("tokenizer.chat_template");
-  if (!source) return std::unexpected(source.error());
-  if (!source->has_value()) {
-    chat_template_error = "the model has no chat template (tokenizer.chat_template)";
-    return {};
-  }
-  auto compiled = ChatTemplate::compile(**source);
-  if (compiled) {
-    chat_template = std::move(*compiled);
-    find_marks_of_template();
-  } else {
-    chat_template_error = "the model's chat template cannot be used: " + compiled.error().message;
-    spdlog::warn("{}; chat completions will be refused", chat_template_error);
-  }
+  auto read = ChatText::read(file, *tokenizer, options.special_tokens_in_messages);
+  if (!read) return std::unexpected(read.error());
+  chat = std::move(*read);
   return {};
-}
-
-void Engine::Parts::find_marks_of_template() {
-  if (options.special_tokens_in_messages) return;
-  foreign_marks = find_foreign_marks(*tokenizer, *chat_template);
-  if (foreign_marks.empty()) return;
-  std::vector<std::string_view> texts;
-  for (const TokenId token : foreign_marks) texts.push_back(tokenizer->token_text(token));
-  spdlog::warn(
-      "the chat template makes control tokens of what requests say: {}; messages that spell these "
-      "get them, too. All others stay words (special-tokens-in-messages is off)",
-      fmt::join(texts, ", "));
 }
 
 Result<void> Engine::Parts::lay_out() {
@@ -443,21 +416,15 @@ const Tokenizer& Engine::tokenizer() const {
 }
 
 bool Engine::has_chat_template() const {
-  return parts_->chat_template.has_value();
+  return parts_->chat->has_template();
 }
 
 Result<TracedText> Engine::render_chat(nlohmann::ordered_json variables) const {
-  if (!parts_->chat_template) return invalid_input("{}", parts_->chat_template_error);
-  return render_for(*parts_->tokenizer, *parts_->chat_template, std::move(variables));
+  return parts_->chat->render(std::move(variables));
 }
 
-std::vector<TokenId> Engine::encode_chat(const TracedText& text) const {
-  EncodeOptions options{.add_special = false, .parse_special = true};
-  if (!parts_->options.special_tokens_in_messages) {
-    options.foreign = text.foreign;
-    options.foreign_marks = parts_->foreign_marks;
-  }
-  return parts_->tokenizer->encode(text.text, options);
+EncodeOptions Engine::chat_encoding(const TracedText& text) const {
+  return parts_->chat->encoding(text);
 }
 
 Result<std::shared_ptr<const Grammar>> Engine::compile_grammar(const GrammarSource& source) const {

@@ -404,10 +404,10 @@ class Engine {
   // the caller adds; bos_token and eos_token come from the model). kInvalidInput with the line for
   // an error of the template; also when the model has no template.
   Result<TracedText> render_chat(nlohmann::ordered_json variables) const;
-  // The tokens of such a text. What its foreign parts spell is never a control token, but for
-  // EngineOptions::special_tokens_in_messages and for those that the template itself makes of what
-  // it is given (find_foreign_marks()).
-  std::vector<TokenId> encode_chat(const TracedText& text) const;
+  // How the tokenizer encodes such a text, which must outlive the options: what its foreign parts
+  // spell is never a control token, but for EngineOptions::special_tokens_in_messages and for those
+  // that the template itself makes of what it is given (find_foreign_marks()).
+  EncodeOptions chat_encoding(const TracedText& text) const;
   bool has_chat_template() const;
 
   // A grammar that Request::grammar can name, for this model's vocabulary. Any thread; takes at

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -27,41 +26,211 @@ constexpr std::string_view kWhiteSpace =
 
 constexpr std::string_view kGpt2 =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^_\\p{L}\\p{N}]+|[_]+(?![^_])|[_]+";
-constexpr std::string_view kLlama3 =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
-    " ?[^_\\p{L}\\p{N}]+[\\r\\n]*|[_]*[\\r\\n]+|[_]+(?![^_])|[_]+";
-constexpr std::string_view kQwen2 =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
-    " ?[^_\\p{L}\\p{N}]+[\\r\\n]*|[_]*[\\r\\n]+|[_]+(?![^_])|[_]+";
 constexpr std::string_view kPunctuation = "[\\p{P}$+<=>^~|]+";
+constexpr std::string_view kFalconPunctuation = "[\\p{P}$+<=>^~|`]+";
 constexpr std::string_view kDigit = "\\p{N}";
 constexpr std::string_view kDigits = "\\p{N}+";
+constexpr std::string_view kUpToThreeDigits = "\\p{N}{1,3}";
 constexpr std::string_view kThreeDigits = "[0-9][0-9][0-9]";
+constexpr std::string_view kLineBreak = "[\\r\\n]";
+constexpr std::string_view kLines = "[^\\n]+|\\n+";
+constexpr std::string_view kHanKana =
+    "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
+constexpr std::string_view kDeepSeekCjk =
+    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+";
 
-// Each pattern cuts what the one before it left: its matches, and what lies between them.
-constexpr std::array<std::string_view, 1> kGpt2Patterns = {kGpt2};
-constexpr std::array<std::string_view, 1> kLlama3Patterns = {kLlama3};
-constexpr std::array<std::string_view, 1> kQwen2Patterns = {kQwen2};
-constexpr std::array<std::string_view, 2> kSmolLmPatterns = {kDigit, kGpt2};
-constexpr std::array<std::string_view, 4> kDefaultPatterns = {kPunctuation, kGpt2, kDigits,
-                                                              kThreeDigits};
+// Digits in threes from the right, in three cuts: each run, its first one or two, and the threes. A
+// single pattern would look at the rest of the run for each three.
+constexpr std::string_view kDigitRun = "(?<!\\p{Nd})\\p{Nd}++";
+constexpr std::string_view kDigitRunAtWordEnd =
+    "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{N}\\p{M}\\p{Pc}])";
+constexpr std::string_view kFirstDigits = "\\A\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)";
+constexpr std::string_view kNextThreeDigits = "\\G\\p{Nd}{3}";
 
+// Parts that many patterns share.
+#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define SYMBOLS " ?[^_\\p{L}\\p{N}]+[\\r\\n]*"
+#define SYMBOLS_OR_SLASH " ?[^_\\p{L}\\p{N}]+[\\r\\n/]*"
+#define SPACE "[_]*[\\r\\n]+|[_]+(?![^_])|[_]+"
+#define BIG "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
+#define NO_HAN(set) "(?:(?!\\p{Han})" set ")"
+
+constexpr std::string_view kLlama3 = CONTRACTION "|" WORD "|\\p{N}{1,3}|" SYMBOLS "|" SPACE;
+constexpr std::string_view kQwen2 = CONTRACTION "|" WORD "|\\p{N}|" SYMBOLS "|" SPACE;
+constexpr std::string_view kMiniCpm5 = CONTRACTION "|" WORD "|\\p{N}+|" SYMBOLS "|" SPACE;
+constexpr std::string_view kUfakzeka = WORD "|\\p{N}|" SYMBOLS "|" SPACE;
+constexpr std::string_view kQwen35 = CONTRACTION
+    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
+    " ?[^_\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACE;
+constexpr std::string_view kJais2 =
+    CONTRACTION "|" WORD "|\\p{N}{1,3}|" SYMBOLS
+                "|[_]*[\\r\\n]+|[_]{512}(?![^_])|[_]{256}(?![^_])|[_]{128}(?![^_])|"
+                "[_]{64}(?![^_])|[_]{32}(?![^_])|[_]{16}(?![^_])|[_]{8}(?![^_])|[_]{4}(?![^_])|"
+                "[_]{1,2}(?![^_])|[_]";
+constexpr std::string_view kSeedCoder =
+    CONTRACTION "|" WORD "|\\p{N}| ?[^_\\p{L}\\p{N}\\r\\n]+|" SPACE;
+constexpr std::string_view kBailing =
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|"
+    " ?[^_\\p{L}\\p{N}]++[\\r\\n]*|[_]*[\\r\\n]|[_]+(?![^_])|[_]+";
+constexpr std::string_view kExaoneMoe = CONTRACTION
+    "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|"
+    " ?[^_\\p{L}\\p{N}]+[\\r\\n/]?|[_]*[\\r\\n]|[_]+(?![^_])|[_]+";
+constexpr std::string_view kTekken =
+    BEFORE BIG "*" SMALL "+|" BEFORE BIG "+" SMALL "*|\\p{N}|" SYMBOLS_OR_SLASH "|" SPACE;
+constexpr std::string_view kGpt4o =
+    BEFORE BIG "*" SMALL "+" CONTRACTION "?|" BEFORE BIG "+" SMALL "*" CONTRACTION
+               "?|\\p{N}{1,3}|" SYMBOLS_OR_SLASH "|" SPACE;
+constexpr std::string_view kYoutu =
+    BEFORE BIG "*" SMALL "+" CONTRACTION "?|" BEFORE BIG "+" SMALL "*" CONTRACTION
+               "?|\\p{N}|" SYMBOLS_OR_SLASH "|" SPACE;
+constexpr std::string_view kYoutuScripts =
+    "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|"
+    "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}"
+    "\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|"
+    "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
+constexpr std::string_view kKimi =
+    "\\p{Han}+|" BEFORE NO_HAN(BIG) "*" NO_HAN(SMALL) "+" CONTRACTION "?|" BEFORE NO_HAN(
+        BIG) "+" NO_HAN(SMALL) "*" CONTRACTION "?|\\p{N}{1,3}|" SYMBOLS "|" SPACE;
+#define DEEP_SEEK_WORD                                           \
+  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^\\x{5f}`{|}~][A-Za-z]+|" \
+  "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"
+constexpr std::string_view kDeepSeek3 = DEEP_SEEK_WORD "[\\r\\n]*|" SPACE;
+constexpr std::string_view kSpark = DEEP_SEEK_WORD "|[\\r\\n]|[_]+(?![^_])|[_]+";
+constexpr std::string_view kDeepSeekLetters =
+    "[_]?["
+    "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-"
+    "\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}"
+    "\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}"
+    "\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-"
+    "\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}"
+    "\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-"
+    "\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}\\x{1f80}-"
+    "\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}\\x{1fd0}-"
+    "\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}"
+    "\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}"
+    "\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-"
+    "\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}\\x{2ceb}-"
+    "\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}"
+    "\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-"
+    "\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}"
+    "\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}"
+    "\\x{1e900}-\\x{1e943}"
+    "]+";
+constexpr std::string_view kDeepSeekPunctuation =
+    "[_]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+";
+constexpr std::string_view kSpaceAtEnd = "(?<![_])[_]++\\z";
+constexpr std::string_view kLetters = "[_]?\\p{L}+";
+constexpr std::string_view kMarks = "[_]?\\p{P}+";
+constexpr std::string_view kBloom =
+    " ?[^(_|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+";
+constexpr std::string_view kAsianScripts =
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{f900}-\\x{faff}\\x{3040}-\\x{309f}"
+    "\\x{30a0}-\\x{30ff}\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{e7f}"
+    "\\x{e80}-\\x{eff}\\x{1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}"
+    "\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}\\x{1100}-\\x{11ff}]+";
+constexpr std::string_view kSentinel = "<sentinel:[0-9]+>";
+constexpr std::string_view kImage = "IMGIMG[A-I]{1,4}Z";
+constexpr std::string_view kIndent = "[\\t\\n]|    |  ";
+constexpr std::string_view kOnePunctuation = "[\\p{P}!-/:-@\\[-`{-~]";
+
+// One row per name. Each pattern cuts what the one before it left: its matches, and what lies
+// between them.
 struct Row {
   std::string_view name;
-  std::span<const std::string_view> patterns;
+  std::array<std::string_view, 6> patterns;  // those that are empty do nothing
   bool ignores_merges = false;
   bool adds_bos = false;
 };
 
-constexpr std::array kRows = {
-    Row{"default", kDefaultPatterns},
-    Row{"gpt-2", kGpt2Patterns},
-    Row{"llama-bpe", kLlama3Patterns, true, true},
-    Row{"llama-v3", kLlama3Patterns, true, true},
-    Row{"llama3", kLlama3Patterns, true, true},
-    Row{"qwen2", kQwen2Patterns},
-    Row{"deepseek-r1-qwen", kQwen2Patterns},
-    Row{"smollm", kSmolLmPatterns},
+constexpr Row kRows[] = {
+    {"default", {kPunctuation, kGpt2, kDigits, kThreeDigits}},
+    {"gpt-2", {kGpt2}},
+    {"phi-2", {kGpt2}},
+    {"jina-es", {kGpt2}},
+    {"jina-de", {kGpt2}},
+    {"jina-v2-es", {kGpt2}},
+    {"jina-v2-de", {kGpt2}},
+    {"gigachat", {kGpt2}},
+    {"a.x-4.0", {kGpt2}},
+    {"mellum", {kGpt2}},
+    {"modern-bert", {kGpt2}},
+    {"mpt", {kGpt2}},
+    {"olmo", {kGpt2}},
+    {"jais", {kGpt2}},
+    {"exaone4", {kGpt2}},
+    {"trillion", {kGpt2}},
+    {"granite-docling", {kGpt2}},
+    {"smollm", {kDigit, kGpt2}},
+    {"starcoder", {kDigit, kGpt2}},
+    {"refact", {kDigit, kGpt2}},
+    {"command-r", {kDigit, kGpt2}},
+    {"codeshell", {kDigit, kGpt2}},
+    {"exaone", {kDigit, kGpt2}},
+    {"minerva-7b", {kDigit, kGpt2}},
+    {"mellum2", {kDigit, kGpt2}},
+    {"falcon", {kFalconPunctuation, kGpt2, kThreeDigits}},
+    {"llama-bpe", {kLlama3}, true, true},
+    {"llama-v3", {kLlama3}, true, true},
+    {"llama3", {kLlama3}, true, true},
+    {"falcon3", {kLlama3}, true, true},
+    {"falcon-h1", {kLlama3}, true, true},
+    {"pixtral", {kLlama3}, true, true},
+    {"midm-2.0", {kLlama3}, true, true},
+    {"lfm2", {kLlama3}, true, true},
+    {"jina-v5-nano", {kLlama3}, true, true},
+    {"dbrx", {kLlama3}},
+    {"smaug-bpe", {kLlama3}},
+    {"chatglm-bpe", {kLlama3}},
+    {"glm4", {kLlama3}, true},
+    {"glm5", {kLlama3}, true},
+    {"jais-2", {kJais2}},
+    {"minicpm5", {kUpToThreeDigits, kMiniCpm5}, true},
+    {"qwen2", {kQwen2}},
+    {"deepseek-r1-qwen", {kQwen2}},
+    {"kormo", {kQwen2}},
+    {"f2llmv2", {kQwen2}},
+    {"megrez", {kQwen2}},
+    {"stablelm2", {kQwen2}},
+    {"hunyuan", {kQwen2}},
+    {"solar-open", {kQwen2}},
+    {"grok-2", {kQwen2}},
+    {"laguna", {kLines, kQwen2}},
+    {"ufakzeka", {kUfakzeka}},
+    {"qwen35", {kQwen35}},
+    {"seed-coder", {kSeedCoder}},
+    {"bailingmoe", {kBailing}},
+    {"bailingmoe2", {kBailing}},
+    {"llada-moe", {kBailing}},
+    {"exaone-moe", {kExaoneMoe}},
+    {"tekken", {kTekken}, true, true},
+    {"gpt-4o", {kGpt4o}},
+    {"llama4", {kGpt4o}},
+    {"kanana2", {kGpt4o}},
+    {"talkie", {kGpt4o}},
+    {"minimax-m2", {kGpt4o}},
+    {"granite-embed-multi-97m", {kGpt4o}, true},
+    {"tiny_aya", {kDigitRunAtWordEnd, kFirstDigits, kNextThreeDigits, kGpt4o}},
+    {"cohere2moe", {kDigitRunAtWordEnd, kFirstDigits, kNextThreeDigits, kGpt4o}},
+    {"kimi-k2", {kKimi}},
+    {"youtu", {kYoutuScripts, kYoutu}, true},
+    {"deepseek-v3", {kUpToThreeDigits, kHanKana, kDeepSeek3}},
+    {"hunyuan-dense", {kUpToThreeDigits, kHanKana, kDeepSeek3}},
+    {"joyai-llm", {kUpToThreeDigits, kHanKana, kDeepSeek3}},
+    {"hy_v4", {kUpToThreeDigits, kHanKana, kDeepSeek3}},
+    {"spark2_5", {kUpToThreeDigits, kHanKana, kSpark, kDigit}},
+    {"deepseek-llm",
+     {kLineBreak, kDeepSeekLetters, kDeepSeekPunctuation, kSpaceAtEnd, kDeepSeekCjk, kDigits}},
+    {"deepseek-coder", {kLineBreak, kLetters, kMarks, kDeepSeekCjk, kDigit}},
+    {"afmoe", {kDigitRun, kFirstDigits, kNextThreeDigits, kAsianScripts, kDeepSeek3}},
+    {"superbpe", {kDigits, kDigitRun, kFirstDigits, kNextThreeDigits}},
+    {"poro-chat", {kBloom}},
+    {"bloom", {kBloom}},
+    {"gpt3-finnish", {kBloom}},
+    {"viking", {kBloom, kDigit}},
+    {"chameleon", {kSentinel, kImage, kIndent, kDigit, kOnePunctuation, kGpt2}, false, true},
 };
 
 struct FreeCode {
@@ -152,7 +321,7 @@ Result<PreTokenizer> PreTokenizer::make(std::string_view name) {
     if (row.name == wanted) {
       auto patterns = std::make_unique<Patterns>();
       for (const std::string_view pattern : row.patterns) {
-        patterns->codes.push_back(compile(pattern));
+        if (!pattern.empty()) patterns->codes.push_back(compile(pattern));
       }
       patterns->ignores_merges = row.ignores_merges;
       patterns->adds_bos = row.adds_bos;
@@ -164,6 +333,12 @@ Result<PreTokenizer> PreTokenizer::make(std::string_view name) {
       "tokenizer.ggml.pre is '{}', which is not known here; known are: {}. Convert the model with "
       "one of these if it fits.",
       replace_invalid_utf8(name.substr(0, 100)), known);
+}
+
+std::vector<std::string_view> PreTokenizer::names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  return names;
 }
 
 bool PreTokenizer::ignores_merges() const {

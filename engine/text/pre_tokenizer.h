@@ -15,6 +15,9 @@ class PreTokenizer {
   // kInvalidInput with the known names for one that is not among them.
   static Result<PreTokenizer> make(std::string_view name);
 
+  // All that make() knows.
+  static std::vector<std::string_view> names();
+
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();

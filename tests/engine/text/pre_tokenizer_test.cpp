@@ -5,7 +5,10 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/text/utf8.h"
@@ -45,10 +48,66 @@ TEST(PreTokenizer, cuts_as_the_reference_does) {
   }
 }
 
+// The names that share the patterns of one that the reference has.
+constexpr std::pair<std::string_view, std::string_view> kSame[] = {
+    {"gpt-2",
+     "phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert mpt olmo "
+     "jais "
+     "exaone4 trillion granite-docling"},
+    {"smollm", "starcoder refact command-r codeshell exaone minerva-7b mellum2"},
+    {"llama-bpe",
+     "llama-v3 llama3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe "
+     "chatglm-bpe glm4 glm5"},
+    {"qwen2", "deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2"},
+    {"bailingmoe", "bailingmoe2 llada-moe"},
+    {"gpt-4o", "llama4 kanana2 talkie minimax-m2 granite-embed-multi-97m"},
+    {"tiny_aya", "cohere2moe"},
+    {"deepseek-v3", "hunyuan-dense joyai-llm hy_v4"},
+    {"poro-chat", "bloom gpt3-finnish"}};
+
 TEST(PreTokenizer, knows_the_other_names_of_the_same_patterns) {
+  std::ifstream file(source_dir() + "/tests/engine/text/pre_tokenizer_expected.json");
+  std::set<std::string> tried;
+  for (const auto& entry : nlohmann::json::parse(file)) {
+    const auto text = entry.at("text").get<std::string>();
+    for (const auto& [name, lengths] : entry.at("words").items()) tried.insert(name);
+    for (const auto& [name, others] : kSame) {
+      std::istringstream words{std::string(others)};
+      for (std::string other; words >> other;) {
+        EXPECT_EQ(split(other, text), split(name, text)) << other;
+        tried.insert(other);
+      }
+    }
+  }
+  // Each row is one of these.
+  std::set<std::string> known;
+  for (const std::string_view name : PreTokenizer::names()) known.emplace(name);
+  EXPECT_EQ(known, tried);
+}
+
+TEST(PreTokenizer, has_the_flags_that_the_vocabularies_of_a_name_need) {
+  for (const char* name : {"llama-bpe", "tekken", "falcon3", "glm4", "minicpm5", "youtu"}) {
+    EXPECT_TRUE(PreTokenizer::make(name)->ignores_merges()) << name;
+  }
+  for (const char* name : {"llama-bpe", "tekken", "chameleon", "lfm2"}) {
+    EXPECT_TRUE(PreTokenizer::make(name)->adds_bos()) << name;
+  }
+  for (const char* name : {"gpt-4o", "deepseek-v3", "qwen35", "kimi-k2", "dbrx"}) {
+    EXPECT_FALSE(PreTokenizer::make(name)->ignores_merges()) << name;
+    EXPECT_FALSE(PreTokenizer::make(name)->adds_bos()) << name;
+  }
+}
+
+TEST(PreTokenizer, names_that_need_more_than_patterns_are_refused) {
+  for (const char* name : {"gemma4", "sarvam-moe", "whitespace", "roberta-bpe"}) {
+    const auto pre = PreTokenizer::make(name);
+    ASSERT_FALSE(pre) << name;
+    EXPECT_THAT(pre.error().message, HasSubstr(name));
+  }
+}
+
+TEST(PreTokenizer, no_name_and_other_patterns) {
   const std::string text = "It's 12345 times\n\n  better";
-  EXPECT_EQ(split("llama3", text), split("llama-bpe", text));
-  EXPECT_EQ(split("llama-v3", text), split("llama-bpe", text));
   EXPECT_EQ(split("", text), split("default", text));
   EXPECT_NE(split("qwen2", text), split("llama-bpe", text));
 }
@@ -72,8 +131,8 @@ TEST(PreTokenizer, words_together_are_the_text) {
   const uint64_t seed = 7;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
-  for (const char* name : {"default", "gpt-2", "llama-bpe", "qwen2", "smollm"}) {
-    for (int round = 0; round < 300; ++round) {
+  for (const std::string_view name : PreTokenizer::names()) {
+    for (int round = 0; round < 100; ++round) {
       const std::string text = random_mixture(random, random() % 30);
       std::string joined;
       for (const std::string& word : split(name, text)) {
@@ -96,6 +155,20 @@ TEST(PreTokenizer, long_runs_are_cut_in_one_go) {
     EXPECT_THAT(split(name, std::string(size, '\xFF')), testing::SizeIs(1)) << name;
   }
   EXPECT_THAT(split("llama-bpe", std::string(300'000, '7')), testing::SizeIs(100'000));
+  EXPECT_THAT(split("tiny_aya", std::string(300'001, '7')), testing::SizeIs(100'001));
+  EXPECT_THAT(split("superbpe", std::string(300'001, '7')), testing::SizeIs(100'001));
+  for (const std::string_view name : PreTokenizer::names()) {
+    for (const char* unit :
+         {"a", "A", "Aa", "aA", " ", "!", "中", "\u0301", "7", "\n", "'s", "/"}) {
+      std::string run;
+      while (run.size() < size / 4) run += unit;
+      // Nothing is left over because a budget ran out: the second half is cut as the first is.
+      const auto once = split(name, run).size();
+      const auto twice = split(name, run + "|a|" + run + "q").size();
+      EXPECT_GE(twice, once) << name << " " << unit;
+      EXPECT_LE(twice, 2 * once + 6) << name << " " << unit;
+    }
+  }
 }
 
 }  // namespace
