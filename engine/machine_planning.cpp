@@ -354,7 +354,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   if (!kernels) return std::unexpected(kernels.error());
   const auto file = GgufFile::open(options.model);
   if (!file) return std::unexpected(file.error());
-  const auto model = build_model(*file);
+  const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return std::unexpected(model.error());
   const Topology topology = read_machine_with_gpus(options);
   auto layout = split_model(*model, options, **kernels, topology);
