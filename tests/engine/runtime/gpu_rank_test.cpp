@@ -66,15 +66,17 @@ TEST_F(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_every_format) {
 TEST_F(GpuRank, logits_are_as_near_to_f32_as_those_of_exact_for_mixtures_and_architectures) {
   expect_as_near_as_exact(Format::kQ4_K, Format::kQ6_K, /*seed=*/22, 7, KvFormat::kF16);
   expect_as_near_as_exact(Format::kQ8_0, Format::kF32, /*seed=*/23, 7, KvFormat::kF16);
-  std::ifstream file(kFolder + "index.json");
-  const auto models = nlohmann::json::parse(file).at("models");
-  ASSERT_FALSE(models.empty());
-  for (const auto& model : models) {
-    SCOPED_TRACE(model.at("name").get<std::string>());
-    const std::string path = kFolder + model.at("file").get<std::string>();
-    const bool floats = model.at("format") == "F32";
-    expect_as_near_as_exact(path, path, 12, 12, floats ? KvFormat::kF32 : KvFormat::kF16,
-                            floats ? kChance : kWithoutRest);
+  for (const std::string& folder : {kFolder, source_dir() + "/tests/fixtures/families/"}) {
+    std::ifstream file(folder + "index.json");
+    const auto models = nlohmann::json::parse(file).at("models");
+    ASSERT_FALSE(models.empty());
+    for (const auto& model : models) {
+      SCOPED_TRACE(model.at("name").get<std::string>());
+      const std::string path = folder + model.at("file").get<std::string>();
+      const bool floats = model.at("format") == "F32";
+      expect_as_near_as_exact(path, path, 12, 12, floats ? KvFormat::kF32 : KvFormat::kF16,
+                              floats ? kChance : kWithoutRest);
+    }
   }
 }
 
