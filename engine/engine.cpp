@@ -176,7 +176,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
     const bool named = error.message.starts_with(prefix);
     return std::unexpected(Error{error.kind, (named ? "" : prefix) + error.message});
   };
-  auto model = build_model(*file);
+  auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return with_file(model.error());
   auto parts =
       std::make_unique<Parts>(options, std::move(*file), std::move(*model), std::move(kept));

@@ -66,6 +66,13 @@ class Shape:
     tied: bool  # the embedding is also the output matrix
     rope_scaling: RopeScaling | None = None
     mixture: Mixture | None = None
+    sections: tuple[int, ...] = ()  # of rotary pairs: time, height, width
+    rotary_size: int = 0  # of a head; 0: all of it
+    original_context: int = 0  # LongRoPE's; 0: it has none
+
+    @property
+    def rotated(self) -> int:
+        return self.rotary_size or self.head_size
 
 
 # From the config.json that each model was published with.
@@ -90,6 +97,34 @@ SHAPES = {
                           mixture=Mixture(8, 2, 14336)),
     "qwen3-30b-a3b": Shape("qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6, 1e-6, False,
                            mixture=Mixture(128, 8, 768)),
+    # From here to the next comment: of the size of these models, but not compared with the files
+    # they were published with. Factors of LongRoPE are made up.
+    "qwen2.5-vl-7b": Shape("qwen2vl", 28, 3584, 18944, 28, 4, 128, 152064, 128000, 1e6, 1e-6, False,
+                           sections=(16, 24, 24, 0)),
+    "qwen3-vl-2b": Shape("qwen3vl", 28, 2048, 6144, 16, 8, 128, 151936, 262144, 5e6, 1e-6, True,
+                         sections=(24, 20, 20, 0)),
+    "qwen3-vl-30b-a3b": Shape("qwen3vlmoe", 48, 2048, 6144, 32, 4, 128, 151936, 262144, 5e6, 1e-6,
+                              False, mixture=Mixture(128, 8, 768), sections=(24, 20, 20, 0)),
+    "paddleocr-vl-0.9b": Shape("paddleocr", 18, 1024, 3072, 16, 2, 128, 103424, 131072, 5e5, 1e-5,
+                               False, sections=(16, 24, 24, 0)),
+    "phi-4-mini": Shape("phi3", 32, 3072, 8192, 24, 8, 128, 200064, 131072, 1e4, 1e-5, True,
+                        rotary_size=96, original_context=4096),
+    "phi-3.5-mini": Shape("phi3", 32, 3072, 8192, 32, 32, 96, 32064, 131072, 1e4, 1e-5, False,
+                          original_context=4096),
+    "internlm2.5-7b": Shape("internlm2", 32, 4096, 14336, 32, 8, 128, 92544, 32768, 1e6, 1e-5,
+                            False),
+    "xverse-7b": Shape("xverse", 32, 4096, 10944, 32, 32, 128, 100534, 8192, 1e4, 1e-6, False),
+    "exaone-3.5-7.8b": Shape("exaone", 32, 4096, 14336, 32, 8, 128, 102400, 32768, 1e6, 1e-5, False,
+                             RopeScaling(8.0)),
+    "ernie-4.5-0.3b": Shape("ernie4_5", 18, 1024, 3072, 16, 2, 128, 103424, 131072, 5e5, 1e-5,
+                            True),
+    "seed-oss-36b": Shape("seed_oss", 64, 5120, 27648, 80, 8, 128, 155136, 524288, 1e7, 1e-6,
+                          False),
+    "pangu-embedded-7b": Shape("pangu-embedded", 34, 4096, 12800, 32, 8, 128, 153376, 32768, 1.6e7,
+                               1e-5, False),
+    "maincoder-1b": Shape("maincoder", 32, 1536, 4096, 16, 4, 96, 151936, 2048, 1e6, 1e-5, True),
+    "smollm3-3b": Shape("smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5e6, 1e-6, True),
+    "baichuan2-7b": Shape("baichuan", 32, 4096, 11008, 32, 32, 128, 125696, 4096, 1e4, 1e-6, False),
     # Nobody's: a mixture for machines with little memory.
     "moe-2.6b-a0.5b": Shape("qwen3moe", 24, 1024, 3072, 16, 8, 64, 128256, 40960, 1e6, 1e-6, True,
                             mixture=Mixture(64, 8, 512)),
@@ -99,6 +134,8 @@ SHAPES = {
                          RopeScaling(8.0, original_context=128)),
     "tiny-qwen2": Shape("qwen2", 2, 256, 512, 4, 2, 64, 512, 512, 1e6, 1e-6, True),
     "tiny-qwen3": Shape("qwen3", 2, 256, 512, 4, 2, 128, 512, 512, 1e6, 1e-6, False),
+    "tiny-phi3": Shape("phi3", 2, 256, 512, 4, 2, 64, 512, 512, 1e4, 1e-5, False,
+                       original_context=128),
     "tiny-mixtral": Shape("llama", 2, 256, 256, 4, 2, 64, 512, 512, 1e6, 1e-5, True,
                           mixture=Mixture(8, 2, 256)),
     "tiny-qwen3moe": Shape("qwen3moe", 2, 256, 512, 4, 2, 128, 512, 512, 1e6, 1e-6, False,
@@ -130,6 +167,11 @@ CHUNK_ELEMENTS = 1 << 22  # made and written at a time: bounds the memory
 ALIGNMENT = 32
 UNUSED_TOKEN = 5  # the tokenizer's token type
 ROUTER = "ffn_gate_inp.weight"
+FUSED = ("phi3",)  # queries, keys and values in one tensor, gate and up in another
+FEED_FORWARD_NORMS = {"seed_oss": "post_attention_norm"}
+BIASES = {"qwen2": ("q", "k", "v"), "qwen2vl": ("q", "k", "v"), "seed_oss": ("q", "k", "v"),
+          "pangu-embedded": ("q", "k", "v", "output")}  # of attention, by architecture
+HEAD_NORMS = ("qwen3", "maincoder")  # architectures that begin so
 
 
 @dataclasses.dataclass
@@ -196,15 +238,25 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     if shape.rope_scaling:
         tensors.append(TensorPlan("rope_freqs.weight", 0, shape.head_size // 2, 0,
                                   values=rope_factors(shape)))
+    if shape.original_context:
+        tensors += [TensorPlan(f"rope_factors_{name}.weight", 0, shape.rotated // 2, 0,
+                               values=np.linspace(1, most, shape.rotated // 2, dtype=np.float32))
+                    for name, most in (("long", 60.0), ("short", 3.0))]
     for layer in range(shape.layers):
         block = f"blk.{layer}."
+        tensors.append(norm(block + "attn_norm.weight", embedding))
+        if shape.architecture in FUSED:
+            tensors.append(matrix(block + "attn_qkv.weight", query + 2 * key, embedding))
+        else:
+            tensors += [
+                matrix(block + "attn_q.weight", query, embedding),
+                matrix(block + "attn_k.weight", key, embedding),
+                matrix(block + "attn_v.weight", key, embedding),
+            ]
         tensors += [
-            norm(block + "attn_norm.weight", embedding),
-            matrix(block + "attn_q.weight", query, embedding),
-            matrix(block + "attn_k.weight", key, embedding),
-            matrix(block + "attn_v.weight", key, embedding),
             matrix(block + "attn_output.weight", embedding, query, gain),
-            norm(block + "ffn_norm.weight", embedding),
+            norm(block + FEED_FORWARD_NORMS.get(shape.architecture, "ffn_norm") + ".weight",
+                 embedding),
         ]
         if shape.mixture:
             tensors += [
@@ -215,15 +267,16 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
                         gain),
             ]
         else:
-            tensors += [
-                matrix(block + "ffn_gate.weight", shape.feed_forward, embedding),
-                matrix(block + "ffn_up.weight", shape.feed_forward, embedding),
-                matrix(block + "ffn_down.weight", embedding, shape.feed_forward, gain),
-            ]
-        if shape.architecture == "qwen2":
-            tensors += [TensorPlan(f"{block}attn_{part}.bias", 0, size, 0.1)
-                        for part, size in (("q", query), ("k", key), ("v", key))]
-        if shape.architecture.startswith("qwen3"):
+            if shape.architecture in FUSED:
+                tensors.append(matrix(block + "ffn_up.weight", 2 * shape.feed_forward, embedding))
+            else:
+                tensors += [matrix(block + "ffn_gate.weight", shape.feed_forward, embedding),
+                            matrix(block + "ffn_up.weight", shape.feed_forward, embedding)]
+            tensors.append(matrix(block + "ffn_down.weight", embedding, shape.feed_forward, gain))
+        sizes = {"q": query, "k": key, "v": key, "output": embedding}
+        tensors += [TensorPlan(f"{block}attn_{part}.bias", 0, sizes[part], 0.1)
+                    for part in BIASES.get(shape.architecture, ())]
+        if shape.architecture.startswith(HEAD_NORMS):
             tensors += [norm(block + "attn_q_norm.weight", shape.head_size),
                         norm(block + "attn_k_norm.weight", shape.head_size)]
     tensors.append(norm("output_norm.weight", embedding))
@@ -413,7 +466,14 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
     writer.add_key_length(shape.head_size)
     writer.add_value_length(shape.head_size)
     writer.add_rope_freq_base(shape.rope_base)
-    writer.add_rope_dimension_count(shape.head_size)
+    writer.add_rope_dimension_count(shape.rotated)
+    if shape.sections:
+        writer.add_rope_dimension_sections(list(shape.sections))
+    if shape.original_context:
+        growth = shape.context / shape.original_context
+        writer.add_rope_scaling_orig_ctx_len(shape.original_context)
+        writer.add_rope_scaling_attn_factors(
+            math.sqrt(1 + math.log(growth) / math.log(shape.original_context)))
     writer.add_layer_norm_rms_eps(shape.epsilon)
     writer.add_vocab_size(shape.vocabulary)
     writer.add_file_type(FORMATS[mix][1])

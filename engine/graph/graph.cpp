@@ -13,8 +13,8 @@ WeightId Graph::add_matrix(std::string name, Format format, size_t rows, size_t 
   return weights_.size() - 1;
 }
 
-WeightId Graph::add_vector(std::string name, Format format, size_t columns) {
-  weights_.push_back({std::move(name), format, 1, columns, false});
+WeightId Graph::add_vector(std::string name, Format format, size_t columns, size_t first_row) {
+  weights_.push_back({std::move(name), format, 1, columns, false, first_row});
   return weights_.size() - 1;
 }
 

@@ -24,7 +24,8 @@ struct Weight {
   size_t rows = 1;               // 1 for a vector
   size_t columns = 0;
   bool is_matrix = false;  // packed for products; vectors are held as f32
-  // Of the file's tensor it is these rows on: the experts of a layer lie in one tensor.
+  // Where it begins in the file's tensor, in rows (of a vector: in the format's blocks). One tensor
+  // may hold several weights: a layer's experts, or its queries, keys and values.
   size_t first_row = 0;
 };
 
@@ -69,14 +70,15 @@ struct GraphNode {
 struct Rotary {
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   std::vector<double> frequencies;  // half as many as dimensions are rotated; the rest stay
+  double magnitude = 1;             // multiplies cosines and sines
 };
 
 class Graph {
  public:
-  // `first_row`: where its rows begin among those of the file's tensor.
+  // `first_row`: Weight::first_row.
   WeightId add_matrix(std::string name, Format format, size_t rows, size_t columns,
                       size_t first_row = 0);
-  WeightId add_vector(std::string name, Format format, size_t columns);
+  WeightId add_vector(std::string name, Format format, size_t columns, size_t first_row = 0);
   void set_rotary(Rotary rotary) { rotary_ = std::move(rotary); }
 
   // Each adds a node and returns its output.

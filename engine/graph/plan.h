@@ -128,9 +128,11 @@ struct KvLayout {
 // Zeroes the pages that the batch hands out. Work is shared by layer and head.
 struct ClearPagesStep {};
 
-// table[token]: the cosines, then the sines of every pair's angle at the token's position.
+// table[token]: the cosines, then the sines of every pair's angle at the token's position, times
+// `magnitude`.
 struct RotaryTableStep {
   const std::vector<double>* frequencies = nullptr;
+  double magnitude = 1;
   float* table = nullptr;
   size_t stride = 0;
 };
@@ -248,8 +250,9 @@ struct ExpertSumStep {
   ResidualFinish finish = {};
 };
 
-// What happens to each head of the queries and keys before attention sees it: norm (if any), rotary
-// positions (if any). Then keys and values go into the cache.
+// What happens to each head of the queries and keys before attention sees it: norm (if any) and
+// rotary positions (if any), in this order unless `norm_is_last`. Then keys and values go into the
+// cache.
 struct PrepareHeads {
   const float* keys = nullptr;
   const float* values = nullptr;
@@ -257,6 +260,7 @@ struct PrepareHeads {
   const float* query_norm = nullptr;
   const float* key_norm = nullptr;
   float epsilon = 0;
+  bool norm_is_last = false;
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   const float* rotary_table = nullptr;  // RotaryTableStep's; none: no rotary positions
   size_t rotary_stride = 0;

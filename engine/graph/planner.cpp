@@ -44,8 +44,10 @@ void RankPlanner::emit_rotary_table() {
       values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
   rotary_stride_ = floats(table);
   rotary_table_ = at<float>(table);
-  emit_step(
-      RotaryTableStep{&graph_.rotary_parameters().frequencies, at<float>(table), rotary_stride_});
+  emit_step(RotaryTableStep{.frequencies = &graph_.rotary_parameters().frequencies,
+                            .magnitude = graph_.rotary_parameters().magnitude,
+                            .table = at<float>(table),
+                            .stride = rotary_stride_});
 }
 
 void RankPlanner::emit_embed(const GraphNode& node) {
@@ -323,8 +325,11 @@ PrepareHeads RankPlanner::prepare_heads(const GraphNode& node) {
                        .query_norm = vector(heads_[q].norm),
                        .key_norm = vector(heads_[k].norm),
                        .epsilon = heads_[q].epsilon,
+                       .norm_is_last = heads_[q].norm_is_last,
                        .pairs = graph_.rotary_parameters().pairs};
   CHECK(heads_[q].rotary == heads_[k].rotary, "only one of queries and keys has rotary positions");
+  CHECK(heads_[q].norm_is_last == heads_[k].norm_is_last,
+        "queries and keys have norm and rotary positions in different orders");
   if (heads_[q].rotary) {
     prepare.rotary_table = rotary_table_;
     prepare.rotary_stride = rotary_stride_;
@@ -385,7 +390,10 @@ void RankPlanner::emit(size_t node_index) {
       return emit_attend(node);
     case Operation::kHeadNorm:
       values_.share(node.output, node.inputs[0]);
-      heads_[node.output] = {node.weight, node.epsilon, false};
+      heads_[node.output] = heads_[node.inputs[0]];
+      heads_[node.output].norm = node.weight;
+      heads_[node.output].epsilon = node.epsilon;
+      heads_[node.output].norm_is_last = heads_[node.inputs[0]].rotary;
       return;
     case Operation::kRotary:
       values_.share(node.output, node.inputs[0]);

@@ -19,6 +19,7 @@ struct HeadTreatment {
   WeightId norm = kNone;
   float epsilon = 0;
   bool rotary = false;
+  bool norm_is_last = false;
 };
 
 // Where a product goes that is added to a residual: into the residual's rows or, as a partial

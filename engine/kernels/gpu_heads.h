@@ -27,8 +27,9 @@ struct GpuKvLayer {
   size_t page_stride_bytes = 0;  // from page to page
 };
 
-// Per token and head: norm (if any), rotary positions (if any); queries stay where they are, keys
-// and values go into the cache. A head's arithmetic:
+// Per token and head: norm (if any) and rotary positions (if any), in this order unless
+// `norm_is_last`; queries stay where they are, keys and values go into the cache. A head's
+// arithmetic:
 //   norm   lane i of 32 adds the squares of dimensions i, i + 32 .. by fma, ascending, from 0; the
 //          lanes are added pairwise, 16, 8, 4, 2, 1 apart; factor = 1 / root(sum / dimensions +
 //          epsilon); x * factor * weight, from left to right
@@ -46,6 +47,7 @@ struct GpuHeads {
   const float* query_norm = nullptr;  // or none
   const float* key_norm = nullptr;
   float epsilon = 0;
+  bool norm_is_last = false;
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   const float* rotary_table = nullptr;  // GpuRotaryTable's, or none
   size_t rotary_stride = 0;

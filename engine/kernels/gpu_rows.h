@@ -56,8 +56,8 @@ struct GpuFormRows {
 };
 void gpu_form_rows(void* stream, const GpuFormRows& form);
 
-// table[token]: the cosines, then the sines of position * frequency of every pair. The angles and
-// their functions are double, rounded once: they are as the CPU's but for the last bit of a double,
+// table[token]: the cosines, then the sines of position * frequency of every pair, times
+// `magnitude`. All of it is double, rounded once: as the CPU's but for the last bit of a double,
 // once a pass, and nothing but the batch is copied to the device.
 struct GpuRotaryTable {
   GpuBatch batch;
@@ -65,6 +65,7 @@ struct GpuRotaryTable {
   size_t pairs = 0;
   float* table = nullptr;
   size_t stride = 0;  // floats; at least 2 * pairs
+  double magnitude = 1;
   unsigned grid_rows = 1;
 };
 void gpu_rotary_table(void* stream, const GpuRotaryTable& rotary);

@@ -1,9 +1,19 @@
 #include "engine/model/architecture.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "engine/base/log.h"
+#include "engine/model/architectures/rope.h"
 #include "engine/model/architectures/rows.h"
 #include "engine/model/in_quotes.h"
 
@@ -11,27 +21,120 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kArchitectures = {
+    Architecture{"baichuan", build_baichuan},
+    Architecture{"ernie4_5", build_ernie4_5},
+    Architecture{"exaone", build_exaone},
+    Architecture{"internlm2", build_internlm2},
     Architecture{"llama", build_llama},
+    Architecture{"maincoder", build_maincoder},
+    Architecture{"paddleocr", build_paddleocr},
+    Architecture{"pangu-embedded", build_pangu_embedded},
+    Architecture{"phi3", build_phi3},
     Architecture{"qwen2", build_qwen2},
+    Architecture{"qwen2vl", build_qwen2vl},
     Architecture{"qwen3", build_qwen3},
     Architecture{"qwen3moe", build_qwen3moe},
+    Architecture{"qwen3vl", build_qwen3vl},
+    Architecture{"qwen3vlmoe", build_qwen3vlmoe},
+    Architecture{"seed_oss", build_seed_oss},
+    Architecture{"smollm3", build_smollm3},
+    Architecture{"xverse", build_xverse},
 };
 
-// Tensors that are read while the graph is built and need no place in it.
-constexpr std::string_view kRotaryFactors = "rope_freqs.weight";
+// Parts of a file that a text model does without, by how their tensors' names begin or end.
+struct UnusedPart {
+  std::string_view prefix;
+  std::string_view suffix;
+  std::string_view part;
+};
 
-// A tensor that nobody uses means that the file's model is not the one we would compute.
-Result<void> check_all_used(const GgufFile& file, const Graph& graph) {
-  std::set<std::string_view> used = {kRotaryFactors};
-  for (const Weight& weight : graph.weights()) used.insert(weight.name);
+constexpr UnusedPart kUnusedParts[] = {
+    {"v.", "", "the encoder of images"},
+    {"mm.", "", "the projector of images or sound"},
+    {"a.", "", "the encoder of sound"},
+    {"blk.", ".attn_rot_embd.weight", "rotary frequencies, which are computed"},
+};
+
+// The block of "blk.N.<...>".
+std::optional<size_t> block_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  size_t block = 0;
+  const auto [end, error] =
+      std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), block);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return std::nullopt;
+  return block;
+}
+
+// The part of the model that a tensor which the graph does not use belongs to, if the model can be
+// run without it.
+std::optional<std::string> unused_part(std::string_view name, const Model& model, size_t blocks) {
+  const auto block = block_of(name);
+  if (block && *block >= model.layer_count && *block < blocks) {
+    return fmt::format("block {}, which predicts further tokens (MTP)", *block);
+  }
+  for (const UnusedPart& unused : kUnusedParts) {
+    if (name.starts_with(unused.prefix) && name.ends_with(unused.suffix)) {
+      return std::string(unused.part);
+    }
+  }
+  return std::nullopt;
+}
+
+// Any other tensor that nobody uses means that the file's model is not the one we would compute.
+Result<void> find_left_out(const GgufFile& file, Model& model) {
+  std::set<std::string_view> used;
+  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
+  const auto blocks = file.integer(model.architecture + ".block_count");
+  if (!blocks) return std::unexpected(blocks.error());
+  std::map<std::string, LeftOutTensors> by_part;
   for (const GgufTensor& tensor : file.tensors()) {
-    if (used.contains(tensor.name)) continue;
-    return invalid_input(
-        "tensor {} has no place in this architecture as it is known here: the file needs a newer "
-        "version, or is not what general.architecture says",
-        in_quotes(tensor.name));
+    if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
+    const auto part = unused_part(tensor.name, model, blocks->value_or(0));
+    if (!part) {
+      return invalid_input(
+          "tensor {} has no place in this architecture as it is known here: the file needs a newer "
+          "version, or is not what general.architecture says",
+          in_quotes(tensor.name));
+    }
+    LeftOutTensors& left_out = by_part[*part];
+    left_out.part = *part;
+    ++left_out.tensors;
+    left_out.bytes += tensor.size_bytes;
+  }
+  for (auto& [part, left_out] : by_part) {
+    spdlog::info("{}: {} tensors of {} are not loaded: {} bytes", file.parts().front().string(),
+                 left_out.tensors, part, left_out.bytes);
+    model.left_out.push_back(std::move(left_out));
   }
   return {};
+}
+
+// The least number of letters to insert, drop or replace that make one word of the other.
+size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < to.size(); ++j) {
+      const size_t replaced = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+Error unknown_architecture(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Architecture& architecture : kArchitectures) known.push_back(architecture.name);
+  std::vector<std::string_view> nearest = known;
+  std::ranges::stable_sort(nearest, {},
+                           [name](std::string_view each) { return edit_distance(name, each); });
+  nearest.resize(3);
+  return invalid_input("architecture {} is not known here; nearest are {}; known are: {}",
+                       in_quotes(name), fmt::join(nearest, ", "), fmt::join(known, ", "))
+      .error();
 }
 
 // Adapters and projectors name the architecture that they go with.
@@ -52,27 +155,20 @@ std::span<const Architecture> all_architectures() {
   return kArchitectures;
 }
 
-Result<Model> build_model(const GgufFile& file) {
+Result<Model> build_model(const ModelSource& source) {
+  const GgufFile& file = source.file;
   if (auto is_model = check_is_model(file); !is_model) return std::unexpected(is_model.error());
   const auto name = file.text("general.architecture");
   if (!name) return std::unexpected(name.error());
   if (!name->has_value()) {
     return invalid_input("general.architecture is missing: the file does not say what it holds");
   }
-  std::string known;
-  for (const Architecture& architecture : kArchitectures) {
-    if (architecture.name == **name) {
-      auto model = architecture.build(file);
-      if (!model) return model;
-      if (auto used = check_all_used(file, model->graph); !used) {
-        return std::unexpected(used.error());
-      }
-      return model;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(architecture.name);
-  }
-  return invalid_input("architecture {} is not known here; known are: {}", in_quotes(**name),
-                       known);
+  const auto row = std::ranges::find(kArchitectures, **name, &Architecture::name);
+  if (row == kArchitectures.end()) return std::unexpected(unknown_architecture(**name));
+  auto model = row->build(source);
+  if (!model) return model;
+  if (auto found = find_left_out(file, *model); !found) return std::unexpected(found.error());
+  return model;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "engine/model/architecture.h"
+
 namespace lockstep {
 namespace {
 
@@ -65,6 +67,20 @@ Json description_of(const GgufTensor& tensor) {
           {"bytes", tensor.size_bytes}};
 }
 
+// Whether the file's model can be run, and what of the file is not used then.
+Json description_of_model(const GgufFile& file) {
+  const auto model = build_model({.file = file});
+  if (!model) return {{"is_read", false}, {"reason", model.error().message}};
+  Json left_out = Json::array();
+  for (const LeftOutTensors& each : model->left_out) {
+    left_out.push_back({{"part", each.part}, {"tensors", each.tensors}, {"bytes", each.bytes}});
+  }
+  return {{"is_read", true},
+          {"architecture", model->architecture},
+          {"layers", model->layer_count},
+          {"not_loaded", std::move(left_out)}};
+}
+
 }  // namespace
 
 Json describe(const GgufFile& file) {
@@ -79,9 +95,13 @@ Json describe(const GgufFile& file) {
   Json parts = Json::array();
   for (const std::filesystem::path& path : file.parts()) parts.push_back(path.string());
 
-  const Json result = {{"parts", std::move(parts)},         {"version", file.version()},
-                       {"bytes", file.size_bytes()},        {"parameters", parameters},
-                       {"formats", totals_by_format(file)}, {"metadata", std::move(metadata)},
+  const Json result = {{"model", description_of_model(file)},
+                       {"parts", std::move(parts)},
+                       {"version", file.version()},
+                       {"bytes", file.size_bytes()},
+                       {"parameters", parameters},
+                       {"formats", totals_by_format(file)},
+                       {"metadata", std::move(metadata)},
                        {"tensors", std::move(tensors)}};
   // Writing and reading it once puts a replacement in the place of what is not UTF-8.
   return Json::parse(result.dump(-1, ' ', false, Json::error_handler_t::replace));

@@ -7,9 +7,11 @@
 
 namespace lockstep {
 
-// {"parts", "version", "bytes", "parameters", "formats", "metadata", "tensors"}. An array of the
-// metadata that has more than 8 elements is given as {"length", "first"}. Bytes that are not UTF-8
-// are replaced, so that the result can always be written.
+// {"model", "parts", "version", "bytes", "parameters", "formats", "metadata", "tensors"}. "model"
+// says whether its architecture is read or why not, and what of the file is not loaded; its
+// tokenizer is not looked at. An array of the metadata that has more than 8 elements is given as
+// {"length", "first"}. Bytes that are not UTF-8 are replaced, so that the result can always be
+// written.
 nlohmann::ordered_json describe(const GgufFile& file);
 
 }  // namespace lockstep

@@ -13,13 +13,16 @@ namespace {
 void treat_head(const AttendStep& step, const Pass& pass, size_t token, const float* norm,
                 float* head) {
   const PrepareHeads& prepare = step.prepare;
-  if (norm != nullptr) {
+  if (norm != nullptr && !prepare.norm_is_last) {
     pass.kernels.rms_norm(head, norm, step.head_dimension, prepare.epsilon, head);
   }
   if (prepare.rotary_table != nullptr) {
     const float* cosines = prepare.rotary_table + token * prepare.rotary_stride;
     rotate(prepare.pairs, cosines, cosines + prepare.rotary_dimensions / 2,
            prepare.rotary_dimensions, head);
+  }
+  if (norm != nullptr && prepare.norm_is_last) {
+    pass.kernels.rms_norm(head, norm, step.head_dimension, prepare.epsilon, head);
   }
 }
 

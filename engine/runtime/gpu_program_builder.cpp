@@ -51,7 +51,8 @@ class GpuProgram::Builder {
                                           .frequencies = plan_.gpu.frequencies,
                                           .pairs = step.frequencies->size(),
                                           .table = step.table,
-                                          .stride = step.stride});
+                                          .stride = step.stride,
+                                          .magnitude = step.magnitude});
   }
 
   void add(const EmbedStep& step) {
@@ -384,6 +385,7 @@ class GpuProgram::Builder {
             .query_norm = prepare.query_norm,
             .key_norm = prepare.key_norm,
             .epsilon = prepare.epsilon,
+            .norm_is_last = prepare.norm_is_last,
             .pairs = prepare.pairs,
             .rotary_table = prepare.rotary_table,
             .rotary_stride = prepare.rotary_stride,

@@ -54,8 +54,8 @@ void run(const RotaryTableStep& step, const Pass& pass, TaskCounter&) {
     float* cosines = step.table + token * step.stride;
     for (size_t pair = 0; pair < pairs; ++pair) {
       const double angle = position * (*step.frequencies)[pair];
-      cosines[pair] = static_cast<float>(std::cos(angle));
-      cosines[pairs + pair] = static_cast<float>(std::sin(angle));
+      cosines[pair] = static_cast<float>(step.magnitude * std::cos(angle));
+      cosines[pairs + pair] = static_cast<float>(step.magnitude * std::sin(angle));
     }
   }
 }

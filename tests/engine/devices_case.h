@@ -39,7 +39,7 @@ class DevicesTest : public ::testing::Test {
   Result<ModelLayout> split(const std::string& devices, const Topology& topology) {
     auto file = GgufFile::open(options_.model);
     if (!file) return std::unexpected(file.error());
-    auto model = build_model(*file);
+    auto model = build_model({.file = *file});
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
     auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);

@@ -367,7 +367,7 @@ TEST(GpuGraph, more_experts_of_a_token_than_a_warp_has_lanes_are_refused_but_bes
 TEST_F(DevicesTest, the_fingerprint_of_a_mixture_tells_how_its_experts_are_cut) {
   options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
   const auto file = GgufFile::open(options_.model);
-  const auto model = build_model(*file);
+  const auto model = build_model({.file = *file});
   const auto fingerprint = [&](const std::vector<double>& shares) {
     options_.shares = shares;
     const auto layout = split("gpu3,node0,node1", machine_with_one_gpu());
@@ -391,7 +391,7 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   EXPECT_EQ(layout->places[0].expert_share, 0);
   EXPECT_GT(layout->places[0].share, 0);
   const auto file = GgufFile::open(options_.model);
-  const auto model = build_model(*file);
+  const auto model = build_model({.file = *file});
   for (size_t rank = 0; rank < 3; ++rank) {
     const Plan plan = make_plan(model->graph, layout->split, rank, layout->options_of(rank));
     const bool on_gpu = rank == 0;

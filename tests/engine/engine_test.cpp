@@ -115,7 +115,7 @@ TEST_F(EngineTest, the_plan_counts_what_a_token_reads_of_a_mixture) {
   const auto plan = plan_machine(options_, /*measure=*/true);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   const auto file = GgufFile::open(options_.model);
-  const auto model = build_model(*file);
+  const auto model = build_model({.file = *file});
   const auto packed_bytes = [&](WeightId id) {
     const Weight& weight = model->graph.weights()[id];
     const size_t panels = (weight.rows + kPanelRows - 1) / kPanelRows;

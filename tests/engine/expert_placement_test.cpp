@@ -59,7 +59,7 @@ class ExpertPlacement : public DevicesTest {
 
 TEST_F(ExpertPlacement, the_gpu_has_the_last_layers_that_it_is_asked_to_have) {
   const auto file = GgufFile::open(options_.model);
-  const auto model = build_model(*file);
+  const auto model = build_model({.file = *file});
   options_.gpu_expert_layers = 1;
   const auto layout = place(machine_with_one_gpu());
   ASSERT_TRUE(layout.has_value()) << layout.error().message;

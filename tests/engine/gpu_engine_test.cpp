@@ -241,7 +241,7 @@ TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_take
   options_.batch_tokens = 64;
   const auto file = GgufFile::open(options_.model);
   ASSERT_TRUE(file.has_value());
-  const auto model = build_model(*file);
+  const auto model = build_model({.file = *file});
   ASSERT_TRUE(model.has_value());
   const auto layout_of = [&] {
     const Topology topology = read_machine_with_gpus(options_);

@@ -295,7 +295,7 @@ TEST(MemoryIdentity, every_field_counts_and_is_named) {
 TEST(ModelLayout, what_is_held_needs_no_room) {
   auto file = GgufFile::open(kModel);
   ASSERT_TRUE(file.has_value());
-  auto model = build_model(*file);
+  auto model = build_model({.file = *file});
   ASSERT_TRUE(model.has_value());
   EngineOptions options;
   options.context_tokens = 256;

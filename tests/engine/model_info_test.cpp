@@ -24,7 +24,7 @@ class ModelInfoTest : public ::testing::Test {
     options_.rank_count = ranks;
     options_.shares = shares;
     const auto file = GgufFile::open(options_.model);
-    const auto model = build_model(*file);
+    const auto model = build_model({.file = *file});
     const Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
     const auto layout =
         split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);

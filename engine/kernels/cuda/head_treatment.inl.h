@@ -31,17 +31,25 @@ GPU_FUNCTION void rotate_head(const GpuHeads& heads, unsigned token, float* head
   }
 }
 
-// Leaves a head's elements, treated, in `head`, in shared memory, for all lanes to see.
-GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float* from,
-                             const float* norm, float* head) {
+GPU_FUNCTION void norm_head(const GpuHeads& heads, const float* from, const float* norm,
+                            float* head) {
   const unsigned dimensions = heads.kv.head_dimension;
-  meet_warp();  // what lay there has been read
   const float factor = norm == nullptr ? 1.0F : norm_factor(from, dimensions, heads.epsilon);
   for (unsigned i = lane_index(); i < dimensions; i += kWarpThreads) {
     head[i] = norm == nullptr ? from[i] : from[i] * factor * norm[i];
   }
+}
+
+// Leaves a head's elements, treated, in `head`, in shared memory, for all lanes to see.
+GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float* from,
+                             const float* norm, float* head) {
+  meet_warp();  // what lay there has been read
+  norm_head(heads, from, heads.norm_is_last ? nullptr : norm, head);
   meet_warp();
   if (heads.rotary_table != nullptr) rotate_head(heads, token, head);
+  meet_warp();
+  if (!heads.norm_is_last) return;
+  norm_head(heads, head, norm, head);
   meet_warp();
 }
 

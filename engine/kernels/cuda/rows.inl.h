@@ -66,8 +66,8 @@ GPU_KERNEL_OF(kRowThreads) void rotary_table(GpuRotaryTable rotary) {
   for (unsigned token = block_row(); token < rotary.batch.counts->tokens; token += block_rows()) {
     const double angle = static_cast<double>(rotary.batch.positions[token]) * frequency;
     float* row = rotary.table + token * rotary.stride;
-    row[pair] = static_cast<float>(cosine_of(angle));
-    row[rotary.pairs + pair] = static_cast<float>(sine_of(angle));
+    row[pair] = static_cast<float>(rotary.magnitude * cosine_of(angle));
+    row[rotary.pairs + pair] = static_cast<float>(rotary.magnitude * sine_of(angle));
   }
 }
 

@@ -1,5 +1,9 @@
 #include "engine/model/architectures/decoder.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -9,8 +13,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/model_keys.h"
-#include "engine/model/in_quotes.h"
-#include "engine/model/tensor_reader.h"
+#include "engine/model/architectures/rope.h"
 
 namespace lockstep {
 namespace {
@@ -23,12 +26,10 @@ struct Shape {
   size_t heads = 0;
   size_t kv_heads = 0;
   size_t head_dimension = 0;
-  size_t rotary_dimensions = 0;
   size_t context = 0;
   size_t window = 0;  // most keys that a token sees; 0: all before it
   float epsilon = 0;
-  double rotary_base = 0;
-  double rotary_factor = 1;  // positions are divided by it
+  float score_factor = 0;  // of attention
 };
 
 Result<void> read_feed_forward(ModelKeys& keys, const std::string& architecture,
@@ -53,7 +54,10 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
                          const DecoderTraits& traits) {
   ModelKeys keys(file, architecture);
   Shape shape;
-  shape.layers = keys.count("block_count", {}, kMostLayers);
+  const size_t blocks = keys.count("block_count", {}, kMostLayers);
+  // Blocks that predict further tokens (multi-token prediction) come last.
+  const size_t predicting = keys.count_or_none("nextn_predict_layers", kMostLayers);
+  shape.layers = blocks - std::min(predicting, blocks);
   shape.columns = keys.count("embedding_length", {}, kMostColumns);
   shape.heads = keys.count("attention.head_count", {}, kMostColumns);
   shape.kv_heads = keys.count("attention.head_count_kv", shape.heads, kMostColumns);
@@ -61,26 +65,19 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   shape.head_dimension = keys.count("attention.key_length", even_share, kMaxHeadDimension);
   const size_t value_dimension =
       keys.count("attention.value_length", shape.head_dimension, kMaxHeadDimension);
-  shape.rotary_dimensions =
-      keys.count("rope.dimension_count", shape.head_dimension, kMaxHeadDimension);
   shape.context = keys.count("context_length", {}, kMostContext);
   if (traits.sliding_window) {
     shape.window = keys.count_or_none("attention.sliding_window", kMostContext);
   }
   shape.epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", {}));
-  shape.rotary_base = keys.number("rope.freq_base", 10000.0);
-  const std::string scaling = keys.text("rope.scaling.type");
-  const double old_factor = keys.factor("rope.scale_linear", 1.0);
-  shape.rotary_factor = keys.factor("rope.scaling.factor", old_factor);
   const auto feed_forward = read_feed_forward(keys, architecture, traits, shape);
   if (auto result = keys.result(); !result) return std::unexpected(result.error());
   if (!feed_forward) return std::unexpected(feed_forward.error());
 
-  if (!scaling.empty() && scaling != "none" && scaling != "linear") {
-    return invalid_input("{}.rope.scaling.type is {}; known are none and linear", architecture,
-                         in_quotes(scaling));
+  if (shape.layers == 0) {
+    return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
+                         architecture, blocks, predicting);
   }
-  if (scaling == "none") shape.rotary_factor = 1;
   if (shape.heads % shape.kv_heads != 0 || shape.heads / shape.kv_heads > kMaxQueryGroup) {
     return invalid_input(
         "{}.attention.head_count is {} and head_count_kv {}: the first must be a multiple of the "
@@ -91,39 +88,7 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
     return invalid_input("{}.attention.value_length is {} and key_length {}: they must be equal",
                          architecture, value_dimension, shape.head_dimension);
   }
-  if (shape.rotary_dimensions > shape.head_dimension || shape.rotary_dimensions % 2 != 0) {
-    return invalid_input("{}.rope.dimension_count is {}; it must be even and at most {}",
-                         architecture, shape.rotary_dimensions, shape.head_dimension);
-  }
   return shape;
-}
-
-// Base frequencies, divided by the linear factor and by the file's factor per pair (Llama 3.1).
-Result<Rotary> read_rotary(const GgufFile& file, const Shape& shape, RotaryPairs pairs) {
-  Rotary rotary;
-  rotary.pairs = pairs;
-  const size_t count = shape.rotary_dimensions / 2;
-  std::vector<float> factors(count, 1.0F);
-  if (const GgufTensor* tensor = file.find_tensor("rope_freqs.weight"); tensor != nullptr) {
-    if (tensor->rows() != 1 || tensor->columns() != count) {
-      return invalid_input("tensor rope_freqs.weight has {} rows of {}; expected 1 of {}",
-                           tensor->rows(), tensor->columns(), count);
-    }
-    auto values = read_tensor(file, *tensor);
-    if (!values) return std::unexpected(values.error());
-    factors = std::move(*values);
-  }
-  for (size_t pair = 0; pair < count; ++pair) {
-    if (!std::isfinite(factors[pair]) || factors[pair] <= 0) {
-      return invalid_input("rope_freqs.weight holds {} at {}; it must be above 0", factors[pair],
-                           pair);
-    }
-    const double exponent =
-        -2.0 * static_cast<double>(pair) / static_cast<double>(shape.rotary_dimensions);
-    rotary.frequencies.push_back(std::pow(shape.rotary_base, exponent) / shape.rotary_factor /
-                                 static_cast<double>(factors[pair]));
-  }
-  return rotary;
 }
 
 ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
@@ -131,18 +96,14 @@ ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
   const std::string block = "blk." + std::to_string(layer) + ".";
   const size_t query_columns = shape.heads * shape.head_dimension;
   const size_t kv_columns = shape.kv_heads * shape.head_dimension;
-  const Presence biases = traits.attention_biases;
   const WeightId norm =
       tensors.vector(block + "attn_norm.weight", shape.columns, Presence::kRequired);
-  const WeightId wq = tensors.matrix(block + "attn_q.weight", query_columns, shape.columns);
-  const WeightId wk = tensors.matrix(block + "attn_k.weight", kv_columns, shape.columns);
-  const WeightId wv = tensors.matrix(block + "attn_v.weight", kv_columns, shape.columns);
-  const WeightId wo = tensors.matrix(block + "attn_output.weight", shape.columns, query_columns);
-  const WeightId bq = tensors.vector(block + "attn_q.bias", query_columns, biases);
-  const WeightId bk = tensors.vector(block + "attn_k.bias", kv_columns, biases);
-  const WeightId bv = tensors.vector(block + "attn_v.bias", kv_columns, biases);
-  const WeightId bo =
-      tensors.vector(block + "attn_output.bias", shape.columns, Presence::kOptional);
+  const std::array<ProductName, 3> names = {
+      {{"attn_q", query_columns}, {"attn_k", kv_columns}, {"attn_v", kv_columns}}};
+  const std::vector<Product> inputs =
+      tensors.products(block, names, "attn_qkv", shape.columns, traits.attention_biases);
+  const Product output =
+      tensors.product(block, {"attn_output", shape.columns}, query_columns, traits.output_bias);
   const WeightId q_norm =
       tensors.vector(block + "attn_q_norm.weight", shape.head_dimension, traits.head_norms);
   const WeightId k_norm =
@@ -150,39 +111,45 @@ ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
   if (tensors.failed()) return x;
 
   const ValueId h = graph.rms_norm(x, norm, shape.epsilon);
-  ValueId q = graph.matmul(h, wq, bq);
-  ValueId k = graph.matmul(h, wk, bk);
-  const ValueId v = graph.matmul(h, wv, bv);
-  if (q_norm != kNone) q = graph.head_norm(q, q_norm, shape.epsilon, shape.heads);
-  if (k_norm != kNone) k = graph.head_norm(k, k_norm, shape.epsilon, shape.kv_heads);
-  q = graph.rotary(q, shape.heads);
-  k = graph.rotary(k, shape.kv_heads);
-  const float scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dimension));
-  const ValueId attended =
-      graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, scale, shape.window);
-  return graph.add(x, graph.matmul(attended, wo, bo));
+  const auto treat = [&](ValueId value, WeightId head_norm, size_t heads) {
+    const bool has_rotary = !traits.has_rotary || traits.has_rotary(layer);
+    const auto add_norm = [&] {
+      if (head_norm != kNone) value = graph.head_norm(value, head_norm, shape.epsilon, heads);
+    };
+    if (!traits.head_norms_are_last) add_norm();
+    if (has_rotary) value = graph.rotary(value, heads);
+    if (traits.head_norms_are_last) add_norm();
+    return value;
+  };
+  const ValueId q = graph.matmul(h, inputs[0].weight, inputs[0].bias);
+  const ValueId k = graph.matmul(h, inputs[1].weight, inputs[1].bias);
+  const ValueId v = graph.matmul(h, inputs[2].weight, inputs[2].bias);
+  const ValueId treated_q = treat(q, q_norm, shape.heads);
+  const ValueId treated_k = treat(k, k_norm, shape.kv_heads);
+  const ValueId attended = graph.attention(layer, treated_q, treated_k, v, shape.heads,
+                                           shape.kv_heads, shape.score_factor, shape.window);
+  return graph.add(x, graph.matmul(attended, output.weight, output.bias));
 }
 
 // The same for all tokens; `h` is the normed residual. Returns what is to be added to the residual.
 ValueId add_dense_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape,
                                const std::string& block, ValueId h) {
-  const WeightId gate =
-      tensors.matrix(block + "ffn_gate.weight", shape.feed_forward, shape.columns);
-  const WeightId up = tensors.matrix(block + "ffn_up.weight", shape.feed_forward, shape.columns);
-  const WeightId down =
-      tensors.matrix(block + "ffn_down.weight", shape.columns, shape.feed_forward);
+  const std::array<ProductName, 2> names = {
+      {{"ffn_gate", shape.feed_forward}, {"ffn_up", shape.feed_forward}}};
+  const std::vector<Product> inputs = tensors.products(block, names, "ffn_up", shape.columns);
+  const Product down = tensors.product(block, {"ffn_down", shape.columns}, shape.feed_forward);
   if (tensors.failed()) return h;
 
-  const ValueId gated = graph.matmul(h, gate);
-  const ValueId raised = graph.matmul(h, up);
-  return graph.matmul(graph.silu_multiply(gated, raised), down);
+  const ValueId gated = graph.matmul(h, inputs[0].weight, inputs[0].bias);
+  const ValueId raised = graph.matmul(h, inputs[1].weight, inputs[1].bias);
+  return graph.matmul(graph.silu_multiply(gated, raised), down.weight, down.bias);
 }
 
-ValueId add_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape, size_t layer,
-                         ValueId x) {
+ValueId add_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape,
+                         const DecoderTraits& traits, size_t layer, ValueId x) {
   const std::string block = "blk." + std::to_string(layer) + ".";
-  const WeightId norm =
-      tensors.vector(block + "ffn_norm.weight", shape.columns, Presence::kRequired);
+  const std::string norm_name = fmt::format("{}{}.weight", block, traits.feed_forward_norm);
+  const WeightId norm = tensors.vector(norm_name, shape.columns, Presence::kRequired);
   if (tensors.failed()) return x;
 
   const ValueId h = graph.rms_norm(x, norm, shape.epsilon);
@@ -193,20 +160,29 @@ ValueId add_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape
 
 }  // namespace
 
-Result<Model> build_decoder(const GgufFile& file, const DecoderTraits& traits) {
+Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& traits) {
+  const GgufFile& file = source.file;
   Model model;
   model.architecture = file.text("general.architecture")->value_or("");
-  const auto shape = read_shape(file, model.architecture, traits);
+  auto shape = read_shape(file, model.architecture, traits);
   if (!shape) return std::unexpected(shape.error());
   const GgufTensor* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) return invalid_input("tensor token_embd.weight is missing");
   model.vocabulary_size = embedding->rows();
   model.trained_context_tokens = shape->context;
 
-  auto rotary = read_rotary(file, *shape, traits.rotary_pairs);
-  if (!rotary) return std::unexpected(rotary.error());
+  model.layer_count = shape->layers;
+  auto rope = read_rope(
+      file, model.architecture,
+      {.pairs = traits.rotary_pairs,
+       .head_dimension = shape->head_dimension,
+       .trained_context = shape->context,
+       .context_tokens = source.context_tokens != 0 ? source.context_tokens : shape->context});
+  if (!rope) return std::unexpected(rope.error());
+  shape->score_factor =
+      static_cast<float>(rope->score_factor) / std::sqrt(static_cast<float>(shape->head_dimension));
   Graph& graph = model.graph;
-  graph.set_rotary(std::move(*rotary));
+  graph.set_rotary(std::move(rope->rotary));
 
   ModelTensors tensors(file, graph);
   const WeightId table = tensors.matrix("token_embd.weight", model.vocabulary_size, shape->columns);
@@ -214,7 +190,7 @@ Result<Model> build_decoder(const GgufFile& file, const DecoderTraits& traits) {
   ValueId x = graph.embed(table);
   for (size_t layer = 0; layer < shape->layers && !tensors.failed(); ++layer) {
     x = add_attention(graph, tensors, *shape, traits, layer, x);
-    x = add_feed_forward(graph, tensors, *shape, layer, x);
+    x = add_feed_forward(graph, tensors, *shape, traits, layer, x);
   }
   const WeightId norm = tensors.vector("output_norm.weight", shape->columns, Presence::kRequired);
   const WeightId output =

@@ -3,7 +3,9 @@
 // output matrix at the end. What differs between families is a value.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include "engine/kernels/rotary.h"
 #include "engine/model/architecture.h"
@@ -13,8 +15,13 @@ namespace lockstep {
 
 struct DecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
-  Presence attention_biases = Presence::kOptional;
+  Presence attention_biases = Presence::kOptional;  // of queries, keys and values
+  Presence output_bias = Presence::kOptional;       // of attention
   Presence head_norms = Presence::kOptional;
+  bool head_norms_are_last = false;  // behind the rotary positions instead of before
+  // Whether a layer's queries and keys have rotary positions; none: all layers'.
+  bool (*has_rotary)(size_t layer) = nullptr;
+  std::string_view feed_forward_norm = "ffn_norm";  // its tensor
   // Whether attention.sliding_window holds for every layer (Mistral 7B's first version). In files
   // of other families the key may stand for a window that is not used.
   bool sliding_window = false;
@@ -22,6 +29,6 @@ struct DecoderTraits {
   std::optional<Presence> experts = std::nullopt;
 };
 
-Result<Model> build_decoder(const GgufFile& file, const DecoderTraits& traits);
+Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& traits);
 
 }  // namespace lockstep

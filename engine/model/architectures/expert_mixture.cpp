@@ -79,14 +79,15 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const auto& [experts, chosen, feed_forward] = mixture;
   const size_t columns = graph.columns(h);
   const WeightId router = tensors.matrix(block + "ffn_gate_inp.weight", experts, columns);
-  std::vector<WeightId> gates = tensors.experts(block + "ffn_gate", experts, feed_forward, columns);
-  std::vector<WeightId> ups = tensors.experts(block + "ffn_up", experts, feed_forward, columns);
+  const std::array names = {block + "ffn_gate", block + "ffn_up"};
+  auto gates_and_ups =
+      tensors.experts(names, block + "ffn_gate_up", experts, feed_forward, columns);
   std::vector<WeightId> downs = tensors.experts(block + "ffn_down", experts, columns, feed_forward);
   if (tensors.failed()) return h;
 
   const ValueId routing = graph.route(graph.matmul(h, router), chosen);
-  const ValueId gated = graph.expert_matmul(h, routing, std::move(gates));
-  const ValueId raised = graph.expert_matmul(h, routing, std::move(ups));
+  const ValueId gated = graph.expert_matmul(h, routing, std::move(gates_and_ups[0]));
+  const ValueId raised = graph.expert_matmul(h, routing, std::move(gates_and_ups[1]));
   return graph.expert_sum(graph.silu_multiply(gated, raised), routing, std::move(downs));
 }
 

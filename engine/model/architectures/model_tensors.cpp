@@ -7,51 +7,119 @@
 namespace lockstep {
 
 WeightId ModelTensors::matrix(const std::string& name, size_t rows, size_t columns) {
-  const GgufTensor* tensor = find(name, Presence::kRequired);
-  if (tensor == nullptr) return kNone;
-  if (tensor->dimensions.size() > 2) {
-    fail(invalid_input("tensor {} is {}; the metadata makes it {} x {}", name,
-                       fmt::join(tensor->dimensions, " x "), columns, rows)
-             .error());
-    return kNone;
-  }
-  if (tensor->columns() != columns || tensor->rows() != rows) {
-    return wrong_shape(*tensor, rows, columns);
-  }
-  return graph_.add_matrix(name, tensor->format, rows, columns);
+  const GgufTensor* tensor = find_matrix(name, rows, columns);
+  return tensor == nullptr ? kNone : graph_.add_matrix(name, tensor->format, rows, columns);
 }
 
 WeightId ModelTensors::vector(const std::string& name, size_t columns, Presence presence) {
-  const GgufTensor* tensor = find(name, presence);
-  if (tensor == nullptr) return kNone;
-  if (tensor->rows() != 1 || tensor->columns() != columns) {
-    return wrong_shape(*tensor, 1, columns);
+  return find(name, presence) == nullptr ? kNone : part_of_vector(name, columns, 0, columns);
+}
+
+WeightId ModelTensors::part_of_vector(const std::string& name, size_t columns, size_t first,
+                                      size_t count) {
+  const GgufTensor& tensor = *file_.find_tensor(name);
+  if (tensor.rows() != 1 || tensor.columns() != columns) {
+    wrong_shape(tensor, 1, columns);
+    return kNone;
   }
-  return graph_.add_vector(name, tensor->format, columns);
+  const size_t block = traits(tensor.format).block_elements;
+  if (first % block != 0 || count % block != 0) {
+    fail(invalid_input("tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, a part of it; "
+                       "use a file whose biases are F32",
+                       name, block, traits(tensor.format).name, first, first + count)
+             .error());
+    return kNone;
+  }
+  return graph_.add_vector(name, tensor.format, count, first / block);
+}
+
+Product ModelTensors::product(const std::string& block, const ProductName& name, size_t columns,
+                              Presence bias) {
+  const std::string prefix = block + name.name;
+  Product product;
+  product.weight = matrix(prefix + ".weight", name.rows, columns);
+  product.bias = vector(prefix + ".bias", name.rows, bias);
+  return product;
+}
+
+// A tensor named as one of the parts (ffn_up) is fused if it is larger than that.
+bool ModelTensors::is_fused(const std::string& block, std::span<const ProductName> names,
+                            const std::string& fused) const {
+  const GgufTensor* all = file_.find_tensor(block + fused + ".weight");
+  if (all == nullptr || has(block + names.front().name + ".weight")) return false;
+  return std::ranges::none_of(names, [&](const ProductName& each) {
+    return each.name == fused && all->rows() <= each.rows;
+  });
+}
+
+std::vector<Product> ModelTensors::products(const std::string& block,
+                                            std::span<const ProductName> names,
+                                            const std::string& fused, size_t columns,
+                                            Presence biases) {
+  std::vector<Product> products;
+  if (!is_fused(block, names, fused)) {
+    for (const ProductName& name : names) {
+      products.push_back(product(block, name, columns, biases));
+    }
+    return products;
+  }
+  size_t rows = 0;
+  for (const ProductName& name : names) rows += name.rows;
+  const std::string all = block + fused;
+  const GgufTensor* tensor = find_matrix(all + ".weight", rows, columns);
+  const bool has_fused_bias = has(all + ".bias");
+  size_t first = 0;
+  for (const ProductName& name : names) {
+    if (tensor == nullptr || failed()) return std::vector<Product>(names.size());
+    Product product;
+    product.weight = graph_.add_matrix(tensor->name, tensor->format, name.rows, columns, first);
+    product.bias = has_fused_bias ? part_of_vector(all + ".bias", rows, first, name.rows)
+                                  : vector(block + name.name + ".bias", name.rows, biases);
+    products.push_back(product);
+    first += name.rows;
+  }
+  return products;
 }
 
 std::vector<WeightId> ModelTensors::experts(const std::string& name, size_t count, size_t rows,
                                             size_t columns) {
   return has(name + ".0.weight")
              ? experts_of_their_own(name, count, rows, columns)
-             : experts_of_one_tensor(name + "_exps.weight", count, rows, columns);
+             : experts_of_one_tensor(name + "_exps.weight", count, {rows, rows, 0}, columns);
+}
+
+std::vector<std::vector<WeightId>> ModelTensors::experts(std::span<const std::string> names,
+                                                         const std::string& fused, size_t count,
+                                                         size_t rows, size_t columns) {
+  std::vector<std::vector<WeightId>> matrices;
+  const std::string all = fused + "_exps.weight";
+  for (const std::string& name : names) {
+    matrices.push_back(has(all) ? experts_of_one_tensor(all, count,
+                                                        {.rows = rows,
+                                                         .stride = rows * names.size(),
+                                                         .first = rows * matrices.size()},
+                                                        columns)
+                                : experts(name, count, rows, columns));
+  }
+  return matrices;
 }
 
 std::vector<WeightId> ModelTensors::experts_of_one_tensor(const std::string& name, size_t count,
-                                                          size_t rows, size_t columns) {
+                                                          const ExpertRows& rows, size_t columns) {
   const GgufTensor* tensor = find(name, Presence::kRequired);
   if (tensor == nullptr) return {};
   std::vector<uint64_t> dimensions = tensor->dimensions;
   dimensions.resize(std::max<size_t>(dimensions.size(), 3), 1);  // ends of 1 may be left out
-  if (dimensions != std::vector<uint64_t>{columns, rows, count}) {
+  if (dimensions != std::vector<uint64_t>{columns, rows.stride, count}) {
     fail(invalid_input("tensor {} is {}; the metadata makes it {} x {} x {} experts", name,
-                       fmt::join(tensor->dimensions, " x "), columns, rows, count)
+                       fmt::join(tensor->dimensions, " x "), columns, rows.stride, count)
              .error());
     return {};
   }
   std::vector<WeightId> experts;
   for (size_t expert = 0; expert < count; ++expert) {
-    experts.push_back(graph_.add_matrix(name, tensor->format, rows, columns, expert * rows));
+    experts.push_back(graph_.add_matrix(name, tensor->format, rows.rows, columns,
+                                        expert * rows.stride + rows.first));
   }
   return experts;
 }
@@ -88,11 +156,25 @@ const GgufTensor* ModelTensors::find(const std::string& name, Presence presence)
   return tensor;
 }
 
-WeightId ModelTensors::wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns) {
+const GgufTensor* ModelTensors::find_matrix(const std::string& name, size_t rows, size_t columns) {
+  const GgufTensor* tensor = find(name, Presence::kRequired);
+  if (tensor == nullptr) return nullptr;
+  if (tensor->dimensions.size() > 2) {
+    fail(invalid_input("tensor {} is {}; the metadata makes it {} x {}", name,
+                       fmt::join(tensor->dimensions, " x "), columns, rows)
+             .error());
+    return nullptr;
+  }
+  const bool fits = tensor->columns() == columns && tensor->rows() == rows;
+  return fits ? tensor : wrong_shape(*tensor, rows, columns);
+}
+
+// Returns nullptr.
+const GgufTensor* ModelTensors::wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns) {
   fail(invalid_input("tensor {} has {} rows of {}; the metadata makes it {} rows of {}",
                      tensor.name, tensor.rows(), tensor.columns(), rows, columns)
            .error());
-  return kNone;
+  return nullptr;
 }
 
 void ModelTensors::fail(const Error& error) {

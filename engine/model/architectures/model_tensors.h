@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,17 @@ enum class Presence : uint8_t {
   kRequired,
 };
 
+// A matrix that multiplies a layer's input: "attn_q" for the tensors blk.N.attn_q.weight and .bias.
+struct ProductName {
+  std::string name;
+  size_t rows = 0;
+};
+
+struct Product {
+  WeightId weight = kNone;
+  WeightId bias = kNone;
+};
+
 // Adds the file's tensors to the graph after checking their shapes; the first error stays, and
 // what is added after it is of no use.
 class ModelTensors {
@@ -27,21 +39,49 @@ class ModelTensors {
   WeightId matrix(const std::string& name, size_t rows, size_t columns);
   // kNone where it is optional and the file has none.
   WeightId vector(const std::string& name, size_t columns, Presence presence);
+
+  // <block><name>.weight and its bias.
+  Product product(const std::string& block, const ProductName& name, size_t columns,
+                  Presence bias = Presence::kOptional);
+  // The matrices that multiply one input, each in a tensor of its own or, in this order, as rows of
+  // the tensor <block><fused>.weight. Biases lie likewise.
+  std::vector<Product> products(const std::string& block, std::span<const ProductName> names,
+                                const std::string& fused, size_t columns,
+                                Presence biases = Presence::kOptional);
+
   // One matrix for each expert, all in one format. For "blk.0.ffn_up" they lie one after the other
   // in the tensor "blk.0.ffn_up_exps.weight"; older files have "blk.0.ffn_up.E.weight" for each.
   std::vector<WeightId> experts(const std::string& name, size_t count, size_t rows, size_t columns);
+  // Of `names`, each with `rows` rows, by name. The tensor <fused>_exps.weight may hold them all:
+  // expert by expert, in each the matrices of that expert in this order.
+  std::vector<std::vector<WeightId>> experts(std::span<const std::string> names,
+                                             const std::string& fused, size_t count, size_t rows,
+                                             size_t columns);
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   bool failed() const { return error_.has_value(); }
   Result<void> result() const;
 
  private:
-  std::vector<WeightId> experts_of_one_tensor(const std::string& name, size_t count, size_t rows,
-                                              size_t columns);
+  // The rows that an expert's matrix has in a tensor of all experts: `rows` of `stride`, from
+  // `first` on.
+  struct ExpertRows {
+    size_t rows = 0;
+    size_t stride = 0;
+    size_t first = 0;
+  };
+
+  bool is_fused(const std::string& block, std::span<const ProductName> names,
+                const std::string& fused) const;
+  // Elements [first, first + count) of a vector of `columns`.
+  WeightId part_of_vector(const std::string& name, size_t columns, size_t first, size_t count);
+  std::vector<WeightId> experts_of_one_tensor(const std::string& name, size_t count,
+                                              const ExpertRows& rows, size_t columns);
   std::vector<WeightId> experts_of_their_own(const std::string& name, size_t count, size_t rows,
                                              size_t columns);
   const GgufTensor* find(const std::string& name, Presence presence);
-  WeightId wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns);
+  const GgufTensor* find_matrix(const std::string& name, size_t rows, size_t columns);
+  const GgufTensor* wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns);
   void fail(const Error& error);
 
   const GgufFile& file_;

@@ -4,8 +4,13 @@
 
 namespace lockstep {
 
-Result<Model> build_qwen3(const GgufFile& file) {
-  return build_decoder(file,
+Result<Model> build_qwen3(const ModelSource& source) {
+  return build_decoder(source,
+                       {.rotary_pairs = RotaryPairs::kHalves, .head_norms = Presence::kRequired});
+}
+
+Result<Model> build_qwen3vl(const ModelSource& source) {
+  return build_decoder(source,
                        {.rotary_pairs = RotaryPairs::kHalves, .head_norms = Presence::kRequired});
 }
 

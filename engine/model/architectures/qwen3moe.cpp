@@ -4,10 +4,16 @@
 
 namespace lockstep {
 
-Result<Model> build_qwen3moe(const GgufFile& file) {
-  return build_decoder(file, {.rotary_pairs = RotaryPairs::kHalves,
-                              .head_norms = Presence::kRequired,
-                              .experts = Presence::kRequired});
+Result<Model> build_qwen3moe(const ModelSource& source) {
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .head_norms = Presence::kRequired,
+                                .experts = Presence::kRequired});
+}
+
+Result<Model> build_qwen3vlmoe(const ModelSource& source) {
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .head_norms = Presence::kRequired,
+                                .experts = Presence::kRequired});
 }
 
 }  // namespace lockstep

@@ -42,6 +42,14 @@ TEST(ModelDescription, it_holds_the_metadata_and_the_tensors) {
   EXPECT_EQ(result["tensors"][0]["bytes"], 144);
 }
 
+TEST(ModelDescription, it_says_why_the_file_holds_no_model_that_can_be_run) {
+  test::GgufWriter writer;
+  const Json result = description(writer.add("general.architecture", std::string("qwen3vlm")));
+  EXPECT_EQ(result["model"]["is_read"], false);
+  EXPECT_TRUE(result["model"]["reason"].get<std::string>().starts_with(
+      "architecture \"qwen3vlm\" is not known here; nearest are qwen3vl, qwen2vl, "));
+}
+
 TEST(ModelDescription, a_long_array_is_cut_to_its_first_elements_and_its_length) {
   test::GgufWriter writer;
   writer.add_array<uint32_t>("eight", {1, 2, 3, 4, 5, 6, 7, 8});

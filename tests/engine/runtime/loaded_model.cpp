@@ -21,7 +21,8 @@ T value_or_throw(Result<T> result) {
 
 LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& options) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
-  model_ = std::make_unique<Model>(value_or_throw(build_model(file)));
+  model_ = std::make_unique<Model>(
+      value_or_throw(build_model({.file = file, .context_tokens = options.context_tokens})));
   const KernelTable* kernels = options.kernels != nullptr
                                    ? options.kernels
                                    : value_or_throw(choose_kernel_table(kernel_row()));

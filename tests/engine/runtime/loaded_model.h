@@ -27,6 +27,7 @@ struct LoadedModelOptions {
   bool generated = false;
   size_t batch_tokens = 128;
   size_t kv_pages = 32;
+  size_t context_tokens = 0;  // ModelSource::context_tokens
   // Through which ranks on GPUs are used, with arithmetic and kernels of their own; none: all ranks
   // are processors. The first so many ranks are GPUs; none: all.
   const GpuPlatform* gpus = nullptr;

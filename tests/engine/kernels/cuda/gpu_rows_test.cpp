@@ -143,7 +143,7 @@ TEST(GpuRows, of_both_forms_one_may_be_missing) {
   }
 }
 
-TEST(GpuRows, rotary_angles_are_those_of_the_positions) {
+void expect_rotary_table(double magnitude) {
   const GpuTestBatch batch = batch_of(9);
   std::vector<double> frequencies;
   for (int pair = 0; pair < 24; ++pair) frequencies.push_back(std::pow(10000.0, -pair / 24.0));
@@ -153,15 +153,24 @@ TEST(GpuRows, rotary_angles_are_those_of_the_positions) {
                              .pairs = frequencies.size(),
                              .table = table.data(),
                              .stride = 50,
+                             .magnitude = magnitude,
                              .grid_rows = 2});
   for (size_t token = 0; token < 9; ++token) {
     for (size_t pair = 0; pair < 24; ++pair) {
       const double angle = static_cast<double>(7 * token) * frequencies[pair];
-      EXPECT_EQ(table[token * 50 + pair], static_cast<float>(std::cos(angle)));
-      EXPECT_EQ(table[token * 50 + 24 + pair], static_cast<float>(std::sin(angle)));
+      EXPECT_EQ(table[token * 50 + pair], static_cast<float>(magnitude * std::cos(angle)));
+      EXPECT_EQ(table[token * 50 + 24 + pair], static_cast<float>(magnitude * std::sin(angle)));
     }
   }
   EXPECT_EQ(table[450], -7.0F);
+}
+
+TEST(GpuRows, rotary_angles_are_those_of_the_positions) {
+  expect_rotary_table(1);
+}
+
+TEST(GpuRows, cosines_and_sines_are_multiplied_by_a_magnitude) {
+  expect_rotary_table(1.1386294361119891);
 }
 
 }  // namespace

@@ -1,0 +1,11 @@
+// Maincoder: heads are normalized behind their rotary positions.
+#include "engine/model/architectures/decoder.h"
+#include "engine/model/architectures/rows.h"
+
+namespace lockstep {
+
+Result<Model> build_maincoder(const ModelSource& source) {
+  return build_decoder(source, {.head_norms = Presence::kRequired, .head_norms_are_last = true});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,488 @@
+#!/usr/bin/env python3
+"""Writes a tiny random model of each family that is a row of traits, and its logits.
+
+For every row of FAMILIES: <name>.gguf, with names, permutations and keys as llama.cpp's converters
+write them, and for two sequences of token ids <name>-<length>.f32, the logits of the last rows by
+transformers, raw little-endian float32 [rows, vocabulary]; <name>-llama.f32 has those of the second
+sequence by llama.cpp, which loads the same file. index.json lists them:
+
+    {"versions": {...},
+     "models": [{"name", "file", "architecture", "format", "reference", "vocabulary", "spread",
+                 "same_as", "context", "llama_cpp": {"logits": "<file>", "difference"},
+                 "sequences": [{"tokens": [...], "first_row", "row_count", "logits": "<file>"}]}]}
+
+`reference` names the class that computed the logits. transformers has none for internlm2, xverse,
+exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
+biases and the rotary pairs that the row says; for maincoder it is the class below. For these
+llama.cpp's logits are the proof that this is so. `difference` is the largest between the two, in
+units of the logits' spread. `same_as` names the file with the same weights in tensors of their own;
+what has it and no "llama_cpp" is a form that llama.cpp does not read in this architecture. The
+weights are rounded to the file's format first; transformers computes in float32 on the rounded ones.
+
+It needs torch, transformers, gguf, numpy and llama-cpp-python (whose vendored llama.cpp is
+llama.cpp's own; built with clang 19, plain SSE/AVX code and no other options).
+"""
+
+import argparse
+import ctypes
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gguf
+import llama_cpp
+import numpy as np
+import torch
+import transformers
+from llama_cpp import llama_cpp as llama
+from transformers.models.llama import modeling_llama
+from transformers.models.paddleocr_vl.modeling_paddleocr_vl import (PaddleOCRTextConfig,
+                                                                    PaddleOCRTextModel)
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLTextConfig, Qwen2VLTextModel
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextConfig, Qwen3VLTextModel
+from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (Qwen3VLMoeTextConfig,
+                                                                    Qwen3VLMoeTextModel)
+
+from make_logits_fixtures import TENSOR_NAMES, byte_letters, interleaved
+
+SEED = 43
+ROWS = 4  # whose logits are kept
+CONTEXT = 512
+# The largest difference between transformers and llama.cpp that is taken for rounding.
+DIFFERENCE_MAX = {"F32": 1e-4, "Q8_0": 0.1}
+
+
+class TextModel(torch.nn.Module):
+    """A text model out of one that sees images, and the output matrix."""
+
+    def __init__(self, model_class, config):
+        super().__init__()
+        self.model = model_class(config)
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, tokens):
+        return transformers.modeling_outputs.CausalLMOutput(
+            logits=self.lm_head(self.model(tokens).last_hidden_state))
+
+
+class MaincoderAttention(torch.nn.Module):
+    """Neighbouring rotary pairs, and each head normalized behind them."""
+
+    def __init__(self, config, layer_idx):
+        super().__init__()
+        self.config = config
+        size, head = config.hidden_size, config.head_dim
+        columns = (config.num_attention_heads * head, config.num_key_value_heads * head)
+        self.q_proj = torch.nn.Linear(size, columns[0], bias=False)
+        self.k_proj = torch.nn.Linear(size, columns[1], bias=False)
+        self.v_proj = torch.nn.Linear(size, columns[1], bias=False)
+        self.o_proj = torch.nn.Linear(columns[0], size, bias=False)
+        self.q_norm = modeling_llama.LlamaRMSNorm(head, config.rms_norm_eps)
+        self.k_norm = modeling_llama.LlamaRMSNorm(head, config.rms_norm_eps)
+
+    def forward(self, hidden_states, **_):
+        count, head = hidden_states.shape[1], self.config.head_dim
+        base = self.config.rope_parameters["rope_theta"]
+        angles = torch.arange(count)[:, None] * base ** (-torch.arange(0, head, 2) / head)
+        turns = torch.polar(torch.ones_like(angles), angles)
+
+        def heads(values, norm):
+            pairs = torch.view_as_complex(values.view(count, -1, head // 2, 2).contiguous())
+            turned = torch.view_as_real(pairs * turns[:, None]).flatten(2)
+            return norm(turned).transpose(0, 1)
+
+        q = heads(self.q_proj(hidden_states), self.q_norm)
+        k = heads(self.k_proj(hidden_states), self.k_norm)
+        v = self.v_proj(hidden_states).view(count, -1, head).transpose(0, 1)
+        group = q.shape[0] // k.shape[0]
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            q, k.repeat_interleave(group, 0), v.repeat_interleave(group, 0), is_causal=True)
+        return self.o_proj(attended.transpose(0, 1).reshape(1, count, -1)), None
+
+
+def make_maincoder(config):
+    network = transformers.LlamaForCausalLM(config)
+    for index, layer in enumerate(network.model.layers):
+        layer.self_attn = MaincoderAttention(config, index)
+    return network
+
+
+# By name: the class of the configuration, and what makes the network.
+REFERENCES = {
+    "LlamaForCausalLM": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+    "Qwen2ForCausalLM": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+    "Qwen3ForCausalLM": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    "Qwen3MoeForCausalLM": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+    "Phi3ForCausalLM": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
+    "SmolLM3ForCausalLM": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
+    "SeedOssForCausalLM": (transformers.SeedOssConfig, transformers.SeedOssForCausalLM),
+    "Ernie4_5ForCausalLM": (transformers.Ernie4_5Config, transformers.Ernie4_5ForCausalLM),
+    "Qwen2VLTextModel": (Qwen2VLTextConfig, lambda config: TextModel(Qwen2VLTextModel, config)),
+    "Qwen3VLTextModel": (Qwen3VLTextConfig, lambda config: TextModel(Qwen3VLTextModel, config)),
+    "Qwen3VLMoeTextModel": (Qwen3VLMoeTextConfig,
+                            lambda config: TextModel(Qwen3VLMoeTextModel, config)),
+    "PaddleOCRTextModel": (PaddleOCRTextConfig,
+                           lambda config: TextModel(PaddleOCRTextModel, config)),
+    "Llama with norms behind its rotary positions": (transformers.LlamaConfig, make_maincoder),
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One fixture."""
+
+    name: str
+    architecture: str
+    reference: str
+    options: dict = field(default_factory=dict)  # of the configuration, beside the others'
+    is_permuted: bool = False  # the file has rotary pairs as neighbours, transformers in halves
+    epsilon: float = 1e-5
+    layers: int = 2
+    hidden: int = 32
+    heads: int = 2
+    head: int = 16
+    kv_heads: int = 1
+    feed_forward: int = 24
+    vocabulary: int = 131
+    is_tied: bool = True
+    rope_base: float = 10000.0
+    rope: dict = field(default_factory=dict)
+    context: int = CONTEXT
+    served_context: int = 0  # --context; 0: as trained
+    lengths: tuple[int, int] = (40, 100)
+    norm_before_feed_forward: str = "ffn_norm"
+    sections: tuple[int, ...] = ()
+    experts: int = 0
+    chosen: int = 0
+    format: str = "F32"
+    same_as: str = ""  # the same weights, but
+    fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: those that hold others
+    has_llama_logits: bool = True
+
+
+BIASES = {"attention_bias": True}
+SECTIONS = (2, 3, 3, 0)
+MROPE = {"mrope_section": [2, 3, 3]}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
+        "long_factor": [1.5 + 0.9 * i for i in range(8)]}
+
+FAMILIES = (
+    # llama.cpp reads no epsilon of this one and takes 0.
+    Family("qwen2vl", "qwen2vl", "Qwen2VLTextModel", epsilon=1e-12, rope_base=1e6, rope=MROPE,
+           sections=SECTIONS),
+    Family("paddleocr", "paddleocr", "PaddleOCRTextModel", rope=MROPE, sections=SECTIONS),
+    # llama.cpp does not turn the pairs that are left over where interleaved sections are uneven by
+    # more than one; of published models these are the slowest two, which hardly turn.
+    Family("qwen3vl", "qwen3vl", "Qwen3VLTextModel", rope_base=1e6, head=32, kv_heads=2,
+           rope={"mrope_section": [6, 5, 5], "mrope_interleaved": True}, sections=(6, 5, 5, 0)),
+    Family("qwen3vl-q8_0", "qwen3vl", "Qwen3VLTextModel", rope_base=1e6, head=32, format="Q8_0",
+           feed_forward=64, rope={"mrope_section": [6, 5, 5], "mrope_interleaved": True},
+           sections=(6, 5, 5, 0)),
+    Family("qwen3vlmoe", "qwen3vlmoe", "Qwen3VLMoeTextModel", rope_base=1e6, feed_forward=20,
+           rope={"mrope_section": [3, 3, 2], "mrope_interleaved": True}, sections=(3, 3, 2, 0),
+           experts=3, chosen=3),
+    Family("internlm2", "internlm2", "LlamaForCausalLM", is_permuted=True, rope_base=1e6,
+           is_tied=False),
+    Family("xverse", "xverse", "LlamaForCausalLM", is_permuted=True, kv_heads=2,
+           is_tied=False),
+    Family("exaone", "exaone", "LlamaForCausalLM", rope_base=1e6),
+    Family("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", {"use_bias": False}, rope_base=5e5),
+    Family("seed_oss", "seed_oss", "SeedOssForCausalLM",
+           {"attention_bias": True, "attention_out_bias": False}, rope_base=1e7,
+           norm_before_feed_forward="post_attention_norm"),
+    Family("pangu-embedded", "pangu-embedded", "LlamaForCausalLM", BIASES, rope_base=1e6),
+    Family("maincoder", "maincoder", "Llama with norms behind its rotary positions",
+           rope_base=1e6),
+    Family("smollm3", "smollm3", "SmolLM3ForCausalLM",
+           {"no_rope_layers": [1, 1, 1, 0, 1]}, is_permuted=True, layers=5, rope_base=5e6),
+    Family("baichuan", "baichuan", "LlamaForCausalLM", is_permuted=True, layers=32, hidden=16,
+           head=8, kv_heads=2, feed_forward=8, is_tied=False),
+    Family("phi3-long", "phi3", "Phi3ForCausalLM", rope=LONG | {"original": 64},
+           lengths=(80, 100), fused=("attn_qkv", "ffn_up")),
+    Family("phi3-short", "phi3", "Phi3ForCausalLM", rope=LONG | {"original": 256},
+           served_context=256, fused=("attn_qkv", "ffn_up")),
+    Family("qwen2-yarn", "qwen2", "Qwen2ForCausalLM", rope=YARN),
+    Family("llama-yarn", "llama", "LlamaForCausalLM", is_permuted=True,
+           rope=YARN | {"factor": 8.0}),
+    Family("llama-biases", "llama", "LlamaForCausalLM", BIASES | {"mlp_bias": True},
+           is_permuted=True),
+    Family("qwen2-fused", "qwen2", "Qwen2ForCausalLM", rope=YARN, same_as="qwen2-yarn",
+           fused=("attn_qkv",)),
+    Family("llama-biases-fused", "llama", "LlamaForCausalLM", BIASES | {"mlp_bias": True},
+           is_permuted=True, same_as="llama-biases", fused=("attn_qkv", "ffn_up"),
+           has_llama_logits=False),
+    Family("qwen3moe-apart", "qwen3moe", "Qwen3MoeForCausalLM", feed_forward=20, experts=3,
+           chosen=3),
+    Family("qwen3moe-fused", "qwen3moe", "Qwen3MoeForCausalLM", feed_forward=20, experts=3,
+           chosen=3, same_as="qwen3moe-apart", fused=("ffn_gate_up_exps",),
+           has_llama_logits=False),
+)
+
+
+def stored(values: np.ndarray, name: str, family: Family) -> np.ndarray:
+    """The values as the file's format has them, in float32."""
+    if family.format == "F32" or not is_matrix(values, name):
+        return values
+    kind = gguf.GGMLQuantizationType[family.format]
+    return gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+
+
+def is_matrix(values: np.ndarray, name: str) -> bool:
+    return values.ndim > 1 and not name.endswith("mlp.gate.weight")
+
+
+def make_network(family: Family) -> torch.nn.Module:
+    """The reference with random weights, rounded to what the file will hold."""
+    config_class, make = REFERENCES[family.reference]
+    rope = {key: value for key, value in family.rope.items() if key != "original"}
+    rope = {"rope_type": "default", "rope_theta": family.rope_base} | rope
+    options = dict(family.options)
+    if "original" in family.rope:
+        rope["original_max_position_embeddings"] = family.rope["original"]
+        options |= {"original_max_position_embeddings": family.rope["original"]}
+    if family.reference.startswith("Phi3"):
+        options |= {"resid_pdrop": 0.0, "sliding_window": None}
+    if family.experts:
+        options |= {"num_experts": family.experts, "num_experts_per_tok": family.chosen,
+                    "moe_intermediate_size": family.feed_forward, "norm_topk_prob": True}
+    config = config_class(
+        hidden_size=family.hidden, intermediate_size=family.feed_forward,
+        num_hidden_layers=family.layers, num_attention_heads=family.heads,
+        num_key_value_heads=family.kv_heads, head_dim=family.head, vocab_size=family.vocabulary,
+        rms_norm_eps=family.epsilon, max_position_embeddings=family.context, tie_word_embeddings=family.is_tied,
+        hidden_act="silu", rope_parameters=rope, attn_implementation="eager", pad_token_id=None,
+        **options)
+    network = make(config).float().eval()
+    generator = torch.Generator().manual_seed(SEED)
+    for name, parameter in network.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("bias"):
+            values = 0.3 * noise
+        elif noise.dim() == 1:
+            values = 1 + 0.2 * noise
+        elif "embed_tokens" in name or "lm_head" in name:
+            values = 0.3 * noise
+        else:
+            gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
+            values = noise * gain / math.sqrt(noise.shape[-1])
+            if "o_proj" in name or "down_proj" in name:
+                values /= math.sqrt(family.layers / 2)
+        parameter.data.copy_(torch.from_numpy(stored(values.numpy(), name, family)))
+    return network
+
+
+def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> dict:
+    """What the file has of one of transformers' tensors within a layer, each in its own tensor."""
+    part, kind = rest.rsplit(".", 1)
+    queries, keys = family.heads * family.head, family.kv_heads * family.head
+    if part == "self_attn.qkv_proj":
+        pieces = np.split(values, [queries, queries + keys])
+        return {f"{block}.attn_{name}.{kind}": piece for name, piece in zip("qkv", pieces)}
+    if part == "mlp.gate_up_proj":
+        gate, up = np.split(values, 2)
+        return {f"{block}.ffn_gate.{kind}": gate, f"{block}.ffn_up.{kind}": up}
+    if rest == "mlp.experts.gate_up_proj":
+        if values.shape[1] == family.hidden:  # some have them transposed
+            values = values.swapaxes(1, 2)
+        gate, up = np.split(values, 2, axis=1)
+        return {f"{block}.ffn_gate_exps.weight": gate, f"{block}.ffn_up_exps.weight": up}
+    if rest == "mlp.experts.down_proj":
+        if values.shape[1] == family.feed_forward:
+            values = values.swapaxes(1, 2)
+        return {f"{block}.ffn_down_exps.weight": values}
+    if family.is_permuted and part.endswith(("q_proj", "k_proj")):
+        values = interleaved(values, family.heads if "q_proj" in part else family.kv_heads)
+    name = TENSOR_NAMES[part]
+    if name == "ffn_norm":
+        name = family.norm_before_feed_forward
+    return {f"{block}.{name}.{kind}": values}
+
+
+def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarray]:
+    whole = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
+             "model.norm.weight": "output_norm.weight"}
+    tensors = {}
+    for name, parameter in network.named_parameters():
+        values = parameter.detach().numpy()
+        if name in whole:
+            tensors[whole[name]] = values
+            continue
+        _, _, layer, rest = name.split(".", 3)
+        tensors |= layer_tensors(family, f"blk.{layer}", rest, values)
+    for layer in range(family.layers):
+        fuse(family, tensors, f"blk.{layer}.")
+    return tensors
+
+
+def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
+    """Puts tensors of a layer into one, as `fused` says."""
+    parts = {"attn_qkv": ("attn_q", "attn_k", "attn_v"), "ffn_up": ("ffn_gate", "ffn_up"),
+             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}
+    for name in family.fused:
+        for kind in ("weight", "bias"):
+            names = [f"{block}{part}.{kind}" for part in parts[name]]
+            if names[0] in tensors:
+                axis = 1 if name.endswith("exps") else 0
+                values = np.concatenate([tensors.pop(each) for each in names], axis=axis)
+                tensors[f"{block}{name}.{kind}"] = values
+
+
+def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
+    writer.add_rope_freq_base(family.rope_base)
+    if family.sections:
+        writer.add_rope_dimension_sections(list(family.sections))
+    kind = family.rope.get("rope_type")
+    if kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(family.rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(family.rope["original_max_position_embeddings"])
+    if kind == "longrope":
+        original = family.rope["original"]
+        growth = family.context / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(growth) / math.log(original)))
+        for which in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{which}.weight",
+                              np.array(family.rope[f"{which}_factor"], dtype=np.float32))
+
+
+def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
+    writer = gguf.GGUFWriter(str(path), family.architecture)
+    writer.add_name("tiny")  # llama.cpp wants certain tokens of a vocabulary named "phi3"
+    writer.add_context_length(family.context)
+    writer.add_embedding_length(family.hidden)
+    writer.add_block_count(family.layers)
+    writer.add_feed_forward_length(family.feed_forward)
+    if family.experts:
+        writer.add_expert_count(family.experts)
+        writer.add_expert_used_count(family.chosen)
+        writer.add_expert_feed_forward_length(family.feed_forward)
+    writer.add_head_count(family.heads)
+    writer.add_head_count_kv(family.kv_heads)
+    if family.heads * family.head != family.hidden:
+        writer.add_key_length(family.head)
+        writer.add_value_length(family.head)
+    writer.add_rope_dimension_count(family.head)
+    writer.add_layer_norm_rms_eps(family.epsilon)
+    writer.add_vocab_size(family.vocabulary)
+    add_rope(writer, family)
+    for name, values in file_tensors(family, network).items():
+        if family.format != "F32" and is_matrix(values, name) and "ffn_gate_inp" not in name:
+            kind = gguf.GGMLQuantizationType[family.format]
+            writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, np.ascontiguousarray(values))
+    merged = ["he", "\u0120t"]
+    letters = byte_letters()[:family.vocabulary - len(merged) - 1]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(letters + merged + ["<|endoftext|>"])
+    writer.add_token_types([gguf.TokenType.NORMAL] * (family.vocabulary - 1)
+                           + [gguf.TokenType.CONTROL])
+    writer.add_token_merges(["h e", "\u0120 t"])
+    writer.add_bos_token_id(family.vocabulary - 1)
+    writer.add_eos_token_id(family.vocabulary - 1)
+    writer.add_add_bos_token(False)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def llama_logits(path: Path, family: Family, tokens: np.ndarray) -> np.ndarray:
+    """Of llama.cpp, which loads the file: the logits of the last rows, in f32 throughout."""
+    options = llama.llama_model_default_params()
+    options.n_gpu_layers = 0
+    model = llama.llama_model_load_from_file(str(path).encode(), options)
+    if not model:
+        raise ValueError(f"{family.name}: llama.cpp does not load it")
+    options = llama.llama_context_default_params()
+    options.n_ctx = family.served_context or family.context
+    options.n_batch = options.n_ubatch = 256
+    options.n_threads = options.n_threads_batch = 1
+    options.type_k = options.type_v = llama_cpp.GGML_TYPE_F32
+    options.flash_attn_type = 0
+    context = llama.llama_init_from_model(model, options)
+    batch = llama.llama_batch_init(len(tokens), 0, 1)
+    batch.n_tokens = len(tokens)
+    for index, token in enumerate(tokens):
+        batch.token[index] = int(token)
+        batch.pos[index] = index
+        batch.n_seq_id[index] = 1
+        batch.seq_id[index][0] = 0
+        batch.logits[index] = 1
+    if llama.llama_decode(context, batch) != 0:
+        raise ValueError(f"{family.name}: llama.cpp does not compute it")
+    rows = []
+    for index in range(len(tokens) - ROWS, len(tokens)):
+        row = llama.llama_get_logits_ith(context, index)
+        rows.append(np.ctypeslib.as_array(row, (family.vocabulary,)).copy())
+    llama.llama_batch_free(batch)
+    llama.llama_free(context)
+    llama.llama_model_free(model)
+    return np.array(rows)
+
+
+def write_family(folder: Path, family: Family) -> dict:
+    network = make_network(family)
+    path = folder / f"{family.name}.gguf"
+    write_file(path, family, network)
+    random, sequences, kept = np.random.default_rng(SEED), [], []
+    for length in family.lengths:
+        tokens = random.integers(0, family.vocabulary, length)
+        with torch.no_grad():
+            logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
+        file = f"{family.same_as or family.name}-{length}.f32"
+        if not family.same_as:
+            logits.astype("<f4").tofile(folder / file)
+        kept.append(logits)
+        sequences.append({"tokens": tokens.tolist(), "first_row": length - ROWS,
+                          "row_count": ROWS, "logits": file})
+    spread = float(np.std(np.concatenate(kept)))
+    entry = {"name": family.name, "file": path.name, "architecture": family.architecture,
+             "format": family.format, "reference": family.reference,
+             "vocabulary": family.vocabulary, "spread": round(spread, 4)}
+    if family.same_as:
+        entry["same_as"] = f"{family.same_as}.gguf"
+    if family.served_context:
+        entry["context"] = family.served_context
+    if family.has_llama_logits:
+        rows = llama_logits(path, family, tokens)
+        difference = float(np.abs(rows - kept[-1]).max()) / spread
+        print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}, llama.cpp differs "
+              f"by {difference:.1e}", flush=True)
+        if difference > DIFFERENCE_MAX[family.format]:
+            raise ValueError(f"{family.name}: transformers and llama.cpp differ by {difference}")
+        entry["llama_cpp"] = {"logits": f"{family.name}-llama.f32",
+                              "difference": float(f"{difference:.1e}")}
+        rows.astype("<f4").tofile(folder / entry["llama_cpp"]["logits"])
+    return entry | {"sequences": sequences}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("tests/fixtures/families"))
+    parser.add_argument("--only", action="append", help="the names of some, for a trial")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    quiet = llama.llama_log_callback(lambda level, text, data: print(text.decode(), end="")
+                                     if level == 4 else None)
+    llama.llama_log_set(quiet, ctypes.c_void_p(0))
+    entries = [write_family(arguments.output, family) for family in FAMILIES
+               if not arguments.only or family.name in arguments.only]
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__,
+                "gguf": gguf.__version__ if hasattr(gguf, "__version__") else "",
+                "llama-cpp-python": llama_cpp.__version__}
+    lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
+    (arguments.output / "index.json").write_text(
+        f'{{"versions": {json.dumps(versions)},\n"models": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()

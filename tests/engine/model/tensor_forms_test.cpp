@@ -1,0 +1,124 @@
+// How a graph's weights lie in the file's tensors, and which tensors it does without.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/model/architecture_case.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// name, first row, rows of each of a graph's products and of their biases, in the graph's order.
+using Places = std::vector<std::tuple<std::string, size_t, size_t>>;
+
+Places places_of(const Graph& graph, size_t count) {
+  Places places;
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.operation != Operation::kMatmul || places.size() >= count) continue;
+    for (const WeightId id : {node.weight, node.bias}) {
+      if (id == kNone) continue;
+      const Weight& weight = graph.weights()[id];
+      places.emplace_back(weight.name, weight.first_row,
+                          weight.is_matrix ? weight.rows : weight.columns);
+    }
+  }
+  return places;
+}
+
+TEST_F(ArchitectureTest, one_tensor_may_hold_queries_keys_and_values_or_gate_and_up) {
+  GgufWriter file = tiny_llama();
+  for (const char* const name : {"attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"}) {
+    file = without(file, "blk.0." + std::string(name) + ".weight");
+  }
+  file.add("llama.attention.head_count_kv", uint32_t{2});
+  file.add_tensor("blk.0.attn_qkv.weight", Format::kF32, {64, 128});
+  file.add_tensor("blk.0.attn_qkv.bias", Format::kF32, {128});
+  file.add_tensor("blk.0.ffn_up.weight", Format::kF32, {64, 192});
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const std::string weight = "blk.0.attn_qkv.weight";
+  const std::string bias = "blk.0.attn_qkv.bias";
+  EXPECT_EQ(places_of(model->graph, 9), (Places{{weight, 0, 64},
+                                                {bias, 0, 64},
+                                                {weight, 64, 32},
+                                                {bias, 64, 32},
+                                                {weight, 96, 32},
+                                                {bias, 96, 32},
+                                                {"blk.0.attn_output.weight", 0, 64},
+                                                {"blk.0.ffn_up.weight", 0, 96},
+                                                {"blk.0.ffn_up.weight", 96, 96}}));
+
+  GgufWriter wrong = without(file, weight);
+  EXPECT_EQ(
+      error_of(wrong.add_tensor(weight, Format::kF32, {64, 120})),
+      "tensor blk.0.attn_qkv.weight has 120 rows of 64; the metadata makes it 128 rows of 64");
+  GgufWriter gateless = without(tiny_llama(), "blk.0.ffn_gate.weight");
+  EXPECT_EQ(error_of(gateless), "tensor blk.0.ffn_gate.weight is missing");
+}
+
+TEST_F(ArchitectureTest, a_tensor_may_hold_the_gates_and_ups_of_all_experts) {
+  GgufWriter file = without(tiny_mixture("qwen3moe"), "blk.0.ffn_gate_exps.weight");
+  file = without(file, "blk.0.ffn_up_exps.weight");
+  file.add_tensor("blk.0.ffn_gate_up_exps.weight", Format::kF32, {64, 80, 5});
+  expect_experts(file, [](const std::string& part, size_t expert) {
+    return part == "down" ? std::pair(std::string("blk.0.ffn_down_exps.weight"), expert * 64)
+                          : std::pair(std::string("blk.0.ffn_gate_up_exps.weight"),
+                                      expert * 80 + (part == "up" ? 40 : 0));
+  });
+}
+
+// Two blocks, the last of which predicts further tokens.
+GgufWriter tiny_prediction() {
+  return tiny_llama(2).add("llama.nextn_predict_layers", uint32_t{1});
+}
+
+TEST_F(ArchitectureTest, blocks_that_predict_further_tokens_are_named_and_not_loaded) {
+  const auto plain = build(tiny_llama());
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  EXPECT_TRUE(plain->left_out.empty());
+
+  GgufWriter file = tiny_prediction();
+  file.add_tensor("blk.1.nextn.eh_proj.weight", Format::kF32, {128, 64});
+  file.add_tensor("blk.1.attn_norm.weight", Format::kF32, {64});
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  EXPECT_EQ(model->layer_count, 1U);
+  EXPECT_EQ(model->graph.weights().size(), plain->graph.weights().size());
+  EXPECT_EQ(model->graph.nodes().size(), plain->graph.nodes().size());
+  ASSERT_EQ(model->left_out.size(), 1U);
+  EXPECT_EQ(model->left_out[0].part, "block 1, which predicts further tokens (MTP)");
+  EXPECT_EQ(model->left_out[0].tensors, 2U);
+  EXPECT_EQ(model->left_out[0].bytes, (128 * 64 + 64) * sizeof(float));
+
+  // A file may name such blocks and lack them; a block beyond those it names has no place.
+  EXPECT_EQ(error_of(tiny_prediction()), "");
+  EXPECT_THAT(error_of(file.add_tensor("blk.2.attn_norm.weight", Format::kF32, {64})),
+              HasSubstr("tensor \"blk.2.attn_norm.weight\" has no place"));
+  EXPECT_EQ(error_of(tiny_llama().add("llama.nextn_predict_layers", uint32_t{1})),
+            "llama.block_count is 1 and nextn_predict_layers 1: no layers are left");
+}
+
+TEST_F(ArchitectureTest, encoders_of_images_and_sound_are_named_and_not_loaded) {
+  GgufWriter file = tiny_llama();
+  file.add_tensor("v.blk.0.attn_q.weight", Format::kF32, {64, 64});
+  file.add_tensor("v.patch_embd.weight", Format::kF32, {64});
+  file.add_tensor("mm.0.weight", Format::kF32, {64, 64});
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  ASSERT_EQ(model->left_out.size(), 2U);
+  EXPECT_EQ(model->left_out[0].part, "the encoder of images");
+  EXPECT_EQ(model->left_out[0].tensors, 2U);
+  EXPECT_EQ(model->left_out[1].part, "the projector of images or sound");
+  EXPECT_THAT(error_of(tiny_llama().add_tensor("blk.0.attn_sinks.weight", Format::kF32, {4})),
+              HasSubstr("\"blk.0.attn_sinks.weight\" has no place in this architecture"));
+}
+
+}  // namespace
+}  // namespace lockstep

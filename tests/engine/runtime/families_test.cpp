@@ -1,0 +1,137 @@
+// Each family's logits against those of transformers and of llama.cpp for the same file, and their
+// bits however the work is cut. The fixtures are made by scripts/make_family_fixtures.py.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/paths.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = source_dir() + "/tests/fixtures/families/";
+
+std::vector<float> read_floats(const std::string& name) {
+  std::ifstream file(kFolder + name, std::ios::binary);
+  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+nlohmann::json read_models() {
+  std::ifstream file(kFolder + "index.json");
+  return nlohmann::json::parse(file).at("models");
+}
+
+// All engines compute in f32 in different orders, in units of the logits' spread: what
+// make_family_fixtures.py finds between transformers and llama.cpp is up to 1e-5, most of it from
+// llama.cpp's angles, which are f32. Of activations rounded to 8 bits for Q8_0 it finds 0.07.
+double tolerance_of(const nlohmann::json& model) {
+  return model.at("format") == "F32" ? 5e-5 : 0.1;
+}
+
+LoadedModelOptions options_of(const nlohmann::json& model) {
+  return {.context_tokens = model.value("context", size_t{0})};
+}
+
+double worst_difference(const LogitRows& rows, size_t first_row,
+                        const std::vector<float>& expected) {
+  const size_t vocabulary = rows[0].size();
+  EXPECT_EQ(expected.size(), (rows.size() - first_row) * vocabulary);
+  double worst = 0;
+  for (size_t index = 0; index < expected.size(); ++index) {
+    const float logit = rows.at(first_row + index / vocabulary)[index % vocabulary];
+    EXPECT_TRUE(std::isfinite(logit));
+    worst = std::max(worst, std::abs(static_cast<double>(logit) - expected[index]));
+  }
+  return worst;
+}
+
+TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_on_every_instruction_set) {
+  for (const auto& model : read_models()) {
+    const double tolerance = tolerance_of(model) * model.at("spread").get<double>();
+    for (const KernelTable* table : supported_kernel_tables()) {
+      SCOPED_TRACE(model.at("name").get<std::string>() + " " + std::string(table->name));
+      LoadedModelOptions options = options_of(model);
+      options.kernels = table;
+      LoadedModel loaded(kFolder + model.at("file").get<std::string>(), options);
+      LogitRows rows;
+      size_t first_row = 0;
+      for (const auto& sequence : model.at("sequences")) {
+        rows = loaded.compute_alone(sequence.at("tokens").get<std::vector<TokenId>>(), 128);
+        first_row = sequence.at("first_row").get<size_t>();
+        const auto expected = read_floats(sequence.at("logits").get<std::string>());
+        EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << rows.size();
+      }
+      if (!model.contains("llama_cpp")) continue;
+      const auto expected = read_floats(model["llama_cpp"].at("logits").get<std::string>());
+      EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << "llama.cpp";
+    }
+  }
+}
+
+// As a prompt, in chunks, token by token, and among neighbours.
+void expect_in_any_pieces(LoadedModel& loaded, const LogitRows& expected,
+                          std::span<const TokenId> tokens) {
+  expect_same_bits(expected, loaded.compute_alone(tokens, 128));
+  expect_same_bits(expected, loaded.compute_alone(tokens, 7));
+  const LogitRows first(expected.begin(), expected.begin() + 12);
+  expect_same_bits(first, loaded.compute_alone(tokens.first(12), 1));
+  const auto others = some_tokens(33, 4);
+  auto before = loaded.new_sequence(33);
+  auto mine = loaded.new_sequence(tokens.size());
+  auto after = loaded.new_sequence(5);
+  const std::vector<LoadedModel::Piece> pieces = {
+      {before, others}, {mine, tokens}, {after, std::span(others).first(5)}};
+  const LogitRows all = loaded.compute(pieces);
+  expect_same_bits(expected, LogitRows(all.begin() + 33, all.end() - 5));
+}
+
+TEST(Families, have_the_same_bits_for_any_ranks_shares_workers_chunks_and_neighbours) {
+  const auto tokens = some_tokens(70, 2);
+  const std::vector<std::vector<double>> splits = {{1}, {1, 1}, {3, 1}, {2, 1, 1}, {1, 1, 1, 1}};
+  for (const auto& model : read_models()) {
+    const std::string path = kFolder + model.at("file").get<std::string>();
+    const LogitRows expected = LoadedModel(path, options_of(model)).compute_alone(tokens, 128);
+    for (const std::vector<double>& shares : splits) {
+      for (const size_t workers : {1U, 3U}) {
+        SCOPED_TRACE(
+            fmt::format("{}, shares {}, {} workers each", path, fmt::join(shares, ":"), workers));
+        LoadedModelOptions options = options_of(model);
+        options.workers = workers;
+        options.shares = shares;
+        LoadedModel loaded(path, options);
+        expect_in_any_pieces(loaded, expected, tokens);
+      }
+    }
+  }
+}
+
+TEST(Families, have_the_same_bits_whether_tensors_are_fused_or_apart) {
+  const auto tokens = some_tokens(40, 3);
+  size_t count = 0;
+  for (const auto& model : read_models()) {
+    if (!model.contains("same_as")) continue;
+    ++count;
+    for (const std::vector<double>& shares : {std::vector<double>{1}, std::vector<double>{3, 1}}) {
+      SCOPED_TRACE(model.at("name").get<std::string>());
+      const auto compute = [&](const std::string& key) {
+        LoadedModel loaded(kFolder + model.at(key).get<std::string>(), {.shares = shares});
+        return loaded.compute_alone(tokens, 128);
+      };
+      expect_same_bits(compute("same_as"), compute("file"));
+    }
+  }
+  EXPECT_EQ(count, 3U);
+}
+
+}  // namespace
+}  // namespace lockstep
