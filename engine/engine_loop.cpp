@@ -219,7 +219,16 @@ void EngineLoop::run_task(const std::function<void()>* task) {
 }
 
 void EngineLoop::accept(Inbox& inbox) {
-  for (auto& generation : inbox.submitted) add(std::move(generation));
+  for (auto& generation : inbox.submitted) {
+    try {
+      add(generation);
+    } catch (const std::exception& error) {
+      spdlog::error("request {} cannot begin: {}", generation->id(), error.what());
+      generation->finish_surely(FinishReason::kError, "no memory");
+      counters_.waiting_prompt_tokens -= generation->prompt_count();
+      give_up(generation->places);
+    }
+  }
   for (const RequestId id : inbox.cancelled) cancel_now(id);
   if (inbox.cancel_all) {
     while (!generations_.empty()) cancel_now(generations_.begin()->first);
@@ -234,14 +243,14 @@ Wanted EngineLoop::wanted_of(const Generation& generation) const {
   return generation.wants_prompt_logits() ? Wanted::kAllLogits : Wanted::kLastLogits;
 }
 
-void EngineLoop::add(std::unique_ptr<Generation> generation) {
+void EngineLoop::add(std::unique_ptr<Generation>& generation) {
   Generation& added = *generation;
   const Request& request = added.request();
   const auto since_start = [&](Generation::Clock::time_point time) {
     return std::chrono::duration<double>(time - start_).count();
   };
   NewSequence sequence;
-  sequence.prompt = added.tokens();
+  sequence.prompt = added.tokens();  // the most memory that this takes
   sequence.most_tokens = added.most_computed_tokens();
   sequence.wanted = wanted_of(added);
   sequence.scope = {request.tenant, request.cache_salt};
@@ -266,15 +275,10 @@ void EngineLoop::cancel_now(RequestId id) {
   end(*found->second, FinishReason::kCancelled, "");
 }
 
-// Ends a request from outside its own course. Whoever hears of it may throw; it has ended all the
-// same.
+// Ends a request from outside its own course.
 void EngineLoop::end(Generation& generation, FinishReason reason, const std::string& error,
                      bool usable) {
-  try {
-    generation.finish(reason, error);
-  } catch (const std::exception& thrown) {
-    spdlog::error("request {} could not be told of its end: {}", generation.id(), thrown.what());
-  }
+  generation.finish_surely(reason, error);
   retire(generation, usable);
 }
 
@@ -463,6 +467,10 @@ void EngineLoop::retire(Generation& generation, bool usable) {
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
+  give_up(places);
+}
+
+void EngineLoop::give_up(size_t places) {
   const std::lock_guard lock(mutex_);
   --open_count_;
   places_taken_ -= places;

@@ -84,7 +84,8 @@ class EngineLoop {
   void run_task(const std::function<void()>* task);
   void accept(Inbox& inbox);
   Wanted wanted_of(const Generation& generation) const;
-  void add(std::unique_ptr<Generation> generation);
+  void add(std::unique_ptr<Generation>& generation);
+  void give_up(size_t places);  // those of one request
   void end_overdue();
   void cancel_now(RequestId id);
   void end(Generation& generation, FinishReason reason, const std::string& error,

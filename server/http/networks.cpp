@@ -3,7 +3,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kTimesLeft = 4;
+constexpr size_t kTimesLeft = 2;
 // As many connections as one address has by default hold 16 MiB of them.
 constexpr size_t kSmallBodyBytes = 64 * 1024;
 

@@ -53,10 +53,10 @@ class Networks {
 };
 
 // Whether a body may grow to `body_bytes`, which are counted in the other two already: those of its
-// network and those of all. However many networks take what they can, the next finds room: each may
-// hold four times what is left for all, so that one alone has 4/5, two have 4/9 each (Choudhury and
-// Hahne, Dynamic queue length thresholds for shared-memory packet switches, 1998). Small bodies,
-// and a network's only one, may fill all.
+// network and those of all. Each network may hold twice what is left for all, so that one alone has
+// two thirds, k of them in the end 2/(2k + 1) each, and one that comes finds at least a third of
+// what the last one found (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory
+// packet switches, 1998). Small bodies, and a network's only one, may fill all.
 bool may_hold_body(size_t body_bytes, size_t network_bytes, size_t all_bytes, size_t bytes_max);
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/key_file.h"
 #include "engine/base/log.h"
 
 namespace lockstep {
@@ -93,7 +94,7 @@ class TlsTransport final : public Transport {
     size_t count = 0;
     const int result = SSL_read_ex(session_, bytes, size, &count);
     if (result == 1) {
-      --silent_records_;  // the one that these are from
+      if (silent_records_ > 0) --silent_records_;  // the one that these are from
       received_bytes_ += count;
     }
     if (silent_records_ > kSilentRecordsMax + received_bytes_ / kBytesPerSilentRecord) {
@@ -261,6 +262,9 @@ Result<TlsIdentity::Context> TlsIdentity::read() const {
   if (SSL_CTX_use_certificate_chain_file(context.get(), certificate_.c_str()) != 1) {
     return invalid_input("cannot use {} as --tls-certificate, a chain of certificates in PEM: {}",
                          certificate_, openssl_reason());
+  }
+  if (auto checked = check_key_file(key_, "--tls-key"); !checked) {
+    return std::unexpected(std::move(checked.error()));
   }
   if (SSL_CTX_use_PrivateKey_file(context.get(), key_.c_str(), SSL_FILETYPE_PEM) != 1) {
     return invalid_input(

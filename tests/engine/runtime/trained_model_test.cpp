@@ -4,10 +4,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/sampler.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/paths.h"

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/utf8.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/paths.h"
