@@ -1,11 +1,11 @@
 // Conversations as text and as tokens: a model's chat template beside its tokenizer.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/model/gguf_file.h"
 #include "engine/text/chat_template.h"

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 
 #include "engine/base/descriptor.h"
 #include "engine/base/histogram.h"
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/evaluation.h"
 #include "engine/machine_measurement.h"

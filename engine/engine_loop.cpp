@@ -249,7 +249,16 @@ void EngineLoop::run_task(const std::function<void()>* task) {
 }
 
 void EngineLoop::accept(Inbox& inbox) {
-  for (auto& generation : inbox.submitted) add(std::move(generation));
+  for (auto& generation : inbox.submitted) {
+    try {
+      add(generation);
+    } catch (const std::exception& error) {
+      spdlog::error("request {} cannot begin: {}", generation->id(), error.what());
+      generation->finish_surely(FinishReason::kError, "no memory");
+      counters_.waiting_prompt_tokens -= generation->prompt_count();
+      give_up(place_of(*generation));
+    }
+  }
   for (const RequestId id : inbox.cancelled) cancel_now(id);
   end_displaced(inbox.displaced);
   if (inbox.cancel_all) {
@@ -265,14 +274,14 @@ Wanted EngineLoop::wanted_of(const Generation& generation) const {
   return generation.wants_prompt_logits() ? Wanted::kAllLogits : Wanted::kLastLogits;
 }
 
-void EngineLoop::add(std::unique_ptr<Generation> generation) {
+void EngineLoop::add(std::unique_ptr<Generation>& generation) {
   Generation& added = *generation;
   const Request& request = added.request();
   const auto since_start = [&](Generation::Clock::time_point time) {
     return std::chrono::duration<double>(time - start_).count();
   };
   NewSequence sequence;
-  sequence.prompt = added.tokens();
+  sequence.prompt = added.tokens();  // the most memory that this takes
   sequence.most_tokens = added.most_computed_tokens();
   sequence.wanted = wanted_of(added);
   sequence.scope = {request.tenant, request.cache_salt};
@@ -300,22 +309,17 @@ void EngineLoop::cancel_now(RequestId id) {
 void EngineLoop::end_displaced(const std::vector<QueueShares::GroupId>& groups) {
   std::vector<Generation*> displaced;
   for (const auto& [id, generation] : generations_) {
-    if (std::ranges::find(groups, generation->group) != groups.end()) {
+    if (std::ranges::find(groups, generation->submission) != groups.end()) {
       displaced.push_back(generation.get());
     }
   }
   for (Generation* generation : displaced) end(*generation, FinishReason::kDisplaced, "");
 }
 
-// Ends a request from outside its own course. Whoever hears of it may throw; it has ended all the
-// same.
+// Ends a request from outside its own course.
 void EngineLoop::end(Generation& generation, FinishReason reason, const std::string& error,
                      bool usable) {
-  try {
-    generation.finish(reason, error);
-  } catch (const std::exception& thrown) {
-    spdlog::error("request {} could not be told of its end: {}", generation.id(), thrown.what());
-  }
+  generation.finish_surely(reason, error);
   retire(generation, usable);
 }
 
@@ -508,14 +512,21 @@ void EngineLoop::retire(Generation& generation, bool usable) {
     counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
   }
   if (!generation.pooled) throughput_.add_request(generation.generated_count());
-  const auto [group, places, prompt_tokens, waited] = std::tuple(
-      generation.submission, generation.places, generation.prompt_count(), !generation.started);
+  const Place place = place_of(generation);
   by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
+  give_up(place);
+}
+
+EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
+  return {generation.submission, generation.places, generation.prompt_count(), !generation.started};
+}
+
+void EngineLoop::give_up(const Place& place) {
   const std::lock_guard lock(mutex_);
   --open_count_;
-  shares_.end(group, places, prompt_tokens, waited);
+  shares_.end(place.group, place.count, place.prompt_tokens, place.waits);
   note_shares();
   changed_.notify_all();
 }

@@ -92,7 +92,16 @@ class EngineLoop {
   void run_task(const std::function<void()>* task);
   void accept(Inbox& inbox);
   Wanted wanted_of(const Generation& generation) const;
-  void add(std::unique_ptr<Generation> generation);
+  void add(std::unique_ptr<Generation>& generation);
+  // What one request has of the queue.
+  struct Place {
+    QueueShares::GroupId group = 0;
+    size_t count = 0;
+    size_t prompt_tokens = 0;
+    bool waits = false;  // its prompt is among those that wait
+  };
+  static Place place_of(const Generation& generation);
+  void give_up(const Place& place);
   void end_overdue();
   void cancel_now(RequestId id);
   void end_displaced(const std::vector<QueueShares::GroupId>& groups);

@@ -1,8 +1,11 @@
 #include "engine/generation.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <utility>
+
+#include "engine/base/log.h"
 
 namespace lockstep {
 
@@ -218,6 +221,30 @@ bool Generation::finish_embedding() {
 
 void Generation::finish(FinishReason reason, std::string error) {
   end(reason, std::move(error), /*at_stop_string=*/false);
+}
+
+void Generation::finish_surely(FinishReason reason, const std::string& error) {
+  try {
+    finish(reason, error);
+    return;
+  } catch (const std::exception& thrown) {
+    spdlog::error("request {} could not be told of its end: {}", id_, thrown.what());
+  }
+  try {
+    finish_bare();
+  } catch (const std::exception& thrown) {
+    spdlog::error("request {} still could not be: {}", id_, thrown.what());
+  }
+}
+
+// The last Output with an error and nothing else, which takes no memory.
+void Generation::finish_bare() {
+  const auto tell = std::exchange(request_.on_output, nullptr);
+  if (!tell) return;
+  Output output;
+  output.finish = FinishReason::kError;
+  output.error = "no memory";  // short enough to lie in the string itself
+  tell(std::move(output));
 }
 
 void Generation::end(FinishReason reason, std::string error, bool at_stop_string) {

@@ -55,6 +55,8 @@ class Generation {
 
   // Ends the request: the last Output. Nothing happens if it has ended already.
   void finish(FinishReason reason, std::string error = "");
+  // The same, and throws nothing: where that throws, who waits is told of the end alone.
+  void finish_surely(FinishReason reason, const std::string& error);
 
   // The engine's: when it came, when the last token came, what the scheduler calls it.
   Clock::time_point submitted_at = Clock::now();
@@ -92,6 +94,7 @@ class Generation {
   // Adds text that the stream has completed; true if a stop string ends the generation.
   bool add_text(const std::string& text);
   void end(FinishReason reason, std::string error, bool at_stop_string);
+  void finish_bare();
   void send(Output output);
 
   RequestId id_;

@@ -1,10 +1,10 @@
 // By what an earlier process's memory is known to be what this one would make.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"

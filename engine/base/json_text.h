@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 
 namespace lockstep {

@@ -1,8 +1,7 @@
 // What a model file holds, as JSON for people and scripts: `lockstepd inspect`.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "engine/base/json.h"
 #include "engine/model/gguf_file.h"
 
 namespace lockstep {

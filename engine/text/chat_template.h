@@ -6,10 +6,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/text/traced_text.h"
 

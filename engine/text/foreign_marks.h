@@ -3,9 +3,9 @@
 // lose them where what a request says makes none.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"

@@ -10,6 +10,7 @@
 
 #include "engine/base/ascii.h"
 #include "engine/base/json_text.h"
+#include "engine/base/key_file.h"
 #include "engine/base/log.h"
 
 namespace lockstep {
@@ -133,13 +134,12 @@ class RowReader {
 };
 
 Result<std::string> read_text(const std::filesystem::path& file) {
-  struct stat status {};
-  if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return invalid_input("cannot read {} given as --api-keys: it is not there or no file",
-                         file.string());
+  if (auto checked = check_key_file(file.string(), "--api-keys"); !checked) {
+    return std::unexpected(std::move(checked.error()));
   }
-  if ((status.st_mode & (S_IROTH | S_IWGRP | S_IWOTH)) != 0) {
-    spdlog::warn("{} can be read or written by others: chmod 640 or less", file.string());
+  struct stat status {};
+  if (stat(file.c_str(), &status) != 0) {
+    return invalid_input("cannot read {} given as --api-keys", file.string());
   }
   if (static_cast<uint64_t>(status.st_size) > kFileBytesMax) {
     return invalid_input("{} is larger than {} bytes", file.string(), kFileBytesMax);

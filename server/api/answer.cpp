@@ -18,6 +18,9 @@ namespace {
 
 // How long a stream may be silent; proxies cut connections that are silent for a minute.
 constexpr std::chrono::milliseconds kKeepAlive{15'000};
+// What the engine may have made of a stream and its client not have room for, beside what the
+// connection itself may owe: some thousand tokens with 20 alternatives each.
+constexpr size_t kStreamBytesMax = 8 * 1024 * 1024;
 
 constexpr int kRetryWhenDisplacedSeconds = 5;
 
@@ -56,6 +59,7 @@ class Run {
   Run(ServedModel& model, AnswerPlan& plan, AnswerWriter& writer, HttpResponse& response,
       KeyLease& lease)
       : model_(model), plan_(plan), writer_(writer), response_(response), lease_(lease) {
+    if (plan.stream) queue_ = std::make_shared<OutputQueue>(kStreamBytesMax);
     for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
       prompt_tokens_ += plan.requests[index].prompt.size();
     }
@@ -63,6 +67,7 @@ class Run {
 
   // Nothing goes on without its answer, not even when writing it has failed with an exception.
   ~Run() {
+    queue_->on_break({});
     if (ids_.empty()) return;
     lease_.set_used_tokens(prompt_tokens_ + generated_tokens());
     if (!unfinished()) return;
@@ -94,6 +99,10 @@ class Run {
     response_.on_client_gone([&engine = model_.engine(), ids = ids_] {
       for (const RequestId id : ids) engine.cancel(id);
     });
+    queue_->on_break([this, &engine = model_.engine()](OutputQueue::Break why) {
+      if (why == OutputQueue::Break::kFull) response_.cut_too_slow();
+      for (const RequestId id : ids_) engine.cancel(id);
+    });
     return {};
   }
 
@@ -104,6 +113,7 @@ class Run {
         note(event);
         append_output(whole[event.index], std::move(event.output));
       }
+      note_break();
     }
     if (failure_) {
       cancel();
@@ -120,6 +130,7 @@ class Run {
     bool there = response_.start_stream(200, "text/event-stream; charset=utf-8");
     there = there && tell(writer_.opening(usage()));
     while (there && unfinished() && !failure_) there = tell(next_part());
+    note_break();
     if (!there || failure_) cancel();
     if (there) tell(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
   }
@@ -152,6 +163,7 @@ class Run {
       if (failure_) break;
       text += writer_.news(event.index, event.output);
     }
+    note_break();
     return text;
   }
 
@@ -162,6 +174,26 @@ class Run {
   void cancel() {
     for (const RequestId id : ids_) model_.engine().cancel(id);
     if (finish_.empty()) finish_ = "cancelled";
+  }
+
+  // The engine's news are lost from here on.
+  void note_break() {
+    switch (queue_->broken()) {
+      case OutputQueue::Break::kNone:
+        return;
+      case OutputQueue::Break::kFull:
+        finish_ = "too_slow";
+        failure_ = not_now("client_too_slow",
+                           "The client takes the stream more slowly than it is made: read faster, "
+                           "or ask for fewer choices or logprobs",
+                           1);
+        return;
+      case OutputQueue::Break::kNoMemory:
+        finish_ = "no_memory";
+        failure_ =
+            not_now("no_memory", "The server has no memory for the answer: try again later", 5);
+        return;
+    }
   }
 
   void note(const OutputQueue::Event& event) {
@@ -204,6 +236,7 @@ class Run {
   AnswerWriter& writer_;
   HttpResponse& response_;
   KeyLease& lease_;
+  // Of a whole answer all is kept that comes: check_answer() bounds it.
   std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;     // tokens so far, by request

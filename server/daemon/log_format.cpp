@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
+
+#include "engine/base/json.h"
 
 namespace lockstep {
 namespace {

@@ -26,7 +26,7 @@ bool is_usable_request_id(std::string_view id) {
 }  // namespace
 
 std::string Edge::make_request_id() {
-  return fmt::format("{:016x}{:016x}", random(), random());
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
@@ -34,6 +34,7 @@ Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
       socket_(std::move(client.socket)),
       transport_(std::move(client.transport)),
       remote_address_(std::move(client.remote_address)),
+      place_(std::move(client.place)),
       over_(client.over),
       edge_(edge),
       limits_(edge.limits),
@@ -76,6 +77,7 @@ void Connection::shake_hands(Time now) {
       return;
     case Transport::Status::kEnded:
     case Transport::Status::kFailed:
+    case Transport::Status::kWasted:
       break;
   }
   edge_.counters.add(HttpRejection::kHandshake);
@@ -98,6 +100,10 @@ void Connection::receive(Time now) {
     case Transport::Status::kFailed:
       cut();
       return;
+    case Transport::Status::kWasted:
+      edge_.counters.add(HttpCut::kRecords);
+      drop();
+      return;
     case Transport::Status::kDone:
       break;
   }
@@ -118,7 +124,7 @@ void Connection::read_requests(Time now) {
         if (input_.empty()) return;
         if (++requests > kRequestsPerTurn) {
           has_waiting_input_ = true;
-          edge_.mailbox.post({id_, Notice::Kind::kOutput});  // comes back here
+          outbox_.post(Notice::Kind::kOutput);  // comes back here
           return;
         }
         phase_ = Phase::kHead;
@@ -199,10 +205,13 @@ bool Connection::read_body(Time now) {
     return true;
   }
   input_.erase(0, *used);
-  edge_.bodies_bytes += body_.collected_bytes() - body_bytes_counted_;
-  body_bytes_counted_ = body_.collected_bytes();
-  if (edge_.bodies_bytes > edge_.limits.bodies_bytes) {
-    refuse({503, "too many bytes of requests are waiting: try again"}, false, now);
+  count_body_bytes(body_.collected_bytes());
+  if (!may_hold_body(body_bytes_counted_, network().body_bytes, edge_.bodies_bytes,
+                     edge_.limits.bodies_bytes)) {
+    refuse({503,
+            "too many bytes of requests are waiting: try again, or send less at once",
+            {{"Retry-After", "1"}}},
+           false, now);
     return true;
   }
   if (body_.is_whole()) {
@@ -234,16 +243,15 @@ void Connection::admit(Time now) {
   request.nesting_max = limits_.nesting;
   request.arrived = now;
 
+  AdmittedRequest admitted;
+  admitted.client = principal_.empty() ? network_name() : principal_;
+  admitted.exchange = std::make_unique<Exchange>(std::move(request), *match_.route, terms_, outbox_,
+                                                 edge_.is_draining, edge_.no_memory_answer, began_);
+  ServingThreads& threads = match_.route->always ? edge_.reserved_threads : edge_.ordinary_threads;
+  threads.submit(std::move(admitted));  // what throws until here leaves the request to fail()
   phase_ = Phase::kServing;
   deadline_.reset();
   is_serving_ = true;
-  AdmittedRequest admitted;
-  admitted.connection = id_;
-  admitted.client = principal_.empty() ? remote_address_ : principal_;
-  admitted.exchange = std::make_unique<Exchange>(std::move(request), *match_.route, terms_, outbox_,
-                                                 edge_.is_draining, began_);
-  ServingThreads& threads = match_.route->always ? edge_.reserved_threads : edge_.ordinary_threads;
-  threads.submit(std::move(admitted));
 }
 
 void Connection::answered(bool keep_alive, Time now) {
@@ -361,9 +369,9 @@ void Connection::deadline_passed(Time now) {
   }
 }
 
-void Connection::owes_too_much() {
+void Connection::owes_too_much(HttpCut reason) {
   if (!is_open()) return;
-  edge_.counters.add(HttpCut::kUnsent);
+  edge_.counters.add(reason);
   drop();
 }
 
@@ -376,8 +384,10 @@ void Connection::drop() {
 }
 
 void Connection::turn_away(Time now) {
+  edge_.counters.add(over_.value_or(HttpRejection::kConnections));
   if (phase_ == Phase::kIdle || phase_ == Phase::kHead) {
-    refuse({503, "too many connections are open: try again", {{"Retry-After", "1"}}}, false, now);
+    answer_refusal({503, "too many connections are open: try again", {{"Retry-After", "1"}}}, false,
+                   now);
   }
   cut();
 }
@@ -412,15 +422,16 @@ std::string Connection::chosen_request_id() {
   return is_usable_request_id(sent) ? std::string(sent) : edge_.make_request_id();
 }
 
-void Connection::body_released(size_t kept_bytes) {
-  release_body_bytes();
-  if (!is_serving_) return;
-  body_bytes_counted_ = kept_bytes;
-  edge_.bodies_bytes += kept_bytes;
+void Connection::body_released() {
+  count_body_bytes(is_serving_ ? outbox_.kept_body_bytes() : 0);
 }
 
-void Connection::release_body_bytes() {
-  edge_.bodies_bytes -= std::exchange(body_bytes_counted_, 0);
+void Connection::count_body_bytes(size_t bytes) {
+  for (size_t* const sum : {&edge_.bodies_bytes, &network().body_bytes}) {
+    *sum += bytes;
+    *sum -= body_bytes_counted_;
+  }
+  body_bytes_counted_ = bytes;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "server/http/body_reader.h"
 #include "server/http/descriptor.h"
 #include "server/http/edge.h"
+#include "server/http/networks.h"
 #include "server/http/outbox.h"
 #include "server/http/request_head.h"
 #include "server/http/transport.h"
@@ -22,6 +24,7 @@ struct NewClient {
   Descriptor socket;
   std::unique_ptr<Transport> transport;  // over the socket
   std::string remote_address;
+  Networks::Place place;
   // Set for one above a limit: only what is served always is served to it, once and at once.
   std::optional<HttpRejection> over = {};
 };
@@ -36,13 +39,18 @@ class Connection {
   void socket_ready(uint32_t epoll_events, Time now);
   void output_queued(Time now);
   void answered(bool keep_alive, Time now);
-  void body_released(size_t kept_bytes);
+  void body_released();
   void deadline_passed(Time now);
-  // The client owes too much of a stream for too long, or more than others while all owe too much.
-  void owes_too_much();
-  size_t owed_bytes() { return outbox_.owed_bytes(); }
-  // For one above a limit that has sent no request yet: says so and closes.
+  // The client owes too much of a stream for too long, or more than others while all owe too much;
+  // or more of a stream has been made than may wait for it.
+  void owes_too_much(HttpCut reason = HttpCut::kUnsent);
+  size_t owed_bytes() const { return outbox_.owed_bytes(); }
+  // For one that others need the place of, and that has sent no whole request yet: says so and
+  // closes.
   void turn_away(Time now);
+  // An event of it has thrown, for want of memory say: a request that is being read is answered
+  // with 503, everything else is cut. Throws nothing.
+  void fail(const std::exception& error, Time now);
   // Closes at once; a handler that still runs learns of it.
   void cut();
 
@@ -55,6 +63,8 @@ class Connection {
   bool is_serving() const { return is_serving_; }
   bool is_idle() const { return phase_ == Phase::kIdle; }
   bool is_in_handshake() const { return phase_ == Phase::kHandshake; }
+  const std::string& network_name() const { return place_.name(); }
+  Network& network() const { return place_.network(); }
   bool is_over_limit() const { return over_.has_value(); }
   // Whether no request of it is being answered.
   bool is_dispensable() const { return phase_ != Phase::kServing && phase_ != Phase::kSending; }
@@ -92,12 +102,14 @@ class Connection {
   void answer_sent(Time now);
   void peer_sends_no_more(Time now);
   std::string chosen_request_id();
-  void release_body_bytes();
+  void count_body_bytes(size_t bytes);
+  void release_body_bytes() { count_body_bytes(0); }
 
   const uint64_t id_;
   Descriptor socket_;
   const std::unique_ptr<Transport> transport_;
   const std::string remote_address_;
+  const Networks::Place place_;
   const std::optional<HttpRejection> over_;
   Edge& edge_;
   HttpLimits limits_;  // those at the begin of the current request; scanner_ and outbox_ read them
@@ -116,7 +128,7 @@ class Connection {
   Time began_;                     // of the current request: its first byte
   Time body_began_;                // its head was whole
   std::optional<Time> sent_by_;    // until when the client must have taken the whole answer
-  size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes
+  size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes and its network's
 
   Outbox outbox_;
   bool is_serving_ = false;

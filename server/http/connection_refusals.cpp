@@ -2,6 +2,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/log.h"
 #include "server/http/connection.h"
 #include "server/http/rejection_of_status.h"
 
@@ -75,6 +76,24 @@ void Connection::answer_without_handler(HttpAnswer answer, bool may_keep, Time n
   outbox_.append(bytes);
   record(status, bytes.size(), is_whole);
   finish_request(terms_.keep_alive, now);
+}
+
+void Connection::fail(const std::exception& error, Time now) {
+  spdlog::error("A connection from {} ends: {}", remote_address_, error.what());
+  if (!is_open()) return;
+  edge_.counters.add(HttpRejection::kMemory);
+  if (phase_ != Phase::kIdle && phase_ != Phase::kHead && phase_ != Phase::kBody) {
+    drop();
+    return;
+  }
+  body_.take_body();
+  std::string().swap(input_);
+  outbox_.append_last(edge_.no_memory_answer);
+  finish_request(false, now);
+  try {
+    record(503, edge_.no_memory_answer.size(), false);
+  } catch (const std::exception&) {  // the answer goes all the same
+  }
 }
 
 void Connection::record(int status, size_t sent_bytes, bool was_whole) const {

@@ -11,6 +11,7 @@
 #include "server/http/http_server.h"
 #include "server/http/httplib_writer.h"
 #include "server/http/mailbox.h"
+#include "server/http/networks.h"
 #include "server/http/route_table.h"
 #include "server/http/serving_threads.h"
 #include "server/http/tls.h"
@@ -23,7 +24,8 @@ struct Edge {
       : options(std::move(options_given)),
         limits(options.limits),
         routes(std::move(routes_given)),
-        tls(std::move(tls_given)) {}
+        tls(std::move(tls_given)),
+        no_memory_answer(writer.bytes("GET", lockstep::no_memory_answer(options))) {}
 
   // "X-Request-Id" of a request that came without one: 128 random bits.
   std::string make_request_id();
@@ -36,13 +38,15 @@ struct Edge {
   HttpCounters counters;
   std::atomic<bool> is_draining = false;  // no connection is kept for another request
   Mailbox mailbox;
-  HttplibWriter writer;  // for refusals
-  ServingThreads ordinary_threads{options, mailbox};
-  ServingThreads reserved_threads{options, mailbox};  // for routes that are served always
+  HttplibWriter writer;                // for refusals
+  const std::string no_memory_answer;  // where there is none for another
+  Networks networks;
+  ServingThreads ordinary_threads{options};
+  ServingThreads reserved_threads{options};  // for routes that are served always
   std::vector<char> receive_buffer = std::vector<char>(64 * 1024);
   size_t bodies_bytes = 0;                // held by all requests together
   std::atomic<size_t> answers_bytes = 0;  // held by all outboxes together
-  std::mt19937_64 random{std::random_device{}()};
+  std::random_device random;  // of the system: 32 bits at a time, none of them from another
 };
 
 }  // namespace lockstep

@@ -22,15 +22,23 @@ struct ConnectionTerms {
 void add_connection_headers(HttpAnswer& answer, const ConnectionTerms& terms,
                             const std::string& request_id);
 
+// What is answered, with status 503, where there is no memory for the answer itself.
+HttpAnswer no_memory_answer(const HttpOptions& options);
+
 class Exchange final : public HttpResponse {
  public:
-  // `outbox`, `route` and `is_draining` outlive it. While `is_draining`, no connection is kept.
+  // `outbox`, `route`, `is_draining` and `no_memory_answer` (a whole answer) outlive it. While
+  // `is_draining`, no connection is kept.
   Exchange(HttpRequest request, const HttpRoute& route, ConnectionTerms terms, Outbox& outbox,
-           const std::atomic<bool>& is_draining, std::chrono::steady_clock::time_point began);
+           const std::atomic<bool>& is_draining, std::string_view no_memory_answer,
+           std::chrono::steady_clock::time_point began);
 
   // Runs the route's handler, in the calling thread, and completes the answer. What the handler
-  // throws becomes status 500, or ends the connection if the answer has begun.
+  // throws becomes status 500 (503 where it had no memory), or ends the connection if the answer
+  // has begun. Throws nothing.
   void serve(HttplibWriter& writer, const HttpOptions& options);
+  // Where the end of serve() is told of; the exchange need not be there any more.
+  Outbox& outbox() { return outbox_; }
 
   // After serve(): whether another request may follow on the connection.
   bool keep_alive() const { return terms_.keep_alive; }
@@ -42,12 +50,17 @@ class Exchange final : public HttpResponse {
   bool write(std::string_view bytes) override;
   bool client_gone() const override { return outbox_.client_gone(); }
   void on_client_gone(std::function<void()> callback) override;
+  void cut_too_slow() override { outbox_.cut_too_slow(); }
 
  private:
   enum class Progress { kNothing, kStreaming, kWhole };
 
+  enum class Failure { kNone, kBroken, kNoMemory };
+
   void run_handler();
   void complete(const HttpOptions& options);
+  void complete_without_memory();
+  void report(const HttpOptions& options);
   std::string head_and_body(HttpAnswer answer);
 
   HttpRequest request_;
@@ -55,12 +68,13 @@ class Exchange final : public HttpResponse {
   ConnectionTerms terms_;
   Outbox& outbox_;
   const std::atomic<bool>& is_draining_;
+  const std::string_view no_memory_answer_;
   const std::chrono::steady_clock::time_point began_;
 
   HttplibWriter* writer_ = nullptr;  // set while serve() runs
   std::multimap<std::string, std::string> headers_;
   Progress progress_ = Progress::kNothing;
-  bool has_failed_ = false;  // the handler threw
+  Failure failure_ = Failure::kNone;  // what the handler threw
   int status_ = 0;
   uint64_t sent_bytes_ = 0;
 };

@@ -28,16 +28,21 @@ constexpr int kAcceptsPerTurn = 256;
 constexpr int kClientsPerTurn = 32;
 constexpr int kDeadlinesPerTurn = 32;
 constexpr std::chrono::milliseconds kAcceptPause{100};
-// A handshake costs about as much as a hundred requests' reading: after so many, others are heard.
-constexpr int kHandshakesPerTurn = 8;
+// A handshake costs about as much as a hundred requests' reading, a millisecond with an RSA key of
+// 2048 bits: after so many, others are heard.
+constexpr int kHandshakesPerTurn = 4;
+// To find the one that makes room all connections are looked at.
+constexpr int kRoomsPerTurn = 8;
+constexpr int kDebtorsPerTurn = 32;
 
-void watch(const Descriptor& epoll, int operation, int descriptor, uint32_t events, uint64_t id) {
+// False where the kernel refuses, for want of memory say.
+bool watch(const Descriptor& epoll, int operation, int descriptor, uint32_t events, uint64_t id) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  const int status = epoll_ctl(epoll.number(), operation, descriptor, &event);
-  CHECK(status == 0, "epoll_ctl({}) of descriptor {}: {}", operation, descriptor,
-        std::strerror(errno));
+  if (epoll_ctl(epoll.number(), operation, descriptor, &event) == 0) return true;
+  spdlog::warn("epoll_ctl({}) of descriptor {}: {}", operation, descriptor, std::strerror(errno));
+  return false;
 }
 
 }  // namespace
@@ -58,10 +63,13 @@ Gate::Gate(std::vector<Listener> listeners, Edge& edge)
 }
 
 void Gate::start() {
-  watch(epoll_, EPOLL_CTL_ADD, edge_.mailbox.descriptor(), EPOLLIN, kMailboxId);
+  const auto add = [&](int descriptor, uint64_t id) {
+    CHECK(watch(epoll_, EPOLL_CTL_ADD, descriptor, EPOLLIN, id),
+          "the gate {} cannot watch descriptor {}", edge_.options.gate_name, descriptor);
+  };
+  add(edge_.mailbox.descriptor(), kMailboxId);
   for (size_t index = 0; index < listeners_.size(); ++index) {
-    if (!listeners_[index].is_open()) continue;
-    watch(epoll_, EPOLL_CTL_ADD, listeners_[index].descriptor(), EPOLLIN, kFirstListenerId + index);
+    if (listeners_[index].is_open()) add(listeners_[index].descriptor(), kFirstListenerId + index);
   }
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), edge_.options.gate_name.c_str());
@@ -111,12 +119,15 @@ void Gate::stop() {
 void Gate::run() {
   std::array<epoll_event, kEventsPerLook> events{};
   while (!is_stopping_) {
-    const int timeout = ready_.empty() ? milliseconds_to_wait(std::chrono::steady_clock::now()) : 0;
+    const bool owes = edge_.answers_bytes > edge_.limits.answers_bytes;
+    const int timeout =
+        ready_.empty() && !owes ? milliseconds_to_wait(std::chrono::steady_clock::now()) : 0;
     turn_began_ = Time{};
     const int count = epoll_wait(epoll_.number(), events.data(), kEventsPerLook, timeout);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
     turn_began_ = now;
+    rooms_made_ = 0;
     if (has_new_limits_.exchange(false)) take_limits();
     note_events({events.data(), static_cast<size_t>(std::max(count, 0))}, now);
     give_turns(now);
@@ -162,7 +173,8 @@ void Gate::note_ready(uint64_t id, uint32_t events, Time now) {
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
     client_ready(id, client, now);  // nothing but an end
   } else if (!is_waiting) {
-    ready_.add(client.network, id);
+    tell(id, client, now,
+         [&](const Connection& connection) { ready_.add(connection.network_name(), id); });
   }
 }
 
@@ -187,8 +199,9 @@ void Gate::client_ready(uint64_t id, Client& client, Time now) {
   const uint32_t wanted = client.events | EPOLLHUP | EPOLLERR;
   const uint32_t events = std::exchange(client.ready_events, 0) & wanted;
   if (events == 0) return;
-  if (client.connection->is_open()) client.connection->socket_ready(events, now);
-  settle(id, client);
+  tell(id, client, now, [&](Connection& connection) {
+    if (connection.is_open()) connection.socket_ready(events, now);
+  });
 }
 
 int Gate::milliseconds_to_wait(Time now) const {
@@ -204,12 +217,9 @@ int Gate::milliseconds_to_wait(Time now) const {
 
 // Connections without a request have nothing to wait for.
 void Gate::cut_idle() {
-  std::vector<uint64_t> idle;
-  for (const auto& [id, client] : clients_) {
-    if (client.connection->is_idle() || client.connection->is_in_handshake()) idle.push_back(id);
-  }
-  for (const uint64_t id : idle) {
-    Client& client = clients_.at(id);
+  for (auto next = clients_.begin(); next != clients_.end();) {
+    auto& [id, client] = *next++;  // it may be forgotten
+    if (!client.connection->is_idle() && !client.connection->is_in_handshake()) continue;
     client.connection->cut();
     settle(id, client);
   }
@@ -224,7 +234,12 @@ void Gate::accept_clients(const Listener& listener, Time now) {
     Descriptor socket(accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size,
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
-      admit_client(listener, std::move(socket), PeerAddress::of(address), now);
+      try {
+        admit_client(listener, std::move(socket), PeerAddress::of(address), now);
+      } catch (const std::exception& error) {
+        edge_.counters.add(HttpRejection::kMemory);
+        spdlog::error("A client cannot be let in: {}", error.what());
+      }
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -240,15 +255,25 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
                         Time now) {
   if (accepting_ended_) return;
   const auto over = limit_reached(address);
-  if (over && !make_room_over_limit(now)) {
+  const bool has_room = !over || (over == HttpRejection::kConnections && make_room(address, now));
+  if (has_room) {
+    enter_client(listener, std::move(socket), std::move(address), std::nullopt, now);
+  } else if (make_room_over_limit(now)) {
+    enter_client(listener, std::move(socket), std::move(address), over, now);
+  } else {
     turn_away(socket, address, *over);
-    return;
   }
+}
+
+// Throws std::bad_alloc, and then the client is not there.
+void Gate::enter_client(const Listener& listener, Descriptor socket, PeerAddress address,
+                        std::optional<HttpRejection> over, Time now) {
   const int number = socket.number();
-  NewClient fresh{std::move(socket), nullptr, std::move(address.text), over};
+  NewClient fresh{std::move(socket), nullptr, std::move(address.text),
+                  Networks::Place(edge_.networks, address.network, over.has_value()), over};
   if (edge_.tls != nullptr && !listener.is_unix()) {
     fresh.transport = edge_.tls->make_transport(number);
-    if (fresh.transport == nullptr) return;
+    if (fresh.transport == nullptr) throw std::bad_alloc();
   } else {
     fresh.transport = std::make_unique<PlainTransport>(number);
   }
@@ -256,14 +281,19 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
   Client client;
   client.connection = std::make_unique<Connection>(id, std::move(fresh), edge_, now);
   client.events = client.connection->wanted_events();
-  if (over) {
-    over_limit_.push_back(id);
-  } else if (!address.network.empty()) {
-    ++open_by_network_[address.network];
-    client.network = std::move(address.network);
+  client.spare = deadlines_.extract(deadlines_.emplace(Time{}, id).first);
+  if (over) over_limit_.push_back(id);
+  try {
+    settle(id, clients_.emplace(id, std::move(client)).first->second);
+  } catch (const std::bad_alloc&) {
+    if (over) std::erase(over_limit_, id);
+    throw;
   }
-  watch(epoll_, EPOLL_CTL_ADD, number, client.events, id);
-  settle(id, clients_.emplace(id, std::move(client)).first->second);
+  if (watch(epoll_, EPOLL_CTL_ADD, number, clients_.at(id).events, id)) return;
+  edge_.counters.add(HttpRejection::kMemory);
+  Client& unwatched = clients_.at(id);
+  unwatched.connection->cut();
+  settle(id, unwatched);
 }
 
 std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) const {
@@ -271,24 +301,54 @@ std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) con
   if (clients_.size() - over_limit_.size() >= limits.connections) {
     return HttpRejection::kConnections;
   }
-  const auto open = open_by_network_.find(address.network);
-  if (open != open_by_network_.end() && open->second >= limits.connections_per_address) {
+  // A Unix socket's clients have no address.
+  if (!address.network.empty() &&
+      edge_.networks.find(address.network).connections >= limits.connections_per_address) {
     return HttpRejection::kAddress;
   }
   return std::nullopt;
 }
 
-// False if all places above the limits are taken by clients that are being answered.
+// Where all places are taken, that of a client without a request, of the network that has most; for
+// one whose network has fewer. False if there is none.
+bool Gate::make_room(const PeerAddress& address, Time now) {
+  if (rooms_made_ >= kRoomsPerTurn) return false;
+  const size_t own = edge_.networks.find(address.network).connections;
+  std::pair<const uint64_t, Client>* chosen = nullptr;
+  size_t most = own + 1;  // which the newcomer's network has with it
+  for (auto& entry : clients_) {
+    const Connection& connection = *entry.second.connection;
+    if (connection.is_over_limit() || !connection.is_dispensable()) continue;
+    const size_t has = connection.network().connections;
+    const bool is_older = chosen != nullptr && has == most && entry.first < chosen->first;
+    if (has > most || is_older) {
+      chosen = &entry;
+      most = has;
+    }
+  }
+  if (chosen == nullptr) return false;
+  ++rooms_made_;
+  tell(chosen->first, chosen->second, now,
+       [&](Connection& connection) { connection.turn_away(now); });
+  return true;
+}
+
+// The oldest of the network that has most such places makes room. False if all are taken by clients
+// that are being answered.
 bool Gate::make_room_over_limit(Time now) {
   if (over_limit_.size() < edge_.limits.over_limit_connections) return true;
+  std::optional<uint64_t> chosen;
+  size_t most = 0;
   for (const uint64_t id : over_limit_) {
-    Client& client = clients_.at(id);
-    if (!client.connection->is_dispensable()) continue;
-    client.connection->turn_away(now);
-    settle(id, client);  // takes it out of over_limit_
-    return true;
+    const Connection& connection = *clients_.at(id).connection;
+    if (!connection.is_dispensable() || connection.network().over_limit <= most) continue;
+    chosen = id;
+    most = connection.network().over_limit;
   }
-  return false;
+  if (!chosen) return false;
+  tell(*chosen, clients_.at(*chosen), now,
+       [&](Connection& connection) { connection.turn_away(now); });
+  return true;
 }
 
 // Says why, as far as the socket takes it at once; nothing is kept for such a client.
@@ -328,26 +388,25 @@ void Gate::watch_listeners(uint32_t events) {
 }
 
 void Gate::deliver_notices(Time now) {
-  for (const Notice& notice : edge_.mailbox.collect()) {
-    const auto found = clients_.find(notice.connection);
+  using Kind = Notice::Kind;
+  for (size_t count = edge_.mailbox.begin_collecting(); count > 0; --count) {
+    const auto notice = edge_.mailbox.next();
+    if (!notice) break;
+    const auto found = clients_.find(notice->connection);
     if (found == clients_.end()) continue;
-    Connection& connection = *found->second.connection;
-    switch (notice.kind) {
-      case Notice::Kind::kOutput:
-        if (connection.is_open()) connection.output_queued(now);
-        break;
-      case Notice::Kind::kCut:
-        connection.owes_too_much();
-        break;
-      case Notice::Kind::kBodyReleased:
-        connection.body_released(notice.kept_bytes);
-        break;
-      case Notice::Kind::kAnswered:
-        connection.answered(notice.keep_alive, now);
-        break;
-    }
-    settle(notice.connection, found->second);
+    tell(notice->connection, found->second, now, [&](Connection& connection) {
+      if (notice->holds(Kind::kTooSlow)) connection.owes_too_much(HttpCut::kSlow);
+      if (notice->holds(Kind::kCut)) connection.owes_too_much();
+      if (notice->holds(Kind::kBodyReleased)) connection.body_released();
+      const bool is_answered = notice->holds(Kind::kAnswered) || notice->holds(Kind::kLastAnswered);
+      if (is_answered) {
+        connection.answered(notice->holds(Kind::kAnswered), now);
+      } else if (notice->holds(Kind::kOutput) && connection.is_open()) {
+        connection.output_queued(now);
+      }
+    });
   }
+  edge_.mailbox.end_collecting();
 }
 
 void Gate::pass_deadlines(Time now) {
@@ -356,51 +415,71 @@ void Gate::pass_deadlines(Time now) {
        count < kDeadlinesPerTurn && !deadlines_.empty() && deadlines_.begin()->first <= now;
        ++count) {
     const uint64_t id = deadlines_.begin()->second;
-    Client& client = clients_.at(id);
-    client.connection->deadline_passed(now);
-    settle(id, client);
+    tell(id, clients_.at(id), now,
+         [&](Connection& connection) { connection.deadline_passed(now); });
   }
+}
+
+template <typename Event>
+void Gate::tell(uint64_t id, Client& client, Time now, Event event) {
+  try {
+    event(*client.connection);
+  } catch (const std::exception& error) {
+    client.ready_events = 0;
+    client.connection->fail(error, now);
+  }
+  settle(id, client);
 }
 
 void Gate::settle(uint64_t id, Client& client) {
   Connection& connection = *client.connection;
   if (client.deadline != connection.deadline()) {
-    if (client.deadline) deadlines_.erase({*client.deadline, id});
+    if (client.deadline) client.spare = deadlines_.extract({*client.deadline, id});
     client.deadline = connection.deadline();
-    if (client.deadline) deadlines_.emplace(*client.deadline, id);
+    if (client.deadline) {
+      client.spare.value() = {*client.deadline, id};
+      deadlines_.insert(std::move(client.spare));
+    }
   }
-  if (!connection.is_open()) {  // epoll forgets a closed descriptor by itself
-    if (!connection.is_serving()) forget(id, client);
-    return;
-  }
-  if (const uint32_t events = connection.wanted_events(); events != client.events) {
-    watch(epoll_, EPOLL_CTL_MOD, connection.descriptor(), events, id);
+  if (connection.is_open()) {
+    const uint32_t events = connection.wanted_events();
+    if (events == client.events) return;
     client.events = events;
+    if (watch(epoll_, EPOLL_CTL_MOD, connection.descriptor(), events, id)) return;
+    edge_.counters.add(HttpRejection::kMemory);
+    connection.cut();
+    settle(id, client);
+  } else if (!connection.is_serving()) {  // epoll forgets a closed descriptor by itself
+    forget(id, client);
   }
 }
 
 void Gate::forget(uint64_t id, const Client& client) {
-  if (client.connection->is_over_limit()) {
-    std::erase(over_limit_, id);
-  } else if (const auto open = open_by_network_.find(client.network);
-             open != open_by_network_.end() && --open->second == 0) {
-    open_by_network_.erase(open);
-  }
+  if (client.connection->is_over_limit()) std::erase(over_limit_, id);
   clients_.erase(id);
 }
 
-// Those who owe most, until all together owe no more than they may.
+// Until all together owe no more than they may, the one that owes most of the network that owes
+// most, however its debts are spread over its connections.
 void Gate::cut_debtors() {
-  std::vector<std::pair<size_t, uint64_t>> debts;
-  for (const auto& [id, client] : clients_) {
-    if (const size_t owed = client.connection->owed_bytes(); owed > 0) debts.emplace_back(owed, id);
-  }
-  std::ranges::sort(debts, std::greater());
-  for (const auto& [owed, id] : debts) {
+  for (int count = 0; count < kDebtorsPerTurn; ++count) {
     if (edge_.answers_bytes <= edge_.limits.answers_bytes) return;
-    Client& client = clients_.at(id);
-    client.connection->owes_too_much();
-    settle(id, client);
+    for (auto& [name, network] : edge_.networks.table()) network.owed_bytes = 0;
+    for (auto& [id, client] : clients_) {
+      client.connection->network().owed_bytes += client.connection->owed_bytes();
+    }
+    std::pair<const uint64_t, Client>* chosen = nullptr;
+    std::pair<size_t, size_t> most;  // of a network, and of a connection
+    for (auto& entry : clients_) {
+      const Connection& connection = *entry.second.connection;
+      const std::pair owed = {connection.network().owed_bytes, connection.owed_bytes()};
+      if (owed.second == 0 || owed <= most) continue;
+      chosen = &entry;
+      most = owed;
+    }
+    if (chosen == nullptr) return;
+    chosen->second.connection->owes_too_much();
+    settle(chosen->first, chosen->second);
   }
 }
 

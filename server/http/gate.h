@@ -48,12 +48,13 @@ class Gate {
 
  private:
   using Time = Connection::Time;
+  using Deadlines = std::set<std::pair<Time, uint64_t>>;
   struct Client {
     std::unique_ptr<Connection> connection;
     uint32_t events = 0;           // as epoll was told
     std::optional<Time> deadline;  // as deadlines_ holds it
-    std::string network;           // that it counts against; "": none
     uint32_t ready_events = 0;     // that epoll has told of since its last turn; 0: not in ready_
+    Deadlines::node_type spare;    // its entry of deadlines_, while that does not hold it
   };
 
   void run();
@@ -66,7 +67,10 @@ class Gate {
   void cut_idle();
   void accept_clients(const Listener& listener, Time now);
   void admit_client(const Listener& listener, Descriptor socket, PeerAddress address, Time now);
+  void enter_client(const Listener& listener, Descriptor socket, PeerAddress address,
+                    std::optional<HttpRejection> over, Time now);
   std::optional<HttpRejection> limit_reached(const PeerAddress& address) const;
+  bool make_room(const PeerAddress& address, Time now);
   bool make_room_over_limit(Time now);
   void turn_away(const Descriptor& socket, const PeerAddress& address, HttpRejection reason);
   void pause_accepting(Time now);
@@ -77,7 +81,11 @@ class Gate {
   void cut_debtors();
   void cut_all();
   void forget(uint64_t id, const Client& client);
-  // After each event of a connection: brings epoll, the deadlines and the table up to date.
+  // One event of a connection, and what follows from it; what it throws costs this client alone.
+  template <typename Event>
+  void tell(uint64_t id, Client& client, Time now, Event event);
+  // After each event of a connection: brings epoll, the deadlines and the table up to date. Takes
+  // no memory.
   void settle(uint64_t id, Client& client);
 
   std::vector<Listener> listeners_;
@@ -85,9 +93,9 @@ class Gate {
   Edge& edge_;
   Descriptor epoll_;
   std::unordered_map<uint64_t, Client> clients_;
-  std::set<std::pair<Time, uint64_t>> deadlines_;
+  Deadlines deadlines_;
   uint64_t next_id_;
-  std::unordered_map<std::string, size_t> open_by_network_;
+  int rooms_made_ = 0;                // in this turn, by make_room()
   Turns<uint64_t> ready_;             // by network; some may be gone
   std::deque<uint64_t> over_limit_;   // clients above a limit, the oldest first
   std::optional<Time> accept_again_;  // while the machine has no descriptor left

@@ -10,15 +10,17 @@ namespace lockstep {
 
 // Why a connection was ended before its client wished.
 enum class HttpCut {
-  kHead,    // the head (or the TLS handshake) did not come in time
-  kBody,    // the body did not
-  kRate,    // the body came slower than it must
-  kWrite,   // the client took nothing of its answer for too long, or too little of it
-  kUnsent,  // it owed too much of a stream for too long
-  kIdle,    // no request came
+  kHead,     // the head (or the TLS handshake) did not come in time
+  kBody,     // the body did not
+  kRate,     // the body came slower than it must
+  kWrite,    // the client took nothing of its answer for too long, or too little of it
+  kUnsent,   // it owed too much of a stream for too long
+  kIdle,     // no request came
+  kSlow,     // more of a stream was made for it than may wait
+  kRecords,  // it sent TLS records without a byte of a request: new keys, renegotiation
 };
-inline constexpr std::array<std::string_view, 6> kHttpCutNames = {"head",  "body",   "rate",
-                                                                  "write", "unsent", "idle"};
+inline constexpr std::array<std::string_view, 8> kHttpCutNames = {
+    "head", "body", "rate", "write", "unsent", "idle", "slow", "records"};
 
 // Why a request or a connection was refused without a handler.
 enum class HttpRejection {
@@ -33,10 +35,11 @@ enum class HttpRejection {
   kKey,          // 401, 403
   kLimit,        // 429
   kBusy,         // 503: bytes of bodies
+  kMemory,       // the machine gave none
 };
-inline constexpr std::array<std::string_view, 11> kHttpRejectionNames = {
+inline constexpr std::array<std::string_view, 12> kHttpRejectionNames = {
     "connections", "address", "handshake", "malformed", "protocol", "too_large",
-    "encoding",    "unknown", "key",       "limit",     "busy"};
+    "encoding",    "unknown", "key",       "limit",     "busy",     "memory"};
 
 struct HttpCounters {
   std::array<std::atomic<uint64_t>, kHttpCutNames.size()> cuts = {};

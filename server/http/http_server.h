@@ -25,7 +25,8 @@ struct HttpLimits {
   size_t head_fields = 64;
   size_t target_bytes = 2 * 1024;  // path and query
   size_t body_bytes = 4 * 1024 * 1024;
-  // Of all requests that are read, wait or run, until HttpResponse::release_body().
+  // Of all requests that are read, wait or run, until HttpResponse::release_body(). The requests of
+  // one network have a part of it: see may_hold_body() of networks.h.
   size_t bodies_bytes = 512 * 1024 * 1024;
   std::chrono::milliseconds head_deadline{10'000};
   std::chrono::milliseconds body_deadline{30'000};
@@ -38,7 +39,8 @@ struct HttpLimits {
   size_t answer_bytes_per_second = 64 * 1024;
   std::chrono::milliseconds idle_deadline{15'000};  // between two requests of one connection
   size_t unsent_bytes = 256 * 1024;                 // what a streaming client may owe
-  // Of all answers together that clients have not taken yet; above it whoever owes most is cut.
+  // Of all answers together that clients have not taken yet; above it whoever owes most is
+  // cut, of the network that owes most.
   size_t answers_bytes = 512 * 1024 * 1024;
   size_t connections = 4096;
   size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits
@@ -95,6 +97,9 @@ class HttpResponse {
   // at once if it has left already. Must not block. A callback that refers to the handler's own
   // variables must be taken back before they go, with an empty one: after that none runs.
   virtual void on_client_gone(std::function<void()> callback) = 0;
+  // Any thread, until the handler returns. More of a stream has been made than may wait for a
+  // client that takes it so slowly: the connection is cut.
+  virtual void cut_too_slow() = 0;
 };
 
 using HttpHandler = std::function<void(const HttpRequest&, HttpResponse&)>;

@@ -3,6 +3,8 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -53,6 +55,8 @@ class HttplibWriter::Server : public httplib::Server {
       }
       return HandlerResponse::Handled;
     });
+    set_exception_handler([this](const httplib::Request&, httplib::Response&,
+                                 std::exception_ptr thrown) { thrown_ = std::move(thrown); });
     // The last word on the fields: whether the connection stays open is the gate's to say.
     set_post_routing_handler([this](const httplib::Request&, httplib::Response& response) {
       for (const char* name : {"Connection", "Keep-Alive", "Accept-Ranges"}) {
@@ -69,11 +73,13 @@ class HttplibWriter::Server : public httplib::Server {
 
   std::string bytes(std::string_view method, HttpAnswer answer) {
     answer_ = std::move(answer);
+    thrown_ = nullptr;
     // The library writes no body for HEAD, so that this gives the head of a streamed answer.
     const bool head_only = method == "HEAD" || answer_.is_streamed;
     StringStream stream(head_only ? "HEAD / HTTP/1.1\r\n\r\n" : "GET / HTTP/1.1\r\n\r\n");
     bool connection_closed = false;
     process_request(stream, "", 0, "", 0, false, connection_closed, nullptr);
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
     std::string output = stream.take_output();
     CHECK(!output.empty(), "cpp-httplib wrote no answer with status {}", answer_.status);
     return output;
@@ -81,6 +87,7 @@ class HttplibWriter::Server : public httplib::Server {
 
  private:
   HttpAnswer answer_;
+  std::exception_ptr thrown_;
 };
 
 HttplibWriter::HttplibWriter() : server_(std::make_unique<Server>()) {}

@@ -32,7 +32,7 @@ class HttplibWriter {
   HttplibWriter();
   ~HttplibWriter();
 
-  // The bytes of `answer`, to a request with this method.
+  // The bytes of `answer`, to a request with this method. Throws std::bad_alloc alone.
   std::string bytes(std::string_view method, HttpAnswer answer);
 
  private:

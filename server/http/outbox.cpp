@@ -1,12 +1,17 @@
 #include "server/http/outbox.h"
 
+#include <exception>
 #include <utility>
+
+#include "engine/base/log.h"
 
 namespace lockstep {
 namespace {
 
 // What an empty buffer keeps for the connection's next answer.
 constexpr size_t kKeptBytes = 64 * 1024;
+// After so many the gate's other connections have their turn, however fast this client takes them.
+constexpr size_t kBytesPerTurn = 512 * 1024;
 
 void empty(std::string& buffer) {
   if (buffer.capacity() > kKeptBytes) {
@@ -26,7 +31,7 @@ bool Outbox::write(std::string_view bytes) {
   if (!room_.wait_for(lock, limits_.write_deadline, may_go_on)) {
     state_.store(State::kClosed, std::memory_order_release);
     lock.unlock();
-    mailbox_.post({connection_, Notice::Kind::kCut});
+    slot_.post(Notice::Kind::kCut);
     return false;
   }
   if (client_gone()) return false;
@@ -40,10 +45,31 @@ void Outbox::append(std::string_view bytes) {
 }
 
 void Outbox::tell_body_released(size_t kept_bytes) {
-  mailbox_.post({connection_, Notice::Kind::kBodyReleased, false, kept_bytes});
+  kept_body_bytes_.store(kept_bytes,
+                         std::memory_order_relaxed);  // posting takes the mailbox's lock
+  slot_.post(Notice::Kind::kBodyReleased);
 }
 
-size_t Outbox::owed_bytes() {
+void Outbox::append_last(std::string_view lasting_bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_closed()) return;
+    last_ = lasting_bytes;
+    owed_bytes_ += last_.size();
+  }
+  slot_.post(Notice::Kind::kOutput);
+}
+
+void Outbox::cut_too_slow() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_.store(State::kClosed, std::memory_order_release);
+    room_.notify_all();
+  }
+  slot_.post(Notice::Kind::kTooSlow);
+}
+
+size_t Outbox::owed_bytes() const {
   const std::lock_guard lock(mutex_);
   return owed_bytes_;
 }
@@ -54,7 +80,7 @@ void Outbox::put(std::unique_lock<std::mutex>& lock, std::string_view bytes) {
   held_by_all_ += bytes.size();
   if (std::exchange(is_announced_, true)) return;
   lock.unlock();
-  mailbox_.post({connection_, Notice::Kind::kOutput});
+  slot_.post(Notice::Kind::kOutput);
 }
 
 void Outbox::on_client_gone(std::function<void()> callback) {
@@ -69,25 +95,41 @@ void Outbox::on_client_gone(std::function<void()> callback) {
 }
 
 Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
-  for (;;) {
+  for (size_t sent_in_turn = 0;;) {
     if (sent_bytes_ == sending_.size()) {
       held_by_all_ -= std::exchange(sent_bytes_, 0);
       empty(sending_);
       const std::lock_guard lock(mutex_);
       is_announced_ = false;
-      if (pending_.empty()) return Flush::kDrained;
+      if (pending_.empty()) break;
       std::swap(sending_, pending_);
     }
+    if (sent_in_turn >= kBytesPerTurn) return Flush::kBlocked;
     const Transport::Outcome sent =
         transport.send(sending_.data() + sent_bytes_, sending_.size() - sent_bytes_);
     if (sent.status == Transport::Status::kBlocked) return Flush::kBlocked;
     if (sent.status != Transport::Status::kDone) return Flush::kFailed;
     progressed = true;
     sent_bytes_ += sent.bytes;
+    sent_in_turn += sent.bytes;
     const std::lock_guard lock(mutex_);
     owed_bytes_ -= sent.bytes;
     room_.notify_all();
   }
+  return flush_last(transport, progressed);
+}
+
+Outbox::Flush Outbox::flush_last(Transport& transport, bool& progressed) {
+  const std::lock_guard lock(mutex_);
+  while (!last_.empty()) {
+    const Transport::Outcome sent = transport.send(last_.data(), last_.size());
+    if (sent.status == Transport::Status::kBlocked) return Flush::kBlocked;
+    if (sent.status != Transport::Status::kDone) return Flush::kFailed;
+    progressed = true;
+    last_.remove_prefix(sent.bytes);
+    owed_bytes_ -= sent.bytes;
+  }
+  return Flush::kDrained;
 }
 
 void Outbox::half_close() {
@@ -117,13 +159,20 @@ void Outbox::forget() {
   held_by_all_ -= pending_.size() + sending_.size();
   pending_ = {};
   sending_ = {};
+  last_ = {};
   sent_bytes_ = 0;
   owed_bytes_ = 0;
 }
 
+// What it throws, for want of memory say, costs its own request alone.
 void Outbox::run_callback() {
   const std::lock_guard lock(callback_mutex_);
-  if (callback_) std::exchange(callback_, nullptr)();
+  if (!callback_) return;
+  try {
+    std::exchange(callback_, nullptr)();
+  } catch (const std::exception& error) {
+    spdlog::error("A request was not told that its client has gone: {}", error.what());
+  }
 }
 
 }  // namespace lockstep

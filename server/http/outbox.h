@@ -18,24 +18,39 @@ namespace lockstep {
 
 class Outbox {
  public:
-  enum class Flush { kDrained, kBlocked, kFailed };
+  enum class Flush {
+    kDrained,
+    kBlocked,  // the socket takes no more, or this has had its turn
+    kFailed,
+  };
 
   // `held_by_all` counts the bytes that all outboxes hold.
   Outbox(uint64_t connection, const HttpLimits& limits, Mailbox& mailbox,
          std::atomic<size_t>& held_by_all)
-      : connection_(connection), limits_(limits), mailbox_(mailbox), held_by_all_(held_by_all) {}
+      : slot_(connection, mailbox), limits_(limits), held_by_all_(held_by_all) {}
   ~Outbox() { forget(); }
 
   // Serving thread. A part of a streamed answer: waits while the client owes so much that
   // limits.unsent_bytes would be passed, until limits.write_deadline; then the client is cut. False
   // if it has gone.
   bool write(std::string_view bytes);
-  // Any thread. A whole answer, at once; dropped if the connection is closed.
+  // Any thread. A whole answer, at once; dropped if the connection is closed. Where there is no
+  // memory for it std::bad_alloc is thrown, and nothing is added.
   void append(std::string_view bytes);
-  // Serving thread. To the gate, which counts the bytes of bodies.
+  // Serving thread. To the gate, which counts the bytes of bodies: so many of the request's are
+  // kept until it is answered.
   void tell_body_released(size_t kept_bytes);
+  // The gate's thread, once it has been told.
+  size_t kept_body_bytes() const { return kept_body_bytes_.load(std::memory_order_relaxed); }
+  // Any thread. The last that is sent, behind all the rest; takes no memory. The bytes outlive
+  // this.
+  void append_last(std::string_view lasting_bytes);
+  // Any thread: to the gate's.
+  void post(Notice::Kind kind) { slot_.post(kind); }
+  // Any thread. The client is cut: for a stream of which more is made than may wait for it.
+  void cut_too_slow();
   // What the client has not taken yet.
-  size_t owed_bytes();
+  size_t owed_bytes() const;
   bool client_gone() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
   bool is_closed() const { return state_.load(std::memory_order_acquire) == State::kClosed; }
   // As HttpResponse has it. An empty one takes back: after that none runs or begins to.
@@ -51,21 +66,23 @@ class Outbox {
  private:
   enum class State { kOpen, kHalfClosed, kClosed };
 
+  Flush flush_last(Transport& transport, bool& progressed);
   void put(std::unique_lock<std::mutex>& lock, std::string_view bytes);
   void forget();
   void run_callback();
 
-  const uint64_t connection_;
+  Mailbox::Slot slot_;
   const HttpLimits& limits_;
-  Mailbox& mailbox_;
   std::atomic<size_t>& held_by_all_;
 
+  std::atomic<size_t> kept_body_bytes_ = 0;  // of the request that is being served
   std::atomic<State> state_ = State::kOpen;  // stored under mutex_, read by any thread
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable room_;
   std::string pending_;        // guarded by mutex_
-  size_t owed_bytes_ = 0;      // guarded by mutex_: pending_ and what is left of sending_
+  std::string_view last_;      // guarded by mutex_: what append_last() has left to be sent
+  size_t owed_bytes_ = 0;      // guarded by mutex_: pending_, last_, what is left of sending_
   bool is_announced_ = false;  // guarded by mutex_: the gate has been told of pending_
 
   std::string sending_;    // the gate's thread only

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <exception>
+#include <memory>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -38,7 +39,7 @@ bool ServingThreads::try_add_thread() {
   try {
     add_thread();
     return true;
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {
     spdlog::warn("No further thread for requests, {} serve: {}", threads_.size(), error.what());
     return false;
   }
@@ -52,13 +53,15 @@ void ServingThreads::wake_one() {
   thread->wake.notify_one();
 }
 
-// mutex_ is held. Throws std::system_error if the machine gives no thread.
+// mutex_ is held. Throws if the machine gives no thread, or no memory for it.
 void ServingThreads::add_thread() {
+  resting_.reserve(threads_.size() + 1);  // so that a thread rests without asking for memory
+  auto writer = std::make_unique<HttplibWriter>();
   const auto self = threads_.emplace(threads_.end());
   try {
-    *self = std::thread([this, self] { run(self); });
+    *self = std::thread([this, self, writer = std::move(writer)] { run(self, *writer); });
     pthread_setname_np(self->native_handle(), "http");
-  } catch (const std::system_error&) {
+  } catch (...) {
     threads_.erase(self);
     throw;
   }
@@ -123,15 +126,16 @@ bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
   return false;
 }
 
-void ServingThreads::run(Threads::iterator self) {
-  HttplibWriter writer;
+void ServingThreads::run(Threads::iterator self, HttplibWriter& writer) {
   AdmittedRequest request;
   while (take(request, self)) {
     request.exchange->serve(writer, options_);
-    const bool keep_alive = request.exchange->keep_alive();
+    const auto notice =
+        request.exchange->keep_alive() ? Notice::Kind::kAnswered : Notice::Kind::kLastAnswered;
+    Outbox& outbox = request.exchange->outbox();
     // Before the notice: from then on the gate may drop the connection that the exchange refers to.
     request.exchange.reset();
-    mailbox_.post({request.connection, Notice::Kind::kAnswered, keep_alive});
+    outbox.post(notice);
   }
 }
 

@@ -12,22 +12,19 @@
 #include <vector>
 
 #include "server/http/exchange.h"
-#include "server/http/mailbox.h"
 #include "server/http/turns.h"
 
 namespace lockstep {
 
 struct AdmittedRequest {
-  uint64_t connection = 0;
-  std::string client;  // whose turn it is: a key's name or an address
+  std::string client;  // whose turn it is: a key's name or a network
   std::unique_ptr<Exchange> exchange;
 };
 
 class ServingThreads {
  public:
-  // `options` and `mailbox` outlive it.
-  ServingThreads(const HttpOptions& options, Mailbox& mailbox)
-      : options_(options), mailbox_(mailbox) {}
+  // `options` outlives it.
+  explicit ServingThreads(const HttpOptions& options) : options_(options) {}
   ~ServingThreads() { stop(); }
 
   // `kept` threads are there from now until stop(); up to `most` in all.
@@ -35,7 +32,8 @@ class ServingThreads {
   // Other numbers from here on; threads above `most` end with the request that they serve. Any
   // thread.
   void set_counts(size_t kept, size_t most);
-  // The gate bounds what waits: each connection has one request at most.
+  // The gate bounds what waits: each connection has one request at most. Throws std::bad_alloc, and
+  // then the request is not taken.
   void submit(AdmittedRequest request);
   // Drops what waits and returns when all handlers have returned.
   void stop();
@@ -49,13 +47,12 @@ class ServingThreads {
 
   void add_thread();
   bool try_add_thread();
-  void run(Threads::iterator self);
+  void run(Threads::iterator self, HttplibWriter& writer);
   bool take(AdmittedRequest& request, Threads::iterator self);
   void wake_one();
   bool rest(std::unique_lock<std::mutex>& lock);
 
   const HttpOptions& options_;
-  Mailbox& mailbox_;
   size_t kept_ = 0;
   size_t most_ = 0;
 

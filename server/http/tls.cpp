@@ -7,9 +7,11 @@
 
 #include <array>
 #include <climits>
+#include <cstdint>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/key_file.h"
 #include "engine/base/log.h"
 
 namespace lockstep {
@@ -36,10 +38,28 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_si
   return status == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+// What a client may have sent without a byte of a request: after the handshake that is new keys,
+// empty records, alerts and, with TLS 1.2, wishes for a new handshake. Browsers and HTTP libraries
+// send none of them, or one key update in gigabytes.
+constexpr uint64_t kSilentRecordsMax = 16;
+constexpr uint64_t kBytesPerSilentRecord = 64 * 1024;  // of requests: one more is allowed
+// The records of a whole handshake: a client needs three or four, and more where it sends its first
+// message in pieces.
+constexpr uint64_t kHandshakeRecordsMax = 64;
+// OpenSSL goes on by itself after some records, as long as more of them lie in the socket: after so
+// many in one turn the socket says that there is nothing more.
+constexpr uint64_t kRecordsPerTurn = 8;
+
 class TlsTransport final : public Transport {
  public:
-  TlsTransport(SSL* session, int socket) : session_(session), socket_(socket) {
-    SSL_set_fd(session_, socket_);
+  // Takes the session and the socket's BIO over.
+  TlsTransport(SSL* session, BIO* socket, int descriptor)
+      : session_(session), descriptor_(descriptor) {
+    BIO_set_callback_ex(socket, before_socket);
+    BIO_set_callback_arg(socket, reinterpret_cast<char*>(this));
+    SSL_set_bio(session_, socket, socket);
+    SSL_set_msg_callback(session_, count_record);
+    SSL_set_msg_callback_arg(session_, this);
     SSL_set_accept_state(session_);
   }
   ~TlsTransport() override { SSL_free(session_); }
@@ -49,10 +69,11 @@ class TlsTransport final : public Transport {
   bool needs_handshake() const override { return true; }
 
   Outcome handshake() override {
-    ERR_clear_error();
+    begin_turn();
     const int result = SSL_do_handshake(session_);
     if (result == 1) {
       is_established_ = true;
+      silent_records_ = 0;
       return {};
     }
     const Outcome outcome = outcome_of(result);
@@ -61,7 +82,7 @@ class TlsTransport final : public Transport {
       is_plain_client_ = reason == SSL_R_HTTP_REQUEST;
       spdlog::debug("A TLS handshake failed: {}", openssl_reason());
     }
-    return outcome;
+    return silent_records_ > kHandshakeRecordsMax ? Outcome{Status::kWasted} : outcome;
   }
 
   std::string_view hint_to_client() const override {
@@ -69,9 +90,18 @@ class TlsTransport final : public Transport {
   }
 
   Outcome receive(char* bytes, size_t size) override {
-    ERR_clear_error();
+    begin_turn();
     size_t count = 0;
     const int result = SSL_read_ex(session_, bytes, size, &count);
+    if (result == 1) {
+      if (silent_records_ > 0) --silent_records_;  // the one that these are from
+      received_bytes_ += count;
+    }
+    if (silent_records_ > kSilentRecordsMax + received_bytes_ / kBytesPerSilentRecord) {
+      spdlog::debug("A TLS client has sent {} records without a byte", silent_records_);
+      has_failed_ = true;
+      return {Status::kWasted};
+    }
     if (result == 1) return {Status::kDone, count};
     const Outcome outcome = outcome_of(result);
     // Reading that must write first is a peer that asks for new keys and takes no answer.
@@ -80,7 +110,7 @@ class TlsTransport final : public Transport {
   }
 
   Outcome send(const char* bytes, size_t size) override {
-    ERR_clear_error();
+    begin_turn();
     size_t count = 0;
     const int result = SSL_write_ex(session_, bytes, size, &count);
     if (result == 1) return {Status::kDone, count};
@@ -94,10 +124,38 @@ class TlsTransport final : public Transport {
     ERR_clear_error();
     if (is_established_ && !has_failed_) SSL_shutdown(session_);
     ERR_clear_error();
-    shutdown(socket_, SHUT_WR);
+    shutdown(descriptor_, SHUT_WR);
   }
 
  private:
+  void begin_turn() {
+    ERR_clear_error();
+    records_in_turn_ = 0;
+  }
+
+  // Called with each record's header as it comes, and with much else.
+  static void count_record(int is_written, int, int type, const void*, size_t, SSL*, void* self) {
+    if (is_written != 0 || type != SSL3_RT_HEADER) return;
+    auto& transport = *static_cast<TlsTransport*>(self);
+    ++transport.records_in_turn_;
+    ++transport.silent_records_;
+  }
+
+  // Before the socket is read: nothing is there (for now) once the turn is over.
+  static long before_socket(BIO* socket, int operation, const char*, size_t, int, long, int result,
+                            size_t*) {
+    if (operation != BIO_CB_READ) return result;
+    const auto& transport = *reinterpret_cast<const TlsTransport*>(BIO_get_callback_arg(socket));
+    if (!transport.is_turn_over()) return result;
+    BIO_set_retry_read(socket);
+    return -1;
+  }
+
+  bool is_turn_over() const {
+    return records_in_turn_ >= kRecordsPerTurn ||
+           (!is_established_ && silent_records_ > kHandshakeRecordsMax);
+  }
+
   Outcome outcome_of(int result) {
     switch (SSL_get_error(session_, result)) {
       case SSL_ERROR_WANT_READ:
@@ -113,11 +171,36 @@ class TlsTransport final : public Transport {
   }
 
   SSL* const session_;
-  const int socket_;
+  const int descriptor_;
+  uint64_t records_in_turn_ = 0;  // received
+  uint64_t silent_records_ = 0;   // since the handshake, without a byte of a request; or its own
+  uint64_t received_bytes_ = 0;
   bool is_established_ = false;
   bool is_plain_client_ = false;
   bool has_failed_ = false;
 };
+
+// Whether a client that says hello knows TLS 1.3.
+bool offers_tls13(SSL* session) {
+  const unsigned char* list = nullptr;
+  size_t size = 0;
+  if (SSL_client_hello_get0_ext(session, TLSEXT_TYPE_supported_versions, &list, &size) != 1) {
+    return false;
+  }
+  for (size_t offset = 1; offset + 1 < size; offset += 2) {  // behind the list's own size
+    if (list[offset] == (TLS1_3_VERSION >> 8) && list[offset + 1] == (TLS1_3_VERSION & 0xFF)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A ticket of TLS 1.2 holds the session's secret itself, for as long as the ticket's key lives:
+// that would take its forward secrecy. With TLS 1.3 new secrets are agreed on beside the ticket.
+int no_tickets_of_old(SSL* session, int*, void*) {
+  if (!offers_tls13(session)) SSL_set_options(session, SSL_OP_NO_TICKET);
+  return SSL_CLIENT_HELLO_SUCCESS;
+}
 
 void warn_of_expiry(SSL_CTX* context, const std::string& file) {
   const X509* certificate = SSL_CTX_get0_certificate(context);
@@ -164,6 +247,12 @@ Result<TlsIdentity::Context> TlsIdentity::read() const {
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
+  // On by default: a read would go on over records without a byte until the socket is empty.
+  SSL_CTX_clear_mode(context.get(), SSL_MODE_AUTO_RETRY);
+  // Of TLS 1.2: forward secrecy, and authenticated encryption alone. TLS 1.3 has nothing else.
+  CHECK(SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20") == 1,
+        "SSL_CTX_set_cipher_list: {}", openssl_reason());
+  SSL_CTX_set_client_hello_cb(context.get(), no_tickets_of_old, nullptr);
   // Tickets resume sessions without memory here.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 1);
@@ -173,6 +262,9 @@ Result<TlsIdentity::Context> TlsIdentity::read() const {
   if (SSL_CTX_use_certificate_chain_file(context.get(), certificate_.c_str()) != 1) {
     return invalid_input("cannot use {} as --tls-certificate, a chain of certificates in PEM: {}",
                          certificate_, openssl_reason());
+  }
+  if (auto checked = check_key_file(key_, "--tls-key"); !checked) {
+    return std::unexpected(std::move(checked.error()));
   }
   if (SSL_CTX_use_PrivateKey_file(context.get(), key_.c_str(), SSL_FILETYPE_PEM) != 1) {
     return invalid_input(
@@ -189,13 +281,20 @@ Result<TlsIdentity::Context> TlsIdentity::read() const {
 }
 
 std::unique_ptr<Transport> TlsIdentity::make_transport(int socket) {
+  const auto free_session = [](SSL* session) { SSL_free(session); };
+  const auto free_bio = [](BIO* bio) { BIO_free(bio); };
+  std::unique_ptr<BIO, decltype(free_bio)> bio(BIO_new_socket(socket, BIO_NOCLOSE));
   const std::lock_guard lock(mutex_);
-  SSL* session = SSL_new(context_.get());  // takes a reference to the context
-  if (session == nullptr) {
+  // Takes a reference to the context.
+  std::unique_ptr<SSL, decltype(free_session)> session(SSL_new(context_.get()));
+  if (session == nullptr || bio == nullptr) {
     spdlog::warn("A connection is refused: no memory for TLS: {}", openssl_reason());
     return nullptr;
   }
-  return std::make_unique<TlsTransport>(session, socket);
+  auto transport = std::make_unique<TlsTransport>(session.get(), bio.get(), socket);
+  static_cast<void>(session.release());
+  static_cast<void>(bio.release());
+  return transport;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
-// The server's side of TLS 1.2 and 1.3, over OpenSSL. Nothing here blocks: a handshake goes as far
-// as the bytes that have come allow, under the gate's deadline for heads.
+// The server's side of TLS 1.2 and 1.3, over OpenSSL; of 1.2 what has forward secrecy and
+// authenticated encryption. Nothing here blocks: a handshake goes as far as the bytes that have
+// come allow, under the gate's deadline for heads. One call does a bounded amount of work, and a
+// client that makes work without sending a byte of a request is given up.
 #pragma once
 
 #include <functional>

@@ -14,6 +14,7 @@ class Transport {
     kBlocked,  // again when the socket is readable, or writable if `wants_write`
     kEnded,    // the peer sends no more
     kFailed,   // the connection is of no more use
+    kWasted,   // the same: the peer makes work and sends no bytes of its own
   };
   struct Outcome {
     Status status = Status::kDone;

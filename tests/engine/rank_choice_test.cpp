@@ -69,7 +69,7 @@ class RankChoiceOnTwoNodes : public ::testing::Test {
   EngineOptions options_ = short_context();
   GgufFile file_ =
       GgufFile::open(source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf").value();
-  Model model_ = build_model(file_).value();
+  Model model_ = build_model({.file = file_}).value();
   const KernelTable& kernels_ = **choose_kernel_table("");
   Topology topology_ = two_nodes();
 };

@@ -352,3 +352,20 @@ def test_hash_key_makes_rows_that_fit(keyed):
     daemon = keyed(json.loads(given.stdout), json.loads(made.stdout))
     assert complete(daemon, ALICE).status_code == complete(daemon, new).status_code == 200
     assert hash_key(key="short\n").returncode == 2
+
+
+def test_a_file_that_others_may_write_is_refused_at_start_and_at_reload(
+        keyed, model_path, tmp_path):
+    loose = tmp_path / "loose.json"
+    write(loose, row("alice", ALICE))
+    loose.chmod(0o620)
+    ended = run_program("--model", model_path, "--port", "0", "--api-keys", loose)
+    assert ended.returncode == 2
+    assert f"chmod go-w {loose}" in ended.stderr
+    daemon = keyed(row("alice", ALICE))
+    write(daemon.keys, row("bob", BOB))
+    daemon.keys.chmod(0o666)
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for_line(f"chmod go-w {daemon.keys}")
+    assert complete(daemon, BOB).status_code == 401
+    assert complete(daemon, ALICE).status_code == 200

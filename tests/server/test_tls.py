@@ -253,3 +253,33 @@ def test_files_that_cannot_be_used_are_exit_2_that_names_them(
                          "--tls-key", arguments[1])
     assert result.returncode == 2, result.stderr
     assert str(named) in result.stderr
+
+
+def test_a_key_that_others_may_write_is_refused_at_start_and_at_reload(
+        secure, certificates, model_path, tmp_path):
+    certificate, key = certificates["first"]
+    loose = tmp_path / "loose.key"
+    shutil.copy(key, loose)
+    loose.chmod(0o620)
+    ended = run_program("--model", model_path, "--port", "0", "--tls-certificate", certificate,
+                        "--tls-key", loose)
+    assert ended.returncode == 2
+    assert f"chmod go-w {loose}" in ended.stderr
+    daemon = secure()
+    daemon.key.chmod(0o666)
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for_line(f"chmod go-w {daemon.key}")
+    client = Client(daemon, daemon.certificate)
+    assert client.get("/health")[0] == 200
+    client.close()
+
+
+def test_tls_1_2_with_cbc_or_without_forward_secrecy_is_refused(secure):
+    daemon = secure()
+    for ciphers in ("ECDHE-ECDSA-AES128-SHA", "AES128-GCM-SHA256"):
+        context = ssl.create_default_context(cafile=daemon.certificate)
+        context.check_hostname = False
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            context.wrap_socket(connect(daemon), server_hostname="localhost")

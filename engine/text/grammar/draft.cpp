@@ -167,6 +167,7 @@ ExpressionId GrammarDraft::rule(RuleId rule) {
 }
 
 ExpressionId GrammarDraft::characters(const CharacterSet& set) {
+  if (failed()) return kNothing;
   CharacterSet rest = set;
   rest.normalize();
   std::vector<ExpressionId> parts;

@@ -214,10 +214,9 @@ class GbnfReader {
         high = read_character();
         if (low > high) in_.fail("a range of characters goes backwards");
       }
-      set.add(low, high);
-      draft_.budget().take(sizeof(CharacterRange));
+      in_.collect(low, high, set);
     }
-    if (in_.failed()) return draft_.nothing();
+    if (in_.failed() || !draft_.budget().look()) return draft_.nothing();
     set.normalize();
     return draft_.characters(negated ? set.complement() : set);
   }

@@ -130,6 +130,7 @@ ExpressionId json_list(GrammarDraft& draft, ExpressionId part, uint32_t min, uin
 }
 
 ExpressionId json_characters(GrammarDraft& draft, const CharacterSet& set) {
+  if (draft.failed()) return draft.nothing();
   static const CharacterSet escaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   CharacterSet sorted = set;
   sorted.normalize();

@@ -6,6 +6,12 @@
 #include "engine/text/utf8.h"
 
 namespace lockstep {
+namespace {
+
+// A set's vector grows by doubling, and so does the sorted copy that normalize() makes of it.
+constexpr size_t kRangeBytes = 4 * sizeof(CharacterRange);
+
+}  // namespace
 
 bool PatternReader::take(std::string_view expected) {
   if (!rest().starts_with(expected)) return false;
@@ -34,6 +40,14 @@ uint32_t PatternReader::take_hex(size_t digits) {
     value = value * 16 + *digit;
   }
   return value;
+}
+
+void PatternReader::collect(const CharacterSet& more, CharacterSet& set) {
+  if (draft_.budget().take(more.ranges().size() * kRangeBytes)) set.add(more);
+}
+
+void PatternReader::collect(uint32_t low, uint32_t high, CharacterSet& set) {
+  if (draft_.budget().take(kRangeBytes)) set.add(low, high);
 }
 
 std::optional<uint64_t> PatternReader::take_number() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/text/grammar/character_set.h"
 #include "engine/text/grammar/draft.h"
 
 namespace lockstep {
@@ -28,6 +29,10 @@ class PatternReader {
   uint32_t take_character();
   // So many hexadecimal digits; fails the draft if they are not there.
   uint32_t take_hex(size_t digits);
+  // Adds to the set of a character class, within the draft's budget: once that is spent the draft
+  // has failed, and nothing is added.
+  void collect(const CharacterSet& more, CharacterSet& set);
+  void collect(uint32_t low, uint32_t high, CharacterSet& set);
   struct Counts {
     uint32_t min = 0;
     uint32_t max = 0;

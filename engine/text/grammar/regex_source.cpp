@@ -19,6 +19,9 @@ const CharacterSet kAllSpaces = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85
                                  {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
                                  {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
                                  {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CharacterSet kNoDigits = kDigits.complement();
+const CharacterSet kNoWordCharacters = kWordCharacters.complement();
+const CharacterSet kNoSpaces = kAllSpaces.complement();
 const CharacterSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 class RegexReader {
@@ -146,25 +149,25 @@ class RegexReader {
       const CharacterSet low = read_class_atom();
       const bool range = in_.peek() == '-' && in_.peek(1) != ']' && in_.peek(1) != '\0';
       if (!range) {
-        set.add(low);
+        in_.collect(low, set);
         continue;
       }
       in_.skip(1);
       const CharacterSet high = read_class_atom();
       if (in_.failed()) break;
       if (!is_single(low) || !is_single(high)) {  // beside \w and its like it stands for itself
-        set.add(low);
-        set.add('-', '-');
-        set.add(high);
+        in_.collect(low, set);
+        in_.collect('-', '-', set);
+        in_.collect(high, set);
         continue;
       }
       if (low.ranges()[0].low > high.ranges()[0].low) {
         in_.fail("a range in a character class must go from a character to a later one");
         break;
       }
-      set.add(low.ranges()[0].low, high.ranges()[0].low);
-      if (!draft_.budget().take(sizeof(CharacterRange))) break;
+      in_.collect(low.ranges()[0].low, high.ranges()[0].low, set);
     }
+    if (in_.failed() || !draft_.budget().look()) return set;
     set.normalize();
     if (negated) set = set.complement();
     if (set.empty()) in_.fail("a character class matches no character");
@@ -196,15 +199,15 @@ class RegexReader {
       case 'd':
         return kDigits;
       case 'D':
-        return kDigits.complement();
+        return kNoDigits;
       case 'w':
         return kWordCharacters;
       case 'W':
-        return kWordCharacters.complement();
+        return kNoWordCharacters;
       case 's':
         return kSpaces;
       case 'S':
-        return kAllSpaces.complement();
+        return kNoSpaces;
       case 't':
         return one('\t');
       case 'n':

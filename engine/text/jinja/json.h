@@ -1,9 +1,9 @@
 // Values from and to JSON, as Python's json module writes it.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "engine/base/json.h"
 #include "engine/text/jinja/value.h"
 
 namespace lockstep::jinja {

@@ -3,9 +3,9 @@
 
 #include <ctime>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja/syntax.h"

@@ -7,8 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "engine/base/json.h"
 #include "tests/engine/model/gguf_samples.h"
 #include "tests/paths.h"
 

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/sampler.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/paths.h"

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/paths.h"
 

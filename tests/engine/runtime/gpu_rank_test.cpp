@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/text/likeliest.h"
 #include "tests/engine/runtime/continuations.h"

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/paths.h"
 

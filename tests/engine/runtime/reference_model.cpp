@@ -96,7 +96,7 @@ Roundings joined(const Roundings& a, const Roundings& b) {
 ReferenceModel::ReferenceModel(const std::string& path, std::vector<TokenId> tokens)
     : tokens_(std::move(tokens)) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
-  model_ = value_or_throw(build_model(file));
+  model_ = value_or_throw(build_model({.file = file}));
   for (const Weight& weight : model_.graph.weights()) {
     weights_.push_back(read_weight(file, weight));
   }

@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/paths.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/sampler.h"
 #include "tests/engine/runtime/continuations.h"
 #include "tests/engine/runtime/loaded_model.h"

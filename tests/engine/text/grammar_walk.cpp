@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
+#include "engine/base/json.h"
 #include "engine/model/gguf_file.h"
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_matcher.h"

@@ -2,6 +2,7 @@
 // where, and within the budgets.
 #include <gmock/gmock.h>
 
+#include "engine/base/json_text.h"
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "tests/engine/text/small_vocabularies.h"
@@ -243,6 +244,27 @@ TEST(HostileGrammarTest, budgets_end_what_takes_too_long) {
   small = {};
   small.source_bytes = 10;
   EXPECT_THAT(refusal(Kind::kRegex, "abcdefghijk", small), HasSubstr("at most 10"));
+}
+
+// However little is left of a class once its ranges are merged, collecting them takes memory.
+TEST(HostileGrammarTest, character_classes_are_counted_in_the_budget) {
+  GrammarLimits small;
+  small.bytes = 1U << 16U;
+  small.time = std::chrono::hours(1);
+  constexpr size_t kAtoms = 5000;
+  for (const char* atom : {"a", "a-z", "\\S", "\\W", "\\D", "\\s", "\\w-x", "\\u0041", "é-ü"}) {
+    for (const char* begin : {"[", "[^b"}) {
+      const std::string pattern = fmt::format("{}{}]", begin, repeated(atom, kAtoms));
+      EXPECT_THAT(refusal(Kind::kRegex, pattern, small), HasSubstr("too complex")) << atom;
+      const std::string schema = R"({"type":"string","pattern":)" + to_text(Json(pattern)) + "}";
+      EXPECT_THAT(refusal(Kind::kJsonSchema, schema, small), HasSubstr("too complex")) << atom;
+    }
+  }
+  for (const char* atom : {"a", "a-z", "\\x41"}) {
+    const std::string source = fmt::format("root ::= [{}]", repeated(atom, kAtoms));
+    EXPECT_THAT(refusal(Kind::kGbnf, source, small), HasSubstr("too complex")) << atom;
+  }
+  EXPECT_EQ(refusal(Kind::kRegex, fmt::format("[{}\\s]", repeated("a-z", 100)), small), "");
 }
 
 TEST(HostileGrammarTest, long_chains_of_rules_are_no_recursion_of_ours) {

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/text/utf8.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/paths.h"

@@ -3,11 +3,11 @@
 
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/model/gguf_file.h"
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/tokenizer.h"

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <spdlog/details/log_msg.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "server/daemon/request_log.h"
 
 namespace lockstep {

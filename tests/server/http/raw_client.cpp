@@ -160,6 +160,15 @@ void RawClient::reset() {
   socket_.close();
 }
 
+Descriptor connect_to(uint16_t port) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  setsockopt(socket.number(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
+  const sockaddr_in address = loopback(port);
+  EXPECT_EQ(connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+            0);
+  return socket;
+}
+
 bool can_connect(uint16_t port) {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address = loopback(port);

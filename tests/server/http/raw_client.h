@@ -48,6 +48,9 @@ class RawClient {
   std::string buffer_;
 };
 
+// A connected socket that waits for bytes, but not forever.
+Descriptor connect_to(uint16_t port);
+
 // Whether a connection is accepted at all.
 bool can_connect(uint16_t port);
 

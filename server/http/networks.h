@@ -1,0 +1,62 @@
+// Whose connections hold how much of what all connections of a gate share. Networks are as
+// PeerAddress has them. The gate's thread only.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace lockstep {
+
+struct Network {
+  size_t connections = 0;  // within the limits
+  size_t over_limit = 0;   // connections above them
+  size_t body_bytes = 0;   // of its requests, as HttpLimits::bodies_bytes counts them
+  size_t owed_bytes = 0;   // for Gate::cut_debtors() alone
+};
+
+class Networks {
+ public:
+  using Table = std::unordered_map<std::string, Network>;
+
+  // One connection's place; the network is known while it has any.
+  class Place {
+   public:
+    Place(Networks& networks, const std::string& name, bool is_over_limit);
+    ~Place();
+    Place(Place&& other) noexcept
+        : table_(std::exchange(other.table_, nullptr)),
+          entry_(other.entry_),
+          is_over_limit_(other.is_over_limit_) {}
+    Place& operator=(Place&&) = delete;
+
+    const std::string& name() const { return entry_->first; }
+    Network& network() const { return entry_->second; }
+
+   private:
+    size_t& count() const {
+      return is_over_limit_ ? entry_->second.over_limit : entry_->second.connections;
+    }
+
+    Table* table_;  // null: it has been moved away
+    Table::value_type* entry_;
+    bool is_over_limit_;
+  };
+
+  Table& table() { return table_; }
+  // Of a network without connections all is 0.
+  Network find(const std::string& name) const;
+
+ private:
+  Table table_;  // its entries stay where they are
+};
+
+// Whether a body may grow to `body_bytes`, which are counted in the other two already: those of its
+// network and those of all. Each network may hold twice what is left for all, so that one alone has
+// two thirds, k of them in the end 2/(2k + 1) each, and one that comes finds at least a third of
+// what the last one found (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory
+// packet switches, 1998). Small bodies, and a network's only one, may fill all.
+bool may_hold_body(size_t body_bytes, size_t network_bytes, size_t all_bytes, size_t bytes_max);
+
+}  // namespace lockstep

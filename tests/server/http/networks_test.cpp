@@ -1,0 +1,120 @@
+// No network starves the others of what all share: bytes of bodies, places for connections.
+#include "server/http/networks.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+#include "tests/server/http/test_server.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kMiB = 1024 * 1024;
+constexpr const char* kHog = "127.0.0.1";
+constexpr const char* kVictim = "127.0.0.2";
+
+// Networks that take what they can, one after another or by turns, leave room for the next one's
+// body.
+TEST(Networks, hogs_leave_room_for_one_more) {
+  constexpr size_t kMax = 512 * kMiB;
+  constexpr size_t kBody = 4 * kMiB;
+  for (size_t hogs = 1; hogs <= 4; ++hogs) {
+    for (const bool by_turns : {false, true}) {
+      std::vector<size_t> held(hogs);
+      size_t all = 0;
+      const auto take = [&](size_t hog) {
+        const bool may = may_hold_body(kBody, held[hog] + kBody, all + kBody, kMax);
+        held[hog] += may ? kBody : 0;
+        all += may ? kBody : 0;
+        return may;
+      };
+      for (size_t round = 0; round < kMax / kBody * hogs; ++round) {
+        take(by_turns ? round % hogs : round / (kMax / kBody));
+      }
+      EXPECT_TRUE(may_hold_body(kBody, kBody, all + kBody, kMax)) << hogs << " hogs hold " << all;
+      if (hogs == 1) {
+        EXPECT_GE(held[0], kMax / 5 * 3);
+      }
+    }
+  }
+}
+
+TEST(Networks, small_bodies_and_the_only_one_may_fill_all_and_no_more) {
+  EXPECT_TRUE(may_hold_body(1000, 1000, 1000, 1000));
+  EXPECT_FALSE(may_hold_body(1000, 1000, 1001, 1000));
+  EXPECT_TRUE(may_hold_body(8 * kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB));
+  EXPECT_FALSE(may_hold_body(4 * kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB));
+  EXPECT_TRUE(may_hold_body(1000, 8 * kMiB, 8 * kMiB, 8 * kMiB));
+}
+
+TEST(Networks, a_place_is_counted_while_it_is_held) {
+  Networks networks;
+  {
+    const Networks::Place first(networks, "a", false);
+    Networks::Place second(networks, "a", true);
+    const Networks::Place moved = std::move(second);
+    EXPECT_EQ(networks.find("a").connections, 1U);
+    EXPECT_EQ(networks.find("a").over_limit, 1U);
+    EXPECT_EQ(moved.name(), "a");
+  }
+  EXPECT_TRUE(networks.table().empty());
+}
+
+TEST(Networks, bodies_of_one_network_leave_room_for_anothers_and_for_its_own_small_ones) {
+  HttpLimits limits;
+  limits.bodies_bytes = 10 * kMiB;
+  limits.body_deadline = limits.body_grace = 1h;
+  TestServer server(limits);
+  const std::string part(kMiB - 1, 'b');
+  const std::string head =
+      request_text("POST", "/size", "Content-Length: " + std::to_string(kMiB) + "\r\n");
+  std::vector<std::unique_ptr<RawClient>> hogs;
+  while (server.rejections(HttpRejection::kBusy) == 0 && hogs.size() < 20) {
+    hogs.push_back(std::make_unique<RawClient>(server.port(), 0, kHog));
+    hogs.back()->send(head);
+    hogs.back()->send(part);
+    server.get("/hello");
+  }
+  EXPECT_GT(hogs.size(), 5U);
+  RawClient victim(server.port(), 0, kVictim);
+  victim.send(head + part + "b");
+  EXPECT_EQ(victim.receive()->status, 200);
+  RawClient small(server.port(), 0, kHog);
+  small.send(request_text("POST", "/size", "", "small"));
+  EXPECT_EQ(small.receive()->status, 200);
+}
+
+TEST(Networks, connections_of_one_network_make_room_for_anothers) {
+  HttpLimits limits;
+  limits.connections = limits.connections_per_address = 8;
+  limits.over_limit_connections = 1;
+  limits.head_deadline = limits.idle_deadline = 1h;
+  TestServer server(limits);
+  std::deque<RawClient> hogs;
+  for (size_t count = 0; count < limits.connections; ++count) {
+    hogs.emplace_back(server.port(), 0, kHog).send(request_text("GET", "/hello"));
+    EXPECT_EQ(hogs.back().receive()->status, 200);
+  }
+  RawClient victim(server.port(), 0, kVictim);
+  victim.send(request_text("GET", "/hello"));
+  EXPECT_EQ(victim.receive()->status, 200);
+  EXPECT_EQ(hogs.front().receive()->status, 503);  // the oldest has gone
+  EXPECT_TRUE(hogs.front().is_ended());
+  EXPECT_EQ(server.rejections(HttpRejection::kConnections), 1U);
+  // One of the network that has most does not take another's place.
+  RawClient one_more(server.port(), 0, kHog);
+  one_more.send(request_text("GET", "/hello"));
+  EXPECT_EQ(one_more.receive()->status, 503);
+  victim.send(request_text("GET", "/hello"));
+  EXPECT_EQ(victim.receive()->status, 200);
+}
+
+}  // namespace
+}  // namespace lockstep
