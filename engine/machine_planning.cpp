@@ -281,7 +281,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& given, bool measure) {
   if (!kernels) return std::unexpected(kernels.error());
   const auto file = GgufFile::open(given.model);
   if (!file) return std::unexpected(file.error());
-  const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
+  const auto model = build_model({.file = *file, .context_tokens = given.context_tokens});
   if (!model) return std::unexpected(model.error());
   const Topology topology = read_machine_with_gpus(given);
   auto split = split_model(*model, given, **kernels, topology);

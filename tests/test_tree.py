@@ -15,7 +15,7 @@ LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "graph", "model
 SERVER_LAYERS = ["http", "access", "metrics", "api", "ui", "daemon", "commands"]
 
 MOST_COLUMNS = 100
-MOST_LINES = 500
+MOST_LINES = 600
 # A table of data, generated.
 LONG_FILES = {"engine/text/jinja/unicode_table.cpp"}
 

@@ -99,7 +99,7 @@ const ordered_json& reference() {
 
 std::vector<std::string> real_templates() {
   std::vector<std::string> sources;
-  const std::filesystem::path folder = std::filesystem::path(test_data_dir()) / "chat_templates";
+  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
   if (!std::filesystem::exists(folder)) return sources;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     sources.push_back(read_file(entry.path()));
@@ -156,7 +156,7 @@ TEST(ForeignText, merges_with_the_templates_own_as_if_it_were_one_text) {
 }
 
 TEST(ForeignText, that_spells_no_mark_has_the_same_tokens_under_every_template) {
-  if (real_templates().empty()) GTEST_SKIP() << "no chat templates in " << test_data_dir();
+  ASSERT_FALSE(real_templates().empty());
   const auto tokenizer = make_tokenizer();
   size_t count = 0;
   for (const ordered_json& test_case : reference()["cases"]) {
@@ -165,7 +165,7 @@ TEST(ForeignText, that_spells_no_mark_has_the_same_tokens_under_every_template) 
     const auto name = test_case["variables"].get<std::string>();
     SCOPED_TRACE(file + ", " + name);
     const TracedText text =
-        rendered(read_file(std::filesystem::path(test_data_dir()) / "chat_templates" / file),
+        rendered(read_file(std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates" / file),
                  reference()["variables"][name]);
     // The one conversation of the reference that spells control tokens.
     const bool injects = name.starts_with("markers in the text");
@@ -208,7 +208,7 @@ ordered_json conversation(const std::string& word, bool with_tools) {
 }
 
 TEST(ForeignText, cannot_add_a_mark_to_a_conversation_under_any_template) {
-  if (real_templates().empty()) GTEST_SKIP() << "no chat templates in " << test_data_dir();
+  ASSERT_FALSE(real_templates().empty());
   const auto tokenizer = make_tokenizer();
   size_t rendered_count = 0;
   for (const std::string& source : real_templates()) {
