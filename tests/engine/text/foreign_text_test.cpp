@@ -99,7 +99,8 @@ const ordered_json& reference() {
 
 std::vector<std::string> real_templates() {
   std::vector<std::string> sources;
-  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
+  const std::filesystem::path folder =
+      std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
   if (!std::filesystem::exists(folder)) return sources;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     sources.push_back(read_file(entry.path()));
@@ -164,9 +165,9 @@ TEST(ForeignText, that_spells_no_mark_has_the_same_tokens_under_every_template) 
     const auto file = test_case["file"].get<std::string>();
     const auto name = test_case["variables"].get<std::string>();
     SCOPED_TRACE(file + ", " + name);
-    const TracedText text =
-        rendered(read_file(std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates" / file),
-                 reference()["variables"][name]);
+    const TracedText text = rendered(
+        read_file(std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates" / file),
+        reference()["variables"][name]);
     // The one conversation of the reference that spells control tokens.
     const bool injects = name.starts_with("markers in the text");
     EXPECT_EQ(careful(*tokenizer, text) == trusting(*tokenizer, text.text), !injects);
