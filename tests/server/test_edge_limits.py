@@ -176,14 +176,16 @@ def test_connections_in_all_and_per_address(start):
     for source in ("127.0.0.2", "127.0.0.3"):
         assert [open_one(source) for _ in range(5)] == [200] * 4 + [503]
     assert [open_one("127.0.0.4") for _ in range(4)] == [200] * 4
-    assert open_one("127.0.0.5") == 503  # the thirteenth
+    # A network with fewer is given an idle place of the one with most, until all have as many.
+    assert [open_one("127.0.0.5") for _ in range(4)] == [200] * 3 + [503]
     # Whoever watches is served all the same.
     for path in ("/health/live", "/health/ready", "/health", "/metrics"):
         begin = time.monotonic()
         assert ask(daemon, get(path), "127.0.0.2") == 200
         assert time.monotonic() - begin < PATIENCE_SECONDS
     assert daemon.metric("lockstep_http_rejected_total", reason="address") == 2
-    assert daemon.metric("lockstep_http_rejected_total", reason="connections") == 1
+    # The last of them, and those whose places were given away.
+    assert daemon.metric("lockstep_http_rejected_total", reason="connections") >= 4
     for connection in held:
         connection.close()
     wait_until(lambda: ask(daemon, get(), "127.0.0.5") == 200)
