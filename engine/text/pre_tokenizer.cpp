@@ -43,7 +43,7 @@ constexpr std::string_view kDeepSeekCjk =
 // single pattern would look at the rest of the run for each three.
 constexpr std::string_view kDigitRun = "(?<!\\p{Nd})\\p{Nd}++";
 constexpr std::string_view kDigitRunAtWordEnd =
-    "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{N}\\p{M}\\p{Pc}])";
+    "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{Nd}\\p{Nl}\\p{M}\\p{Pc}\\x{24b6}-\\x{24e9}])";
 constexpr std::string_view kFirstDigits = "\\A\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)";
 constexpr std::string_view kNextThreeDigits = "\\G\\p{Nd}{3}";
 
@@ -56,7 +56,7 @@ constexpr std::string_view kNextThreeDigits = "\\G\\p{Nd}{3}";
 #define BIG "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
-#define NO_HAN(set) "(?:(?!\\p{Han})" set ")"
+#define NO_HAN(set) "(?:(?!\\p{sc:Han})" set ")"
 
 constexpr std::string_view kLlama3 = CONTRACTION "|" WORD "|\\p{N}{1,3}|" SYMBOLS "|" SPACE;
 constexpr std::string_view kQwen2 = CONTRACTION "|" WORD "|\\p{N}|" SYMBOLS "|" SPACE;
@@ -92,7 +92,7 @@ constexpr std::string_view kYoutuScripts =
     "\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|"
     "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
 constexpr std::string_view kKimi =
-    "\\p{Han}+|" BEFORE NO_HAN(BIG) "*" NO_HAN(SMALL) "+" CONTRACTION "?|" BEFORE NO_HAN(
+    "\\p{sc:Han}+|" BEFORE NO_HAN(BIG) "*" NO_HAN(SMALL) "+" CONTRACTION "?|" BEFORE NO_HAN(
         BIG) "+" NO_HAN(SMALL) "*" CONTRACTION "?|\\p{N}{1,3}|" SYMBOLS "|" SPACE;
 #define DEEP_SEEK_WORD                                           \
   "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^\\x{5f}`{|}~][A-Za-z]+|" \
@@ -225,7 +225,6 @@ constexpr Row kRows[] = {
      {kLineBreak, kDeepSeekLetters, kDeepSeekPunctuation, kSpaceAtEnd, kDeepSeekCjk, kDigits}},
     {"deepseek-coder", {kLineBreak, kLetters, kMarks, kDeepSeekCjk, kDigit}},
     {"afmoe", {kDigitRun, kFirstDigits, kNextThreeDigits, kAsianScripts, kDeepSeek3}},
-    {"superbpe", {kDigits, kDigitRun, kFirstDigits, kNextThreeDigits}},
     {"poro-chat", {kBloom}},
     {"bloom", {kBloom}},
     {"gpt3-finnish", {kBloom}},

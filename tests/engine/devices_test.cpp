@@ -165,7 +165,7 @@ TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts
   EXPECT_EQ(gpus->sizes[1].host_bytes(), 0U);
 }
 
-// What nobody has asked for must work: where the model cannot be cut so, or has no room, nodes do.
+// What nobody has asked for must work: where there are too many, or no room, nodes do.
 TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   Topology topology = machine_with_linked_gpus();
   options_.shares = {3, 1};  // for two nodes
@@ -174,13 +174,13 @@ TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   EXPECT_THAT(nodes_of(*shares), ElementsAre(0, 1));
   EXPECT_THAT(shares->devices.reason, HasSubstr("no GPU, since shares 3:1 are for 2 ranks"));
   options_.shares.clear();
-  for (int index = 4; index < 9; ++index) topology.gpus.push_back(made_up_gpu(index, 0));
+  for (int index = 4; index < 17; ++index) topology.gpus.push_back(made_up_gpu(index, 0));
   for (Gpu& gpu : topology.gpus) gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
   const auto many = split("auto", topology);
   ASSERT_TRUE(many.has_value()) << many.error().message;
   EXPECT_THAT(nodes_of(*many), ElementsAre(0, 1));
-  EXPECT_THAT(many->devices.reason, HasSubstr("no GPU, since tensor"));
-  expect_refusal("gpu", topology, "leave nothing for rank");
+  EXPECT_THAT(many->devices.reason, HasSubstr("no GPU, since 17 GPUs are chosen"));
+  expect_refusal("gpu", topology, "at most 16 can be ranks");
 }
 
 TEST_F(DevicesTest, one_gpu_has_nothing_to_sum) {

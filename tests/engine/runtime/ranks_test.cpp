@@ -164,6 +164,8 @@ TEST(Ranks, experts_of_few_blocks_are_split_over_any_number_of_ranks) {
       SCOPED_TRACE(fmt::format("{} columns, {}", feed_forward, text_of(shares)));
       LoadedModel gathers(model.path(), {.shares = shares});
       expect_same_bits(alone, gathers.compute_alone(tokens, 128));
+      // Two layers of three blocks leave an eighth rank without any weight, which is refused.
+      if (shares.size() == 8) continue;
       const LoadedModelOptions options{.shares = shares, .strategy = Strategy::kReduce};
       LoadedModel reduces(model.path(), options);
       const LogitRows rows = reduces.compute_alone(tokens, 128);

@@ -133,7 +133,6 @@ PRE_TOKENIZERS = {
     "afmoe": sequence(
         r"\d+", r"(?=(\d{3})+(?!\d))", ASIAN, rf"{DEEP_SEEK_WORD}[\r\n]*|{SPACE}"
     ),
-    "superbpe": sequence(r"\p{N}+", r"(?=(\d{3})+(?!\d))"),
     "poro-chat": split(BLOOM),
     "viking": sequence(BLOOM, r"\p{N}"),
     "chameleon": sequence(
