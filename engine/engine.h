@@ -134,14 +134,14 @@ enum class FinishReason {
   kError,      // the model gave no usable numbers, or a bug ended this request alone
   kDeadline,   // Request::deadline_seconds were over
   kDisplaced,  // the queue was full, its holder above his share, and another asked (queue_shares.h)
-  // What the request itself says of its answer (grammar, min_tokens, biases) leaves no token to go
-  // on with, or is too ambiguous or too deep to follow.
+  // The request's own rules for its answer (grammar, min_tokens, biases) leave no token to go on
+  // with, or are too ambiguous or too deep to follow.
   kInvalidRequest,
 };
 inline constexpr size_t kFinishReasonCount = 7;
 
-// So many submissions in a row whose output held no usable numbers (NaN or infinity), and none in
-// between that ended well: the model or the memory is damaged, not a prompt.
+// When this many submissions in a row end without usable numbers (NaN or infinity), the model or
+// the memory is damaged, not a prompt. One that ends well begins the count anew.
 inline constexpr uint64_t kUnusableSubmissionsMax = 3;
 
 struct OutputToken {
@@ -173,8 +173,8 @@ struct Request {
   // Whose request it is. Tenants share the machine fairly, and no tenant's prompts speed up
   // another's: the prefix cache is searched within one tenant (and one cache_salt) alone.
   std::string tenant;
-  // Who holds its place in the queue, which is shared by holders: requests that are submitted
-  // together have the same one.
+  // The client that holds its place in the queue, which holders share. Requests that are submitted
+  // together have the same holder.
   std::string holder;
   std::string cache_salt;       // divides a tenant's prefix cache further
   int32_t priority = 0;         // lower goes first, among all tenants
@@ -377,9 +377,9 @@ class Engine {
   // All of them or none; their ids in the same order. Embeddings that come together take one place
   // of those that may wait.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
-  // Fails as submit() would for this holder's shortest of prompts if the queue is full, and counts
-  // that; so that whoever has much to do before it can submit may leave it. Loading and draining
-  // pass.
+  // Fails as submit() would for this holder's shortest prompt if the queue is full, and counts
+  // that: a caller asks before it prepares a request at length. Does not fail while loading or
+  // draining.
   Result<void> check_room(const std::string& holder);
   // What may wait from here on, as EngineOptions has it; what waits already stays.
   void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);

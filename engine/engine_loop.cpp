@@ -4,7 +4,6 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
-#include <tuple>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -290,8 +289,14 @@ void EngineLoop::add(std::unique_ptr<Generation>& generation) {
     sequence.deadline = since_start(added.submitted_at) + request.deadline_seconds;
   }
   added.sequence = scheduler_.add(std::move(sequence), since_start(added.submitted_at));
-  by_sequence_.emplace(added.sequence, &added);
-  generations_.emplace(added.id(), std::move(generation));
+  try {
+    by_sequence_.emplace(added.sequence, &added);
+    generations_.emplace(added.id(), std::move(generation));
+  } catch (...) {  // no memory: the caller ends the request, so nothing may refer to it
+    by_sequence_.erase(added.sequence);
+    scheduler_.discard(added.sequence);
+    throw;
+  }
 }
 
 void EngineLoop::end_overdue() {

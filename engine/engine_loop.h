@@ -93,7 +93,7 @@ class EngineLoop {
   void accept(Inbox& inbox);
   Wanted wanted_of(const Generation& generation) const;
   void add(std::unique_ptr<Generation>& generation);
-  // What one request has of the queue.
+  // The share of the queue that one request holds.
   struct Place {
     QueueShares::GroupId group = 0;
     size_t count = 0;

@@ -83,10 +83,15 @@ Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& op
   NodeSpeed speed;
   speed.bytes_per_second = std::move(*bandwidths);
   const std::vector<ReadBytes> read = bytes_per_token(model, layout);
+  // Ranks wait for the slowest at the dense weights of a layer, and again at its experts.
+  double dense = 0;
+  double experts = 0;
   for (size_t rank = 0; rank < read.size(); ++rank) {
-    speed.read_seconds = std::max(
-        speed.read_seconds, static_cast<double>(read[rank].all) / speed.bytes_per_second[rank]);
+    const double rate = speed.bytes_per_second[rank];
+    dense = std::max(dense, static_cast<double>(read[rank].all - read[rank].experts) / rate);
+    experts = std::max(experts, static_cast<double>(read[rank].experts) / rate);
   }
+  speed.read_seconds = dense + experts;
   if (layout.places.size() == 1) {
     speed.one_rank_tokens_per_second = speed.tokens_per_second();
     return speed;

@@ -44,7 +44,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextConfig, Qw
 from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (Qwen3VLMoeTextConfig,
                                                                     Qwen3VLMoeTextModel)
 
-from make_logits_fixtures import TENSOR_NAMES, byte_letters, interleaved
+from make_logits_fixtures import TENSOR_NAMES, add_tokenizer, interleaved
 
 SEED = 43
 ROWS = 4  # whose logits are kept
@@ -376,17 +376,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
             writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, np.ascontiguousarray(values))
-    merged = ["he", "\u0120t"]
-    letters = byte_letters()[:family.vocabulary - len(merged) - 1]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(letters + merged + ["<|endoftext|>"])
-    writer.add_token_types([gguf.TokenType.NORMAL] * (family.vocabulary - 1)
-                           + [gguf.TokenType.CONTROL])
-    writer.add_token_merges(["h e", "\u0120 t"])
-    writer.add_bos_token_id(family.vocabulary - 1)
-    writer.add_eos_token_id(family.vocabulary - 1)
-    writer.add_add_bos_token(False)
+    add_tokenizer(writer, family.vocabulary)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -260,6 +260,21 @@ def byte_letters() -> list[str]:
     return [letters[b] for b in range(256)]
 
 
+def add_tokenizer(writer: gguf.GGUFWriter, vocabulary: int) -> None:
+    """A byte-level vocabulary of so many tokens, of which two are merged and one is control."""
+    merged = ["he", "\u0120t"]
+    letters = byte_letters()[:vocabulary - len(merged) - 1]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(letters + merged + ["<|endoftext|>"])
+    writer.add_token_types([gguf.TokenType.NORMAL] * (vocabulary - 1)
+                           + [gguf.TokenType.CONTROL])
+    writer.add_token_merges(["h e", "\u0120 t"])
+    writer.add_bos_token_id(vocabulary - 1)
+    writer.add_eos_token_id(vocabulary - 1)
+    writer.add_add_bos_token(False)
+
+
 def add_metadata(writer: gguf.GGUFWriter, model: Model) -> None:
     writer.add_name(model.name)
     writer.add_context_length(CONTEXT)
@@ -287,17 +302,7 @@ def add_metadata(writer: gguf.GGUFWriter, model: Model) -> None:
     if model.scaling and model.scaling["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(model.scaling["factor"])
-    merged = ["he", "\u0120t"]
-    letters = byte_letters()[:model.vocabulary - len(merged) - 1]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(letters + merged + ["<|endoftext|>"])
-    writer.add_token_types([gguf.TokenType.NORMAL] * (model.vocabulary - 1)
-                           + [gguf.TokenType.CONTROL])
-    writer.add_token_merges(["h e", "\u0120 t"])
-    writer.add_bos_token_id(model.vocabulary - 1)
-    writer.add_eos_token_id(model.vocabulary - 1)
-    writer.add_add_bos_token(False)
+    add_tokenizer(writer, model.vocabulary)
 
 
 def write_model(folder: Path, model: Model) -> dict:

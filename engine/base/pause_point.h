@@ -1,6 +1,6 @@
-// Where long work lets other work of its kind go first. A function that may take milliseconds calls
-// pause_point() every few microseconds, where it holds no lock that others want; whoever runs it
-// decides what happens there.
+// Lets long work make way for other work of its kind. A function that may take milliseconds calls
+// pause_point() every few microseconds, where it holds no lock that others want; the thread's
+// handler decides what happens there.
 #pragma once
 
 namespace lockstep {

@@ -56,7 +56,7 @@ void gather(void* stream, float* message, size_t floats, const GpuNcclLink& link
 }
 
 // The sum over the contributors (ranks, ascending) of `message`, into `output` on all ranks. The
-// others send what lies there as well, and nobody adds it.
+// others send as well; their parts are not added.
 void sum_in_parts(void* stream, const float* message, size_t floats, GpuPartSum sum,
                   std::span<const size_t> contributors, const GpuNcclLink& link,
                   const GpuCollectives& collectives) {

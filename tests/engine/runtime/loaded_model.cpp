@@ -6,19 +6,10 @@
 
 #include "engine/model/gpu_weight_sink.h"
 #include "engine/model/weight_loader.h"
+#include "tests/engine/runtime/value_or_throw.h"
 #include "tests/paths.h"
 
 namespace lockstep {
-namespace {
-
-template <typename T>
-T value_or_throw(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
-
-}  // namespace
-
 LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& options) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
   model_ = std::make_unique<Model>(

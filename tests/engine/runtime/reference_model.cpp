@@ -8,15 +8,10 @@
 #include "engine/model/gguf_file.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/runtime/reference_walk.h"
+#include "tests/engine/runtime/value_or_throw.h"
 
 namespace lockstep {
 namespace {
-
-template <typename T>
-T value_or_throw(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 std::vector<float> read_weight(const GgufFile& file, const Weight& weight) {
   const GgufTensor* tensor = file.find_tensor(weight.name);
