@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -58,7 +59,8 @@ std::vector<PreparationOrder::Id> PreparationOrder::heads() const {
   for (const auto& [id, job] : jobs_) {
     if (job.state == State::kWaiting && seen.insert(job.client).second) ids.push_back(id);
   }
-  std::ranges::stable_sort(ids, {}, [&](Id id) { return clients_.at(jobs_.at(id).client).tag; });
+  std::ranges::sort(ids, {},
+                    [&](Id id) { return std::pair(clients_.at(jobs_.at(id).client).tag, id); });
   return ids;
 }
 
