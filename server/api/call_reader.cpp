@@ -74,9 +74,11 @@ void CallReader::take(char letter) {
 
 void CallReader::end_key() {
   place_ = Place::kColon;
-  // Other objects are text, and are told so at their first unknown name.
+  // Other objects are text, and are told so at their first unknown name. A second function would
+  // only be told of where the text comes in one piece: the first has been told of else.
   const bool known = std::ranges::find(kKeys, key_) != std::end(kKeys);
-  if (!known || (is_arguments() && has_arguments_)) state_ = State::kBroken;
+  const bool again = (is_arguments() && has_arguments_) || (key_ == "name" && name_);
+  if (!known || again) state_ = State::kBroken;
 }
 
 void CallReader::take_value(char letter) {

@@ -233,6 +233,26 @@ TEST(TurnParser, arguments_come_before_they_are_complete) {
   EXPECT_EQ(more[0].text, "\": \"x");
 }
 
+TEST(TurnParser, an_object_that_names_two_functions_is_told_alike_at_once_and_in_pieces) {
+  const std::string text =
+      "<tool_call>{\"name\": \"now\", \"name\": \"other\", \"arguments\": {}}</tool_call>";
+  const auto told = [&](size_t piece) {
+    TurnParser parser({.calls = &syntax("hermes"), .functions = {"now"}});
+    std::vector<TurnEvent> events;
+    for (size_t at = 0; at < text.size(); at += piece) {
+      std::ranges::move(parser.push(text.substr(at, piece)), std::back_inserter(events));
+    }
+    std::vector<Kind> kinds;
+    for (const TurnEvent& event : events) {
+      EXPECT_FALSE(event.kind == Kind::kCallEnd && event.sound) << event.text;
+      if (kinds.empty() || kinds.back() != event.kind) kinds.push_back(event.kind);
+    }
+    return kinds;
+  };
+  EXPECT_THAT(told(text.size()), ElementsAre(Kind::kCall, Kind::kCallEnd, Kind::kText));
+  EXPECT_EQ(told(1), told(text.size()));
+}
+
 TEST(TurnParser, without_tools_text_passes_as_it_comes) {
   TurnParser parser({});
   const auto events = parser.push("  <tool_call> ");

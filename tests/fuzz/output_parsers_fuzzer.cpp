@@ -1,0 +1,100 @@
+// Any bytes as what a model says in its turn, by each family's syntax of calls and with thoughts or
+// without. However the text is cut, the same is told; calls that are told to be sound are sound.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/json_text.h"
+#include "server/api/turn_parser.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = TurnEvent::Kind;
+constexpr size_t kPiecesMax = 12;
+
+TurnRules make_rules(FuzzedDataProvider& input) {
+  const auto syntaxes = call_syntaxes();
+  const auto family = input.ConsumeIntegralInRange<size_t>(0, syntaxes.size());
+  return {.calls = family < syntaxes.size() ? &syntaxes[family] : nullptr,
+          .functions = {"now", "get_weather"},
+          .parallel = input.ConsumeBool(),
+          .reasoning = input.ConsumeBool(),
+          .starts_in_reasoning = input.ConsumeBool()};
+}
+
+// What comes in several events of a kind, joined.
+void add_events(std::vector<TurnEvent> events, std::vector<TurnEvent>& joined) {
+  for (TurnEvent& event : events) {
+    const bool goes_on = !joined.empty() && joined.back().kind == event.kind &&
+                         event.kind != Kind::kCall && event.kind != Kind::kCallEnd;
+    if (goes_on) {
+      joined.back().text += event.text;
+    } else {
+      joined.push_back(std::move(event));
+    }
+  }
+}
+
+std::vector<TurnEvent> parse(const TurnRules& rules, const std::vector<std::string_view>& pieces) {
+  TurnParser parser(rules);
+  std::vector<TurnEvent> events;
+  for (const std::string_view piece : pieces) add_events(parser.push(piece), events);
+  add_events(parser.finish(), events);
+  return events;
+}
+
+std::vector<std::string_view> cut(std::string_view text, const std::vector<size_t>& sizes) {
+  std::vector<std::string_view> pieces;
+  for (const size_t size : sizes) {
+    pieces.push_back(text.substr(0, size));
+    text.remove_prefix(pieces.back().size());
+  }
+  pieces.push_back(text);
+  return pieces;
+}
+
+void check_calls(const TurnRules& rules, const Turn& turn) {
+  CHECK(rules.parallel || turn.calls.size() <= 1, "{} calls", turn.calls.size());
+  for (const TurnCall& call : turn.calls) {
+    CHECK(std::ranges::find(rules.functions, call.name) != rules.functions.end(), "a call of {}",
+          call.name);
+    const auto arguments = parse_json(call.arguments);
+    CHECK(arguments && arguments->is_object(), "arguments {}", call.arguments);
+  }
+}
+
+void read_text(FuzzedDataProvider& input) {
+  const TurnRules rules = make_rules(input);
+  std::vector<size_t> sizes(input.ConsumeIntegralInRange<size_t>(0, kPiecesMax));
+  for (size_t& size : sizes) size = input.ConsumeIntegralInRange<size_t>(1, 16);
+  const std::string text = input.ConsumeRemainingBytesAsString();
+  const auto whole = parse(rules, {text});
+  const auto pieces = parse(rules, cut(text, sizes));
+  CHECK(whole.size() == pieces.size(), "{} events at once, {} in pieces", whole.size(),
+        pieces.size());
+  for (size_t index = 0; index < whole.size(); ++index) {
+    CHECK(whole[index].kind == pieces[index].kind && whole[index].text == pieces[index].text &&
+              whole[index].sound == pieces[index].sound,
+          "'{}' at once, '{}' in pieces", whole[index].text, pieces[index].text);
+  }
+  const Turn turn = read_turn(rules, text);
+  check_calls(rules, turn);
+  const bool plain = turn.calls.empty() && !rules.reasoning;
+  CHECK(!plain || turn.text == text, "'{}' became '{}'", text, turn.text);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  lockstep::read_text(input);
+  return 0;
+}
