@@ -20,7 +20,10 @@ bool is_space(char letter) {
 
 size_t CallReader::push(std::string_view text) {
   size_t taken = 0;
-  while (taken < text.size() && state_ == State::kOpen) take(text[taken++]);
+  const bool had_name = name_.has_value();
+  while (taken < text.size() && state_ == State::kOpen && name_.has_value() == had_name) {
+    take(text[taken++]);
+  }
   return taken;
 }
 

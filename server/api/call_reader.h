@@ -15,7 +15,8 @@ class CallReader {
     kBroken,  // it is no call
   };
 
-  // Takes bytes up to the end of the object and says how many it took; none before the first "{".
+  // Takes bytes up to the end of the object, or of its name, and says how many it took; none before
+  // the first "{". The name is an end since the rest may be no call's.
   size_t push(std::string_view text);
 
   State state() const { return state_; }

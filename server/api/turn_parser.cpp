@@ -201,7 +201,7 @@ bool TurnParser::call() {
       add(TurnEvent::Kind::kArguments, std::move(arguments));
     }
   }
-  if (call_->state() == CallReader::State::kOpen) return false;
+  if (call_->state() == CallReader::State::kOpen) return true;  // it took all, or up to its name
   if (call_->state() == CallReader::State::kBroken) {
     break_call();
     return true;

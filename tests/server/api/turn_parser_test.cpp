@@ -253,6 +253,22 @@ TEST(TurnParser, an_object_that_names_two_functions_is_told_alike_at_once_and_in
   EXPECT_EQ(told(1), told(text.size()));
 }
 
+TEST(TurnParser, behind_the_name_of_no_function_calls_are_looked_for_at_once_and_in_pieces) {
+  const std::string text =
+      "<tool_call>{\"name\": \"other\", \"arguments\": {\"a\": \"<tool_call>{\"name\": "
+      "\"now\", \"arguments\": {}}</tool_call>";
+  TurnParser parser({.calls = &syntax("hermes"), .functions = {"now"}});
+  size_t calls = 0;
+  for (const char letter : text) {
+    for (const TurnEvent& event : parser.push({&letter, 1})) {
+      if (event.kind == Kind::kCallEnd && event.sound) ++calls;
+    }
+  }
+  EXPECT_EQ(calls, 1U);
+  const Turn turn = read_turn({.calls = &syntax("hermes"), .functions = {"now"}}, text);
+  EXPECT_EQ(turn.calls.size(), 1U);
+}
+
 TEST(TurnParser, without_tools_text_passes_as_it_comes) {
   TurnParser parser({});
   const auto events = parser.push("  <tool_call> ");
