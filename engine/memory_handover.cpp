@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/checked_math.h"
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/machine/kept_memory.h"
 
@@ -19,6 +20,8 @@ constexpr std::string_view kKvPrefix = "lockstep-kv-";
 
 // A rank takes below 200 bytes of it, a file of a split set as well.
 constexpr uint64_t kDescriptionBytesMax = 1U << 20U;
+// What is read, compared and destroyed recurses as deep; it takes 5.
+constexpr size_t kDescriptionDepthMax = 16;
 
 std::string arena_name(std::string_view prefix, size_t rank) {
   return fmt::format("{}{}", prefix, rank);
@@ -42,8 +45,10 @@ Result<Json> read_description(const KeptDescriptor* kept) {
   if (kept == nullptr) return machine_refused("nothing describes it: it was not kept as a whole");
   auto text = read_sealed_text(kept->descriptor.number(), kDescriptionBytesMax);
   if (!text) return machine_refused("its description: {}", text.error().message);
-  Json described = Json::parse(*text, nullptr, false);
-  if (!described.is_object()) return machine_refused("its description is damaged");
+  auto described = parse_json(*text, {.depth = kDescriptionDepthMax});
+  if (!described || !described->is_object()) {
+    return machine_refused("its description is damaged");
+  }
   return described;
 }
 

@@ -245,6 +245,13 @@ TEST_F(MemoryHandoverTest, memory_that_is_not_as_it_was_described_is_refused) {
                  "damaged");
   expect_refused([&](auto& kept) { edit(kept, [&](Json& all) { all = Json::array(); }); },
                  "damaged");
+  expect_refused(
+      [&](auto& kept) {  // deeper than any stack
+        const std::string deep = std::string(400'000, '[') + std::string(400'000, ']');
+        named(kept, "lockstep-weights").descriptor =
+            std::move(*make_sealed_text("a test", "{\"weights\": " + deep + "}"));
+      },
+      "damaged");
   expect_refused([&](auto& kept) { std::swap(kept[0].descriptor, kept[1].descriptor); },
                  "another file");
   expect_refused(
