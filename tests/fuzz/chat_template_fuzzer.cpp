@@ -1,12 +1,18 @@
-// Any bytes as a chat template, rendered for one conversation within small budgets: it may fail,
-// and must do nothing worse.
+// Any bytes as a chat template, rendered for a conversation within small budgets: it may fail, and
+// must do nothing worse. Behind a line "---" may stand a JSON object of variables (messages, tools,
+// special tokens, flags), which replace those of the conversation.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "engine/base/json_text.h"
 #include "engine/text/chat_template.h"
 
 namespace {
+
+constexpr std::string_view kMark = "\n---\n";
 
 const nlohmann::ordered_json& conversation() {
   static const auto variables = nlohmann::ordered_json::parse(R"json({
@@ -23,13 +29,24 @@ const nlohmann::ordered_json& conversation() {
   return variables;
 }
 
+nlohmann::ordered_json with_variables(std::string_view text) {
+  auto variables = conversation();
+  const auto given = lockstep::parse_json(text, {.depth = 12});
+  if (!given || !given->is_object()) return variables;
+  for (const auto& [name, value] : given->items()) variables[name] = value;
+  return variables;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const lockstep::TemplateLimits limits = {
       .depth = 24, .steps = 20'000, .output_bytes = 1U << 16U, .memory_bytes = 1U << 20U};
-  const auto compiled = lockstep::ChatTemplate::compile(
-      std::string(reinterpret_cast<const char*>(data), size), limits);
-  if (compiled) static_cast<void>(compiled->render(conversation()));
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t end = std::min(input.find(kMark), input.size());
+  const auto compiled = lockstep::ChatTemplate::compile(std::string(input.substr(0, end)), limits);
+  if (!compiled) return 0;
+  const std::string_view variables = input.substr(std::min(input.size(), end + kMark.size()));
+  static_cast<void>(compiled->render(with_variables(variables)));
   return 0;
 }
