@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 // Threads of each priority that stay when they have no job.
 constexpr size_t kRestingMost = 4;
+constexpr std::chrono::seconds kRest{5};  // and end if none has come after this
 // How often a task looks at the clock of its processor time, which is a system call.
 constexpr std::chrono::microseconds kLookInterval{200};
 // From here on what is left behind is worth the milliseconds that it takes to give it back.
@@ -169,7 +170,9 @@ bool Preparation::wait_for_job(Seat& seat) {
   if (seat.job == nullptr && !is_stopping_ && resting.size() < kRestingMost) {
     resting.push_back(&seat);
     std::unique_lock lock(mutex_, std::adopt_lock);
-    seat.changed.wait(lock, [&] { return seat.job != nullptr || is_stopping_; });
+    if (!seat.changed.wait_for(lock, kRest, [&] { return seat.job != nullptr || is_stopping_; })) {
+      std::erase(resting, &seat);
+    }
     static_cast<void>(lock.release());
   }
   return seat.job != nullptr;

@@ -1,6 +1,7 @@
 // Where the machine refuses memory, or to watch another descriptor, one client or request ends; the
 // server goes on. Every allocation of the server's threads is refused in turn.
 #include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdint>
 #include <new>
@@ -56,7 +57,10 @@ void refuse_each(TestServer& server, const std::string& requests, int status) {
 
 class RefusedMemory : public testing::Test {
  protected:
-  RefusedMemory() { is_exempt = true; }
+  RefusedMemory() {
+    is_exempt = true;
+    spdlog::default_logger_raw();  // which a daemon has made long before memory is refused
+  }
   ~RefusedMemory() override {
     allocations_left = kNever;
     refuses_all = refuses_watches = false;
