@@ -5,11 +5,14 @@
 
 #include <fstream>
 
+#include "tests/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
 TEST(KeyFile, what_others_may_write_is_refused_with_a_remedy_that_works) {
-  const std::string path = testing::TempDir() + "key_file_test";
+  const test::Folder folder;
+  const std::string path = folder / "keys";
   std::ofstream(path) << "key";
   for (const mode_t mode : {0600U, 0400U, 0640U, 0644U, 0444U}) {
     ASSERT_EQ(chmod(path.c_str(), mode), 0);

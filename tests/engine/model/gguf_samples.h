@@ -1,5 +1,5 @@
-// What several tests of the GGUF parser share: a sample file with something of everything, a folder
-// for files, and what must hold for every file that was accepted.
+// What several tests of the GGUF parser share: a sample file with something of everything, and
+// what must hold for every file that was accepted.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 
 #include "engine/model/gguf_file.h"
 #include "tests/engine/model/gguf_writer.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep::test {
 
@@ -75,22 +76,5 @@ inline void expect_consistent(const GgufFile& file, uint64_t size_bytes) {
     ASSERT_LE(extents[index - 1].second, extents[index].first);
   }
 }
-
-// An empty folder that goes away with this object.
-class Folder {
- public:
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "lockstep-gguf-XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace lockstep::test

@@ -14,6 +14,7 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/test_server.h"
 #include "tests/server/http/tls_client.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +28,7 @@ constexpr size_t kHandshakeCallsMax = 20;
 
 class TlsCost : public testing::Test {
  protected:
-  TlsCost() : files_(make_tls_files(testing::TempDir())) {
+  TlsCost() : files_(make_tls_files(folder_ / "")) {
     auto loaded = TlsIdentity::load(files_.certificate, files_.key);
     EXPECT_TRUE(loaded.has_value()) << loaded.error().message;
     identity_ = std::move(*loaded);
@@ -74,6 +75,7 @@ class TlsCost : public testing::Test {
 
   Transport::Outcome receive() { return transport_->receive(buffer_.data(), buffer_.size()); }
 
+  test::Folder folder_;
   TlsFiles files_;
   std::unique_ptr<TlsIdentity> identity_;
   Descriptor near_;
