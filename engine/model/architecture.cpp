@@ -129,9 +129,9 @@ Error unknown_architecture(std::string_view name) {
   std::vector<std::string_view> known;
   for (const Architecture& architecture : kArchitectures) known.push_back(architecture.name);
   std::vector<std::string_view> nearest = known;
-  std::ranges::partial_sort(
-      nearest, nearest.begin() + 3, {},
-      [name](std::string_view each) { return std::pair(edit_distance(name, each), each); });
+  std::ranges::partial_sort(nearest, nearest.begin() + 3, {}, [name](std::string_view each) {
+    return std::pair(edit_distance(name, each), each);
+  });
   nearest.resize(3);
   return invalid_input("architecture {} is not known here; nearest are {}; known are: {}",
                        in_quotes(name), fmt::join(nearest, ", "), fmt::join(known, ", "))
