@@ -297,8 +297,10 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.http.limits.connections_per_address = v.get<size_t>(); },
         kReloadable},
       {"http-threads", kServe, kIntegerOrAuto, "auto", 1, 8192, {},
-       "HTTP requests served at once; more wait, health and metrics excepted. Threads come and go "
-       "with the requests; auto: as many as the engine takes on, and 64 to refuse what is too much",
+       "HTTP requests served at once; more wait, health and metrics excepted. A client (a key or a "
+       "network where there are none) has at most twice what is left, alone two thirds. Threads "
+       "come and go with the requests; auto: as many as the engine takes on, and 64 to refuse what "
+       "is too much, for one client alone",
        [](const Json& v, Options& o) { o.http.limits.threads = count_or_automatic(v); },
         kReloadable},
   };

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "server/http/networks.h"
+
 namespace lockstep {
 namespace {
 
@@ -124,8 +126,8 @@ Options to_options(const OptionValues& values) {
     row.apply(values.find(row.name)->second.value, options);
   if (options.http.limits.threads == 0) {  // auto
     constexpr size_t kToRefuse = 64;
-    options.http.limits.threads =
-        options.engine.sequence_count + options.engine.waiting_requests + kToRefuse;
+    options.http.limits.threads = threads_for_one(options.engine.sequence_count +
+                                                  options.engine.waiting_requests + kToRefuse);
   }
   return options;
 }

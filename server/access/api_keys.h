@@ -20,7 +20,7 @@ using KeyDigest = std::array<uint8_t, 32>;  // SHA-256
 // What the owner of a key may ask for; 0: any amount.
 struct KeyAllowance {
   uint64_t requests_per_minute = 0;
-  uint64_t tokens_per_minute = 0;  // of prompts and answers
+  uint64_t tokens_per_minute = 0;  // of prompts, answers, and what is only prepared
   uint64_t concurrent = 0;         // requests at once
   int32_t priority = 0;            // the most urgent that its requests may have; lower goes first
 };

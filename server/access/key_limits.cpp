@@ -12,6 +12,9 @@ using Seconds = std::chrono::duration<double>;
 
 // So many answers without a bound may run at once before any is charged.
 constexpr uint64_t kOpenAnswersPerMinute = 8;
+// Of a body. As many as an English text has for each token, so that counting a prompt's tokens
+// costs about as many.
+constexpr uint64_t kBytesPerPreparedToken = 4;
 
 // As OpenAI writes it: "17ms", "1.5s", "1m20s".
 std::string duration_text(Seconds duration) {
@@ -90,10 +93,11 @@ bool KeyLimits::holds(const Bucket& bucket, double tokens) {
   return bucket.left + 1e-6 >= tokens;
 }
 
-std::expected<void, KeyLimits::Refusal> KeyLimits::enter(std::string_view name, Time now) {
+std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::enter(std::string_view name,
+                                                             size_t body_bytes, Time now) {
   const std::lock_guard lock(mutex_);
   Owner* owner = find(name, now);
-  if (owner == nullptr) return {};
+  if (owner == nullptr) return 0;
   const KeyAllowance& allowance = owner->allowance;
   if (allowance.concurrent > 0 && owner->running >= allowance.concurrent) {
     return std::unexpected(
@@ -108,12 +112,15 @@ std::expected<void, KeyLimits::Refusal> KeyLimits::enter(std::string_view name, 
         Bucket::wait(1 - owner->tokens.left, static_cast<double>(allowance.tokens_per_minute))));
   }
   ++owner->running;
-  return {};
+  const uint64_t tokens = (body_bytes + kBytesPerPreparedToken - 1) / kBytesPerPreparedToken;
+  const uint64_t charged = std::min(tokens, allowance.tokens_per_minute);
+  owner->tokens.left -= static_cast<double>(charged);
+  return charged;
 }
 
 std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view name,
                                                                const TokenDemand& demand,
-                                                               Time now) {
+                                                               uint64_t prepared_tokens, Time now) {
   const std::lock_guard lock(mutex_);
   Owner* owner = find(name, now);
   if (owner == nullptr || owner->allowance.tokens_per_minute == 0) return 0;
@@ -121,16 +128,17 @@ std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view 
   const uint64_t open_share = std::max<uint64_t>(1, per_minute / kOpenAnswersPerMinute);
   const uint64_t open = std::min(demand.open_tokens, demand.open_choices * open_share);
   const uint64_t reserved = std::min(demand.tokens + open, per_minute);
-  const auto wanted = static_cast<double>(reserved);
-  if (!holds(owner->tokens, wanted)) {
+  const double further = static_cast<double>(reserved) - static_cast<double>(prepared_tokens);
+  if (!holds(owner->tokens, further)) {
     return std::unexpected(refuse(
         *owner,
         fmt::format("Rate limit reached: {} tokens per minute; this request reserves {}, and {} "
                     "are left. A smaller max_tokens reserves less",
                     per_minute, reserved, whole_part(owner->tokens.left)),
-        Bucket::wait(wanted - owner->tokens.left, static_cast<double>(per_minute))));
+        Bucket::wait(static_cast<double>(reserved) - owner->tokens.left,
+                     static_cast<double>(per_minute))));
   }
-  owner->tokens.left -= wanted;
+  owner->tokens.left -= further;
   return reserved;
 }
 

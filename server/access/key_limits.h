@@ -2,8 +2,9 @@
 // tests need no clock. Any thread.
 //
 // A minute's requests and tokens are buckets that fill evenly and hold a minute's worth. A request
-// takes its place, reserves the tokens that it can come to once these are known, and at its end
-// gives back what it did not use. Between the two nobody can spend the same token twice.
+// takes its place and is charged for its preparation, reserves the tokens that it can come to once
+// these are known, and at its end gives back what it did not use. Between the two nobody can spend
+// the same token twice.
 #pragma once
 
 #include <chrono>
@@ -46,13 +47,17 @@ class KeyLimits {
   // Counts one HTTP request; unknown owners and "" have no limits, here and below.
   std::expected<void, Refusal> count_request(std::string_view owner, Time now);
 
-  // Takes one of the places for requests at once, before anybody knows what the request comes to.
-  // Refused as well while no token is left. What is taken is given back by end().
-  std::expected<void, Refusal> enter(std::string_view owner, Time now);
-  // Of one that has entered. Reserves tokens for it, a whole minute's at most. What is returned
-  // goes to end().
+  // Takes one of the places for requests at once, before anybody knows what the request comes to,
+  // and charges the preparation of a body of `body_bytes`: a token for each four bytes, a whole
+  // minute's at most. Refused as well while no token is left; of a preparation that is dearer than
+  // what is left, the rest is owed. What is returned goes to reserve() or end(), which give the
+  // place and the tokens back.
+  std::expected<uint64_t, Refusal> enter(std::string_view owner, size_t body_bytes, Time now);
+  // Of one that has entered. Reserves tokens for it, a whole minute's at most, instead of
+  // `prepared_tokens`, which enter() has charged. What is returned goes to end(); where it is
+  // refused, prepared_tokens stay charged.
   std::expected<uint64_t, Refusal> reserve(std::string_view owner, const TokenDemand& demand,
-                                           Time now);
+                                           uint64_t prepared_tokens, Time now);
   // Gives the place back and charges what was used instead of what was reserved, be it more: then
   // nothing is left until the minutes have made up for it.
   void end(std::string_view owner, uint64_t reserved_tokens, uint64_t used_tokens, Time now);

@@ -19,7 +19,11 @@ ApiResult<ChatPrompt> render(const ServedModel& model, const HttpRequest& reques
 }  // namespace
 
 void post_apply_template(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto prompt = prepare_request(model, request, [&] { return render(model, request); });
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return send_error(response, lease.error());
+  lease->show(response);
+  const auto prompt =
+      prepare_request(model, request, *lease, [&] { return render(model, request); });
   if (!prompt) return send_error(response, prompt.error());
   const Json body = {{"prompt", prompt->text}, {"count", prompt->tokens.size()}};
   response.send(200, "application/json", to_text(body));

@@ -50,7 +50,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   ChatFormat format(model.engine().tokenizer(), prepared->logprobs, std::move(prepared->rules));
   ChoicesWriter writer(

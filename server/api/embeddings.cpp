@@ -47,7 +47,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   EmbeddingsWriter writer(std::move(prepared->name), prepared->base64);
   answer(model, *lease, {.requests = std::move(prepared->requests)}, writer, request, response);

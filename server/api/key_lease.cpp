@@ -25,12 +25,13 @@ ApiError refuse(KeyLimits::Refusal refusal, HttpResponse& response) {
 ApiResult<KeyLease> KeyLease::enter(ServedModel& model, const HttpRequest& request,
                                     HttpResponse& response) {
   KeyLimits* limits = request.principal.empty() ? nullptr : model.key_limits();
+  uint64_t prepared = 0;
   if (limits != nullptr) {
-    if (auto entered = limits->enter(request.principal, now()); !entered) {
-      return std::unexpected(refuse(std::move(entered.error()), response));
-    }
+    auto entered = limits->enter(request.principal, request.body.size(), now());
+    if (!entered) return std::unexpected(refuse(std::move(entered.error()), response));
+    prepared = *entered;
   }
-  return KeyLease(limits, request.principal, model.limits().context_tokens);
+  return KeyLease(limits, request.principal, model.limits().context_tokens, prepared);
 }
 
 ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests,
@@ -51,11 +52,15 @@ ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests
     part.priority = std::max(part.priority, priority);
   }
   if (limits_ == nullptr) return {};
-  auto reserved = limits_->reserve(owner_, demand, now());
+  auto reserved = limits_->reserve(owner_, demand, reserved_, now());
   if (!reserved) return std::unexpected(refuse(std::move(reserved.error()), response));
   reserved_ = *reserved;
-  add_headers(response, limits_->headers(owner_, now()));
+  show(response);
   return {};
+}
+
+void KeyLease::show(HttpResponse& response) const {
+  if (limits_ != nullptr) add_headers(response, limits_->headers(owner_, now()));
 }
 
 KeyLease::KeyLease(KeyLease&& other) noexcept

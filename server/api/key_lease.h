@@ -1,5 +1,6 @@
 // What the owner of an API key has been granted for one HTTP request: a place among those at once,
-// and tokens. Given back when the request ends, less what it used.
+// and tokens. Given back when the request ends, less what it used, or, where it got no further than
+// that, what its preparation costs.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@ namespace lockstep {
 
 class KeyLease {
  public:
-  // The place, before the request's body is parsed: who has too many requests at once, or no token
-  // left, costs no more than this. 429 with x-ratelimit-* headers then.
+  // The place, before the request's body is parsed, and the tokens of its preparation: who has too
+  // many requests at once, or no token left, costs no more than this. 429 with x-ratelimit-*
+  // headers then.
   static ApiResult<KeyLease> enter(ServedModel& model, const HttpRequest& request,
                                    HttpResponse& response);
   // The tokens of engine requests made from the request, `choices` for each prompt; one whose
@@ -27,18 +29,25 @@ class KeyLease {
   KeyLease& operator=(KeyLease&&) = delete;
   ~KeyLease();
 
-  // What the request has come to, for the end; nothing until then.
+  // The tokens that the request has come to, for the end; those of its preparation until then.
   void set_used_tokens(uint64_t tokens) { used_ = tokens; }
 
+  // Puts x-ratelimit-* headers on the answer, as reserve() does.
+  void show(HttpResponse& response) const;
+
  private:
-  KeyLease(KeyLimits* limits, std::string owner, uint32_t context_tokens)
-      : limits_(limits), owner_(std::move(owner)), context_tokens_(context_tokens) {}
+  KeyLease(KeyLimits* limits, std::string owner, uint32_t context_tokens, uint64_t prepared)
+      : limits_(limits),
+        owner_(std::move(owner)),
+        context_tokens_(context_tokens),
+        reserved_(prepared),
+        used_(prepared) {}
 
   KeyLimits* limits_;  // null: nothing to give back
   std::string owner_;
   uint32_t context_tokens_;
-  uint64_t reserved_ = 0;
-  uint64_t used_ = 0;
+  uint64_t reserved_;  // until reserve() that which the preparation was charged
+  uint64_t used_;
 };
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
   AnswerPlan plan{.requests = std::move(turns.requests),
@@ -70,7 +70,11 @@ void post_messages(ServedModel& model, const HttpRequest& request, HttpResponse&
 }
 
 void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto tokens = prepare_request(model, request, [&] { return count(model, request); });
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return send_anthropic_error(response, lease.error());
+  lease->show(response);
+  const auto tokens =
+      prepare_request(model, request, *lease, [&] { return count(model, request); });
   if (!tokens) return send_anthropic_error(response, tokens.error());
   const Json body = {{"input_tokens", *tokens}};
   response.send(200, "application/json", to_text(body));

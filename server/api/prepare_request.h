@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "server/api/key_lease.h"
 #include "server/api/served_model.h"
 #include "server/http/http_server.h"
 #include "server/http/peer_address.h"
@@ -18,12 +19,15 @@ inline std::string client_of(const HttpRequest& request) {
 }
 
 // The result of make(), which parses the body and makes of it whatever its endpoint needs; all
-// other values that it makes are gone when it returns (Preparation::run()).
+// other values that it makes are gone when it returns (Preparation::run()). Where it fails for a
+// reason of the server's own, nothing is charged to the lease.
 template <typename Make>
 std::invoke_result_t<Make> prepare_request(const ServedModel& model, const HttpRequest& request,
-                                           const Make& make) {
+                                           KeyLease& lease, const Make& make) {
   std::optional<std::invoke_result_t<Make>> result;
   model.preparation().run(client_of(request), request.body.size(), [&] { result.emplace(make()); });
+  constexpr int kServersOwn = 500;  // the first of these statuses
+  if (!*result && result->error().status >= kServersOwn) lease.set_used_tokens(0);
   return std::move(*result);
 }
 

@@ -44,7 +44,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
   auto lease = KeyLease::enter(model, request, response);
   if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, [&] { return prepare(model, request); });
+  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
   AnswerPlan plan{.requests = std::move(turns.requests),

@@ -118,7 +118,13 @@ ApiResult<std::string> detokenize(const ServedModel& model, const HttpRequest& r
   return fmt::format(R"({{"prompt":{},"content":{}}})", text, text);
 }
 
-void send(ApiResult<std::string> result, HttpResponse& response) {
+// Sends what make(model, request) gives, which is prepared and no more than that.
+void send_made(ServedModel& model, const HttpRequest& request, HttpResponse& response,
+               ApiResult<std::string> (*make)(const ServedModel&, const HttpRequest&)) {
+  auto lease = KeyLease::enter(model, request, response);
+  if (!lease) return send_error(response, lease.error());
+  lease->show(response);
+  auto result = prepare_request(model, request, *lease, [&] { return make(model, request); });
   if (!result) return send_error(response, result.error());
   response.send(200, "application/json", std::move(*result));
 }
@@ -126,11 +132,11 @@ void send(ApiResult<std::string> result, HttpResponse& response) {
 }  // namespace
 
 void post_tokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  send(prepare_request(model, request, [&] { return tokenize(model, request); }), response);
+  send_made(model, request, response, tokenize);
 }
 
 void post_detokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  send(prepare_request(model, request, [&] { return detokenize(model, request); }), response);
+  send_made(model, request, response, detokenize);
 }
 
 }  // namespace lockstep

@@ -49,7 +49,9 @@ struct HttpLimits {
   size_t over_limit_connections = 64;
   // For the handshake and the head of such a client: others want its place.
   std::chrono::milliseconds over_limit_deadline{1'000};
-  size_t threads = 64;  // requests served at once; more wait, /health and /metrics excepted
+  // Requests served at once; more wait, /health and /metrics excepted. One client's have a part of
+  // them: see may_serve() of networks.h.
+  size_t threads = 64;
   size_t nesting = 64;  // levels of arrays and objects in a body: for whoever parses it
 };
 

@@ -35,4 +35,13 @@ bool may_hold_body(size_t body_bytes, size_t network_bytes, size_t all_bytes, si
   return network_bytes <= kTimesLeft * (bytes_max - all_bytes);
 }
 
+bool may_serve(size_t served, size_t busy, size_t most) {
+  if (busy >= most) return false;
+  return served == 0 || served + 1 <= kTimesLeft * (most - busy - 1);
+}
+
+size_t threads_for_one(size_t wanted) {
+  return wanted + (wanted + kTimesLeft - 1) / kTimesLeft;
+}
+
 }  // namespace lockstep

@@ -59,4 +59,10 @@ class Networks {
 // packet switches, 1998). Small bodies, and a network's only one, may fill all.
 bool may_hold_body(size_t body_bytes, size_t network_bytes, size_t all_bytes, size_t bytes_max);
 
+// The same of threads: whether a client of whose requests `served` are served may have one more
+// where `busy` threads of `most` serve. A client's first takes any thread that is left. Any thread.
+bool may_serve(size_t served, size_t busy, size_t most);
+// The least number of threads of which one client alone may have `wanted`.
+size_t threads_for_one(size_t wanted);
+
 }  // namespace lockstep

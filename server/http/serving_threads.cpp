@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "server/http/networks.h"
 
 namespace lockstep {
 namespace {
@@ -29,9 +30,36 @@ void ServingThreads::set_counts(size_t kept, size_t most) {
   const std::lock_guard lock(mutex_);
   kept_ = kept;
   most_ = std::max(kept, most);
-  for (size_t waiting = waiting_.client_count(); waiting > 0 && resting_.empty(); --waiting) {
-    if (threads_.size() >= most_ || !try_add_thread()) return;
+  find_thread();
+}
+
+// mutex_ is held. Takes no memory.
+bool ServingThreads::may_begin(const std::string& client) const {
+  return may_serve(clients_.find(client)->second.served, busy_, most_);
+}
+
+// mutex_ is held. For one request that waits and may begin; the thread that takes it looks for
+// another.
+void ServingThreads::find_thread() {
+  if (!waiting_.any([this](const std::string& client) { return may_begin(client); })) return;
+  if (!resting_.empty()) {
+    wake_one();
+  } else if (threads_.size() < most_) {
+    try_add_thread();
   }
+}
+
+// mutex_ is held.
+void ServingThreads::forget_request(Clients::iterator client) {
+  if (--client->second.requests == 0) clients_.erase(client);
+}
+
+void ServingThreads::end_request(const std::string& client) {
+  const std::lock_guard lock(mutex_);
+  const auto found = clients_.find(client);
+  --found->second.served;
+  --busy_;
+  forget_request(found);
 }
 
 // mutex_ is held. False if the machine gives no thread.
@@ -72,13 +100,16 @@ void ServingThreads::submit(AdmittedRequest request) {
   {
     const std::lock_guard lock(mutex_);
     const std::string client = request.client;
-    waiting_.add(client, std::move(request));
-    std::swap(ended, ended_);
-    if (!resting_.empty()) {
-      wake_one();
-    } else if (threads_.size() < most_) {
-      try_add_thread();
+    const auto entry = clients_.try_emplace(client).first;
+    ++entry->second.requests;
+    try {
+      waiting_.add(client, std::move(request));
+    } catch (...) {
+      forget_request(entry);
+      throw;
     }
+    std::swap(ended, ended_);
+    find_thread();
   }
   for (std::thread& thread : ended) thread.join();
 }
@@ -110,15 +141,19 @@ bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     if (threads_.size() > most_) {
-      if (!waiting_.empty() && !resting_.empty()) wake_one();  // it may have been woken for that
       ended_.splice(ended_.end(), threads_, self);
+      find_thread();  // it may have been woken for a request
       return false;
     }
-    if (!waiting_.empty()) {
-      request = waiting_.next();
+    const auto may_go = [this](const std::string& client) { return may_begin(client); };
+    if (auto next = waiting_.next_of(may_go)) {
+      request = std::move(*next);
+      ++clients_.find(request.client)->second.served;
+      ++busy_;
+      find_thread();
       return true;
     }
-    if (!rest(lock) && threads_.size() > kept_ && !is_stopping_ && waiting_.empty()) {
+    if (!rest(lock) && threads_.size() > kept_ && !is_stopping_ && !waiting_.any(may_go)) {
       ended_.splice(ended_.end(), threads_, self);
       return false;
     }
@@ -135,6 +170,7 @@ void ServingThreads::run(Threads::iterator self, HttplibWriter& writer) {
     Outbox& outbox = request.exchange->outbox();
     // Before the notice: from then on the gate may drop the connection that the exchange refers to.
     request.exchange.reset();
+    end_request(request.client);
     outbox.post(notice);
   }
 }

@@ -1,6 +1,8 @@
 // Threads that run handlers, one whole request each. They are started as requests come and end when
 // none has come for a while. Requests that find all of them busy wait, and clients take turns: one
-// that has sent many does not delay another's first.
+// that has sent many does not delay another's first. Nor do requests that are never done with: one
+// client's hold a part of the threads: may_serve() of
+// networks.h.
 #pragma once
 
 #include <condition_variable>
@@ -9,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "server/http/exchange.h"
@@ -45,6 +48,17 @@ class ServingThreads {
     bool is_woken = false;
   };
 
+  // Of requests that wait or are served.
+  struct Client {
+    size_t requests = 0;
+    size_t served = 0;
+  };
+  using Clients = std::unordered_map<std::string, Client>;
+
+  bool may_begin(const std::string& client) const;
+  void find_thread();
+  void end_request(const std::string& client);
+  void forget_request(Clients::iterator client);
   void add_thread();
   bool try_add_thread();
   void run(Threads::iterator self, HttplibWriter& writer);
@@ -61,6 +75,8 @@ class ServingThreads {
   Threads ended_;                  // to be joined
   std::vector<Resting*> resting_;  // the one that rests the shortest is woken first
   Turns<AdmittedRequest> waiting_;
+  Clients clients_;  // those with a request
+  size_t busy_ = 0;  // threads that serve one
   bool is_stopping_ = false;
 };
 

@@ -117,7 +117,7 @@ TEST(Options, threads_for_requests_are_as_many_as_the_engine_takes_on_and_some_m
                                         .file = {}}))
         .http.limits.threads;
   };
-  EXPECT_EQ(threads("auto"), 5U + 7U + 64U);
+  EXPECT_EQ(threads("auto"), (5U + 7U + 64U) * 3 / 2);  // for one client alone two thirds
   EXPECT_EQ(threads("3"), 3U);
 }
 

@@ -266,6 +266,38 @@ def test_so_many_requests_at_once(keyed):
     assert complete(daemon, ALICE).status_code == 200
 
 
+PREPARED = {"/tokenize": "prompt", "/detokenize": "tokens", "/apply-template": "messages",
+            "/v1/messages/count_tokens": "messages"}
+
+
+def tokens_left(answer):
+    return int(answer.headers["x-ratelimit-remaining-tokens"])
+
+
+@pytest.mark.parametrize("path", [*PREPARED, *GENERATING])
+def test_a_request_that_is_only_prepared_is_charged_a_token_for_four_bytes(keyed, path):
+    limit = 20
+    daemon = keyed(row("alice", ALICE, tokens_per_minute=limit), row("bob", BOB), model=DEMO)
+    given = {"prompt": "a", "tokens": [1], "messages": [{"role": "user", "content": "a"}]}
+    name = PREPARED.get(path)
+    body = {name: given[name]} if name else {"model": 1}
+    status = 200 if name else 400
+    text = json.dumps(body).encode()
+    assert len(text) // 4 < limit
+    begin = time.monotonic()
+    answer = daemon.post(path, body, **bearer(ALICE))
+    assert answer.status_code == status
+    most = limit - (len(text) + 3) // 4
+    if name:
+        assert most <= tokens_left(answer) <= most + (time.monotonic() - begin) * limit / 60
+    # A dear one takes all that there is, and more, whatever becomes of it.
+    dear = {**body, "padding": "x" * 1000}
+    answers = (daemon.post(path, dear, **bearer(ALICE)) for _ in range(50))  # the second, mostly
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert "none is left" in refused.text and tokens_left(refused) == 0
+    assert daemon.post(path, dear, **bearer(BOB)).status_code == status
+
+
 def test_openais_client_brings_its_key_and_sees_the_limit(keyed):
     daemon = keyed(row("alice", ALICE, requests_per_minute=1))
     client = openai.OpenAI(base_url=daemon.url + "/v1", api_key=ALICE, max_retries=0)

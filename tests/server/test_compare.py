@@ -263,10 +263,12 @@ def made_up_peer(tmp_path):
 
 
 def run_script(*arguments):
+    """Without a bound of its own: it runs some twenty programs, each as long as the machine makes
+    it take."""
     return subprocess.run(
         [sys.executable, SCRIPT, "--lockstepd", PROGRAM, "--threads", "2",
          "--machine=--seconds 0 --size-mib 64", *map(str, arguments)],
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=clean_environment())
+        capture_output=True, text=True, env=clean_environment())
 
 
 def test_a_run_with_a_made_up_peer_writes_its_section(made_up_peer, model_path, tmp_path):

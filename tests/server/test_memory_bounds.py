@@ -7,7 +7,7 @@ import urllib.parse
 
 import pytest
 
-from conftest import ENDLESS, ROOT, wait_until
+from conftest import DEMO, ENDLESS, ROOT, wait_until
 from openai_schema import check_error
 
 MIB = 1 << 20
@@ -143,12 +143,13 @@ def anonymous(daemon):
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
 
 
-def sent(daemon, path, body):
-    """A request on a connection of its own, whose answer is not read."""
+def sent(daemon, path, body, held_back=0):
+    """A request, but for its last bytes, on a connection of its own, whose answer is not read."""
     address = urllib.parse.urlsplit(daemon.url)
     client = socket.create_connection((address.hostname, address.port))
     client.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                   f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                   f"Content-Length: {len(body)}\r\n\r\n".encode()
+                   + body[:len(body) - held_back])
     return client
 
 
@@ -168,3 +169,32 @@ def test_requests_that_wait_hold_less_than_twice_their_bytes(engaged, name):
         for client in clients:
             client.close()
     wait_until(lambda: waiting() == 0)
+
+
+PREPARED = {"/tokenize": {"model": "m", "prompt": "a"}, "/apply-template": CHAT,
+            "/v1/messages/count_tokens": {"model": "m", "messages": MESSAGES}}
+
+
+@pytest.mark.parametrize("path", PREPARED)
+def test_requests_that_are_only_prepared_hold_less_than_twice_their_bytes_at_any_time(
+        start, path):
+    """They wait for one another, not for the engine. All become whole at once; the most memory
+    that ever was is looked at, whenever that was."""
+    daemon = start("--served-model-name", "m", "--body-seconds", "3600",
+                   "--body-grace-seconds", "3600", model=DEMO).wait_until_ready()
+    body = with_member(PREPARED[path], f'"padding":{MANY}')
+    count = 64
+    before = anonymous(daemon)
+    clients = [sent(daemon, path, body, held_back=1) for _ in range(count)]
+    try:
+        with open(f"/proc/{daemon.process.pid}/clear_refs", "w") as file:
+            file.write("5")  # the most becomes what it is now
+        others = memory(daemon)[1] - anonymous(daemon)  # the program, the model
+        for client in clients:
+            client.sendall(body[-1:])
+        for client in clients:
+            assert client.makefile("rb").readline().split()[1] == b"200"
+        assert memory(daemon)[1] - others - before < 2 * count * len(body)
+    finally:
+        for client in clients:
+            client.close()

@@ -283,3 +283,61 @@ def test_tls_1_2_with_cbc_or_without_forward_secrecy_is_refused(secure):
         context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
         with pytest.raises((ssl.SSLError, ConnectionError)):
             context.wrap_socket(connect(daemon), server_hostname="localhost")
+
+
+def anonymous(daemon):
+    """Bytes of memory that are the daemon's own."""
+    with open(f"/proc/{daemon.process.pid}/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
+
+
+def first_flight():
+    """What a client says first."""
+    hello = ssl.MemoryBIO()
+    pending = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello,
+                                                    server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        pending.do_handshake()
+    return hello.read()
+
+
+def test_thousands_of_handshakes_that_are_dropped_leave_nothing_behind(secure):
+    """Before, within, and behind the hello; with an answer of the server's that nobody takes."""
+    daemon = secure("--idle-seconds", "3600")
+    watching = Client(daemon, daemon.certificate)
+    hello = first_flight()
+
+    def drop(count):
+        for index in range(count):
+            with connect(daemon) as client:
+                client.sendall(hello[: len(hello) * (index % 3) // 2])
+        wait_until(lambda: metric(watching, "lockstep_http_connections") == 1)
+
+    drop(500)  # from here on the allocator has what it keeps
+    before = anonymous(daemon)
+    drop(3000)
+    # A session takes tens of KiB: those of these would come to more than 60 MiB.
+    assert anonymous(daemon) - before < 16 << 20
+    assert watching.get("/health")[0] == 200
+    assert Client(daemon, daemon.certificate).get("/health")[0] == 200
+
+
+def test_handshakes_that_never_end_hold_no_place_for_ever(secure, tmp_path):
+    """They take all places that one address has; each is free again once it is cut."""
+    path = tmp_path / "c.json"
+    path.write_text("{}")
+    daemon = secure("--config", path, "--max-connections-per-address", "8", "--idle-seconds",
+                    "3600")
+    watching = Client(daemon, daemon.certificate)
+    daemon.reconfigure(path, **{"head-seconds": 2})
+    stalled = [connect(daemon) for _ in range(7)]
+    for client in stalled:
+        client.sendall(first_flight())  # and what the server answers is not answered
+    wait_until(lambda: metric(
+        watching, 'lockstep_http_connections_cut_total{reason="head"}') == 7)
+    wait_until(lambda: metric(watching, "lockstep_http_connections") == 1)
+    daemon.reconfigure(path)
+    clients = [Client(daemon, daemon.certificate) for _ in range(7)]
+    assert [client.get("/v1/models")[0] for client in clients] == [200] * 7
+    for client in [*stalled, *clients]:
+        client.close()

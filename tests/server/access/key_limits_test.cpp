@@ -28,8 +28,8 @@ std::string header(const KeyLimits::Headers& headers, const std::string& name) {
 std::expected<uint64_t, KeyLimits::Refusal> begin(KeyLimits& limits, std::string_view name,
                                                   const KeyLimits::TokenDemand& demand,
                                                   KeyLimits::Time now) {
-  if (auto entered = limits.enter(name, now); !entered) return std::unexpected(entered.error());
-  auto reserved = limits.reserve(name, demand, now);
+  if (auto entered = limits.enter(name, 0, now); !entered) return std::unexpected(entered.error());
+  auto reserved = limits.reserve(name, demand, 0, now);
   if (!reserved) limits.end(name, 0, 0, now);
   return reserved;
 }
@@ -141,16 +141,56 @@ TEST(KeyLimits, so_many_at_once) {
 TEST(KeyLimits, who_has_no_token_left_does_not_even_enter) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 60, .concurrent = 5})}, kStart);
-  EXPECT_TRUE(limits.enter("a", kStart));
-  const auto all = limits.reserve("a", {60}, kStart);
+  EXPECT_TRUE(limits.enter("a", 0, kStart));
+  const auto all = limits.reserve("a", {60}, 0, kStart);
   ASSERT_TRUE(all);
-  const auto refused = limits.enter("a", kStart);
+  const auto refused = limits.enter("a", 0, kStart);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().retry_after_seconds, 1);
   EXPECT_EQ(header(refused.error().headers, "x-ratelimit-remaining-tokens"), "0");
-  EXPECT_TRUE(limits.enter("a", kStart + 1s));
+  EXPECT_TRUE(limits.enter("a", 0, kStart + 1s));
   limits.end("a", *all, 0, kStart + 1s);
-  EXPECT_TRUE(limits.enter("a", kStart + 1s));
+  EXPECT_TRUE(limits.enter("a", 0, kStart + 1s));
+}
+
+TEST(KeyLimits, a_preparation_is_charged_by_its_bytes_until_the_request_is_known) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
+  const auto prepared = limits.enter("a", 401, kStart);
+  EXPECT_EQ(prepared, 101U);  // a token for each four bytes
+  EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "499");
+  // The reservation takes the charge's place.
+  const auto reserved = limits.reserve("a", {600}, *prepared, kStart);
+  EXPECT_EQ(reserved, 600U);
+  limits.end("a", *reserved, 50, kStart);
+  EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "550");
+}
+
+TEST(KeyLimits, a_request_that_is_refused_after_its_preparation_stays_charged_and_comes_in_later) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
+  const auto other = begin(limits, "a", {300}, kStart);
+  ASSERT_TRUE(other);
+  const auto prepared = limits.enter("a", 400, kStart);
+  const auto refused = limits.reserve("a", {350}, *prepared, kStart);
+  ASSERT_FALSE(refused);
+  limits.end("a", *prepared, *prepared, kStart);
+  EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "200");
+  EXPECT_EQ(refused.error().retry_after_seconds, 15);  // 150 of 600 per minute
+  const auto later = limits.enter("a", 400, kStart + 15s);
+  EXPECT_TRUE(limits.reserve("a", {350}, *later, kStart + 15s));
+}
+
+TEST(KeyLimits, a_dear_preparation_costs_a_minute_at_most_and_keeps_others_of_the_key_out) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
+  const auto prepared = limits.enter("a", 4'000'000, kStart);
+  EXPECT_EQ(prepared, 600U);
+  EXPECT_FALSE(limits.enter("a", 0, kStart));
+  limits.end("a", *prepared, *prepared, kStart);
+  EXPECT_FALSE(limits.enter("a", 0, kStart));
+  EXPECT_TRUE(limits.enter("a", 4'000'000, kStart + 1s));
+  EXPECT_FALSE(limits.enter("a", 0, kStart + 60s));  // what it did not have is owed
 }
 
 TEST(KeyLimits, who_is_unknown_or_has_no_limit_has_none) {

@@ -54,6 +54,52 @@ TEST(Networks, small_bodies_and_the_only_one_may_fill_all_and_no_more) {
   EXPECT_TRUE(may_hold_body(1000, 8 * kMiB, 8 * kMiB, 8 * kMiB));
 }
 
+TEST(Networks,
+     threads_that_hogs_leave_are_never_none_and_one_alone_has_as_many_as_it_was_meant_to) {
+  for (const size_t most : {2U, 3U, 4U, 8U, 100U}) {
+    size_t busy = 0;
+    for (int hog = 0; hog < 3; ++hog) {
+      size_t served = 0;
+      while (may_serve(served, busy, most) && (served > 0 || most - busy > 1)) {
+        ++served;
+        ++busy;
+      }
+    }
+    EXPECT_LT(busy, most);
+    EXPECT_TRUE(may_serve(0, busy, most));
+    EXPECT_FALSE(may_serve(0, most, most));
+  }
+  for (const size_t wanted : {1U, 2U, 3U, 76U, 1000U}) {
+    EXPECT_TRUE(may_serve(wanted - 1, wanted - 1, threads_for_one(wanted)));
+  }
+}
+
+// Requests that end when the test says so: the hog sends more of them than there are threads.
+TEST(Networks, requests_of_one_network_that_do_not_end_leave_threads_for_anothers) {
+  HttpLimits limits;
+  limits.threads = 8;
+  constexpr int kHogsMost = 5;  // 5 <= 2 * (8 - 5), and 6 > 2 * (8 - 6)
+  TestServer server(limits);
+  std::deque<RawClient> hogs;
+  for (size_t count = 0; count < 2 * limits.threads; ++count) {
+    hogs.emplace_back(server.port(), 0, kHog).send(request_text("GET", "/block"));
+  }
+  // Each is served beside all that the hog holds.
+  for (const char* source : {kVictim, "127.0.0.8", "127.0.0.9"}) {
+    RawClient victim(server.port(), 0, source);
+    for (int count = 0; count < 20; ++count) {
+      victim.send(request_text("GET", "/hello"));
+      const auto answer = victim.receive();
+      ASSERT_TRUE(answer.has_value());
+      EXPECT_EQ(answer->status, 200);
+    }
+  }
+  EXPECT_LE(server.handled, kHogsMost + 60);
+  server.unblock.give();
+  for (RawClient& hog : hogs) EXPECT_EQ(hog.receive()->body, "unblocked");
+  EXPECT_EQ(server.handled, 2 * static_cast<int>(limits.threads) + 60);
+}
+
 TEST(Networks, a_place_is_counted_while_it_is_held) {
   Networks networks;
   {

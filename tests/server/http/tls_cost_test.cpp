@@ -8,6 +8,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include "server/http/descriptor.h"
 #include "server/http/tls.h"
@@ -172,6 +173,50 @@ TEST_F(TlsCost, a_wish_for_a_new_handshake_is_not_followed) {
   EXPECT_NE(receive().status, Status::kDone);
   EXPECT_LT(taken().size(), 100U);  // an alert, and no certificate
 }
+
+// Records of TLS 1.2 that bring no byte of a request, and their type: without text, and wishes for
+// a new handshake (the beginning of a hello), each of which is answered with a warning.
+class SilentRecords : public TlsCost,
+                      public testing::WithParamInterface<std::pair<int, std::string>> {};
+
+TEST_P(SilentRecords, are_read_a_few_at_a_time_and_end_the_connection) {
+  TlsClient client(TLS1_2_VERSION, "ECDHE-ECDSA-AES128-GCM-SHA256");
+  ASSERT_EQ(shake_hands(client), Status::kDone);
+  const auto& [type, text] = GetParam();
+  // They are records as the server takes them: what follows a few of them is heard.
+  std::string flood;
+  for (int count = 0; count < 3; ++count)
+    flood += client.raw_record(static_cast<uint8_t>(type), text);
+  put(flood + client.raw_record(SSL3_RT_APPLICATION_DATA, "heard"));
+  std::string heard;
+  for (int call = 0; call < 10 && heard.empty(); ++call) {
+    const auto outcome = receive();
+    ASSERT_TRUE(outcome.status == Status::kDone || outcome.status == Status::kBlocked);
+    heard.assign(buffer_.data(), outcome.bytes);
+  }
+  EXPECT_EQ(heard, "heard");
+
+  flood.clear();
+  for (size_t count = 0; count < kFlood; ++count)
+    flood += client.raw_record(static_cast<uint8_t>(type), text);
+  const size_t record_bytes = flood.size() / kFlood;
+  put(flood);
+  Status status = Status::kBlocked;
+  while (status == Status::kBlocked) {
+    const size_t before = unread_bytes();
+    status = receive().status;
+    EXPECT_LE(before - unread_bytes(), kRecordsPerCallMax * record_bytes);
+    ASSERT_GT(before, unread_bytes());
+  }
+  EXPECT_EQ(status, Status::kWasted);
+  EXPECT_GE(unread_bytes(), flood.size() - (kSilentRecordsMax + kRecordsPerCallMax) * record_bytes);
+  EXPECT_LT(taken().size(), 100 * (kSilentRecordsMax + kRecordsPerCallMax));  // warnings alone
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TlsCost, SilentRecords,
+    testing::Values(std::pair<int, std::string>(SSL3_RT_APPLICATION_DATA, ""),
+                    std::pair<int, std::string>(SSL3_RT_HANDSHAKE, std::string("\x01\0\0\0", 4))));
 
 TEST_F(TlsCost, of_tls_1_2_there_is_forward_secrecy_and_authenticated_encryption_alone) {
   for (const char* ciphers : {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384",

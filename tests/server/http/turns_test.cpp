@@ -37,6 +37,23 @@ TEST(Turns, begin_anew_for_a_client_that_had_nothing_left) {
   EXPECT_EQ(turns.client_count(), 0U);
 }
 
+TEST(Turns, pass_clients_over_that_may_not_go_and_keep_their_turns) {
+  Turns<int> turns;
+  turns.add("many", 1);
+  turns.add("many", 2);
+  turns.add("one", 10);
+  turns.add("two", 20);
+  const auto others = [](const std::string& client) { return client != "many"; };
+  EXPECT_TRUE(turns.any(others));
+  EXPECT_EQ(turns.next_of(others), 10);
+  EXPECT_EQ(turns.next(), 1);
+  EXPECT_EQ(turns.next_of(others), 20);
+  EXPECT_FALSE(turns.any(others));
+  EXPECT_EQ(turns.next_of(others), std::nullopt);
+  EXPECT_EQ(turns.next(), 2);
+  EXPECT_TRUE(turns.empty());
+}
+
 // The gate answers a malformed request by itself and reports it: the order of reports is that in
 // which it has heard its clients.
 TEST(GateTurns, an_address_of_many_connections_does_not_delay_another_ones_only_one) {
