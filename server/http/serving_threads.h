@@ -1,8 +1,7 @@
 // Threads that run handlers, one whole request each. They are started as requests come and end when
 // none has come for a while. Requests that find all of them busy wait, and clients take turns: one
-// that has sent many does not delay another's first. Nor do requests that are never done with: one
-// client's hold a part of the threads: may_serve() of
-// networks.h.
+// that has sent many does not delay another's first. Nor do requests that are never done
+// with: one client's hold a part of the threads (may_serve() of networks.h).
 #pragma once
 
 #include <condition_variable>
