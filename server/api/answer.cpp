@@ -69,7 +69,7 @@ class Run {
   ~Run() {
     queue_->on_break({});
     if (ids_.empty()) return;
-    lease_.set_used_tokens(prompt_tokens_ + generated_tokens());
+    settle();
     if (!unfinished()) return;
     try {
       cancel();
@@ -117,10 +117,12 @@ class Run {
     }
     if (failure_) {
       cancel();
+      settle();
       // Whoever has left gets nothing, and is told from whom the server has cut.
       if (!response_.client_gone()) writer_.refuse(response_, *failure_);
       return;
     }
+    settle();
     response_.send(200, "application/json", writer_.body_text(whole, usage()));
   }
 
@@ -132,7 +134,14 @@ class Run {
     while (there && unfinished() && !failure_) there = tell(next_part());
     note_break();
     if (!there || failure_) cancel();
+    settle();
     if (there) tell(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
+  }
+
+  // Charges the key, before the client has the end of its answer.
+  void settle() {
+    lease_.set_used_tokens(prompt_tokens_ + generated_tokens());
+    lease_.end();
   }
 
   GenerationNote summary() const {
@@ -261,11 +270,13 @@ void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& 
     part.holder = client_of(request);
   }
   if (const auto reserved = lease.reserve(plan.choices, plan.requests, response); !reserved) {
+    lease.end();
     writer.refuse(response, reserved.error());
     return;
   }
   Run run(model, plan, writer, response, lease);
   if (const auto started = run.start(); !started) {
+    lease.end();
     writer.refuse(response, started.error());
     return;
   }

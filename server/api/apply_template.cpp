@@ -24,6 +24,7 @@ void post_apply_template(ServedModel& model, const HttpRequest& request, HttpRes
   lease->show(response);
   const auto prompt =
       prepare_request(model, request, *lease, [&] { return render(model, request); });
+  lease->end();
   if (!prompt) return send_error(response, prompt.error());
   const Json body = {{"prompt", prompt->text}, {"count", prompt->tokens.size()}};
   response.send(200, "application/json", to_text(body));

@@ -71,7 +71,12 @@ KeyLease::KeyLease(KeyLease&& other) noexcept
       used_(other.used_) {}
 
 KeyLease::~KeyLease() {
-  if (limits_ != nullptr) limits_->end(owner_, reserved_, used_, now());
+  end();
+}
+
+void KeyLease::end() {
+  KeyLimits* const limits = std::exchange(limits_, nullptr);
+  if (limits != nullptr) limits->end(owner_, reserved_, used_, now());
 }
 
 }  // namespace lockstep

@@ -32,6 +32,10 @@ class KeyLease {
   // The tokens that the request has come to, for the end; those of its preparation until then.
   void set_used_tokens(uint64_t tokens) { used_ = tokens; }
 
+  // Gives back what the destructor would. Called before an answer's last bytes go out: a client
+  // that has them may ask again, and finds its place free.
+  void end();
+
   // Puts x-ratelimit-* headers on the answer, as reserve() does.
   void show(HttpResponse& response) const;
 

@@ -75,6 +75,7 @@ void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpRespo
   lease->show(response);
   const auto tokens =
       prepare_request(model, request, *lease, [&] { return count(model, request); });
+  lease->end();
   if (!tokens) return send_anthropic_error(response, tokens.error());
   const Json body = {{"input_tokens", *tokens}};
   response.send(200, "application/json", to_text(body));

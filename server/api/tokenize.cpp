@@ -125,6 +125,7 @@ void send_made(ServedModel& model, const HttpRequest& request, HttpResponse& res
   if (!lease) return send_error(response, lease.error());
   lease->show(response);
   auto result = prepare_request(model, request, *lease, [&] { return make(model, request); });
+  lease->end();
   if (!result) return send_error(response, result.error());
   response.send(200, "application/json", std::move(*result));
 }

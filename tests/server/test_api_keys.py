@@ -264,6 +264,11 @@ def test_so_many_requests_at_once(keyed):
     for path in GENERATING * 3:
         assert post_no_json(daemon, path, ALICE).status_code == 400
     assert complete(daemon, ALICE).status_code == 200
+    # So does what is answered, before the client has the end of it and asks again.
+    for _ in range(40):
+        assert complete(daemon, ALICE).status_code == 200
+        assert b"[DONE]" in complete(daemon, ALICE, stream=True).content
+        assert daemon.post("/tokenize", {"prompt": "Once"}, **bearer(ALICE)).status_code == 200
 
 
 PREPARED = {"/tokenize": "prompt", "/detokenize": "tokens", "/apply-template": "messages",
