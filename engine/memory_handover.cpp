@@ -20,7 +20,7 @@ constexpr std::string_view kKvPrefix = "lockstep-kv-";
 
 // A rank takes below 200 bytes of it, a file of a split set as well.
 constexpr uint64_t kDescriptionBytesMax = 1U << 20U;
-// What is read, compared and destroyed recurses as deep; it takes 5.
+// Reading, comparing and destroying a description recurse as deep as it is. A sound one takes 5.
 constexpr size_t kDescriptionDepthMax = 16;
 
 std::string arena_name(std::string_view prefix, size_t rank) {

@@ -12,8 +12,8 @@ using Seconds = std::chrono::duration<double>;
 
 // So many answers without a bound may run at once before any is charged.
 constexpr uint64_t kOpenAnswersPerMinute = 8;
-// Of a body. As many as an English text has for each token, so that counting a prompt's tokens
-// costs about as many.
+// An English text has about as many bytes for each token, so that counting a prompt's tokens costs
+// about as many as the prompt has.
 constexpr uint64_t kBytesPerPreparedToken = 4;
 
 // As OpenAI writes it: "17ms", "1.5s", "1m20s".

@@ -3,8 +3,8 @@
 //
 // A minute's requests and tokens are buckets that fill evenly and hold a minute's worth. A request
 // takes its place and is charged for its preparation, reserves the tokens that it can come to once
-// these are known, and at its end gives back what it did not use. Between the two nobody can spend
-// the same token twice.
+// these are known, and at its end gives back what it did not use. Between the two no token can
+// be spent twice.
 #pragma once
 
 #include <chrono>
@@ -53,7 +53,7 @@ class KeyLimits {
   // what is left, the rest is owed. What is returned goes to reserve() or end(), which give the
   // place and the tokens back.
   std::expected<uint64_t, Refusal> enter(std::string_view owner, size_t body_bytes, Time now);
-  // Of one that has entered. Reserves tokens for it, a whole minute's at most, instead of
+  // Reserves tokens for a request that has entered, a whole minute's at most, instead of
   // `prepared_tokens`, which enter() has charged. What is returned goes to end(); where it is
   // refused, prepared_tokens stay charged.
   std::expected<uint64_t, Refusal> reserve(std::string_view owner, const TokenDemand& demand,

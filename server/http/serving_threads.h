@@ -47,7 +47,7 @@ class ServingThreads {
     bool is_woken = false;
   };
 
-  // Of requests that wait or are served.
+  // How many requests it has, waiting or served.
   struct Client {
     size_t requests = 0;
     size_t served = 0;

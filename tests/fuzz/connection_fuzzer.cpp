@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -249,11 +248,6 @@ std::vector<int> statuses_of(std::string_view text, size_t piece) {
 
 }  // namespace
 }  // namespace lockstep
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  spdlog::set_level(spdlog::level::off);
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;

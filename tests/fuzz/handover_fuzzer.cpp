@@ -3,7 +3,6 @@
 // needed, and what is refused is free.
 #include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -152,11 +151,6 @@ void take_over(FuzzedDataProvider& input) {
 
 }  // namespace
 }  // namespace lockstep
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  spdlog::set_level(spdlog::level::off);
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);

@@ -3,7 +3,6 @@
 // generated computed. It may be refused where it is opened, built or laid out, before memory is
 // taken; after that nothing may fail.
 #include <fuzzer/FuzzedDataProvider.h>
-#include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <cstddef>
@@ -123,11 +122,6 @@ void start(FuzzedDataProvider& input) {
 
 }  // namespace
 }  // namespace lockstep
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  spdlog::set_level(spdlog::level::off);
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);

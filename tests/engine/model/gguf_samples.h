@@ -1,4 +1,4 @@
-// What several tests of the GGUF parser share: a sample file with something of everything, and
+// Shared by the tests of the GGUF parser: a sample file with something of everything, and
 // what must hold for every file that was accepted.
 #pragma once
 
