@@ -4,10 +4,12 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/base/log_surely.h"
 
 namespace lockstep {
 namespace {
@@ -74,132 +76,6 @@ std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
   return made;
 }
 
-// Texts that are embedded together are as one request: the last one has its place. What they cost
-// is seen in their tokens.
-Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests) {
-  // Made outside the lock: it copies and counts the prompts.
-  std::vector<std::unique_ptr<Generation>> generations;
-  std::vector<RequestId> ids;
-  QueueShares::Demand demand;
-  demand.requests = requests.size();
-  demand.places = 0;
-  demand.prompt_tokens = 0;
-  if (!requests.empty()) demand.holder = requests.front().holder;
-  for (Request& request : requests) {
-    demand.prompt_tokens += request.prompt.size();
-    generations.push_back(make_generation(std::move(request)));
-    Generation& made = *generations.back();
-    const bool shares_place = made.pooled && generations.size() < requests.size();
-    made.places = shares_place ? 0 : 1;
-    demand.places += made.places;
-    ids.push_back(made.id());
-    made.submission = ids.front();
-  }
-  if (ids.empty()) return ids;
-  {
-    const std::lock_guard lock(mutex_);
-    if (draining_) {
-      return full(Rejection::kDraining, "shutting down: no more requests are taken");
-    }
-    if (has_failed_.load(std::memory_order_relaxed)) {
-      return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
-    }
-    inbox_.submitted.reserve(inbox_.submitted.size() + generations.size());  // or counts would lie
-    const auto displaced = shares_.take(ids.front(), demand, queue_limits());
-    if (!displaced) return queue_full(displaced.error(), demand);
-    std::ranges::copy(*displaced, std::back_inserter(inbox_.displaced));
-    std::ranges::move(generations, std::back_inserter(inbox_.submitted));
-    open_count_ += ids.size();
-    counters_.waiting_prompt_tokens.fetch_add(demand.prompt_tokens, std::memory_order_relaxed);
-    note_shares();
-  }
-  wake_.notify_one();
-  return ids;
-}
-
-Result<void> EngineLoop::check_room(const std::string& holder) const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  if (has_failed_.load(kRelaxed)) {
-    return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
-  }
-  const QueueShares::Limits limits = queue_limits();
-  const size_t waiting = waiting_tokens_.load(kRelaxed);
-  if (places_taken_.load(kRelaxed) < limits.places &&
-      (waiting == 0 || waiting < limits.prompt_tokens)) {
-    return {};
-  }
-  const QueueShares::Demand demand{.holder = holder};
-  const std::lock_guard lock(mutex_);
-  if (const auto room = shares_.check(demand, limits); !room) {
-    return queue_full(room.error(), demand);
-  }
-  return {};
-}
-
-QueueShares::Limits EngineLoop::queue_limits() const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  return {.places = running_most_ + waiting_.requests.load(kRelaxed),
-          .prompt_tokens = waiting_.prompt_tokens.load(kRelaxed)};
-}
-
-// mutex_ is held.
-void EngineLoop::note_shares() {
-  places_taken_.store(shares_.places(), std::memory_order_relaxed);
-  waiting_tokens_.store(shares_.prompt_tokens(), std::memory_order_relaxed);
-}
-
-std::unexpected<Error> EngineLoop::queue_full(QueueShares::Shortage shortage,
-                                              const QueueShares::Demand& demand) const {
-  const QueueShares::Limits limits = queue_limits();
-  if (shortage == QueueShares::Shortage::kPlaces) {
-    return full(Rejection::kQueueRequests,
-                fmt::format("{} requests are running and waiting, {} at most; {} more are not "
-                            "taken; try again later",
-                            shares_.places(), limits.places, demand.places));
-  }
-  return full(Rejection::kQueueTokens,
-              fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
-                          "try again later",
-                          shares_.prompt_tokens(), limits.prompt_tokens, demand.prompt_tokens));
-}
-
-std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  counters_.rejected[static_cast<size_t>(reason)].fetch_add(1, kRelaxed);
-  Error error{ErrorKind::kUnavailable, std::move(message)};
-  if (reason == Rejection::kQueueRequests || reason == Rejection::kQueueTokens) {
-    error.retry_after_seconds =
-        throughput_.seconds_until_room(open_count_, counters_.waiting_prompt_tokens.load(kRelaxed));
-  }
-  return std::unexpected(std::move(error));
-}
-
-void EngineLoop::cancel(RequestId id) {
-  {
-    const std::lock_guard lock(mutex_);
-    inbox_.cancelled.push_back(id);
-  }
-  wake_.notify_one();
-}
-
-void EngineLoop::drain(double seconds) {
-  std::unique_lock lock(mutex_);
-  draining_ = true;
-  const auto ended = [&] { return open_count_ == 0; };
-  if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), ended)) return;
-  inbox_.cancel_all = true;
-  wake_.notify_one();
-  changed_.wait(lock, ended);
-}
-
-void EngineLoop::run_if_idle(const std::function<void()>& task) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return inbox_.task == nullptr; });
-  inbox_.task = &task;
-  wake_.notify_one();
-  changed_.wait(lock, [&] { return inbox_.task != &task; });
-}
-
 EngineLoop::Inbox EngineLoop::wait_for_work() {
   constexpr std::chrono::milliseconds kHeartbeatInterval{500};
   Inbox inbox;
@@ -221,15 +97,55 @@ void EngineLoop::work() {
   while (true) {
     Inbox inbox = wait_for_work();
     activity_.enter(LoopPhase::kScheduling);
-    accept(inbox);
+    while (!has_memory_for([&] { accept(inbox); })) {  // what it has done already it leaves out
+    }
     if (inbox.task != nullptr) run_task(inbox.task);
     if (inbox.stop) return;
-    if (failure_) {
-      end_failed();  // what came while it failed
-      continue;
-    }
-    end_overdue();
-    step();
+    has_memory_for([&] {
+      if (failure_) return end_failed();  // what came while it failed
+      end_overdue();
+      step();
+    });
+  }
+}
+
+template <typename Part>
+bool EngineLoop::has_memory_for(const Part& part) {
+  try {
+    part();
+    return true;
+  } catch (const std::bad_alloc&) {
+    start_over();
+    return false;
+  }
+}
+
+// The scheduler may be in the middle of a change, and pages may have been taken without being
+// computed: it begins anew. A request that has begun has lost what it had computed, and ends; one
+// that waits goes on waiting, behind nobody who came later.
+void EngineLoop::start_over() {
+  by_sequence_.clear();
+  scheduler_.reset();
+  is_scheduler_changing_ = false;
+  size_t ended = 0;
+  for (auto entry = generations_.begin(); entry != generations_.end();) {
+    Generation& generation = *entry->second;
+    ++entry;  // the request may be gone after this
+    if (!generation.started && !generation.finished() && has_enqueued(generation)) continue;
+    generation.finish_surely(FinishReason::kError, "no memory");
+    leave(generation);
+    ++ended;
+  }
+  log_surely(
+      [&] { spdlog::error("no memory for a pass: {} requests that had begun have ended", ended); });
+}
+
+bool EngineLoop::has_enqueued(Generation& generation) {
+  try {
+    enqueue(generation);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 }
 
@@ -249,13 +165,16 @@ void EngineLoop::run_task(const std::function<void()>* task) {
 
 void EngineLoop::accept(Inbox& inbox) {
   for (auto& generation : inbox.submitted) {
+    if (generation == nullptr) continue;
     try {
       add(generation);
     } catch (const std::exception& error) {
-      spdlog::error("request {} cannot begin: {}", generation->id(), error.what());
+      log_surely(
+          [&] { spdlog::error("request {} cannot begin: {}", generation->id(), error.what()); });
       generation->finish_surely(FinishReason::kError, "no memory");
       counters_.waiting_prompt_tokens -= generation->prompt_count();
       give_up(place_of(*generation));
+      generation.reset();
     }
   }
   for (const RequestId id : inbox.cancelled) cancel_now(id);
@@ -275,6 +194,18 @@ Wanted EngineLoop::wanted_of(const Generation& generation) const {
 
 void EngineLoop::add(std::unique_ptr<Generation>& generation) {
   Generation& added = *generation;
+  enqueue(added);
+  try {
+    generations_.emplace(added.id(), std::move(generation));
+  } catch (...) {  // no memory: the caller ends the request, so nothing may refer to it
+    by_sequence_.erase(added.sequence);
+    scheduler_.finish(added.sequence);
+    throw;
+  }
+}
+
+// Where memory is refused it throws, and nothing has happened.
+void EngineLoop::enqueue(Generation& added) {
   const Request& request = added.request();
   const auto since_start = [&](Generation::Clock::time_point time) {
     return std::chrono::duration<double>(time - start_).count();
@@ -291,10 +222,8 @@ void EngineLoop::add(std::unique_ptr<Generation>& generation) {
   added.sequence = scheduler_.add(std::move(sequence), since_start(added.submitted_at));
   try {
     by_sequence_.emplace(added.sequence, &added);
-    generations_.emplace(added.id(), std::move(generation));
-  } catch (...) {  // no memory: the caller ends the request, so nothing may refer to it
-    by_sequence_.erase(added.sequence);
-    scheduler_.discard(added.sequence);
+  } catch (...) {
+    scheduler_.finish(added.sequence);
     throw;
   }
 }
@@ -312,13 +241,13 @@ void EngineLoop::cancel_now(RequestId id) {
 }
 
 void EngineLoop::end_displaced(const std::vector<QueueShares::GroupId>& groups) {
-  std::vector<Generation*> displaced;
-  for (const auto& [id, generation] : generations_) {
-    if (std::ranges::find(groups, generation->submission) != groups.end()) {
-      displaced.push_back(generation.get());
+  for (auto entry = generations_.begin(); entry != generations_.end();) {
+    Generation& generation = *entry->second;
+    ++entry;  // the request may be gone after this
+    if (std::ranges::find(groups, generation.submission) != groups.end()) {
+      end(generation, FinishReason::kDisplaced, "");
     }
   }
-  for (Generation* generation : displaced) end(*generation, FinishReason::kDisplaced, "");
 }
 
 // Ends a request from outside its own course.
@@ -443,7 +372,10 @@ void EngineLoop::postprocess(const Schedule& schedule) {
         use_logits(generation, chunk, first_row);
       }
     } catch (const std::exception& error) {
-      spdlog::error("request {} ended by an internal error: {}", generation.id(), error.what());
+      if (is_scheduler_changing_) throw;
+      log_surely([&] {
+        spdlog::error("request {} ended by an internal error: {}", generation.id(), error.what());
+      });
       end(generation, FinishReason::kError, "internal error");
     }
   }
@@ -503,22 +435,31 @@ void EngineLoop::advance(Generation& generation, LogitRow& logits) {
     unusable_streak_.note_end(generation.finished());
     retire(generation);
   } else {
+    is_scheduler_changing_ = true;
     scheduler_.append_token(generation.sequence, generation.tokens().back());
+    is_scheduler_changing_ = false;
   }
 }
 
 void EngineLoop::retire(Generation& generation, bool usable) {
+  is_scheduler_changing_ = true;
   if (usable) {
     scheduler_.finish(generation.sequence);
   } else {
     scheduler_.discard(generation.sequence);
   }
+  is_scheduler_changing_ = false;
+  by_sequence_.erase(generation.sequence);
+  leave(generation);
+}
+
+// The scheduler knows it no longer. Takes no memory.
+void EngineLoop::leave(Generation& generation) {
   if (!generation.started) {
     counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
   }
   if (!generation.pooled) throughput_.add_request(generation.generated_count());
   const Place place = place_of(generation);
-  by_sequence_.erase(generation.sequence);
   generations_.erase(generation.id());
   publish_gauges();
   give_up(place);

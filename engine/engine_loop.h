@@ -93,6 +93,12 @@ class EngineLoop {
   void accept(Inbox& inbox);
   Wanted wanted_of(const Generation& generation) const;
   void add(std::unique_ptr<Generation>& generation);
+  void enqueue(Generation& added);
+  bool has_enqueued(Generation& generation);
+  // False: memory was refused, and start_over() has been called.
+  template <typename Part>
+  bool has_memory_for(const Part& part);
+  void start_over();
   // The share of the queue that one request holds.
   struct Place {
     QueueShares::GroupId group = 0;
@@ -119,12 +125,14 @@ class EngineLoop {
   void advance(Generation& generation, LogitRow& logits);
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
+  void leave(Generation& generation);
   void note_shares();
   void publish_counters();
   void publish_gauges();
 
   Executor& executor_;
   Scheduler scheduler_;
+  bool is_scheduler_changing_ = false;  // still true: it threw halfway, see start_over()
   const size_t running_most_;
   const WaitingLimits& waiting_;
   const Tokenizer& tokenizer_;

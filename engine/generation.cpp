@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/base/log_surely.h"
 
 namespace lockstep {
 
@@ -226,14 +227,15 @@ void Generation::finish(FinishReason reason, std::string error) {
 void Generation::finish_surely(FinishReason reason, const std::string& error) {
   try {
     finish(reason, error);
-    return;
+    if (!request_.on_output) return;  // otherwise an earlier end was cut off before it was told
   } catch (const std::exception& thrown) {
-    spdlog::error("request {} could not be told of its end: {}", id_, thrown.what());
+    log_surely(
+        [&] { spdlog::error("request {} was not told of its end: {}", id_, thrown.what()); });
   }
   try {
     finish_bare();
   } catch (const std::exception& thrown) {
-    spdlog::error("request {} still could not be: {}", id_, thrown.what());
+    log_surely([&] { spdlog::error("request {} still was not: {}", id_, thrown.what()); });
   }
 }
 

@@ -44,8 +44,13 @@ void FairQueue::leave(const std::string& name) {
   --open_count_;
   // A tag ahead of the others is a debt, and stays as long as there is anybody to owe it to.
   if (--found->second.open == 0 && found->second.tag <= latest_start_) tenants_.erase(found);
-  if (open_count_ > 0) return;
+  if (open_count_ == 0) reset();
+}
+
+void FairQueue::reset() {
   tenants_.clear();
+  open_count_ = 0;
+  waiting_count_ = 0;
   latest_start_ = 0;
 }
 

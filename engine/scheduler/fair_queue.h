@@ -40,6 +40,8 @@ class FairQueue {
   // least start of those that are served now, if any.
   Tenant& enter(const std::string& name, std::optional<double> floor);
   void leave(const std::string& name);
+  // Everybody leaves, whatever state a throw has left. Takes no memory.
+  void reset();
 
   void add(Tenant& tenant, const Place& place);
   void remove(Tenant& tenant, const Place& place);

@@ -1,11 +1,24 @@
 #include "engine/scheduler/page_pool.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "engine/base/check.h"
 
 namespace lockstep {
 
 PagePool::PagePool(size_t page_count) : holders_(page_count, 0), is_free_(page_count, true) {
-  for (size_t page = 0; page < page_count; ++page) free_.push_back(static_cast<uint32_t>(page));
+  free_.reserve(2 * page_count + 1);  // the consumed front is one page more than all, at most
+  reset();
+}
+
+void PagePool::reset() {
+  std::ranges::fill(holders_, 0);
+  is_free_.assign(is_free_.size(), true);
+  free_.resize(holders_.size());
+  std::iota(free_.begin(), free_.end(), uint32_t{0});
+  first_ = 0;
+  held_count_ = 0;
 }
 
 std::optional<uint32_t> PagePool::take() {

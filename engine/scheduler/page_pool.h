@@ -18,8 +18,10 @@ class PagePool {
   void hold(uint32_t page);
   // One holder less; how many are left. With none left the page is not free yet: see free().
   uint32_t release(uint32_t page);
-  // A page without holders is free again.
+  // A page without holders is free again. Takes no memory.
   void free(uint32_t page);
+  // Every page is free, as at first. Takes no memory.
+  void reset();
 
   uint32_t holders(uint32_t page) const { return holders_[page]; }
   size_t page_count() const { return holders_.size(); }

@@ -93,4 +93,12 @@ void PrefixCache::forget(uint32_t page) {
   }
 }
 
+void PrefixCache::reset() {
+  for (auto& entry : entries_) entry.reset();
+  pages_.clear();
+  idle_.clear();
+  idle_count_ = 0;
+  pool_.reset();
+}
+
 }  // namespace lockstep

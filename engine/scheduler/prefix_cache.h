@@ -53,6 +53,8 @@ class PrefixCache {
   void insert(const CacheScope& scope, const Prefix& prefix, uint32_t page);
   // Nobody finds the page any more, nor what follows it; those of them that nobody holds are free.
   void forget(uint32_t page);
+  // Every page is free and nothing is known, whatever state a throw has left. Takes no memory.
+  void reset();
   bool knows(uint32_t page) const { return entries_[page].has_value(); }
 
   // Nobody holds it, and it could be evicted.

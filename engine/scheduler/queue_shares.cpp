@@ -67,13 +67,20 @@ std::expected<std::vector<QueueShares::GroupId>, QueueShares::Shortage> QueueSha
     GroupId id, const Demand& demand, const Limits& limits) {
   auto displaced = check(demand, limits);
   if (!displaced) return displaced;
+  Group group{.holder = demand.holder,
+              .requests = demand.requests,
+              .waiting = demand.requests,
+              .places = demand.places,
+              .prompt_tokens = demand.prompt_tokens};
+  const auto [entry, is_new] = holders_.try_emplace(demand.holder);
+  try {
+    groups_.emplace(id, std::move(group));
+  } catch (...) {
+    if (is_new) holders_.erase(entry);
+    throw;
+  }
   for (const GroupId gone : *displaced) leave(gone);
-  groups_.emplace(id, Group{.holder = demand.holder,
-                            .requests = demand.requests,
-                            .waiting = demand.requests,
-                            .places = demand.places,
-                            .prompt_tokens = demand.prompt_tokens});
-  Holder& holder = holders_[demand.holder];
+  Holder& holder = entry->second;
   ++holder.groups;
   holder.places += demand.places;
   holder.prompt_tokens += demand.prompt_tokens;

@@ -37,7 +37,7 @@ class QueueShares {
   enum class Shortage { kPlaces, kPromptTokens };
 
   // Takes a group. What it returns is displaced: those have left. Or what there is too little of,
-  // and nothing has changed.
+  // and nothing has changed; nor has it where memory is refused, which is thrown.
   std::expected<std::vector<GroupId>, Shortage> take(GroupId id, const Demand& demand,
                                                      const Limits& limits);
   // As take(), and nothing changes.
@@ -50,6 +50,7 @@ class QueueShares {
   // unknown, here and above: nothing happens.
   void end(GroupId id, size_t places, size_t prompt_tokens, bool waited);
 
+  size_t group_count() const { return groups_.size(); }
   size_t places() const { return places_; }
   size_t prompt_tokens() const { return prompt_tokens_; }
 

@@ -51,7 +51,19 @@ SequenceId Scheduler::add(NewSequence added, double now) {
   sequence.wanted = added.wanted;
   sequence.scope = std::move(added.scope);
   sequence.tokens = std::move(added.prompt);
-  if (sequence.deadline != kNoDeadline) deadlines_.emplace(sequence.deadline, id);
+  try {
+    enqueue(sequence);
+  } catch (...) {
+    if (sequence.tenant != nullptr) queue_.leave(sequence.scope.tenant);
+    deadlines_.erase({sequence.deadline, id});
+    sequences_.erase(id);
+    throw;
+  }
+  return id;
+}
+
+void Scheduler::enqueue(Sequence& sequence) {
+  if (sequence.deadline != kNoDeadline) deadlines_.emplace(sequence.deadline, sequence.id);
   std::optional<double> floor;
   for (const Sequence* running : running_) {
     if (running->computed >= running->prompt) continue;
@@ -59,7 +71,6 @@ SequenceId Scheduler::add(NewSequence added, double now) {
   }
   sequence.tenant = &queue_.enter(sequence.scope.tenant, floor);
   queue_.add(*sequence.tenant, sequence.place);
-  return id;
 }
 
 std::vector<SequenceId> Scheduler::overdue(double now) const {
@@ -407,6 +418,19 @@ void Scheduler::discard(SequenceId id) {
 void Scheduler::forget_prefixes() {
   CHECK(idle(), "{} sequences hold pages", sequences_.size());
   pages_.forget_all();
+}
+
+void Scheduler::reset() {
+  running_.clear();
+  in_flight_.clear();
+  schedule_.chunks.clear();
+  schedule_.cleared_pages.clear();
+  deadlines_.clear();
+  sequences_.clear();
+  queue_.reset();
+  pages_.reset();
+  senior_ = 0;
+  pass_open_ = false;
 }
 
 void Scheduler::forget(Sequence& sequence) {

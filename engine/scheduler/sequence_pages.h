@@ -44,6 +44,8 @@ class SequencePages {
   void forget(const Sequence& sequence);
   // Nothing is found any more.
   void forget_all();
+  // No page is held, either: for sequences that are gone. Takes no memory.
+  void reset() { cache_.reset(); }
 
   // The key of the first uncomputed page, if it may be found in the cache when it is full.
   const PrefixKey* next_shared_key(Sequence& sequence) const;

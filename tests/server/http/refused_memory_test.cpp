@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/json_text.h"
+#include "tests/refusals.h"
 #include "tests/server/http/raw_client.h"
-#include "tests/server/http/refusals.h"
 #include "tests/server/http/test_server.h"
 
 namespace lockstep {

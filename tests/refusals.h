@@ -9,8 +9,12 @@ namespace lockstep::refusals {
 inline constexpr int64_t kNever = -1;
 inline std::atomic<int64_t> allocations_left = kNever;  // before the one that is refused
 inline std::atomic<int64_t> refused = 0;                // allocations so far
+inline std::atomic<int64_t> left_in_row = 0;            // still to be refused
 inline std::atomic<bool> refuses_all = false;
 inline std::atomic<bool> refuses_watches = false;  // of further descriptors
 inline thread_local bool is_exempt = false;        // the test's own thread
+inline std::atomic<int64_t> in_a_row = 1;          // are refused then
+inline std::atomic<bool> spares_most = false;      // refuses those threads alone that are chosen
+inline thread_local bool is_chosen = false;
 
 }  // namespace lockstep::refusals

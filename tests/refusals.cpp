@@ -1,4 +1,4 @@
-#include "tests/server/http/refusals.h"
+#include "tests/refusals.h"
 
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -12,9 +12,15 @@ namespace {
 
 bool is_refused() {
   using namespace lockstep::refusals;
-  if (is_exempt) return false;
+  if (is_exempt || (spares_most && !is_chosen)) return false;
   if (refuses_all) return true;
-  return allocations_left >= 0 && allocations_left.fetch_sub(1) == 0;
+  if (left_in_row > 0) {
+    --left_in_row;
+    return true;
+  }
+  const bool is_first = allocations_left >= 0 && allocations_left.fetch_sub(1) == 0;
+  if (is_first) left_in_row = in_a_row - 1;
+  return is_first;
 }
 
 }  // namespace
