@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -97,7 +96,7 @@ void EngineLoop::work() {
   while (true) {
     Inbox inbox = wait_for_work();
     activity_.enter(LoopPhase::kScheduling);
-    while (!has_memory_for([&] { accept(inbox); })) {  // what it has done already it leaves out
+    while (!has_memory_for([&] { accept(inbox); })) {  // a repetition skips what is done
     }
     if (inbox.task != nullptr) run_task(inbox.task);
     if (inbox.stop) return;
@@ -120,9 +119,8 @@ bool EngineLoop::has_memory_for(const Part& part) {
   }
 }
 
-// The scheduler may be in the middle of a change, and pages may have been taken without being
-// computed: it begins anew. A request that has begun has lost what it had computed, and ends; one
-// that waits goes on waiting, behind nobody who came later.
+// Resets the scheduler, which may have stopped in the middle of a change. Requests that have begun
+// lose what they had computed and end; those that wait are queued again in the same order.
 void EngineLoop::start_over() {
   by_sequence_.clear();
   scheduler_.reset();
@@ -136,8 +134,7 @@ void EngineLoop::start_over() {
     leave(generation);
     ++ended;
   }
-  log_surely(
-      [&] { spdlog::error("no memory for a pass: {} requests that had begun have ended", ended); });
+  log_surely([&] { spdlog::error("no memory for a pass: {} requests have ended", ended); });
 }
 
 bool EngineLoop::has_enqueued(Generation& generation) {
@@ -204,7 +201,7 @@ void EngineLoop::add(std::unique_ptr<Generation>& generation) {
   }
 }
 
-// Where memory is refused it throws, and nothing has happened.
+// Throws std::bad_alloc where memory is refused, and changes nothing then.
 void EngineLoop::enqueue(Generation& added) {
   const Request& request = added.request();
   const auto since_start = [&](Generation::Clock::time_point time) {
@@ -453,7 +450,7 @@ void EngineLoop::retire(Generation& generation, bool usable) {
   leave(generation);
 }
 
-// The scheduler knows it no longer. Takes no memory.
+// Removes a request that the scheduler no longer holds. Takes no memory.
 void EngineLoop::leave(Generation& generation) {
   if (!generation.started) {
     counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);

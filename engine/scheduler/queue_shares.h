@@ -37,7 +37,7 @@ class QueueShares {
   enum class Shortage { kPlaces, kPromptTokens };
 
   // Takes a group. What it returns is displaced: those have left. Or what there is too little of,
-  // and nothing has changed; nor has it where memory is refused, which is thrown.
+  // and nothing has changed; nor where it throws std::bad_alloc.
   std::expected<std::vector<GroupId>, Shortage> take(GroupId id, const Demand& demand,
                                                      const Limits& limits);
   // As take(), and nothing changes.

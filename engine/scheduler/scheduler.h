@@ -92,8 +92,8 @@ class Scheduler {
   // Pages that a sequence of so many tokens fills.
   size_t pages_for(size_t tokens) const { return pages_.pages_for(tokens); }
 
-  // Queues a sequence that comes at `now`; pages_for(most_tokens) must not exceed the pool. Where
-  // memory is refused it throws, and nothing has happened.
+  // Queues a sequence that comes at `now`; pages_for(most_tokens) must not exceed the pool. Throws
+  // std::bad_alloc where memory is refused, and changes nothing then.
   SequenceId add(NewSequence added, double now);
 
   // Those whose deadline is over; they go on until they are finished.
@@ -115,8 +115,8 @@ class Scheduler {
   void discard(SequenceId sequence);
   // Somebody else has written to the pages; only while idle.
   void forget_prefixes();
-  // Every sequence and prefix is gone, the counters go on. Takes no memory, and is allowed at any
-  // time: for when another method has thrown (std::bad_alloc) and left a state in between.
+  // Removes every sequence and prefix; the counters go on. Takes no memory, and may be called at
+  // any time, also after another method has thrown std::bad_alloc in the middle of a change.
   void reset();
   // From the next pass on; until then only batch_tokens are the limit.
   void limit_prompt_tokens(const PromptAllowance& most) { prompts_most_ = most; }

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <thread>
 
 #include "tests/engine/engine_fixture.h"
 #include "tests/refusals.h"
@@ -63,14 +62,12 @@ class RefusedMemoryOfEngine : public EngineTest {
     for (Answer& answer : answers) answer.wait();
   }
 
-  // An answer's end is told before the engine's thread has done with it.
+  // The engine's thread tells an answer's end before it counts it. A measurement runs on that
+  // thread after both, and only if no request is left.
   EngineStatistics statistics_at_rest() {
-    EngineStatistics statistics = engine().statistics();
-    while (statistics.requests_running + statistics.requests_waiting > 0) {
-      std::this_thread::yield();
-      statistics = engine().statistics();
-    }
-    return statistics;
+    const auto measured = engine().measure({.prompt_tokens = 1});
+    EXPECT_TRUE(measured.has_value()) << measured.error().message;
+    return engine().statistics();
   }
 
   // Refuses `row` allocations from each number on, until none is refused any more.
@@ -86,6 +83,7 @@ class RefusedMemoryOfEngine : public EngineTest {
       ASSERT_FALSE(engine().failure().has_value()) << engine().failure()->message;
       ASSERT_EQ(answer_to(request("Once upon", 8)), expected) << "after allocation " << number;
       const EngineStatistics statistics = statistics_at_rest();
+      ASSERT_EQ(statistics.requests_running + statistics.requests_waiting, 0U) << number;
       ASSERT_EQ(statistics.waiting_prompt_tokens, 0U) << number;
       ASSERT_EQ(statistics.kv_pages_free + statistics.kv_pages_cached, statistics.kv_pages);
       if (refused == before) {
