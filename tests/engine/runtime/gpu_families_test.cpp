@@ -39,13 +39,17 @@ class GpuFamilies : public OnTestGpus {
   // their roundings let them be.
   static void expect_near_reference(const FamilyFile& file, const std::string& compared_path,
                                     const std::string& path) {
+    expect_near_reference(file, compared_path, path, rank_sets(file.experts > 0));
+  }
+  static void expect_near_reference(const FamilyFile& file, const std::string& compared_path,
+                                    const std::string& path, const std::vector<RankSet>& sets) {
     const bool floats = file.format == Format::kF32;
     const KvFormat kv_format = floats ? KvFormat::kF32 : KvFormat::kF16;
     const auto tokens = some_tokens(11, 3);
     const ReferenceModel reference(compared_path, tokens);
     const double on_gpus = reference.bound(gpu_roundings(kv_format));
     const double mixed = reference.bound(mixed_roundings(kv_format));
-    for (const RankSet& set : rank_sets(file.experts > 0)) {
+    for (const RankSet& set : sets) {
       SCOPED_TRACE(fmt::format("shares {}, {} GPUs", fmt::join(set.shares, ":"), set.gpus));
       LoadedModelOptions options = on_gpu(kv_format);
       options.shares = set.shares;
@@ -97,6 +101,14 @@ TEST_F(GpuFamilies, scaled_positions) {
       expect_near_reference(file);
     }
   }
+}
+
+// More of them for a token than a GPU computes: all are the nodes'.
+TEST_F(GpuFamilies, many_experts_of_a_token_are_computed_by_nodes) {
+  const FamilyFile file{.experts = 40};
+  const RandomFamily model(file, /*seed=*/73);
+  expect_near_reference(file, model.path(), model.path(),
+                        {{{1, 0}, 1, {0, 1}}, {{1, 0, 0}, 1, {0, 2, 1}}});
 }
 
 // The reference reads the tensors apart: what is fused differs from them in place alone.

@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kColumns = 64;
 constexpr size_t kHeads = 6;
-constexpr size_t kKvHeads = 3;
 constexpr size_t kFeedForward = 96;
 constexpr size_t kVocabulary = 150;
 constexpr uint32_t kTrainedContext = 256;
@@ -74,6 +73,11 @@ class FamilyWriter {
   void add_vector(const std::string& name, const std::vector<float>& values) {
     writer_.add_tensor(name, {values.size()}, values);
   }
+  void add_bias(const std::string& name, const std::vector<float>& values) {
+    if (file_.bias_format == Format::kF32) return add_vector(name, values);
+    writer_.add_tensor(name, file_.bias_format, {values.size()},
+                       random_rows(file_.bias_format, 1, values.size(), random_));
+  }
   void add_norm(const std::string& name, size_t count) { add_vector(name, normal(count, 0.2, 1)); }
 
   template <typename T>
@@ -88,7 +92,7 @@ class FamilyWriter {
     add_key("embedding_length", uint32_t{kColumns});
     add_key("feed_forward_length", uint32_t{kFeedForward});
     add_key("attention.head_count", uint32_t{kHeads});
-    add_key("attention.head_count_kv", uint32_t{kKvHeads});
+    add_key("attention.head_count_kv", file_.kv_heads);
     add_key("attention.key_length", file_.head_dimension);
     add_key("attention.value_length", file_.head_dimension);
     add_key("attention.layer_norm_rms_epsilon", 1e-5F);
@@ -127,22 +131,22 @@ class FamilyWriter {
       all_biases.insert(all_biases.end(), bias.begin(), bias.end());
       if (file_.fused) continue;
       writer_.add_tensor(block + part.name + ".weight", file_.format, {columns, part.rows}, bytes);
-      if (biases) add_vector(block + part.name + ".bias", bias);
+      if (biases) add_bias(block + part.name + ".bias", bias);
     }
     if (!file_.fused) return;
     const size_t rows = all.size() / row_bytes(file_.format, columns);
     writer_.add_tensor(block + fused + ".weight", file_.format, {columns, rows}, all);
-    if (biases) add_vector(block + fused + ".bias", all_biases);
+    if (biases) add_bias(block + fused + ".bias", all_biases);
   }
 
   void add_product(const std::string& name, size_t rows, size_t columns, bool has_bias) {
     writer_.add_tensor(name + ".weight", file_.format, {columns, rows}, matrix(rows, columns));
-    if (has_bias) add_vector(name + ".bias", normal(rows, 0.5));
+    if (has_bias) add_bias(name + ".bias", normal(rows, 0.5));
   }
 
   void add_attention(const std::string& block) {
     const size_t queries = kHeads * file_.head_dimension;
-    const size_t keys = kKvHeads * file_.head_dimension;
+    const size_t keys = file_.kv_heads * file_.head_dimension;
     add_norm(block + "attn_norm.weight", kColumns);
     add_products(block, {{"attn_q", queries}, {"attn_k", keys}, {"attn_v", keys}}, "attn_qkv",
                  kColumns, file_.attention_biases);

@@ -16,9 +16,11 @@ enum class RopeScaling : uint8_t { kUnscaled, kYarn, kLongrope };
 struct FamilyFile {
   std::string architecture = "llama";
   std::string feed_forward_norm = "ffn_norm";
-  Format format = Format::kF32;  // of all matrices: kF32 or kQ8_0
+  Format format = Format::kF32;       // of all matrices: kF32 or kQ8_0
+  Format bias_format = Format::kF32;  // or kQ8_0
   uint32_t layers = 2;
   uint32_t experts = 0;  // to all of which a token goes; 0: it is no mixture
+  uint32_t kv_heads = 3;
   uint32_t head_dimension = 16;
   uint32_t rotary_dimensions = 16;
   RopeScaling scaling = RopeScaling::kUnscaled;
@@ -34,7 +36,7 @@ struct FamilyFile {
 // The usual file of an architecture. Throws std::runtime_error for one that it does not know.
 FamilyFile family_file(const std::string& architecture);
 
-// A model file that lasts as long as this object: 64 columns, six query heads on three KV heads, a
+// A model file that lasts as long as this object: 64 columns, six query heads, a
 // feed-forward (or an expert) of 96, a vocabulary of 150.
 class RandomFamily {
  public:
