@@ -117,8 +117,8 @@ TEST(Families, have_the_same_bits_for_any_ranks_shares_workers_chunks_and_neighb
   }
 }
 
-// The fixtures are so narrow that one rank has all of a feed-forward. Here each of three ranks has
-// a part of every matrix, tensors apart and fused; of a fourth that is so for attention alone.
+// The fixtures are so narrow that one rank has all of a feed-forward. Here each rank has a part of
+// every matrix, of tensors apart and fused; four ranks share three KV heads.
 TEST(Families, are_the_model_where_every_rank_has_a_part_of_every_matrix) {
   const auto tokens = some_tokens(20, 5);
   const KernelTable& table = *choose_kernel_table(kernel_row()).value();

@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kColumns = 64;
+constexpr size_t kColumns = 128;
 constexpr size_t kHeads = 6;
-constexpr size_t kFeedForward = 96;
+constexpr size_t kFeedForward = 128;
 constexpr size_t kVocabulary = 150;
 constexpr uint32_t kTrainedContext = 256;
 constexpr uint32_t kOriginalContext = 64;  // of scaled positions

@@ -36,8 +36,8 @@ struct FamilyFile {
 // The usual file of an architecture. Throws std::runtime_error for one that it does not know.
 FamilyFile family_file(const std::string& architecture);
 
-// A model file that lasts as long as this object: 64 columns, six query heads, a
-// feed-forward (or an expert) of 96, a vocabulary of 150.
+// A model file that lasts as long as this object: 128 columns, six query heads, a
+// feed-forward (or an expert) of 128, a vocabulary of 150.
 class RandomFamily {
  public:
   RandomFamily(const FamilyFile& file, uint64_t seed);
