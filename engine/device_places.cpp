@@ -135,6 +135,8 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
                            const Topology& topology, const DeviceChoice& devices) {
   const size_t gpu_count = devices.gpus.size();
   const bool mixed = !devices.nodes.empty();
+  // First, as its remedies are other devices, of which the checks of the devices would say more.
+  if (auto fits = check_gpu_graph(graph, mixed); !fits) return fits;
   const bool other_count =
       mixed ? options.rank_count <= gpu_count : options.rank_count != gpu_count;
   if (options.rank_count != 0 && other_count) {
@@ -144,8 +146,9 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
         options.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
   }
   if (!mixed && gpu_count > kGpuRanksMax) {
-    return invalid_input("{} GPUs are chosen; at most {} can be ranks of one split", gpu_count,
-                         kGpuRanksMax);
+    return invalid_input(
+        "{} GPUs are chosen; at most {} can be ranks of one split: name fewer in --devices",
+        gpu_count, kGpuRanksMax);
   }
   if (options.strategy == "gather" && (gpu_count > 1 || mixed)) {
     return invalid_input(
@@ -156,7 +159,7 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
   if (!mixed && !has_nccl_for_ranks(options)) {
     if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
   }
-  return check_gpu_graph(graph, mixed);
+  return {};
 }
 
 std::string_view sums_text(const Topology& topology, const DeviceChoice& devices) {

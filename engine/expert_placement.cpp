@@ -132,25 +132,31 @@ Result<void> check_expert_layers(const Graph& graph, const EngineOptions& option
   const size_t asked = *options.gpu_expert_layers;
   const size_t layers = graph.routers().size();
   if (layers == 0) {
-    return invalid_input("gpu-expert-layers is {}, but this model is no mixture of experts", asked);
-  }
-  if (!mixed) {
     return invalid_input(
-        "gpu-expert-layers is {}, which is for GPUs and nodes as ranks of one split: use --devices "
-        "all, or leave it out",
-        asked);
-  }
-  if (asked >= layers) {
-    return invalid_input(
-        "gpu-expert-layers is {}, but of the {} layers with experts one at least is the nodes': "
-        "use up to {}, or --devices gpu where all fit on the GPUs",
-        asked, layers, layers - 1);
+        "gpu-expert-layers is {}, but this model is no mixture of experts: leave it out", asked);
   }
   if (graph.chosen_experts() > kGpuChosenMax) {
     return invalid_input(
         "gpu-expert-layers is {}, but in this model a token goes to {} experts, and a GPU computes "
         "up to {}: leave it out",
         asked, graph.chosen_experts(), kGpuChosenMax);
+  }
+  if (!check_gpu_graph(graph, /*beside_nodes=*/true)) {
+    return invalid_input(
+        "gpu-expert-layers is {}, but a GPU does not compute this model's heads: leave it out",
+        asked);
+  }
+  if (!mixed) {
+    return invalid_input(
+        "gpu-expert-layers is {}, which is for GPUs and nodes as ranks of one split: use --devices "
+        "all and up to {}, or leave it out",
+        asked, layers - 1);
+  }
+  if (asked >= layers) {
+    return invalid_input(
+        "gpu-expert-layers is {}, but of the {} layers with experts one at least is the nodes': "
+        "use up to {}, or leave it out (with --devices gpu the GPUs have all layers)",
+        asked, layers, layers - 1);
   }
   return {};
 }

@@ -15,12 +15,6 @@ constexpr size_t kHeadUnit = 8;
 }  // namespace
 
 Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
-  if (graph.chosen_experts() > kGpuChosenMax && !beside_nodes) {
-    return invalid_input(
-        "in this model a token goes to {} experts, and a GPU computes up to {}: use --devices all, "
-        "which gives the experts to the nodes and all else to the GPUs, or --devices cpu",
-        graph.chosen_experts(), kGpuChosenMax);
-  }
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     if (node.head_dimension % kHeadUnit == 0 && node.head_dimension <= kMaxHeadDimension) continue;
@@ -28,6 +22,13 @@ Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
         "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: use "
         "--devices cpu",
         node.head_dimension, kHeadUnit, kMaxHeadDimension);
+  }
+  // After what nodes beside the GPUs would not mend.
+  if (graph.chosen_experts() > kGpuChosenMax && !beside_nodes) {
+    return invalid_input(
+        "in this model a token goes to {} experts, and a GPU computes up to {}: use --devices all, "
+        "which gives the experts to the nodes and all else to the GPUs, or --devices cpu",
+        graph.chosen_experts(), kGpuChosenMax);
   }
   return {};
 }

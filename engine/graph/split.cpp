@@ -390,7 +390,8 @@ Result<void> Splitter::check_vectors() const {
       if (range.empty() || (range.begin % block == 0 && ends)) continue;
       return invalid_input(
           "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use "
-          "--ranks 1, other --shares, or a file whose biases are F32",
+          "one rank (--ranks 1, or one GPU in --devices), other --shares, or a file whose biases "
+          "are F32",
           weight.name, block, traits(weight.format).name, range.begin, range.end, rank);
     }
   }
@@ -413,7 +414,8 @@ Result<void> Splitter::check_ranks() const {
     if (has_work || largest == nullptr) continue;
     return invalid_input(
         "rank {} of {} would hold nothing: its share of tensor {} ({} rows, cut at multiples of "
-        "{}) rounds to none; use fewer --ranks or a larger share for it in --shares",
+        "{}) rounds to none; use fewer ranks (--ranks, or fewer GPUs in --devices) or a larger "
+        "share for it in --shares",
         rank, split_.rank_count, largest->name, largest->rows, kRowsLeast);
   }
   return {};

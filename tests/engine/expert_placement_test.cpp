@@ -133,7 +133,7 @@ TEST_F(ExpertPlacement, what_cannot_be_asked_for_is_refused) {
   options_.gpu_expert_layers = 2;
   expect_refusal("gpu3,node0,node1", topology,
                  "gpu-expert-layers is 2, but of the 2 layers with experts one at least is the "
-                 "nodes': use up to 1, or --devices gpu");
+                 "nodes': use up to 1, or leave it out");
   options_.gpu_expert_layers = 1;
   options_.shares.clear();
   for (const std::string devices : {"gpu", "cpu"}) {

@@ -104,6 +104,30 @@ TEST_F(ArchitectureTest, yarn_mixes_frequencies_and_has_a_magnitude) {
             "llama.rope.scaling.type is \"ntk\"; known are none, linear, yarn and longrope");
 }
 
+// Where a part of a head is rotated, frequencies run from 1 to nearly 1 / base over that part.
+TEST_F(ArchitectureTest, frequencies_are_those_of_the_dimensions_that_are_rotated) {
+  GgufWriter part = tiny_llama().add("llama.rope.freq_base", 10000.0F);
+  part.add("llama.rope.dimension_count", uint32_t{8});
+  const auto plain = build(part);
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  const std::vector<double>& kept = plain->graph.rotary_parameters().frequencies;
+  ASSERT_EQ(kept.size(), 4U);
+  for (int pair = 0; pair < 4; ++pair) {
+    EXPECT_NEAR(kept[static_cast<size_t>(pair)], std::pow(10000.0, -pair / 4.0), 1e-14);
+  }
+  // Within 64 tokens the pairs of 8 dimensions turn 10.2, 1.02, 0.102 and 0.0102 times: from 32
+  // to 1 turns is from before the first pair to behind the second.
+  GgufWriter yarn = with_rope("yarn").add("llama.rope.scaling.factor", 4.0F);
+  const auto scaled = build(yarn.add("llama.rope.dimension_count", uint32_t{8}));
+  ASSERT_TRUE(scaled.has_value()) << scaled.error().message;
+  const std::vector<double>& mixed = scaled->graph.rotary_parameters().frequencies;
+  ASSERT_EQ(mixed.size(), 4U);
+  const double parts[] = {1, 0.625, 0.25, 0.25};
+  for (size_t pair = 0; pair < 4; ++pair) {
+    EXPECT_NEAR(mixed[pair], kept[pair] * parts[pair], 1e-14) << pair;
+  }
+}
+
 // DeepSeek's scores are as if both queries and keys had been multiplied.
 TEST_F(ArchitectureTest, a_log_multiplier_enters_the_attentions_scale) {
   GgufWriter file = with_rope("yarn").add("llama.rope.scaling.factor", 40.0F);

@@ -11,6 +11,8 @@
 
 #include "engine/base/json.h"
 #include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_family.h"
+#include "tests/engine/runtime/reference_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -110,6 +112,38 @@ TEST(Families, have_the_same_bits_for_any_ranks_shares_workers_chunks_and_neighb
         options.shares = shares;
         LoadedModel loaded(path, options);
         expect_in_any_pieces(loaded, expected, tokens);
+      }
+    }
+  }
+}
+
+// The fixtures are so narrow that one rank has all of a feed-forward. Here each rank has a part of
+// every matrix, of tensors apart and fused; four ranks share three KV heads.
+TEST(Families, are_the_model_where_every_rank_has_a_part_of_every_matrix) {
+  const auto tokens = some_tokens(20, 5);
+  const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+  const Roundings roundings =
+      joined(roundings_of(table, Profile::kFast, KvFormat::kF32),
+             roundings_of(table, Profile::kFast, KvFormat::kF32, /*generated=*/true));
+  for (const Architecture& architecture : all_architectures()) {
+    FamilyFile file = family_file(std::string(architecture.name));
+    file.fused = false;
+    const RandomFamily apart(file, /*seed=*/74);
+    file.fused = true;
+    const RandomFamily fused(file, /*seed=*/74);
+    const ReferenceModel reference(apart.path(), tokens);
+    const double bound = reference.bound(roundings);
+    const LogitRows expected = LoadedModel(apart.path(), {}).compute_alone(tokens, 128);
+    EXPECT_LE(lockstep::worst_difference(expected, reference.logits()), bound) << architecture.name;
+    for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
+      SCOPED_TRACE(fmt::format("{}, shares {}", architecture.name, fmt::join(shares, ":")));
+      for (const std::string& path : {apart.path(), fused.path()}) {
+        LoadedModel gathers(path, {.workers = 2, .shares = shares});
+        expect_same_bits(expected, gathers.compute_alone(tokens, 7));
+        LoadedModel reduces(path, {.shares = shares, .strategy = Strategy::kReduce});
+        EXPECT_LE(
+            lockstep::worst_difference(reduces.compute_alone(tokens, 128), reference.logits()),
+            bound);
       }
     }
   }

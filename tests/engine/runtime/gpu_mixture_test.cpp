@@ -1,5 +1,7 @@
 // Mixtures of experts on ranks that are GPUs, alone and beside processors: made-up ones, or, in a
 // build with CUDA, those of the machine.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -59,6 +61,52 @@ TEST_F(GpuMixture, experts_give_a_token_the_same_bits_whoever_is_beside_it) {
   const LogitRows generated = loaded.compute(one, 1);
   const std::vector<LoadedModel::Piece> mixed = {{a_again, next}, {c, second}};
   expect_same_bits(generated, {loaded.compute(mixed, 1).front()});
+}
+
+// Experts of 3 and of 6 blocks of 256 columns, cut at whole blocks: over GPUs of which the second
+// may have none of them, and over a GPU's one layer and the nodes' other, up to three nodes.
+TEST_F(GpuMixture, computes_experts_of_few_blocks_on_any_ranks) {
+  const auto tokens = some_tokens(6, 2);
+  struct RankSet {
+    std::vector<double> shares;
+    std::vector<double> expert_shares;
+    size_t gpu_count = 0;
+  };
+  const std::vector<RankSet> sets = {{{1}, {1}, 1},
+                                     {{1, 1}, {1, 1}, 2},
+                                     {{1, 1, 1}, {1, 1, 1}, 3},
+                                     {{1, 0}, {0, 1}, 1},
+                                     {{1, 0, 0, 0}, {0, 1, 1, 1}, 1},
+                                     {{1, 1, 0, 0}, {0, 0, 2, 1}, 2}};
+  for (const uint32_t feed_forward : {768U, 1536U}) {
+    const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/51,
+                            {.count = 3, .used = 3, .feed_forward = feed_forward});
+    const ReferenceModel reference(model.path(), tokens);
+    const double on_gpus = reference.bound(gpu_roundings(KvFormat::kF16));
+    const double mixed = reference.bound(mixed_roundings());
+    for (const auto& [shares, expert_shares, gpu_count] : sets) {
+      SCOPED_TRACE(fmt::format("{} columns, shares {}, experts {}", feed_forward,
+                               fmt::join(shares, ":"), fmt::join(expert_shares, ":")));
+      LoadedModelOptions options = on_gpu();
+      options.shares = shares;
+      options.expert_shares = expert_shares;
+      options.gpu_count = gpu_count;
+      options.strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
+      const bool is_mixed = gpu_count < shares.size();
+      if (is_mixed) options.apart_layers = 1;
+      LoadedModel loaded(model.path(), options);
+      const double bound = is_mixed ? mixed : on_gpus;
+      const LogitRows rows = loaded.compute_alone(tokens, 128);
+      EXPECT_LE(worst_difference(rows, reference.logits()), bound);
+      expect_same_bits(rows, loaded.compute_alone(tokens, 3));
+      EXPECT_LE(worst_difference(generate_after_prompt(loaded, tokens, 5), reference.logits()),
+                bound);
+      // Every rank has an expert's blocks in some layer or all else.
+      for (size_t rank = 0; rank < shares.size(); ++rank) {
+        EXPECT_GT(loaded.ranks()[rank].plan().weight_bytes, 0U);
+      }
+    }
+  }
 }
 
 // The GPU has all but the experts, of which it computes nothing, and two ranks of processors those.

@@ -17,8 +17,10 @@ std::vector<float> read_weight(const GgufFile& file, const Weight& weight) {
   const GgufTensor* tensor = file.find_tensor(weight.name);
   if (tensor == nullptr) throw std::runtime_error("no tensor " + weight.name);
   const size_t row = row_bytes(weight.format, weight.columns);
+  const size_t unit = weight.is_matrix ? row : traits(weight.format).block_bytes;
   std::vector<std::byte> bytes(weight.rows * row);
-  value_or_throw(file.readers()[tensor->part].read(tensor->offset + weight.first_row * row, bytes));
+  value_or_throw(
+      file.readers()[tensor->part].read(tensor->offset + weight.first_row * unit, bytes));
   std::vector<float> values(weight.rows * weight.columns);
   traits(weight.format).dequantize(bytes.data(), values.size(), values.data());
   return values;
@@ -88,10 +90,11 @@ Roundings joined(const Roundings& a, const Roundings& b) {
   return both;
 }
 
-ReferenceModel::ReferenceModel(const std::string& path, std::vector<TokenId> tokens)
+ReferenceModel::ReferenceModel(const std::string& path, std::vector<TokenId> tokens,
+                               size_t context_tokens)
     : tokens_(std::move(tokens)) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
-  model_ = value_or_throw(build_model({.file = file}));
+  model_ = value_or_throw(build_model({.file = file, .context_tokens = context_tokens}));
   for (const Weight& weight : model_.graph.weights()) {
     weights_.push_back(read_weight(file, weight));
   }

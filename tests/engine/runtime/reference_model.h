@@ -24,6 +24,7 @@ struct Roundings {
   bool bf16_weights = false;  // weights of all formats but F32
   KvFormat kv_format = KvFormat::kF32;
   double attention = 0;    // of queries and of the weights of keys, as a part of them
+  double angles = 0;       // of rotary positions, as a part of them
   bool bf16_sums = false;  // of the parts of what is added to the residual, and of the sum
   size_t ranks = 1;        // which have such parts
 
@@ -43,8 +44,9 @@ using ReferenceRows = std::vector<std::vector<double>>;  // [token][column]
 // A model and a text. Not to be shared by threads.
 class ReferenceModel {
  public:
-  // Throws std::runtime_error with the engine's message.
-  ReferenceModel(const std::string& path, std::vector<TokenId> tokens);
+  // `context_tokens`: ModelSource::context_tokens. Throws std::runtime_error with the engine's
+  // message.
+  ReferenceModel(const std::string& path, std::vector<TokenId> tokens, size_t context_tokens = 0);
 
   const ReferenceRows& logits() const { return logits_; }
   const ReferenceRows& hidden() const { return hidden_; }  // what the last norm gives

@@ -229,11 +229,14 @@ ReferenceRows ReferenceWalk::rotate(const GraphNode& node) {
     for (size_t head = 0; head < node.head_count; ++head) {
       double* const x = rows[token].data() + head * node.head_dimension;
       for (size_t pair = 0; pair < pairs; ++pair) {
-        const double angle = static_cast<double>(token) * rotary.frequencies[pair];
+        const double angle =
+            moved(static_cast<double>(token) * rotary.frequencies[pair], roundings_.angles);
+        const double cosine = rotary.magnitude * std::cos(angle);
+        const double sine = rotary.magnitude * std::sin(angle);
         double& a = x[halves ? pair : 2 * pair];
         double& b = x[halves ? pair + pairs : 2 * pair + 1];
-        const double turned = a * std::cos(angle) - b * std::sin(angle);
-        b = moved(a * std::sin(angle) + b * std::cos(angle), kF32);
+        const double turned = a * cosine - b * sine;
+        b = moved(a * sine + b * cosine, kF32);
         a = moved(turned, kF32);
       }
     }

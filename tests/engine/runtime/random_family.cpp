@@ -1,0 +1,238 @@
+#include "tests/engine/runtime/random_family.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/model/gguf_writer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kColumns = 128;
+constexpr size_t kHeads = 6;
+constexpr size_t kFeedForward = 128;
+constexpr size_t kVocabulary = 150;
+constexpr uint32_t kTrainedContext = 256;
+constexpr uint32_t kOriginalContext = 64;  // of scaled positions
+
+using Bytes = std::vector<std::byte>;
+
+class FamilyWriter {
+ public:
+  FamilyWriter(const FamilyFile& file, uint64_t seed) : file_(file), random_(seed) {}
+
+  void write(const std::filesystem::path& path) {
+    add_keys();
+    add_rope();
+    writer_.add_tensor("token_embd.weight", file_.format, {kColumns, kVocabulary},
+                       matrix(kVocabulary, kColumns));
+    for (size_t layer = 0; layer < file_.layers; ++layer) {
+      add_attention(fmt::format("blk.{}.", layer));
+      add_feed_forward(fmt::format("blk.{}.", layer));
+    }
+    add_norm("output_norm.weight", kColumns);
+    writer_.add_tensor("output.weight", file_.format, {kColumns, kVocabulary},
+                       matrix(kVocabulary, kColumns));
+    writer_.write(path);
+  }
+
+ private:
+  struct Part {
+    std::string name;
+    size_t rows = 0;
+  };
+
+  std::vector<float> normal(size_t count, double deviation, double mean = 0) {
+    std::normal_distribution<double> values(mean, deviation);
+    std::vector<float> result(count);
+    for (float& value : result) value = static_cast<float>(values(random_));
+    return result;
+  }
+
+  // Outputs are about as large as inputs.
+  Bytes matrix(size_t rows, size_t columns) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(columns));
+    if (file_.format == Format::kQ8_0) {
+      Bytes bytes = random_rows(file_.format, rows, columns, random_);
+      set_halves(file_.format, static_cast<float>(deviation / 73), bytes);  // of even int8: 73
+      return bytes;
+    }
+    const std::vector<float> values = normal(rows * columns, deviation);
+    const auto bytes = std::as_bytes(std::span(values));
+    return {bytes.begin(), bytes.end()};
+  }
+
+  void add_vector(const std::string& name, const std::vector<float>& values) {
+    writer_.add_tensor(name, {values.size()}, values);
+  }
+  void add_bias(const std::string& name, const std::vector<float>& values) {
+    if (file_.bias_format == Format::kF32) return add_vector(name, values);
+    writer_.add_tensor(name, file_.bias_format, {values.size()},
+                       random_rows(file_.bias_format, 1, values.size(), random_));
+  }
+  void add_norm(const std::string& name, size_t count) { add_vector(name, normal(count, 0.2, 1)); }
+
+  template <typename T>
+  void add_key(const std::string& name, T value) {
+    writer_.add(file_.architecture + "." + name, value);
+  }
+
+  void add_keys() {
+    writer_.add("general.architecture", file_.architecture);
+    add_key("block_count", file_.layers);
+    add_key("context_length", kTrainedContext);
+    add_key("embedding_length", uint32_t{kColumns});
+    add_key("feed_forward_length", uint32_t{kFeedForward});
+    add_key("attention.head_count", uint32_t{kHeads});
+    add_key("attention.head_count_kv", file_.kv_heads);
+    add_key("attention.key_length", file_.head_dimension);
+    add_key("attention.value_length", file_.head_dimension);
+    add_key("attention.layer_norm_rms_epsilon", 1e-5F);
+    if (file_.experts == 0) return;
+    add_key("expert_count", file_.experts);
+    add_key("expert_used_count", file_.experts);
+    add_key("expert_feed_forward_length", uint32_t{kFeedForward});
+  }
+
+  void add_rope() {
+    add_key("rope.dimension_count", file_.rotary_dimensions);
+    if (file_.scaling == RopeScaling::kUnscaled) return;
+    add_key("rope.scaling.original_context_length", kOriginalContext);
+    if (file_.scaling == RopeScaling::kYarn) {
+      add_key("rope.scaling.type", std::string("yarn"));
+      add_key("rope.scaling.factor", 4.0F);
+      return;
+    }
+    for (const auto& [name, first] :
+         {std::pair("rope_factors_short.weight", 1.0F), {"rope_factors_long.weight", 3.0F}}) {
+      std::vector<float> factors(file_.rotary_dimensions / 2);
+      for (size_t i = 0; i < factors.size(); ++i) factors[i] = first + 0.5F * static_cast<float>(i);
+      add_vector(name, factors);
+    }
+  }
+
+  // Matrices over one input, each in a tensor of its own or all in `fused`.
+  void add_products(const std::string& block, const std::vector<Part>& parts,
+                    const std::string& fused, size_t columns, bool biases) {
+    Bytes all;
+    std::vector<float> all_biases;
+    for (const Part& part : parts) {
+      const Bytes bytes = matrix(part.rows, columns);
+      const std::vector<float> bias = biases ? normal(part.rows, 0.5) : std::vector<float>();
+      all.insert(all.end(), bytes.begin(), bytes.end());
+      all_biases.insert(all_biases.end(), bias.begin(), bias.end());
+      if (file_.fused) continue;
+      writer_.add_tensor(block + part.name + ".weight", file_.format, {columns, part.rows}, bytes);
+      if (biases) add_bias(block + part.name + ".bias", bias);
+    }
+    if (!file_.fused) return;
+    const size_t rows = all.size() / row_bytes(file_.format, columns);
+    writer_.add_tensor(block + fused + ".weight", file_.format, {columns, rows}, all);
+    if (biases) add_bias(block + fused + ".bias", all_biases);
+  }
+
+  void add_product(const std::string& name, size_t rows, size_t columns, bool has_bias) {
+    writer_.add_tensor(name + ".weight", file_.format, {columns, rows}, matrix(rows, columns));
+    if (has_bias) add_bias(name + ".bias", normal(rows, 0.5));
+  }
+
+  void add_attention(const std::string& block) {
+    const size_t queries = kHeads * file_.head_dimension;
+    const size_t keys = file_.kv_heads * file_.head_dimension;
+    add_norm(block + "attn_norm.weight", kColumns);
+    add_products(block, {{"attn_q", queries}, {"attn_k", keys}, {"attn_v", keys}}, "attn_qkv",
+                 kColumns, file_.attention_biases);
+    add_product(block + "attn_output", kColumns, queries, file_.output_bias);
+    if (!file_.head_norms) return;
+    add_norm(block + "attn_q_norm.weight", file_.head_dimension);
+    add_norm(block + "attn_k_norm.weight", file_.head_dimension);
+  }
+
+  void add_feed_forward(const std::string& block) {
+    add_norm(fmt::format("{}{}.weight", block, file_.feed_forward_norm), kColumns);
+    if (file_.experts > 0) return add_experts(block);
+    add_products(block, {{"ffn_gate", kFeedForward}, {"ffn_up", kFeedForward}}, "ffn_up", kColumns,
+                 file_.feed_forward_biases);
+    add_product(block + "ffn_down", kColumns, kFeedForward, file_.feed_forward_biases);
+  }
+
+  void add_experts(const std::string& block) {
+    const size_t count = file_.experts;
+    const double deviation = 1 / std::sqrt(static_cast<double>(kColumns));
+    writer_.add_tensor(block + "ffn_gate_inp.weight", {kColumns, count},
+                       normal(count * kColumns, deviation));
+    Bytes gates;
+    Bytes ups;
+    Bytes both;  // of each expert its gate, then its up
+    for (size_t expert = 0; expert < count; ++expert) {
+      for (Bytes* const own : {&gates, &ups}) {
+        const Bytes bytes = matrix(kFeedForward, kColumns);
+        own->insert(own->end(), bytes.begin(), bytes.end());
+        both.insert(both.end(), bytes.begin(), bytes.end());
+      }
+    }
+    const auto add = [&](const std::string& name, size_t rows, const Bytes& bytes) {
+      writer_.add_tensor(block + name, file_.format, {kColumns, rows, count}, bytes);
+    };
+    if (file_.fused) {
+      add("ffn_gate_up_exps.weight", 2 * kFeedForward, both);
+    } else {
+      add("ffn_gate_exps.weight", kFeedForward, gates);
+      add("ffn_up_exps.weight", kFeedForward, ups);
+    }
+    writer_.add_tensor(block + "ffn_down_exps.weight", file_.format,
+                       {kFeedForward, kColumns, count}, matrix(count * kColumns, kFeedForward));
+  }
+
+  const FamilyFile& file_;
+  RandomEngine random_;
+  test::GgufWriter writer_;
+};
+
+}  // namespace
+
+FamilyFile family_file(const std::string& architecture) {
+  FamilyFile file{.architecture = architecture};
+  if (architecture == "baichuan") file.layers = 32;  // the only one that it may have
+  if (architecture == "smollm3") file.layers = 5;    // of which the fourth has no positions
+  if (architecture == "seed_oss") file.feed_forward_norm = "post_attention_norm";
+  if (architecture == "phi3") {
+    file.fused = true;
+    file.scaling = RopeScaling::kLongrope;
+  }
+  for (const char* const name : {"qwen2", "qwen2vl", "seed_oss", "pangu-embedded"}) {
+    if (architecture == name) file.attention_biases = true;
+  }
+  if (architecture == "pangu-embedded") file.output_bias = true;
+  for (const char* const name : {"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "maincoder"}) {
+    if (architecture == name) file.head_norms = true;
+  }
+  if (architecture == "qwen3moe" || architecture == "qwen3vlmoe") file.experts = 3;
+  constexpr const char* kUsual[] = {"llama",     "ernie4_5",  "exaone",
+                                    "internlm2", "paddleocr", "xverse"};
+  bool known = file.layers != 2 || file.fused || file.attention_biases || file.head_norms;
+  for (const char* const name : kUsual) known = known || architecture == name;
+  if (!known) throw std::runtime_error("what files of " + architecture + " hold is not known");
+  return file;
+}
+
+RandomFamily::RandomFamily(const FamilyFile& file, uint64_t seed) {
+  static std::atomic<uint32_t> count = 0;
+  path_ = std::filesystem::temp_directory_path() /
+          fmt::format("lockstep-family-{}-{}.gguf", getpid(), count.fetch_add(1));
+  FamilyWriter(file, seed).write(path_);
+}
+
+RandomFamily::~RandomFamily() {
+  std::filesystem::remove(path_);
+}
+
+}  // namespace lockstep
