@@ -43,7 +43,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
 
 EngineLoop::~EngineLoop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     draining_ = true;
     inbox_.cancel_all = true;
     inbox_.stop = true;
@@ -78,10 +78,10 @@ std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
 EngineLoop::Inbox EngineLoop::wait_for_work() {
   constexpr std::chrono::milliseconds kHeartbeatInterval{500};
   Inbox inbox;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (inbox_.empty() && scheduler_.idle()) {
     activity_.enter(LoopPhase::kIdle);
-    wake_.wait_for(lock, kHeartbeatInterval);
+    wake_.wait_until(mutex_, ConditionVariable::deadline_in(kHeartbeatInterval));
   }
   inbox.submitted = std::exchange(inbox_.submitted, {});
   inbox.cancelled = std::exchange(inbox_.cancelled, {});
@@ -101,7 +101,7 @@ void EngineLoop::work() {
     if (inbox.task != nullptr) run_task(inbox.task);
     if (inbox.stop) return;
     has_memory_for([&] {
-      if (failure_) return end_failed();  // what came while it failed
+      if (has_failure()) return end_failed();  // what came while it failed
       end_overdue();
       step();
     });
@@ -148,14 +148,14 @@ bool EngineLoop::has_enqueued(Generation& generation) {
 
 void EngineLoop::run_task(const std::function<void()>* task) {
   activity_.enter(LoopPhase::kTask);
-  if (scheduler_.idle() && !failure_) {
+  if (scheduler_.idle() && !has_failure()) {
     (*task)();
     scheduler_.forget_prefixes();  // it may have used the same pages
     publish_gauges();
     // Before whoever waits for the task hears of it.
     if (executor_.failure()) fail(*executor_.failure());
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   inbox_.task = nullptr;
   changed_.notify_all();
 }
@@ -292,26 +292,32 @@ Result<void> EngineLoop::compute() {
 // Whoever hears that its request has failed finds everything else refused.
 void EngineLoop::fail(Error error) {
   spdlog::critical("a pass has failed, and the engine with it: {}", error.message);
+  const Error* kept = nullptr;
   {
-    const std::lock_guard lock(mutex_);
-    failure_ = std::move(error);
+    const MutexLock lock(mutex_);
+    kept = &failure_.emplace(std::move(error));
   }
   // Who asks between the two is ended below: health has to say it first.
-  if (hooks_.on_failure) hooks_.on_failure(*failure_);
+  if (hooks_.on_failure) hooks_.on_failure(*kept);
   has_failed_ = true;
   end_failed();
 }
 
 void EngineLoop::end_failed() {
-  const std::string message = "the engine has failed: " + failure_->message;
+  const std::string message = "the engine has failed: " + failure()->message;
   while (!generations_.empty()) {
     end(*generations_.begin()->second, FinishReason::kError, message, /*usable=*/false);
   }
   activity_.enter(LoopPhase::kIdle);
 }
 
+bool EngineLoop::has_failure() const {
+  const MutexLock lock(mutex_);
+  return failure_.has_value();
+}
+
 std::optional<Error> EngineLoop::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -329,7 +335,7 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(),
                                                 std::memory_order_relaxed);
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         shares_.start(generation.submission, generation.prompt_count());
         note_shares();
       }
@@ -467,7 +473,7 @@ EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
 }
 
 void EngineLoop::give_up(const Place& place) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --open_count_;
   shares_.end(place.group, place.count, place.prompt_tokens, place.waits);
   note_shares();

@@ -3,17 +3,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/engine_counters.h"
 #include "engine/generation.h"
 #include "engine/loop_activity.h"
@@ -66,7 +65,7 @@ class EngineLoop {
   std::optional<Error> failure() const;
 
  private:
-  // What other threads have asked for since the last step. Guarded by mutex_.
+  // What other threads have asked for since the last step.
   struct Inbox {
     std::vector<std::unique_ptr<Generation>> submitted;
     std::vector<RequestId> cancelled;
@@ -84,11 +83,11 @@ class EngineLoop {
   void work();
   std::unique_ptr<Generation> make_generation(Request request);
   QueueShares::Limits queue_limits() const;
-  // With mutex_ held.
   std::unexpected<Error> queue_full(QueueShares::Shortage shortage,
-                                    const QueueShares::Demand& demand) const;
+                                    const QueueShares::Demand& demand) const
+      LOCKSTEP_REQUIRES(mutex_);
   std::unexpected<Error> full(Rejection reason, std::string message) const;
-  Inbox wait_for_work();
+  Inbox wait_for_work() LOCKSTEP_EXCLUDES(mutex_);
   void run_task(const std::function<void()>* task);
   void accept(Inbox& inbox);
   Wanted wanted_of(const Generation& generation) const;
@@ -107,7 +106,7 @@ class EngineLoop {
     bool waits = false;  // its prompt is among those that wait
   };
   static Place place_of(const Generation& generation);
-  void give_up(const Place& place);
+  void give_up(const Place& place) LOCKSTEP_EXCLUDES(mutex_);
   void end_overdue();
   void cancel_now(RequestId id);
   void end_displaced(const std::vector<QueueShares::GroupId>& groups);
@@ -115,7 +114,8 @@ class EngineLoop {
            bool usable = true);
   void step();
   Result<void> compute();
-  void fail(Error error);
+  void fail(Error error) LOCKSTEP_EXCLUDES(mutex_);
+  bool has_failure() const LOCKSTEP_EXCLUDES(mutex_);
   void end_failed();
   void limit_prompts();
   void fill_batch(const Schedule& schedule);
@@ -126,7 +126,7 @@ class EngineLoop {
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
   void leave(Generation& generation);
-  void note_shares();
+  void note_shares() LOCKSTEP_REQUIRES(mutex_);
   void publish_counters();
   void publish_gauges();
 
@@ -149,19 +149,19 @@ class EngineLoop {
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;     // the inbox is not empty
-  std::condition_variable changed_;  // open_count_ or the inbox's task has changed
-  Inbox inbox_;                      // guarded by mutex_
-  QueueShares shares_;               // guarded by mutex_
+  mutable Mutex mutex_;
+  ConditionVariable wake_;     // the inbox is not empty
+  ConditionVariable changed_;  // open_count_ or the inbox's task has changed
+  Inbox inbox_ LOCKSTEP_GUARDED_BY(mutex_);
+  QueueShares shares_ LOCKSTEP_GUARDED_BY(mutex_);
   // Submitted and not ended; places and waiting prompts as shares_ has them. Written with mutex_
   // held.
   std::atomic<size_t> open_count_ = 0;
   std::atomic<size_t> places_taken_ = 0;
   std::atomic<size_t> waiting_tokens_ = 0;
-  bool draining_ = false;         // guarded by mutex_
-  std::optional<Error> failure_;  // written by the engine's thread with mutex_ held
-  std::atomic<bool> has_failed_ = false;
+  bool draining_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::optional<Error> failure_ LOCKSTEP_GUARDED_BY(mutex_);  // never changes once it is there
+  std::atomic<bool> has_failed_ = false;                      // no request is taken; after failure_
   std::atomic<RequestId> next_id_ = 1;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -32,7 +32,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   }
   if (ids.empty()) return ids;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (draining_) {
       return full(Rejection::kDraining, "shutting down: no more requests are taken");
     }
@@ -66,7 +66,7 @@ Result<void> EngineLoop::check_room(const std::string& holder) const {
     return {};
   }
   const QueueShares::Demand demand{.holder = holder};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto room = shares_.check(demand, limits); !room) {
     return queue_full(room.error(), demand);
   }
@@ -79,7 +79,6 @@ QueueShares::Limits EngineLoop::queue_limits() const {
           .prompt_tokens = waiting_.prompt_tokens.load(kRelaxed)};
 }
 
-// mutex_ is held.
 void EngineLoop::note_shares() {
   places_taken_.store(shares_.places(), std::memory_order_relaxed);
   waiting_tokens_.store(shares_.prompt_tokens(), std::memory_order_relaxed);
@@ -113,28 +112,30 @@ std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) c
 
 void EngineLoop::cancel(RequestId id) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inbox_.cancelled.push_back(id);
   }
   wake_.notify_one();
 }
 
 void EngineLoop::drain(double seconds) {
-  std::unique_lock lock(mutex_);
+  const auto deadline = ConditionVariable::deadline_in(std::chrono::duration<double>(seconds));
+  const MutexLock lock(mutex_);
   draining_ = true;
-  const auto ended = [&] { return open_count_ == 0; };
-  if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), ended)) return;
+  while (open_count_ > 0 && changed_.wait_until(mutex_, deadline)) {
+  }
+  if (open_count_ == 0) return;
   inbox_.cancel_all = true;
   wake_.notify_one();
-  changed_.wait(lock, ended);
+  while (open_count_ > 0) changed_.wait(mutex_);
 }
 
 void EngineLoop::run_if_idle(const std::function<void()>& task) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return inbox_.task == nullptr; });
+  const MutexLock lock(mutex_);
+  while (inbox_.task != nullptr) changed_.wait(mutex_);
   inbox_.task = &task;
   wake_.notify_one();
-  changed_.wait(lock, [&] { return inbox_.task != &task; });
+  while (inbox_.task == &task) changed_.wait(mutex_);
 }
 
 }  // namespace lockstep

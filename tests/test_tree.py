@@ -81,6 +81,62 @@ def test_lines_and_files_have_their_sizes():
     assert not wrong, wrong
 
 
+# The standard library's locks have no annotations, so clang could not check what they guard.
+BARE_LOCK = re.compile(
+    r"std::(\w*mutex|lock_guard|unique_lock|shared_lock|scoped_lock|condition_variable\w*)\b"
+    r"|\bpthread_(mutex|rwlock|cond)_|<(condition_variable|shared_mutex)>"
+    r"|no_thread_safety_analysis")
+# Beside one that guards no member stands a comment that says so.
+LOCK = re.compile(r"\bMutex(?:, \w+>)? (\w+);(.*)")
+
+
+def test_every_lock_is_one_that_clang_checks():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources("engine", "server")
+        if path != ROOT / "engine/base/mutex.h"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if BARE_LOCK.search(line)
+    ]
+    assert not wrong, wrong
+
+
+def test_every_lock_says_what_it_guards():
+    locks, wrong = 0, []
+    for path in sources("engine", "server"):
+        text = path.read_text()
+        for name, comment in LOCK.findall(text):
+            locks += 1
+            guarded = re.search(rf"LOCKSTEP_GUARDED_BY\({name}\)", text)
+            if not guarded and not re.search("guards? no member", comment):
+                wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    assert locks > 20 and not wrong, (locks, wrong)
+
+
+def test_locks_beside_cuda_are_held_for_what_they_guard():
+    """The clang build has no CUDA: what includes its headers and holds a lock is checked here."""
+    clang, nvcc = shutil.which("clang++-19"), shutil.which("nvcc", path="/usr/local/cuda/bin")
+    nvcc = shutil.which("nvcc") or nvcc
+    if clang is None or nvcc is None:
+        pytest.skip("there is no nvcc" if nvcc is None else "clang-19 is not installed")
+    headers = pathlib.Path(nvcc).resolve().parents[1] / "include"
+    places = [headers, pathlib.Path("/usr/include"), pathlib.Path("/usr/local/include")]
+    has_nccl = any((place / "nccl.h").exists() for place in places)
+    files = []
+    for path in sources("engine", "server"):
+        text = path.read_text()
+        is_checked = "#include <cuda" in text and (has_nccl or "#include <nccl" not in text)
+        if "Mutex" in text and is_checked:
+            files.append(path)
+    assert files
+    for path in files:
+        checked = subprocess.run(
+            [clang, "-xc++", "-std=c++23", "-fsyntax-only", "-Wthread-safety", "-Werror",
+             f"-I{ROOT}", "-isystem", str(headers), "-Wno-pragma-once-outside-header", str(path)],
+            capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr[:4000]
+
+
 def test_every_source_is_formatted():
     program = shutil.which("clang-format-14") or shutil.which("clang-format")
     if program is None:

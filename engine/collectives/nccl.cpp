@@ -6,13 +6,14 @@
 #include <atomic>
 #include <cmath>
 #include <future>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -83,8 +84,8 @@ class Communicators final : public NcclRanks {
  private:
   // Another rank's thread may abort all; no NCCL call waits, so none holds its lock for long.
   struct Handle {
-    std::mutex mutex;
-    ncclComm_t communicator = nullptr;  // GUARDED_BY(mutex), once connect() is done
+    Mutex mutex;
+    ncclComm_t communicator LOCKSTEP_GUARDED_BY(mutex) = nullptr;
   };
 
   // When calls began and ended on the GPU, until they are counted. A rank's thread alone uses its.
@@ -97,9 +98,9 @@ class Communicators final : public NcclRanks {
   // What `call` returns, given the rank's communicator; ncclInvalidUsage once it is aborted.
   template <typename Call>
   ncclResult_t with_handle(size_t rank, Call call) {
-    const std::scoped_lock lock(handles_[rank].mutex);
-    ncclComm_t communicator = handles_[rank].communicator;
-    return communicator == nullptr ? ncclInvalidUsage : call(communicator);
+    Handle& handle = handles_[rank];
+    const MutexLock lock(handle.mutex);
+    return handle.communicator == nullptr ? ncclInvalidUsage : call(handle.communicator);
   }
   // The same, until what was asked for is done; a failure is what check() tells from then on.
   template <typename Call>
@@ -122,13 +123,13 @@ class Communicators final : public NcclRanks {
   std::vector<Handle> handles_;
   std::vector<Times> times_;           // by rank
   std::atomic<bool> aborted_ = false;  // set before any communicator is aborted
-  std::mutex failure_mutex_;
-  std::optional<Error> failure_;  // GUARDED_BY(failure_mutex_)
+  Mutex failure_mutex_;
+  std::optional<Error> failure_ LOCKSTEP_GUARDED_BY(failure_mutex_);
 };
 
 std::unexpected<Error> Communicators::keep(Error error) {
   {
-    const std::scoped_lock lock(failure_mutex_);
+    const MutexLock lock(failure_mutex_);
     if (!failure_) failure_ = error;
   }
   abort_now();
@@ -136,7 +137,7 @@ std::unexpected<Error> Communicators::keep(Error error) {
 }
 
 std::unexpected<Error> Communicators::kept() {
-  const std::scoped_lock lock(failure_mutex_);
+  const MutexLock lock(failure_mutex_);
   return std::unexpected(*failure_);
 }
 
@@ -199,9 +200,10 @@ Result<void> Communicators::begin_all(const ncclUniqueId& id) {
   ncclResult_t refused = ncclSuccess;
   for (size_t rank = 0; rank < gpus_.size() && refused == ncclSuccess; ++rank) {
     cudaSetDevice(gpus_[rank]);
-    const ncclResult_t result =
-        ncclCommInitRankConfig(&handles_[rank].communicator, static_cast<int>(gpus_.size()), id,
-                               static_cast<int>(rank), &config);
+    Handle& handle = handles_[rank];
+    const MutexLock lock(handle.mutex);
+    const ncclResult_t result = ncclCommInitRankConfig(
+        &handle.communicator, static_cast<int>(gpus_.size()), id, static_cast<int>(rank), &config);
     if (result == ncclSuccess || result == ncclInProgress) continue;
     refused_rank = rank;
     refused = result;
@@ -348,7 +350,7 @@ void Communicators::abort_now() {
   aborted_.store(true);
   std::vector<ncclComm_t> communicators;
   for (Handle& handle : handles_) {
-    const std::scoped_lock lock(handle.mutex);
+    const MutexLock lock(handle.mutex);
     ncclComm_t communicator = std::exchange(handle.communicator, nullptr);
     if (communicator != nullptr) communicators.push_back(communicator);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "engine/kernels/gpu_tile.h"
 #include "engine/kernels/packed_matrix.h"
@@ -23,26 +24,26 @@ Result<void> copy_now(GpuStream& stream, void* to, const void* from, size_t byte
 
 }  // namespace
 
-GpuWeightSink::Turn::Turn(GpuWeightSink& sink) : sink_(sink) {
-  std::unique_lock lock(sink.mutex_);
-  sink.lane_is_free_.wait(lock, [&] {
+size_t GpuWeightSink::take_lane() {
+  const MutexLock lock(mutex_);
+  for (;;) {
     // The one that was not used last packs the least.
     for (size_t turn = 0; turn < kLaneCount; ++turn) {
-      lane_ = &sink.lanes_[(sink.next_lane_ + turn) % kLaneCount];
-      if (!lane_->taken) return true;
+      const size_t lane = (next_lane_ + turn) % kLaneCount;
+      if (std::exchange(is_taken_[lane], true)) continue;
+      next_lane_ = lane + 1;
+      return lane;
     }
-    return false;
-  });
-  lane_->taken = true;
-  sink.next_lane_ = static_cast<size_t>(lane_ - sink.lanes_.data()) + 1;
+    lane_is_free_.wait(mutex_);
+  }
 }
 
-GpuWeightSink::Turn::~Turn() {
+void GpuWeightSink::give_back(size_t lane) {
   {
-    const std::lock_guard lock(sink_.mutex_);
-    lane_->taken = false;
+    const MutexLock lock(mutex_);
+    is_taken_[lane] = false;
   }
-  sink_.lane_is_free_.notify_one();
+  lane_is_free_.notify_one();
 }
 
 Result<void> GpuWeightSink::begin(size_t extent_bytes_max) {
@@ -68,7 +69,7 @@ Result<void> GpuWeightSink::begin(size_t extent_bytes_max) {
 }
 
 std::optional<Error> GpuWeightSink::failure() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -77,7 +78,7 @@ Result<void> GpuWeightSink::take(const ReadExtent& read) {
   if (auto failed = failure()) return std::unexpected(std::move(*failed));
   auto taken = take(turn.lane(), read);
   if (!taken) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_) failure_ = taken.error();
   }
   return taken;
@@ -140,6 +141,7 @@ Result<void> GpuWeightSink::finish() {
   }
   pinned_bounce_ = GpuMemory();
   bounce_ = NodeMemory();
+  const MutexLock lock(mutex_);
   failure_.reset();
   return finished;
 }

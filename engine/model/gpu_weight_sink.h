@@ -3,11 +3,10 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "engine/base/mutex.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/machine/node_memory.h"
 #include "engine/model/weight_sink.h"
@@ -51,26 +50,27 @@ class GpuWeightSink final : public WeightSink {
     std::byte* bounce = nullptr;  // pinned
     GpuMemory staging;
     std::unique_ptr<GpuStream> stream;
-    bool taken = false;  // GUARDED_BY(mutex_)
   };
 
   // A lane for as long as this lives.
   class Turn {
    public:
-    // Waits until one is free.
-    explicit Turn(GpuWeightSink& sink);
-    ~Turn();
+    explicit Turn(GpuWeightSink& sink) : sink_(sink), lane_(sink.take_lane()) {}
+    ~Turn() { sink_.give_back(lane_); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    Lane& lane() { return *lane_; }
+    Lane& lane() { return sink_.lanes_[lane_]; }
 
    private:
     GpuWeightSink& sink_;
-    Lane* lane_ = nullptr;
+    size_t lane_;  // index
   };
 
-  std::optional<Error> failure();
+  // Waits until one is free.
+  size_t take_lane() LOCKSTEP_EXCLUDES(mutex_);
+  void give_back(size_t lane) LOCKSTEP_EXCLUDES(mutex_);
+  std::optional<Error> failure() LOCKSTEP_EXCLUDES(mutex_);
   Result<void> take(Lane& lane, const ReadExtent& read);
   Result<void> take_matrix(Lane& lane, const ReadExtent& read) const;
   Result<void> take_vector(Lane& lane, const ReadExtent& read) const;
@@ -81,12 +81,13 @@ class GpuWeightSink final : public WeightSink {
   size_t bounce_bytes_;
   NodeMemory bounce_;
   GpuMemory pinned_bounce_;
-  std::mutex mutex_;
-  std::condition_variable lane_is_free_;
-  // The first; then nothing is asked of the GPU and waited for any more. GUARDED_BY(mutex_)
-  std::optional<Error> failure_;
+  Mutex mutex_;
+  ConditionVariable lane_is_free_;
+  // The first; then nothing is asked of the GPU and waited for any more.
+  std::optional<Error> failure_ LOCKSTEP_GUARDED_BY(mutex_);
   std::array<Lane, kLaneCount> lanes_;
-  size_t next_lane_ = 0;  // GUARDED_BY(mutex_)
+  std::array<bool, kLaneCount> is_taken_ LOCKSTEP_GUARDED_BY(mutex_) = {};  // by lane
+  size_t next_lane_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

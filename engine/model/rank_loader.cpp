@@ -6,15 +6,20 @@
 namespace lockstep {
 
 void LoadState::fail(Error error) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!error_) error_ = std::move(error);
   has_failed_.store(true, std::memory_order_relaxed);
 }
 
 void LoadState::fail_for_memory() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!error_) error_ = std::move(no_memory_);
   has_failed_.store(true, std::memory_order_relaxed);
+}
+
+std::optional<Error> LoadState::error() const {
+  const MutexLock lock(mutex_);
+  return error_;
 }
 
 RankLoader::RankLoader(const LoadPlaces& places, std::span<const LoadExtent> extents,
@@ -24,20 +29,20 @@ RankLoader::RankLoader(const LoadPlaces& places, std::span<const LoadExtent> ext
       queue_(std::move(queue)),
       pinned_(std::move(pinned)),
       state_(state),
-      extent_of_(queue_->buffer_count()),
-      was_cached_(queue_->buffer_count()) {
+      reads_(queue_->buffer_count()) {
   for (size_t buffer = 0; buffer < queue_->buffer_count(); ++buffer) free_.push_back(buffer);
 }
 
 // Nothing in here allocates but load(), which catches: the worker that waits for all must not be
 // torn out of it.
 void RankLoader::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     start_reads();
     if (const auto buffer = queue_->next_ended()) {
+      const Read read = reads_[*buffer];
       lock.unlock();
-      load(*buffer);
+      load(*buffer, read);
       lock.lock();
       free_.push_back(*buffer);
       continue;
@@ -45,9 +50,17 @@ void RankLoader::work() {
     const bool all_started = state_.has_failed() || next_extent_ == extents_.size();
     if (all_started && queue_->in_flight() == 0) break;
     if (queue_->in_flight() > 0 && !is_waiting_) {
-      wait_for_read(lock);
+      // Sleeps in the kernel until a read has ended. Another worker takes over waiting if there is
+      // more in flight: this one goes on to pack.
+      is_waiting_ = true;
+      lock.unlock();
+      const ReadQueue::Completion completion = queue_->wait();
+      lock.lock();
+      is_waiting_ = false;
+      queue_->collect(completion);
+      changed_.notify_one();
     } else {
-      changed_.wait(lock);
+      changed_.wait(mutex_);
     }
   }
   changed_.notify_all();
@@ -60,12 +73,11 @@ void RankLoader::start_reads() {
     const size_t buffer = free_.back();
     free_.pop_back();
     const LoadExtent& extent = extents_[next_extent_];
-    extent_of_[buffer] = next_extent_++;
     DirectFile& file = *places_.files[extent.part];
     const bool cached = file.is_direct()
                             ? state_.from_cache() && file.is_cached(extent.offset, extent.bytes)
                             : file.was_cached(extent.offset, extent.bytes);
-    was_cached_[buffer] = cached ? 1 : 0;
+    reads_[buffer] = {.extent = next_extent_++, .was_cached = cached};
     if (cached) state_.add_cached(extent.bytes);
     some_cached = some_cached || cached;
     queue_->start(buffer, extent.part, extent.offset, extent.bytes, cached);
@@ -75,26 +87,14 @@ void RankLoader::start_reads() {
   if (some_cached) changed_.notify_all();
 }
 
-// Sleeps in the kernel until a read has ended. Another worker takes over waiting if there is more
-// in flight: this one goes on to pack.
-void RankLoader::wait_for_read(std::unique_lock<std::mutex>& lock) {
-  is_waiting_ = true;
-  lock.unlock();
-  const ReadQueue::Completion completion = queue_->wait();
-  lock.lock();
-  is_waiting_ = false;
-  queue_->collect(completion);
-  changed_.notify_one();
-}
-
-void RankLoader::load(size_t buffer) {
+void RankLoader::load(size_t buffer, const Read& read) {
   if (state_.has_failed()) return;
-  const LoadExtent& extent = extents_[extent_of_[buffer]];
+  const LoadExtent& extent = extents_[read.extent];
   try {
     const auto bytes = queue_->take(buffer);
     if (!bytes) return state_.fail(bytes.error());
     DirectFile& file = *places_.files[extent.part];
-    if (!file.is_direct() && was_cached_[buffer] == 0) {
+    if (!file.is_direct() && !read.was_cached) {
       file.drop(queue_->range(buffer));
       state_.add_dropped(extent.bytes);
     }

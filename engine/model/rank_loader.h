@@ -3,14 +3,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/base/result.h"
 #include "engine/machine/read_queue.h"
 #include "engine/model/load_extents.h"
@@ -36,7 +35,7 @@ class LoadState {
   void add_cached(uint64_t bytes) { cached_.fetch_add(bytes, std::memory_order_relaxed); }
 
   // When all workers are done.
-  const std::optional<Error>& error() const { return error_; }
+  std::optional<Error> error() const;
   uint64_t dropped_bytes() const { return dropped_.load(std::memory_order_relaxed); }
   uint64_t cached_bytes() const { return cached_.load(std::memory_order_relaxed); }
 
@@ -46,10 +45,11 @@ class LoadState {
   std::atomic<uint64_t> dropped_ = 0;
   std::atomic<uint64_t> cached_ = 0;
   std::atomic<bool> has_failed_ = false;
-  std::mutex mutex_;
-  std::optional<Error> error_;  // guarded by mutex_ while workers run
+  mutable Mutex mutex_;
+  std::optional<Error> error_ LOCKSTEP_GUARDED_BY(mutex_);
   // Made before there is none.
-  Error no_memory_ = {ErrorKind::kMachineRefused, "no memory left for reading weights; free some"};
+  Error no_memory_ LOCKSTEP_GUARDED_BY(mutex_) = {ErrorKind::kMachineRefused,
+                                                  "no memory left for reading weights; free some"};
 };
 
 // Where weights come from and go to.
@@ -72,9 +72,14 @@ class RankLoader {
   const ReadQueue& queue() const { return *queue_; }
 
  private:
-  void start_reads();
-  void load(size_t buffer);
-  void wait_for_read(std::unique_lock<std::mutex>& lock);
+  // What a buffer holds, or will.
+  struct Read {
+    size_t extent = 0;
+    bool was_cached = false;  // its stretch lies in the page cache, and stays
+  };
+
+  void start_reads() LOCKSTEP_REQUIRES(mutex_);
+  void load(size_t buffer, const Read& read) LOCKSTEP_EXCLUDES(mutex_);
 
   const LoadPlaces& places_;
   std::span<const LoadExtent> extents_;
@@ -82,13 +87,12 @@ class RankLoader {
   GpuMemory pinned_;
   LoadState& state_;
 
-  std::mutex mutex_;  // guards what follows, and the queue but for its wait() and take()
-  std::condition_variable changed_;
-  size_t next_extent_ = 0;
-  bool is_waiting_ = false;          // a worker is in the queue's wait()
-  std::vector<size_t> free_;         // buffers
-  std::vector<size_t> extent_of_;    // by buffer
-  std::vector<uint8_t> was_cached_;  // by buffer: its stretch lies in the page cache, and stays
+  Mutex mutex_;  // guards the queue as well, but for its wait(), range() and take()
+  ConditionVariable changed_;
+  size_t next_extent_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool is_waiting_ LOCKSTEP_GUARDED_BY(mutex_) = false;   // a worker is in the queue's wait()
+  std::vector<size_t> free_ LOCKSTEP_GUARDED_BY(mutex_);  // buffers
+  std::vector<Read> reads_ LOCKSTEP_GUARDED_BY(mutex_);   // by buffer
 };
 
 }  // namespace lockstep

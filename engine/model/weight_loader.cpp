@@ -79,7 +79,7 @@ class Load {
     const auto start = std::chrono::steady_clock::now();
     work();
     if (auto finished = finish_sinks(); !finished) state_.fail(finished.error());
-    if (state_.error()) return std::unexpected(*state_.error());
+    if (auto error = state_.error()) return std::unexpected(std::move(*error));
     if (auto unchanged = check_unchanged(); !unchanged) return std::unexpected(unchanged.error());
     for (const auto& part : places_.files) part->drop_rest();
     return report(std::chrono::steady_clock::now() - start);

@@ -45,7 +45,7 @@ Result<std::function<void()>> Access::prepare_reload() {
   if (!read) return std::unexpected(std::move(read.error()));
   return [this, keys = std::make_shared<const ApiKeys>(std::move(*read))] {
     limits_.set_owners(keys->owners(), std::chrono::steady_clock::now());
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     keys_ = keys;
   };
 }
@@ -60,7 +60,7 @@ std::expected<std::string, HttpRefusal> Access::authorize(const HttpHead& head,
   if (!is_on() || needs_no_key(head)) return std::string();
   std::shared_ptr<const ApiKeys> keys;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     keys = keys_;
   }
   const std::string_view key = presented_key(head);

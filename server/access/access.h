@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "server/access/api_keys.h"
 #include "server/access/key_limits.h"
 #include "server/http/http_server.h"
@@ -36,8 +36,9 @@ class Access {
 
   const std::string key_file_;
   const bool metrics_without_key_;
-  std::mutex mutex_;
-  std::shared_ptr<const ApiKeys> keys_;  // guarded by mutex_; shared with those who look a key up
+  Mutex mutex_;
+  // Shared with those who look a key up.
+  std::shared_ptr<const ApiKeys> keys_ LOCKSTEP_GUARDED_BY(mutex_);
   KeyLimits limits_;
 };
 

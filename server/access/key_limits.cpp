@@ -42,7 +42,7 @@ Seconds KeyLimits::Bucket::wait(double missing, double per_minute) {
 }
 
 void KeyLimits::set_owners(const std::vector<KeyOwner>& owners, Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [name, owner] : owners_) owner.is_removed = true;
   for (const KeyOwner& given : owners) {
     const auto [place, is_new] = owners_.try_emplace(given.name);
@@ -74,7 +74,7 @@ KeyLimits::Owner* KeyLimits::find(std::string_view name, Time now) {
 }
 
 std::expected<void, KeyLimits::Refusal> KeyLimits::count_request(std::string_view name, Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Owner* owner = find(name, now);
   if (owner == nullptr || owner->allowance.requests_per_minute == 0) return {};
   const auto limit = static_cast<double>(owner->allowance.requests_per_minute);
@@ -95,7 +95,7 @@ bool KeyLimits::holds(const Bucket& bucket, double tokens) {
 
 std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::enter(std::string_view name,
                                                              size_t body_bytes, Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Owner* owner = find(name, now);
   if (owner == nullptr) return 0;
   const KeyAllowance& allowance = owner->allowance;
@@ -121,7 +121,7 @@ std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::enter(std::string_view na
 std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view name,
                                                                const TokenDemand& demand,
                                                                uint64_t prepared_tokens, Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Owner* owner = find(name, now);
   if (owner == nullptr || owner->allowance.tokens_per_minute == 0) return 0;
   const uint64_t per_minute = owner->allowance.tokens_per_minute;
@@ -144,7 +144,7 @@ std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view 
 
 void KeyLimits::end(std::string_view name, uint64_t reserved_tokens, uint64_t used_tokens,
                     Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Owner* owner = find(name, now);
   if (owner == nullptr) return;
   if (owner->running > 0) --owner->running;
@@ -156,13 +156,13 @@ void KeyLimits::end(std::string_view name, uint64_t reserved_tokens, uint64_t us
 }
 
 KeyLimits::Headers KeyLimits::headers(std::string_view name, Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Owner* owner = find(name, now);
   return owner == nullptr ? Headers() : headers_of(*owner);
 }
 
 int32_t KeyLimits::priority(std::string_view name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = owners_.find(name);
   return found == owners_.end() ? 0 : found->second.allowance.priority;
 }

@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <expected>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/access/api_keys.h"
 
 namespace lockstep {
@@ -84,14 +84,14 @@ class KeyLimits {
     bool is_removed = false;  // forgotten when nothing of it runs
   };
 
-  Owner* find(std::string_view name, Time now);
+  Owner* find(std::string_view name, Time now) LOCKSTEP_REQUIRES(mutex_);
   static bool holds(const Bucket& bucket, double tokens);
   static Headers headers_of(const Owner& owner);
   static Refusal refuse(const Owner& owner, std::string message,
                         std::chrono::duration<double> wait);
 
-  std::mutex mutex_;
-  std::map<std::string, Owner, std::less<>> owners_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, Owner, std::less<>> owners_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

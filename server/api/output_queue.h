@@ -2,15 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <functional>
 #include <limits>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/engine.h"
 
 namespace lockstep {
@@ -35,7 +34,7 @@ class OutputQueue {
   // ones are dropped.
   void push(size_t index, Output&& output) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (break_ == Break::kNone) keep(Event{index, std::move(output)});
     }
     arrived_.notify_one();
@@ -43,21 +42,23 @@ class OutputQueue {
 
   // All that is there, in order; empty when nothing came for so long, or the queue is broken.
   std::vector<Event> wait(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    arrived_.wait_for(lock, timeout, [this] { return !events_.empty() || break_ != Break::kNone; });
+    const auto deadline = ConditionVariable::deadline_in(timeout);
+    const MutexLock lock(mutex_);
+    while (events_.empty() && break_ == Break::kNone && arrived_.wait_until(mutex_, deadline)) {
+    }
     bytes_ = 0;
     return std::exchange(events_, {});
   }
 
   Break broken() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return break_;
   }
 
   // Called by the pushing thread when the queue breaks, at once if it has; an empty one takes back.
   // Must not use the queue.
   void on_break(std::function<void(Break)> callback) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     on_break_ = std::move(callback);
     if (on_break_ && break_ != Break::kNone) on_break_(break_);
   }
@@ -73,8 +74,7 @@ class OutputQueue {
     return bytes;
   }
 
-  // mutex_ is held.
-  void keep(Event&& event) {
+  void keep(Event&& event) LOCKSTEP_REQUIRES(mutex_) {
     try {
       bytes_ += bytes_of(event.output);
       if (bytes_ <= bytes_max_) {
@@ -89,12 +89,12 @@ class OutputQueue {
   }
 
   const size_t bytes_max_;
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::vector<Event> events_;  // these are guarded by mutex_
-  size_t bytes_ = 0;           // of events_
-  Break break_ = Break::kNone;
-  std::function<void(Break)> on_break_;
+  mutable Mutex mutex_;
+  ConditionVariable arrived_;
+  std::vector<Event> events_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of events_
+  Break break_ LOCKSTEP_GUARDED_BY(mutex_) = Break::kNone;
+  std::function<void(Break)> on_break_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/mutex.h"
 #include "engine/base/pause_point.h"
 #include "engine/base/thread_priority.h"
 
@@ -44,15 +45,15 @@ struct Preparation::Job {
   bool runs_in_place = false;  // on the thread that waits for it: there is no other
   double charged = 0;          // processor time of its thread that it was charged for
   std::exception_ptr thrown;
-  std::condition_variable given;  // a turn
-  std::condition_variable done;   // has_ended or runs_in_place
+  ConditionVariable given;  // a turn
+  ConditionVariable done;   // has_ended or runs_in_place
 };
 
 struct Preparation::Seat {
   std::thread thread;
   Job* job = nullptr;
   bool is_low = false;
-  std::condition_variable changed;
+  ConditionVariable changed;
 };
 
 // Takes the turns of the job that runs on this thread.
@@ -81,10 +82,10 @@ class Preparation::Pauses : public PauseHandler {
 Preparation::Preparation(const PreparationLimits& limits) : order_(limits) {}
 
 Preparation::~Preparation() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   is_stopping_ = true;
   for (const auto& seat : seats_) seat->changed.notify_one();
-  all_gone_.wait(lock, [&] { return seats_.empty(); });
+  while (!seats_.empty()) all_gone_.wait(mutex_);
   for (std::thread& thread : ended_) thread.join();
 }
 
@@ -95,12 +96,12 @@ void Preparation::run(const std::string& client, size_t body_bytes,
   std::vector<std::thread> ended;
   size_t trim_bytes = 0;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     std::swap(ended, ended_);
     job.id = order_.add(client, body_bytes, Clock::now());
     jobs_.emplace(job.id, &job);
     give_turns();
-    job.done.wait(lock, [&] { return job.has_ended || job.runs_in_place; });
+    while (!job.has_ended && !job.runs_in_place) job.done.wait(mutex_);
     if (job.runs_in_place) {
       lock.unlock();
       do_task(job);
@@ -116,7 +117,6 @@ void Preparation::run(const std::string& client, size_t body_bytes,
   if (job.thrown) std::rethrow_exception(job.thrown);
 }
 
-// mutex_ is held.
 void Preparation::give_turns() {
   while (const auto turn = order_.next(Clock::now())) {
     Job& job = *jobs_.at(turn->id);
@@ -131,7 +131,7 @@ void Preparation::give_turns() {
   most_taken_bytes_ = std::max(most_taken_bytes_, order_.taken_bytes());
 }
 
-// mutex_ is held. On a thread that rests, or on a new one: it will lower its priority itself.
+// On a thread that rests, or on a new one: it will lower its priority itself.
 void Preparation::begin(Job& job, bool is_brisk) {
   std::vector<Seat*>& first = is_brisk || resting_low_.empty() ? resting_ : resting_low_;
   Seat* seat = nullptr;
@@ -150,7 +150,7 @@ void Preparation::begin(Job& job, bool is_brisk) {
   seat->changed.notify_one();
 }
 
-// mutex_ is held. Null if the machine gives no thread.
+// Null if the machine gives no thread.
 Preparation::Seat* Preparation::add_thread() {
   seats_.push_back(std::make_unique<Seat>());
   Seat& seat = *seats_.back();
@@ -164,16 +164,14 @@ Preparation::Seat* Preparation::add_thread() {
   return &seat;
 }
 
-// mutex_ is held.
 bool Preparation::wait_for_job(Seat& seat) {
   std::vector<Seat*>& resting = seat.is_low ? resting_low_ : resting_;
   if (seat.job == nullptr && !is_stopping_ && resting.size() < kRestingMost) {
     resting.push_back(&seat);
-    std::unique_lock lock(mutex_, std::adopt_lock);
-    if (!seat.changed.wait_for(lock, kRest, [&] { return seat.job != nullptr || is_stopping_; })) {
-      std::erase(resting, &seat);
+    const auto deadline = ConditionVariable::deadline_in(kRest);
+    while (seat.job == nullptr && !is_stopping_ && seat.changed.wait_until(mutex_, deadline)) {
     }
-    static_cast<void>(lock.release());
+    if (seat.job == nullptr && !is_stopping_) std::erase(resting, &seat);
   }
   return seat.job != nullptr;
 }
@@ -188,7 +186,7 @@ void Preparation::do_task(Job& job) {
 }
 
 void Preparation::work(Seat& seat) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (seat.job != nullptr || wait_for_job(seat)) {
     Job& job = *seat.job;
     job.is_low = seat.is_low;
@@ -218,18 +216,18 @@ void Preparation::lower_if_needed(Job& job) {
 // On the job's thread, which has used so much processor time by now.
 void Preparation::wait_for_turn(Job& job, double seconds) {
   {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     const bool goes_on = order_.charge(job.id, seconds - job.charged, Clock::now());
     job.charged = seconds;
     if (goes_on) return;
     job.has_turn = false;
     give_turns();
-    job.given.wait(lock, [&] { return job.has_turn; });
+    while (!job.has_turn) job.given.wait(mutex_);
   }
   lower_if_needed(job);
 }
 
-// mutex_ is held. On the job's thread; from here on the job may be gone.
+// On the job's thread; from here on the job may be gone.
 void Preparation::end(Job& job) {
   order_.end(job.id, used_seconds() - job.charged, Clock::now());
   jobs_.erase(job.id);
@@ -239,12 +237,12 @@ void Preparation::end(Job& job) {
 }
 
 size_t Preparation::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return order_.waiting_count();
 }
 
 size_t Preparation::taken_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return order_.taken_bytes();
 }
 

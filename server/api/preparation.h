@@ -3,17 +3,16 @@
 // engine's workers in priority, and no client's requests hold up another's.
 #pragma once
 
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/api/preparation_order.h"
 
 namespace lockstep {
@@ -41,26 +40,27 @@ class Preparation {
   class Pauses;
   struct Seat;  // of a thread
 
-  void give_turns();
-  void begin(Job& job, bool is_brisk);
-  Seat* add_thread();
+  void give_turns() LOCKSTEP_REQUIRES(mutex_);
+  void begin(Job& job, bool is_brisk) LOCKSTEP_REQUIRES(mutex_);
+  Seat* add_thread() LOCKSTEP_REQUIRES(mutex_);
   void work(Seat& seat);
   static void do_task(Job& job);
   static void lower_if_needed(Job& job);
-  bool wait_for_job(Seat& seat);
-  void wait_for_turn(Job& job, double seconds);
-  void end(Job& job);
+  bool wait_for_job(Seat& seat) LOCKSTEP_REQUIRES(mutex_);
+  void wait_for_turn(Job& job, double seconds) LOCKSTEP_EXCLUDES(mutex_);
+  void end(Job& job) LOCKSTEP_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // guards all below
-  PreparationOrder order_;
-  std::map<PreparationOrder::Id, Job*> jobs_;
-  std::list<std::unique_ptr<Seat>> seats_;
-  std::vector<Seat*> resting_;        // threads of ordinary priority without a job
-  std::vector<Seat*> resting_low_;    // those that have lowered theirs
-  std::vector<std::thread> ended_;    // to be joined
-  std::condition_variable all_gone_;  // seats_ is empty
-  size_t most_taken_bytes_ = 0;       // since memory was given back
-  bool is_stopping_ = false;
+  mutable Mutex mutex_;
+  PreparationOrder order_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<PreparationOrder::Id, Job*> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::list<std::unique_ptr<Seat>> seats_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Threads of ordinary priority without a job; those that have lowered theirs.
+  std::vector<Seat*> resting_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Seat*> resting_low_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::thread> ended_ LOCKSTEP_GUARDED_BY(mutex_);  // to be joined
+  ConditionVariable all_gone_;                                  // seats_ is empty
+  size_t most_taken_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;     // since memory was given back
+  bool is_stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 // As many as there are processors that the engine's workers leave, and at least one.

@@ -2,9 +2,9 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "server/api/endpoints.h"
 #include "server/api/http_error_body.h"
 
@@ -48,7 +48,7 @@ class MetricsPage {
 
   // As it was at a time after `arrived`.
   std::string text(std::chrono::steady_clock::time_point arrived) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (begun_ <= arrived) {
       begun_ = std::chrono::steady_clock::now();
       text_ = metrics_.text();
@@ -58,9 +58,9 @@ class MetricsPage {
 
  private:
   const Metrics& metrics_;
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point begun_ = {};  // guarded by mutex_, as is text_
-  std::string text_;
+  Mutex mutex_;
+  std::chrono::steady_clock::time_point begun_ LOCKSTEP_GUARDED_BY(mutex_) = {};
+  std::string text_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -59,12 +59,12 @@ ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
 }
 
 RequestLimits ServedModel::limits() const {
-  const std::lock_guard lock(limits_mutex_);
+  const MutexLock lock(limits_mutex_);
   return limits_;
 }
 
 void ServedModel::set_limits(const RequestLimits& limits) {
-  const std::lock_guard lock(limits_mutex_);
+  const MutexLock lock(limits_mutex_);
   limits_ = limits;
 }
 
@@ -169,12 +169,12 @@ ApiError ServedModel::to_api_error(const Error& error) const {
 }
 
 void ServedModel::leave_note(GenerationNote note) {
-  const std::lock_guard lock(notes_mutex_);
+  const MutexLock lock(notes_mutex_);
   notes_[std::this_thread::get_id()] = std::move(note);
 }
 
 std::optional<GenerationNote> ServedModel::take_note() {
-  const std::lock_guard lock(notes_mutex_);
+  const MutexLock lock(notes_mutex_);
   auto note = notes_.extract(std::this_thread::get_id());
   if (note.empty()) return std::nullopt;
   return std::move(note.mapped());

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/engine.h"
 #include "server/access/key_limits.h"
 #include "server/api/api_error.h"
@@ -121,16 +121,16 @@ class ServedModel {
   std::vector<std::string> names_;
   bool any_name_ = false;
   mutable std::atomic<bool> general_tools_noted_ = false;
-  mutable std::mutex limits_mutex_;
-  RequestLimits limits_;  // guarded by limits_mutex_
+  mutable Mutex limits_mutex_;
+  RequestLimits limits_ LOCKSTEP_GUARDED_BY(limits_mutex_);
   ChatFamily chat_family_;
   mutable Preparation preparation_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;
   std::atomic<EngineHealth> health_ = EngineHealth::kFine;
   std::atomic<bool> logs_prompts_ = false;
-  std::mutex notes_mutex_;
-  std::unordered_map<std::thread::id, GenerationNote> notes_;  // guarded by notes_mutex_
+  Mutex notes_mutex_;
+  std::unordered_map<std::thread::id, GenerationNote> notes_ LOCKSTEP_GUARDED_BY(notes_mutex_);
 };
 
 // Seconds until a load that goes on as it did is done, at least 1 and at most 60: for Retry-After.

@@ -14,12 +14,12 @@ constexpr size_t kProbeConnections = 256;
 }  // namespace
 
 GateLimits::Both GateLimits::now(size_t open_connections) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return share(open_connections);
 }
 
 void GateLimits::apply(HttpServer& all, HttpServer* probes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const size_t open = all.open_connections() + (probes != nullptr ? probes->open_connections() : 0);
   const Both both = share(open);
   all.set_limits(both.all);
@@ -28,13 +28,12 @@ void GateLimits::apply(HttpServer& all, HttpServer* probes) {
 
 void GateLimits::want(const HttpLimits& wanted, HttpServer& all, HttpServer* probes) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     wanted_ = wanted;
   }
   apply(all, probes);
 }
 
-// mutex_ is held.
 GateLimits::Both GateLimits::share(size_t open_connections) {
   const size_t open = open_descriptors();
   const DescriptorShares wanted{

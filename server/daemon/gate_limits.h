@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 
+#include "engine/base/mutex.h"
 #include "server/http/http_server.h"
 
 namespace lockstep {
@@ -28,12 +28,12 @@ class GateLimits {
   void want(const HttpLimits& wanted, HttpServer& all, HttpServer* probes);
 
  private:
-  Both share(size_t open_connections);
+  Both share(size_t open_connections) LOCKSTEP_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  HttpLimits wanted_;  // guarded by mutex_
+  Mutex mutex_;
+  HttpLimits wanted_ LOCKSTEP_GUARDED_BY(mutex_);
   const bool has_probes_;
-  size_t warned_of_ = 0;  // connections; guarded by mutex_
+  size_t warned_of_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // connections
 };
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 bool LineBudget::take(Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (now > filled_) {
     const double seconds = std::chrono::duration<double>(now - filled_).count();
     left_ = std::min(burst_, left_ + seconds * per_second_);
@@ -21,7 +21,7 @@ bool LineBudget::take(Time now) {
 }
 
 std::optional<uint64_t> LineBudget::left_out(Time now, std::chrono::seconds interval) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (left_out_ == 0 || now - told_ < interval) return std::nullopt;
   told_ = now;
   return std::exchange(left_out_, 0);

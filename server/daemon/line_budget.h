@@ -4,8 +4,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <optional>
+
+#include "engine/base/mutex.h"
 
 namespace lockstep {
 
@@ -26,11 +27,11 @@ class LineBudget {
  private:
   const double per_second_;
   const double burst_;
-  std::mutex mutex_;
-  double left_;  // guarded by mutex_, as is all below
-  Time filled_ = {};
-  uint64_t left_out_ = 0;
-  Time told_ = {};
+  Mutex mutex_;
+  double left_ LOCKSTEP_GUARDED_BY(mutex_);
+  Time filled_ LOCKSTEP_GUARDED_BY(mutex_) = {};
+  uint64_t left_out_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Time told_ LOCKSTEP_GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace lockstep

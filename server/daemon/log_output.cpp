@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "engine/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +28,7 @@ struct LogOutput::Queue {
 
   void push(std::string line) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       while (!lines.empty() && bytes + line.size() > bytes_most) drop_first();
       bytes += line.size();
       lines.push_back(std::move(line));
@@ -36,20 +36,26 @@ struct LogOutput::Queue {
     changed.notify_all();
   }
 
-  void drop_first() {
+  void drop_first() LOCKSTEP_REQUIRES(mutex) {
     bytes -= lines.front().size();
     lines.pop_front();
     dropped.fetch_add(1, std::memory_order_relaxed);
   }
 
   bool wait_until_written(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, patience, [this] { return lines.empty() && !writing; });
+    const auto deadline = ConditionVariable::deadline_in(patience);
+    const MutexLock lock(mutex);
+    while ((!lines.empty() || writing) && changed.wait_until(mutex, deadline)) {
+    }
+    return lines.empty() && !writing;
   }
 
   bool wait_until_idle(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, patience, [this] { return !writing; });
+    const auto deadline = ConditionVariable::deadline_in(patience);
+    const MutexLock lock(mutex);
+    while (writing && changed.wait_until(mutex, deadline)) {
+    }
+    return !writing;
   }
 
   void run(spdlog::formatter& formatter) {
@@ -57,10 +63,10 @@ struct LogOutput::Queue {
     while (true) {
       std::string line;
       {
-        std::unique_lock lock(mutex);
+        const MutexLock lock(mutex);
         writing = false;
         changed.notify_all();
-        changed.wait(lock, [this] { return !lines.empty() || ending; });
+        while (lines.empty() && !ending) changed.wait(mutex);
         if (lines.empty() || ending) return;
         line = std::move(lines.front());
         bytes -= line.size();
@@ -107,12 +113,12 @@ struct LogOutput::Queue {
   const size_t bytes_most;
   std::atomic<uint64_t> dropped = 0;
   std::atomic<bool> given_up = false;  // nobody waits for what is left
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::string> lines;  // guarded by mutex
-  size_t bytes = 0;               // guarded by mutex: of `lines`
-  bool writing = false;           // guarded by mutex: a line is out of `lines`, on its way
-  bool ending = false;            // guarded by mutex
+  Mutex mutex;
+  ConditionVariable changed;
+  std::deque<std::string> lines LOCKSTEP_GUARDED_BY(mutex);
+  size_t bytes LOCKSTEP_GUARDED_BY(mutex) = 0;      // of `lines`
+  bool writing LOCKSTEP_GUARDED_BY(mutex) = false;  // a line is out of `lines`, on its way
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
 };
 
@@ -128,7 +134,7 @@ LogOutput::~LogOutput() {
   queue_->wait_until_written(kPatience);
   queue_->given_up = true;
   {
-    const std::lock_guard lock(queue_->mutex);
+    const MutexLock lock(queue_->mutex);
     queue_->ending = true;
   }
   queue_->changed.notify_all();

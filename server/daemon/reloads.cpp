@@ -35,7 +35,7 @@ Reloads::Reloads(OptionSources sources, OptionValues values)
 
 void Reloads::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
@@ -55,22 +55,22 @@ void Reloads::start(std::function<void()> on_begin, std::function<void()> on_end
 
 void Reloads::request() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     requested_ = true;
   }
   changed_.notify_all();
 }
 
 Reloads::Outcome Reloads::outcome() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return outcome_;
 }
 
 void Reloads::work() {
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return requested_ || ending_; });
+      const MutexLock lock(mutex_);
+      while (!requested_ && !ending_) changed_.wait(mutex_);
       if (ending_) return;
       requested_ = false;
     }
@@ -88,7 +88,7 @@ void Reloads::reload() {
     spdlog::error("the configuration was not read again, all stays as it was: {}",
                   done.error().message);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   outcome_ = {.success = done.has_value(), .unix_seconds = unix_seconds()};
 }
 

@@ -3,13 +3,12 @@
 // while one entry cannot be read, every other one stays as it was.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/options.h"
 
 namespace lockstep {
@@ -62,11 +61,11 @@ class Reloads {
   std::vector<Entry> entries_;  // not changed after start()
   std::function<void()> on_begin_;
   std::function<void()> on_end_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool requested_ = false;  // guarded by mutex_
-  bool ending_ = false;     // guarded by mutex_
-  Outcome outcome_;         // guarded by mutex_
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  bool requested_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Outcome outcome_ LOCKSTEP_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

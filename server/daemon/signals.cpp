@@ -34,7 +34,7 @@ SignalWatch::SignalWatch(SignalHandlers handlers)
 
 SignalWatch::~SignalWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   pthread_kill(thread_.native_handle(), SIGUSR2);
@@ -42,13 +42,13 @@ SignalWatch::~SignalWatch() {
 }
 
 void SignalWatch::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return seen_; });
+  const MutexLock lock(mutex_);
+  while (!seen_) changed_.wait(mutex_);
 }
 
 void SignalWatch::stop_waiting() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     seen_ = true;
   }
   changed_.notify_all();
@@ -60,7 +60,7 @@ void SignalWatch::run(const sigset_t& signals) {
     if (sigwait(&signals, &number) != 0) continue;
     bool first = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ending_) return;
       if (number == SIGUSR2) continue;
       if (number != SIGHUP) first = !std::exchange(seen_, true);

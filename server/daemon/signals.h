@@ -1,11 +1,11 @@
 // The signals that end a program or make it read its configuration again, on a thread of their own.
 #pragma once
 
-#include <condition_variable>
 #include <csignal>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "engine/base/mutex.h"
 
 namespace lockstep {
 
@@ -45,10 +45,10 @@ class SignalWatch {
   void run(const sigset_t& signals);
 
   SignalHandlers handlers_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool seen_ = false;    // guarded by mutex_
-  bool ending_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool seen_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -3,10 +3,10 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <stop_token>
 
 #include "engine/base/log.h"
+#include "engine/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +36,36 @@ void log_progress(const LoadProgress& progress) {
                progress.bytes_total >> 20U, progress.bytes_per_second() / (1U << 20U));
 }
 
+// The time between two looks, which a stop cuts short.
+class Interval {
+ public:
+  explicit Interval(const std::stop_token& stop) : stop_(stop), on_stop_(stop, Wake{*this}) {}
+
+  // Waits for it; false if it was cut short.
+  bool passes() {
+    const auto deadline = ConditionVariable::deadline_in(kInterval);
+    const MutexLock lock(mutex_);
+    while (!stop_.stop_requested() && stopped_.wait_until(mutex_, deadline)) {
+    }
+    return !stop_.stop_requested();
+  }
+
+ private:
+  struct Wake {
+    Interval& interval;
+    // With the lock, so that it does not fall between a look at the token and the wait.
+    void operator()() const {
+      const MutexLock lock(interval.mutex_);
+      interval.stopped_.notify_all();
+    }
+  };
+
+  const std::stop_token stop_;
+  Mutex mutex_;  // guards no member: the token guards itself
+  ConditionVariable stopped_;
+  std::stop_callback<Wake> on_stop_;  // last: it uses the above
+};
+
 }  // namespace
 
 StatusReport::StatusReport(const ServedModel& model, const ServiceNotifier& notifier)
@@ -58,14 +88,12 @@ std::string StatusReport::text() const {
 }
 
 void StatusReport::run(const std::stop_token& stop) const {
-  std::mutex mutex;
-  std::condition_variable_any ended;
-  std::unique_lock lock(mutex);
+  Interval interval(stop);
   std::string told;
   uint64_t bytes = 0;
   auto progressed = std::chrono::steady_clock::now();
   int looks = 0;
-  while (!ended.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) {
+  while (interval.passes()) {
     const std::string now = text();
     if (model_.state() != ServingState::kLoading) {
       if (now != told) notifier_.status(now);

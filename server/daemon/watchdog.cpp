@@ -46,7 +46,7 @@ Watchdog::Watchdog(WatchdogOptions options)
 
 Watchdog::~Watchdog() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
@@ -61,16 +61,15 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::expect_end_within(double seconds) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   end_seconds_left_ = seconds;
 }
 
 void Watchdog::run() {
   LastResort::unblock();
   double last = seconds_of(Clock::now());
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, std::chrono::duration<double>(kTickSeconds),
-                            [this] { return ending_; })) {
+  MutexLock lock(mutex_);
+  while (rest_for_a_tick()) {
     const double now = seconds_of(Clock::now());
     // Time in which the whole process was stopped does not count.
     const double passed = std::min(now - std::exchange(last, now), 2 * kTickSeconds);
@@ -85,6 +84,13 @@ void Watchdog::run() {
     look();
     lock.lock();
   }
+}
+
+bool Watchdog::rest_for_a_tick() {
+  const auto deadline = ConditionVariable::deadline_in(std::chrono::duration<double>(kTickSeconds));
+  while (!ending_ && changed_.wait_until(mutex_, deadline)) {
+  }
+  return !ending_;
 }
 
 void Watchdog::look() {

@@ -4,14 +4,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "engine/base/mutex.h"
 #include "server/daemon/last_resort.h"
 #include "server/daemon/log_format.h"
 #include "server/daemon/stack_dump.h"
@@ -57,6 +56,8 @@ class Watchdog {
   using Clock = std::chrono::steady_clock;
 
   void run();
+  // False once this ends.
+  bool rest_for_a_tick() LOCKSTEP_REQUIRES(mutex_);
   void look();
   void enter(StallStage stage);
   void dump();
@@ -69,10 +70,10 @@ class Watchdog {
   StallDetector detector_;
   StallStage stage_ = StallStage::kFine;  // of its thread, as is the next
   std::string_view stalled_;              // what has not moved
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<double> end_seconds_left_;  // guarded by mutex_
-  bool ending_ = false;                     // guarded by mutex_
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::optional<double> end_seconds_left_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool ending_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -83,7 +83,7 @@ double Gate::turn_seconds() const {
 
 void Gate::set_limits(const HttpLimits& limits) {
   {
-    const std::lock_guard lock(new_limits_mutex_);
+    const MutexLock lock(new_limits_mutex_);
     new_limits_ = limits;
   }
   has_new_limits_ = true;
@@ -91,7 +91,7 @@ void Gate::set_limits(const HttpLimits& limits) {
 }
 
 void Gate::take_limits() {
-  const std::lock_guard lock(new_limits_mutex_);
+  const MutexLock lock(new_limits_mutex_);
   if (new_limits_) edge_.limits = *std::exchange(new_limits_, std::nullopt);
 }
 

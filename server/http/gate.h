@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/http/connection.h"
 #include "server/http/descriptor.h"
 #include "server/http/edge.h"
@@ -101,8 +102,8 @@ class Gate {
   std::optional<Time> accept_again_;  // while the machine has no descriptor left
   std::string full_answer_;           // to clients above the limits that find no place at all
 
-  std::mutex new_limits_mutex_;
-  std::optional<HttpLimits> new_limits_;  // guarded by new_limits_mutex_
+  Mutex new_limits_mutex_;
+  std::optional<HttpLimits> new_limits_ LOCKSTEP_GUARDED_BY(new_limits_mutex_);
   std::atomic<bool> has_new_limits_ = false;
   std::once_flag accepting_ends_;
   std::atomic<bool> cuts_idle_ = false;  // asked of the gate's thread, once

@@ -7,27 +7,11 @@
 namespace lockstep {
 
 Mailbox::Slot::Slot(uint64_t connection, Mailbox& mailbox) : mailbox_(mailbox) {
-  notice_.connection = connection;
+  state_.notice.connection = connection;
 }
 
 Mailbox::Slot::~Slot() {
-  const std::lock_guard lock(mailbox_.mutex_);
-  if (notice_.kinds != 0) mailbox_.unlink(*this);
-}
-
-void Mailbox::Slot::post(Notice::Kind kind) {
-  bool was_empty = false;
-  {
-    const std::lock_guard lock(mailbox_.mutex_);
-    if (notice_.kinds == 0) {
-      was_empty = mailbox_.count_++ == 0;
-      previous_ = mailbox_.last_;
-      (previous_ != nullptr ? previous_->next_ : mailbox_.first_) = this;
-      mailbox_.last_ = this;
-    }
-    notice_.add(kind);
-  }
-  if (was_empty) mailbox_.wake();
+  mailbox_.forget(*this);
 }
 
 Mailbox::Mailbox() : event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
@@ -38,35 +22,57 @@ void Mailbox::wake() {
   [[maybe_unused]] const ssize_t written = write(event_.number(), &one, sizeof(one));
 }
 
+void Mailbox::post(Slot& slot, Notice::Kind kind) {
+  bool was_empty = false;
+  {
+    const MutexLock lock(mutex_);
+    Slot::State& state = state_of(slot);
+    if (state.notice.kinds == 0) {
+      was_empty = count_++ == 0;
+      state.previous = last_;
+      (last_ != nullptr ? state_of(*last_).next : first_) = &slot;
+      last_ = &slot;
+    }
+    state.notice.add(kind);
+  }
+  if (was_empty) wake();
+}
+
+void Mailbox::forget(Slot& slot) {
+  const MutexLock lock(mutex_);
+  if (state_of(slot).notice.kinds != 0) unlink(slot);
+}
+
 size_t Mailbox::begin_collecting() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t taken = read(event_.number(), &count, sizeof(count));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return count_;
 }
 
 std::optional<Notice> Mailbox::next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (first_ == nullptr) return std::nullopt;
   Slot& slot = *first_;
-  const Notice notice = slot.notice_;
+  const Notice notice = state_of(slot).notice;
   unlink(slot);
   return notice;
 }
 
 void Mailbox::end_collecting() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (count_ == 0) return;
   }
   wake();
 }
 
 void Mailbox::unlink(Slot& slot) {
-  (slot.previous_ != nullptr ? slot.previous_->next_ : first_) = slot.next_;
-  (slot.next_ != nullptr ? slot.next_->previous_ : last_) = slot.previous_;
-  slot.previous_ = slot.next_ = nullptr;
-  slot.notice_.kinds = 0;
+  Slot::State& state = state_of(slot);
+  (state.previous != nullptr ? state_of(*state.previous).next : first_) = state.next;
+  (state.next != nullptr ? state_of(*state.next).previous : last_) = state.previous;
+  state.previous = state.next = nullptr;
+  state.notice.kinds = 0;
   --count_;
 }
 

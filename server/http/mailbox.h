@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
+#include "engine/base/mutex.h"
 #include "server/http/descriptor.h"
 
 namespace lockstep {
@@ -42,14 +42,18 @@ class Mailbox {
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
 
-    void post(Notice::Kind kind);  // any thread; never throws
+    void post(Notice::Kind kind) { mailbox_.post(*this, kind); }  // any thread; never throws
 
    private:
     friend class Mailbox;
     Mailbox& mailbox_;
-    Notice notice_;  // guarded by the mailbox's mutex, as the two below; in the list if of any kind
-    Slot* previous_ = nullptr;
-    Slot* next_ = nullptr;
+    // Guarded by the mailbox's mutex: state_of() gives it, to those who hold that.
+    struct State {
+      Notice notice;  // in the list if of any kind
+      Slot* previous = nullptr;
+      Slot* next = nullptr;
+    };
+    State state_;
   };
 
   Mailbox();
@@ -66,13 +70,16 @@ class Mailbox {
   void end_collecting();
 
  private:
-  void unlink(Slot& slot);  // mutex_ is held
+  void post(Slot& slot, Notice::Kind kind) LOCKSTEP_EXCLUDES(mutex_);
+  void forget(Slot& slot) LOCKSTEP_EXCLUDES(mutex_);
+  Slot::State& state_of(Slot& slot) LOCKSTEP_REQUIRES(mutex_) { return slot.state_; }
+  void unlink(Slot& slot) LOCKSTEP_REQUIRES(mutex_);
 
   Descriptor event_;
-  std::mutex mutex_;
-  Slot* first_ = nullptr;  // these are guarded by mutex_
-  Slot* last_ = nullptr;
-  size_t count_ = 0;
+  Mutex mutex_;
+  Slot* first_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
+  Slot* last_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;
+  size_t count_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

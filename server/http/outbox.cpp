@@ -24,24 +24,33 @@ void empty(std::string& buffer) {
 }  // namespace
 
 bool Outbox::write(std::string_view bytes) {
-  std::unique_lock lock(mutex_);
-  const auto may_go_on = [&] {
+  const auto deadline = ConditionVariable::deadline_in(limits_.write_deadline);
+  MutexLock lock(mutex_);
+  const auto may_go_on = [&]() LOCKSTEP_REQUIRES(mutex_) {
     return client_gone() || owed_bytes_ == 0 || owed_bytes_ + bytes.size() <= limits_.unsent_bytes;
   };
-  if (!room_.wait_for(lock, limits_.write_deadline, may_go_on)) {
+  while (!may_go_on() && room_.wait_until(mutex_, deadline)) {
+  }
+  if (!may_go_on()) {
     state_.store(State::kClosed, std::memory_order_release);
     lock.unlock();
     slot_.post(Notice::Kind::kCut);
     return false;
   }
   if (client_gone()) return false;
-  put(lock, bytes);
+  const bool is_news = put(bytes);
+  lock.unlock();
+  if (is_news) slot_.post(Notice::Kind::kOutput);
   return true;
 }
 
 void Outbox::append(std::string_view bytes) {
-  std::unique_lock lock(mutex_);
-  if (!is_closed()) put(lock, bytes);
+  bool is_news = false;
+  {
+    const MutexLock lock(mutex_);
+    if (!is_closed()) is_news = put(bytes);
+  }
+  if (is_news) slot_.post(Notice::Kind::kOutput);
 }
 
 void Outbox::tell_body_released(size_t kept_bytes) {
@@ -52,7 +61,7 @@ void Outbox::tell_body_released(size_t kept_bytes) {
 
 void Outbox::append_last(std::string_view lasting_bytes) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_closed()) return;
     last_ = lasting_bytes;
     owed_bytes_ += last_.size();
@@ -62,7 +71,7 @@ void Outbox::append_last(std::string_view lasting_bytes) {
 
 void Outbox::cut_too_slow() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state_.store(State::kClosed, std::memory_order_release);
     room_.notify_all();
   }
@@ -70,21 +79,19 @@ void Outbox::cut_too_slow() {
 }
 
 size_t Outbox::owed_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return owed_bytes_;
 }
 
-void Outbox::put(std::unique_lock<std::mutex>& lock, std::string_view bytes) {
+bool Outbox::put(std::string_view bytes) {
   pending_ += bytes;
   owed_bytes_ += bytes.size();
   held_by_all_ += bytes.size();
-  if (std::exchange(is_announced_, true)) return;
-  lock.unlock();
-  slot_.post(Notice::Kind::kOutput);
+  return !std::exchange(is_announced_, true);
 }
 
 void Outbox::on_client_gone(std::function<void()> callback) {
-  const std::lock_guard lock(callback_mutex_);
+  const MutexLock lock(callback_mutex_);
   if (!callback) {
     callback_ = nullptr;
   } else if (client_gone()) {
@@ -99,7 +106,7 @@ Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
     if (sent_bytes_ == sending_.size()) {
       held_by_all_ -= std::exchange(sent_bytes_, 0);
       empty(sending_);
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       is_announced_ = false;
       if (pending_.empty()) break;
       std::swap(sending_, pending_);
@@ -112,7 +119,7 @@ Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
     progressed = true;
     sent_bytes_ += sent.bytes;
     sent_in_turn += sent.bytes;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     owed_bytes_ -= sent.bytes;
     room_.notify_all();
   }
@@ -120,7 +127,7 @@ Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
 }
 
 Outbox::Flush Outbox::flush_last(Transport& transport, bool& progressed) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!last_.empty()) {
     const Transport::Outcome sent = transport.send(last_.data(), last_.size());
     if (sent.status == Transport::Status::kBlocked) return Flush::kBlocked;
@@ -134,7 +141,7 @@ Outbox::Flush Outbox::flush_last(Transport& transport, bool& progressed) {
 
 void Outbox::half_close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_.load(std::memory_order_acquire) == State::kOpen) {
       state_.store(State::kHalfClosed, std::memory_order_release);
     }
@@ -145,7 +152,7 @@ void Outbox::half_close() {
 
 void Outbox::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state_.store(State::kClosed, std::memory_order_release);
     room_.notify_all();
   }
@@ -155,7 +162,7 @@ void Outbox::close() {
 
 // After this nothing is put in any more.
 void Outbox::forget() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   held_by_all_ -= pending_.size() + sending_.size();
   pending_ = {};
   sending_ = {};
@@ -166,7 +173,7 @@ void Outbox::forget() {
 
 // What it throws, for want of memory say, costs its own request alone.
 void Outbox::run_callback() {
-  const std::lock_guard lock(callback_mutex_);
+  const MutexLock lock(callback_mutex_);
   if (!callback_) return;
   try {
     std::exchange(callback_, nullptr)();

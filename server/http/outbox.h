@@ -3,13 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "engine/base/mutex.h"
 #include "server/http/http_server.h"
 #include "server/http/mailbox.h"
 #include "server/http/transport.h"
@@ -67,9 +66,10 @@ class Outbox {
   enum class State { kOpen, kHalfClosed, kClosed };
 
   Flush flush_last(Transport& transport, bool& progressed);
-  void put(std::unique_lock<std::mutex>& lock, std::string_view bytes);
-  void forget();
-  void run_callback();
+  // True if the gate must be told, once the lock is free.
+  bool put(std::string_view bytes) LOCKSTEP_REQUIRES(mutex_);
+  void forget() LOCKSTEP_EXCLUDES(mutex_);
+  void run_callback() LOCKSTEP_EXCLUDES(mutex_, callback_mutex_);
 
   Mailbox::Slot slot_;
   const HttpLimits& limits_;
@@ -78,18 +78,18 @@ class Outbox {
   std::atomic<size_t> kept_body_bytes_ = 0;  // of the request that is being served
   std::atomic<State> state_ = State::kOpen;  // stored under mutex_, read by any thread
 
-  mutable std::mutex mutex_;
-  std::condition_variable room_;
-  std::string pending_;        // guarded by mutex_
-  std::string_view last_;      // guarded by mutex_: what append_last() has left to be sent
-  size_t owed_bytes_ = 0;      // guarded by mutex_: pending_, last_, what is left of sending_
-  bool is_announced_ = false;  // guarded by mutex_: the gate has been told of pending_
+  mutable Mutex mutex_;
+  ConditionVariable room_;
+  std::string pending_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string_view last_ LOCKSTEP_GUARDED_BY(mutex_);  // what append_last() has left to be sent
+  size_t owed_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // pending_, last_, what is left of sending_
+  bool is_announced_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // the gate has been told of pending_
 
   std::string sending_;    // the gate's thread only
   size_t sent_bytes_ = 0;  // of sending_
 
-  std::mutex callback_mutex_;  // held while the callback runs
-  std::function<void()> callback_;
+  Mutex callback_mutex_;  // held while the callback runs
+  std::function<void()> callback_ LOCKSTEP_GUARDED_BY(callback_mutex_);
 };
 
 }  // namespace lockstep

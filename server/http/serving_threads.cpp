@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kRest{5};  // a thread without work ends after th
 }  // namespace
 
 void ServingThreads::start(size_t kept, size_t most) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_ = kept;
   most_ = std::max(kept, most);
   while (threads_.size() < kept_) add_thread();
@@ -27,21 +27,22 @@ void ServingThreads::start(size_t kept, size_t most) {
 
 // Those that rest end by themselves; where requests wait, threads come for them.
 void ServingThreads::set_counts(size_t kept, size_t most) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_ = kept;
   most_ = std::max(kept, most);
   find_thread();
 }
 
-// mutex_ is held. Takes no memory.
+// Takes no memory.
 bool ServingThreads::may_begin(const std::string& client) const {
   return may_serve(clients_.find(client)->second.served, busy_, most_);
 }
 
-// mutex_ is held. For one request that waits and may begin; the thread that takes it looks for
-// another.
+// For one request that waits and may begin; the thread that takes it looks for another.
 void ServingThreads::find_thread() {
-  if (!waiting_.any([this](const std::string& client) { return may_begin(client); })) return;
+  const auto may_go = [this](const std::string& client)
+                          LOCKSTEP_REQUIRES(mutex_) { return may_begin(client); };
+  if (!waiting_.any(may_go)) return;
   if (!resting_.empty()) {
     wake_one();
   } else if (threads_.size() < most_) {
@@ -49,20 +50,19 @@ void ServingThreads::find_thread() {
   }
 }
 
-// mutex_ is held.
 void ServingThreads::forget_request(Clients::iterator client) {
   if (--client->second.requests == 0) clients_.erase(client);
 }
 
 void ServingThreads::end_request(const std::string& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = clients_.find(client);
   --found->second.served;
   --busy_;
   forget_request(found);
 }
 
-// mutex_ is held. False if the machine gives no thread.
+// False if the machine gives no thread.
 bool ServingThreads::try_add_thread() {
   try {
     add_thread();
@@ -73,7 +73,7 @@ bool ServingThreads::try_add_thread() {
   }
 }
 
-// mutex_ is held, and a thread rests.
+// A thread rests.
 void ServingThreads::wake_one() {
   Resting* thread = resting_.back();
   resting_.pop_back();
@@ -81,7 +81,7 @@ void ServingThreads::wake_one() {
   thread->wake.notify_one();
 }
 
-// mutex_ is held. Throws if the machine gives no thread, or no memory for it.
+// Throws if the machine gives no thread, or no memory for it.
 void ServingThreads::add_thread() {
   resting_.reserve(threads_.size() + 1);  // so that a thread rests without asking for memory
   auto writer = std::make_unique<HttplibWriter>();
@@ -98,7 +98,7 @@ void ServingThreads::add_thread() {
 void ServingThreads::submit(AdmittedRequest request) {
   Threads ended;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const std::string client = request.client;
     const auto entry = clients_.try_emplace(client).first;
     ++entry->second.requests;
@@ -118,7 +118,7 @@ void ServingThreads::stop() {
   Turns<AdmittedRequest> dropped;
   Threads threads;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
     std::swap(dropped, waiting_);
     while (!resting_.empty()) wake_one();
@@ -129,23 +129,27 @@ void ServingThreads::stop() {
 }
 
 // Waits to be woken; false if that took too long.
-bool ServingThreads::rest(std::unique_lock<std::mutex>& lock) {
+bool ServingThreads::rest() {
   Resting self;
   resting_.push_back(&self);
-  if (self.wake.wait_for(lock, kRest, [&] { return self.is_woken; })) return true;
+  const auto deadline = ConditionVariable::deadline_in(kRest);
+  while (!self.is_woken && self.wake.wait_until(mutex_, deadline)) {
+  }
+  if (self.is_woken) return true;
   std::erase(resting_, &self);
   return false;
 }
 
 bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!is_stopping_) {
     if (threads_.size() > most_) {
       ended_.splice(ended_.end(), threads_, self);
       find_thread();  // it may have been woken for a request
       return false;
     }
-    const auto may_go = [this](const std::string& client) { return may_begin(client); };
+    const auto may_go = [this](const std::string& client)
+                            LOCKSTEP_REQUIRES(mutex_) { return may_begin(client); };
     if (auto next = waiting_.next_of(may_go)) {
       request = std::move(*next);
       ++clients_.find(request.client)->second.served;
@@ -153,7 +157,7 @@ bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
       find_thread();
       return true;
     }
-    if (!rest(lock) && threads_.size() > kept_ && !is_stopping_ && !waiting_.any(may_go)) {
+    if (!rest() && threads_.size() > kept_ && !is_stopping_ && !waiting_.any(may_go)) {
       ended_.splice(ended_.end(), threads_, self);
       return false;
     }

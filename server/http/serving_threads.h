@@ -4,15 +4,14 @@
 // with: one client's hold a part of the threads (may_serve() of networks.h).
 #pragma once
 
-#include <condition_variable>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "server/http/exchange.h"
 #include "server/http/turns.h"
 
@@ -43,8 +42,8 @@ class ServingThreads {
  private:
   using Threads = std::list<std::thread>;
   struct Resting {
-    std::condition_variable wake;
-    bool is_woken = false;
+    ConditionVariable wake;
+    bool is_woken = false;  // guarded by mutex_ of the ServingThreads
   };
 
   // How many requests it has, waiting or served.
@@ -54,29 +53,30 @@ class ServingThreads {
   };
   using Clients = std::unordered_map<std::string, Client>;
 
-  bool may_begin(const std::string& client) const;
-  void find_thread();
-  void end_request(const std::string& client);
-  void forget_request(Clients::iterator client);
-  void add_thread();
-  bool try_add_thread();
+  bool may_begin(const std::string& client) const LOCKSTEP_REQUIRES(mutex_);
+  void find_thread() LOCKSTEP_REQUIRES(mutex_);
+  void end_request(const std::string& client) LOCKSTEP_EXCLUDES(mutex_);
+  void forget_request(Clients::iterator client) LOCKSTEP_REQUIRES(mutex_);
+  void add_thread() LOCKSTEP_REQUIRES(mutex_);
+  bool try_add_thread() LOCKSTEP_REQUIRES(mutex_);
   void run(Threads::iterator self, HttplibWriter& writer);
-  bool take(AdmittedRequest& request, Threads::iterator self);
-  void wake_one();
-  bool rest(std::unique_lock<std::mutex>& lock);
+  bool take(AdmittedRequest& request, Threads::iterator self) LOCKSTEP_EXCLUDES(mutex_);
+  void wake_one() LOCKSTEP_REQUIRES(mutex_);
+  bool rest() LOCKSTEP_REQUIRES(mutex_);
 
   const HttpOptions& options_;
-  size_t kept_ = 0;
-  size_t most_ = 0;
 
-  std::mutex mutex_;  // guards all below
-  Threads threads_;
-  Threads ended_;                  // to be joined
-  std::vector<Resting*> resting_;  // the one that rests the shortest is woken first
-  Turns<AdmittedRequest> waiting_;
-  Clients clients_;  // those with a request
-  size_t busy_ = 0;  // threads that serve one
-  bool is_stopping_ = false;
+  Mutex mutex_;
+  size_t kept_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t most_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Threads threads_ LOCKSTEP_GUARDED_BY(mutex_);
+  Threads ended_ LOCKSTEP_GUARDED_BY(mutex_);  // to be joined
+  // The one that rests the shortest is woken first.
+  std::vector<Resting*> resting_ LOCKSTEP_GUARDED_BY(mutex_);
+  Turns<AdmittedRequest> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
+  Clients clients_ LOCKSTEP_GUARDED_BY(mutex_);  // those with a request
+  size_t busy_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // threads that serve one
+  bool is_stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep

@@ -231,7 +231,7 @@ Result<std::function<void()>> TlsIdentity::prepare_reload() {
   auto fresh = read();
   if (!fresh) return std::unexpected(std::move(fresh.error()));
   return [this, context = std::move(*fresh)] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     context_ = context;
   };
 }
@@ -284,7 +284,7 @@ std::unique_ptr<Transport> TlsIdentity::make_transport(int socket) {
   const auto free_session = [](SSL* session) { SSL_free(session); };
   const auto free_bio = [](BIO* bio) { BIO_free(bio); };
   std::unique_ptr<BIO, decltype(free_bio)> bio(BIO_new_socket(socket, BIO_NOCLOSE));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Takes a reference to the context.
   std::unique_ptr<SSL, decltype(free_session)> session(SSL_new(context_.get()));
   if (session == nullptr || bio == nullptr) {

@@ -6,9 +6,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "engine/base/result.h"
 #include "server/http/transport.h"
 
@@ -43,8 +43,8 @@ class TlsIdentity {
 
   const std::string certificate_;
   const std::string key_;
-  std::mutex mutex_;
-  Context context_;  // guarded by mutex_; connections hold references of their own
+  Mutex mutex_;
+  Context context_ LOCKSTEP_GUARDED_BY(mutex_);  // connections hold references of their own
 };
 
 }  // namespace lockstep

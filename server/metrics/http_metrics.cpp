@@ -28,14 +28,14 @@ HttpMetrics::Route& HttpMetrics::route(std::string_view pattern, std::string_vie
 }
 
 void HttpMetrics::add_routes(const std::vector<HttpRoute>& routes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const HttpRoute& added : routes) {
     for (const int status : kUsualStatuses) route(added.pattern, added.method).counts[status];
   }
 }
 
 void HttpMetrics::observe(const HttpRecord& record) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Route& counted = route(record.route, record.method);
   ++counted.counts[record.status];
   counted.seconds.observe(record.seconds);
@@ -44,7 +44,7 @@ void HttpMetrics::observe(const HttpRecord& record) {
 // Who ends a request waits for this copy at most, not for what is made of it.
 std::vector<HttpMetrics::Copy> HttpMetrics::copies() const {
   std::vector<Copy> copies;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   copies.reserve(routes_.size());
   for (const auto& [key, counted] : routes_) {
     copies.push_back({&key, counted.counts, counted.seconds.snapshot()});
@@ -53,12 +53,12 @@ std::vector<HttpMetrics::Copy> HttpMetrics::copies() const {
 }
 
 void HttpMetrics::add_server(const HttpServer& server) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   servers_.push_back(&server);
 }
 
 void HttpMetrics::clear_servers() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   servers_.clear();
 }
 
@@ -69,7 +69,7 @@ HttpMetrics::Edges HttpMetrics::edges() const {
       sums[index] += counters[index].load(std::memory_order_relaxed);
     }
   };
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const HttpServer* server : servers_) {
     sum.connections += server->open_connections();
     add(sum.cuts, server->counters().cuts);

@@ -5,13 +5,13 @@
 
 #include <array>
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/base/histogram.h"
+#include "engine/base/mutex.h"
 #include "server/http/http_server.h"
 
 namespace lockstep {
@@ -55,11 +55,11 @@ class HttpMetrics {
 
   std::vector<Copy> copies() const;
   Edges edges() const;
-  Route& route(std::string_view pattern, std::string_view method);
+  Route& route(std::string_view pattern, std::string_view method) LOCKSTEP_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::map<Key, Route> routes_;             // guarded by mutex_
-  std::vector<const HttpServer*> servers_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<Key, Route> routes_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<const HttpServer*> servers_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -7,7 +7,8 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <mutex>
+
+#include "engine/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +31,7 @@ class SharedMemoryGrants {
     if (granted == nullptr) return set(kernel, wanted);
     if (granted->load(std::memory_order_acquire) >= wanted) return cudaSuccess;
     // Of this GPU alone: on another, a launch may wait for what this thread has yet to launch.
-    const std::lock_guard lock(asking_[static_cast<size_t>(gpu)]);
+    const MutexLock lock(asking_[static_cast<size_t>(gpu)]);
     if (granted->load(std::memory_order_relaxed) >= wanted) return cudaSuccess;
     const cudaError_t error = set(kernel, wanted);
     if (error == cudaSuccess) granted->store(wanted, std::memory_order_release);
@@ -58,7 +59,7 @@ class SharedMemoryGrants {
     return nullptr;
   }
 
-  std::array<std::mutex, kGpus> asking_;
+  std::array<Mutex, kGpus> asking_;  // each is held while CUDA is asked; they guard no member
   std::array<std::atomic<const void*>, kKernels> kernels_ = {};
   std::array<std::array<std::atomic<int>, kGpus>, kKernels> bytes_ = {};
 };

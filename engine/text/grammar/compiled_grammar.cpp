@@ -39,14 +39,13 @@ ExpressionId read_source(GrammarDraft& draft, const GrammarSource& source) {
 
 Grammar::Grammar(Automaton automaton, std::shared_ptr<const TokenTrie> trie)
     : automaton_(std::move(automaton)), trie_(std::move(trie)), memory_(automaton_, *trie_) {
-  note_size();
+  note_size();  // without the lock: no other thread knows this yet
 }
 
 Grammar::~Grammar() {
   live_bytes_.fetch_sub(size_bytes(), std::memory_order_relaxed);
 }
 
-// Under mutex_, or before anybody else knows this.
 void Grammar::note_size() const {
   const size_t now = sizeof(Grammar) + automaton_.size_bytes() + memory_.size_bytes();
   const size_t before = size_bytes_.exchange(now, std::memory_order_relaxed);
@@ -54,7 +53,7 @@ void Grammar::note_size() const {
 }
 
 bool Grammar::allow(const Configuration& at, const Stacks& stacks, TokenMask& mask) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool allowed = memory_.allow(at, stacks, mask);
   constexpr size_t kWorthForgetting = size_t{1} << 20U;
   if (live_bytes() > kLiveBytesMax && memory_.size_bytes() > kWorthForgetting) memory_.forget();
@@ -63,7 +62,7 @@ bool Grammar::allow(const Configuration& at, const Stacks& stacks, TokenMask& ma
 }
 
 void Grammar::prepare(std::chrono::steady_clock::time_point until) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   memory_.prepare(until);
   note_size();
 }

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 
+#include "engine/base/mutex.h"
 #include "engine/text/grammar.h"
 #include "engine/text/grammar/automaton.h"
 #include "engine/text/grammar/mask_memory.h"
@@ -32,13 +32,13 @@ class Grammar {
   static size_t live_bytes() { return live_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  void note_size() const;
+  void note_size() const LOCKSTEP_REQUIRES(mutex_);
 
   static inline std::atomic<size_t> live_bytes_ = 0;
   Automaton automaton_;
   std::shared_ptr<const TokenTrie> trie_;  // shared by all grammars of a vocabulary
-  mutable std::mutex mutex_;
-  mutable MaskMemory memory_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  mutable MaskMemory memory_ LOCKSTEP_GUARDED_BY(mutex_);
   mutable std::atomic<size_t> size_bytes_ = 0;
 };
 

@@ -16,7 +16,7 @@ Result<std::shared_ptr<const Grammar>> GrammarCache::find_or_compile(const Gramm
 
 std::shared_ptr<const Grammar> GrammarCache::find(const GrammarSource& source) {
   std::list<Kept> surplus;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::ranges::find(kept_, source, &Kept::source);
   auto grammar = found == kept_.end() ? nullptr : found->grammar;
   if (grammar) kept_.splice(kept_.begin(), kept_, found);
@@ -27,12 +27,12 @@ std::shared_ptr<const Grammar> GrammarCache::find(const GrammarSource& source) {
 void GrammarCache::keep(const GrammarSource& source,
                         const std::shared_ptr<const Grammar>& grammar) {
   std::list<Kept> surplus;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_.push_front({source, grammar});
   surplus = take_surplus();
 }
 
-// Under mutex_. Grammars grow while they are kept: so whenever one is asked for.
+// Grammars grow while they are kept: so whenever one is asked for.
 std::list<GrammarCache::Kept> GrammarCache::take_surplus() {
   std::list<Kept> surplus;
   size_t count = 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "engine/base/mutex.h"
 #include "engine/text/grammar/compiled_grammar.h"
 
 namespace lockstep {
@@ -31,14 +32,14 @@ class GrammarCache {
   std::shared_ptr<const Grammar> find(const GrammarSource& source);
   void keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar);
   // Takes out what is too much, to be destroyed when mutex_ is free.
-  std::list<Kept> take_surplus();
+  std::list<Kept> take_surplus() LOCKSTEP_REQUIRES(mutex_);
 
   const Tokenizer& tokenizer_;
   size_t vocabulary_size_;
   std::once_flag trie_made_;
   std::shared_ptr<const TokenTrie> trie_;
-  std::mutex mutex_;
-  std::list<Kept> kept_;  // guarded by mutex_; the last used first
+  Mutex mutex_;
+  std::list<Kept> kept_ LOCKSTEP_GUARDED_BY(mutex_);  // the last used first
 };
 
 }  // namespace lockstep
