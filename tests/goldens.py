@@ -1,6 +1,6 @@
 """Compares what the program says with files under tests/goldens, which hold what it said before.
 
-With LOCKSTEP_UPDATE_GOLDENS=1 the files are written instead (scripts/update-goldens).
+With LOCKSTEP_UPDATE_GOLDENS=1 the files are written instead (scripts/checks/update_goldens).
 """
 
 import difflib
@@ -23,11 +23,11 @@ def compare(name, text):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return
-    assert path.exists(), f"{path} is not there: scripts/update-goldens writes it"
+    assert path.exists(), f"{path} is not there: scripts/checks/update_goldens writes it"
     expected = path.read_text()
     if text == expected:
         return
     diff = difflib.unified_diff(
         expected.splitlines(), text.splitlines(), f"goldens/{name}", "now", lineterm="", n=1)
     raise AssertionError(
-        "\n".join(["the golden differs; if that is meant: scripts/update-goldens", *diff]))
+        "\n".join(["the golden differs; if that is meant: scripts/checks/update_goldens", *diff]))

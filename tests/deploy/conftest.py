@@ -1,6 +1,6 @@
 """What lies in deploy/ is tried with the programs that read it: systemd's, Prometheus', the schemas of
 Kubernetes. What is not installed is skipped, saying so. Real surroundings (a booted systemd, a built
-image) have scripts of their own: scripts/test-systemd, scripts/test-container."""
+image) have scripts of their own: scripts/checks/test_systemd, scripts/checks/test_container."""
 
 import importlib.util
 import json

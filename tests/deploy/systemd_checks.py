@@ -1,4 +1,4 @@
-"""Run by scripts/test-systemd inside of a booted systemd with the units installed: each check begins
+"""Run by scripts/checks/test_systemd in a booted systemd with the units installed: each check begins
 with everything stopped. Only what Python brings, since it runs on the bare system.
 
   systemd_checks.py guest|native [NAME...]

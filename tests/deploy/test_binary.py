@@ -153,8 +153,8 @@ def test_every_source_of_the_daemon_is_compiled_with_the_flags():
         assert fortify == ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"], entry["file"]
 
 
-# Two builds of one commit are equal bit for bit: scripts/check-reproducible. What would make them
-# differ is looked for in the one that is there.
+# Two builds of one commit are equal bit for bit: scripts/checks/check_reproducible. What would make
+# them differ is looked for in the one that is there.
 
 def test_it_does_not_tell_where_it_was_built(binary):
     for place in {str(ROOT), str(BUILD), str(ROOT.resolve()), str(pathlib.Path.home())}:

@@ -35,7 +35,8 @@ def queries():
 
 
 def test_the_dashboard_is_what_its_script_writes():
-    subprocess.run([sys.executable, ROOT / "scripts/make_dashboard.py", "--check"], check=True)
+    subprocess.run([sys.executable, ROOT / "scripts/generate/make_dashboard.py", "--check"],
+                   check=True)
 
 
 def test_panels_lie_side_by_side_and_have_names_of_their_own():

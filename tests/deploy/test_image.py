@@ -1,5 +1,5 @@
 """Dockerfile, the system calls that a container may make, and deploy/compose.yaml, as far as they can
-be checked without building: scripts/test-container does that."""
+be checked without building: scripts/checks/test_container does that."""
 
 import hashlib
 import json
@@ -31,7 +31,8 @@ def compose():
 
 
 def test_the_profile_is_what_its_script_writes():
-    subprocess.run([sys.executable, ROOT / "scripts/make_seccomp.py", "--check"], check=True)
+    subprocess.run([sys.executable, ROOT / "scripts/generate/make_seccomp.py", "--check"],
+                   check=True)
 
 
 def test_the_profile_allows_what_the_daemon_needs_and_little_else():

@@ -1,4 +1,4 @@
-"""scripts/pin-images, with a registry that is played."""
+"""scripts/generate/pin_images.py, with a registry that is played."""
 
 import os
 import re
@@ -11,7 +11,8 @@ FILES = ("Dockerfile", "deploy/compose.yaml")
 
 
 def run(root, *arguments):
-    return subprocess.run([ROOT / "scripts/pin-images", "--root", root, *arguments], text=True,
+    program = ROOT / "scripts/generate/pin_images.py"
+    return subprocess.run([program, "--root", root, *arguments], text=True,
                           capture_output=True,
                           env={**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}"})
 

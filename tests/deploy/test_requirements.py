@@ -37,6 +37,6 @@ def test_each_package_has_a_version_and_hashes(folder):
 
 
 def test_they_are_installed_by_their_hashes():
-    for script in ("scripts/test", "scripts/check-lm-eval"):
+    for script in ("scripts/test", "scripts/serving/check_lm_eval.py"):
         text = (ROOT / script).read_text()
         assert "--require-hashes" in text and "--no-deps" in text, script

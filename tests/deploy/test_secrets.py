@@ -1,6 +1,6 @@
 """deploy/systemd/lockstepd-secrets: hands the daemon's user copies of what only root reads, and does
 nothing as root in a place that this user could change. The attacks are made by another user while
-the script runs, so they need root; scripts/test-systemd makes them in a booted systemd."""
+the script runs, so they need root; scripts/checks/test_systemd makes them in a booted systemd."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 """deploy/systemd: the units are well-formed and hardened, and their scripts do what they say.
-scripts/test-systemd runs them in a real systemd."""
+scripts/checks/test_systemd runs them in a real systemd."""
 
 import os
 import re

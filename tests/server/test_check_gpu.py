@@ -1,4 +1,4 @@
-"""scripts/check_gpu.py, with made-up programs."""
+"""scripts/checks/check_gpu.py, with made-up programs."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import tarfile
 
 from conftest import ROOT, clean_environment
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts/checks"))
 import check_gpu  # noqa: E402
 
 
@@ -20,7 +20,7 @@ def make(folder, **programs):
 
 
 def start(*options, **environment):
-    return subprocess.run([sys.executable, ROOT / "scripts/check_gpu.py", *options],
+    return subprocess.run([sys.executable, ROOT / "scripts/checks/check_gpu.py", *options],
                           capture_output=True, text=True, timeout=60,
                           env=clean_environment(**environment))
 

@@ -1,4 +1,4 @@
-"""scripts/compare.py: what it reads of both programs, what it computes, and a run with a made-up
+"""scripts/bench/compare.py: what it reads of both programs, what it computes, and a run with a fake
 peer."""
 
 import json
@@ -11,12 +11,12 @@ import pytest
 
 from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts/bench"))
 import benchmark_page  # noqa: E402
 import benchmark_programs as programs  # noqa: E402
 import compare  # noqa: E402
 
-SCRIPT = ROOT / "scripts/compare.py"
+SCRIPT = ROOT / "scripts/bench/compare.py"
 
 
 def of(text):
@@ -293,7 +293,7 @@ def test_a_run_with_a_made_up_peer_writes_its_section(made_up_peer, model_path, 
         assert float(row[3]) > 0 and float(row[5]) > 0
         assert float(row[4]) == pytest.approx(float(row[3]) / float(row[1]), rel=0.01, abs=0.01)
     assert "made up" in text and "GB/s" in text
-    assert "scripts/compare.py --lockstepd" in text and str(tmp_path) not in text
+    assert "scripts/bench/compare.py --lockstepd" in text and str(tmp_path) not in text
     # In turns: ours, ours, the peer; twice.
     turns = [line.split()[0] for line in result.stderr.splitlines() if line.startswith("  ")]
     ours = [index for index, name in enumerate(turns) if name.endswith("lockstepd")]

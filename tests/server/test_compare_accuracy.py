@@ -1,4 +1,4 @@
-"""scripts/compare_accuracy.py and make_text.py: what they read and print, and a run with a made-up
+"""scripts/bench/compare_accuracy.py and make_text.py: what they read and print, and a run with a fake
 peer."""
 
 import stat
@@ -9,12 +9,12 @@ import pytest
 
 from conftest import PATIENCE_SECONDS, PROGRAM, ROOT, clean_environment
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts/bench"), str(ROOT / "scripts/models")]
 import compare_accuracy  # noqa: E402
 import make_text  # noqa: E402
 from benchmark_programs import CompareError  # noqa: E402
 
-SCRIPT = ROOT / "scripts/compare_accuracy.py"
+SCRIPT = ROOT / "scripts/bench/compare_accuracy.py"
 
 PEERS_OUTPUT = """\
 ====== Perplexity statistics ======

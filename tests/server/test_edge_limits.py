@@ -213,7 +213,7 @@ def test_hostile_clients_in_small(tmp_path):
     """The rig that is run in full for BENCHMARKS.md: functions alone are asserted here."""
     report = tmp_path / "report.json"
     result = subprocess.run(
-        [sys.executable, ROOT / "scripts/hostile-clients", "--program",
+        [sys.executable, ROOT / "scripts/serving/hostile_clients.py", "--program",
          os.environ.get("LOCKSTEPD", ROOT / "build/release/lockstepd"), "--model",
          ROOT / "config/demo.gguf", "--heads", "30", "--bodies", "30", "--readers", "30",
          "--idle", "60", "--addresses", "8", "--seconds", "2", "--deadline-seconds", "3",

@@ -1,7 +1,7 @@
 """What the daemon said before, which moves of code must not change: its options, its document of
 endpoints, its metrics, fingerprints, and greedy answers of every row of the kernel table to the bit.
 
-The files lie in tests/goldens; scripts/update-goldens writes them anew.
+The files lie in tests/goldens; scripts/checks/update_goldens writes them anew.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A restart that reads no weights: the daemon under a service manager that keeps descriptors.
 
-The manager here speaks systemd's protocol (sd_notify(3), sd_listen_fds(3)); scripts/check-handover
-does the same with a real one.
+The manager here speaks systemd's protocol (sd_notify(3), sd_listen_fds(3));
+scripts/checks/check_handover does the same with a real one.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The requests that lm-eval 0.4.13's local-completions sends (tokenizer_backend=remote) for a task of
 each kind: multiple choice, generation and rolling likelihood; recorded, as it is no small package.
-scripts/check-lm-eval runs the package itself."""
+scripts/serving/check_lm_eval.py runs the package itself."""
 
 import json
 

@@ -16,7 +16,7 @@ PROMPTS = [f"{word} and then {word} again" for word in
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "mixture.gguf"
-    subprocess.run([sys.executable, str(ROOT / "scripts/make_model.py"), "--shape",
+    subprocess.run([sys.executable, str(ROOT / "scripts/models/make_model.py"), "--shape",
                     "tiny-qwen3moe", "--format", "Q4_0", "--output", str(path)],
                    check=True, capture_output=True)
     return path

@@ -1,39 +1,30 @@
-"""The proofs under load (scripts/overload, disconnects, soak, canaries, ...) in small, with
-no bound on times, and that each finds what it is to find."""
+"""The proofs under load (scripts/serving: overload, disconnects, soak, ...) in small, with no
+bound on times, and that each finds what it is to find."""
 
 import argparse
 import copy
-import importlib.machinery
+import importlib
 import json
 import random
 import subprocess
 import sys
-import types
 
 import pytest
 
 from conftest import PATIENCE_SECONDS, PROGRAM, ROOT
 
-sys.path.insert(0, str(ROOT / "scripts"))
+SCRIPTS = ROOT / "scripts/serving"
+sys.path.insert(0, str(SCRIPTS))
 import serving_rig  # noqa: E402
 
 MODEL = ROOT / "config/demo.gguf"
-
-
-def load(name):
-    """A script as a module."""
-    module = types.ModuleType(name.replace("-", "_"))
-    loader = importlib.machinery.SourceFileLoader(module.__name__, str(ROOT / "scripts" / name))
-    sys.modules[module.__name__] = module  # dataclasses look for it
-    exec(loader.get_code(module.__name__), module.__dict__)
-    return module
 
 
 def run(tmp_path, name, *arguments, model=MODEL):
     """The figures of a run without a fault."""
     report = tmp_path / "report.json"
     result = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / name), "--program", PROGRAM, "--model", model,
+        [sys.executable, str(SCRIPTS / f"{name}.py"), "--program", PROGRAM, "--model", model,
          "--option=--workers=1", "--json", report, *map(str, arguments)],
         capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -69,7 +60,7 @@ def test_overload_in_small(tmp_path):
                   "--least-goodput", 0, "--most-rejection-ms", 1e9, "--most-memory-mib", 1e9)
     assert figures["answered"] > 0 and figures["rejected"] > 0
     assert figures["sent"] == figures["answered"] + figures["rejected"]
-    overload = load("overload")
+    overload = importlib.import_module("overload")
 
     def find(figures):
         return overload.find_faults(figures, argparse.Namespace(
@@ -97,7 +88,7 @@ def test_disconnects_in_small(tmp_path):
     assert sum(bursts["disconnects"].values()) == 60 and bursts["bursts"] == 2
     assert ledger["requests"] == 300 and ledger["sums"]["ended"] > 0
     assert ledger["finished"] == ledger["sums"]["ended"]
-    disconnects = load("disconnects")
+    disconnects = importlib.import_module("disconnects")
 
     def find(figures):
         return disconnects.find_faults(figures, argparse.Namespace(most_seconds=1))
@@ -121,7 +112,7 @@ def line(identity, status, finish=None):
 
 
 def test_the_ledger_finds_what_is_missing_repeated_or_not_as_it_was_seen():
-    disconnects = load("disconnects")
+    disconnects = importlib.import_module("disconnects")
     Entry = disconnects.Entry
     ledger = {"ledger-1": Entry("answered", 2, 200), "ledger-2": Entry("answered", 1, 503),
               "ledger-3": Entry("left"), "ledger-4": Entry("invalid", 1, 400),
@@ -152,7 +143,7 @@ def test_a_soak_in_small(tmp_path):
     figures = run(tmp_path, "soak", "--minutes", 0.05, "--clients", 6, "--most-memory-mib", 1e9,
                   "--rest-seconds", 0, "--most-seconds", PATIENCE_SECONDS)
     assert sum(figures["counts"].values()) >= 6  # one of each client, however busy the machine is
-    soak = load("soak")
+    soak = importlib.import_module("soak")
 
     def find(figures):
         return soak.find_faults(figures, argparse.Namespace(most_memory_mib=1, rest_seconds=20))
@@ -167,9 +158,9 @@ def test_a_soak_in_small(tmp_path):
 
 
 def test_the_soaks_model_knows_tools(start, tmp_path):
-    model = load("soak").with_template(MODEL, tmp_path / "model.gguf")
+    model = importlib.import_module("soak").with_template(MODEL, tmp_path / "model.gguf")
     daemon = start("--served-model-name", "m", model=model).wait_until_ready()
-    tool = {"type": "function", "function": load("soak").TOOL}
+    tool = {"type": "function", "function": importlib.import_module("soak").TOOL}
     answer = daemon.post("/v1/chat/completions", {
         "model": "m", "messages": [{"role": "user", "content": "A cat?"}], "tools": [tool],
         "tool_choice": "required", "parallel_tool_calls": False, "temperature": 0,
@@ -187,7 +178,7 @@ def test_canaries_in_small(tmp_path):
     figures = run(tmp_path, "canaries", "--pairs", 8, "--at-once", 8, "--answer-tokens", 32,
                   "--begin-words", 200, "--kv-pages", 128)
     assert sum(counts["pairs"] for counts in figures["kinds"].values()) == 8
-    canaries = load("canaries")
+    canaries = importlib.import_module("canaries")
     for path, value, word in (("told", 1, "log"), ("exit_code", 1, "ended")):
         check_finds(canaries.find_faults, figures, path, value, word)
     kind = next(iter(figures["kinds"]))
@@ -201,7 +192,7 @@ def test_canaries_in_small(tmp_path):
 
 
 def test_a_canary_that_is_heard_is_found():
-    canaries = load("canaries")
+    canaries = importlib.import_module("canaries")
 
     def pair(common=0):
         both = tuple(canaries.Canary("alice", {}, secret, [foreign], ["text"], ["text"], b"text")
@@ -225,10 +216,10 @@ def test_a_canary_that_is_heard_is_found():
 
 
 def test_the_timing_oracle_in_small(tmp_path):
-    figures = run(tmp_path, "timing-oracle", "--trials", 4, "--alpha", 0, "--least-control", 0)
+    figures = run(tmp_path, "timing_oracle", "--trials", 4, "--alpha", 0, "--least-control", 0)
     assert figures["own key"]["cached_tokens"] == 0
     assert figures["victim's key"]["cached_tokens"] > 0
-    oracle = load("timing-oracle")
+    oracle = importlib.import_module("timing_oracle")
 
     def find(figures):
         return oracle.find_faults(figures, argparse.Namespace(alpha=0.001, least_control=0.95))
@@ -242,7 +233,7 @@ def test_the_timing_oracle_in_small(tmp_path):
 
 
 def test_an_attacker_learns_what_there_is_to_learn():
-    oracle = load("timing-oracle")
+    oracle = importlib.import_module("timing_oracle")
     chance = random.Random(5)
     tosses = [chance.random() < 0.5 for _ in range(1000)]
     noise = [(sent, chance.gauss(10, 1)) for sent in tosses]
@@ -260,11 +251,11 @@ def test_an_attacker_learns_what_there_is_to_learn():
 
 
 def test_mask_cost_in_small(tmp_path):
-    figures = run(tmp_path, "mask-cost", "--streams", 2, "--tokens", 24, "--rounds", 2,
+    figures = run(tmp_path, "mask_cost", "--streams", 2, "--tokens", 24, "--rounds", 2,
                   "--most-share", 1e9)
     assert figures["none"]["share"] == 0
     assert all(row["step_ms"] > 0 for name, row in figures.items() if name != "faults")
-    mask_cost = load("mask-cost")
+    mask_cost = importlib.import_module("mask_cost")
     good = {kind: {"step_ms": 1, "share": 0.04} for kind in mask_cost.KINDS}
 
     def find(figures):

@@ -1,4 +1,4 @@
-// Made by scripts/make_unicode_table.py; edit that. Unicode 14.0.0.
+// Made by scripts/generate/make_unicode_table.py; edit that. Unicode 14.0.0.
 #include "engine/text/jinja/unicode_table.h"
 
 namespace lockstep::jinja {

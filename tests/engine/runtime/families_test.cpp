@@ -1,5 +1,5 @@
 // Each family's logits against those of transformers and of llama.cpp for the same file, and their
-// bits however the work is cut. The fixtures are made by scripts/make_family_fixtures.py.
+// bits however the work is cut. The fixtures are made by scripts/models/make_family_fixtures.py.
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 

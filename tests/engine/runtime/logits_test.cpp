@@ -1,5 +1,5 @@
 // The engine's logits against those that Hugging Face transformers computes for the same weights.
-// The fixtures are made by scripts/make_logits_fixtures.py.
+// The fixtures are made by scripts/models/make_logits_fixtures.py.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares lockstepd's speed with llama-bench's on this machine, and writes the table.
 
-    scripts/compare.py --peer build/bin/llama-bench --model 1b-q4_0.gguf
+    scripts/bench/compare.py --peer build/bin/llama-bench --model 1b-q4_0.gguf
 
 runs both in turn, A B A B, and prints tokens per second (medians of all repeats of all rounds),
 their ratio, and the limit that the machine's memory and arithmetic set, as `lockstepd

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares how far quantized models are from their original in lockstepd and in the peer.
 
-    scripts/compare_accuracy.py --peer build/bin/llama-perplexity
+    scripts/bench/compare_accuracy.py --peer build/bin/llama-perplexity
 
 For every format: the peer's llama-quantize (looked for beside it) makes the file from the original,
 and both programs compute the mean KL divergence of it from the original over the same text, each
 with its own arithmetic for both models: lockstepd evaluate, llama-perplexity --kl-divergence. The
-text is one that the bundled model was not trained on (scripts/make_text.py), unless --text gives
-another. Prints a table; --page FILE --section NAME writes it between marks in a page, with commands
+text is one that the bundled model was not trained on (scripts/models/make_text.py), unless --text
+gives another. Prints a table; --page FILE --section NAME writes it between marks in a page, with commands
 and machine.
 
 The peer prints six decimals, so the ratio of small divergences has few digits that count.
@@ -24,7 +24,9 @@ from pathlib import Path
 from benchmark_page import ROOT, PageError, markdown_table, shown_command, write_section
 from benchmark_programs import CompareError, Variant, run
 from compare import our_variant
-from make_text import make_text
+
+sys.path.append(str(ROOT / "scripts/models"))
+from make_text import make_text  # noqa: E402
 
 # What the peer's quantizer calls them; all are formats that lockstepd reads.
 DEFAULT_FORMATS = "Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q4_K_S,Q4_K_M,Q5_K_S,Q5_K_M,Q6_K"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs lm-eval's local-completions against a daemon and compares every figure that it computes.
 
-    scripts/check-lm-eval [--model config/demo.gguf] [--lockstepd build/release/lockstepd]
+    scripts/serving/check_lm_eval.py [--model config/demo.gguf]
+        [--lockstepd build/release/lockstepd]
 
 The tasks are those of tests/lm_eval: multiple choice, last words, rolling likelihood of whole texts
 and generation; their data is made for this. lm-eval (from PyPI, without torch) is installed into
@@ -23,7 +24,7 @@ import urllib.request
 
 import serving_rig
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TASKS = ROOT / "tests/lm_eval"
 VENV = ROOT / "build/lm-eval"
 # Requests at a time, and prompts in each.

@@ -2,8 +2,8 @@
 """Pins the images that are built on or run beside the daemon, in Dockerfile and deploy/compose.yaml,
 by the digests that their registries tell now.
 
-    scripts/pin-images            writes the digests into the two files (needs skopeo)
-    scripts/pin-images --check    ends with 1, naming each image that has none
+    scripts/generate/pin_images.py            writes the digests into the two files (needs skopeo)
+    scripts/generate/pin_images.py --check    ends with 1, naming each image that has none
 """
 
 import pathlib
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What stands before the image's name, and where.
 PLACES = {"Dockerfile": r"^(ARG (?:BASE|CUDA_BASE)=)(\S+)$",
           "deploy/compose.yaml": r"^( *image: )((?!lockstepd$)\S+)$"}

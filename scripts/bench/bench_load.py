@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the load of a model with what its disk gives, in turns, with nothing in the page cache.
 
-    sudo scripts/bench-load MODEL.gguf [--rounds 3] [--lockstepd build/release/lockstepd]
+    sudo scripts/bench/bench_load.py MODEL.gguf [--rounds 3] [--lockstepd build/release/lockstepd]
 
 In each round, caches dropped before each: fio reads the file (O_DIRECT, io_uring, 4 MiB, 16 in
 flight), then lockstepd loads it and generates one token. Shown: MB/s of both; the seconds of

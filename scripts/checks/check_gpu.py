@@ -2,12 +2,12 @@
 """Runs what there is to check of lockstepd on this machine's GPUs, from a build for them, and says
 what became of each step: passed, FAILED, skipped, out of time.
 
-    scripts/check_gpu.py --build build/cuda --output gpu-check --json gpu-check/report.json
+    scripts/checks/check_gpu.py --build build/cuda --output gpu-check --json gpu-check/report.json
 
 A step that fails or hangs keeps no other from running; without a GPU all ends after the first. Each
 step's output lies in --output. Ends with 0 if nothing failed.
 
-    scripts/check_gpu.py --build build/cuda --pack gpu-check.tar.xz
+    scripts/checks/check_gpu.py --build build/cuda --pack gpu-check.tar.xz
 
 makes of a build what can be carried to a machine that has a GPU and this checkout, but no build. An
 unpacked one is a --build as well: it finds NVIDIA's libraries in LD_LIBRARY_PATH, in the toolkit's
@@ -28,7 +28,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 APART = {"GPU_LAUNCH_OVERLAP": "0"}
 # Name, program of the build with its arguments, environment, seconds until it is killed.
 STEPS = [

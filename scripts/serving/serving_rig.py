@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Nothing takes so long unless it hangs.
 PATIENCE_SECONDS = 120
 

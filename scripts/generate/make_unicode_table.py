@@ -2,7 +2,7 @@
 """Writes engine/text/jinja/unicode_table.cpp: what chat templates may ask of a character, as the
 running Python's own str answers it (its Unicode version is written into the file).
 
-Usage: scripts/make_unicode_table.py > engine/text/jinja/unicode_table.cpp
+Usage: scripts/generate/make_unicode_table.py > engine/text/jinja/unicode_table.cpp
 """
 
 import sys
@@ -78,7 +78,7 @@ def string_literal(text):
 
 def main():
     out = [
-        "// Made by scripts/make_unicode_table.py; edit that. Unicode %s."
+        "// Made by scripts/generate/make_unicode_table.py; edit that. Unicode %s."
         % unicodedata.unidata_version,
         '#include "engine/text/jinja/unicode_table.h"',
         "",

@@ -4,15 +4,15 @@
 A list of what is allowed, and nothing else is: Docker's own profile blocks mbind and its kin, newer
 ones io_uring as well, and allows much that a daemon never needs.
 
-  scripts/make_seccomp.py            writes it
-  scripts/make_seccomp.py --check    exit code 1 if it is not what would be written
+  scripts/generate/make_seccomp.py            writes it
+  scripts/generate/make_seccomp.py --check    exit code 1 if it is not what would be written
 """
 
 import json
 import pathlib
 import sys
 
-OUTPUT = pathlib.Path(__file__).resolve().parents[1] / "deploy/docker/seccomp.json"
+OUTPUT = pathlib.Path(__file__).resolve().parents[2] / "deploy/docker/seccomp.json"
 EPERM = 1
 ENOSYS = 38
 NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag (clone(2))

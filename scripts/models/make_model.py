@@ -7,7 +7,7 @@ finite and of order one. The same arguments give the same bytes.
 
 Needs numpy and the gguf package:
     python3 -m venv .venv && .venv/bin/pip install numpy gguf
-    .venv/bin/python scripts/make_model.py --shape llama-3.2-1b --format Q4_0 --output 1b.gguf
+    scripts/models/make_model.py --shape llama-3.2-1b --format Q4_0 --output 1b.gguf
 
 Formats: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K give every matrix that format, but the
 output matrix (the embedding, where it is also the output) of a format below 8 bits is Q6_K, as

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 INTERESTING_FLAGS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "VNNI",
                      "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
 

@@ -2,7 +2,7 @@
 """Serves one model with lockstepd and with llama-server in turn, puts both under the same load, and
 prints what clients see: answers and tokens per second, times to the first and to the next token.
 
-    scripts/compare_serving.py --peer PATH/llama-server --model FILE [--clients 1,4,16,64]
+    scripts/serving/compare_serving.py --peer PATH/llama-server --model FILE [--clients 1,4,16,64]
         [--prompts 32,256,1024] [--answers 16,32,64] [--seconds 10] [--rounds 3]
 
 Each client asks again as soon as it has its answer (a closed loop), streamed. Prompts are random
@@ -24,7 +24,7 @@ import urllib.request
 
 from serving_rig import percentile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def parse():

@@ -2,15 +2,15 @@
 """Writes deploy/grafana/lockstep.json, the Grafana dashboard: the panels are the table below, their
 places are computed.
 
-  scripts/make_dashboard.py            writes it
-  scripts/make_dashboard.py --check    exit code 1 if it is not what would be written
+  scripts/generate/make_dashboard.py            writes it
+  scripts/generate/make_dashboard.py --check    exit code 1 if it is not what would be written
 """
 
 import json
 import pathlib
 import sys
 
-OUTPUT = pathlib.Path(__file__).resolve().parents[1] / "deploy/grafana/lockstep.json"
+OUTPUT = pathlib.Path(__file__).resolve().parents[2] / "deploy/grafana/lockstep.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 
