@@ -19,7 +19,7 @@ class Digest {
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text);
 
-  // Of all that was added, 64 hexadecimal digits. Once; nothing is added afterwards.
+  // The digest of all that was added: 64 hexadecimal digits. Called once, after the last add().
   std::string finish();
 
  private:

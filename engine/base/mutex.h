@@ -63,7 +63,7 @@ class ConditionVariable {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // So long from now, rounded up.
+  // The time point `patience` from now, rounded up.
   template <typename Duration>
   static Clock::time_point deadline_in(Duration patience) {
     return Clock::now() + std::chrono::ceil<Clock::duration>(patience);

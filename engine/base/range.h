@@ -1,4 +1,4 @@
-// A stretch of indices, and how it is shared.
+// A range of indices, and how it is shared.
 #pragma once
 
 #include <cstddef>

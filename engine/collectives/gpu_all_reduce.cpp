@@ -20,7 +20,7 @@ bool is_aligned(const float* rows, size_t stride) {
   return reinterpret_cast<uintptr_t>(rows) % kUnitBytes == 0 && stride % kGpuUnitFloats == 0;
 }
 
-// What is stored of a unit at once: four floats, or four bf16.
+// A unit is stored at once as four floats, or four bf16.
 bool is_aligned(const GpuNormOutput& norm) {
   constexpr size_t kBf16UnitBytes = kGpuUnitFloats * sizeof(uint16_t);
   return is_aligned(norm.weight, 0) && is_aligned(norm.rows.f32, norm.rows.f32_stride) &&

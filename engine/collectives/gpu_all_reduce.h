@@ -24,8 +24,8 @@ constexpr size_t kGpuChannelsMax = 32;
 //
 // The blocks of a launch wait for those of the other ranks, so all of them must be resident: there
 // are never more than `channel_count` (of 256 threads), and no kernel that waits for this rank may
-// keep the GPU busy. A GPU that is one rank has room for kGpuChannelsMax; ranks that are made up
-// on one GPU must share what it has.
+// keep the GPU busy. A GPU that is one rank holds kGpuChannelsMax; simulated ranks on one GPU
+// must share what it has.
 struct GpuPeers {
   size_t rank = 0;
   size_t rank_count = 1;
@@ -47,13 +47,14 @@ struct GpuPeers {
 
 size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count);
 
-// Of the failure word, read once the stream has run or at any time: a rank that did not come within
-// the deadline. What this rank has computed since is not to be used, its later exchanges do
-// nothing, and the others report it in their turn: the mailboxes serve no more, the process ends.
+// The rank that did not come within the deadline, from the failure word, which may be read once the
+// stream has run or at any time. What this rank has computed since is not to be used, its later
+// exchanges do nothing, and the others report it in their turn: the mailboxes serve no more, the
+// process ends.
 std::optional<size_t> missing_rank(uint32_t failure);
 
-// Of the waiting word, read at any time: the rank that was last waited for longer than a
-// millisecond. Where the word changes, the GPU goes on: it waits.
+// The rank that was last waited for longer than a millisecond, from the waiting word, which may be
+// read at any time. Where the word changes, the GPU goes on: it waits.
 std::optional<size_t> awaited_rank(uint32_t waiting);
 
 // output[row][column] += sum over the contributors, in order of rank, of their
@@ -88,22 +89,22 @@ struct GpuAllReduce {
 
 // In one shot every rank sends its partial to all others and adds up all that it has got. In two,
 // every rank is sent its share of the others' partials, adds it up and sends what its output has
-// become there, as f32, to all others: of f32 2 / rank_count of the bytes, but two meetings that
+// become there, as f32, to all others: of f32 2 / rank_count of the bytes, but two barriers that
 // follow one another, however small the sum.
 // `stream`: a cudaStream_t of the rank's GPU, which is the current one. `partial` may be written
 // again by what follows on the stream.
 void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers);
 
-// What one rank sends to others for that, where it contributes.
+// The bytes that one rank sends to others for that, if it contributes.
 size_t gpu_sum_sent_bytes(const GpuAllReduce& sum, size_t rank_count);
 
 // A barrier on the streams: what follows runs after all ranks have come, and sees what they had
 // written before, into their own memory or another's.
 void gpu_meet(void* stream, const GpuPeers& peers);
 
-// What a rank adds up itself of what others have sent it: output[i] becomes the sum over the parts,
-// in their order, of part[i], which is added to output[i] once where `add` says so. The arithmetic
-// of GpuAllReduce; with bf16 each part is rounded when it is read.
+// A sum by the rank itself of parts that others have sent it: output[i] becomes the sum over the
+// parts, in their order, of part[i], which is added to output[i] once where `add` says so. The
+// arithmetic of GpuAllReduce; with bf16 each part is rounded when it is read.
 struct GpuPartSum {
   const float* parts[kGpuRanksMax] = {};
   size_t part_count = 0;

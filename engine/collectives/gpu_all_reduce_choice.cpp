@@ -13,11 +13,11 @@ struct Threshold {
   size_t one_shot_bytes_max;
 };
 
-// Where nothing was measured on the machine at hand. Guesses: nothing here has run on several GPUs
-// yet. In one shot each rank sends
-// (ranks - 1) times the message, in two 2 * (ranks - 1) / ranks times, as in a ring: so between two
-// ranks nothing is lost at any size, and between more the less the smaller it is. Published for
-// such sums of up to 4 and 8 ranks over NVLink: one shot below 512 and 256 KiB, two up to 8 MiB.
+// Used if nothing was measured on the machine at hand. Guesses: nothing here has run on several
+// GPUs yet. In one shot each rank sends (ranks - 1) times the message, in two 2 * (ranks - 1) /
+// ranks times, as in a ring: so between two ranks nothing is lost at any size, and between more the
+// less the smaller it is. Published for such sums of up to 4 and 8 ranks over NVLink: one shot
+// below 512 and 256 KiB, two up to 8 MiB.
 constexpr Threshold kThresholds[] = {
     {2, kPeerMemoryBytesMax},
     {4, 512 << 10},

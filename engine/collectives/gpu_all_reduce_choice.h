@@ -29,7 +29,7 @@ struct GpuSumQuestion {
 // NCCL, without either there is no way: the caller has refused such GPUs.
 GpuSumWay gpu_sum_way(const GpuSumQuestion& question);
 
-// What a sum of so many bytes takes in one shot and in two, as measured.
+// The measured times of a sum of `bytes` in one shot and in two.
 struct GpuSumTime {
   size_t bytes = 0;
   uint64_t one_shot_ns = 0;

@@ -23,7 +23,7 @@ struct GpuNcclLink {
   float* received = nullptr;  // this rank's own: gpu_nccl_received_floats()
 };
 
-// Room for what a rank receives of a message of so many floats, from 16 bytes' alignment on.
+// The floats of memory for what a rank receives of a message of `floats`, 16-byte aligned.
 size_t gpu_nccl_received_floats(size_t rank_count, size_t floats);
 
 // As gpu_all_reduce(). All ranks contribute; the strides of `partial` and `output` are equal, and
@@ -36,7 +36,7 @@ void nccl_all_reduce(void* stream, const GpuAllReduce& sum, const GpuNcclLink& l
 void nccl_join(void* stream, float* values, size_t count, const GpuNcclLink& link,
                const GpuCollectives& collectives);
 
-// What one rank sends for a message of so many floats.
+// The bytes that one rank sends for a message of `floats`.
 size_t nccl_sent_bytes(const GpuNcclLink& link, size_t floats);
 
 }  // namespace lockstep

@@ -95,7 +95,8 @@ class Communicators final : public NcclRanks {
     std::chrono::nanoseconds counted{0};
   };
 
-  // What `call` returns, given the rank's communicator; ncclInvalidUsage once it is aborted.
+  // Returns the result of `call`, given the rank's communicator; ncclInvalidUsage once it is
+  // aborted.
   template <typename Call>
   ncclResult_t with_handle(size_t rank, Call call) {
     Handle& handle = handles_[rank];
@@ -310,7 +311,7 @@ void Communicators::exchange(size_t rank, void* stream, std::span<const NcclTran
   });
 }
 
-// What is under way is no failure: the stream is waited for, and has the deadline.
+// Work in progress is no failure: the stream is waited for, and has the deadline.
 Result<void> Communicators::check(size_t rank) {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked =

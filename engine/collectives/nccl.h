@@ -1,5 +1,5 @@
-// What GPUs of one process send to one another by NVIDIA's NCCL: where they do not reach one
-// another's memory, or where there is too much for everyone to send it to everyone. A build without
+// Exchanges between GPUs of one process by NVIDIA's NCCL: where they do not reach one another's
+// memory, or where there is too much for every rank to send it to every other. A build without
 // NCCL says so when communicators are asked for.
 #pragma once
 
@@ -22,10 +22,10 @@ struct NcclTransfer {
   size_t receive_count = 0;
 };
 
-// One communicator per rank, created once and never blocking: whatever NCCL is asked for is looked
-// after until it is done, at most until a deadline. A rank's calls come from one thread at a time,
+// One communicator per rank, created once and never blocking: every operation is watched
+// until it is done, at most until a deadline. A rank's calls come from one thread at a time,
 // whose current GPU is the rank's, except for abort(). What is enqueued runs when all ranks have
-// enqueued the same; whoever does not come keeps the others' GPUs waiting until abort().
+// enqueued the same; a rank that does not come keeps the others' GPUs waiting until abort().
 //
 // A call that fails says so in check(). All communicators are aborted then: kernels that wait on
 // the GPUs end, and what is called later does nothing.
@@ -55,7 +55,7 @@ class NcclRanks {
   // included; asked once the stream is done.
   virtual std::chrono::nanoseconds time_spent(size_t rank) = 0;
 
-  // What has gone wrong so far, if anything: the first failure of any rank.
+  // The first failure of any rank so far, if there is one.
   virtual Result<void> check(size_t rank) = 0;
 
   // As after a call that has failed for this reason. From any thread, however often. Takes half a
@@ -66,7 +66,7 @@ class NcclRanks {
 // Whether this build has it.
 bool has_nccl();
 
-// What communicators take of a GPU's memory. A guess, not measured: buffers of 4 MiB per channel
+// The memory that communicators take of a GPU. A guess, not measured: buffers of 4 MiB per channel
 // and connection, of which create() allows 16 channels.
 inline constexpr size_t kNcclBytes = size_t{512} << 20U;
 

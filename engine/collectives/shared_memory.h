@@ -47,8 +47,8 @@ enum class AllReduceAlgorithm : uint8_t {
 };
 
 // Called by every worker of every rank with the same algorithm. Returns the bytes that this worker
-// has read from other ranks or sent to them. With bf16 it meets at the barrier over all ranks twice
-// in between, else never.
+// has read from other ranks or sent to them. With bf16 it passes the barrier over all ranks twice,
+// else never.
 size_t all_reduce(const AllReduce& sum, const Peers& peers, Barrier& barrier, size_t worker,
                   size_t worker_count, AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySize);
 

@@ -11,7 +11,7 @@ Stretch ActivationBuffers::allocate(ActivationForm form, Arena arena, size_t col
                                     size_t row_count) {
   size_t stride = activation_row_bytes(form, columns);
   // Rows that are not sent as they lie are an odd number of lines apart: side by side they then do
-  // not meet in one set of a cache.
+  // not fall into one set of a cache.
   if (form == ActivationForm::kF32 && arena == Arena::kScratch) stride |= kCacheLine;
   return {arena, allocator(arena).allocate(row_count * stride), stride};
 }

@@ -24,7 +24,7 @@ struct Stretch {
   size_t stride_bytes = 0;
 };
 
-// Where a value lies: its own f32 columns `held`, or rows in the forms in which products consume
+// A value's place: its own f32 columns `held`, or rows in the forms in which products consume
 // it, or both.
 struct Buffer {
   std::optional<Stretch> plain;
@@ -33,7 +33,7 @@ struct Buffer {
   size_t form_columns = 0;
   std::optional<Stretch> chunk_sums;  // of a norm's residual
   NormFactor norm;                    // of a norm's product; else none
-  size_t references = 0;              // uses still to come; at 0 the stretches are free again
+  size_t references = 0;              // uses still to come; at 0 the memory is free again
 };
 
 class ActivationBuffers {
@@ -46,8 +46,8 @@ class ActivationBuffers {
   void release(const Stretch& stretch);
   void release(const Buffer& buffer);
 
-  // All ranks have met: what was released in the exchange arenas before is read by nobody any more,
-  // and may be written from other ranks again.
+  // All ranks have passed a barrier: no rank reads any more what was released in the exchange
+  // arenas before it, and other ranks may write there again.
   void all_ranks_met();
 
   size_t scratch_bytes() const { return scratch_.size_bytes(); }

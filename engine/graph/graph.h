@@ -1,4 +1,4 @@
-// What a model computes, over whole tensors: a list of operations in the order in which they can be
+// A model's computation over whole tensors: a list of operations in an order in which they can be
 // computed. Knows nothing of ranks, threads or devices. Built once per model by its Architecture.
 #pragma once
 
@@ -24,7 +24,7 @@ struct Weight {
   size_t rows = 1;               // 1 for a vector
   size_t columns = 0;
   bool is_matrix = false;  // packed for products; vectors are held as f32
-  // Where it begins in the file's tensor, in rows (of a vector: in the format's blocks). One tensor
+  // The offset in the file's tensor, in rows (of a vector: in the format's blocks). One tensor
   // may hold several weights: a layer's experts, or its queries, keys and values.
   size_t first_row = 0;
 };

@@ -1,6 +1,6 @@
 // One rank's share of a graph: a flat list of steps in which every address is fixed. All workers of
-// the rank walk it; after each step they meet at the barrier, those of all ranks where one has
-// written what another reads. All ranks' plans have the same steps in the same order. What varies
+// the rank walk it; a barrier follows each step, over all ranks where one has written what another
+// reads. All ranks' plans have the same steps in the same order. What varies
 // from pass to pass (tokens, positions, pages, which rows want logits) is not in here: the steps'
 // runner reads it from a Batch.
 //
@@ -10,12 +10,12 @@
 //   product    the attention's output, added to the residual; the next norm's product and sums
 //   product    gate and up of the normed residual, and the gate's activation
 //   product    down, added to the residual; the next norm's product and sums
-// A norm needs no step of its own: whoever has computed columns of the residual multiplies them
+// A norm needs no step of its own: the worker that computed columns of the residual multiplies them
 // with the norm's weight, converts them to the forms in which they are consumed, and leaves the
-// sums of their squares; whoever reads them multiplies its results with the factor that these sums
+// sums of their squares; their reader multiplies its results with the factor that these sums
 // give.
 //
-// Of a mixture of experts, four steps take the place of the last two:
+// In a mixture of experts, four steps take the place of the last two:
 //   product    every expert's score
 //   route      which experts a token goes to
 //   experts    gate and up of each expert's tokens, and the gate's activation
@@ -70,7 +70,7 @@ struct Forms {
   }
 };
 
-// Where some columns of an activation go: into rows of `forms`, from `first_column` on. Whole
+// The destination of some columns of an activation: rows of `forms`, from `first_column` on. Whole
 // blocks of 32, but for the end of the row.
 struct FormsOutput {
   Forms forms;
@@ -86,7 +86,7 @@ struct ChunkSums {
   size_t stride = 0;  // floats
 };
 
-// What a product of a normed input is multiplied with, per token: 1 / sqrt(the sum of the chunks /
+// The factor of a product of a normed input, per token: 1 / sqrt(the sum of the chunks /
 // columns + epsilon).
 struct NormFactor {
   ChunkSums chunks;  // none: the input is not normed
@@ -117,7 +117,7 @@ struct KvLayout {
   size_t page_stride_bytes() const {
     return keys_bytes() + value_block_bytes(format, head_dimension);
   }
-  // Of one page over all layers and heads.
+  // The size of one page over all layers and heads.
   size_t page_bytes() const { return layer_count * head_count * page_stride_bytes(); }
   size_t size_bytes() const { return page_bytes() * page_count; }
   std::byte* keys(size_t layer, size_t head) const {
@@ -137,7 +137,7 @@ struct RotaryTableStep {
   size_t stride = 0;
 };
 
-// Of the vocabulary's rows this rank holds those from `row_begin` on; tokens of others are theirs.
+// This rank holds the vocabulary's rows from `row_begin` on; other ranks embed the other tokens.
 struct EmbedStep {
   PackedMatrix table;
   size_t row_begin = 0;
@@ -175,7 +175,7 @@ struct GateFinish {
 };
 
 // Several products of one input. Their panels are shared among the workers as one list; with a
-// finish, whoever has computed rows finishes them.
+// finish, the worker that computed rows finishes them.
 struct MatmulStep {
   Rows rows = Rows::kTokens;
   Forms input;
@@ -214,7 +214,7 @@ struct ExpertPart {
   size_t output_stride = 0;
 };
 
-// Of an expert's rows at most so many are multiplied at once, and into so many columns of a sum.
+// The most rows of an expert that are multiplied at once, and the columns of a sum they go into.
 inline constexpr size_t kExpertRows = 256;
 inline constexpr size_t kExpertSumColumns = 256;
 
@@ -250,7 +250,7 @@ struct ExpertSumStep {
   ResidualFinish finish = {};
 };
 
-// What happens to each head of the queries and keys before attention sees it: norm (if any) and
+// The treatment of each head of the queries and keys before attention: norm (if any) and
 // rotary positions (if any), in this order unless `norm_is_last`. Then keys and values go into the
 // cache.
 struct PrepareHeads {
@@ -271,16 +271,15 @@ struct PrepareHeads {
 // enough.
 inline constexpr size_t kSplitTokens = 64;
 
-// Where chunks of long sequences leave their partial results, one row per block of queries and KV
-// head, and where those who have computed one count themselves, per token and KV head: the last one
-// merges them.
+// Partial results of chunks of long sequences, one row per block of queries and KV head, and the
+// counters of chunks that are done, per token and KV head: the worker of the last one merges them.
 struct AttentionPartials {
   float* rows = nullptr;
   size_t stride = 0;       // floats
-  size_t block_count = 0;  // blocks that there is room for
+  size_t block_count = 0;  // capacity in blocks
   uint32_t* arrived = nullptr;
   // On a GPU rows follow one another without gaps, one per unit of the batch with all the rank's
-  // query heads' outputs; maximums and sums, two floats per head, lie here; who counts is [head].
+  // query heads' outputs; maximums and sums, two floats per head, lie here; counters are [head].
   float* sums = nullptr;
 };
 
@@ -304,7 +303,7 @@ struct AttendStep {
   float* output = nullptr;
   size_t output_stride = 0;
   AttentionPartials partials;
-  // Where a group's outputs are whole blocks of the forms; none: a FormStep follows.
+  // Set where a group's outputs are whole blocks of the forms; else a FormStep follows.
   std::optional<FormsOutput> forms;
 };
 
@@ -334,7 +333,7 @@ using StepWork =
     std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
                  ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep>;
 
-// Who meets after a step.
+// The scope of the barrier after a step.
 enum class Meet : uint8_t { kRank, kAllRanks };
 
 struct Step {
@@ -368,13 +367,13 @@ struct HiddenRows {
   float epsilon = 0;
 };
 
-// What a rank on a GPU has in its memory beside: none on processors.
+// Further areas in the memory of a rank on a GPU; all null on processors.
 struct GpuAreas {
   std::byte* batch = nullptr;     // a pass's batch, as gpu_batch_at() lays it out
-  GpuBatchLimits limits;          // what it has room for
+  GpuBatchLimits limits;          // its capacity
   double* frequencies = nullptr;  // RotaryTableStep's, of the GPU
-  // Where logits' candidates are searched and tokens drawn, on rank 0. Of no use where the logits
-  // are the host's: among processors, or GPUs that do not reach one another's memory.
+  // Work space of the search for logits' candidates and of draws, on rank 0. Unused where the
+  // logits are the host's: among processors, or GPUs that do not reach one another's memory.
   uint32_t* candidate_words = nullptr;
   float* logit_maxima = nullptr;  // [logit row]
   double* draw_sums = nullptr;    // [logit row], gpu_draw_blocks() each
@@ -399,12 +398,12 @@ struct Plan {
   size_t vocabulary_size = 0;
   size_t batch_tokens = 0;
   size_t logit_rows = 0;
-  size_t attention_blocks = 0;  // that AttentionPartials have room for
+  size_t attention_blocks = 0;  // the capacity of AttentionPartials
   size_t weight_bytes = 0;      // of the arenas; the cache's is kv.size_bytes()
   size_t scratch_bytes = 0;
   size_t exchange_bytes = 0;
   size_t logits_bytes = 0;  // 0 but on rank 0
-  // Of the host, for what is found in a GPU's logits and drawn from them; 0 but on rank 0.
+  // Host memory for candidates and draws from a GPU's logits; 0 but on rank 0.
   size_t candidate_bytes = 0;
 };
 

@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// One area for all layers: a layer's chunks are merged before the next layer's begin. There is room
-// for every chunk of all the cache's pages, and for a shared one per token; on a GPU for every
-// page, or all units that a token of each sequence can have, if these are fewer. `kv`: the rank's.
+// One area for all layers: a layer's chunks are merged before the next layer's begin. The capacity
+// is every chunk of all the cache's pages, and a shared one per token; on a GPU every page, or all
+// units that a token of each sequence can have, if these are fewer. `kv`: the rank's.
 AttentionPartials place_partials(const Graph& graph, const Split& split, size_t rank,
                                  const PlanOptions& options, const KvLayout& kv,
                                  ValueBuffers& values);
@@ -23,8 +23,8 @@ AttentionPartials place_partials(const Graph& graph, const Split& split, size_t 
 // One for all layers: each has done with it before the next one routes. None without experts.
 Routing place_routing(const Graph& graph, const PlanOptions& options, ValueBuffers& values);
 
-// Never released: a pass's batch is read by all its steps. `attention_blocks`: that the partials
-// have room for. `finds_candidates`: of the logits, which this rank has.
+// Never released: a pass's batch is read by all its steps. `attention_blocks`: the capacity of
+// the partials. `finds_candidates`: whether this rank has the logits and searches them.
 GpuAreas place_gpu_areas(const Graph& graph, const PlanOptions& options, size_t attention_blocks,
                          bool finds_candidates, ValueBuffers& values);
 

@@ -87,7 +87,7 @@ bool RankPlanner::feeds_logits(ValueId value) const {
   });
 }
 
-// What every rank has in full is rank 0's to hand out.
+// Rank 0 hands out what every rank has in full.
 HiddenRows RankPlanner::hidden_rows(const GraphNode& norm) {
   const ValueId residual = norm.inputs[0];
   const Buffer& buffer = values_.of(residual);
@@ -130,7 +130,7 @@ ResidualFinish RankPlanner::fuse_norms(ValueId residual) {
   return finish;
 }
 
-// Taken for the sum alone: the meeting of all ranks after it frees them.
+// Taken for the sum alone: the barrier of all ranks after it frees them.
 void RankPlanner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
   for (uint16_t** area : {&sum.bf16_partial, &sum.bf16_sum}) {
     const Stretch stretch = values_.activations().allocate_f32(
@@ -140,7 +140,7 @@ void RankPlanner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
   }
 }
 
-// Of the ranks that have a part of what is multiplied.
+// Adds the sum over the ranks that have a part of the product's input.
 void RankPlanner::add_reduction(ValueId product, const Stretch& sums, const Stretch& partial) {
   const std::vector<Range>& parts = split_.values[graph_.producer(product).inputs[0]].columns;
   std::vector<size_t> contributors;

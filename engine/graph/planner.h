@@ -37,7 +37,8 @@ struct PlanOptions {
 // own.
 PlanOptions options_on(const RankPlace& place, PlanOptions options);
 
-// Where a rank's arenas lie. All 0: nothing is taken yet; a plan is then good for its sizes only.
+// The addresses of a rank's arenas. All 0: nothing is taken yet; a plan is then good for its sizes
+// only.
 struct ArenaAddresses {
   uintptr_t weights = 0;
   uintptr_t scratch = 0;   // activations of this rank alone

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What happens to a head before attention sees it.
+// The treatment of a head before attention.
 struct HeadTreatment {
   WeightId norm = kNone;
   float epsilon = 0;
@@ -22,8 +22,8 @@ struct HeadTreatment {
   bool norm_is_last = false;
 };
 
-// Where a product goes that is added to a residual: into the residual's rows or, as a partial
-// result, into rows of its own.
+// The destination of a product that is added to a residual: the residual's rows or, for a partial
+// result, rows of its own.
 struct ResidualPlace {
   float* rows = nullptr;
   size_t stride = 0;
@@ -119,7 +119,7 @@ class RankPlanner {
   size_t rotary_stride_ = 0;
   AttentionPartials partials_;
   Routing routing_;
-  // Of the product step at hand.
+  // The barrier of the product step at hand.
   Meet meet_ = Meet::kRank;
   std::vector<AllReduceStep> reductions_;
   std::vector<ValueId> partial_values_;

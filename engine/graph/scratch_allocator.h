@@ -1,4 +1,4 @@
-// Places buffers that live for a part of a plan into one arena: a released stretch is used again.
+// Places buffers that live for a part of a plan into one arena: released memory is used again.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@ namespace lockstep {
 
 class ScratchAllocator {
  public:
-  // Offset of a free stretch of at least `bytes`, 64-byte aligned: the first that fits.
+  // Offset of at least `bytes` of free memory, 64-byte aligned: the first that fits.
   size_t allocate(size_t bytes);
-  // Gives back a stretch that allocate() returned.
+  // Gives back memory that allocate() returned.
   void release(size_t offset);
 
   size_t size_bytes() const { return size_bytes_; }  // of the arena so far

@@ -68,7 +68,7 @@ class Splitter {
   Result<Split> make();
 
  private:
-  // What the outputs of a product are for.
+  // The use of a product's outputs.
   enum class Role : uint8_t { kQueries, kKeys, kScores, kActivation, kResidual, kLogits };
 
   struct Heads {
@@ -84,7 +84,7 @@ class Splitter {
   // The quantization blocks in which products consume the value; 1 where they take f32.
   size_t input_block(ValueId value) const;
 
-  // Of the product, or of the router's.
+  // The shares of the product's weights, or of the router's.
   std::span<const double> shares_of(const GraphNode& product) const;
   // The rank that has all columns of what a product reads, if that is so and no other rank reads
   // the residual to which the product adds.
@@ -124,7 +124,7 @@ void Splitter::find_mixtures() {
   }
 }
 
-// Of what is no product whoever reads its output.
+// Finds the readers of every output that is no product's.
 void Splitter::find_readers() {
   readers_.resize(graph_.value_count());
   for (const GraphNode& node : graph_.nodes() | std::views::reverse) {
@@ -228,10 +228,10 @@ Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   return heads;
 }
 
-// Where whole blocks are too few for every rank to get one (3 of 256 columns over 4 ranks), some
-// ranks have none of a layer, and in the next layer others: a unit goes to whom most is owed of its
-// share of all layers so far. So memory follows the shares over the layers, and in each layer no
-// rank has more than its share rounded up. Both products of a gate are cut alike.
+// If there are too few whole blocks for every rank (3 of 256 columns over 4 ranks), some ranks have
+// none of a layer, and others have none of the next: a unit goes to the rank that is furthest below
+// its share of all layers so far. So memory follows the shares over the layers, and in each layer
+// no rank has more than its share rounded up. Both products of a gate are cut alike.
 std::vector<Range> Splitter::cut_activation(size_t total, size_t unit,
                                             std::span<const double> shares) {
   std::vector<Range> ranges = cut(total, unit, shares);
@@ -332,8 +332,8 @@ void Splitter::split_product(const GraphNode& node) {
   }
 }
 
-// What a product adds to a residual is cut as its rows are; a sum of partial results, and what
-// comes from the embedding, is mirrored.
+// A product's addition to a residual is cut as its rows are; a sum of partial results and the
+// embedding's output are mirrored.
 void Splitter::split_sum(const GraphNode& node) {
   for (const ValueId input : node.inputs) {
     const ValueSplit& split = split_.values[input];
@@ -398,8 +398,8 @@ Result<void> Splitter::check_vectors() const {
   return {};
 }
 
-// A rank that holds a part of no matrix only waits for the others. A router does not count: whoever
-// has a share of the experts has all of it.
+// A rank that holds a part of no matrix only waits for the others. A router does not count: a
+// rank that has a share of the experts has all of it.
 Result<void> Splitter::check_ranks() const {
   const std::set<WeightId> routers = graph_.routers();
   for (size_t rank = 0; rank < split_.rank_count; ++rank) {

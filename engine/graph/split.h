@@ -63,12 +63,12 @@ struct Split {
   std::vector<ValueSplit> values;    // by ValueId
 };
 
-// What each rank takes of the work, in any unit.
+// Each rank's share of the work, in any unit.
 struct Shares {
-  std::vector<double> dense;    // of what every token meets
+  std::vector<double> dense;    // of the weights that every token reads
   std::vector<double> experts;  // of a mixture's experts ...
-  // ... in its first so many layers with experts; in those after them experts are shared as what
-  // every token meets.
+  // ... in its first so many layers with experts; in those after them experts are shared as
+  // the dense weights are.
   size_t apart_layers = std::numeric_limits<size_t>::max();
 };
 

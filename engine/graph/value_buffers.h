@@ -1,4 +1,4 @@
-// Where the values of one rank's plan lie: who places them, how long they are kept.
+// The places of the values of one rank's plan, and how long they are kept.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Who reads a graph's values, and in which form.
+// The readers of a graph's values, and the forms that they read.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Where a rank's weights and its part of the KV cache lie in its arenas.
+// The places of a rank's weights and of its part of the KV cache in its arenas.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Where the tenant's first in line would start.
+// The place of the tenant's first in line.
 FairQueue::Place head(const FairQueue::Tenant& tenant) {
   FairQueue::Place place = *tenant.waiting.begin();
   if (place.start == FairQueue::kNoStart) place.start = tenant.tag;
@@ -31,7 +31,7 @@ FairQueue::Tenant& FairQueue::enter(const std::string& name, std::optional<doubl
     floor = std::min(floor.value_or(*waiting), *waiting);
   }
   Tenant& tenant = tenants_[name];
-  // Whoever did not wait has saved nothing up.
+  // A tenant that did not wait has no credit.
   if (tenant.waiting.empty()) tenant.tag = std::max(tenant.tag, floor.value_or(latest_start_));
   ++tenant.open;
   ++open_count_;

@@ -1,4 +1,4 @@
-// Who goes next among those that wait: the best priority; within it the tenant that has had the
+// The order of those that wait: the best priority first; within it the tenant that has had the
 // fewest tokens; within a tenant first come first served. Start-time fair queueing (Goyal, Vin,
 // Cheng 1996): a tenant's tag counts the tokens that were computed for it, what is admitted takes
 // the tag as its start, and a tenant that comes anew starts where those that wait are.

@@ -1,8 +1,8 @@
-// The pages of the KV cache, shared by prefix: whoever needs the keys and values of tokens that
-// have been computed before, after the same tokens and for the same tenant and salt, holds the same
-// page. A page that nobody holds stays as long as there is room; then those go first that have not
-// been used for the longest time, among the tenants that keep at least as many as the mean. Only
-// what can be found is known: the page before a known one is known as well.
+// The pages of the KV cache, shared by prefix: sequences that need the keys and values of the same
+// tokens, after the same tokens and for the same tenant and salt, hold the same page. A page that
+// no sequence holds stays until its memory is needed; then those go first that have not been used
+// for the longest time, among the tenants that keep at least as many as the mean. Only what can be
+// found is known: the page before a known one is known as well.
 #pragma once
 
 #include <cstddef>

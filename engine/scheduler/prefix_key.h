@@ -1,5 +1,5 @@
-// What a page's contents are called: a keyed hash over whose they are and all tokens up to the
-// page's end. Nobody without the secret can make two prefixes meet, and no fields can be shifted
+// The key of a page's contents: a keyed hash over the tenant, the salt and all tokens up to the
+// page's end. Without the secret two prefixes cannot be made to collide, and no fields be shifted
 // into one another: each is preceded by what it is or how long.
 #pragma once
 
@@ -13,10 +13,10 @@ namespace lockstep {
 
 using PrefixKey = Hash128;
 
-// Of the empty prefix of a tenant's requests with this salt.
+// The key of the empty prefix of a tenant's requests with this salt.
 PrefixKey root_key(const HashSecret& secret, std::string_view tenant, std::string_view salt);
 
-// Of the prefix that `page_tokens` prolong by a page.
+// The key of the prefix that is `page_tokens`, one page, longer than that of `before`.
 PrefixKey next_key(const HashSecret& secret, const PrefixKey& before,
                    std::span<const int32_t> page_tokens);
 

@@ -1,12 +1,12 @@
-// Who may hold how much of what the queue takes: places for requests, and prompt tokens that wait
-// for their first pass. No threads and no clock.
+// The shares of the queue's capacity that holders may have: places for requests, and prompt tokens
+// that wait for their first pass. No threads and no clock.
 //
-// The rules. While there is room everybody is taken. Where there is none, the room is shared evenly
-// among its holders, the one that asks included. Whoever stays within his share with what he asks
-// for displaces others: of the one that holds the most the group that came last, until it fits, as
-// long as he holds more than his share. Only groups with a request that still waits go. So however
-// many requests one holder has, another's first is taken: if he stays within his share, some other
-// is above his.
+// The rules. While the queue is not full every request is taken. When it is, its capacity is shared
+// evenly among the holders, the one that asks included. A holder that stays within its share with
+// what it asks for displaces others: of the holder of the most, the group that came last, until the
+// request fits, as long as that holder has more than its share. Only groups with a request that
+// still waits go. So however many requests one holder has, another's first is taken: while that
+// one is within its share, some other is above its own.
 //
 // A first prompt may be longer than a share of the tokens: it is taken as if it were within it
 // where those that go leave their holders something.

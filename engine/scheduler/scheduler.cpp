@@ -291,7 +291,7 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, const Room& left, boo
   return end - begin <= share ? count : begin + share - sequence.computed;
 }
 
-// Where the logits begin that are wanted of the tokens up to `end`.
+// The first of the tokens up to `end` whose logits are wanted.
 size_t Scheduler::logits_begin(const Sequence& sequence, size_t end) const {
   if (!sequence.wants_logits()) return end;
   const size_t last = end == sequence.tokens.size() ? end - 1 : end;

@@ -4,11 +4,11 @@
 //
 // The order. Of two sequences that one goes first whose priority is better, then the one with the
 // earlier start (fair_queue.h), then the one that came first. Before all others goes the senior:
-// the one that came first of all, once it has been here for `patience_seconds`. Whoever runs and is
-// first in this order moves in every pass, and is never made to wait: so everybody ends.
+// the one that came first of all, once it has been here for `patience_seconds`. A sequence that
+// runs and is first in this order moves in every pass and never waits: so every sequence ends.
 //
 // The rules:
-//   - Whoever waits and is first is admitted when there is a place, and pages for its prompt. If
+//   - The first of those that wait is admitted when there is a place, and pages for its prompt. If
 //     all places are taken, one that runs steps aside for the first that has a better priority, or,
 //     among equals, whose tenant has at least two places less. It keeps its pages.
 //   - A sequence that generates gets its token in every pass. What is left of the pass goes to
@@ -40,8 +40,8 @@ struct SchedulerLimits {
   size_t sequence_count = 8;  // running at once
   size_t batch_tokens = 512;  // tokens of a pass
   size_t logit_rows = 64;     // rows whose logits one pass may give
-  // Where attention to generated tokens has room for so much in a pass and is slow beyond it: a
-  // token takes one unit for each `unit_keys` begun, from its sequence's first token to itself, but
+  // The units of attention to generated tokens that a pass has; beyond them it is slow. A token
+  // takes one unit for each `unit_keys` begun, from its sequence's first token to itself, but
   // no more than `token_units_max`. What is computed again takes what streams leave.
   size_t attention_units = std::numeric_limits<size_t>::max();
   size_t unit_keys = 64;
@@ -51,8 +51,8 @@ struct SchedulerLimits {
   HashSecret cache_secret = {};
 };
 
-// Prompt tokens of one pass at most; at least 1 each. And what they cost (prompt_work()); but
-// whoever is first gets kPromptChunkLeast of them.
+// Prompt tokens of one pass at most; at least 1 each. And their cost (prompt_work()); but
+// the first sequence gets kPromptChunkLeast of them.
 struct PromptAllowance {
   size_t alone = 0;
   size_t beside_streams = 0;  // where others generate: what a running stream may be delayed by
@@ -60,7 +60,7 @@ struct PromptAllowance {
   double work_beside_streams = std::numeric_limits<double>::infinity();
 };
 
-// A stretch of one sequence that the next pass computes.
+// A slice of one sequence that the next pass computes.
 struct Chunk {
   SequenceId sequence = 0;
   size_t begin = 0;  // position of its first token
@@ -110,8 +110,8 @@ class Scheduler {
   // Ends a sequence, wherever it is; its full pages stay in the prefix cache. Not between
   // next_batch and computed, nor are the next two.
   void finish(SequenceId sequence);
-  // Ends a sequence whose logits or hidden rows were no numbers: nobody finds its pages any more,
-  // and those who hold one of them and have had no such rows over it start over.
+  // Ends a sequence whose logits or hidden states were no numbers: its pages are not found any
+  // more, and sequences that hold one of them and have had no logits or states over it start over.
   void discard(SequenceId sequence);
   // Somebody else has written to the pages; only while idle.
   void forget_prefixes();
@@ -122,7 +122,7 @@ class Scheduler {
   void limit_prompt_tokens(const PromptAllowance& most) { prompts_most_ = most; }
 
   std::span<const uint32_t> pages(SequenceId sequence) const;
-  // Of the prompt, found in the prefix cache.
+  // The number of prompt tokens that were found in the prefix cache.
   size_t cached_tokens(SequenceId sequence) const;
 
   size_t running_count() const { return running_.size(); }
@@ -137,7 +137,8 @@ class Scheduler {
 
   void choose_senior(double now);
   void admit();
-  // Who is to be admitted, and who makes way for it; none of the second while there are places.
+  // The sequence to admit, and the one that makes way for it; the second is null while there are
+  // places.
   std::pair<Sequence*, Sequence*> next_to_admit();
   Sequence* steps_aside_for(const Sequence& next);
   bool has_room_for(Sequence& next);
@@ -145,7 +146,7 @@ class Scheduler {
   void stop_running(Sequence& sequence);
 
   void plan_chunks();
-  // What of a pass is left.
+  // The budget that is left of a pass.
   struct Room {
     size_t tokens = 0;
     size_t rows = 0;
@@ -154,7 +155,7 @@ class Scheduler {
   };
   void plan_prompts(Room left);
   size_t fitting_tokens(const Sequence& sequence, const Room& left, bool is_first) const;
-  // Of generated tokens [begin, begin + count) of a sequence.
+  // The units of generated tokens [begin, begin + count) of a sequence.
   size_t attention_units(size_t begin, size_t count) const;
   bool fills_next_page(Sequence& other, Sequence& head) const;
   bool needs_one_of(Sequence& sequence, std::span<const PrefixKey> filled) const;

@@ -13,7 +13,7 @@ namespace lockstep {
 
 inline constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
 
-// What a sequence is computed for. Passes give logits of few tokens, and hidden rows of all.
+// The purpose of a sequence. Passes give logits of few tokens, and hidden rows of all.
 enum class Wanted : uint8_t {
   kLastLogits,  // of the last known token
   kAllLogits,   // of every prompt token, too
@@ -21,7 +21,7 @@ enum class Wanted : uint8_t {
   kAllHidden,   // those of every prompt token; no logits
 };
 
-// What the scheduler is asked for.
+// A request to the scheduler.
 struct NewSequence {
   std::vector<int32_t> prompt;  // at least one token
   size_t most_tokens = 0;       // that can ever be computed, at least as many as the prompt has
@@ -64,7 +64,7 @@ struct Sequence {
   }
   // One token that was generated, and nothing else, is to be computed.
   bool streams() const { return computed >= prompt && computed + 1 == tokens.size(); }
-  // End of the stretch whose tokens are all prompted or all generated.
+  // End of the slice whose tokens are all prompted or all generated.
   size_t stretch_end() const { return computed < prompt ? prompt : tokens.size(); }
 };
 

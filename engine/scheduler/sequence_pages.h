@@ -30,7 +30,7 @@ class SequencePages {
   // The known pages from the first uncomputed one on.
   std::vector<uint32_t> match(Sequence& sequence) const;
   // Adds the pages of all its known tokens: held, known, or to be filled. A page that is to be
-  // filled and may be found counts once among all who wait for it.
+  // filled and may be found counts once among all that wait for it.
   void claim(Sequence& sequence, PageClaims& claims) const;
   // Holds what is known instead of computing it; the last known token is always left.
   void attach(Sequence& sequence);

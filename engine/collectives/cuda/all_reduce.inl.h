@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// So many partials are asked for before the first is added. Not measured.
+// The number of partials that are asked for before the first is added. Not measured.
 constexpr unsigned kPartialsAtOnce = 4;
 
 // A block's way to the blocks of the same index of all other ranks. All threads call everything.
@@ -20,7 +20,7 @@ constexpr unsigned kPartialsAtOnce = 4;
 // are, could take the places that another rank on the same GPU needs to come here.
 class Channel {
  public:
-  // Where what is shared lies: the launch gives so many bytes.
+  // The layout of shared memory: the launch gives this many bytes.
   struct Shared {
     uint32_t round;
     uint32_t failed;
@@ -43,7 +43,7 @@ class Channel {
 
   GPU_FUNCTION void begin_round() { ++round_; }
 
-  // What `sender` sends to `reader`, of this round, or of the one after it.
+  // The slot from `sender` to `reader`, of this round or of the one after it.
   GPU_FUNCTION std::byte* slot(unsigned reader, unsigned sender) const {
     return slot_of(round_, reader, sender);
   }
@@ -111,8 +111,8 @@ class Channel {
     return static_cast<uint32_t>(nanoseconds >> 20U);
   }
 
-  // Where the host gives up on the pass sooner than this rank on the other, it sees who is to
-  // blame.
+  // If the host gives up on the pass sooner than this rank on the other, it sees which rank is at
+  // fault.
   GPU_FUNCTION void tell_waiting(unsigned peer, uint32_t now) const {
     if (peers_.waiting != nullptr) store_release(peers_.waiting, now * kGpuWaitingTick + peer + 1);
   }
@@ -132,7 +132,7 @@ class Channel {
   bool failed_ = false;
 };
 
-// Of the launch's units those that there are in this pass: as many on every rank.
+// The number of the launch's units that this pass has: the same on every rank.
 GPU_FUNCTION unsigned units_of(const GpuSumLaunch& sum) {
   if (sum.row_limit == nullptr) return sum.unit_count;
   const unsigned units = *sum.row_limit * sum.units_per_row;
@@ -268,7 +268,7 @@ GPU_FUNCTION void send_shares(const Channel& channel, const GpuPeers& peers,
   }
 }
 
-// Adds up the own share and sends it to all others, who read it in the next round.
+// Adds up the own share and sends it to all others, which read it in the next round.
 template <typename Packed>
 GPU_FUNCTION void add_share(const Channel& channel, const GpuPeers& peers, const GpuSumLaunch& sum,
                             const SharedPiece& piece) {
@@ -346,7 +346,7 @@ GPU_KERNEL void all_reduce_two_shots(const GpuPeers peers, const GpuSumLaunch su
     channel.begin_round();
     if (contributes) send_shares<Packed>(channel, peers, sum, piece);
     if (!channel.meet_peers()) return;
-    // What goes to the next round's slots: all have read what lay there, as they have come here.
+    // Goes to the next round's slots: all have read their former contents, as they have come here.
     add_share<Packed>(channel, peers, sum, piece);
     channel.begin_round();
     if (!channel.meet_peers()) return;

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Of the chunk whose units eight lanes have, as the first of them has it: in the order of
+// The sum of the chunk whose units eight lanes have, valid in the first of them: in the order of
 // gpu_norm_rows(), where 16 lanes have columns i and i + 16 and are added 8, 4, 2 and 1 apart.
 GPU_FUNCTION float sum_of_squares(const Unit& unit) {
   float sums[kGpuUnitFloats];
@@ -24,7 +24,7 @@ GPU_FUNCTION float sum_of_squares(const Unit& unit) {
   return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
-// Of columns that are not there, zeros.
+// Stores zeros for columns that are not there.
 GPU_FUNCTION void store_bf16(uint16_t* to, bool aligned, const Unit& unit) {
   Words2 packed;
   pack(unit, packed);
@@ -57,8 +57,9 @@ GPU_FUNCTION void store_norm(const GpuNormOutput& norm, const UnitPlace& place, 
   }
 }
 
-// What the lane's unit has become. Called by all lanes of a warp, whose units follow one another
-// from a chunk's first on; `present`: the lane has one, as have then all of its chunk's.
+// Stores the norm's product of the lane's unit. Called by all lanes of a warp, whose units follow
+// one another from a chunk's first on; `present`: the lane has one, as have then all of its
+// chunk's.
 GPU_FUNCTION void store_norms(const GpuSumLaunch& sum, const UnitPlace& place, const Unit& unit,
                               bool present) {
   if (sum.norm_count == 0) return;

@@ -37,7 +37,7 @@ GPU_FUNCTION Unit unpack(const Words2& packed) {
   return unit;
 }
 
-// Where a unit lies in rows, and how much of it there is.
+// A unit's place in rows, and how much of it exists.
 struct UnitPlace {
   unsigned row;
   unsigned column;
