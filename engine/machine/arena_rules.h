@@ -1,5 +1,5 @@
-// What decides in which pages an arena lies and how much of a node is left alone: one set of rules
-// for those who take memory and for those who plan it.
+// The rules of which pages an arena lies in and how much of a node is left alone: one set for code
+// that takes memory and for code that plans it.
 #pragma once
 
 #include <algorithm>

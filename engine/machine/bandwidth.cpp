@@ -19,7 +19,7 @@ constexpr size_t kBytesPerWorker = 64U << 20U;
 constexpr size_t kMostBytes = 1U << 30U;
 constexpr size_t kLines = 128;  // of two streams
 constexpr int kRounds = 6;
-// Of one round: long against the moment by which workers start apart.
+// The passes of one round: long against the moment by which workers start apart.
 constexpr int kPasses = 4;
 
 // The workers of one place and the memory they read.

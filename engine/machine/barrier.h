@@ -1,9 +1,9 @@
-// Where the workers of a rank meet: nobody leaves before all have arrived, and what was written
-// before is seen by all after. Each worker has a padded line of its own. Few workers look at one
-// another's lines: one cache-line transfer. Of many, worker 0 looks at all and releases the others
-// through one more line: two transfers.
+// The barrier of a rank's workers: no worker leaves before all have arrived, and all see after it
+// what was written before. Each worker has a padded line of its own. Few workers look at one
+// another's lines: one cache-line transfer. With many, worker 0 looks at all and releases the
+// others through one more line: two transfers.
 //
-// Where workers outnumber processors those two ways would have every thread run twice per round.
+// If workers outnumber processors, those two ways would have every thread run twice per round.
 // There they count themselves, the last one releases the others, and a waiter yields its processor
 // before it sleeps: a yield is a fifth of what sleeping and being woken costs.
 #pragma once

@@ -152,7 +152,7 @@ ControlGroupLimits read_control_group_limits(const path& root) {
   ControlGroupLimits limits;
   for (const std::string& folder : group_folders(root, {"", ""})) {
     read_memory(folder, "memory.max", "memory.current", "", limits);
-    // Whoever is beyond it is not refused, but held up until nothing moves.
+    // A process beyond it is not refused, but held up until nothing moves.
     read_memory(folder, "memory.high", "memory.current", "", limits);
     read_pools(folder, "max", "current", limits.pools);
     read_quota_v2(folder, limits);

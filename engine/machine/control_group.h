@@ -1,4 +1,4 @@
-// What the process's control groups leave it: the limits a container or a service manager has set.
+// The limits of the process's control groups: those that a container or a service manager has set.
 // Both versions of the kernel's interface; a group is bound by its own limits and by those of all
 // the groups it lies in.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// What can still be reserved of the pools of huge pages, of all nodes together.
+// The pages that can still be reserved of the pools of huge pages, of all nodes together.
 struct PoolLimits {
   uint64_t left_2mib_bytes = std::numeric_limits<uint64_t>::max();
   uint64_t left_1gib_bytes = std::numeric_limits<uint64_t>::max();

@@ -1,4 +1,4 @@
-// NVIDIA's GPUs by the CUDA runtime. Run on made-up ones so far (tests/ptx/cuda).
+// NVIDIA's GPUs by the CUDA runtime. Run on emulated GPUs so far.
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -17,8 +17,8 @@ constexpr std::chrono::microseconds kLooking{20};
 constexpr std::chrono::milliseconds kYielding{5};
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
-// What a call says, and no later call says again. An error that the GPU does not recover from is
-// not forgotten by that.
+// Takes a call's error, so that no later call returns it again. An error that the GPU does not
+// recover from is not forgotten by that.
 cudaError_t told(cudaError_t error) {
   if (error != cudaSuccess) cudaGetLastError();
   return error;
@@ -35,11 +35,11 @@ class Using {
   cudaError_t error_;
 };
 
-// What a device and its streams know of the GPU.
+// The GPU's state, shared by a device and its streams.
 struct CudaGpu {
   int index = 0;
-  // A call has failed for good. Nothing is given back then: calls might never return, and what ends
-  // the process ends the rest. Read by whoever gives something back.
+  // A call has failed for good. Nothing is given back then: calls might never return, and the end
+  // of the process frees the rest. Read by every owner that gives something back.
   std::atomic<bool> lost = false;
 
   std::unexpected<Error> failed(std::string_view call, cudaError_t error) {
@@ -95,7 +95,7 @@ class CudaStream final : public GpuStream {
   }
 
   Result<void> begin_recording() override {
-    // Of this thread alone: what others ask of CUDA meanwhile is theirs.
+    // Captures this thread's calls alone: other threads may call CUDA meanwhile.
     return gpu_.result("beginning a recording",
                        cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   }

@@ -50,7 +50,7 @@ int attribute(cudaDeviceAttr which, int device) {
   return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
 }
 
-// What its memory gives at most: two transfers per clock, of the bus's width.
+// The peak bandwidth of its memory: two transfers per clock, of the bus's width.
 double memory_bandwidth(int device) {
   const double kilohertz = attribute(cudaDevAttrMemoryClockRate, device);
   const double bits = attribute(cudaDevAttrGlobalMemoryBusWidth, device);
@@ -81,7 +81,7 @@ std::optional<Gpu> read_gpu(int device, const Nvml* nvml, const std::filesystem:
                  device);
     return std::nullopt;
   }
-  // Of the generations that cuda.cmake names; 11.0 is none of them.
+  // Takes the generations that cuda.cmake names; 11.0 is none of them.
   if (properties.major < 8 || properties.major == 11) {
     spdlog::warn(
         "gpu{} is left out: its compute capability is {}.{}; 8.0, 9.0, 10.0, 12.0 and what "

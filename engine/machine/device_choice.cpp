@@ -87,12 +87,12 @@ DeviceChoice choose_automatically(const Topology& topology, uint64_t model_bytes
 }
 
 // A list of names, whether what they name is there or not.
-Result<DeviceChoice> read_names(std::string_view wish) {
+Result<DeviceChoice> read_names(std::string_view request) {
   DeviceChoice choice{.nodes = {},
                       .gpus = {},
                       .automatic = false,
-                      .reason = fmt::format("as asked for: --devices {}", wish)};
-  std::string_view rest = wish;
+                      .reason = fmt::format("as asked for: --devices {}", request)};
+  std::string_view rest = request;
   while (true) {
     const size_t end = std::min(rest.find(','), rest.size());
     const std::string_view name = rest.substr(0, end);
@@ -102,11 +102,11 @@ Result<DeviceChoice> read_names(std::string_view wish) {
       return invalid_input(
           "devices \"{}\": \"{}\" is not known; give auto, cpu, gpu, all, or a list of names like "
           "gpu0,node1",
-          wish, name);
+          request, name);
     }
     std::vector<int>& chosen = gpu ? choice.gpus : choice.nodes;
     if (std::ranges::find(chosen, *number) != chosen.end()) {
-      return invalid_input("devices \"{}\": {} is named twice", wish, name);
+      return invalid_input("devices \"{}\": {} is named twice", request, name);
     }
     chosen.push_back(*number);
     if (end == rest.size()) break;
@@ -118,20 +118,20 @@ Result<DeviceChoice> read_names(std::string_view wish) {
 }
 
 // A rank needs processors and memory; nodes may have one of them for another that is named.
-Result<void> check_nodes(std::string_view wish, const Topology& topology,
+Result<void> check_nodes(std::string_view request, const Topology& topology,
                          const std::vector<int>& nodes) {
   bool have_memory = false;
   for (const int id : nodes) {
     const Node* const node = topology.find_node(id);
     if (node == nullptr) {
-      return invalid_input("devices \"{}\": there is no node{}: this machine has {}", wish, id,
+      return invalid_input("devices \"{}\": there is no node{}: this machine has {}", request, id,
                            names_of(kNode, all_nodes(topology)));
     }
     if (!has_processors(topology, id)) {
       std::vector<int> others = all_nodes(topology);
       std::erase_if(others, [&](int other) { return !has_processors(topology, other); });
       return invalid_input(
-          "devices \"{}\": node{} has no processors that this process may use; {} {}", wish, id,
+          "devices \"{}\": node{} has no processors that this process may use; {} {}", request, id,
           names_of(kNode, others), others.size() == 1 ? "has" : "have");
     }
     have_memory = have_memory || node->has_usable_memory();
@@ -139,14 +139,14 @@ Result<void> check_nodes(std::string_view wish, const Topology& topology,
   if (!have_memory && !nodes.empty()) {
     return invalid_input(
         "devices \"{}\": no memory of {} may be used by this process; name a node that has some",
-        wish, names_of(kNode, nodes));
+        request, names_of(kNode, nodes));
   }
   return {};
 }
 
 // A GPU that is not there may come back, as one does whose driver is loaded anew or that is reset:
-// whoever has started this program can try again. Not so where it asks for no GPU.
-std::unexpected<Error> no_gpu(std::string_view wish, std::string_view name,
+// the service manager can try again. Not so where it asks for no GPU.
+std::unexpected<Error> no_gpu(std::string_view request, std::string_view name,
                               const Topology& topology) {
   const ErrorKind kind =
       topology.gpus_possible ? ErrorKind::kMachineRefused : ErrorKind::kInvalidInput;
@@ -154,41 +154,42 @@ std::unexpected<Error> no_gpu(std::string_view wish, std::string_view name,
                                  ? topology.no_gpus
                                  : "this machine has " + names_of(kGpu, all_gpus(topology));
   return std::unexpected(
-      Error{kind, fmt::format("devices \"{}\": there is no {}: {}", wish, name, reason)});
+      Error{kind, fmt::format("devices \"{}\": there is no {}: {}", request, name, reason)});
 }
 
-// What is wrong with the wish itself is told before what may be another time.
-Result<DeviceChoice> choose_named(std::string_view wish, const Topology& topology) {
-  auto choice = read_names(wish);
+// An error of the request itself comes before one that may be gone another time.
+Result<DeviceChoice> choose_named(std::string_view request, const Topology& topology) {
+  auto choice = read_names(request);
   if (!choice) return choice;
-  if (auto checked = check_nodes(wish, topology, choice->nodes); !checked) {
+  if (auto checked = check_nodes(request, topology, choice->nodes); !checked) {
     return std::unexpected(checked.error());
   }
   for (const int gpu : choice->gpus) {
-    if (topology.find_gpu(gpu) == nullptr) return no_gpu(wish, fmt::format("gpu{}", gpu), topology);
+    if (topology.find_gpu(gpu) == nullptr)
+      return no_gpu(request, fmt::format("gpu{}", gpu), topology);
   }
   return choice;
 }
 
 }  // namespace
 
-bool may_choose_gpus(std::string_view wish) {
-  return wish == "auto" || wish == "all" || wish.find(kGpu) != std::string_view::npos;
+bool may_choose_gpus(std::string_view request) {
+  return request == "auto" || request == "all" || request.find(kGpu) != std::string_view::npos;
 }
 
-Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
+Result<DeviceChoice> choose_devices(std::string_view request, const Topology& topology,
                                     uint64_t model_bytes, uint64_t nccl_bytes) {
-  if (wish == "auto") return choose_automatically(topology, model_bytes, nccl_bytes);
-  const bool every_gpu = wish == "gpu" || wish == "all";
-  const bool every_node = wish == "cpu" || wish == "all";
-  if (!every_gpu && !every_node) return choose_named(wish, topology);
+  if (request == "auto") return choose_automatically(topology, model_bytes, nccl_bytes);
+  const bool every_gpu = request == "gpu" || request == "all";
+  const bool every_node = request == "cpu" || request == "all";
+  if (!every_gpu && !every_node) return choose_named(request, topology);
   if (every_gpu && topology.gpus.empty()) {
-    return no_gpu(wish, "GPU", topology);
+    return no_gpu(request, "GPU", topology);
   }
   return DeviceChoice{.nodes = every_node ? all_nodes(topology) : std::vector<int>(),
                       .gpus = every_gpu ? all_gpus(topology) : std::vector<int>(),
                       .automatic = false,
-                      .reason = fmt::format("as asked for: --devices {}", wish)};
+                      .reason = fmt::format("as asked for: --devices {}", request)};
 }
 
 DeviceChoice every_node(const Topology& topology, std::string reason) {

@@ -18,15 +18,15 @@ struct DeviceChoice {
   std::string reason;      // why these, half a sentence
 };
 
-// Whether this wish can come to a GPU, so that one has to ask for them (add_gpus()).
-bool may_choose_gpus(std::string_view wish);
+// Whether this request can choose a GPU, so that they have to be looked for (add_gpus()).
+bool may_choose_gpus(std::string_view request);
 
-// `wish`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
+// `request`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
 // ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (of weights, cache
-// and activations) finds room on each of them beside `nccl_bytes`, else every node. Fails with
-// kInvalidInput for a wish that is none of these or names a node that cannot have ranks, with
+// and activations) fits on each of them beside `nccl_bytes`, else every node. Fails with
+// kInvalidInput for a request that is none of these or names a node that cannot have ranks, with
 // kMachineRefused for a GPU that is not there, unless it can never be (Topology::gpus_possible).
-Result<DeviceChoice> choose_devices(std::string_view wish, const Topology& topology,
+Result<DeviceChoice> choose_devices(std::string_view request, const Topology& topology,
                                     uint64_t model_bytes, uint64_t nccl_bytes = 0);
 
 // Every node, though others had been chosen or might have been.
@@ -36,8 +36,8 @@ DeviceChoice every_node(const Topology& topology, std::string reason);
 // memory. Fails with kInvalidInput where one does not.
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
 
-// What ranks may take of a GPU's memory for all that they need: what is free less what the driver's
-// context and the rounding of allocations take.
+// The memory of a GPU that ranks may take: what is free less what the driver's context and the
+// rounding of allocations take.
 uint64_t usable_bytes(const Gpu& gpu);
 
 // "gpu0, node1".

@@ -25,8 +25,8 @@ constexpr auto kPause = std::chrono::milliseconds(1);
 // Places of a file that are looked at to know whether most of it is in the page cache.
 constexpr uint64_t kCacheProbes = 15;
 
-// Places of a stretch of some MiB that are looked at to know whether all of it is there. The kernel
-// brings in and takes out pages by the hundred, so that holes between them are rare.
+// The places of a range of some MiB that are looked at to know whether all of it is there. The
+// kernel brings in and takes out pages by the hundred, so that holes between them are rare.
 constexpr uint64_t kStretchProbes = 8;
 
 bool is_same_file(int a, int b) {
@@ -36,7 +36,8 @@ bool is_same_file(int a, int b) {
          of_a.st_ino == of_b.st_ino;
 }
 
-// What the kernel has read from disks for this thread, in its own units; 0 where it does not count.
+// The blocks that the kernel has read from disks for this thread, in its own units; 0 where it does
+// not count.
 int64_t blocks_read_by_thread() {
   rusage usage{};
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_inblock : 0;
@@ -52,7 +53,7 @@ std::unexpected<Error> read_refused(const FileReader& reader, uint64_t offset, s
 
 DirectFile::DirectFile(const FileReader& reader, bool direct, DiskCalls& calls)
     : reader_(reader), calls_(calls) {
-  // Where reads go through the page cache, they are to bring in what was asked for and no more.
+  // Reads through the page cache are to bring in what was asked for and no more.
   ::posix_fadvise(reader_.descriptor(), 0, 0, POSIX_FADV_RANDOM);
   uint64_t cached = 0;
   for (uint64_t probe = 1; probe <= kCacheProbes; ++probe) {

@@ -15,11 +15,11 @@
 
 namespace lockstep {
 
-// The whole blocks around a stretch of a file: what a direct read must ask for.
+// The whole blocks around a range of a file: a direct read must ask for these.
 struct BlockRange {
   uint64_t offset = 0;  // of the first block
-  size_t lead = 0;      // bytes before the stretch
-  size_t needed = 0;    // lead and stretch; beyond it the file may end
+  size_t lead = 0;      // bytes before the range
+  size_t needed = 0;    // lead and range; beyond it the file may end
   size_t length = 0;    // of all blocks
 };
 
@@ -50,14 +50,14 @@ class DirectFile {
   // and reason. Several threads may call this.
   Result<void> fill(const BlockRange& range, std::byte* buffer, size_t done, bool cached = false);
 
-  // Where reads go through the page cache: whether a stretch was there before this load. Looks at
+  // For reads through the page cache: whether a range was there before this load. Looks at
   // one page in its middle, for the first and the last are shared with neighbours; so it must be
-  // asked before the stretch is read. "No" where the file system cannot say.
+  // asked before the range is read. "No" where the file system cannot say.
   bool was_cached(uint64_t offset, size_t bytes);
-  // Whether copying a stretch from the page cache is likely to ask the disk for nothing: looks at
+  // Whether copying a range from the page cache is likely to ask the disk for nothing: looks at
   // some pages over its whole length.
   bool is_cached(uint64_t offset, size_t bytes);
-  // Takes a stretch that was not cached out of the page cache again.
+  // Takes a range that was not cached out of the page cache again.
   void drop(const BlockRange& range);
   // At the end: takes all of the file out, the headers that were read before the load among it, if
   // of a few pages far from each other most were not there when this was made.

@@ -1,5 +1,5 @@
-// What readers of files ask of the kernel. A value of its own, so that tests can put faults in
-// between: refusals, short reads, errors.
+// The calls that readers of files make to the kernel. A value of its own, so that tests can put
+// faults in between: refusals, short reads, errors.
 #pragma once
 
 #include <sys/types.h>

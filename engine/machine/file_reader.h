@@ -1,4 +1,4 @@
-// Reads of given stretches of one file. Whole or not at all: a short read is continued, an end that
+// Reads of given ranges of one file. Whole or not at all: a short read is continued, an end that
 // comes too early is an error.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kReadBytes = 4U << 20U;
 constexpr size_t kReadsInFlight = 16;
 
-// The stretches of the file in order, each read once.
+// The ranges of the file in order, each read once.
 class Reading {
  public:
   Reading(const DirectFile& file, ReadQueue& queue, double seconds)
@@ -58,7 +58,7 @@ class Reading {
   uint64_t size_bytes_;
   ReadQueue& queue_;
   double seconds_;
-  uint64_t offset_ = 0;   // of the next stretch
+  uint64_t offset_ = 0;   // of the next range
   uint64_t bytes_ = 0;    // read
   size_t under_way_ = 0;  // started and not yet taken
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

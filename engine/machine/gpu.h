@@ -30,7 +30,7 @@ struct Gpu {
   uint64_t free_bytes = 0;       // of them, now
   int capability_major = 0;      // compute capability, before the point
   int capability_minor = 0;      // and after it
-  int multiprocessor_count = 0;  // all of them, whoever uses them
+  int multiprocessor_count = 0;  // all of them, in use or not
   double bytes_per_second = 0;   // of its memory, by clock and bus width; 0: it does not say
   std::vector<GpuLink> links;    // to each of Topology::gpus
 };

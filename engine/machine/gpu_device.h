@@ -43,8 +43,8 @@ class GpuMemory {
   bool pinned_ = false;
 };
 
-// What was enqueued on a stream between begin_recording() and end_recording(), with the very
-// arguments: it can be played again and again.
+// The work that was enqueued on a stream between begin_recording() and end_recording(), with the
+// very arguments (CUDA's graphs): it can be launched again and again.
 class GpuRecording {
  public:
   virtual ~GpuRecording() = default;
@@ -54,7 +54,7 @@ class GpuStream {
  public:
   virtual ~GpuStream() = default;
 
-  // What kernels are launched on (a cudaStream_t).
+  // The stream that kernels are launched on (a cudaStream_t).
   virtual void* handle() = 0;
 
   // From any memory to any other. The host's is pinned and stays as it is until the copy is done.
@@ -77,9 +77,9 @@ class GpuDevice {
 
   virtual int index() const = 0;  // Gpu::index
 
-  // Of the GPU's memory, 256-byte aligned, holding anything. `what`: for the message, "the KV
-  // cache". Zero bytes are no memory. Fails with kMachineRefused: how much was asked for, how much
-  // there is.
+  // Allocates the GPU's memory, 256-byte aligned, with any contents. `what`: for the message, "the
+  // KV cache". Zero bytes are no memory. Fails with kMachineRefused: how much was asked for, how
+  // much there is.
   virtual Result<GpuMemory> allocate(size_t bytes, std::string_view what) = 0;
   // Makes memory of the host (whole pages of it that are there already) reachable for the GPU, at
   // the same address, and keeps it where it is. The memory must outlive what is returned.

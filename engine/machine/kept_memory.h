@@ -22,11 +22,11 @@ struct MemfdFacts {
 // None for a descriptor that is not a memfd.
 std::optional<MemfdFacts> examine_memfd(int descriptor);
 
-// A digest of some stretches, evenly spread, of the memfd's first `bytes`: enough to tell one
+// A digest of some samples, evenly spread, of the memfd's first `bytes`: enough to tell one
 // model's weights from another's, in well below a millisecond. Fails with kMachineRefused.
 Result<std::string> sample_digest(int descriptor, uint64_t bytes);
 
-// Frees the memory, whoever else has the descriptor. What is mapped of it may not be touched again.
+// Frees the memory, even if others have the descriptor. Mappings of it may not be touched again.
 void free_memfd(int descriptor);
 
 // A sealed memfd that holds `text`, and its text again. Fail with kMachineRefused; reading also

@@ -94,7 +94,7 @@ std::string all_nodes(const Topology& topology) {
   return write_number_list(ids);
 }
 
-// What whoever started this process has withheld from it.
+// Finds what was withheld from this process by its parent.
 void find_withheld(const Topology& topology, const MachineSettings& settings, Faults& faults) {
   std::map<int, size_t> usable;
   for (const Cpu& cpu : topology.cpus) ++usable[cpu.node];
@@ -123,24 +123,24 @@ void find_withheld(const Topology& topology, const MachineSettings& settings, Fa
 }
 
 void find_short_pools(const Topology& topology, const MachineWishes& wishes, Faults& faults) {
-  for (const MachineWishes::HugePages& wish : wishes.huge_pages) {
-    const Node* const node = topology.find_node(wish.node);
-    if (node == nullptr || wish.page_bytes == 0) continue;
+  for (const MachineWishes::HugePages& hint : wishes.huge_pages) {
+    const Node* const node = topology.find_node(hint.node);
+    if (node == nullptr || hint.page_bytes == 0) continue;
     // Pages of 1 GiB that hold it are better still.
-    if (pool_page_bytes(topology, {}, wish.node, wish.bytes) > wish.page_bytes) continue;
-    const auto pool = std::ranges::find(node->pools, wish.page_bytes, &HugePagePool::page_bytes);
+    if (pool_page_bytes(topology, {}, hint.node, hint.bytes) > hint.page_bytes) continue;
+    const auto pool = std::ranges::find(node->pools, hint.page_bytes, &HugePagePool::page_bytes);
     const bool found = pool != node->pools.end();
     const uint64_t free = found ? pool->free_pages : 0;
-    const uint64_t wanted = (wish.bytes + wish.page_bytes - 1) / wish.page_bytes;
+    const uint64_t wanted = (hint.bytes + hint.page_bytes - 1) / hint.page_bytes;
     if (wanted <= free) continue;
     const uint64_t total = (found ? pool->total_pages : 0) + wanted - free;
-    const uint64_t kibibytes = wish.page_bytes >> 10U;
+    const uint64_t kibibytes = hint.page_bytes >> 10U;
     faults.push_back(
         {fmt::format("{} huge pages of {} KiB are free on node {}, {} are needed", free, kibibytes,
-                     wish.node, wanted),
+                     hint.node, wanted),
          fmt::format("echo {} > /sys/devices/system/node/node{}/hugepages/hugepages-{}kB/"
                      "nr_hugepages",
-                     total, wish.node, kibibytes)});
+                     total, hint.node, kibibytes)});
   }
 }
 

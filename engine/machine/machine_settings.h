@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// What is not there (no such file, or a kernel without the feature) is none or empty.
+// A setting that is not there (no such file, or a kernel without the feature) is none or empty.
 struct MachineSettings {
   std::optional<int> numa_balancing;          // kernel.numa_balancing
   std::string transparent_huge_pages;         // of anonymous memory: always, madvise or never
@@ -35,7 +35,7 @@ MachineSettings read_huge_page_settings(const std::filesystem::path& root = "/")
 bool gives_huge_pages(const MachineSettings& settings);         // anonymous memory
 bool gives_shared_huge_pages(const MachineSettings& settings);  // memfds
 
-// What the daemon would like to have.
+// The settings that the daemon asks for.
 struct MachineWishes {
   struct HugePages {
     int node = 0;

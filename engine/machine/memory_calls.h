@@ -29,7 +29,7 @@ class MemoryCalls {
   // Writes the node of each page, or a negative error number, to `status`.
   virtual long query_pages(void** pages, size_t count, int* status);
 
-  // Where proc and sys lie.
+  // The folder of proc and sys.
   virtual std::filesystem::path root() const;
 
   // The system's own; has no state.

@@ -40,7 +40,7 @@ MemoryRoom::MemoryRoom(const Topology& topology, const MemoryLimits& limits) : l
   for (const Node& node : topology.nodes) {
     if (!node.has_usable_memory()) continue;
     Room& room = nodes_[node.id];
-    // Of one node the kernel's own estimate is better than the node's figures.
+    // On one node the kernel's own estimate is better than the node's figures.
     const uint64_t reserve = node_reserve_bytes(node.memory_bytes);
     room.free = topology.nodes.size() == 1 ? available
                                            : node.free_bytes - std::min(node.free_bytes, reserve);

@@ -1,4 +1,4 @@
-// How much room there is for arenas, before any is taken: what NodeMemory would do, on paper.
+// The memory budget of arenas, before any is taken: what NodeMemory would do, on paper.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,21 @@
 
 namespace lockstep {
 
-// What the process can take on all nodes together.
+// The memory that the process can take on all nodes together.
 struct MemoryLimits {
   uint64_t available_bytes = 0;  // of memory that is not of a pool
   PoolLimits pools = {};
 };
 
-// Of the system and of the process's control groups.
+// Reads the limits of the system and of the process's control groups.
 MemoryLimits read_memory_limits();
 
 // Free pages of this size on a node (-1: on all), as far as the limits let them be reserved.
 uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int node,
                          uint64_t page_bytes);
 
-// Of which pool's pages an arena on a node (-1: any) would be; 0: of none. The first to come.
+// The page size of the pool that an arena on a node (-1: any) would be taken from; 0: of none. The
+// first that fits.
 uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,
                          uint64_t bytes);
 
@@ -31,11 +32,11 @@ class MemoryRoom {
  public:
   MemoryRoom(const Topology& topology, const MemoryLimits& limits);
 
-  // Takes room for an arena on a node (-1: on any), as NodeMemory would: wholly of a pool that
+  // Takes the budget of an arena on a node (-1: on any), as NodeMemory would: wholly of a pool that
   // holds it, else wholly of other memory. False when there is none; nothing is taken then.
   bool take(int node, uint64_t bytes);
 
-  // What is left on a node (-1: in all) of memory that is not of a pool, and in its pools of pages
+  // The memory left on a node (-1: in all) that is not of a pool, and in its pools of pages
   // of 2 MiB and of 1 GiB.
   uint64_t free_bytes(int node) const;
   uint64_t pool_bytes(int node) const;

@@ -28,8 +28,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Of what `pass` does `count` times, per second: the best of as many passes as fit into the time,
-// after one that warms up.
+// The rate per second of what `pass` does `count` times: the best of as many passes as fit into the
+// time, after one that warms up.
 double best_rate(size_t count, double seconds, const std::function<void()>& pass) {
   pass();
   double best = 0;

@@ -1,4 +1,4 @@
-// What stands in for cuda_gpus.cpp in a build without CUDA.
+// Stands in for cuda_gpus.cpp in a build without CUDA.
 #include "engine/machine/gpu.h"
 
 namespace lockstep {

@@ -46,7 +46,7 @@ unsigned huge_size_flag(PageKind kind) {
   return (kind == PageKind::kHuge1GiB ? 30U : 21U) << kHugeShift;
 }
 
-// Once in the life of the process: every arena of every rank meets the same refusal.
+// Once in the life of the process: every arena of every rank gets the same refusal.
 void warn_of_unbound_memory(int error) {
   static std::atomic_flag warned;
   if (warned.test_and_set()) return;
@@ -245,7 +245,8 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::map(const Candidate
                                                                  NodeMemory& memory) {
   constexpr int kReadWrite = PROT_READ | PROT_WRITE;
   const int sharing = candidate.memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  // Never MAP_NORESERVE: pages of the pool that are not reserved kill whoever touches them.
+  // Never MAP_NORESERVE: pages of the pool that are not reserved kill the process that touches
+  // them.
   if (is_hugetlb(candidate.kind)) {
     const int flags =
         candidate.memfd ? sharing
@@ -257,8 +258,8 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::map(const Candidate
     memory.mapping_bytes_ = candidate.bytes;
     memory.data_ = static_cast<std::byte*>(mapping);
   } else {
-    // Address space for an aligned stretch with a guard page on either side. The guards also keep
-    // the kernel from joining two arenas into one mapping, whose figures nobody could take apart.
+    // Address space for an aligned range with a guard page on either side. The guards also keep
+    // the kernel from joining two arenas into one mapping, whose figures could not be told apart.
     const size_t reserved = candidate.bytes + kHugePageBytes + 2 * kSmallPageBytes;
     void* const mapping = calls_.map(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (mapping == MAP_FAILED) return failed("mmap");
@@ -329,7 +330,7 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::fill(const Candidat
   return failed("populating it");
 }
 
-// A kernel that finds no free stretch of 2 MiB gives small pages without a word.
+// A kernel that finds no free block of 2 MiB gives small pages without a word.
 void NodeMemory::Maker::find_page_kind(const Candidate& candidate, NodeMemory& memory) const {
   if (memory.page_kind_ != PageKind::kTransparent) return;
   const auto sizes = read_page_sizes({memory.data_, memory.size_bytes_});

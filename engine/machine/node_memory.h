@@ -1,5 +1,5 @@
 // Memory for what stays: weights, KV pages, activations. Taken once, on one node, in the largest
-// pages that can be had, and touched before use, so that no pass ever meets a page fault.
+// pages that can be had, and touched before use, so that no pass ever has a page fault.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace lockstep {
 class MemoryCalls;
 class Workers;
 
-// What an arena's pages are, largest first; allocate() tries them in this order.
+// The kinds of an arena's pages, largest first; allocate() tries them in this order.
 enum class PageKind : uint8_t {
   kHuge1GiB,     // of the hugetlb pool
   kHuge2MiB,     // of the hugetlb pool
@@ -61,14 +61,14 @@ class NodeMemory {
   static Result<NodeMemory> allocate(const MemoryRequest& request);
 
   // An arena that is there already, in its memfd, with what it holds; `request` says where it
-  // should lie and who maps it. Fails with kMachineRefused.
+  // should lie and which workers map it. Fails with kMachineRefused.
   static Result<NodeMemory> adopt(KeptArena kept, const MemoryRequest& request);
 
-  // Makes what lies in the memfd unchangeable: it is mapped for reading only, at the same address,
-  // and sealed against writing and growing. Not against shrinking: whoever has the descriptor and
-  // no use for what it holds can free the memory at once, whoever else still has it. Nobody may use
-  // the arena meanwhile. Fails with kMachineRefused; it can still be used then, perhaps not written
-  // to.
+  // Makes the memfd's contents unchangeable: it is mapped for reading only, at the same address,
+  // and sealed against writing and growing. Not against shrinking: a process that has the
+  // descriptor and no use for its contents can free the memory at once, though others still have
+  // it. The arena may not be used meanwhile. Fails with kMachineRefused; it can still be used then,
+  // perhaps not written to.
   Result<void> seal(Workers* workers);
   bool is_sealed() const { return sealed_; }
 
@@ -83,8 +83,8 @@ class NodeMemory {
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
 
-  // What the pages are, not what was hoped for: transparent only if at least half of the bytes are
-  // in huge pages.
+  // The kind of the pages as they are, not as requested: transparent only if at least half of the
+  // bytes are in huge pages.
   PageKind page_kind() const { return page_kind_; }
   int node() const { return node_; }              // as requested
   bool is_bound() const { return bound_; }        // the kernel takes its pages from node() only
@@ -96,7 +96,7 @@ class NodeMemory {
   // Fails with kMachineRefused, naming the limit and the remedy.
   Result<void> lock(std::string_view what);
 
-  // What munmap is given: the guard pages included.
+  // The argument of munmap: the guard pages included.
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
   std::byte* data_ = nullptr;
@@ -110,8 +110,9 @@ class NodeMemory {
   MemoryCalls* calls_ = nullptr;
 };
 
-// What this process can still take: the least of the system's available memory and what its control
-// groups leave. Pages of the huge-page pools are not counted. `root` is / or a copy of its shape.
+// The memory that this process can still take: the least of the system's available memory and what
+// its control groups leave. Pages of the huge-page pools are not counted. `root` is / or a copy of
+// its shape.
 uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
 // The same for memory bound to one node: it cannot spill over to others. 0 for no such node.

@@ -196,7 +196,7 @@ std::expected<Placement, int> placement_of_pages(MemoryCalls& calls,
   const uintptr_t end = start + memory.size();
   int failed = 0;
   uintptr_t at = start;
-  // Mappings are long and few, so the step is looked up once per stretch of 2 MiB.
+  // Mappings are long and few, so the step is looked up once per 2 MiB.
   while (at < end && failed == 0) {
     const size_t step = step_bytes(mappings, at);
     const size_t stretch = std::max(step, kHugePageBytes);
@@ -221,7 +221,7 @@ Result<Placement> examine_placement(std::span<const std::byte> memory, int node,
       placement_of_pages(calls != nullptr ? *calls : MemoryCalls::system(), mappings, memory, node);
   if (of_pages && of_pages->absent_bytes == 0) return *of_pages;
   // Refused, or some are missing: a kernel 6.1 was seen to leave out pages of unbound memory for a
-  // moment, probably those that kernel.numa_balancing had unmapped to see who uses them.
+  // moment, probably those that kernel.numa_balancing had unmapped to see which node uses them.
   const auto of_mappings = placement_of_mappings(mappings, memory, node);
   if (of_mappings && (!of_pages || of_mappings->absent_bytes < of_pages->absent_bytes)) {
     return *of_mappings;

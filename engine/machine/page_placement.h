@@ -1,4 +1,4 @@
-// Where pages lie and how large they are: what the kernel says, not what was asked for.
+// The places and sizes of pages: what the kernel says, not what was asked for.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct PageSizes {
 
 // Exact for whole mappings such as an arena's; of a part of one, at most these. None where the
 // kernel does not say. Of memory that is not bound a kernel 6.1 was seen to leave pages out for a
-// moment, probably while kernel.numa_balancing looked who uses them.
+// moment, probably while kernel.numa_balancing looked which node uses them.
 std::optional<PageSizes> read_page_sizes(std::span<const std::byte> memory);
 
 // Its huge_bytes alone.

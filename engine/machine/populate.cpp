@@ -42,7 +42,7 @@ int populate_slice(MemoryCalls& calls, std::byte* data, size_t bytes, Touch touc
   return 0;
 }
 
-// Slice after slice, whoever is free takes the next.
+// Slice after slice: a worker that is free takes the next.
 int populate_all(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes,
                  Workers* workers, Touch touch) {
   const size_t slice_bytes = std::max(kSliceBytes, page_bytes);

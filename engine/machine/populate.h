@@ -1,4 +1,4 @@
-// The first touch of memory, by those who are to use it.
+// The first touch of memory, by the workers that are to use it.
 #pragma once
 
 #include <cstddef>

@@ -67,7 +67,7 @@ std::vector<std::vector<int>> cores_of_nodes(const Topology& topology) {
   return cores;
 }
 
-// Of `candidates`, the one nearest to `node`; the first of several.
+// The one of `candidates` that is nearest to `node`; the first of several.
 size_t nearest(const Topology& topology, const std::vector<size_t>& candidates, size_t node) {
   return *std::ranges::min_element(candidates, {}, [&](size_t candidate) {
     return distance_between(topology, node, candidate);
@@ -159,7 +159,7 @@ std::vector<size_t> ranks_of_homes(const std::vector<Home>& homes, size_t rank_c
   return ranks;
 }
 
-// A home's cores in stretches, as even as can be; where they do not suffice, one worker per rank
+// A home's cores in ranges, as even as can be; where they do not suffice, one worker per rank
 // that is not pinned.
 void divide(const Topology& topology, const Home& home, size_t ranks,
             std::vector<RankPlace>& places) {

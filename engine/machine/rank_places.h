@@ -16,7 +16,7 @@ struct RankPlace {
   std::vector<int> cpus;             // one per worker; -1: the worker is not pinned to one
   std::vector<int> processors = {};  // that workers may run on which are not pinned; none: any
   double share = 1;                  // of the work, against the other ranks'
-  // Of a mixture's experts, where that is another.
+  // The share of a mixture's experts, if that is another.
   std::optional<double> expert_share = {};
   int gpu = -1;  // Gpu::index: it computes, and its memory holds the rank's; -1: the processors
 };

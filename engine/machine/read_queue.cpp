@@ -145,8 +145,8 @@ void ReadQueue::submit() {
   }
 }
 
-// The kernel takes no more. What it has will still end; what it has not is read by whoever takes
-// it. The ring is not touched again, for what was prepared still lies in it.
+// The kernel takes no more. What it has will still end; what it has not is read by the thread
+// that takes it. The ring is not touched again, for what was prepared still lies in it.
 void ReadQueue::give_up_ring() {
   ended_.insert(ended_.end(), pending_.begin(), pending_.end());
   pending_.clear();

@@ -1,6 +1,6 @@
 // Reads in flight: one rank's queue with the kernel (io_uring) and its buffers, which are
-// registered with it and lie on the rank's node. Where the kernel has no io_uring, or forbids it,
-// whoever takes a buffer reads it.
+// registered with it and lie on the rank's node. If the kernel has no io_uring, or forbids it,
+// the thread that takes a buffer reads it.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct ReadQueueRequest {
 // A buffer is free, then started, then ended, and free again when its owner says start() with it
 // once more. Which calls may overlap: start(), submit(), collect(), next_ended() and in_flight()
 // are made by one thread at a time (under the owner's lock); wait() by one thread at a time, also
-// while others make those calls; take() by whoever got that buffer from next_ended().
+// while others make those calls; take() by the thread that got the buffer from next_ended().
 class ReadQueue {
  public:
   // `files` and `calls` must outlive the queue. Fails with kMachineRefused when there is no memory
@@ -53,8 +53,8 @@ class ReadQueue {
   int ring_error() const { return ring_error_; }  // why there is none; 0: there is, or none asked
   bool has_registered_buffers() const { return has_registered_buffers_; }
 
-  // Begins to fill a free buffer with a stretch of a file; submit() hands it to the kernel. The
-  // stretch and the blocks it begins and ends in fit into a buffer. With `cached`, take() copies it
+  // Begins to fill a free buffer with a range of a file; submit() hands it to the kernel. The
+  // range and the blocks it begins and ends in fit into a buffer. With `cached`, take() copies it
   // from the page cache: on the thread that wants it, since the kernel's own are no faster.
   void start(size_t buffer, size_t file, uint64_t offset, size_t bytes, bool cached = false);
   void submit();
@@ -74,7 +74,7 @@ class ReadQueue {
   // A buffer whose read is over, in whatever way.
   std::optional<size_t> next_ended();
 
-  // The stretch that was read into a buffer. Does here what is left to be read. Fails with
+  // The range that was read into a buffer. Reads here what is left to be read. Fails with
   // kMachineRefused, naming file, offset and reason.
   Result<std::span<const std::byte>> take(size_t buffer);
 

@@ -12,23 +12,23 @@ namespace lockstep {
 // Two lines apart: the adjacent-line prefetcher of x86 fetches pairs.
 inline constexpr size_t kLineBytes = 128;
 
-// What a waiting thread does before it sleeps.
+// The behaviour of a waiting thread before it sleeps.
 struct Patience {
   uint32_t spins = 0;   // how often it looks, a pause apart
   uint32_t yields = 0;  // how often it then lets another thread have the processor (a system call)
 };
 
 // The number and the count of threads that sleep until it changes are one atomic word, so that the
-// two sides meet in that word's modification order. A sleeper adds itself by a compare-exchange
-// that fails if the number has changed; set() replaces both parts by one exchange. So either the
-// exchange sees the sleeper and wakes it, or the sleeper sees the number and does not sleep. What
-// lies between the sleeper's compare-exchange and its sleep is the kernel's to check: futex returns
-// at once if the number is no longer the one that was seen.
+// two sides are ordered by that word's modification order. A sleeper adds itself by a
+// compare-exchange that fails if the number has changed; set() replaces both parts by one exchange.
+// So either the exchange sees the sleeper and wakes it, or the sleeper sees the number and does not
+// sleep. What lies between the sleeper's compare-exchange and its sleep is the kernel's to check:
+// futex returns at once if the number is no longer the one that was seen.
 class alignas(kLineBytes) SignalLine {
  public:
-  // Publishes everything written before to whoever sees `value`. One writer at a time; values
-  // ascend (with wrap-around: the distance to any waiter's value is below 2^31). Enters the kernel
-  // only if somebody sleeps.
+  // Publishes everything written before to every thread that sees `value`. One writer at a time;
+  // values ascend (with wrap-around: the distance to any waiter's value is below 2^31). Enters the
+  // kernel only if a thread sleeps.
   void set(uint32_t value);
 
   // Returns once the number has reached `value`. Spins `spins` times before it sleeps.

@@ -1,5 +1,5 @@
-// Signal lines on pages of their own, on one node: those who look at them again and again should
-// find them near.
+// Signal lines on pages of their own, on one node: the threads that look at them again and again
+// should find them near.
 #pragma once
 
 #include <cstddef>

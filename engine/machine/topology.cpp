@@ -41,7 +41,7 @@ void read_memory(const path& meminfo, Node& node) {
     return found == info.end() ? 0 : found->second;
   };
   node.memory_bytes = bytes("MemTotal");
-  // File pages make room for others. Pages of a tmpfs, which do not, are not on these lists; of the
+  // File pages give way to others. Pages of a tmpfs, which do not, are not on these lists; of the
   // kernel's own reclaimable memory about half is in use.
   node.free_bytes = bytes("MemFree") + bytes("Active(file)") + bytes("Inactive(file)") +
                     bytes("SReclaimable") / 2;
@@ -83,7 +83,7 @@ std::vector<int> read_node_ids(const path& folder) {
   return ids;
 }
 
-// A table that is missing, or not of this many nodes, is made up.
+// A table that is missing, or not of this many nodes, is replaced by defaults.
 std::vector<int> read_distances(const path& file_path, size_t self, size_t count) {
   std::vector<int> distances;
   std::ifstream file(file_path);

@@ -1,4 +1,4 @@
-// What the machine is made of and what of it this process may use, as a value: tests make one up.
+// The machine's parts and which of them this process may use, as a value: tests construct one.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct Topology {
   const Node* find_node(int id) const;
   // By Gpu::index, which need not be its place in `gpus`; null when there is no such GPU.
   const Gpu* find_gpu(int index) const;
-  // Of a node's place in `nodes` to another's.
+  // The distance of a node to another, by their indices in `nodes`.
   int distance(size_t from, size_t to) const { return nodes[from].distances[to]; }
 };
 

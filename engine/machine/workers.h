@@ -1,4 +1,4 @@
-// The pinned threads of one rank. All of them run the same job at the same time and meet at the
+// The pinned threads of one rank. All of them run the same job at the same time and share the
 // rank's barrier. Between jobs they spin for a moment, then sleep: an idle pool uses no processor.
 #pragma once
 
@@ -48,7 +48,7 @@ class Workers {
   // How often a worker looks for the others before it sleeps; 0: it does not, the pool is crowded.
   uint32_t spins() const { return spins_; }
 
-  // For the job: where its workers meet.
+  // The barrier of the job's workers.
   Barrier& barrier() { return barrier_; }
 
  private:

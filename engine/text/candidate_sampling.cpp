@@ -95,7 +95,7 @@ bool Sampler::adjusts() const {
 LogitDrawWish Sampler::draw_wish() const {
   const bool limited = parameters_.top_k > 0 && parameters_.top_k < vocabulary_size_;
   if (!(parameters_.temperature > 0.0F) || limited || adjusts()) return {};
-  // Of a cut by top_p, the sum of all weights is what is needed.
+  // A cut by top_p needs the sum of all weights.
   return {.inverse_temperature = inverse_temperature(parameters_.temperature),
           .weight_min = parameters_.top_p < 1.0F ? 0.0F : parameters_.min_p,
           .uniform = uniform(parameters_.seed, draws_)};
@@ -138,9 +138,8 @@ std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max
   return few_.draw(uniform(parameters_.seed, draws_) * sum, vocabulary_size_);
 }
 
-// The cut that top_p makes. Where the rest weighs something, its sum lies between two bounds, and
-// so does the weight that is wanted: the cut is sure where both have it. Of a draw the sum is
-// known.
+// The cut that top_p makes. If the rest weighs something, its sum lies between two bounds, and so
+// does the weight that is wanted: the cut is sure where both have it. A draw knows the sum.
 std::optional<LikelihoodCut> Sampler::cut_candidates(const Rest& rest, float logit_max,
                                                      double rest_weight_max,
                                                      const LogitDraw* drawn) {

@@ -24,7 +24,7 @@ class FewWeights {
   TokenId draw(double target, size_t vocabulary_size) const;
 
  private:
-  // Of the tokens of a block that weigh something.
+  // The sum of the tokens of a block that weigh something.
   struct BlockSum {
     size_t block = 0;  // of kDrawBlock tokens
     size_t begin = 0;  // in tokens_, with others between that weigh nothing

@@ -1,4 +1,4 @@
-// What a model file says of its tokenizer.
+// Reads a model file's tokenizer.
 #pragma once
 
 #include "engine/base/result.h"

@@ -1,5 +1,5 @@
-// What a generated text must be: compiled once, used by any number of requests at the same time to
-// tell which tokens may come next. grammar/grammar_matcher.h is one request's state in it.
+// The grammar of a generated text: compiled once, used by any number of requests at the same time
+// to tell which tokens may come next. grammar/grammar_matcher.h is one request's state in it.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// What clients constrain an answer with.
+// A client's constraint of an answer.
 struct GrammarSource {
   enum class Kind {
     kJsonObject,  // any JSON object; `text` is empty
@@ -34,7 +34,7 @@ struct GrammarSource {
   bool operator==(const GrammarSource&) const = default;
 };
 
-// What one compilation may take; more is refused with kInvalidInput, never tried. Time is checked
+// The budget of one compilation; more is refused with kInvalidInput, never tried. Time is checked
 // between steps that are short; bytes are those of the compiler's own tables, counted as they grow.
 struct GrammarLimits {
   std::chrono::milliseconds time{250};

@@ -48,7 +48,7 @@ void select_likeliest(std::span<const float> logits, size_t count,
   float bound = 0;
   for (size_t index = 0; index < logits.size(); ++index) {
     const float logit = std::isnan(logits[index]) ? -kInfinity : logits[index];
-    // Of equal logits those that came first, with lower ids, are ahead.
+    // Among equal logits those that came first, with lower ids, are ahead.
     if (bounded && logit <= bound) continue;
     likeliest.push_back({static_cast<TokenId>(index), logit});
     if (likeliest.size() < gathered_max) continue;

@@ -13,7 +13,7 @@ namespace lockstep {
 
 inline constexpr uint32_t kNoSymbol = UINT32_MAX;
 
-// A stretch of the text that is one unit so far. Merged into its left neighbour it has size 0.
+// A slice of the text that is one unit so far. Merged into its left neighbour it has size 0.
 struct MergeSymbol {
   uint32_t begin = 0;
   uint32_t size_bytes = 0;
@@ -58,7 +58,7 @@ class PairMerging {
     }
   }
 
-  // What is left after run(), in order: skip those of size 0.
+  // The symbols left after run(), in order: skip those of size 0.
   const std::vector<MergeSymbol>& symbols() const { return symbols_; }
 
  private:

@@ -262,7 +262,7 @@ Code compile(std::string_view pattern) {
   return code;
 }
 
-// What matching needs beside the compiled pattern; one for each text that is split.
+// The state of matching beside the compiled pattern; one for each text that is split.
 struct Matching {
   explicit Matching(size_t text_bytes)
       : data(pcre2_match_data_create(1, nullptr)), context(pcre2_match_context_create(nullptr)) {

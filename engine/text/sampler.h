@@ -55,12 +55,12 @@ class Sampler {
   // None: they do, and nothing is recorded; the whole row tells.
   std::optional<TokenId> sample(const LogitCandidates& candidates, std::span<const TokenId> banned);
 
-  // What the next pick draws from the row if nothing is adjusted and no candidate would do;
-  // otherwise no wish. The next sample() takes its outcome with the candidates.
+  // The draw of the next pick from the row if nothing is adjusted and no candidate would do;
+  // otherwise an empty request. The next sample() takes its outcome with the candidates.
   LogitDrawWish draw_wish() const;
 
  private:
-  // What is known of the tokens that are no candidates, adjusted.
+  // The known facts of the tokens that are no candidates, adjusted.
   struct Rest {
     bool is_empty = false;
     // Each comes after this one in the order of likelihood, or its logit is at most `raised`.
@@ -84,7 +84,7 @@ class Sampler {
   // The token at which the running sum of weights_ passes `target`.
   TokenId draw(double target) const;
 
-  // Of candidates: candidate_sampling.cpp.
+  // The functions of candidates are in candidate_sampling.cpp.
   float adjusted(TokenId token, float logit) const;
   bool adjust(const LogitCandidates& candidates, std::span<const TokenId> banned);
   Rest find_rest(const LogitCandidates& candidates);

@@ -17,8 +17,8 @@ class StopMatcher {
     std::string released;           // text that is certainly before any stop
     std::optional<size_t> matched;  // index of the stop string that was found: the end
   };
-  // After a match nothing more may be pushed. Of stops that end at the same byte the longest wins;
-  // otherwise the one that is complete first.
+  // After a match nothing more may be pushed. Among stops that end at the same byte the longest
+  // wins; otherwise the one that is complete first.
   Progress push(std::string_view text);
 
   // The end without a match: what was held back.

@@ -17,7 +17,7 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, bool skip_special, bool at_start,
              std::vector<TokenId> visible = {});
 
-  // What a token of this text decodes to; may be half a character.
+  // The bytes that a token of this text decodes to; may be half a character.
   std::string_view piece(TokenId token) const;
 
   // Adds a token; returns the characters that are complete now. Bytes that can never become valid

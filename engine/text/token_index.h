@@ -11,7 +11,7 @@ namespace lockstep {
 // Text to token. The texts are borrowed and must outlive the table.
 class TokenIndex {
  public:
-  // Room for `count` texts; to be called once, before the first insert.
+  // The capacity is `count` texts.
   explicit TokenIndex(size_t count = 0);
 
   // Keeps the token that came first when a text comes twice.

@@ -32,7 +32,7 @@ enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
   kByte = 6,
 };
 
-// What a GGUF file says of its tokenizer, under the keys tokenizer.ggml.*. Untrusted: make()
+// The tokenizer of a GGUF file, under the keys tokenizer.ggml.*. Untrusted: make()
 // checks it. gguf_tokenizer_data.h reads it from a file.
 struct TokenizerData {
   std::string model;                // "llama" or "gpt2"
@@ -50,7 +50,7 @@ struct EncodeOptions {
   bool parse_special = false;  // text such as "<|im_end|>" becomes the token instead of its letters
   // Once there are more, what is left of the text may be left out.
   size_t tokens_max = std::numeric_limits<size_t>::max();
-  // Where the text is foreign, ascending and apart: no mark() is taken out of there, whole or in
+  // The ranges of foreign text, ascending and apart: no mark() is taken out of there, whole or in
   // part, with parse_special neither.
   std::span<const TextRange> foreign = {};
   // Marks that are taken out of foreign text all the same, ascending.
@@ -102,7 +102,7 @@ class Tokenizer {
 
  protected:
   Tokenizer() = default;
-  // Encodes a stretch of text that holds no tokens that encode() splits out. `first`: it starts the
+  // Encodes a slice of text that holds no tokens that encode() splits out. `first`: it starts the
   // whole text or follows such a token. At most kStretchBytesMax long. May stop once there are more
   // than `tokens_max`.
   virtual void encode_plain(std::string_view text, bool first, size_t tokens_max,

@@ -1,4 +1,4 @@
-// What must hold of a file's tokenizer before one is made of it.
+// The checks of a file's tokenizer before one is made of it.
 #pragma once
 
 #include <cstdint>

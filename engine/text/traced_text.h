@@ -24,7 +24,7 @@ struct TracedText {
 
   void append(std::string_view part, bool is_foreign);
   void append(const TracedText& part) { append(part, 0, part.text.size()); }
-  // So many bytes of `whole` from `begin` on, which must lie within it.
+  // Appends `bytes` bytes of `whole` from `begin` on, which must lie within it.
   void append(const TracedText& whole, size_t begin, size_t bytes);
   // Makes the text shorter.
   void truncate(size_t bytes);

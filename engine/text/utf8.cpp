@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kReplacementCharacter = 0xFFFD;
 
-// What a first byte asks for: how many bytes follow and, where the standard narrows it to keep out
+// The demands of a first byte: how many bytes follow and, where the standard narrows it to keep out
 // overlong forms, surrogates and what lies above U+10FFFF, the range of the second byte
 // (table 3-7 of the Unicode standard).
 struct LeadByte {

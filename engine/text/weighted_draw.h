@@ -1,4 +1,4 @@
-// What a draw by weight is made of, over all tokens of a vocabulary (sampler.cpp) and over the few
+// The parts of a draw by weight, over all tokens of a vocabulary (sampler.cpp) and over the few
 // that weigh anything (few_weights.h).
 #pragma once
 

@@ -16,7 +16,7 @@ class AutomatonBuilder {
   Result<Automaton> build() {
     for (RuleId rule = 0; rule < draft_.rule_count() && !draft_.failed(); ++rule) add(rule);
     if (draft_.failed()) return fail();
-    // What the checks take, at most, per state, edge and call.
+    // The checks' memory, at most, per state, edge and call.
     draft_.budget().take(result_.states_.size() * 48 + result_.edges_.size() * 16 +
                          result_.calls_.size() * 64);
     if (draft_.failed()) return fail();
@@ -100,7 +100,7 @@ class AutomatonBuilder {
     result_.calls_ = std::move(calls);
   }
 
-  // Where every plain ASCII byte and every other plain character lead, if that is one state.
+  // The state to which every plain ASCII byte and every other plain character lead, if that is one.
   StateId after_plain(StateId id) const {
     const auto rule = draft_.plain_multibyte_rule();
     if (!rule) return Automaton::kNoState;

@@ -33,7 +33,8 @@ struct AutomatonState {
   uint32_t edge_count = 0;
   uint32_t call_begin = 0;
   uint32_t call_count = 0;
-  // So many plain characters (token_trie.h), whichever they are, can follow within this rule.
+  // The number of plain characters (token_trie.h), whichever they are, that can follow within this
+  // rule.
   uint16_t plain_run = 0;
   bool final = false;   // the rule may end here
   ByteKinds loops = 0;  // all of whose bytes lead back here
@@ -58,7 +59,7 @@ class Automaton {
   }
   StateId start(RuleId rule) const { return starts_[rule]; }
   StateId root() const { return root_; }
-  // Where the state's edge for this byte leads; kNoState if it has none.
+  // The target of the state's edge for this byte; kNoState if it has none.
   StateId next(StateId state, uint8_t byte) const;
   // Nothing but the rule's end can come after this state.
   bool only_ends(StateId id) const {

@@ -1,4 +1,4 @@
-// What can be said of an automaton as a whole.
+// Properties of an automaton as a whole.
 #pragma once
 
 #include <optional>

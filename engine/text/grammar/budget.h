@@ -1,4 +1,4 @@
-// Time and memory that one compilation may take, counted by whoever takes them. Time is the
+// Time and memory that one compilation may take, counted where they are taken. Time is the
 // thread's own, of the processor: a machine that is busy refuses nothing that an idle one takes.
 #pragma once
 

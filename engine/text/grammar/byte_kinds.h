@@ -15,7 +15,7 @@ constexpr ByteKinds kind_of(uint8_t byte) {
   if (byte == ' ') return 1U << 3U;
   if (byte == '_') return 1U << 4U;
   if (byte == '-') return 1U << 5U;
-  // What texts within quotes exclude is not of the kind of other marks.
+  // The marks that texts within quotes exclude are not of the kind of other marks.
   const bool mark = byte > ' ' && byte < 0x7F && byte != '"' && byte != '\\';
   return mark ? 1U << 6U : 1U << 7U;
 }

@@ -22,7 +22,7 @@ class CharacterSet {
 
   void add(uint32_t low, uint32_t high) { ranges_.push_back({low, high}); }
   void add(const CharacterSet& other);
-  // Sorts and merges; takes surrogates out. Called by whoever reads the ranges.
+  // Sorts and merges; takes surrogates out. Called before the ranges are read.
   void normalize();
   CharacterSet complement() const;
   CharacterSet without(const CharacterSet& other) const;

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Of the time of a compilation, for masks that will surely be wanted.
+// The part of a compilation's time for masks that will surely be wanted.
 constexpr int kPreparingShare = 5;
 
 ExpressionId read_source(GrammarDraft& draft, const GrammarSource& source) {

@@ -28,7 +28,7 @@ class Grammar {
   void prepare(std::chrono::steady_clock::time_point until) const;
   // Grows as masks are remembered, up to a bound. Waits for nobody.
   size_t size_bytes() const { return size_bytes_.load(std::memory_order_relaxed); }
-  // Of all grammars of the process.
+  // The bytes of all grammars of the process.
   static size_t live_bytes() { return live_bytes_.load(std::memory_order_relaxed); }
 
  private:

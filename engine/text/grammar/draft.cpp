@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// What recursion over expressions can stand.
+// The deepest recursion over expressions.
 constexpr uint32_t kDepthMax = 1000;
 // States that one rule can make. More would spend the budget; it is known before any is made.
 constexpr uint64_t kSizeMax = 1U << 20U;
@@ -147,8 +147,8 @@ ExpressionId GrammarDraft::repeat(ExpressionId part, uint32_t min, uint32_t max)
          kRepeatMax);
     return kNothing;
   }
-  // What is repeated so often is worth being there once, with its masks; but not what is hardly
-  // more than a character.
+  // An expression that is repeated this often is worth being there once, with its masks; but not
+  // one that is hardly more than a character.
   constexpr uint32_t kOften = 4;
   constexpr uint32_t kPartSizeMin = 7;
   if (count >= kOften && expressions_[part].kind == Expression::Kind::kSequence &&

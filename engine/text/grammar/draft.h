@@ -60,7 +60,7 @@ class GrammarDraft {
   void define(RuleId rule, ExpressionId body);
   void set_root(RuleId rule) { root_ = rule; }
 
-  // A rule that is the same for whoever asks for it under this name, made by `make` once.
+  // The rule of this name, made by `make` at the first call.
   template <typename Make>
   ExpressionId shared(std::string_view name, const Make& make) {
     for (const auto& [known, id] : shared_) {

@@ -172,7 +172,7 @@ void MaskMemory::add_range(uint32_t begin, uint32_t end, Entry& entry) const {
   }
 }
 
-// What lies below a node that the configuration has come to.
+// Walks the tokens below a node that the configuration has reached.
 bool MaskMemory::walk(ConfigurationId from, uint32_t node, Entry& entry) {
   const auto& nodes = trie_.nodes();
   if (!spend(1)) return false;
@@ -223,7 +223,7 @@ MaskMemory::ConfigurationId MaskMemory::number(Configuration&& configuration) {
   return id;
 }
 
-// As if the walk had met the configuration for the first time.
+// Charges as if the walk had reached the configuration for the first time.
 bool MaskMemory::charge(ConfigurationId id) {
   Known& known = known_[id];
   if (known.charged == walk_) return true;

@@ -24,7 +24,7 @@ class MaskMemory {
   // whether a mask is too much, not on what others have asked for.
   static constexpr size_t kWorkMax = size_t{4} << 20U;  // for one mask: about ten milliseconds
   static constexpr size_t kWorkPerVisit = 32;           // of a state, in a move
-  static constexpr size_t kWorkPerConfiguration = 64;   // that is met,
+  static constexpr size_t kWorkPerConfiguration = 64;   // that is reached,
   static constexpr size_t kWorkPerHead = 16;            // for each of its heads,
   static constexpr size_t kWorkPerClass = 8;            // and for what follows it
   static constexpr size_t kWorkPerEntry = 64;
@@ -45,7 +45,7 @@ class MaskMemory {
   size_t size_bytes() const;
   // States that were looked at since this was made: what masks have really cost.
   size_t visits() const { return visits_; }
-  // What the last mask was charged.
+  // The work that the last mask was charged.
   size_t work() const { return kWorkMax - work_left_; }
 
  private:
@@ -53,7 +53,7 @@ class MaskMemory {
   static constexpr ConfigurationId kDead = 0;
   static constexpr ConfigurationId kUnknown = UINT32_MAX;
 
-  // What follows a state, or the end of a rule within an entry.
+  // The tokens that follow a state, or the end of a rule within an entry.
   struct Entry {
     std::vector<PlaceRange> ranges;             // that are allowed;
     std::vector<uint64_t> words;                // or this, where it is smaller

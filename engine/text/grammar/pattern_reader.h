@@ -1,4 +1,4 @@
-// What the readers of regular expressions and of GBNF have in common: a text read character by
+// The common part of the readers of regular expressions and of GBNF: a text read character by
 // character, and the numbers in it.
 #pragma once
 
@@ -27,7 +27,7 @@ class PatternReader {
   void skip(size_t bytes) { position_ += bytes; }
   void go_back(size_t position) { position_ = position; }
   uint32_t take_character();
-  // So many hexadecimal digits; fails the draft if they are not there.
+  // Takes `digits` hexadecimal digits; fails the draft if they are not there.
   uint32_t take_hex(size_t digits);
   // Adds to the set of a character class, within the draft's budget: once that is spent the draft
   // has failed, and nothing is added.

@@ -13,7 +13,7 @@ namespace {
 
 const CharacterSet kDigits = {{'0', '9'}};
 const CharacterSet kWordCharacters = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-// What all dialects agree on; and, for what \S must not match, what any of them takes.
+// The spaces that all dialects agree on; and, for what \S must not match, those of any of them.
 const CharacterSet kSpaces = {{'\t', '\r'}, {' ', ' '}};
 const CharacterSet kAllSpaces = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},
                                  {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kUnlimited = GrammarDraft::kUnlimited;
 
-// What a member's name may hold as it is.
+// The characters that a member's name may hold as they are.
 CharacterSet plain_characters() {
   return CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
 }

@@ -158,7 +158,7 @@ Json SchemaReader::merge(const Json& left, const Json& right, const Pointer& poi
   return merged;
 }
 
-// What one side says of additional members must be about none of the other side's.
+// One side's rule on additional members must concern none of the other side's.
 void SchemaReader::check_additional(const Json& one, const Json& other, const Pointer& pointer) {
   const Json* additional = find(one, "additionalProperties");
   const Json* members = properties_of(other);

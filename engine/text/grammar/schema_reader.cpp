@@ -14,7 +14,7 @@ constexpr size_t kNestingMax = 128;
 // are none of them.
 constexpr size_t kKeywordsMax = 2000;
 
-// What decides on validity and cannot be turned into a grammar here.
+// Keywords that decide on validity and cannot be turned into a grammar here.
 constexpr std::string_view kUnsupported[] = {"not",
                                              "if",
                                              "dependentSchemas",
@@ -409,7 +409,7 @@ ExpressionId SchemaReader::read_types(const Json& schema, const Pointer& pointer
       types.push_back(name.get<std::string>());
     }
   } else {
-    // What a keyword is about; other types would be valid as well.
+    // The type that a keyword concerns; other types would be valid as well.
     if (has_any(schema, kObjectKeywords)) types.emplace_back("object");
     if (has_any(schema, kArrayKeywords)) types.emplace_back("array");
     if (has_any(schema, kStringKeywords)) types.emplace_back("string");

@@ -101,7 +101,7 @@ size_t count_bytes(const Json& value);
 inline constexpr std::string_view kJsonTypes[] = {"object",  "array",   "string", "number",
                                                   "integer", "boolean", "null"};
 unsigned types_of(const Json& schema);
-// Of a value; an integer is a number as well.
+// The types of a value; an integer is a number as well.
 unsigned types_of_value(const Json& value);
 
 }  // namespace lockstep

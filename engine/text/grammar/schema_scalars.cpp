@@ -139,7 +139,7 @@ ExpressionId SchemaReader::read_number(const Json& schema, bool integer, const P
     }
     const double number = value->get<double>();
     bounded = true;
-    // What lies beyond the numbers that are generated is no bound.
+    // A value beyond the numbers that are generated is no bound.
     const double most = integer ? 1e15 : 1e15;
     if (keyword.is_low ? number <= -most : number >= most) continue;
     const auto bound = to_decimal(number, keyword.inclusive);
@@ -154,7 +154,7 @@ ExpressionId SchemaReader::read_number(const Json& schema, bool integer, const P
     if (tighter) side = bound;
   }
   if (!bounded) return integer ? json_integer(draft_) : json_number(draft_);
-  // So few digits that no number rounds to a bound that it must not reach.
+  // Few enough digits that no number rounds to a bound that it must not reach.
   const size_t whole = integer && !high && !low ? kIntegerDigitsMax : kNumberDigitsMax;
   const size_t longest = std::max(low ? low->whole.size() : 1, high ? high->whole.size() : 1);
   const size_t fraction = integer ? 0 : std::max<size_t>(1, kNumberDigitsMax - longest);

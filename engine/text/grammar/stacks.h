@@ -1,4 +1,4 @@
-// Where a text has got to in a grammar: the states that may read its next byte, each with the calls
+// A text's place in a grammar: the states that may read its next byte, each with the calls
 // that it is within.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace lockstep {
 
 using StackId = uint32_t;
 
-// Of two numbers in one; the standard library's hash is the number itself, whose order a client
-// could choose.
+// The hash of two numbers in one; the standard library's hash is the number itself, whose order a
+// client could choose.
 struct PairHash {
   size_t operator()(uint64_t pair) const {
     pair = (pair ^ (pair >> 32U)) * 0x9E3779B97F4A7C15U;
@@ -70,7 +70,7 @@ class Steps {
   bool enter(StateId state, StackId stack, Stacks& stacks, Configuration& to);
   bool step(const Configuration& from, uint8_t byte, Stacks& stacks, Configuration& to);
 
-  // What the last move cost, also if it failed: the states that it looked at.
+  // The cost of the last move, also if it failed: the states that it looked at.
   size_t visits() const { return visits_; }
 
  private:

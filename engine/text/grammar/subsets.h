@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What leaves a set; targets are numbers of sets.
+// The edges that leave a set; targets are numbers of sets.
 struct SubsetEdges {
   std::vector<ByteEdge> bytes;
   std::vector<CallEdge> calls;
@@ -43,7 +43,7 @@ class Subsets {
   const Nondeterministic& source_;
   std::unordered_map<Set, StateId, SetHash> numbers_;
   std::vector<const Set*> sets_;  // the keys of numbers_
-  std::vector<uint32_t> marks_;   // by state: the last closing that met it
+  std::vector<uint32_t> marks_;   // by state: the last closing that reached it
   uint32_t closing_ = 0;
   std::vector<ByteEdge> byte_edges_;  // of the set's states; targets are states
   std::vector<CallEdge> call_edges_;

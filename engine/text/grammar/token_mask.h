@@ -22,7 +22,7 @@ class TokenMask {
 
   void clear();
   void allow(PlaceRange places);
-  // Of another mask's words, made for the same trie.
+  // Allows the tokens of another mask's words, made for the same trie.
   void allow(std::span<const uint64_t> words);
   // Tokens without text (or with: then as what they are).
   void allow_tokens(std::span<const TokenId> tokens);

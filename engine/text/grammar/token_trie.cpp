@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Where a text that is read byte by byte stands within a character.
+// The place within a character of a text that is read byte by byte.
 enum Place : uint8_t {
   kBorder,
   kOneMore,

@@ -33,8 +33,8 @@ class TokenTrie {
     ByteKinds below = 0;  // of all bytes below
   };
 
-  // Of all tokens that stand for text: no control tokens, none that ends a generation, none that is
-  // empty or longer than kTokenBytesMax. `vocabulary_size` counts the logits, which may be more
+  // Holds all tokens that stand for text: no control tokens, none that ends a generation, none that
+  // is empty or longer than kTokenBytesMax. `vocabulary_size` counts the logits, which may be more
   // than the tokenizer's tokens.
   TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size);
 

@@ -137,7 +137,7 @@ Value of_integers(Operator operation, int64_t left, int64_t right) {
 }
 
 Value concatenate(Heap& heap, const Value& left, const Value& right) {
-  // What the escape and safe filters made stays safe: the other side is escaped.
+  // A result of the escape and safe filters stays safe: the other side is escaped.
   const bool markup = left.is_markup() || right.is_markup();
   const auto part = [&](const Value& value) {
     return markup && !value.is_markup() ? escape_markup(heap, value.traced()) : TracedText();

@@ -20,7 +20,7 @@ class AttributePath {
   std::vector<Value> parts_;
 };
 
-// What the sorting filters compare: a string in lower case unless case matters.
+// The key that the sorting filters compare: a string in lower case unless case matters.
 Value sort_key(Heap& heap, Value value, bool case_sensitive);
 
 }  // namespace lockstep::jinja

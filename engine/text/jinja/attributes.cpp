@@ -42,7 +42,7 @@ std::optional<Value> number_attribute(const Value& object, std::string_view name
   return std::nullopt;
 }
 
-// What Python's getattr finds, as far as the sandbox shows it.
+// The result of Python's getattr, as far as the sandbox shows it.
 std::optional<Value> find_attribute(Heap& heap, const Value& object, std::string_view name) {
   if (Object* held = object.object()) {
     if (auto value = held->attribute(name)) return value;

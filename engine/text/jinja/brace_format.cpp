@@ -107,7 +107,7 @@ class BraceFormatter {
   }
 
  private:
-  // What is inside the braces; the pattern goes on after them.
+  // Takes the text inside the braces; the pattern goes on after them.
   static std::string_view take_field(std::string_view& pattern) {
     int open = 1;
     for (size_t index = 0; index < pattern.size(); ++index) {

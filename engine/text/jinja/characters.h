@@ -18,7 +18,7 @@ Character first_character(std::string_view text);
 Character last_character(std::string_view text);
 
 size_t character_count(std::string_view text);
-// Where the character of that index begins; the text's size when it has no more characters.
+// The byte offset of the character of that index; the text's size when it has no more characters.
 size_t byte_offset(std::string_view text, size_t character_index);
 
 bool is_space(uint32_t code_point);
@@ -38,7 +38,8 @@ std::string to_title(std::string_view text);    // str.title()
 std::string capitalize(std::string_view text);  // str.capitalize()
 std::string swap_case(std::string_view text);
 
-// Where the needle first or last stands; npos when nowhere. In linear time, whatever the texts.
+// The offset of the needle's first or last occurrence; npos if there is none. In linear time for
+// any texts.
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
 size_t find_last_text(std::string_view text, std::string_view needle);
 

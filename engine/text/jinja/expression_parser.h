@@ -20,7 +20,7 @@ class ExpressionParser {
   // it. An empty tuple only within parentheses.
   ExpressionPointer parse_tuple(bool with_condition = true, std::string_view end_name = {},
                                 bool in_parentheses = false);
-  // What may be assigned to; attributes only where a namespace may stand.
+  // Parses a target of an assignment; attributes only where a namespace may stand.
   Target parse_target(bool with_namespace, std::string_view end_name = {});
   // The filters that follow; `value` may be null, as in a filter block.
   ExpressionPointer parse_filters(ExpressionPointer value, bool starts_inline);

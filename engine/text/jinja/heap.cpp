@@ -37,7 +37,7 @@ void Heap::bury(std::vector<Value>&& values) noexcept {
   if (digging_) return;
   digging_ = true;
   while (!graves_.empty()) {
-    // What dies here may bury more: it is only added to the list.
+    // A value that dies here may bury more: it is only added to the list.
     const std::vector<Value> grave = std::move(graves_.back());
     graves_.pop_back();
   }

@@ -1,4 +1,4 @@
-// What one rendering may use: steps and memory, counted as they are spent. Every string, list,
+// The budget of one rendering: steps and memory, counted as they are spent. Every string, list,
 // dict and object that a rendering makes is charged here and given back when it dies.
 #pragma once
 
@@ -77,7 +77,7 @@ class TextBuilder {
   void append(std::string_view text, bool is_foreign = false);
   void append(size_t count, char character);
   void append(const TracedText& text);
-  // So many bytes of `text` from `begin` on.
+  // Appends `bytes` bytes of `text` from `begin` on.
   void append(const TracedText& text, size_t begin, size_t bytes);
   void mark_foreign(size_t begin) { text_.mark_foreign(begin); }
   size_t size() const { return text_.text.size(); }

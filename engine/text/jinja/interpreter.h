@@ -34,7 +34,7 @@ class Interpreter {
               TextBuilder& output);
 
   void run();
-  // Where the rendering stands, for the message of a failure.
+  // The line of the rendering, for the message of a failure.
   uint32_t line() const { return line_; }
 
   // For objects that are called.

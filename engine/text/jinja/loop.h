@@ -12,7 +12,7 @@
 
 namespace lockstep::jinja {
 
-// What a loop walks, item by item: its filter is asked only when an item is needed. Lives as long
+// The items of a loop, one by one: its filter is asked only when an item is needed. Lives as long
 // as the loop runs.
 class LoopSource {
  public:

@@ -49,7 +49,7 @@ class Range final : public Object {
   uint64_t count_;
 };
 
-// What dict.keys(), values() and items() give.
+// The result of dict.keys(), values() and items().
 class DictView final : public Object {
  public:
   enum class Part { kKeys, kValues, kItems };
@@ -67,8 +67,8 @@ class DictView final : public Object {
   Part part_;
 };
 
-// What lazy filters give: items that can be walked once. They are made at once, but a failure of
-// making them is kept until someone walks that far, as if they were made one by one.
+// The result of lazy filters: items that can be walked once. They are made at once, but a failure
+// of making them is kept until someone walks that far, as if they were made one by one.
 class Generator final : public Object {
  public:
   using Fill = std::function<void(std::vector<Value>& items)>;

@@ -1,5 +1,5 @@
-// What Python's operators do: truth, comparison, arithmetic, membership, items and slices.
-// Where Python raises, these fail.
+// Python's operators: truth, comparison, arithmetic, membership, items and slices.
+// They fail where Python raises.
 #pragma once
 
 #include <optional>

@@ -31,7 +31,7 @@ class Parser {
   }
 
  private:
-  // What a body changes of what may stand in it, until it ends.
+  // A body's change of the statements that may stand in it, until it ends.
   class Surroundings {
    public:
     Surroundings(Parser& parser, bool conditional)

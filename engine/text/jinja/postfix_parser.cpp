@@ -1,4 +1,4 @@
-// What may follow an expression: attributes, items, calls, filters and tests.
+// Parses what follows an expression: attributes, items, calls, filters and tests.
 #include "engine/text/jinja/expression_parser.h"
 
 namespace lockstep::jinja {

@@ -136,7 +136,7 @@ void split_at_space_from_end(Heap& heap, const Value& self, uint64_t limit,
   std::ranges::reverse(parts);
 }
 
-// Where the separators stand, in order; from the end, where they would be found from there.
+// The offsets of the separators, in order; from the end, where they would be found from there.
 std::vector<size_t> separators_in(Heap& heap, std::string_view text, std::string_view separator,
                                   uint64_t limit, bool from_end) {
   std::vector<size_t> places;

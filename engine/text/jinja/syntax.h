@@ -79,7 +79,7 @@ struct Expression {
   CallArguments arguments;
 };
 
-// What may stand left of an assignment.
+// The left side of an assignment.
 struct Target {
   enum class Kind { kName, kTuple, kAttribute };
   Kind kind = Kind::kName;
@@ -102,12 +102,12 @@ struct MacroParameter {
   ExpressionPointer otherwise;  // null: undefined when not given
 };
 
-// Of {% macro %} or of the body of {% call %}.
+// A {% macro %} or the body of {% call %}.
 struct MacroDefinition {
   std::string name;  // empty for a call's body
   std::vector<MacroParameter> parameters;
   Block body;
-  // What the body speaks of and the caller may pass.
+  // Whether the body names it, so that the caller may pass it.
   bool uses_caller = false;
   bool uses_kwargs = false;
   bool uses_varargs = false;

@@ -1,4 +1,4 @@
-// What filters and methods of strings share.
+// Operations shared by filters and methods of strings.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What Unicode says of characters, as ranges; the tables are generated.
+// Unicode's properties of characters, as ranges; the tables are generated.
 #pragma once
 
 #include <cstdint>

@@ -149,7 +149,8 @@ struct UndefinedData {
   bool unsafe = false;      // an attribute that the sandbox hides
 };
 
-// There is no overload for a plain std::string: whoever makes a string says where it comes from.
+// There is no overload for a plain std::string: the caller that makes a string says where it comes
+// from.
 Value make_string(Heap& heap, TracedText text, bool markup = false);
 // The template's own text, and text of the request.
 Value make_own_string(Heap& heap, std::string text);

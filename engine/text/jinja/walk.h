@@ -1,4 +1,4 @@
-// What the interpreter enters and leaves as it walks: levels, scopes and captured text.
+// The state that the interpreter enters and leaves as it walks: levels, scopes and captured text.
 #pragma once
 
 #include <memory>
