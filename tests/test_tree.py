@@ -148,3 +148,71 @@ def test_every_source_is_formatted():
     checked = subprocess.run(
         [program, "--dry-run", "--Werror", *files], capture_output=True, text=True, cwd=ROOT)
     assert checked.returncode == 0, checked.stderr[:4000]
+
+
+# Words that the project no longer uses, and the field's words beside them.
+OLD_WORDS = {
+    "made up": r"\b[Mm]ade[- ]up\b",  # simulated, fake
+    "played": r"\b(?:[Pp]layed|[Pp]lays)\b|PLAYED",  # emulated
+    "whoever": r"\b[Ww]hoever\b",  # the thing's name
+    "wish": r"[Ww]ish(?:es)?",  # request, hint
+    "thoughts": r"[Tt]houghts?\b",  # reasoning
+    "meeting": r"\b[Mm]eetings?\b",  # barrier
+    "room": r"\b[Rr]oom\b|Room|_room",  # budget, capacity
+}
+OPENER = re.compile(r"//+ (?:Of|What|Where|Who|Whoever|So) ")
+# Lines that have such a word, and comments that begin with such a one: as many as there were. These
+# numbers may only shrink.
+MOST_OLD_WORDS = {
+    "engine": {"made up": 2, "whoever": 6, "wish": 9, "meeting": 2, "room": 91, "opener": 84},
+    "engine/kernels": {"made up": 1, "played": 3, "whoever": 7, "wish": 20, "meeting": 2,
+        "room": 8, "opener": 126},
+    "engine/machine": {"wish": 10, "room": 12},
+    "engine/model": {"whoever": 1, "room": 2, "opener": 23},
+    "engine/runtime": {"whoever": 4, "wish": 31, "meeting": 16, "room": 7, "opener": 64},
+    "engine/text": {"wish": 6},
+    "server": {"made up": 4, "whoever": 21, "wish": 34, "thoughts": 56, "room": 49,
+        "opener": 136},
+    "tests": {"made up": 73, "played": 79, "whoever": 21, "wish": 58, "thoughts": 17,
+        "meeting": 29, "room": 214, "opener": 257},
+}
+
+
+def counted_folder(path):
+    """A layer of the engine by itself; the rest of the engine, the server and the tests as wholes."""
+    parts = path.relative_to(ROOT).parts
+    return f"engine/{parts[1]}" if parts[0] == "engine" and parts[1] in LAYERS else parts[0]
+
+
+def begins_badly(lines):
+    """How many comments begin with an opener: not lines that go on with one."""
+    before = False
+    count = 0
+    for line in lines:
+        is_comment = line.lstrip().startswith("//")
+        if OPENER.search(line) and not (is_comment and before):
+            count += 1
+        before = is_comment
+    return count
+
+
+def test_words_are_the_fields():
+    found = {}
+    for path in sources("engine", "server", "tests"):
+        words = found.setdefault(counted_folder(path), dict.fromkeys([*OLD_WORDS, "opener"], 0))
+        lines = path.read_text().splitlines()
+        words["opener"] += begins_badly(lines)
+        for word, pattern in OLD_WORDS.items():
+            words[word] += sum(1 for line in lines if re.search(pattern, line))
+    wrong = [
+        f"{folder}: {count} lines of '{word}', at most {MOST_OLD_WORDS.get(folder, {}).get(word, 0)}"
+        for folder, words in found.items()
+        for word, count in words.items()
+        if count > MOST_OLD_WORDS.get(folder, {}).get(word, 0)
+    ]
+    assert not wrong, wrong
+
+
+def test_a_comment_that_begins_badly_is_counted_once():
+    assert begins_badly(["// What it is.", "// Of a pass.", "int a;  // So many", "// A sum.",
+                         "// Where it lies."]) == 2

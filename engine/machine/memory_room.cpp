@@ -39,20 +39,20 @@ MemoryRoom::MemoryRoom(const Topology& topology, const MemoryLimits& limits) : l
   available -= std::min(available, kReserveBytes);
   for (const Node& node : topology.nodes) {
     if (!node.has_usable_memory()) continue;
-    Room& room = nodes_[node.id];
+    NodeBudget& budget = nodes_[node.id];
     // On one node the kernel's own estimate is better than the node's figures.
     const uint64_t reserve = node_reserve_bytes(node.memory_bytes);
-    room.free = topology.nodes.size() == 1 ? available
-                                           : node.free_bytes - std::min(node.free_bytes, reserve);
+    budget.free = topology.nodes.size() == 1 ? available
+                                             : node.free_bytes - std::min(node.free_bytes, reserve);
     for (const HugePagePool& pool : node.pools) {
       const uint64_t bytes = pool.free_pages * pool.page_bytes;
-      if (pool.page_bytes == kHugePageBytes) room.pool_2mib += bytes;
-      if (pool.page_bytes == kGigaPageBytes) room.pool_1gib += bytes;
+      if (pool.page_bytes == kHugePageBytes) budget.pool_2mib += bytes;
+      if (pool.page_bytes == kGigaPageBytes) budget.pool_1gib += bytes;
     }
   }
 }
 
-bool MemoryRoom::take_from(Room& room, uint64_t bytes) {
+bool MemoryRoom::take_from(NodeBudget& budget, uint64_t bytes) {
   const uint64_t size = round_up<uint64_t>(bytes, kHugePageBytes);
   const uint64_t giant = round_up<uint64_t>(bytes, kGigaPageBytes);
   const auto taken = [](uint64_t& here, uint64_t& in_all, uint64_t wanted) {
@@ -62,11 +62,11 @@ bool MemoryRoom::take_from(Room& room, uint64_t bytes) {
     return true;
   };
   if (deserves_giga_pages(bytes, giant) &&
-      taken(room.pool_1gib, limits_.pools.left_1gib_bytes, giant)) {
+      taken(budget.pool_1gib, limits_.pools.left_1gib_bytes, giant)) {
     return true;
   }
-  return taken(room.pool_2mib, limits_.pools.left_2mib_bytes, size) ||
-         taken(room.free, limits_.available_bytes, size);
+  return taken(budget.pool_2mib, limits_.pools.left_2mib_bytes, size) ||
+         taken(budget.free, limits_.available_bytes, size);
 }
 
 bool MemoryRoom::take(int node, uint64_t bytes) {
@@ -82,19 +82,19 @@ bool MemoryRoom::take(int node, uint64_t bytes) {
 
 uint64_t MemoryRoom::free_bytes(int node) const {
   uint64_t bytes = 0;
-  for (const auto& [id, room] : nodes_) bytes += node < 0 || id == node ? room.free : 0;
+  for (const auto& [id, budget] : nodes_) bytes += node < 0 || id == node ? budget.free : 0;
   return std::min(bytes, limits_.available_bytes);
 }
 
 uint64_t MemoryRoom::pool_bytes(int node) const {
   uint64_t bytes = 0;
-  for (const auto& [id, room] : nodes_) bytes += node < 0 || id == node ? room.pool_2mib : 0;
+  for (const auto& [id, budget] : nodes_) bytes += node < 0 || id == node ? budget.pool_2mib : 0;
   return std::min(bytes, limits_.pools.left_2mib_bytes);
 }
 
 uint64_t MemoryRoom::giga_pool_bytes(int node) const {
   uint64_t bytes = 0;
-  for (const auto& [id, room] : nodes_) bytes += node < 0 || id == node ? room.pool_1gib : 0;
+  for (const auto& [id, budget] : nodes_) bytes += node < 0 || id == node ? budget.pool_1gib : 0;
   return std::min(bytes, limits_.pools.left_1gib_bytes) / kGigaPageBytes * kGigaPageBytes;
 }
 

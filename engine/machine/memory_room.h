@@ -43,14 +43,14 @@ class MemoryRoom {
   uint64_t giga_pool_bytes(int node) const;
 
  private:
-  struct Room {
+  struct NodeBudget {
     uint64_t free = 0;
     uint64_t pool_2mib = 0;
     uint64_t pool_1gib = 0;
   };
-  bool take_from(Room& room, uint64_t bytes);
+  bool take_from(NodeBudget& budget, uint64_t bytes);
 
-  std::map<int, Room> nodes_;
+  std::map<int, NodeBudget> nodes_;
   MemoryLimits limits_;  // what is left of them
 };
 

@@ -91,7 +91,7 @@ class NodeMemory::Maker {
   std::optional<Failure> open_memfd(const Candidate& candidate, NodeMemory& memory);
   std::optional<Failure> map(const Candidate& candidate, NodeMemory& memory);
   std::optional<Failure> bind(NodeMemory& memory);
-  std::optional<Failure> check_room(size_t bytes, bool bound) const;
+  std::optional<Failure> check_budget(size_t bytes, bool bound) const;
   std::optional<Failure> fill(const Candidate& candidate, NodeMemory& memory);
   void find_page_kind(const Candidate& candidate, NodeMemory& memory) const;
   Failure failed(std::string_view call) const;
@@ -209,7 +209,8 @@ NodeMemory::Maker::Attempt NodeMemory::Maker::attempt(const Candidate& candidate
   if (auto failure = map(candidate, memory)) return std::unexpected(*failure);
   if (auto failure = bind(memory)) return std::unexpected(*failure);
   if (!is_hugetlb(candidate.kind)) {
-    if (auto failure = check_room(candidate.bytes, memory.bound_)) return std::unexpected(*failure);
+    if (auto failure = check_budget(candidate.bytes, memory.bound_))
+      return std::unexpected(*failure);
   }
   if (auto failure = fill(candidate, memory)) return std::unexpected(*failure);
   find_page_kind(candidate, memory);
@@ -303,8 +304,8 @@ std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::bind(NodeMemory& me
 
 // Overcommit lets a mapping succeed that would be killed when touched: ask first. Memory that is
 // not bound may spill over to other nodes.
-std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::check_room(size_t bytes,
-                                                                        bool bound) const {
+std::optional<NodeMemory::Maker::Failure> NodeMemory::Maker::check_budget(size_t bytes,
+                                                                          bool bound) const {
   const path root = calls_.root();
   uint64_t available = available_memory_bytes(root);
   uint64_t reserve = kReserveBytes;

@@ -11,7 +11,7 @@ inline constexpr size_t kPromptChunkLeast = 32;
 
 // This many seen keys are counted as one token more. By operations it is 5,000 (0.6B parameters) to
 // 50,000 (70B): so few that attention may be several times as slow as products, and a chunk deep in
-// a prompt is rather thought too costly than too cheap. Not measured.
+// a prompt is counted as too costly rather than too cheap. Not measured.
 inline constexpr double kKeysPerToken = 1024;
 
 // The work of the tokens [begin, begin + count) of a sequence.

@@ -119,7 +119,7 @@ std::pair<Sequence*, Sequence*> Scheduler::next_to_admit() {
 void Scheduler::admit() {
   while (true) {
     const auto [next, other] = next_to_admit();
-    if (next == nullptr || !has_room_for(*next)) return;
+    if (next == nullptr || !fits_cache(*next)) return;
     if (other != nullptr) stop_running(*other);
     start(*next);
   }
@@ -141,7 +141,7 @@ Sequence* Scheduler::steps_aside_for(const Sequence& next) {
 
 // Whether the prompt finds pages without taking any from those that go before it, and leaves them
 // what their own prompts need, or one for the next tokens. All other pages are free or can be.
-bool Scheduler::has_room_for(Sequence& next) {
+bool Scheduler::fits_cache(Sequence& next) {
   if (running_.empty() || next.id == senior_) return true;
   PageClaims claims(cache().pool().page_count());
   pages_.claim(next, claims);
@@ -176,7 +176,7 @@ void Scheduler::stop_running(Sequence& sequence) {
 }
 
 void Scheduler::plan_chunks() {
-  Room left = {limits_.batch_tokens, limits_.logit_rows, limits_.attention_units};
+  Budget left = {limits_.batch_tokens, limits_.logit_rows, limits_.attention_units};
   bool has_streams = false;
   in_flight_.clear();
   for (Sequence* sequence : running_) {
@@ -199,7 +199,7 @@ void Scheduler::plan_chunks() {
   plan_prompts(left);
 }
 
-void Scheduler::plan_prompts(Room left) {
+void Scheduler::plan_prompts(Budget left) {
   const auto plan = [&](Sequence& sequence, bool is_first) {
     if (needs_one_of(sequence, in_flight_)) return;
     const size_t count = fitting_tokens(sequence, left, is_first);
@@ -266,7 +266,8 @@ size_t Scheduler::attention_units(size_t begin, size_t count) const {
 // How many tokens fit into what is left of a pass; some of the first's do. Without a row for its
 // last token a sequence stops short of it; one that wants all its logits leaves half of the rows to
 // others.
-size_t Scheduler::fitting_tokens(const Sequence& sequence, const Room& left, bool is_first) const {
+size_t Scheduler::fitting_tokens(const Sequence& sequence, const Budget& left,
+                                 bool is_first) const {
   const size_t rows_left = left.rows;
   size_t count = std::min(sequence.stretch_end() - sequence.computed, left.tokens);
   if (sequence.computed < sequence.prompt) {
@@ -310,8 +311,8 @@ void Scheduler::take_pages() {
         break;
       }
     }
-    const size_t room = sequence.pages.size() * limits_.page_tokens - sequence.computed;
-    sequence.planned = std::min(sequence.planned, room);
+    const size_t capacity = sequence.pages.size() * limits_.page_tokens - sequence.computed;
+    sequence.planned = std::min(sequence.planned, capacity);
   }
 }
 

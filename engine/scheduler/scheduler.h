@@ -141,20 +141,20 @@ class Scheduler {
   // places.
   std::pair<Sequence*, Sequence*> next_to_admit();
   Sequence* steps_aside_for(const Sequence& next);
-  bool has_room_for(Sequence& next);
+  bool fits_cache(Sequence& next);
   void start(Sequence& sequence);
   void stop_running(Sequence& sequence);
 
   void plan_chunks();
   // The budget that is left of a pass.
-  struct Room {
+  struct Budget {
     size_t tokens = 0;
     size_t rows = 0;
     size_t units = 0;
     double work = 0;
   };
-  void plan_prompts(Room left);
-  size_t fitting_tokens(const Sequence& sequence, const Room& left, bool is_first) const;
+  void plan_prompts(Budget left);
+  size_t fitting_tokens(const Sequence& sequence, const Budget& left, bool is_first) const;
   // The units of generated tokens [begin, begin + count) of a sequence.
   size_t attention_units(size_t begin, size_t count) const;
   bool fills_next_page(Sequence& other, Sequence& head) const;

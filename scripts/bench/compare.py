@@ -44,7 +44,7 @@ from benchmark_programs import (CompareError, Gpus, Limits, Ours, Peer, Test, Va
 
 DEFAULT_TESTS = "pp512,tg64"
 DEFAULT_VARIANTS = ("-fa off", "-fa on", "-fa on -lm none", "-fa on -ctk q8_0 -ctv q8_0")
-# Of a prompt: by default, and as many as it takes at once.
+# Tokens of a prompt: by default, and as many as it takes at once.
 PEERS_PASS_TOKENS = 512
 PEERS_PASS_TOKENS_MAX = 2048
 

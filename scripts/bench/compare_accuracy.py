@@ -28,7 +28,7 @@ from compare import our_variant
 sys.path.append(str(ROOT / "scripts/models"))
 from make_text import make_text  # noqa: E402
 
-# What the peer's quantizer calls them; all are formats that lockstepd reads.
+# The peer's names of the formats; all are formats that lockstepd reads.
 DEFAULT_FORMATS = "Q4_0,Q4_1,Q5_0,Q5_1,Q8_0,Q4_K_S,Q4_K_M,Q5_K_S,Q5_K_M,Q6_K"
 
 

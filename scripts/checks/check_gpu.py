@@ -54,7 +54,7 @@ SANITIZED = {
 }
 STEPS += [(tool, command, {}, 300) for tool, command in SANITIZED.items()]
 PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
-# What a pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
+# A pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
 NOT_CARRIED = re.compile(
     r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|util|resolv|anl|mvec)"
     r"|lib(cuda|cudart|cublas.*|nccl|nvJitLink|nvrtc.*|nvidia-.*))\.so.*")

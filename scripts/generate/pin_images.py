@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What stands before the image's name, and where.
+# The text before the image's name, by file.
 PLACES = {"Dockerfile": r"^(ARG (?:BASE|CUDA_BASE)=)(\S+)$",
           "deploy/compose.yaml": r"^( *image: )((?!lockstepd$)\S+)$"}
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")

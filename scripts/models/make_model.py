@@ -98,7 +98,7 @@ SHAPES = {
     "qwen3-30b-a3b": Shape("qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6, 1e-6, False,
                            mixture=Mixture(128, 8, 768)),
     # From here to the next comment: of the size of these models, but not compared with the files
-    # they were published with. Factors of LongRoPE are made up.
+    # they were published with. Factors of LongRoPE are arbitrary.
     "qwen2.5-vl-7b": Shape("qwen2vl", 28, 3584, 18944, 28, 4, 128, 152064, 128000, 1e6, 1e-6, False,
                            sections=(16, 24, 24, 0)),
     "qwen3-vl-2b": Shape("qwen3vl", 28, 2048, 6144, 16, 8, 128, 151936, 262144, 5e6, 1e-6, True,
@@ -230,7 +230,7 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     embedding = shape.embedding
     query = shape.heads * shape.head_size
     key = shape.kv_heads * shape.head_size
-    # What a layer adds to the stream shrinks with the number of layers, so that the sum does not
+    # A layer's addition to the stream shrinks with the number of layers, so that the sum does not
     # grow.
     gain = 1 / math.sqrt(2 * shape.layers)
     tensors = [matrix("token_embd.weight", shape.vocabulary, embedding,
@@ -415,7 +415,7 @@ def read_vocabulary(path: str) -> dict:
 
 
 def made_up_vocabulary(size: int) -> dict:
-    """A SentencePiece-style vocabulary: three control tokens, 256 bytes, then made-up words."""
+    """A SentencePiece-style vocabulary: three control tokens, 256 bytes, then random words."""
     if size < 259:
         sys.exit(f"a vocabulary of {size} cannot hold the 259 tokens that every text needs")
     words = [f"\u2581w{index}" for index in range(size - 259)]
@@ -496,7 +496,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--format", required=True, choices=FORMATS)
     parser.add_argument("--output", required=True, metavar="FILE")
     parser.add_argument("--vocab", metavar="FILE.gguf",
-                        help="copy the tokenizer of this file; without it a made-up one")
+                        help="copy the tokenizer of this file; without it a random one")
     parser.add_argument("--vocab-size", default="shape", choices=("shape", "own"),
                         help="the shape's vocabulary size, padded with unused tokens (default: "
                         "its speed is that of the real model), or the file's own")

@@ -29,7 +29,7 @@ import time
 import serving_rig
 from serving_rig import Daemon, percentile, request_bytes
 
-# Of the 4096 connections that the daemon admits by default; the rest is for the good ones.
+# A part of the 4096 connections that the daemon admits by default; the rest is for good clients.
 HOSTILE_BY_DEFAULT = 4000
 # The deadline of a stream that is not read begins when the kernel has taken the last byte that it
 # holds, which the rig does not see: so much later than the request at most.
@@ -75,7 +75,7 @@ def measure_good(port, options):
 
 # --- The hostile clients: one process, one epoll loop. ---
 
-# What they compute is no cost of the daemon's: on a machine that all share, all others go first.
+# Their own computing is no cost of the daemon's: on a machine that all share, all others go first.
 CROWD_NICENESS = 19
 
 
@@ -172,7 +172,7 @@ class Crowd:
             return False
         if events & select.EPOLLOUT and client.push(now):
             wanted = select.EPOLLRDHUP
-            # Whoever does not read is told of the end by a reset, or not at all.
+            # A client that does not read is told of the end by a reset, or not at all.
             if client.kind != "readers":
                 wanted |= select.EPOLLIN
             self.epoll.modify(client.socket.fileno(), wanted)
@@ -203,7 +203,7 @@ class Crowd:
             if not stays:
                 was_refused = client.refused or client.phase_began is None
                 self.close(client, now)
-                # Who finds no place does not hammer on the door.
+                # A client that was refused does not open another connection at once.
                 if again and not was_refused:
                     self.open(client)
         self.drip(time.monotonic())

@@ -27,7 +27,7 @@ def words(count):
     return {"regex": f"[a-z]+( [a-z]+){{{count}}}"}
 
 
-# What a request of each kind asks for besides; no answer ends before its last token.
+# The further fields of a request of each kind; no answer ends before its last token.
 KINDS = {
     "none": lambda chance: {"ignore_eos": True},
     "JSON schema": lambda chance: {"response_format": {
