@@ -100,6 +100,15 @@ class Splitter {
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
+  // A bias in blocks that a rank's part would cut.
+  struct CutBlock {
+    WeightId weight = 0;
+    size_t rank = 0;
+  };
+  std::optional<CutBlock> find_cut_block() const;
+  // Whether ranks with these shares have work, and no bias is cut within a block.
+  bool is_cut_well_by(const std::vector<double>& shares) const;
+  std::optional<std::vector<double>> find_fitting_shares() const;
   Result<void> check_vectors() const;
   Result<void> check_ranks() const;
 
@@ -378,7 +387,7 @@ void Splitter::split_node(const GraphNode& node) {
 }
 
 // A bias is cut with the rows of its matrix; one in blocks may not be cut there.
-Result<void> Splitter::check_vectors() const {
+std::optional<Splitter::CutBlock> Splitter::find_cut_block() const {
   for (WeightId id = 0; id < split_.weights.size(); ++id) {
     const WeightSplit& split = split_.weights[id];
     const Weight& weight = graph_.weights()[id];
@@ -388,14 +397,59 @@ Result<void> Splitter::check_vectors() const {
       const Range& range = split.ranges[rank];
       const bool ends = range.end % block == 0 || range.end == weight.columns;
       if (range.empty() || (range.begin % block == 0 && ends)) continue;
-      return invalid_input(
-          "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use "
-          "one rank (--ranks 1, or one GPU in --devices), other --shares, or a file whose biases "
-          "are F32",
-          weight.name, block, traits(weight.format).name, range.begin, range.end, rank);
+      return CutBlock{.weight = id, .rank = rank};
     }
   }
-  return {};
+  return std::nullopt;
+}
+
+bool Splitter::is_cut_well_by(const std::vector<double>& shares) const {
+  Shares tried = shares_;
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    if (tried.dense[rank] > 0) tried.dense[rank] = shares[rank];
+    if (tried.experts[rank] > 0) tried.experts[rank] = shares[rank];
+  }
+  Splitter splitter(graph_, tried, split_.strategy);
+  for (const GraphNode& node : graph_.nodes()) splitter.split_node(node);
+  return !splitter.find_cut_block() && splitter.check_ranks();
+}
+
+// Those that are nearly even first.
+std::optional<std::vector<double>> Splitter::find_fitting_shares() const {
+  const size_t ranks = split_.rank_count;
+  const size_t parts_max = 4 * ranks;
+  for (size_t parts = ranks; parts <= parts_max; ++parts) {
+    std::vector<double> shares;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      shares.push_back(static_cast<double>(parts * (rank + 1) / ranks - parts * rank / ranks));
+    }
+    // Which ranks have the larger shares matters, as blocks end where heads do on some alone.
+    for (size_t turn = 0; turn < ranks; ++turn) {
+      if (is_cut_well_by(shares)) return shares;
+      std::ranges::rotate(shares, shares.begin() + 1);
+    }
+  }
+  for (size_t most = 2; most <= parts_max; ++most) {
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      std::vector<double> shares(ranks, 1.0);
+      shares[rank] = static_cast<double>(most);
+      if (is_cut_well_by(shares)) return shares;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<void> Splitter::check_vectors() const {
+  const auto found = find_cut_block();
+  if (!found) return {};
+  const Weight& weight = graph_.weights()[found->weight];
+  const Range& range = split_.weights[found->weight].ranges[found->rank];
+  const auto shares = find_fitting_shares();
+  return invalid_input(
+      "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use one "
+      "rank (--ranks 1, or one GPU in --devices){}, or a file whose biases are F32",
+      weight.name, traits(weight.format).block_elements, traits(weight.format).name, range.begin,
+      range.end, found->rank, shares ? fmt::format(", --shares {}", fmt::join(*shares, ":")) : "");
 }
 
 // A rank that holds a part of no matrix only waits for the others. A router does not count: whoever
