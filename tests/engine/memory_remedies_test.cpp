@@ -32,12 +32,14 @@ const DecoderShape kWide = {"wide", 3, 512, 512, 16, 16, 64, 2000};
 // Its heads cannot be of q8_0.
 const DecoderShape kOdd = {"odd", 2, 512, 1024, 32, 8, 40, 4000};
 
-Result<double> no_measuring(const GpuPlatform&, const Gpu& gpu) {
-  ADD_FAILURE() << "gpu" << gpu.index << " is measured";
+size_t measured_gpus = 0;
+
+Result<double> measure_read(const GpuPlatform&, const Gpu& gpu) {
+  ++measured_gpus;
   return gpu.bytes_per_second;
 }
 
-const GpuPlatform kPlatform = {.measure_read = &no_measuring};
+const GpuPlatform kPlatform = {.measure_read = &measure_read};
 
 // A machine with nothing on it yet.
 Topology empty_machine(int node_count, int gpu_count) {
@@ -90,9 +92,11 @@ struct Request {
     const MemoryLimits limits = limits_of(topology);
     auto sized = size_context(*model, options, topology, *layout, limits);
     if (sized) return {};
-    return std::unexpected(with_memory_remedies(sized.error(), *model, options,
-                                                **choose_kernel_table("scalar"), topology, *layout,
-                                                limits));
+    const size_t measured_before = measured_gpus;
+    Error refusal = with_memory_remedies(
+        sized.error(), *model, options, **choose_kernel_table("scalar"), topology, *layout, limits);
+    EXPECT_EQ(measured_gpus, measured_before) << "remedies are tried on paper";
+    return std::unexpected(std::move(refusal));
   }
   // Takes memory away from where these options would lie.
   bool shorten(const Shortage& shortage) {
