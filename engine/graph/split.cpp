@@ -414,27 +414,32 @@ bool Splitter::is_cut_well_by(const std::vector<double>& shares) const {
   return !splitter.find_cut_block() && splitter.check_ranks();
 }
 
-// Those that are nearly even first.
+// In small whole numbers, the evenest first. Each trial is a split; for more ranks than a machine
+// usually has nodes there would be too many.
 std::optional<std::vector<double>> Splitter::find_fitting_shares() const {
+  constexpr size_t kRanksMost = 8;
+  constexpr size_t kTrialsMost = 256;
   const size_t ranks = split_.rank_count;
-  const size_t parts_max = 4 * ranks;
-  for (size_t parts = ranks; parts <= parts_max; ++parts) {
-    std::vector<double> shares;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      shares.push_back(static_cast<double>(parts * (rank + 1) / ranks - parts * rank / ranks));
+  if (ranks > kRanksMost) return std::nullopt;
+  const auto most = static_cast<size_t>(
+      std::pow(static_cast<double>(kTrialsMost) + 0.5, 1 / static_cast<double>(ranks)));
+  std::vector<std::vector<double>> candidates = {{}};
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    std::vector<std::vector<double>> longer;
+    for (const std::vector<double>& shares : candidates) {
+      for (size_t share = 1; share <= most; ++share) {
+        longer.push_back(shares);
+        longer.back().push_back(static_cast<double>(share));
+      }
     }
-    // Which ranks have the larger shares matters, as blocks end where heads do on some alone.
-    for (size_t turn = 0; turn < ranks; ++turn) {
-      if (is_cut_well_by(shares)) return shares;
-      std::ranges::rotate(shares, shares.begin() + 1);
-    }
+    candidates = std::move(longer);
   }
-  for (size_t most = 2; most <= parts_max; ++most) {
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      std::vector<double> shares(ranks, 1.0);
-      shares[rank] = static_cast<double>(most);
-      if (is_cut_well_by(shares)) return shares;
-    }
+  std::ranges::stable_sort(candidates, {}, [](const std::vector<double>& shares) {
+    const auto [least, largest] = std::ranges::minmax(shares);
+    return largest / least;
+  });
+  for (std::vector<double>& shares : candidates) {
+    if (is_cut_well_by(shares)) return std::move(shares);
   }
   return std::nullopt;
 }
