@@ -244,9 +244,11 @@ Result<void> size_quietly(const Model& model, const EngineOptions& options,
     layout.context_tokens = options.context_tokens;
     pages = wanted_pages(options, options.context_tokens);
     if (pages < pages_for(options.context_tokens)) {
-      return invalid_input("kv-pages is {}, but a sequence of {} tokens takes {} pages of {}",
-                           pages, options.context_tokens, pages_for(options.context_tokens),
-                           kPageTokens);
+      return invalid_input(
+          "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
+          "--context {}",
+          pages, options.context_tokens, pages_for(options.context_tokens), kPageTokens,
+          pages_for(options.context_tokens), pages * kPageTokens);
     }
   } else if (layout.kv_pages_held) {
     pages = *layout.kv_pages_held;

@@ -311,6 +311,34 @@ TEST_F(MemoryRemedies, are_enough_on_nodes) {
   }
 }
 
+// The two settings of a cache that is too small for one sequence; where memory lacks then, its
+// refusal's remedies are followed on.
+TEST_F(MemoryRemedies, of_too_few_pages_are_enough) {
+  const Model model = make_model(kWide);
+  for (const uint32_t pages : {1U, 16U, 127U}) {
+    for (const uint64_t free : {300 * kMiB, 8 * kGiB}) {
+      Request request{&model, empty_machine(1, 0), {}};
+      request.topology.nodes[0].free_bytes = free;
+      request.options.devices = "cpu";
+      request.options.context_tokens = 8192;
+      request.options.kv_pages = pages;
+      const auto refused = request.lay_out();
+      ASSERT_FALSE(refused.has_value());
+      ASSERT_EQ(refused.error().kind, ErrorKind::kInvalidInput) << refused.error().message;
+      const auto remedies = settings_of(refused.error().message);
+      EXPECT_EQ(remedies.size(), 2U) << refused.error().message;
+      for (const auto& settings : remedies) {
+        Request next = request;
+        for (const auto& [option, value] : settings) set(option, value, next.options);
+        const auto mended = next.lay_out();
+        if (mended) continue;
+        EXPECT_EQ(mended.error().kind, ErrorKind::kMachineRefused) << mended.error().message;
+        EXPECT_TRUE(follow(next));
+      }
+    }
+  }
+}
+
 TEST_F(MemoryRemedies, are_enough_on_gpus_and_beside_them) {
   size_t refusals = 0;
   for (const DecoderShape& shape : {kSmall, kWide}) {
