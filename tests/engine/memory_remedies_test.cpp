@@ -311,6 +311,21 @@ TEST_F(MemoryRemedies, are_enough_on_nodes) {
   }
 }
 
+TEST_F(MemoryRemedies, are_settings_as_the_command_line_takes_them) {
+  const Model model = make_model(kWide);
+  Request request{&model, empty_machine(1, 1), {}};
+  request.topology.gpus[0].memory_bytes = 80 * kGiB;
+  request.topology.gpus[0].free_bytes = 3 * kGiB;
+  request.options.devices = "gpu";
+  request.options.context_tokens = 8192;
+  const auto refused = request.lay_out();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(refused.error().message.ends_with(
+      ". Use --context 3520, --sequences 3, --devices cpu, --devices all with "
+      "--shares 1:32 or a smaller model, or free memory"))
+      << refused.error().message;
+}
+
 // The two settings of a cache that is too small for one sequence; where memory lacks then, its
 // refusal's remedies are followed on.
 TEST_F(MemoryRemedies, of_too_few_pages_are_enough) {
