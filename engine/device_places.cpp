@@ -11,8 +11,6 @@
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/nccl.h"
 #include "engine/gpu_layout.h"
-#include "engine/machine/bandwidth.h"
-#include "engine/machine/control_group.h"
 #include "engine/runtime/gpu_platform.h"
 
 namespace lockstep {
@@ -56,7 +54,7 @@ std::vector<double> shares_of_gpus(const GpuSpeeds& speeds) {
 // By bandwidth, but for GPUs that have no room for so much. In parts of kShareParts: what is
 // measured differs a little from start to start, and where the model is cut must not, since sums
 // depend on it.
-Result<void> share_by_bandwidth(const Topology& topology, const GpuSpeeds& speeds,
+Result<void> share_by_bandwidth(const Machine& machine, const GpuSpeeds& speeds,
                                 uint64_t model_bytes, std::vector<RankPlace>& places) {
   std::vector<RankPlace> nodes;
   double gpu_bandwidth = 0;
@@ -72,13 +70,13 @@ Result<void> share_by_bandwidth(const Topology& topology, const GpuSpeeds& speed
         "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
         place.gpu, fmt::join(std::vector<int>(places.size(), 1), ":"));
   }
-  const auto measured = measure_read_bandwidths(nodes);
+  const auto measured = machine.meter.read(nodes);
   if (!measured) return std::unexpected(measured.error());
   const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
   double on_gpus = 0;
   for (RankPlace& place : places) {
     if (place.gpu < 0) continue;
-    const Gpu& gpu = gpu_at(topology, place.gpu);
+    const Gpu& gpu = gpu_at(machine.topology, place.gpu);
     const double room = kGpuRoomForModel * static_cast<double>(usable_bytes(gpu)) /
                         static_cast<double>(model_bytes);
     const double own = speeds.bytes_per_second.at(place.gpu);
@@ -97,42 +95,39 @@ Result<void> share_by_bandwidth(const Topology& topology, const GpuSpeeds& speed
 
 // GPUs first. The nodes' ranks have what cores and what time the threads that drive GPUs leave.
 Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
-                                                 const Topology& topology,
+                                                 const Machine& machine,
                                                  const DeviceChoice& devices, uint64_t gpu_bytes,
                                                  const std::optional<GpuSpeeds>& speeds) {
+  const Topology& topology = machine.topology;
   auto places = place_gpu_ranks(topology, devices.gpus, {});
   if (!places) return places;
   std::vector<int> drivers;
   for (const RankPlace& place : *places) drivers.push_back(place.cpus.front());
   const size_t rank_count =
       options.rank_count - std::min<size_t>(options.rank_count, places->size());
-  auto cpu_limit = read_control_group_limits().cpus;
+  auto cpu_limit = machine.cpu_limit;
   if (cpu_limit) *cpu_limit = std::max(1.0, *cpu_limit - static_cast<double>(drivers.size()));
   auto nodes = find_node_places(options, without_cores(topology, drivers), devices, rank_count, {},
                                 cpu_limit);
   if (!nodes) return nodes;
   places->insert(places->end(), nodes->begin(), nodes->end());
   if (options.shares.empty()) {
-    auto shared = share_by_bandwidth(topology, *speeds, gpu_bytes, *places);
+    auto shared = share_by_bandwidth(machine, *speeds, gpu_bytes, *places);
     if (!shared) return std::unexpected(shared.error());
   }
   if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());
   return places;
 }
 
-bool has_nccl_for_ranks(const EngineOptions& options) {
-  const GpuPlatform* const platform = platform_of(options);
+bool has_nccl_for_ranks(const Machine& machine) {
+  const GpuPlatform* const platform = machine.gpu_platform;
   return platform != nullptr && platform->join != nullptr;
 }
 
 }  // namespace
 
-const GpuPlatform* platform_of(const EngineOptions& options) {
-  return options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
-}
-
-Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
-                           const Topology& topology, const DeviceChoice& devices) {
+Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options, const Machine& machine,
+                           const DeviceChoice& devices) {
   const size_t gpu_count = devices.gpus.size();
   const bool mixed = !devices.nodes.empty();
   // First, as its remedies are other devices, of which the checks of the devices would say more.
@@ -156,8 +151,8 @@ Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
         "or reduce",
         device_names(devices));
   }
-  if (!mixed && !has_nccl_for_ranks(options)) {
-    if (auto linked = check_links(topology, devices.gpus); !linked) return linked;
+  if (!mixed && !has_nccl_for_ranks(machine)) {
+    if (auto linked = check_links(machine.topology, devices.gpus); !linked) return linked;
   }
   return {};
 }
@@ -167,10 +162,10 @@ std::string_view sums_text(const Topology& topology, const DeviceChoice& devices
   return linked ? "" : "; not all of them reach the others' memory, so sums go by NCCL";
 }
 
-uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, bool gpus_linked,
+uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gpus_linked,
                     uint64_t message_floats) {
   const size_t gpu_count = devices.gpus.size();
-  if (gpu_count < 2 || !devices.nodes.empty() || !has_nccl_for_ranks(options)) return 0;
+  if (gpu_count < 2 || !devices.nodes.empty() || !has_nccl_for_ranks(machine)) return 0;
   const GpuSumWay way = gpu_sum_way({.rank_count = gpu_count,
                                      .bytes = message_floats * sizeof(float),
                                      .peer_access = gpus_linked,
@@ -185,22 +180,23 @@ bool shares_follow_gpu_speeds(const EngineOptions& options, const Topology& topo
   return !devices.nodes.empty() || !are_alike(topology, devices.gpus);
 }
 
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Machine& machine,
                                            const DeviceChoice& devices, uint64_t gpu_bytes,
                                            const std::optional<GpuSpeeds>& speeds) {
+  const Topology& topology = machine.topology;
   CHECK(speeds.has_value() || !shares_follow_gpu_speeds(options, topology, devices),
         "how fast {} are is not known", device_names(devices));
   if (!devices.gpus.empty() && !devices.nodes.empty()) {
-    return find_mixed_places(options, topology, devices, gpu_bytes, speeds);
+    return find_mixed_places(options, machine, devices, gpu_bytes, speeds);
   }
   if (!devices.gpus.empty()) {
     return place_gpu_ranks(topology, devices.gpus,
                            speeds ? shares_of_gpus(*speeds) : options.shares);
   }
   auto places = find_node_places(options, topology, devices, options.rank_count, options.shares,
-                                 read_control_group_limits().cpus);
+                                 machine.cpu_limit);
   if (!places || !options.measure_shares || places->size() == 1) return places;
-  const auto bandwidths = measure_read_bandwidths(*places);
+  const auto bandwidths = machine.meter.read(*places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   const auto shares = shares_in_parts(*bandwidths);
   for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = shares[rank];

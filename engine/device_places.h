@@ -11,19 +11,17 @@
 #include "engine/gpu_speeds.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/split.h"
+#include "engine/machine.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 
 namespace lockstep {
 
-// Through what GPUs are used: the options' own, else CUDA; null in a build without.
-const GpuPlatform* platform_of(const EngineOptions& options);
-
 // Whether the chosen GPUs can compute this graph as these options want it. Fails with
 // kInvalidInput.
-Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options,
-                           const Topology& topology, const DeviceChoice& devices);
+Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options, const Machine& machine,
+                           const DeviceChoice& devices);
 
 // How the chosen GPUs sum, where that is not over one another's memory: the end of a sentence.
 std::string_view sums_text(const Topology& topology, const DeviceChoice& devices);
@@ -31,7 +29,7 @@ std::string_view sums_text(const Topology& topology, const DeviceChoice& devices
 // What each of the chosen GPUs has to keep free for NCCL, if they are to be joined by it.
 // `gpus_linked`: each reaches the others' memory. `message_floats`: what ranks send one another at
 // once, at most (exchanged_floats_max()).
-uint64_t nccl_bytes(const EngineOptions& options, const DeviceChoice& devices, bool gpus_linked,
+uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gpus_linked,
                     uint64_t message_floats);
 
 // Whether it depends on the GPUs' speeds how these devices share: nobody has said how, and they are
@@ -43,7 +41,7 @@ bool shares_follow_gpu_speeds(const EngineOptions& options, const Topology& topo
 // takes on GPUs, where some ranks are nodes' and shares follow from the room. `speeds`: the GPUs',
 // where shares follow them. Fails with kInvalidInput, with kMachineRefused where nodes' bandwidth
 // cannot be measured.
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Topology& topology,
+Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Machine& machine,
                                            const DeviceChoice& devices, uint64_t gpu_bytes,
                                            const std::optional<GpuSpeeds>& speeds);
 

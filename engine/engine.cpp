@@ -16,7 +16,8 @@
 #include "engine/gpu_layout.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/kernel_table.h"
-#include "engine/machine/topology.h"
+#include "engine/machine.h"
+#include "engine/machine/device_choice.h"
 #include "engine/machine_limits.h"
 #include "engine/measurement.h"
 #include "engine/memory_handover.h"
@@ -74,7 +75,7 @@ struct Engine::Parts {
   const KernelTable* kernels = nullptr;
   ModelInfo info;
   Pooling pooling = Pooling::kLast;
-  Topology topology;
+  Machine machine;
   ModelLayout layout;
   MemoryHandover handover;
   MemoryIdentity identity;  // empty where nothing is kept
@@ -119,8 +120,8 @@ Result<void> Engine::Parts::read_texts() {
 }
 
 Result<void> Engine::Parts::lay_out() {
-  topology = read_machine(options);
-  auto ranked = lay_out_ranks(model, options, *kernels, topology, handover.kept_rank_count());
+  machine = Machine::read(options, may_choose_gpus(options.devices));
+  auto ranked = lay_out_ranks(model, options, *kernels, machine, handover.kept_rank_count());
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);
   options = std::move(ranked->options);
@@ -132,7 +133,7 @@ Result<void> Engine::Parts::lay_out() {
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
-  if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
+  if (auto sized = size_context(model, options, machine, layout); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
   for (const RankPlace& place : layout.places) {
@@ -160,7 +161,7 @@ Result<void> Engine::Parts::examine_kept() {
   }
   layout.weights_held = handover.has_weights();
   layout.kv_pages_held = handover.kv_pages();
-  topology.nodes = read_topology().nodes;  // what was of no use is free by now
+  machine.read_memory();  // what was of no use is free by now
   return {};
 }
 
@@ -190,7 +191,7 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::make_ranks() {
-  const GpuPlatform* const gpus = platform_of(options);
+  const GpuPlatform* const gpus = machine.gpu_platform;
   const auto make = [this, gpus] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
                        handover.sources(layout.places.size(), keeping(), options.lock_memory),
@@ -242,7 +243,7 @@ Result<void> Engine::Parts::load() {
   if (auto made = make_ranks(); !made) return made;
   if (auto filled = fill_weights(); !filled) return filled;
   to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, keeping(), description);
-  rank_statistics = std::make_unique<RankReport>(*ranks, topology);
+  rank_statistics = std::make_unique<RankReport>(*ranks, machine.topology);
   executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits;
   limits.page_tokens = kPageTokens;
@@ -452,8 +453,9 @@ Result<MachineLimits> Engine::measure_limits() {
   if (!result) return result;
   const auto& speeds = parts_->layout.gpu_speeds;
   for (const int gpu : parts_->layout.devices.gpus) {
-    result->read_bytes_per_second +=
-        speeds ? speeds->bytes_per_second.at(gpu) : gpu_at(parts_->topology, gpu).bytes_per_second;
+    result->read_bytes_per_second += speeds
+                                         ? speeds->bytes_per_second.at(gpu)
+                                         : gpu_at(parts_->machine.topology, gpu).bytes_per_second;
   }
   if (parts_->layout.on_gpus()) result->arithmetic.clear();  // of GPUs it is not known
   return result;

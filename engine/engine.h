@@ -31,6 +31,7 @@ namespace lockstep {
 
 struct Gpu;
 struct GpuPlatform;
+struct Machine;
 
 // Whether weights and KV cache lie so that the next process can take them over.
 enum class MemoryKeeping : uint8_t {
@@ -435,6 +436,9 @@ class Engine {
 // from its bandwidth, if that is to be measured (some seconds, and only right on an idle machine).
 // Of the model only the headers are read. One that does not fit is no error: the plan says so.
 Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure);
+// The same of a given machine.
+Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& machine,
+                                 bool measure);
 
 // Bandwidth and latency between nodes, barriers, exchanges between ranks, and a file's read rate,
 // for `lockstepd bench-machine`. Blocks for some seconds per pair of nodes; nothing else should

@@ -11,7 +11,6 @@
 #include "engine/device_places.h"
 #include "engine/gpu_layout.h"
 #include "engine/kernels/gpu_experts.h"
-#include "engine/machine/bandwidth.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model_room.h"
 
@@ -76,7 +75,7 @@ class Trial {
 
 // Whether the GPUs together read faster than the nodes. Where somebody has said how they share,
 // nothing is measured: whoever has chosen GPUs has them for being faster.
-Result<bool> gpus_are_faster(const ModelLayout& layout) {
+Result<bool> gpus_are_faster(const Machine& machine, const ModelLayout& layout) {
   if (!layout.gpu_speeds) return true;
   double gpu_bandwidth = 0;
   for (const auto& [gpu, speed] : layout.gpu_speeds->bytes_per_second) gpu_bandwidth += speed;
@@ -84,7 +83,7 @@ Result<bool> gpus_are_faster(const ModelLayout& layout) {
   for (const RankPlace& place : layout.places) {
     if (place.gpu < 0) nodes.push_back(place);
   }
-  const auto measured = measure_read_bandwidths(nodes);
+  const auto measured = machine.meter.read(nodes);
   if (!measured) return std::unexpected(measured.error());
   return gpu_bandwidth > std::accumulate(measured->begin(), measured->end(), 0.0);
 }
@@ -95,13 +94,13 @@ struct Choice {
 };
 
 Result<Choice> choose_layers(const Model& model, const EngineOptions& options,
-                             const Topology& topology, const ModelLayout& layout) {
+                             const Machine& machine, const ModelLayout& layout) {
   const size_t chosen = model.graph.chosen_experts();
   if (chosen > kGpuChosenMax) {
     return Choice{0, fmt::format("a token goes to {} of them, and a GPU computes up to {}", chosen,
                                  kGpuChosenMax)};
   }
-  const Trial trial(model, layout, topology);
+  const Trial trial(model, layout, machine.topology);
   const size_t context =
       options.context_tokens != 0 ? options.context_tokens : model.trained_context_tokens;
   size_t pages = wanted_pages(options, context);
@@ -119,7 +118,7 @@ Result<Choice> choose_layers(const Model& model, const EngineOptions& options,
     (trial.has_room(tried, pages) ? choice.gpu_layers : too_many) = tried;
   }
   if (choice.gpu_layers == 0) return choice;
-  const auto faster = gpus_are_faster(layout);
+  const auto faster = gpus_are_faster(machine, layout);
   if (!faster) return std::unexpected(faster.error());
   if (!*faster) return Choice{0, "the nodes read their memory faster than the GPUs do theirs"};
   return choice;
@@ -161,13 +160,13 @@ Result<void> check_expert_layers(const Graph& graph, const EngineOptions& option
   return {};
 }
 
-Result<void> place_experts(const Model& model, const EngineOptions& options,
-                           const Topology& topology, ModelLayout& layout) {
+Result<void> place_experts(const Model& model, const EngineOptions& options, const Machine& machine,
+                           ModelLayout& layout) {
   Choice choice;
   if (options.gpu_expert_layers) {
     choice = {*options.gpu_expert_layers, "as asked for"};
   } else {
-    auto chosen = choose_layers(model, options, topology, layout);
+    auto chosen = choose_layers(model, options, machine, layout);
     if (!chosen) return std::unexpected(chosen.error());
     choice = std::move(*chosen);
   }

@@ -9,7 +9,7 @@
 
 #include "engine/base/result.h"
 #include "engine/engine.h"
-#include "engine/machine/topology.h"
+#include "engine/machine.h"
 #include "engine/model/architecture.h"
 #include "engine/model_layout.h"
 
@@ -26,7 +26,7 @@ Result<void> check_expert_layers(const Graph& graph, const EngineOptions& option
 // they read their memory faster than the nodes do theirs, as far as shares follow that, and an
 // automatic context may have half of what they have left beside all else. Fails as split_graph()
 // does, and with kMachineRefused where nodes' bandwidth cannot be measured.
-Result<void> place_experts(const Model& model, const EngineOptions& options,
-                           const Topology& topology, ModelLayout& layout);
+Result<void> place_experts(const Model& model, const EngineOptions& options, const Machine& machine,
+                           ModelLayout& layout);
 
 }  // namespace lockstep

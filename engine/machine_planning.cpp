@@ -10,9 +10,8 @@
 #include "engine/engine.h"
 #include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/machine.h"
 #include "engine/machine/arena_rules.h"
-#include "engine/machine/bandwidth.h"
-#include "engine/machine/machine_settings.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/model_description.h"
@@ -51,11 +50,10 @@ std::vector<MachinePlan::Node> describe_nodes(const Topology& topology) {
 }
 
 // The pages that `bytes` on this node would get.
-std::string expected_pages(const Topology& topology, const PoolLimits& limits,
-                           const MachineSettings& settings, int node, uint64_t bytes) {
-  const uint64_t page_bytes = pool_page_bytes(topology, limits, node, bytes);
+std::string expected_pages(const Machine& machine, int node, uint64_t bytes) {
+  const uint64_t page_bytes = pool_page_bytes(machine.topology, machine.memory.pools, node, bytes);
   if (page_bytes > 0) return fmt::format("{} MiB of the pool", page_bytes / kMiB);
-  return gives_huge_pages(settings) ? "transparent" : "4 KiB";
+  return gives_huge_pages(machine.settings) ? "transparent" : "4 KiB";
 }
 
 // What several ranks hold, over one copy of it.
@@ -88,10 +86,9 @@ void find_replicas(const Model& model, const ModelLayout& layout, MachinePlan& p
   for (const auto& [what, bytes] : extra) plan.replicas.push_back({what, bytes});
 }
 
-void describe_ranks(const Model& model, const ModelLayout& layout, const Topology& topology,
-                    const MachineSettings& settings, MachinePlan& plan) {
+void describe_ranks(const Model& model, const ModelLayout& layout, const Machine& machine,
+                    MachinePlan& plan) {
   const std::vector<ReadBytes> read = bytes_per_token(model, layout);
-  const MemoryLimits limits = read_memory_limits();
   const Shares shares = shares_of(layout.places);
   const auto sum = [](const std::vector<double>& all) {
     return std::accumulate(all.begin(), all.end(), 0.0);
@@ -115,10 +112,10 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Topolog
                           .kv_bytes = sizes.kv_bytes,
                           .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
                           .other_needs = other_needs(layout, rank),
-                          .pages = place.gpu >= 0 ? "the GPU's"
-                                                  : expected_pages(topology, limits.pools, settings,
-                                                                   place.node, sizes.weight_bytes),
-                          .available_bytes = takeable_bytes(topology, place, limits),
+                          .pages = place.gpu >= 0
+                                       ? "the GPU's"
+                                       : expected_pages(machine, place.node, sizes.weight_bytes),
+                          .available_bytes = takeable_bytes(machine, place),
                           .read_bytes = read[rank].all,
                           .read_expert_bytes = read[rank].experts});
   }
@@ -141,12 +138,11 @@ double read_seconds(const MachinePlan& plan) {
 
 // Measured, if that has not been done for the shares. A GPU that fails at it is no reason to tell
 // nothing of the rest.
-GpuSpeeds speeds_of_gpus(const EngineOptions& options, const Topology& topology,
-                         const ModelLayout& layout) {
+GpuSpeeds speeds_of_gpus(const Machine& machine, const ModelLayout& layout) {
   if (layout.gpu_speeds) return *layout.gpu_speeds;
   const std::vector<int>& gpus = layout.devices.gpus;
-  auto speeds = measure_gpu_speeds(platform_of(options), topology, gpus);
-  return speeds ? *speeds : gpu_speeds_by_clock(topology, gpus, speeds.error().message);
+  auto speeds = measure_gpu_speeds(machine.gpu_platform, machine.topology, gpus);
+  return speeds ? *speeds : gpu_speeds_by_clock(machine.topology, gpus, speeds.error().message);
 }
 
 std::string gpu_verdict(const GpuSpeeds& speeds) {
@@ -160,19 +156,19 @@ std::string gpu_verdict(const GpuSpeeds& speeds) {
 }
 
 // What they exchange is not known.
-Result<void> estimate_gpu_speed(const EngineOptions& options, const Topology& topology,
-                                const ModelLayout& layout, MachinePlan& plan) {
+Result<void> estimate_gpu_speed(const Machine& machine, const ModelLayout& layout,
+                                MachinePlan& plan) {
   std::vector<RankPlace> nodes;
   for (const RankPlace& place : layout.places) {
     if (place.gpu < 0) nodes.push_back(place);
   }
   std::vector<double> measured;
   if (!nodes.empty()) {
-    auto bandwidths = measure_read_bandwidths(nodes);
+    auto bandwidths = machine.meter.read(nodes);
     if (!bandwidths) return std::unexpected(bandwidths.error());
     measured = std::move(*bandwidths);
   }
-  const GpuSpeeds speeds = speeds_of_gpus(options, topology, layout);
+  const GpuSpeeds speeds = speeds_of_gpus(machine, layout);
   std::vector<std::string> silent;
   size_t node = 0;
   for (MachinePlan::Rank& rank : plan.ranks) {
@@ -228,35 +224,34 @@ std::string node_verdict(const NodeSpeed& speed, const MachinePlan& plan) {
   return prefers_one_rank(speed) ? text + ". Start with --ranks 1" : text;
 }
 
-Result<void> estimate_speed(const Model& model, const KernelTable& kernels,
-                            const Topology& topology, const RankChoice& choice, MachinePlan& plan) {
+Result<void> estimate_speed(const Model& model, const KernelTable& kernels, const Machine& machine,
+                            const RankChoice& choice, MachinePlan& plan) {
   const auto& [options, layout, reason, measured] = choice;
-  if (layout.on_gpus()) return estimate_gpu_speed(options, topology, layout, plan);
+  if (layout.on_gpus()) return estimate_gpu_speed(machine, layout, plan);
   const bool has_speed = measured && measured->bytes_per_second.size() == plan.ranks.size();
   auto speed = has_speed ? Result<NodeSpeed>(*measured)
-                         : measure_node_speed(model, options, kernels, topology, layout,
+                         : measure_node_speed(model, options, kernels, machine, layout,
                                               layout.plan_options.kv_pages);
   if (!speed) return std::unexpected(speed.error());
   take_over(*speed, plan);
   if (!reason.empty()) {
     plan.verdict = reason;
   } else if (plan.ranks.size() == 1) {
-    plan.verdict = one_rank_verdict(options, topology, plan);
+    plan.verdict = one_rank_verdict(options, machine.topology, plan);
   } else {
     plan.verdict = node_verdict(*speed, plan);
   }
   return {};
 }
 
-void describe_faults(const ModelLayout& layout, const Topology& topology,
-                     const MachineSettings& settings, MachinePlan& plan) {
+void describe_faults(const ModelLayout& layout, const Machine& machine, MachinePlan& plan) {
   MachineWishes wishes;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const int node = layout.places[rank].node;
     wishes.mapped_bytes += layout.sizes[rank].host_bytes();
     if (layout.sizes[rank].on_gpu) continue;
     // Pools that someone has set aside are meant for this; without any, transparent pages will do.
-    const Node* found = topology.find_node(std::max(node, 0));
+    const Node* found = machine.topology.find_node(std::max(node, 0));
     if (found == nullptr) continue;
     const uint64_t bytes = layout.sizes[rank].weight_bytes;
     const bool worth_giant = deserves_giga_pages(bytes, round_up<uint64_t>(bytes, kGigaPageBytes));
@@ -269,26 +264,29 @@ void describe_faults(const ModelLayout& layout, const Topology& topology,
       break;
     }
   }
-  for (MachineFault& fault : find_machine_faults(topology, settings, wishes)) {
+  for (MachineFault& fault : find_machine_faults(machine.topology, machine.settings, wishes)) {
     plan.faults.push_back({std::move(fault.sentence), std::move(fault.command)});
   }
 }
 
 }  // namespace
 
-Result<MachinePlan> plan_machine(const EngineOptions& given, bool measure) {
+Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
+  return plan_machine(options, Machine::read(options, /*with_gpus=*/true), measure);
+}
+
+Result<MachinePlan> plan_machine(const EngineOptions& given, const Machine& machine, bool measure) {
   const auto kernels = choose_kernel_table(given.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
   const auto file = GgufFile::open(given.model);
   if (!file) return std::unexpected(file.error());
   const auto model = build_model({.file = *file, .context_tokens = given.context_tokens});
   if (!model) return std::unexpected(model.error());
-  const Topology topology = read_machine_with_gpus(given);
-  auto split = split_model(*model, given, **kernels, topology);
+  auto split = split_model(*model, given, **kernels, machine);
   if (!split) return std::unexpected(split.error());
   RankChoice choice = {.options = given, .layout = std::move(*split), .reason = {}};
   if (measure) {
-    auto chosen = choose_ranks(*model, given, **kernels, topology, std::move(choice.layout));
+    auto chosen = choose_ranks(*model, given, **kernels, machine, std::move(choice.layout));
     if (!chosen) return std::unexpected(chosen.error());
     choice = std::move(*chosen);
   }
@@ -303,22 +301,21 @@ Result<MachinePlan> plan_machine(const EngineOptions& given, bool measure) {
   plan.instruction_set = info.instruction_set;
   plan.arithmetic = info.arithmetic;
   plan.sequence_count = options.sequence_count;
-  plan.nodes = describe_nodes(topology);
-  describe_devices(topology, layout->devices, plan);
-  if (auto sized = size_context(*model, options, topology, *layout); !sized) {
+  plan.nodes = describe_nodes(machine.topology);
+  describe_devices(machine.topology, layout->devices, plan);
+  if (auto sized = size_context(*model, options, machine, *layout); !sized) {
     plan.fits = false;
     plan.misfit = sized.error().message;
   }
   plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
-  const MachineSettings settings = read_machine_settings();
-  describe_ranks(*model, *layout, topology, settings, plan);
+  describe_ranks(*model, *layout, machine, plan);
   find_replicas(*model, *layout, plan);
-  describe_faults(*layout, topology, settings, plan);
+  describe_faults(*layout, machine, plan);
   if (!measure) {
     plan.verdict = "not measured";
     return plan;
   }
-  if (auto estimated = estimate_speed(*model, **kernels, topology, choice, plan); !estimated) {
+  if (auto estimated = estimate_speed(*model, **kernels, machine, choice, plan); !estimated) {
     return std::unexpected(estimated.error());
   }
   return plan;

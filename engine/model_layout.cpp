@@ -56,21 +56,21 @@ Result<RankSizes> least_gpu_sizes(const Model& model, const EngineOptions& optio
 
 // `least`: least_gpu_sizes(), where there are GPUs.
 Result<DeviceChoice> find_devices(const Model& model, const EngineOptions& options,
-                                  const Topology& topology, const RankSizes& least) {
+                                  const Machine& machine, const RankSizes& least) {
   uint64_t joined_bytes = 0;
-  if (const auto all = choose_devices("gpu", topology, 0)) {
-    const bool linked = check_links(topology, all->gpus).has_value();
-    joined_bytes = nccl_bytes(options, *all, linked, least.message_floats);
+  if (const auto all = choose_devices("gpu", machine.topology, 0)) {
+    const bool linked = check_links(machine.topology, all->gpus).has_value();
+    joined_bytes = nccl_bytes(machine, *all, linked, least.message_floats);
   }
-  auto choice = choose_devices(options.devices, topology, least.gpu_bytes(), joined_bytes);
+  auto choice = choose_devices(options.devices, machine.topology, least.gpu_bytes(), joined_bytes);
   if (!choice || choice->gpus.empty()) return choice;
-  auto usable = check_gpu_use(model.graph, options, topology, *choice);
+  auto usable = check_gpu_use(model.graph, options, machine, *choice);
   if (usable) {
-    choice->reason += sums_text(topology, *choice);
+    choice->reason += sums_text(machine.topology, *choice);
     return choice;
   }
   if (!choice->automatic) return std::unexpected(usable.error());
-  return every_node(topology, "no GPU, since " + usable.error().message);
+  return every_node(machine.topology, "no GPU, since " + usable.error().message);
 }
 
 Result<PlanOptions> plan_options_of(const Model& model, const EngineOptions& options) {
@@ -136,11 +136,11 @@ void name_devices(const Topology& topology, std::string_view instruction_set,
 using MeasuredSpeeds = std::optional<Result<GpuSpeeds>>;
 
 // Where shares follow them: to open GPUs and to measure them takes its time.
-Result<void> find_gpu_speeds(const EngineOptions& options, const Topology& topology,
+Result<void> find_gpu_speeds(const EngineOptions& options, const Machine& machine,
                              MeasuredSpeeds& measured, ModelLayout& layout) {
-  if (!shares_follow_gpu_speeds(options, topology, layout.devices)) return {};
+  if (!shares_follow_gpu_speeds(options, machine.topology, layout.devices)) return {};
   if (!measured) {
-    measured = measure_gpu_speeds(platform_of(options), topology, layout.devices.gpus);
+    measured = measure_gpu_speeds(machine.gpu_platform, machine.topology, layout.devices.gpus);
   }
   const Result<GpuSpeeds>& speeds = *measured;
   if (!speeds) return std::unexpected(speeds.error());
@@ -153,10 +153,10 @@ Result<void> find_gpu_speeds(const EngineOptions& options, const Topology& topol
 
 // Of a mixture on GPUs and nodes the experts go by kind.
 Result<void> split_over_places(const Model& model, const EngineOptions& options, Strategy strategy,
-                               const Topology& topology, ModelLayout& layout) {
+                               const Machine& machine, ModelLayout& layout) {
   if (layout.is_mixed() && model.graph.chosen_experts() > 0) {
     place_by_kind(layout.places);
-    return place_experts(model, options, topology, layout);
+    return place_experts(model, options, machine, layout);
   }
   auto split = split_graph(model.graph, shares_of(layout.places), strategy);
   if (!split) return std::unexpected(split.error());
@@ -165,7 +165,7 @@ Result<void> split_over_places(const Model& model, const EngineOptions& options,
 }
 
 Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
-                               const KernelTable& kernels, const Topology& topology,
+                               const KernelTable& kernels, const Machine& machine,
                                PlanOptions plan_options, DeviceChoice devices, uint64_t gpu_bytes,
                                MeasuredSpeeds& measured) {
   const auto profile = choose_profile(options.arithmetic, kernels);
@@ -186,35 +186,35 @@ Result<ModelLayout> split_over(const Model& model, const EngineOptions& options,
     layout.plan_options.prompt_attention =
         prompt_attention(*profile, kernels, plan_options.kv_format);
   }
-  name_devices(topology, kernels.name, profile_name(*profile), layout);
-  if (auto found = find_gpu_speeds(options, topology, measured, layout); !found) {
+  name_devices(machine.topology, kernels.name, profile_name(*profile), layout);
+  if (auto found = find_gpu_speeds(options, machine, measured, layout); !found) {
     return std::unexpected(found.error());
   }
-  auto places = find_places(options, topology, layout.devices, gpu_bytes, layout.gpu_speeds);
+  auto places = find_places(options, machine, layout.devices, gpu_bytes, layout.gpu_speeds);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
-  layout.gpus_linked = check_links(topology, layout.devices.gpus).has_value();
+  layout.gpus_linked = check_links(machine.topology, layout.devices.gpus).has_value();
   // GPUs sum their parts: pushing whole results would need all of them to meet four times a layer.
   // One alone has nothing to sum.
   if (layout.on_gpus()) {
     strategy = layout.places.size() > 1 ? Strategy::kReduce : Strategy::kGather;
   }
-  if (auto split = split_over_places(model, options, *strategy, topology, layout); !split) {
+  if (auto split = split_over_places(model, options, *strategy, machine, layout); !split) {
     return std::unexpected(split.error());
   }
   layout.sizes =
       rank_sizes(model, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes =
-      nccl_bytes(options, layout.devices, layout.gpus_linked, layout.sizes.front().message_floats);
+      nccl_bytes(machine, layout.devices, layout.gpus_linked, layout.sizes.front().message_floats);
   return layout;
 }
 
 // Why a layout on GPUs that nobody has asked for is not to be used; nothing: it is.
-std::string obstacle_to(const Model& model, const EngineOptions& options, const Topology& topology,
+std::string obstacle_to(const Model& model, const EngineOptions& options, const Machine& machine,
                         const Result<ModelLayout>& layout) {
   if (!layout) return layout.error().message;
   ModelLayout whole = *layout;
-  const auto sized = size_context(model, options, topology, whole);
+  const auto sized = size_context(model, options, machine, whole);
   if (!sized) return sized.error().message;
   const size_t wanted = std::min(model.trained_context_tokens, kLeastAutomaticContext);
   if (options.context_tokens != 0 || whole.context_tokens >= wanted) return "";
@@ -254,53 +254,38 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
   return sizes;
 }
 
-Topology read_machine_with_gpus(const EngineOptions& options) {
-  Topology topology = read_topology();
-  if (options.gpus == nullptr) {
-    add_gpus(topology);
-  } else {
-    topology.gpus = *options.gpus;
-    topology.no_gpus = "none were made up";
-  }
-  return topology;
-}
-
-Topology read_machine(const EngineOptions& options) {
-  return may_choose_gpus(options.devices) ? read_machine_with_gpus(options) : read_topology();
-}
-
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Topology& topology) {
+                                const KernelTable& kernels, const Machine& machine) {
   auto plan_options = plan_options_of(model, options);
   if (!plan_options) return std::unexpected(plan_options.error());
   RankSizes least;
-  if (!topology.gpus.empty()) {
+  if (!machine.topology.gpus.empty()) {
     const auto sizes =
         least_gpu_sizes(model, options, options_on_gpus(*plan_options, model, options));
     if (!sizes) return std::unexpected(sizes.error());
     least = *sizes;
   }
   const uint64_t gpu_bytes = least.gpu_bytes();
-  auto devices = find_devices(model, options, topology, least);
+  auto devices = find_devices(model, options, machine, least);
   if (!devices) return std::unexpected(devices.error());
   MeasuredSpeeds measured;
   const auto layout_on = [&](const DeviceChoice& choice, size_t batch_tokens) {
     PlanOptions sized = *plan_options;
     sized.batch_tokens = batch_tokens;
-    return split_over(model, options, kernels, topology, sized, choice, gpu_bytes, measured);
+    return split_over(model, options, kernels, machine, sized, choice, gpu_bytes, measured);
   };
   const size_t batch_tokens = plan_options->batch_tokens;
   if (devices->gpus.empty()) return layout_on(*devices, batch_tokens);
   if (options.batch_tokens == 0 && devices->nodes.empty()) {
     auto layout = layout_on(*devices, std::max(kGpuBatchTokens, batch_tokens));
-    if (obstacle_to(model, options, topology, layout).empty()) return layout;
+    if (obstacle_to(model, options, machine, layout).empty()) return layout;
   }
   auto layout = layout_on(*devices, batch_tokens);
   if (!devices->automatic) return layout;
   // Nobody has asked for them: where something does not go on them after all, the nodes compute.
-  const std::string obstacle = obstacle_to(model, options, topology, layout);
+  const std::string obstacle = obstacle_to(model, options, machine, layout);
   if (obstacle.empty()) return layout;
-  return layout_on(every_node(topology, "no GPU, since " + obstacle), batch_tokens);
+  return layout_on(every_node(machine.topology, "no GPU, since " + obstacle), batch_tokens);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "engine/gpu_speeds.h"
 #include "engine/graph/planner.h"
 #include "engine/graph/split.h"
+#include "engine/machine.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
@@ -79,16 +80,11 @@ struct ModelLayout {
   PlanOptions options_of(size_t rank) const { return options_on(places[rank], plan_options); }
 };
 
-// The machine with its GPUs, or with those that the options make up.
-Topology read_machine_with_gpus(const EngineOptions& options);
-// The machine as these options ask for it: with its GPUs where ranks may come to lie on them.
-Topology read_machine(const EngineOptions& options);
-
 // The devices, the ranks and the split; there is no cache yet. Fails with kInvalidInput for options
 // that contradict each other or the model, with kMachineRefused where a GPU that is named is not
 // there or nodes' bandwidth cannot be measured.
 Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Topology& topology);
+                                const KernelTable& kernels, const Machine& machine);
 
 // The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
 // of their GPUs reaches the others' memory.

@@ -42,8 +42,8 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
 
 // Room on all that ranks may lie on.
 struct Rooms {
-  Rooms(const Topology& topology, const ModelLayout& layout, const MemoryLimits& limits)
-      : memory(topology, limits), gpus(topology, layout.nccl_bytes) {}
+  Rooms(const Machine& machine, const ModelLayout& layout)
+      : memory(machine.topology, machine.memory), gpus(machine.topology, layout.nccl_bytes) {}
 
   MemoryRoom memory;
   GpuRoom gpus;
@@ -177,15 +177,14 @@ std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout,
 // Of those wanted, as many pages as the nodes have room for beside what such a cache needs: what
 // attention takes of the activations grows with it.
 PageRoom pages_beside_activations(const Model& model, const ModelLayout& layout,
-                                  const Topology& topology, const MemoryLimits& limits,
-                                  size_t wanted) {
+                                  const Machine& machine, size_t wanted) {
   const auto one_page = sizes_with(model, layout, 1);
   PageRoom found{.pages = wanted};
   size_t attended = 0;
   for (int round = 0; round < 2; ++round) {
     auto sizes = sizes_with(model, layout, attended);
     for (RankSizes& own : sizes) own.kv_bytes = 0;
-    Rooms rooms(topology, layout, limits);
+    Rooms rooms(machine, layout);
     if (take_all(layout, sizes, rooms)) break;
     found = node_pages(layout, rooms.memory, one_page, found);
     attended = found.pages;
@@ -195,10 +194,10 @@ PageRoom pages_beside_activations(const Model& model, const ModelLayout& layout,
 
 // Of those wanted, as many pages as all arenas have room with. Not quite the most where an arena
 // that grows with the pages drives another one out of a pool.
-PageRoom search_down(const Model& model, const ModelLayout& layout, const Topology& topology,
-                     const MemoryLimits& limits, PageRoom wanted) {
+PageRoom search_down(const Model& model, const ModelLayout& layout, const Machine& machine,
+                     PageRoom wanted) {
   const auto misfit_of = [&](size_t pages) {
-    Rooms rooms(topology, layout, limits);
+    Rooms rooms(machine, layout);
     return take_all(layout, sizes_with(model, layout, pages), rooms);
   };
   if (wanted.pages == 0) return wanted;
@@ -216,14 +215,14 @@ PageRoom search_down(const Model& model, const ModelLayout& layout, const Topolo
 }
 
 // As many pages as fit beside weights and activations; at most those wanted.
-Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
-                             const Topology& topology, const MemoryLimits& limits, size_t wanted) {
-  Rooms rooms(topology, layout, limits);
+Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout, const Machine& machine,
+                             size_t wanted) {
+  Rooms rooms(machine, layout);
   const auto misfit = take_all(layout, layout.sizes, rooms);
   PageRoom found;
   if (!misfit) {
-    found = pages_beside_activations(model, layout, topology, limits, wanted);
-    found = search_down(model, layout, topology, limits, found);
+    found = pages_beside_activations(model, layout, machine, wanted);
+    found = search_down(model, layout, machine, found);
   }
   if (found.pages > 0) return found.pages;
   const size_t rank = misfit ? misfit->rank : found.rank;
@@ -231,7 +230,7 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
   return machine_refused(
       "rank {} needs {} on {}, where {} MiB are available; {}. {}, or free memory", rank,
       needs_text(layout, rank, /*with_cache=*/false), place_text(place),
-      takeable_bytes(topology, place, limits) >> 20U,
+      takeable_bytes(machine, place) >> 20U,
       misfit ? "they do not fit" + shortage_text(*misfit, place, rooms.memory)
              : "nothing is left for a context",
       layout.on_gpus() ? "Use a smaller model or --devices cpu"
@@ -249,7 +248,9 @@ size_t wanted_pages(const EngineOptions& options, size_t context_tokens) {
                                : pages_for(context_tokens) * options.sequence_count;
 }
 
-uint64_t takeable_bytes(const Topology& topology, int node, const MemoryLimits& limits) {
+uint64_t takeable_bytes(const Machine& machine, int node) {
+  const Topology& topology = machine.topology;
+  const MemoryLimits& limits = machine.memory;
   uint64_t free_bytes = 0;
   for (const Node& each : topology.nodes) {
     if (node < 0 || each.id == node) free_bytes += each.free_bytes;
@@ -261,10 +262,9 @@ uint64_t takeable_bytes(const Topology& topology, int node, const MemoryLimits& 
          free_pool_bytes(topology, limits.pools, node, kGigaPageBytes);
 }
 
-uint64_t takeable_bytes(const Topology& topology, const RankPlace& place,
-                        const MemoryLimits& limits) {
-  return place.gpu < 0 ? takeable_bytes(topology, place.node, limits)
-                       : usable_bytes(gpu_at(topology, place.gpu));
+uint64_t takeable_bytes(const Machine& machine, const RankPlace& place) {
+  return place.gpu < 0 ? takeable_bytes(machine, place.node)
+                       : usable_bytes(gpu_at(machine.topology, place.gpu));
 }
 
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {
@@ -278,17 +278,15 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
   return needs;
 }
 
-std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology,
-                                   const MemoryLimits& limits) {
-  Rooms rooms(topology, layout, limits);
+std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine) {
+  Rooms rooms(machine, layout);
   const auto misfit = take_all(layout, layout.sizes, rooms);
   if (!misfit) return std::nullopt;
   return misfit->rank;
 }
 
-Result<void> size_context(const Model& model, const EngineOptions& options,
-                          const Topology& topology, ModelLayout& layout,
-                          const MemoryLimits& limits) {
+Result<void> size_context(const Model& model, const EngineOptions& options, const Machine& machine,
+                          ModelLayout& layout) {
   size_t pages = 0;
   if (options.context_tokens != 0) {
     if (options.context_tokens > model.trained_context_tokens) {
@@ -306,8 +304,8 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
     pages = *layout.kv_pages_held;
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
   } else {
-    const auto fitting = fitting_pages(model, layout, topology, limits,
-                                       wanted_pages(options, model.trained_context_tokens));
+    const auto fitting =
+        fitting_pages(model, layout, machine, wanted_pages(options, model.trained_context_tokens));
     if (!fitting) return std::unexpected(fitting.error());
     pages = *fitting;
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
@@ -316,7 +314,7 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
   if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
   layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
                             layout.gpus_linked);
-  Rooms rooms(topology, layout, limits);
+  Rooms rooms(machine, layout);
   const auto misfit = take_all(layout, layout.sizes, rooms);
   if (!misfit) return {};
   const RankPlace& place = layout.places[misfit->rank];
@@ -324,7 +322,7 @@ Result<void> size_context(const Model& model, const EngineOptions& options,
       "rank {} needs {} on {}, where ranks share {} MiB{}. Use a smaller model, --context or "
       "--sequences, or free memory",
       misfit->rank, needs_text(layout, misfit->rank, /*with_cache=*/true), place_text(place),
-      takeable_bytes(topology, place, limits) >> 20U, shortage_text(*misfit, place, rooms.memory));
+      takeable_bytes(machine, place) >> 20U, shortage_text(*misfit, place, rooms.memory));
 }
 
 }  // namespace lockstep

@@ -9,9 +9,8 @@
 
 #include "engine/base/result.h"
 #include "engine/engine.h"
-#include "engine/machine/memory_room.h"
+#include "engine/machine.h"
 #include "engine/machine/rank_places.h"
-#include "engine/machine/topology.h"
 #include "engine/model/architecture.h"
 #include "engine/model_layout.h"
 
@@ -19,11 +18,9 @@ namespace lockstep {
 
 // What ranks on this node can take; of node -1: what the process can. Pages set aside in pools are
 // counted where they are the node's.
-uint64_t takeable_bytes(const Topology& topology, int node,
-                        const MemoryLimits& limits = read_memory_limits());
+uint64_t takeable_bytes(const Machine& machine, int node);
 // The same for a rank, which may be a GPU.
-uint64_t takeable_bytes(const Topology& topology, const RankPlace& place,
-                        const MemoryLimits& limits = read_memory_limits());
+uint64_t takeable_bytes(const Machine& machine, const RankPlace& place);
 
 // What a rank on a GPU takes of its memory beside weights, cache and activations; none on
 // processors.
@@ -36,13 +33,11 @@ size_t pages_for(size_t tokens);
 size_t wanted_pages(const EngineOptions& options, size_t context_tokens);
 
 // The first rank whose arenas do not find room; none: all of them fit.
-std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& topology,
-                                   const MemoryLimits& limits = read_memory_limits());
+std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);
 
 // How long a sequence may get and how many pages that takes; all arenas have room then. Fails with
 // kMachineRefused when the model does not fit, naming the node, what is needed and what there is.
-Result<void> size_context(const Model& model, const EngineOptions& options,
-                          const Topology& topology, ModelLayout& layout,
-                          const MemoryLimits& limits = read_memory_limits());
+Result<void> size_context(const Model& model, const EngineOptions& options, const Machine& machine,
+                          ModelLayout& layout);
 
 }  // namespace lockstep

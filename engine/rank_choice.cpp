@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/machine/bandwidth.h"
 #include "engine/model_room.h"
-#include "engine/runtime/exchange_measurement.h"
 
 namespace lockstep {
 namespace {
@@ -23,22 +21,22 @@ uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
 
 // Tokens per second; 0 where one rank has no room.
 Result<double> estimate_one_rank(const Model& model, const EngineOptions& options,
-                                 const KernelTable& kernels, const Topology& topology,
+                                 const KernelTable& kernels, const Machine& machine,
                                  size_t kv_pages) {
-  auto layout = split_model(model, with_one_rank(options), kernels, topology);
+  auto layout = split_model(model, with_one_rank(options), kernels, machine);
   if (!layout) return std::unexpected(layout.error());
   layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places,
                              layout->gpus_linked);
-  if (first_misfit(*layout, topology)) return 0.0;
-  const auto bandwidths = measure_read_bandwidths(layout->places);
+  if (first_misfit(*layout, machine)) return 0.0;
+  const auto bandwidths = machine.meter.read(layout->places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   return bandwidths->front() / static_cast<double>(bytes_per_token(model, *layout).front().all);
 }
 
 Result<RankChoice> take_one_rank(const Model& model, const KernelTable& kernels,
-                                 const Topology& topology, RankChoice choice) {
+                                 const Machine& machine, RankChoice choice) {
   choice.options = with_one_rank(std::move(choice.options));
-  auto alone = split_model(model, choice.options, kernels, topology);
+  auto alone = split_model(model, choice.options, kernels, machine);
   if (!alone) return std::unexpected(alone.error());
   choice.layout = std::move(*alone);
   return choice;
@@ -76,9 +74,9 @@ std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& la
 }
 
 Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& options,
-                                     const KernelTable& kernels, const Topology& topology,
+                                     const KernelTable& kernels, const Machine& machine,
                                      const ModelLayout& layout, size_t kv_pages) {
-  auto bandwidths = measure_read_bandwidths(layout.places);
+  auto bandwidths = machine.meter.read(layout.places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   NodeSpeed speed;
   speed.bytes_per_second = std::move(*bandwidths);
@@ -98,10 +96,10 @@ Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& op
   }
   speed.exchanges_per_token = count_exchanges(model, layout);
   const size_t columns = model.graph.columns(model.graph.nodes().front().output);
-  const auto exchange = measure_exchange(layout.places, columns * sizeof(float));
+  const auto exchange = machine.meter.exchange(layout.places, columns * sizeof(float));
   if (!exchange) return std::unexpected(exchange.error());
   speed.seconds_per_exchange = *exchange;
-  const auto alone = estimate_one_rank(model, options, kernels, topology, kv_pages);
+  const auto alone = estimate_one_rank(model, options, kernels, machine, kv_pages);
   if (!alone) return std::unexpected(alone.error());
   speed.one_rank_tokens_per_second = *alone;
   return speed;
@@ -136,7 +134,7 @@ bool may_choose_ranks(const EngineOptions& options, const ModelLayout& layout) {
 }
 
 Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Topology& topology,
+                                const KernelTable& kernels, const Machine& machine,
                                 ModelLayout layout, std::optional<size_t> kept_ranks) {
   RankChoice choice = {.options = options, .layout = std::move(layout), .reason = {}};
   if (!may_choose_ranks(options, choice.layout)) return choice;
@@ -144,11 +142,11 @@ Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options
   if (kept_ranks == rank_count) return choice;
   if (kept_ranks == 1U) {
     choice.reason = "one rank, as those have that an earlier process left weights for";
-    return take_one_rank(model, kernels, topology, std::move(choice));
+    return take_one_rank(model, kernels, machine, std::move(choice));
   }
   ModelLayout sized = choice.layout;
-  if (!size_context(model, options, topology, sized)) return choice;
-  auto speed = measure_node_speed(model, options, kernels, topology, choice.layout,
+  if (!size_context(model, options, machine, sized)) return choice;
+  auto speed = measure_node_speed(model, options, kernels, machine, choice.layout,
                                   sized.plan_options.kv_pages);
   if (!speed) {
     choice.reason =
@@ -159,15 +157,15 @@ Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options
   choice.speed = std::move(*speed);
   choice.reason = compare_with_one_rank(*choice.speed, rank_count);
   if (!prefers_one_rank(*choice.speed)) return choice;
-  return take_one_rank(model, kernels, topology, std::move(choice));
+  return take_one_rank(model, kernels, machine, std::move(choice));
 }
 
 Result<RankChoice> lay_out_ranks(const Model& model, const EngineOptions& options,
-                                 const KernelTable& kernels, const Topology& topology,
+                                 const KernelTable& kernels, const Machine& machine,
                                  std::optional<size_t> kept_ranks) {
-  auto layout = split_model(model, options, kernels, topology);
+  auto layout = split_model(model, options, kernels, machine);
   if (!layout) return std::unexpected(layout.error());
-  auto choice = choose_ranks(model, options, kernels, topology, std::move(*layout), kept_ranks);
+  auto choice = choose_ranks(model, options, kernels, machine, std::move(*layout), kept_ranks);
   if (choice && !choice->reason.empty()) spdlog::info("ranks auto: {}", choice->reason);
   return choice;
 }

@@ -10,7 +10,7 @@
 #include "engine/base/result.h"
 #include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
-#include "engine/machine/topology.h"
+#include "engine/machine.h"
 #include "engine/model/architecture.h"
 #include "engine/model_layout.h"
 
@@ -45,7 +45,7 @@ struct NodeSpeed {
 // Measures a layout whose ranks are nodes'; takes some tenths of a second. `kv_pages`: of the cache
 // that one rank alone would have to find room for. Fails with kMachineRefused.
 Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& options,
-                                     const KernelTable& kernels, const Topology& topology,
+                                     const KernelTable& kernels, const Machine& machine,
                                      const ModelLayout& layout, size_t kv_pages);
 
 // Whether --ranks auto takes one rank instead: it is faster by more than what two measurements of
@@ -76,12 +76,12 @@ struct RankChoice {
 // use to as many ranks alone, so that it is done as there. Fails where one rank was chosen and
 // cannot be laid out.
 Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Topology& topology,
+                                const KernelTable& kernels, const Machine& machine,
                                 ModelLayout layout, std::optional<size_t> kept_ranks = {});
 
 // split_model(), then choose_ranks(), and a line in the log where something was chosen.
 Result<RankChoice> lay_out_ranks(const Model& model, const EngineOptions& options,
-                                 const KernelTable& kernels, const Topology& topology,
+                                 const KernelTable& kernels, const Machine& machine,
                                  std::optional<size_t> kept_ranks);
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "tests/engine/machine_of.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,7 +27,7 @@ TEST(DevicePlaces, measured_shares_are_in_parts) {
   const Topology topology = read_topology();
   const auto devices = choose_devices("cpu", topology, 0);
   ASSERT_TRUE(devices.has_value()) << devices.error().message;
-  const auto places = find_places(options, topology, *devices, 0, std::nullopt);
+  const auto places = find_places(options, machine_of(topology), *devices, 0, std::nullopt);
   ASSERT_TRUE(places.has_value()) << places.error().message;
   double all = 0;
   for (const RankPlace& place : *places) {

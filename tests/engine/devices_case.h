@@ -14,6 +14,7 @@
 #include "engine/model_room.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine_of.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -42,9 +43,10 @@ class DevicesTest : public ::testing::Test {
     auto model = build_model({.file = *file});
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
-    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
+    const Machine machine = machine_of(topology, options_);
+    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), machine);
     if (layout) {
-      sized_ = size_context(*model, options_, topology, *layout);
+      sized_ = size_context(*model, options_, machine, *layout);
       trained_tokens_ = model->trained_context_tokens;
     }
     return layout;

@@ -244,9 +244,9 @@ TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_take
   const auto model = build_model({.file = *file});
   ASSERT_TRUE(model.has_value());
   const auto layout_of = [&] {
-    const Topology topology = read_machine_with_gpus(options_);
-    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
-    EXPECT_TRUE(layout.has_value() && size_context(*model, options_, topology, *layout));
+    const Machine machine = Machine::read(options_, /*with_gpus=*/true);
+    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), machine);
+    EXPECT_TRUE(layout.has_value() && size_context(*model, options_, machine, *layout));
     return *layout;
   };
   const std::vector<RankSizes> roomy = layout_of().sizes;

@@ -130,8 +130,8 @@ TEST_F(GpuSpeedsTest, among_nodes_a_gpu_has_the_share_that_is_measured) {
   ASSERT_TRUE(devices.has_value()) << devices.error().message;
   // A byte per second, and more than any node.
   for (const auto& [speed, share] : std::map<double, double>{{1, 1}, {1e18, 64}}) {
-    const auto places =
-        find_places(options_, topology, *devices, 0, GpuSpeeds{{{3, speed}}, true, ""});
+    const auto places = find_places(options_, machine_of(topology, options_), *devices, 0,
+                                    GpuSpeeds{{{3, speed}}, true, ""});
     ASSERT_TRUE(places.has_value()) << places.error().message;
     EXPECT_EQ(places->front().share, share);
   }

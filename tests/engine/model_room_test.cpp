@@ -102,12 +102,15 @@ class ModelRoom : public ::testing::Test {
   }
 
   ModelLayout sized(const Model& model, const Topology& topology, const MemoryLimits& limits) {
-    auto layout = split_model(model, options_, **choose_kernel_table("scalar"), topology);
+    Machine simulated;
+    simulated.topology = topology;
+    simulated.memory = limits;
+    auto layout = split_model(model, options_, **choose_kernel_table("scalar"), simulated);
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     if (!layout) return {};
-    sized_ = size_context(model, options_, topology, *layout, limits);
+    sized_ = size_context(model, options_, simulated, *layout);
     if (sized_) {
-      EXPECT_EQ(first_misfit(*layout, topology, limits), std::nullopt);
+      EXPECT_EQ(first_misfit(*layout, simulated), std::nullopt);
     }
     return *layout;
   }
@@ -183,7 +186,10 @@ TEST_F(ModelRoom, a_limit_on_huge_pages_bounds_the_context_as_a_smaller_pool_wou
   const ModelLayout small = sized(model, machine(1, {.gib_2mib = 16}, 100 * kGiB), {8 * kGiB});
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
   EXPECT_EQ(limited.plan_options.kv_pages, small.plan_options.kv_pages);
-  EXPECT_EQ(takeable_bytes(topology, 0, limits), 24 * kGiB);
+  Machine simulated;
+  simulated.topology = topology;
+  simulated.memory = limits;
+  EXPECT_EQ(takeable_bytes(simulated, 0), 24 * kGiB);
 }
 
 TEST_F(ModelRoom, a_refusal_names_the_arena_that_no_kind_of_memory_holds) {

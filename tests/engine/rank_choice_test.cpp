@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/model/gguf_file.h"
+#include "tests/engine/machine_of.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -57,7 +58,7 @@ Topology two_nodes() {
 class RankChoiceOnTwoNodes : public ::testing::Test {
  protected:
   Result<ModelLayout> lay_out(const EngineOptions& options) {
-    return split_model(model_, options, kernels_, topology_);
+    return split_model(model_, options, kernels_, machine_);
   }
 
   static EngineOptions short_context() {
@@ -71,11 +72,11 @@ class RankChoiceOnTwoNodes : public ::testing::Test {
       GgufFile::open(source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf").value();
   Model model_ = build_model({.file = file_}).value();
   const KernelTable& kernels_ = **choose_kernel_table("");
-  Topology topology_ = two_nodes();
+  Machine machine_ = machine_of(two_nodes());
 };
 
 TEST_F(RankChoiceOnTwoNodes, a_number_that_was_asked_for_stays) {
-  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
   const auto automatic = lay_out(options_);
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
   ASSERT_EQ(automatic->places.size(), 2U);
@@ -96,10 +97,10 @@ TEST_F(RankChoiceOnTwoNodes, a_number_that_was_asked_for_stays) {
 
 // Memory cannot be had on a node that is not there: the layout stays, and says why.
 TEST_F(RankChoiceOnTwoNodes, what_cannot_be_measured_stays_as_it_is) {
-  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
   auto layout = lay_out(options_);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
-  const auto choice = choose_ranks(model_, options_, kernels_, topology_, std::move(*layout));
+  const auto choice = choose_ranks(model_, options_, kernels_, machine_, std::move(*layout));
   ASSERT_TRUE(choice.has_value()) << choice.error().message;
   EXPECT_EQ(choice->layout.places.size(), 2U);
   EXPECT_EQ(choice->options.rank_count, 0U);
@@ -108,12 +109,12 @@ TEST_F(RankChoiceOnTwoNodes, what_cannot_be_measured_stays_as_it_is) {
 
 // Nothing is measured then, which would fail here.
 TEST_F(RankChoiceOnTwoNodes, kept_weights_decide) {
-  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
   for (const size_t kept : {1, 2}) {
     auto layout = lay_out(options_);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
     const auto choice =
-        choose_ranks(model_, options_, kernels_, topology_, std::move(*layout), kept);
+        choose_ranks(model_, options_, kernels_, machine_, std::move(*layout), kept);
     ASSERT_TRUE(choice.has_value()) << choice.error().message;
     EXPECT_EQ(choice->layout.places.size(), kept);
     EXPECT_EQ(choice->options.rank_count, kept == 1 ? 1U : 0U);

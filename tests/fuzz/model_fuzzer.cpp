@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/base/check.h"
+#include "engine/machine.h"
 #include "engine/memory_identity.h"
 #include "engine/model/weight_loader.h"
 #include "engine/model_info.h"
@@ -38,6 +39,13 @@ Topology made_topology() {
                      .pools = {}}};
   topology.gpus_possible = false;
   return topology;
+}
+
+Machine made_machine() {
+  Machine machine = Machine::read({}, /*with_gpus=*/false);
+  machine.topology = made_topology();
+  machine.memory = {.available_bytes = kRoomBytes};
+  return machine;
 }
 
 EngineOptions make_options(FuzzedDataProvider& input, const std::string& path) {
@@ -100,7 +108,7 @@ void load_and_compute(const GgufFile& file, const Model& model, const KernelTabl
 }
 
 void start(FuzzedDataProvider& input) {
-  static const Topology topology = made_topology();
+  static const Machine machine = made_machine();
   static const KernelTable& kernels = **choose_kernel_table("");
   const MemoryFile memory(MadeModel(input).bytes());
   const EngineOptions options = make_options(input, memory.path());
@@ -108,13 +116,12 @@ void start(FuzzedDataProvider& input) {
   if (!file) return check_refused(file.error());
   const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return check_refused(model.error());
-  auto layout = split_model(*model, options, kernels, topology);
+  auto layout = split_model(*model, options, kernels, machine);
   if (!layout) return check_refused(layout.error());
   static_cast<void>(describe_model(*file, *model, options, *layout));
   const auto identity = identify_memory(*file, *model, options, kernels, *layout);
   CHECK(identity.has_value(), "{}", identity.error().message);
-  const MemoryLimits limits = {.available_bytes = kRoomBytes};
-  if (auto sized = size_context(*model, options, topology, *layout, limits); !sized) {
+  if (auto sized = size_context(*model, options, machine, *layout); !sized) {
     return check_refused(sized.error());
   }
   load_and_compute(*file, *model, kernels, *layout);
