@@ -1,4 +1,4 @@
-#include "engine/device_places.h"
+#include "engine/placement/device_places.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_layout.h"
-#include "engine/model_room.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/model_room.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"

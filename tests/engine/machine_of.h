@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "engine/machine.h"
+#include "engine/placement/machine.h"
 
 namespace lockstep {
 

@@ -16,8 +16,8 @@
 
 #include "engine/engine.h"
 #include "engine/machine/kept_memory.h"
-#include "engine/memory_identity.h"
-#include "engine/model_room.h"
+#include "engine/placement/memory_identity.h"
+#include "engine/placement/model_room.h"
 #include "tests/paths.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "engine/model_info.h"
+#include "engine/placement/model_info.h"
 
 #include <gtest/gtest.h>
 

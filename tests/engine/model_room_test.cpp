@@ -1,5 +1,5 @@
 // Whether the context that is chosen finds room, on machines made up.
-#include "engine/model_room.h"
+#include "engine/placement/model_room.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

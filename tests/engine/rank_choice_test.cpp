@@ -1,4 +1,4 @@
-#include "engine/rank_choice.h"
+#include "engine/placement/rank_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

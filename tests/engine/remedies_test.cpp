@@ -19,7 +19,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_layout.h"
+#include "engine/placement/model_layout.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"

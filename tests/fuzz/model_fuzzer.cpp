@@ -9,11 +9,11 @@
 #include <cstdint>
 
 #include "engine/base/check.h"
-#include "engine/machine.h"
-#include "engine/memory_identity.h"
 #include "engine/model/weight_loader.h"
-#include "engine/model_info.h"
-#include "engine/model_room.h"
+#include "engine/placement/machine.h"
+#include "engine/placement/memory_identity.h"
+#include "engine/placement/model_info.h"
+#include "engine/placement/model_room.h"
 #include "engine/runtime/executor.h"
 #include "tests/fuzz/made_model.h"
 #include "tests/fuzz/memory_file.h"

@@ -14,8 +14,8 @@
 
 #include "engine/base/json_text.h"
 #include "engine/collectives/nccl.h"
-#include "engine/machine.h"
 #include "engine/machine/device_choice.h"
+#include "engine/placement/machine.h"
 #include "engine/runtime/gpu_platform.h"
 #include "server/commands/plan_json.h"
 #include "tests/engine/machine/made_up_gpus.h"
