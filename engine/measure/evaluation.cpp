@@ -1,4 +1,3 @@
-// evaluate(): see evaluation.h.
 #include "engine/measure/evaluation.h"
 
 #include <algorithm>
@@ -6,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/machine/node_memory.h"
 
 namespace lockstep {
@@ -119,7 +117,7 @@ class Score {
   std::vector<double> divergences_;
 };
 
-Result<void> check_vocabularies(const Engine& model, const Engine& reference) {
+Result<void> check_vocabularies(const LogitSource& model, const LogitSource& reference) {
   const Tokenizer& ours = model.tokenizer();
   const Tokenizer& theirs = reference.tokenizer();
   if (model.model().vocabulary_size != reference.model().vocabulary_size ||
@@ -142,7 +140,7 @@ Result<void> check_vocabularies(const Engine& model, const Engine& reference) {
 
 class Evaluator {
  public:
-  Evaluator(Engine& model, Engine* reference, const EvaluationOptions& options)
+  Evaluator(LogitSource& model, LogitSource* reference, const EvaluationOptions& options)
       : model_(model),
         reference_(reference),
         options_(options),
@@ -195,13 +193,13 @@ class Evaluator {
     score_.add(expected, found, next);
   }
 
-  Engine& model_;
-  Engine* reference_;
+  LogitSource& model_;
+  LogitSource* reference_;
   const EvaluationOptions& options_;
   const size_t first_;       // position that is scored first
   const size_t scored_;      // positions of a chunk that are
   std::vector<float> rows_;  // [chunk][scored position][vocabulary], of the reference
-  Engine* unusable_ = nullptr;
+  LogitSource* unusable_ = nullptr;
   Score score_;
 };
 
@@ -220,7 +218,7 @@ std::vector<std::vector<TokenId>> cut_chunks(const Tokenizer& tokenizer,
 
 }  // namespace
 
-Result<void> check_evaluation(const Engine& model, const Engine* reference,
+Result<void> check_evaluation(const LogitSource& model, const LogitSource* reference,
                               std::span<const TokenId> tokens, const EvaluationOptions& options) {
   constexpr uint32_t kLeastContext = 4;
   if (options.context_tokens < kLeastContext) {
@@ -247,8 +245,8 @@ Result<void> check_evaluation(const Engine& model, const Engine* reference,
       side_by_side * (options.context_tokens / 2), bytes >> 20U, available >> 20U);
 }
 
-Result<Evaluation> evaluate(Engine& model, Engine* reference, std::span<const TokenId> tokens,
-                            const EvaluationOptions& options) {
+Result<Evaluation> evaluate(LogitSource& model, LogitSource* reference,
+                            std::span<const TokenId> tokens, const EvaluationOptions& options) {
   if (auto possible = check_evaluation(model, reference, tokens, options); !possible) {
     return std::unexpected(possible.error());
   }

@@ -1,10 +1,10 @@
-// measure_machine(): see machine_measurement.h.
+#include "engine/measure/machine_benchmark.h"
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/machine/file_speed.h"
 #include "engine/machine/memory_speed.h"
 #include "engine/machine/rank_places.h"

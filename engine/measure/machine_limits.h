@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/interface/measurements.h"
 #include "engine/machine/rank_places.h"
 
 namespace lockstep {

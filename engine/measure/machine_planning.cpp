@@ -1,3 +1,5 @@
+#include "engine/measure/machine_planning.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -5,13 +7,11 @@
 #include <utility>
 
 #include "engine/base/checked_math.h"
-#include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/arena_rules.h"
 #include "engine/measure/device_report.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model/model_description.h"
 #include "engine/placement/device_places.h"
 #include "engine/placement/gpu_layout.h"
 #include "engine/placement/machine.h"
@@ -319,12 +319,6 @@ Result<MachinePlan> plan_machine(const EngineOptions& given, const Machine& mach
     return std::unexpected(estimated.error());
   }
   return plan;
-}
-
-Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path) {
-  auto file = GgufFile::open(path);
-  if (!file) return std::unexpected(file.error());
-  return describe(*file);
 }
 
 }  // namespace lockstep

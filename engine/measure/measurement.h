@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/interface/logit_source.h"
+#include "engine/interface/measurements.h"
 #include "engine/measure/model_work.h"
 #include "engine/measure/pass_runner.h"
 #include "engine/runtime/executor.h"

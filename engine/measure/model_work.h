@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/graph/plan.h"
+#include "engine/interface/measurements.h"
 #include "engine/model/architecture.h"
 #include "engine/runtime/batch.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/engine.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/split.h"
+#include "engine/interface/options.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"

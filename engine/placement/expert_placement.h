@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "engine/base/result.h"
-#include "engine/engine.h"
+#include "engine/interface/options.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/model_layout.h"

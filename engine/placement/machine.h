@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/engine.h"
+#include "engine/interface/options.h"
 #include "engine/machine/machine_settings.h"
 #include "engine/machine/memory_room.h"
 #include "engine/machine/rank_places.h"

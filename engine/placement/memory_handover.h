@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/engine.h"
+#include "engine/interface/kept_memory.h"
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/model_layout.h"
 #include "engine/runtime/ranks.h"

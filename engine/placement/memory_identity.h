@@ -6,7 +6,7 @@
 
 #include "engine/base/json.h"
 #include "engine/base/result.h"
-#include "engine/engine.h"
+#include "engine/interface/options.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"

@@ -1,7 +1,8 @@
 // What is told about a model in listings, logs and metrics.
 #pragma once
 
-#include "engine/engine.h"
+#include "engine/interface/model_info.h"
+#include "engine/interface/options.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/pooling.h"

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/engine.h"
+#include "engine/interface/machine_plan.h"
+#include "engine/interface/options.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/machine.h"

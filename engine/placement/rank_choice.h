@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/engine.h"
+#include "engine/interface/options.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/machine.h"

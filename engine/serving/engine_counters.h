@@ -5,7 +5,8 @@
 #include <cstdint>
 
 #include "engine/base/histogram.h"
-#include "engine/engine.h"
+#include "engine/interface/request.h"
+#include "engine/interface/statistics.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/interface/request.h"
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/serving/pooled_rows.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/engine.h"
+#include "engine/interface/statistics.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/interface/statistics.h"
 #include "engine/machine/tick_clock.h"
 #include "engine/machine/topology.h"
 #include "engine/runtime/ranks.h"
