@@ -76,6 +76,7 @@ struct Engine::Parts {
   ModelInfo info;
   Pooling pooling = Pooling::kLast;
   Machine machine;
+  Settings settings;  // what the options come to on this machine
   ModelLayout layout;
   MemoryHandover handover;
   MemoryIdentity identity;  // empty where nothing is kept
@@ -121,10 +122,12 @@ Result<void> Engine::Parts::read_texts() {
 
 Result<void> Engine::Parts::lay_out() {
   machine = Machine::read(options, may_choose_gpus(options.devices));
-  auto ranked = lay_out_ranks(model, options, *kernels, machine, handover.kept_rank_count());
+  auto parsed = parse(options, *kernels, machine);
+  if (!parsed) return std::unexpected(parsed.error());
+  auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);
-  options = std::move(ranked->options);
+  settings = std::move(ranked->settings);
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
   if (layout.on_gpus() && options.arithmetic != "auto") {
     spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
@@ -133,7 +136,7 @@ Result<void> Engine::Parts::lay_out() {
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
-  if (auto sized = size_context(model, options, machine, layout); !sized) return sized;
+  if (auto sized = size_context(model, settings, machine, layout); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
   for (const RankPlace& place : layout.places) {
@@ -248,7 +251,7 @@ Result<void> Engine::Parts::load() {
   SchedulerLimits limits;
   limits.page_tokens = kPageTokens;
   limits.page_count = layout.plan_options.kv_pages;
-  limits.sequence_count = options.sequence_count;
+  limits.sequence_count = settings.sequence_count;
   limits.batch_tokens = layout.plan_options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
   if (executor->attention_units() > 0) limits.attention_units = executor->attention_units();

@@ -18,6 +18,7 @@
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/model_room.h"
+#include "engine/placement/placer.h"
 #include "engine/placement/rank_choice.h"
 
 namespace lockstep {
@@ -207,10 +208,10 @@ void take_over(const NodeSpeed& speed, MachinePlan& plan) {
   plan.one_rank_tokens_per_second = speed.one_rank_tokens_per_second;
 }
 
-std::string one_rank_verdict(const EngineOptions& options, const Topology& topology,
+std::string one_rank_verdict(const Settings& settings, const Topology& topology,
                              const MachinePlan& plan) {
   if (topology.nodes.size() == 1) return "one rank: this machine has one node";
-  if (options.rank_count == 0) {
+  if (settings.rank_count == 0) {
     return "one rank: of " + plan.devices.names + " one node has processors and memory";
   }
   return "one rank, as asked for; --ranks auto would take what is measured to be faster";
@@ -224,20 +225,20 @@ std::string node_verdict(const NodeSpeed& speed, const MachinePlan& plan) {
   return prefers_one_rank(speed) ? text + ". Start with --ranks 1" : text;
 }
 
-Result<void> estimate_speed(const Model& model, const KernelTable& kernels, const Machine& machine,
-                            const RankChoice& choice, MachinePlan& plan) {
-  const auto& [options, layout, reason, measured] = choice;
+Result<void> estimate_speed(const Model& model, const Machine& machine, const RankChoice& choice,
+                            MachinePlan& plan) {
+  const auto& [settings, layout, reason, measured] = choice;
   if (layout.on_gpus()) return estimate_gpu_speed(machine, layout, plan);
   const bool has_speed = measured && measured->bytes_per_second.size() == plan.ranks.size();
   auto speed = has_speed ? Result<NodeSpeed>(*measured)
-                         : measure_node_speed(model, options, kernels, machine, layout,
+                         : measure_node_speed(model, settings, machine, layout,
                                               layout.plan_options.kv_pages);
   if (!speed) return std::unexpected(speed.error());
   take_over(*speed, plan);
   if (!reason.empty()) {
     plan.verdict = reason;
   } else if (plan.ranks.size() == 1) {
-    plan.verdict = one_rank_verdict(options, machine.topology, plan);
+    plan.verdict = one_rank_verdict(settings, machine.topology, plan);
   } else {
     plan.verdict = node_verdict(*speed, plan);
   }
@@ -269,53 +270,65 @@ void describe_faults(const ModelLayout& layout, const Machine& machine, MachineP
   }
 }
 
+// Lays the model out; chooses the number of ranks by what is measured, if that
+// is wanted.
+Result<RankChoice> choose_layout(const Model& model, const Settings& settings,
+                                 const Machine& machine, bool measure) {
+  auto layout = Placer(model, settings, machine).place();
+  if (!layout) return std::unexpected(layout.error());
+  if (measure) return choose_ranks(model, settings, machine, std::move(*layout));
+  return RankChoice{.settings = settings, .layout = std::move(*layout), .reason = {}};
+}
+
+MachinePlan describe_plan(const Model& model, const ModelInfo& info, const Machine& machine,
+                          RankChoice& choice) {
+  ModelLayout& layout = choice.layout;
+  MachinePlan plan;
+  plan.model = info.name;
+  plan.architecture = info.architecture;
+  plan.format = info.format;
+  plan.strategy = strategy_name(layout.split.strategy);
+  plan.instruction_set = info.instruction_set;
+  plan.arithmetic = info.arithmetic;
+  plan.sequence_count = static_cast<uint32_t>(choice.settings.sequence_count);
+  plan.nodes = describe_nodes(machine.topology);
+  describe_devices(machine.topology, layout.devices, plan);
+  if (auto sized = size_context(model, choice.settings, machine, layout); !sized) {
+    plan.fits = false;
+    plan.misfit = sized.error().message;
+  }
+  plan.context_tokens = static_cast<uint32_t>(layout.context_tokens);
+  describe_ranks(model, layout, machine, plan);
+  find_replicas(model, layout, plan);
+  describe_faults(layout, machine, plan);
+  return plan;
+}
+
 }  // namespace
 
 Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
   return plan_machine(options, Machine::read(options, /*with_gpus=*/true), measure);
 }
 
-Result<MachinePlan> plan_machine(const EngineOptions& given, const Machine& machine, bool measure) {
-  const auto kernels = choose_kernel_table(given.instruction_set);
+Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& machine,
+                                 bool measure) {
+  const auto kernels = choose_kernel_table(options.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
-  const auto file = GgufFile::open(given.model);
+  const auto file = GgufFile::open(options.model);
   if (!file) return std::unexpected(file.error());
-  const auto model = build_model({.file = *file, .context_tokens = given.context_tokens});
+  const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return std::unexpected(model.error());
-  auto split = split_model(*model, given, **kernels, machine);
-  if (!split) return std::unexpected(split.error());
-  RankChoice choice = {.options = given, .layout = std::move(*split), .reason = {}};
-  if (measure) {
-    auto chosen = choose_ranks(*model, given, **kernels, machine, std::move(choice.layout));
-    if (!chosen) return std::unexpected(chosen.error());
-    choice = std::move(*chosen);
-  }
-  const EngineOptions& options = choice.options;
-  ModelLayout* const layout = &choice.layout;
-  const ModelInfo info = describe_model(*file, *model, options, *layout);
-  MachinePlan plan;
-  plan.model = info.name;
-  plan.architecture = info.architecture;
-  plan.format = info.format;
-  plan.strategy = strategy_name(layout->split.strategy);
-  plan.instruction_set = info.instruction_set;
-  plan.arithmetic = info.arithmetic;
-  plan.sequence_count = options.sequence_count;
-  plan.nodes = describe_nodes(machine.topology);
-  describe_devices(machine.topology, layout->devices, plan);
-  if (auto sized = size_context(*model, options, machine, *layout); !sized) {
-    plan.fits = false;
-    plan.misfit = sized.error().message;
-  }
-  plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
-  describe_ranks(*model, *layout, machine, plan);
-  find_replicas(*model, *layout, plan);
-  describe_faults(*layout, machine, plan);
+  const auto settings = parse(options, **kernels, machine);
+  if (!settings) return std::unexpected(settings.error());
+  auto choice = choose_layout(*model, *settings, machine, measure);
+  if (!choice) return std::unexpected(choice.error());
+  const ModelInfo info = describe_model(*file, *model, options, choice->layout);
+  MachinePlan plan = describe_plan(*model, info, machine, *choice);
   if (!measure) {
     plan.verdict = "not measured";
     return plan;
   }
-  if (auto estimated = estimate_speed(*model, **kernels, machine, choice, plan); !estimated) {
+  if (auto estimated = estimate_speed(*model, machine, *choice, plan); !estimated) {
     return std::unexpected(estimated.error());
   }
   return plan;

@@ -23,16 +23,15 @@ constexpr double kPartsPerRank = 32;
 // whatever the share is. A guess.
 constexpr double kGpuRoomForModel = 0.8;
 
-Result<std::vector<RankPlace>> find_node_places(const EngineOptions& options,
-                                                const Topology& topology,
+Result<std::vector<RankPlace>> find_node_places(const Settings& settings, const Topology& topology,
                                                 const DeviceChoice& devices, size_t rank_count,
                                                 const std::vector<double>& shares,
                                                 std::optional<double> cpu_limit) {
   return place_ranks(topology, {.nodes = devices.nodes,
                                 .rank_count = rank_count,
                                 .shares = shares,
-                                .worker_count = options.worker_count,
-                                .reserved_cores = options.reserved_cores,
+                                .worker_count = settings.worker_count,
+                                .reserved_cores = settings.reserved_cores,
                                 .cpu_limit = cpu_limit});
 }
 
@@ -94,8 +93,7 @@ Result<void> share_by_bandwidth(const Machine& machine, const GpuSpeeds& speeds,
 }
 
 // GPUs first. The nodes' ranks have what cores and what time the threads that drive GPUs leave.
-Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
-                                                 const Machine& machine,
+Result<std::vector<RankPlace>> find_mixed_places(const Settings& settings, const Machine& machine,
                                                  const DeviceChoice& devices, uint64_t gpu_bytes,
                                                  const std::optional<GpuSpeeds>& speeds) {
   const Topology& topology = machine.topology;
@@ -104,18 +102,18 @@ Result<std::vector<RankPlace>> find_mixed_places(const EngineOptions& options,
   std::vector<int> drivers;
   for (const RankPlace& place : *places) drivers.push_back(place.cpus.front());
   const size_t rank_count =
-      options.rank_count - std::min<size_t>(options.rank_count, places->size());
+      settings.rank_count - std::min<size_t>(settings.rank_count, places->size());
   auto cpu_limit = machine.cpu_limit;
   if (cpu_limit) *cpu_limit = std::max(1.0, *cpu_limit - static_cast<double>(drivers.size()));
-  auto nodes = find_node_places(options, without_cores(topology, drivers), devices, rank_count, {},
+  auto nodes = find_node_places(settings, without_cores(topology, drivers), devices, rank_count, {},
                                 cpu_limit);
   if (!nodes) return nodes;
   places->insert(places->end(), nodes->begin(), nodes->end());
-  if (options.shares.empty()) {
+  if (settings.shares.empty()) {
     auto shared = share_by_bandwidth(machine, *speeds, gpu_bytes, *places);
     if (!shared) return std::unexpected(shared.error());
   }
-  if (auto set = set_shares(options.shares, *places); !set) return std::unexpected(set.error());
+  if (auto set = set_shares(settings.shares, *places); !set) return std::unexpected(set.error());
   return places;
 }
 
@@ -126,26 +124,26 @@ bool has_nccl_for_ranks(const Machine& machine) {
 
 }  // namespace
 
-Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options, const Machine& machine,
+Result<void> check_gpu_use(const Graph& graph, const Settings& settings, const Machine& machine,
                            const DeviceChoice& devices) {
   const size_t gpu_count = devices.gpus.size();
   const bool mixed = !devices.nodes.empty();
   // First, as its remedies are other devices, of which the checks of the devices would say more.
   if (auto fits = check_gpu_graph(graph, mixed); !fits) return fits;
   const bool other_count =
-      mixed ? options.rank_count <= gpu_count : options.rank_count != gpu_count;
-  if (options.rank_count != 0 && other_count) {
+      mixed ? settings.rank_count <= gpu_count : settings.rank_count != gpu_count;
+  if (settings.rank_count != 0 && other_count) {
     return invalid_input(
         "ranks is {}, but each GPU is one rank, of which {} are chosen{}; leave --ranks out, or "
         "use --devices cpu",
-        options.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
+        settings.rank_count, gpu_count, mixed ? ", and nodes are to have some" : "");
   }
   if (!mixed && gpu_count > kGpuRanksMax) {
     return invalid_input(
         "{} GPUs are chosen; at most {} can be ranks of one split: name fewer in --devices",
         gpu_count, kGpuRanksMax);
   }
-  if (options.strategy == "gather" && (gpu_count > 1 || mixed)) {
+  if (settings.strategy == Strategy::kGather && (gpu_count > 1 || mixed)) {
     return invalid_input(
         "strategy gather is for ranks that share memory; {} sum their parts: use --strategy auto "
         "or reduce",
@@ -174,28 +172,28 @@ uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gp
   return kNcclBytes + gpu_nccl_received_floats(gpu_count, message_floats) * sizeof(float);
 }
 
-bool shares_follow_gpu_speeds(const EngineOptions& options, const Topology& topology,
+bool shares_follow_gpu_speeds(const Settings& settings, const Topology& topology,
                               const DeviceChoice& devices) {
-  if (devices.gpus.empty() || !options.shares.empty()) return false;
+  if (devices.gpus.empty() || !settings.shares.empty()) return false;
   return !devices.nodes.empty() || !are_alike(topology, devices.gpus);
 }
 
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Machine& machine,
+Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machine& machine,
                                            const DeviceChoice& devices, uint64_t gpu_bytes,
                                            const std::optional<GpuSpeeds>& speeds) {
   const Topology& topology = machine.topology;
-  CHECK(speeds.has_value() || !shares_follow_gpu_speeds(options, topology, devices),
+  CHECK(speeds.has_value() || !shares_follow_gpu_speeds(settings, topology, devices),
         "how fast {} are is not known", device_names(devices));
   if (!devices.gpus.empty() && !devices.nodes.empty()) {
-    return find_mixed_places(options, machine, devices, gpu_bytes, speeds);
+    return find_mixed_places(settings, machine, devices, gpu_bytes, speeds);
   }
   if (!devices.gpus.empty()) {
     return place_gpu_ranks(topology, devices.gpus,
-                           speeds ? shares_of_gpus(*speeds) : options.shares);
+                           speeds ? shares_of_gpus(*speeds) : settings.shares);
   }
-  auto places = find_node_places(options, topology, devices, options.rank_count, options.shares,
+  auto places = find_node_places(settings, topology, devices, settings.rank_count, settings.shares,
                                  machine.cpu_limit);
-  if (!places || !options.measure_shares || places->size() == 1) return places;
+  if (!places || !settings.measure_shares || places->size() == 1) return places;
   const auto bandwidths = machine.meter.read(*places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   const auto shares = shares_in_parts(*bandwidths);

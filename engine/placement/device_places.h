@@ -9,18 +9,18 @@
 #include "engine/base/result.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/split.h"
-#include "engine/interface/options.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/placement/gpu_speeds.h"
 #include "engine/placement/machine.h"
+#include "engine/placement/settings.h"
 
 namespace lockstep {
 
-// Whether the chosen GPUs can compute this graph as these options want it. Fails with
+// Whether the chosen GPUs can compute this graph as these settings want it. Fails with
 // kInvalidInput.
-Result<void> check_gpu_use(const Graph& graph, const EngineOptions& options, const Machine& machine,
+Result<void> check_gpu_use(const Graph& graph, const Settings& settings, const Machine& machine,
                            const DeviceChoice& devices);
 
 // How the chosen GPUs sum, where that is not over one another's memory: the end of a sentence.
@@ -34,14 +34,14 @@ uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gp
 
 // Whether it depends on the GPUs' speeds how these devices share: nobody has said how, and they are
 // GPUs of several kinds, or GPUs and nodes.
-bool shares_follow_gpu_speeds(const EngineOptions& options, const Topology& topology,
+bool shares_follow_gpu_speeds(const Settings& settings, const Topology& topology,
                               const DeviceChoice& devices);
 
 // The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: what the whole model
 // takes on GPUs, where some ranks are nodes' and shares follow from the room. `speeds`: the GPUs',
 // where shares follow them. Fails with kInvalidInput, with kMachineRefused where nodes' bandwidth
 // cannot be measured.
-Result<std::vector<RankPlace>> find_places(const EngineOptions& options, const Machine& machine,
+Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machine& machine,
                                            const DeviceChoice& devices, uint64_t gpu_bytes,
                                            const std::optional<GpuSpeeds>& speeds);
 

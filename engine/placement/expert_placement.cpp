@@ -93,18 +93,17 @@ struct Choice {
   std::string why_no_more;
 };
 
-Result<Choice> choose_layers(const Model& model, const EngineOptions& options,
-                             const Machine& machine, const ModelLayout& layout) {
+Result<Choice> choose_layers(const Model& model, const Settings& settings, const Machine& machine,
+                             const ModelLayout& layout) {
   const size_t chosen = model.graph.chosen_experts();
   if (chosen > kGpuChosenMax) {
     return Choice{0, fmt::format("a token goes to {} of them, and a GPU computes up to {}", chosen,
                                  kGpuChosenMax)};
   }
   const Trial trial(model, layout, machine.topology);
-  const size_t context =
-      options.context_tokens != 0 ? options.context_tokens : model.trained_context_tokens;
-  size_t pages = wanted_pages(options, context);
-  if (options.context_tokens == 0 && options.kv_pages == 0) {
+  const size_t context = settings.context_or(model.trained_context_tokens);
+  size_t pages = wanted_pages(settings, context);
+  if (settings.context_tokens == 0 && settings.kv_pages == 0) {
     const auto half = trial.half_the_room(pages);
     if (!half) return std::unexpected(half.error());
     pages = std::min(pages, std::max(*half, pages_for(std::min(context, kLeastAutomaticContext))));
@@ -126,9 +125,9 @@ Result<Choice> choose_layers(const Model& model, const EngineOptions& options,
 
 }  // namespace
 
-Result<void> check_expert_layers(const Graph& graph, const EngineOptions& options, bool mixed) {
-  if (options.gpu_expert_layers.value_or(0) == 0) return {};
-  const size_t asked = *options.gpu_expert_layers;
+Result<void> check_expert_layers(const Graph& graph, const Settings& settings, bool mixed) {
+  if (settings.gpu_expert_layers.value_or(0) == 0) return {};
+  const size_t asked = *settings.gpu_expert_layers;
   const size_t layers = graph.routers().size();
   if (layers == 0) {
     return invalid_input(
@@ -160,13 +159,13 @@ Result<void> check_expert_layers(const Graph& graph, const EngineOptions& option
   return {};
 }
 
-Result<void> place_experts(const Model& model, const EngineOptions& options, const Machine& machine,
+Result<void> place_experts(const Model& model, const Settings& settings, const Machine& machine,
                            ModelLayout& layout) {
   Choice choice;
-  if (options.gpu_expert_layers) {
-    choice = {*options.gpu_expert_layers, "as asked for"};
+  if (settings.gpu_expert_layers) {
+    choice = {*settings.gpu_expert_layers, "as asked for"};
   } else {
-    auto chosen = choose_layers(model, options, machine, layout);
+    auto chosen = choose_layers(model, settings, machine, layout);
     if (!chosen) return std::unexpected(chosen.error());
     choice = std::move(*chosen);
   }

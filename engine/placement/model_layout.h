@@ -4,19 +4,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "engine/base/result.h"
 #include "engine/graph/planner.h"
 #include "engine/graph/split.h"
-#include "engine/interface/options.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
-#include "engine/machine/topology.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/gpu_speeds.h"
-#include "engine/placement/machine.h"
 
 namespace lockstep {
 
@@ -79,12 +76,6 @@ struct ModelLayout {
   bool is_mixed() const { return on_gpus() && !devices.nodes.empty(); }
   PlanOptions options_of(size_t rank) const { return options_on(places[rank], plan_options); }
 };
-
-// The devices, the ranks and the split; there is no cache yet. Fails with kInvalidInput for options
-// that contradict each other or the model, with kMachineRefused where a GPU that is named is not
-// there or nodes' bandwidth cannot be measured.
-Result<ModelLayout> split_model(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Machine& machine);
 
 // The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
 // of their GPUs reaches the others' memory.

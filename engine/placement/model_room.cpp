@@ -243,9 +243,9 @@ size_t pages_for(size_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
 
-size_t wanted_pages(const EngineOptions& options, size_t context_tokens) {
-  return options.kv_pages != 0 ? options.kv_pages
-                               : pages_for(context_tokens) * options.sequence_count;
+size_t wanted_pages(const Settings& settings, size_t context_tokens) {
+  return settings.kv_pages != 0 ? settings.kv_pages
+                                : pages_for(context_tokens) * settings.sequence_count;
 }
 
 uint64_t takeable_bytes(const Machine& machine, int node) {
@@ -285,19 +285,19 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& mac
   return misfit->rank;
 }
 
-Result<void> size_context(const Model& model, const EngineOptions& options, const Machine& machine,
+Result<void> size_context(const Model& model, const Settings& settings, const Machine& machine,
                           ModelLayout& layout) {
   size_t pages = 0;
-  if (options.context_tokens != 0) {
-    if (options.context_tokens > model.trained_context_tokens) {
+  if (settings.context_tokens != 0) {
+    if (settings.context_tokens > model.trained_context_tokens) {
       spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
-                   options.context_tokens, model.trained_context_tokens);
+                   settings.context_tokens, model.trained_context_tokens);
     }
-    layout.context_tokens = options.context_tokens;
-    pages = wanted_pages(options, options.context_tokens);
-    if (pages < pages_for(options.context_tokens)) {
+    layout.context_tokens = settings.context_tokens;
+    pages = wanted_pages(settings, settings.context_tokens);
+    if (pages < pages_for(settings.context_tokens)) {
       return invalid_input("kv-pages is {}, but a sequence of {} tokens takes {} pages of {}",
-                           pages, options.context_tokens, pages_for(options.context_tokens),
+                           pages, settings.context_tokens, pages_for(settings.context_tokens),
                            kPageTokens);
     }
   } else if (layout.kv_pages_held) {
@@ -305,7 +305,7 @@ Result<void> size_context(const Model& model, const EngineOptions& options, cons
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
   } else {
     const auto fitting =
-        fitting_pages(model, layout, machine, wanted_pages(options, model.trained_context_tokens));
+        fitting_pages(model, layout, machine, wanted_pages(settings, model.trained_context_tokens));
     if (!fitting) return std::unexpected(fitting.error());
     pages = *fitting;
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);

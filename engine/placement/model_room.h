@@ -9,11 +9,11 @@
 
 #include "engine/base/result.h"
 #include "engine/interface/machine_plan.h"
-#include "engine/interface/options.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/model_layout.h"
+#include "engine/placement/settings.h"
 
 namespace lockstep {
 
@@ -31,14 +31,14 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
 size_t pages_for(size_t tokens);
 
 // KV pages that hold full sequences, or as many as are asked for.
-size_t wanted_pages(const EngineOptions& options, size_t context_tokens);
+size_t wanted_pages(const Settings& settings, size_t context_tokens);
 
 // The first rank whose arenas do not find room; none: all of them fit.
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);
 
 // How long a sequence may get and how many pages that takes; all arenas have room then. Fails with
 // kMachineRefused when the model does not fit, naming the node, what is needed and what there is.
-Result<void> size_context(const Model& model, const EngineOptions& options, const Machine& machine,
+Result<void> size_context(const Model& model, const Settings& settings, const Machine& machine,
                           ModelLayout& layout);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/placement/model_room.h"
+#include "engine/placement/placer.h"
 
 namespace lockstep {
 namespace {
@@ -20,10 +21,10 @@ uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
 }
 
 // Tokens per second; 0 where one rank has no room.
-Result<double> estimate_one_rank(const Model& model, const EngineOptions& options,
-                                 const KernelTable& kernels, const Machine& machine,
-                                 size_t kv_pages) {
-  auto layout = split_model(model, with_one_rank(options), kernels, machine);
+Result<double> estimate_one_rank(const Model& model, const Settings& settings,
+                                 const Machine& machine, size_t kv_pages) {
+  const Settings alone = with_one_rank(settings);
+  auto layout = Placer(model, alone, machine).place();
   if (!layout) return std::unexpected(layout.error());
   layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places,
                              layout->gpus_linked);
@@ -33,10 +34,9 @@ Result<double> estimate_one_rank(const Model& model, const EngineOptions& option
   return bandwidths->front() / static_cast<double>(bytes_per_token(model, *layout).front().all);
 }
 
-Result<RankChoice> take_one_rank(const Model& model, const KernelTable& kernels,
-                                 const Machine& machine, RankChoice choice) {
-  choice.options = with_one_rank(std::move(choice.options));
-  auto alone = split_model(model, choice.options, kernels, machine);
+Result<RankChoice> take_one_rank(const Model& model, const Machine& machine, RankChoice choice) {
+  choice.settings = with_one_rank(std::move(choice.settings));
+  auto alone = Placer(model, choice.settings, machine).place();
   if (!alone) return std::unexpected(alone.error());
   choice.layout = std::move(*alone);
   return choice;
@@ -73,9 +73,9 @@ std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& la
   return bytes;
 }
 
-Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& options,
-                                     const KernelTable& kernels, const Machine& machine,
-                                     const ModelLayout& layout, size_t kv_pages) {
+Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& settings,
+                                     const Machine& machine, const ModelLayout& layout,
+                                     size_t kv_pages) {
   auto bandwidths = machine.meter.read(layout.places);
   if (!bandwidths) return std::unexpected(bandwidths.error());
   NodeSpeed speed;
@@ -99,7 +99,7 @@ Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& op
   const auto exchange = machine.meter.exchange(layout.places, columns * sizeof(float));
   if (!exchange) return std::unexpected(exchange.error());
   speed.seconds_per_exchange = *exchange;
-  const auto alone = estimate_one_rank(model, options, kernels, machine, kv_pages);
+  const auto alone = estimate_one_rank(model, settings, machine, kv_pages);
   if (!alone) return std::unexpected(alone.error());
   speed.one_rank_tokens_per_second = *alone;
   return speed;
@@ -127,27 +127,27 @@ std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count) {
   return fmt::format("one rank is {:.2f} times as fast as {}: {}", alone / ours, rank_count, costs);
 }
 
-bool may_choose_ranks(const EngineOptions& options, const ModelLayout& layout) {
-  const bool asked = options.rank_count != 0 || options.worker_count != 0 ||
-                     !options.shares.empty() || options.measure_shares;
+bool may_choose_ranks(const Settings& settings, const ModelLayout& layout) {
+  const bool asked = settings.rank_count != 0 || settings.worker_count != 0 ||
+                     !settings.shares.empty() || settings.measure_shares;
   return !asked && !layout.on_gpus() && layout.places.size() > 1;
 }
 
-Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Machine& machine,
-                                ModelLayout layout, std::optional<size_t> kept_ranks) {
-  RankChoice choice = {.options = options, .layout = std::move(layout), .reason = {}};
-  if (!may_choose_ranks(options, choice.layout)) return choice;
+Result<RankChoice> choose_ranks(const Model& model, const Settings& settings,
+                                const Machine& machine, ModelLayout layout,
+                                std::optional<size_t> kept_ranks) {
+  RankChoice choice = {.settings = settings, .layout = std::move(layout), .reason = {}};
+  if (!may_choose_ranks(settings, choice.layout)) return choice;
   const size_t rank_count = choice.layout.places.size();
   if (kept_ranks == rank_count) return choice;
   if (kept_ranks == 1U) {
     choice.reason = "one rank, as those have that an earlier process left weights for";
-    return take_one_rank(model, kernels, machine, std::move(choice));
+    return take_one_rank(model, machine, std::move(choice));
   }
   ModelLayout sized = choice.layout;
-  if (!size_context(model, options, machine, sized)) return choice;
-  auto speed = measure_node_speed(model, options, kernels, machine, choice.layout,
-                                  sized.plan_options.kv_pages);
+  if (!size_context(model, settings, machine, sized)) return choice;
+  auto speed =
+      measure_node_speed(model, settings, machine, choice.layout, sized.plan_options.kv_pages);
   if (!speed) {
     choice.reason =
         fmt::format("{} ranks, one per node; how fast they are could not be measured: {}",
@@ -157,25 +157,16 @@ Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options
   choice.speed = std::move(*speed);
   choice.reason = compare_with_one_rank(*choice.speed, rank_count);
   if (!prefers_one_rank(*choice.speed)) return choice;
-  return take_one_rank(model, kernels, machine, std::move(choice));
+  return take_one_rank(model, machine, std::move(choice));
 }
 
-Result<RankChoice> lay_out_ranks(const Model& model, const EngineOptions& options,
-                                 const KernelTable& kernels, const Machine& machine,
-                                 std::optional<size_t> kept_ranks) {
-  auto layout = split_model(model, options, kernels, machine);
+Result<RankChoice> lay_out_ranks(const Model& model, const Settings& settings,
+                                 const Machine& machine, std::optional<size_t> kept_ranks) {
+  auto layout = Placer(model, settings, machine).place();
   if (!layout) return std::unexpected(layout.error());
-  auto choice = choose_ranks(model, options, kernels, machine, std::move(*layout), kept_ranks);
+  auto choice = choose_ranks(model, settings, machine, std::move(*layout), kept_ranks);
   if (choice && !choice->reason.empty()) spdlog::info("ranks auto: {}", choice->reason);
   return choice;
-}
-
-EngineOptions with_one_rank(EngineOptions options) {
-  options.rank_count = 1;
-  options.worker_count = 0;
-  options.shares.clear();
-  options.measure_shares = false;
-  return options;
 }
 
 }  // namespace lockstep

@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/interface/options.h"
-#include "engine/kernels/kernel_table.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/model_layout.h"
+#include "engine/placement/settings.h"
 
 namespace lockstep {
 
@@ -44,9 +43,9 @@ struct NodeSpeed {
 
 // Measures a layout whose ranks are nodes'; takes some tenths of a second. `kv_pages`: of the cache
 // that one rank alone would have to find room for. Fails with kMachineRefused.
-Result<NodeSpeed> measure_node_speed(const Model& model, const EngineOptions& options,
-                                     const KernelTable& kernels, const Machine& machine,
-                                     const ModelLayout& layout, size_t kv_pages);
+Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& settings,
+                                     const Machine& machine, const ModelLayout& layout,
+                                     size_t kv_pages);
 
 // Whether --ranks auto takes one rank instead: it is faster by more than what two measurements of
 // one machine differ by.
@@ -57,14 +56,11 @@ std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count);
 
 // Whether the number of ranks of this layout is the daemon's to choose: nothing was asked for that
 // says how many there are or what each of them has.
-bool may_choose_ranks(const EngineOptions& options, const ModelLayout& layout);
+bool may_choose_ranks(const Settings& settings, const ModelLayout& layout);
 
-// The options that ask for one rank: all processors, and memory on the first node.
-EngineOptions with_one_rank(EngineOptions options);
-
-// A layout, and the options that ask for it.
+// A layout, and the settings that ask for it.
 struct RankChoice {
-  EngineOptions options;
+  Settings settings;
   ModelLayout layout;
   std::string reason;                   // why so many ranks; empty: nothing was to be chosen
   std::optional<NodeSpeed> speed = {};  // of the layout that came in, where it was measured
@@ -75,13 +71,12 @@ struct RankChoice {
 // cannot be measured. `kept_ranks`: those of weights that an earlier process has left, which are of
 // use to as many ranks alone, so that it is done as there. Fails where one rank was chosen and
 // cannot be laid out.
-Result<RankChoice> choose_ranks(const Model& model, const EngineOptions& options,
-                                const KernelTable& kernels, const Machine& machine,
-                                ModelLayout layout, std::optional<size_t> kept_ranks = {});
+Result<RankChoice> choose_ranks(const Model& model, const Settings& settings,
+                                const Machine& machine, ModelLayout layout,
+                                std::optional<size_t> kept_ranks = {});
 
-// split_model(), then choose_ranks(), and a line in the log where something was chosen.
-Result<RankChoice> lay_out_ranks(const Model& model, const EngineOptions& options,
-                                 const KernelTable& kernels, const Machine& machine,
-                                 std::optional<size_t> kept_ranks);
+// Placer::place(), then choose_ranks(), and a line in the log where something was chosen.
+Result<RankChoice> lay_out_ranks(const Model& model, const Settings& settings,
+                                 const Machine& machine, std::optional<size_t> kept_ranks);
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -44,9 +45,11 @@ class DevicesTest : public ::testing::Test {
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
     const Machine machine = machine_of(topology, options_);
-    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), machine);
+    const auto settings = parse(options_, machine);
+    if (!settings) return std::unexpected(settings.error());
+    auto layout = Placer(*model, *settings, machine).place();
     if (layout) {
-      sized_ = size_context(*model, options_, machine, *layout);
+      sized_ = size_context(*model, *settings, machine, *layout);
       trained_tokens_ = model->trained_context_tokens;
     }
     return layout;

@@ -13,6 +13,7 @@
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/test_gpus.h"
 
@@ -245,8 +246,9 @@ TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_take
   ASSERT_TRUE(model.has_value());
   const auto layout_of = [&] {
     const Machine machine = Machine::read(options_, /*with_gpus=*/true);
-    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), machine);
-    EXPECT_TRUE(layout.has_value() && size_context(*model, options_, machine, *layout));
+    const auto settings = parse(options_, machine);
+    auto layout = place_model(*model, options_, machine);
+    EXPECT_TRUE(layout.has_value() && size_context(*model, *settings, machine, *layout));
     return *layout;
   };
   const std::vector<RankSizes> roomy = layout_of().sizes;

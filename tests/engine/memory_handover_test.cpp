@@ -18,6 +18,7 @@
 #include "engine/machine/kept_memory.h"
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/model_room.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -308,7 +309,7 @@ TEST(ModelLayout, what_is_held_needs_no_room) {
   options.context_tokens = 256;
   options.rank_count = 1;
   const Machine machine = Machine::read(options, /*with_gpus=*/false);
-  auto layout = split_model(*model, options, **choose_kernel_table(kernel_row()), machine);
+  auto layout = place_model(*model, options, machine);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   Machine full = machine;
   std::vector<Node>& nodes = full.topology.nodes;

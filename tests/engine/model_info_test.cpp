@@ -9,6 +9,7 @@
 #include "engine/model/gguf_file.h"
 #include "tests/engine/machine/sysfs_tree.h"
 #include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -27,8 +28,7 @@ class ModelInfoTest : public ::testing::Test {
     const auto file = GgufFile::open(options_.model);
     const auto model = build_model({.file = *file});
     const Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
-    const auto layout =
-        split_model(*model, options_, **choose_kernel_table(kernel_row()), machine_of(topology));
+    const auto layout = place_model(*model, options_, machine_of(topology));
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     return layout ? describe_model(*file, *model, options_, *layout).fingerprint : "";
   }

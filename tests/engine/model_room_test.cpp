@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
+#include "tests/engine/place_model.h"
 
 namespace lockstep {
 namespace {
@@ -105,10 +106,13 @@ class ModelRoom : public ::testing::Test {
     Machine simulated;
     simulated.topology = topology;
     simulated.memory = limits;
-    auto layout = split_model(model, options_, **choose_kernel_table("scalar"), simulated);
+    const auto settings = parse(options_, simulated, "scalar");
+    EXPECT_TRUE(settings.has_value()) << settings.error().message;
+    if (!settings) return {};
+    auto layout = Placer(model, *settings, simulated).place();
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     if (!layout) return {};
-    sized_ = size_context(model, options_, simulated, *layout);
+    sized_ = size_context(model, *settings, simulated, *layout);
     if (sized_) {
       EXPECT_EQ(first_misfit(*layout, simulated), std::nullopt);
     }

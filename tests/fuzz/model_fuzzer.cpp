@@ -14,6 +14,7 @@
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_room.h"
+#include "engine/placement/placer.h"
 #include "engine/runtime/executor.h"
 #include "tests/fuzz/made_model.h"
 #include "tests/fuzz/memory_file.h"
@@ -116,12 +117,14 @@ void start(FuzzedDataProvider& input) {
   if (!file) return check_refused(file.error());
   const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return check_refused(model.error());
-  auto layout = split_model(*model, options, kernels, machine);
+  const auto settings = parse(options, kernels, machine);
+  if (!settings) return check_refused(settings.error());
+  auto layout = Placer(*model, *settings, machine).place();
   if (!layout) return check_refused(layout.error());
   static_cast<void>(describe_model(*file, *model, options, *layout));
   const auto identity = identify_memory(*file, *model, options, kernels, *layout);
   CHECK(identity.has_value(), "{}", identity.error().message);
-  if (auto sized = size_context(*model, options, machine, *layout); !sized) {
+  if (auto sized = size_context(*model, *settings, machine, *layout); !sized) {
     return check_refused(sized.error());
   }
   load_and_compute(*file, *model, kernels, *layout);
