@@ -24,6 +24,7 @@
 #include "engine/placement/machine.h"
 #include "engine/placement/memory_handover.h"
 #include "engine/placement/memory_identity.h"
+#include "engine/placement/memory_remedies.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/model_room.h"
@@ -128,6 +129,7 @@ Result<void> Engine::Parts::lay_out() {
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);
   settings = std::move(ranked->settings);
+  options = with_ranks_of(settings, std::move(options));
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
   if (layout.on_gpus() && options.arithmetic != "auto") {
     spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
@@ -136,7 +138,10 @@ Result<void> Engine::Parts::lay_out() {
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
-  if (auto sized = size_context(model, settings, machine, layout); !sized) return sized;
+  if (auto sized = size_context(model, settings, machine, layout); !sized) {
+    return std::unexpected(
+        with_memory_remedies(sized.error(), model, options, *kernels, machine, layout));
+  }
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
   for (const RankPlace& place : layout.places) {

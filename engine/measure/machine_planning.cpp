@@ -15,6 +15,7 @@
 #include "engine/placement/device_places.h"
 #include "engine/placement/gpu_layout.h"
 #include "engine/placement/machine.h"
+#include "engine/placement/memory_remedies.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/model_room.h"
@@ -280,8 +281,8 @@ Result<RankChoice> choose_layout(const Model& model, const Settings& settings,
   return RankChoice{.settings = settings, .layout = std::move(*layout), .reason = {}};
 }
 
-MachinePlan describe_plan(const Model& model, const ModelInfo& info, const Machine& machine,
-                          RankChoice& choice) {
+MachinePlan describe_plan(const Model& model, const EngineOptions& options, const ModelInfo& info,
+                          const Machine& machine, RankChoice& choice) {
   ModelLayout& layout = choice.layout;
   MachinePlan plan;
   plan.model = info.name;
@@ -295,7 +296,10 @@ MachinePlan describe_plan(const Model& model, const ModelInfo& info, const Machi
   describe_devices(machine.topology, layout.devices, plan);
   if (auto sized = size_context(model, choice.settings, machine, layout); !sized) {
     plan.fits = false;
-    plan.misfit = sized.error().message;
+    plan.misfit =
+        with_memory_remedies(sized.error(), model, with_ranks_of(choice.settings, options),
+                             *choice.settings.kernels, machine, layout)
+            .message;
   }
   plan.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   describe_ranks(model, layout, machine, plan);
@@ -323,7 +327,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& ma
   auto choice = choose_layout(*model, *settings, machine, measure);
   if (!choice) return std::unexpected(choice.error());
   const ModelInfo info = describe_model(*file, *model, options, choice->layout);
-  MachinePlan plan = describe_plan(*model, info, machine, *choice);
+  MachinePlan plan = describe_plan(*model, options, info, machine, *choice);
   if (!measure) {
     plan.verdict = "not measured";
     return plan;

@@ -37,8 +37,13 @@ size_t wanted_pages(const Settings& settings, size_t context_tokens);
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);
 
 // How long a sequence may get and how many pages that takes; all arenas have room then. Fails with
-// kMachineRefused when the model does not fit, naming the node, what is needed and what there is.
+// kMachineRefused when the model does not fit, naming the node, what is needed and what there is;
+// with_memory_remedies() adds what to do.
 Result<void> size_context(const Model& model, const Settings& settings, const Machine& machine,
                           ModelLayout& layout);
+
+// Whether size_context() would succeed, for trials: nothing is logged.
+bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
+                ModelLayout& layout);
 
 }  // namespace lockstep

@@ -101,4 +101,12 @@ Settings with_one_rank(Settings settings) {
   return settings;
 }
 
+EngineOptions with_ranks_of(const Settings& settings, EngineOptions options) {
+  options.rank_count = static_cast<uint32_t>(settings.rank_count);
+  options.worker_count = static_cast<uint32_t>(settings.worker_count);
+  options.shares = settings.shares;
+  options.measure_shares = settings.measure_shares;
+  return options;
+}
+
 }  // namespace lockstep

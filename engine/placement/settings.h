@@ -59,5 +59,7 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
 // The settings that ask for one rank: all processors, and memory on the first
 // node.
 Settings with_one_rank(Settings settings);
+// The options with the ranks that these settings ask for.
+EngineOptions with_ranks_of(const Settings& settings, EngineOptions options);
 
 }  // namespace lockstep

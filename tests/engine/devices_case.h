@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "engine/placement/model_layout.h"
