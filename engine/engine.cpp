@@ -9,32 +9,33 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
-#include "engine/chat_text.h"
-#include "engine/device_places.h"
-#include "engine/engine_counters.h"
-#include "engine/engine_loop.h"
-#include "engine/gpu_layout.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/kernel_table.h"
-#include "engine/machine/topology.h"
-#include "engine/machine_limits.h"
-#include "engine/measurement.h"
-#include "engine/memory_handover.h"
-#include "engine/memory_identity.h"
-#include "engine/memory_remedies.h"
+#include "engine/machine/device_choice.h"
+#include "engine/measure/machine_limits.h"
+#include "engine/measure/measurement.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/gpu_weight_sink.h"
 #include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
-#include "engine/model_info.h"
-#include "engine/model_layout.h"
-#include "engine/model_room.h"
-#include "engine/rank_choice.h"
-#include "engine/rank_report.h"
+#include "engine/placement/device_places.h"
+#include "engine/placement/gpu_layout.h"
+#include "engine/placement/machine.h"
+#include "engine/placement/memory_handover.h"
+#include "engine/placement/memory_identity.h"
+#include "engine/placement/memory_remedies.h"
+#include "engine/placement/model_info.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/model_room.h"
+#include "engine/placement/rank_choice.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/gpu_platform.h"
 #include "engine/runtime/ranks.h"
+#include "engine/serving/chat_text.h"
+#include "engine/serving/engine_counters.h"
+#include "engine/serving/engine_loop.h"
+#include "engine/serving/rank_report.h"
 #include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_cache.h"
 
@@ -75,7 +76,8 @@ struct Engine::Parts {
   const KernelTable* kernels = nullptr;
   ModelInfo info;
   Pooling pooling = Pooling::kLast;
-  Topology topology;
+  Machine machine;
+  Settings settings;  // what the options come to on this machine
   ModelLayout layout;
   MemoryHandover handover;
   MemoryIdentity identity;  // empty where nothing is kept
@@ -120,11 +122,14 @@ Result<void> Engine::Parts::read_texts() {
 }
 
 Result<void> Engine::Parts::lay_out() {
-  topology = read_machine(options);
-  auto ranked = lay_out_ranks(model, options, *kernels, topology, handover.kept_rank_count());
+  machine = Machine::read(options, may_choose_gpus(options.devices));
+  auto parsed = parse(options, *kernels, machine);
+  if (!parsed) return std::unexpected(parsed.error());
+  auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);
-  options = std::move(ranked->options);
+  settings = std::move(ranked->settings);
+  options = with_ranks_of(settings, std::move(options));
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
   if (layout.on_gpus() && options.arithmetic != "auto") {
     spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
@@ -133,9 +138,9 @@ Result<void> Engine::Parts::lay_out() {
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
-  if (auto sized = size_context(model, options, topology, layout); !sized) {
+  if (auto sized = size_context(model, settings, machine, layout); !sized) {
     return std::unexpected(
-        with_memory_remedies(sized.error(), model, options, *kernels, topology, layout));
+        with_memory_remedies(sized.error(), model, options, *kernels, machine, layout));
   }
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
@@ -164,7 +169,7 @@ Result<void> Engine::Parts::examine_kept() {
   }
   layout.weights_held = handover.has_weights();
   layout.kv_pages_held = handover.kv_pages();
-  topology.nodes = read_topology().nodes;  // what was of no use is free by now
+  machine.read_memory();  // what was of no use is free by now
   return {};
 }
 
@@ -194,7 +199,7 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::make_ranks() {
-  const GpuPlatform* const gpus = platform_of(options);
+  const GpuPlatform* const gpus = machine.gpu_platform;
   const auto make = [this, gpus] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
                        handover.sources(layout.places.size(), keeping(), options.lock_memory),
@@ -246,12 +251,12 @@ Result<void> Engine::Parts::load() {
   if (auto made = make_ranks(); !made) return made;
   if (auto filled = fill_weights(); !filled) return filled;
   to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, keeping(), description);
-  rank_statistics = std::make_unique<RankReport>(*ranks, topology);
+  rank_statistics = std::make_unique<RankReport>(*ranks, machine.topology);
   executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits;
   limits.page_tokens = kPageTokens;
   limits.page_count = layout.plan_options.kv_pages;
-  limits.sequence_count = options.sequence_count;
+  limits.sequence_count = settings.sequence_count;
   limits.batch_tokens = layout.plan_options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;
   if (executor->attention_units() > 0) limits.attention_units = executor->attention_units();
@@ -456,8 +461,9 @@ Result<MachineLimits> Engine::measure_limits() {
   if (!result) return result;
   const auto& speeds = parts_->layout.gpu_speeds;
   for (const int gpu : parts_->layout.devices.gpus) {
-    result->read_bytes_per_second +=
-        speeds ? speeds->bytes_per_second.at(gpu) : gpu_at(parts_->topology, gpu).bytes_per_second;
+    result->read_bytes_per_second += speeds
+                                         ? speeds->bytes_per_second.at(gpu)
+                                         : gpu_at(parts_->machine.topology, gpu).bytes_per_second;
   }
   if (parts_->layout.on_gpus()) result->arithmetic.clear();  // of GPUs it is not known
   return result;

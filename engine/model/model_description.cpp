@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "engine/model/architecture.h"
+#include "engine/model/gguf_file.h"
 
 namespace lockstep {
 namespace {
@@ -105,6 +106,12 @@ Json describe(const GgufFile& file) {
                        {"tensors", std::move(tensors)}};
   // Writing and reading it once puts a replacement in the place of what is not UTF-8.
   return Json::parse(result.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path) {
+  auto file = GgufFile::open(path);
+  if (!file) return std::unexpected(file.error());
+  return describe(*file);
 }
 
 }  // namespace lockstep

@@ -1,10 +1,14 @@
 // What a model file holds, as JSON for people and scripts: `lockstepd inspect`.
 #pragma once
 
+#include <filesystem>
+
 #include "engine/base/json.h"
-#include "engine/model/gguf_file.h"
+#include "engine/base/result.h"
 
 namespace lockstep {
+
+class GgufFile;
 
 // {"model", "parts", "version", "bytes", "parameters", "formats", "metadata", "tensors"}. "model"
 // says whether its architecture is read or why not, and what of the file is not loaded; its
@@ -12,5 +16,7 @@ namespace lockstep {
 // {"length", "first"}. Bytes that are not UTF-8 are replaced, so that the result can always be
 // written.
 nlohmann::ordered_json describe(const GgufFile& file);
+// The same of the file at `path`; fails as GgufFile::open() does.
+Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -2,9 +2,9 @@
 // with the machine and how to mend it, and the speed to expect, with the arithmetic.
 #include <iostream>
 
-#include "engine/base/json_text.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
+#include "server/commands/plan_json.h"
 
 namespace lockstep {
 namespace {
@@ -156,104 +156,6 @@ void print_speed(const MachinePlan& plan) {
   std::cout << "  " << plan.verdict << '\n';
 }
 
-Json to_json(const MachinePlan::Node& node) {
-  Json pools = Json::array();
-  for (const MachinePlan::HugePages& pool : node.huge_pages) {
-    pools.push_back({{"page_bytes", pool.page_bytes},
-                     {"total_pages", pool.total_pages},
-                     {"free_pages", pool.free_pages}});
-  }
-  return {{"id", node.id},
-          {"cores", node.core_count},
-          {"processors", node.cpu_count},
-          {"memory_bytes", node.memory_bytes},
-          {"free_bytes", node.free_bytes},
-          {"memory_allowed", node.memory_allowed},
-          {"distances", node.distances},
-          {"huge_pages", pools}};
-}
-
-Json to_json(const MachinePlan::Gpu& gpu) {
-  Json links = Json::array();
-  for (const MachinePlan::GpuPath& path : gpu.links) {
-    links.push_back({{"gpu", path.gpu}, {"link", path.link}});
-  }
-  return {{"index", gpu.index},
-          {"name", gpu.name},
-          {"uuid", gpu.uuid},
-          {"pci_address", gpu.pci_address},
-          {"node", gpu.node},
-          {"memory_bytes", gpu.memory_bytes},
-          {"free_bytes", gpu.free_bytes},
-          {"compute_capability", gpu.compute_capability},
-          {"multiprocessors", gpu.multiprocessor_count},
-          {"bytes_per_second", gpu.bytes_per_second},
-          {"links", links}};
-}
-
-Json to_json(const MachinePlan::Devices& devices) {
-  return {{"nodes", devices.nodes}, {"gpus", devices.gpus}, {"reason", devices.reason}};
-}
-
-Json to_json(const MachinePlan::Rank& rank) {
-  Json needs = Json::array();
-  for (const MachinePlan::Need& need : rank.other_needs) {
-    needs.push_back({{"what", need.what}, {"bytes", need.bytes}});
-  }
-  return {{"node", rank.node},
-          {"gpu", rank.gpu < 0 ? Json(nullptr) : Json(rank.gpu)},
-          {"processors", rank.cpus},
-          {"share", rank.share},
-          {"expert_share", rank.expert_share},
-          {"weight_bytes", rank.weight_bytes},
-          {"kv_bytes", rank.kv_bytes},
-          {"scratch_bytes", rank.scratch_bytes},
-          {"other_needs", needs},
-          {"pages", rank.pages},
-          {"available_bytes", rank.available_bytes},
-          {"read_bytes_per_token", rank.read_bytes},
-          {"read_expert_bytes_per_token", rank.read_expert_bytes},
-          {"bytes_per_second", rank.bytes_per_second},
-          {"measured", rank.measured},
-          {"seconds_per_token", rank.seconds_per_token}};
-}
-
-void print_json(const MachinePlan& plan) {
-  Json body = {{"model", plan.model},
-               {"architecture", plan.architecture},
-               {"format", plan.format},
-               {"isa", plan.instruction_set},
-               {"arithmetic", plan.arithmetic},
-               {"strategy", plan.strategy},
-               {"context_tokens", plan.context_tokens},
-               {"sequences", plan.sequence_count},
-               {"model_weight_bytes", plan.model_weight_bytes},
-               {"nodes", Json::array()},
-               {"gpus", Json::array()},
-               {"no_gpus", plan.no_gpus},
-               {"devices", to_json(plan.devices)},
-               {"faults", Json::array()},
-               {"ranks", Json::array()},
-               {"replicas", Json::array()},
-               {"fits", plan.fits},
-               {"misfit", plan.misfit},
-               {"exchanges_per_token", plan.exchanges_per_token},
-               {"seconds_per_exchange", plan.seconds_per_exchange},
-               {"tokens_per_second", plan.tokens_per_second},
-               {"one_rank_tokens_per_second", plan.one_rank_tokens_per_second},
-               {"verdict", plan.verdict}};
-  for (const MachinePlan::Node& node : plan.nodes) body["nodes"].push_back(to_json(node));
-  for (const MachinePlan::Gpu& gpu : plan.gpus) body["gpus"].push_back(to_json(gpu));
-  for (const MachinePlan::Rank& rank : plan.ranks) body["ranks"].push_back(to_json(rank));
-  for (const MachinePlan::Fault& fault : plan.faults) {
-    body["faults"].push_back({{"sentence", fault.sentence}, {"command", fault.command}});
-  }
-  for (const MachinePlan::Replica& replica : plan.replicas) {
-    body["replicas"].push_back({{"what", replica.what}, {"extra_bytes", replica.extra_bytes}});
-  }
-  std::cout << to_indented_text(body) << '\n';
-}
-
 }  // namespace
 
 int run_plan(const std::vector<std::string>& arguments) {
@@ -276,7 +178,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   const auto plan = plan_machine(options.engine, measure);
   if (!plan) return report(plan.error());
   if (json) {
-    print_json(*plan);
+    std::cout << plan_json(*plan) << '\n';
   } else {
     print_machine(*plan);
     print_gpus(*plan);

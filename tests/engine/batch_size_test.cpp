@@ -3,8 +3,8 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_layout.h"
-#include "engine/model_room.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/model_room.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {

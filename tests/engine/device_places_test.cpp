@@ -1,9 +1,12 @@
-#include "engine/device_places.h"
+#include "engine/placement/device_places.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +28,10 @@ TEST(DevicePlaces, measured_shares_are_in_parts) {
   const Topology topology = read_topology();
   const auto devices = choose_devices("cpu", topology, 0);
   ASSERT_TRUE(devices.has_value()) << devices.error().message;
-  const auto places = find_places(options, topology, *devices, 0, std::nullopt);
+  const Machine machine = machine_of(topology);
+  const auto settings = parse(options, machine);
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  const auto places = find_places(*settings, machine, *devices, 0, std::nullopt);
   ASSERT_TRUE(places.has_value()) << places.error().message;
   double all = 0;
   for (const RankPlace& place : *places) {

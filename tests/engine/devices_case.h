@@ -8,12 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_layout.h"
-#include "engine/model_room.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/model_room.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -42,9 +45,12 @@ class DevicesTest : public ::testing::Test {
     auto model = build_model({.file = *file});
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
-    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
+    const Machine machine = machine_of(topology, options_);
+    const auto settings = parse(options_, machine);
+    if (!settings) return std::unexpected(settings.error());
+    auto layout = Placer(*model, *settings, machine).place();
     if (layout) {
-      sized_ = size_context(*model, options_, topology, *layout);
+      sized_ = size_context(*model, *settings, machine, *layout);
       trained_tokens_ = model->trained_context_tokens;
     }
     return layout;

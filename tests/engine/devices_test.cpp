@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/device_report.h"
-#include "engine/gpu_layout.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/measure/device_report.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_info.h"
-#include "engine/model_layout.h"
-#include "engine/model_room.h"
+#include "engine/placement/gpu_layout.h"
+#include "engine/placement/model_info.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/model_room.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {

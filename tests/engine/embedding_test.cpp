@@ -14,7 +14,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
-#include "engine/pooled_rows.h"
+#include "engine/serving/pooled_rows.h"
 #include "tests/engine/engine_fixture.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // Perplexity and divergence against the same figures computed from the log-probabilities that
 // requests get: another way through the engine, and other formulas.
-#include "engine/evaluation.h"
+#include "engine/measure/evaluation.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 // Of mixtures on GPUs and nodes, which layers' experts lie where: on machines made up.
-#include "engine/expert_placement.h"
+#include "engine/placement/expert_placement.h"
 
 #include "engine/machine/device_choice.h"
-#include "engine/model_info.h"
+#include "engine/placement/model_info.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {

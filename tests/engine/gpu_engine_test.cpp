@@ -7,12 +7,13 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_layout.h"
-#include "engine/model_room.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/model_room.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/test_gpus.h"
 
@@ -244,9 +245,10 @@ TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_take
   const auto model = build_model({.file = *file});
   ASSERT_TRUE(model.has_value());
   const auto layout_of = [&] {
-    const Topology topology = read_machine_with_gpus(options_);
-    auto layout = split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
-    EXPECT_TRUE(layout.has_value() && size_context(*model, options_, topology, *layout));
+    const Machine machine = Machine::read(options_, /*with_gpus=*/true);
+    const auto settings = parse(options_, machine);
+    auto layout = place_model(*model, options_, machine);
+    EXPECT_TRUE(layout.has_value() && size_context(*model, *settings, machine, *layout));
     return *layout;
   };
   const std::vector<RankSizes> roomy = layout_of().sizes;

@@ -1,11 +1,11 @@
 // What shares and a plan's estimate follow of GPUs' speeds, and when they are measured: on machines
 // made up.
-#include "engine/gpu_speeds.h"
+#include "engine/placement/gpu_speeds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/device_places.h"
+#include "engine/placement/device_places.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {
@@ -128,10 +128,13 @@ TEST_F(GpuSpeedsTest, among_nodes_a_gpu_has_the_share_that_is_measured) {
   options_.rank_count = 2;
   const auto devices = choose_devices("all", topology, 0);
   ASSERT_TRUE(devices.has_value()) << devices.error().message;
+  const Machine machine = machine_of(topology, options_);
+  const auto settings = parse(options_, machine);
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
   // A byte per second, and more than any node.
   for (const auto& [speed, share] : std::map<double, double>{{1, 1}, {1e18, 64}}) {
     const auto places =
-        find_places(options_, topology, *devices, 0, GpuSpeeds{{{3, speed}}, true, ""});
+        find_places(*settings, machine, *devices, 0, GpuSpeeds{{{3, speed}}, true, ""});
     ASSERT_TRUE(places.has_value()) << places.error().message;
     EXPECT_EQ(places->front().share, share);
   }

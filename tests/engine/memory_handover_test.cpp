@@ -16,8 +16,9 @@
 
 #include "engine/engine.h"
 #include "engine/machine/kept_memory.h"
-#include "engine/memory_identity.h"
-#include "engine/model_room.h"
+#include "engine/placement/memory_identity.h"
+#include "engine/placement/model_room.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -307,19 +308,20 @@ TEST(ModelLayout, what_is_held_needs_no_room) {
   EngineOptions options;
   options.context_tokens = 256;
   options.rank_count = 1;
-  Topology topology = read_topology();
-  auto layout = split_model(*model, options, **choose_kernel_table(kernel_row()), topology);
+  const Machine machine = Machine::read(options, /*with_gpus=*/false);
+  auto layout = place_model(*model, options, machine);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
-  Topology full = topology;
-  Node other = full.nodes.front();
+  Machine full = machine;
+  std::vector<Node>& nodes = full.topology.nodes;
+  Node other = nodes.front();
   other.id = 77;
   other.free_bytes = 0;
-  full.nodes.push_back(other);  // of several nodes their own figures count
+  nodes.push_back(other);  // of several nodes their own figures count
   const auto& sizes = layout->sizes.front();
   const uint64_t room = sizes.activation_bytes() + (16U << 20U);
   layout->sizes.front().weight_bytes = room + (64U << 20U);
-  full.nodes.front().free_bytes = full.nodes.front().memory_bytes / 256 + (64U << 20U) + room;
-  for (Node& node : full.nodes) node.pools.clear();
+  nodes.front().free_bytes = nodes.front().memory_bytes / 256 + (64U << 20U) + room;
+  for (Node& node : nodes) node.pools.clear();
   if (layout->places.front().node < 0) GTEST_SKIP() << "the machine does not say its nodes";
   EXPECT_TRUE(first_misfit(*layout, full).has_value());
   layout->weights_held = true;

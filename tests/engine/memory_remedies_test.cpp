@@ -1,7 +1,7 @@
 // What a refusal for want of memory tells people to do is enough: each remedy is read from the
 // message and done, on machines, models and options that leave too little room for weights, for the
 // cache or for activations.
-#include "engine/memory_remedies.h"
+#include "engine/placement/memory_remedies.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,10 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model_room.h"
+#include "engine/placement/model_room.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/decoder_shape.h"
 #include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 
 namespace lockstep {
 namespace {
@@ -83,25 +85,32 @@ struct Request {
   Topology topology;
   EngineOptions options;
 
-  Result<ModelLayout> split() const {
-    return split_model(*model, options, **choose_kernel_table("scalar"), topology);
+  Machine machine() const {
+    Machine machine = machine_of(topology, options);
+    machine.memory = limits_of(topology);
+    return machine;
+  }
+  Result<ModelLayout> split() const { return place_model(*model, options, machine(), "scalar"); }
+  Result<void> size(ModelLayout& layout) const {
+    const auto settings = parse(options, machine(), "scalar");
+    if (!settings) return std::unexpected(settings.error());
+    return size_context(*model, *settings, machine(), layout);
   }
   Result<void> lay_out() const {
     auto layout = split();
     if (!layout) return std::unexpected(layout.error());
-    const MemoryLimits limits = limits_of(topology);
-    auto sized = size_context(*model, options, topology, *layout, limits);
+    auto sized = size(*layout);
     if (sized) return {};
     const size_t measured_before = measured_gpus;
-    Error refusal = with_memory_remedies(
-        sized.error(), *model, options, **choose_kernel_table("scalar"), topology, *layout, limits);
+    Error refusal = with_memory_remedies(sized.error(), *model, options,
+                                         **choose_kernel_table("scalar"), machine(), *layout);
     EXPECT_EQ(measured_gpus, measured_before) << "remedies are tried on paper";
     return std::unexpected(std::move(refusal));
   }
   // Takes memory away from where these options would lie.
   bool shorten(const Shortage& shortage) {
     auto layout = split();
-    if (!layout || !size_context(*model, options, topology, *layout, limits_of(topology))) {
+    if (!layout || !size(*layout)) {
       return false;
     }
     std::map<int, uint64_t> nodes;

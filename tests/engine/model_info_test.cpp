@@ -1,4 +1,4 @@
-#include "engine/model_info.h"
+#include "engine/placement/model_info.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,8 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "tests/engine/machine/sysfs_tree.h"
+#include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -26,8 +28,7 @@ class ModelInfoTest : public ::testing::Test {
     const auto file = GgufFile::open(options_.model);
     const auto model = build_model({.file = *file});
     const Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
-    const auto layout =
-        split_model(*model, options_, **choose_kernel_table(kernel_row()), topology);
+    const auto layout = place_model(*model, options_, machine_of(topology));
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     return layout ? describe_model(*file, *model, options_, *layout).fingerprint : "";
   }

@@ -1,5 +1,5 @@
 // Whether the context that is chosen finds room, on machines made up.
-#include "engine/model_room.h"
+#include "engine/placement/model_room.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/decoder_shape.h"
+#include "tests/engine/place_model.h"
 
 namespace lockstep {
 namespace {
@@ -56,12 +57,18 @@ class ModelRoom : public ::testing::Test {
   }
 
   ModelLayout sized(const Model& model, const Topology& topology, const MemoryLimits& limits) {
-    auto layout = split_model(model, options_, **choose_kernel_table("scalar"), topology);
+    Machine simulated;
+    simulated.topology = topology;
+    simulated.memory = limits;
+    const auto settings = parse(options_, simulated, "scalar");
+    EXPECT_TRUE(settings.has_value()) << settings.error().message;
+    if (!settings) return {};
+    auto layout = Placer(model, *settings, simulated).place();
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     if (!layout) return {};
-    sized_ = size_context(model, options_, topology, *layout, limits);
+    sized_ = size_context(model, *settings, simulated, *layout);
     if (sized_) {
-      EXPECT_EQ(first_misfit(*layout, topology, limits), std::nullopt);
+      EXPECT_EQ(first_misfit(*layout, simulated), std::nullopt);
     }
     return *layout;
   }
@@ -88,7 +95,8 @@ TEST_F(ModelRoom, an_automatic_context_fills_every_pool_and_fits) {
         const Topology topology = machine(nodes, {.gib_2mib = gib}, kFree);
         const ModelLayout layout = sized(model, topology, {kFree * static_cast<uint64_t>(nodes)});
         ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
-        const bool all = layout.plan_options.kv_pages == wanted_pages(options_, 131072);
+        const bool all =
+            layout.plan_options.kv_pages == pages_for(131072) * options_.sequence_count;
         const uint64_t pools = gib * static_cast<uint64_t>(nodes) * kGiB;
         EXPECT_TRUE(all || total_bytes(layout) > pools - pools / 16) << total_bytes(layout);
       }
@@ -137,7 +145,10 @@ TEST_F(ModelRoom, a_limit_on_huge_pages_bounds_the_context_as_a_smaller_pool_wou
   const ModelLayout small = sized(model, machine(1, {.gib_2mib = 16}, 100 * kGiB), {8 * kGiB});
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
   EXPECT_EQ(limited.plan_options.kv_pages, small.plan_options.kv_pages);
-  EXPECT_EQ(takeable_bytes(topology, 0, limits), 24 * kGiB);
+  Machine simulated;
+  simulated.topology = topology;
+  simulated.memory = limits;
+  EXPECT_EQ(takeable_bytes(simulated, 0), 24 * kGiB);
 }
 
 TEST_F(ModelRoom, a_refusal_names_the_arena_that_no_kind_of_memory_holds) {

@@ -1,4 +1,4 @@
-#include "engine/model_work.h"
+#include "engine/measure/model_work.h"
 
 #include <gtest/gtest.h>
 

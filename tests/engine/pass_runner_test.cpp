@@ -1,6 +1,6 @@
 // How passes over prompts are cut where measurements run them: on a made-up GPU, by a clock that
 // stands still but while it computes.
-#include "engine/pass_runner.h"
+#include "engine/measure/pass_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/measurement.h"
+#include "engine/measure/measurement.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/runtime/logits_rows.h"

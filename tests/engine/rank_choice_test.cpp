@@ -1,9 +1,11 @@
-#include "engine/rank_choice.h"
+#include "engine/placement/rank_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/model/gguf_file.h"
+#include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -56,67 +58,65 @@ Topology two_nodes() {
 
 class RankChoiceOnTwoNodes : public ::testing::Test {
  protected:
-  Result<ModelLayout> lay_out(const EngineOptions& options) {
-    return split_model(model_, options, kernels_, topology_);
+  Result<ModelLayout> lay_out(const Settings& settings) {
+    return Placer(model_, settings, machine_).place();
   }
 
-  static EngineOptions short_context() {
+  static Settings short_context(const Machine& machine) {
     EngineOptions options;
     options.context_tokens = 64;
-    return options;
+    return parse(options, machine, "").value();
   }
 
-  EngineOptions options_ = short_context();
   GgufFile file_ =
       GgufFile::open(source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf").value();
   Model model_ = build_model({.file = file_}).value();
-  const KernelTable& kernels_ = **choose_kernel_table("");
-  Topology topology_ = two_nodes();
+  Machine machine_ = machine_of(two_nodes());
+  Settings settings_ = short_context(machine_);
 };
 
 TEST_F(RankChoiceOnTwoNodes, a_number_that_was_asked_for_stays) {
-  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
-  const auto automatic = lay_out(options_);
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  const auto automatic = lay_out(settings_);
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
   ASSERT_EQ(automatic->places.size(), 2U);
-  EXPECT_TRUE(may_choose_ranks(options_, *automatic));
-  for (const auto& change : std::vector<void (*)(EngineOptions&)>{
-           [](EngineOptions& options) { options.rank_count = 2; },
-           [](EngineOptions& options) { options.worker_count = 1; },
-           [](EngineOptions& options) { options.measure_shares = true; },
-           [](EngineOptions& options) {
-             options.shares = {1, 2};
-           }}) {
-    EngineOptions asked = options_;
+  EXPECT_TRUE(may_choose_ranks(settings_, *automatic));
+  for (const auto& change :
+       std::vector<void (*)(Settings&)>{[](Settings& settings) { settings.rank_count = 2; },
+                                        [](Settings& settings) { settings.worker_count = 1; },
+                                        [](Settings& settings) { settings.measure_shares = true; },
+                                        [](Settings& settings) {
+                                          settings.shares = {1, 2};
+                                        }}) {
+    Settings asked = settings_;
     change(asked);
     EXPECT_FALSE(may_choose_ranks(asked, *automatic));
   }
-  EXPECT_FALSE(may_choose_ranks(options_, *lay_out(with_one_rank(options_))));
+  EXPECT_FALSE(may_choose_ranks(settings_, *lay_out(with_one_rank(settings_))));
 }
 
 // Memory cannot be had on a node that is not there: the layout stays, and says why.
 TEST_F(RankChoiceOnTwoNodes, what_cannot_be_measured_stays_as_it_is) {
-  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
-  auto layout = lay_out(options_);
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  auto layout = lay_out(settings_);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
-  const auto choice = choose_ranks(model_, options_, kernels_, topology_, std::move(*layout));
+  const auto choice = choose_ranks(model_, settings_, machine_, std::move(*layout));
   ASSERT_TRUE(choice.has_value()) << choice.error().message;
   EXPECT_EQ(choice->layout.places.size(), 2U);
-  EXPECT_EQ(choice->options.rank_count, 0U);
+  EXPECT_EQ(choice->settings.rank_count, 0U);
   EXPECT_THAT(choice->reason, HasSubstr("could not be measured"));
 }
 
 // Nothing is measured then, which would fail here.
 TEST_F(RankChoiceOnTwoNodes, kept_weights_decide) {
-  if (topology_.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
   for (const size_t kept : {1, 2}) {
-    auto layout = lay_out(options_);
+    auto layout = lay_out(settings_);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
-    const auto choice =
-        choose_ranks(model_, options_, kernels_, topology_, std::move(*layout), kept);
+    const auto choice = choose_ranks(model_, settings_, machine_, std::move(*layout), kept);
     ASSERT_TRUE(choice.has_value()) << choice.error().message;
     EXPECT_EQ(choice->layout.places.size(), kept);
-    EXPECT_EQ(choice->options.rank_count, kept == 1 ? 1U : 0U);
+    EXPECT_EQ(choice->settings.rank_count, kept == 1 ? 1U : 0U);
   }
 }
 

@@ -20,9 +20,11 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model_layout.h"
+#include "engine/placement/model_layout.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine_of.h"
+#include "tests/engine/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_family.h"
 #include "tests/engine/runtime/reference_model.h"
@@ -51,7 +53,7 @@ struct Request {
     if (is_mixed() && asked.shares.empty() && topology->gpus.front().bytes_per_second > 0) {
       asked.shares.assign(asked.rank_count > 0 ? asked.rank_count : devices().size(), 1.0);
     }
-    return split_model(*model, asked, **choose_kernel_table(kernel_row()), *topology);
+    return place_model(*model, asked, machine_of(*topology, asked));
   }
   std::vector<std::string> devices() const {
     const auto chosen = choose_devices(options.devices, *topology, 0);

@@ -12,7 +12,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
-#include "engine/throughput.h"
+#include "engine/serving/throughput.h"
 #include "tests/engine/engine_fixture.h"
 
 namespace lockstep {

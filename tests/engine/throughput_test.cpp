@@ -1,4 +1,4 @@
-#include "engine/throughput.h"
+#include "engine/serving/throughput.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #include "engine/base/check.h"
 #include "engine/machine/kept_memory.h"
-#include "engine/memory_handover.h"
+#include "engine/placement/memory_handover.h"
 
 namespace lockstep {
 namespace {

@@ -9,10 +9,12 @@
 #include <cstdint>
 
 #include "engine/base/check.h"
-#include "engine/memory_identity.h"
 #include "engine/model/weight_loader.h"
-#include "engine/model_info.h"
-#include "engine/model_room.h"
+#include "engine/placement/machine.h"
+#include "engine/placement/memory_identity.h"
+#include "engine/placement/model_info.h"
+#include "engine/placement/model_room.h"
+#include "engine/placement/placer.h"
 #include "engine/runtime/executor.h"
 #include "tests/fuzz/made_model.h"
 #include "tests/fuzz/memory_file.h"
@@ -38,6 +40,13 @@ Topology made_topology() {
                      .pools = {}}};
   topology.gpus_possible = false;
   return topology;
+}
+
+Machine made_machine() {
+  Machine machine = Machine::read({}, /*with_gpus=*/false);
+  machine.topology = made_topology();
+  machine.memory = {.available_bytes = kRoomBytes};
+  return machine;
 }
 
 EngineOptions make_options(FuzzedDataProvider& input, const std::string& path) {
@@ -100,7 +109,7 @@ void load_and_compute(const GgufFile& file, const Model& model, const KernelTabl
 }
 
 void start(FuzzedDataProvider& input) {
-  static const Topology topology = made_topology();
+  static const Machine machine = made_machine();
   static const KernelTable& kernels = **choose_kernel_table("");
   const MemoryFile memory(MadeModel(input).bytes());
   const EngineOptions options = make_options(input, memory.path());
@@ -108,13 +117,14 @@ void start(FuzzedDataProvider& input) {
   if (!file) return check_refused(file.error());
   const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return check_refused(model.error());
-  auto layout = split_model(*model, options, kernels, topology);
+  const auto settings = parse(options, kernels, machine);
+  if (!settings) return check_refused(settings.error());
+  auto layout = Placer(*model, *settings, machine).place();
   if (!layout) return check_refused(layout.error());
   static_cast<void>(describe_model(*file, *model, options, *layout));
   const auto identity = identify_memory(*file, *model, options, kernels, *layout);
   CHECK(identity.has_value(), "{}", identity.error().message);
-  const MemoryLimits limits = {.available_bytes = kRoomBytes};
-  if (auto sized = size_context(*model, options, topology, *layout, limits); !sized) {
+  if (auto sized = size_context(*model, *settings, machine, *layout); !sized) {
     return check_refused(sized.error());
   }
   load_and_compute(*file, *model, kernels, *layout);

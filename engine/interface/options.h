@@ -1,0 +1,66 @@
+// What an engine is asked to do: a model, its devices, its limits.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/interface/kept_memory.h"
+
+namespace lockstep {
+
+struct Gpu;
+struct GpuPlatform;
+
+// How a model file is read.
+enum class DirectIo : uint8_t {
+  kNo,    // through the page cache; what that brings in is dropped again
+  kYes,   // past the page cache, where the file system can
+  kAuto,  // as kYes, but what lies in the page cache already is copied from there
+};
+
+struct EngineOptions {
+  std::filesystem::path model;
+  std::string devices = "auto";  // that get ranks: "auto", "cpu", "gpu", "all" or "gpu0,node1"
+  uint32_t rank_count = 0;       // 0: one per NUMA node of these with processors and memory
+  std::vector<double> shares;    // of the work, one per rank; none: as many as it has workers
+  bool measure_shares = false;   // instead: by the memory bandwidth that each rank reaches
+  // Of a mixture on GPUs and nodes: so many last layers' experts lie on the GPUs; none: as many as
+  // there is room for.
+  std::optional<uint32_t> gpu_expert_layers = {};
+  std::string strategy = "auto";           // how products are split: "auto", "gather" or "reduce"
+  std::string exchange_format = "f32";     // of partial sums under "reduce": "f32" or "bf16"
+  uint32_t worker_count = 0;               // of each rank; 0: one per physical core of its own
+  std::optional<uint32_t> reserved_cores;  // without workers; none: 1 from 8 cores up
+  DirectIo direct_io = DirectIo::kAuto;
+  bool lock_memory = false;  // what ranks hold on the host is never swapped out, or none is taken
+  MemoryKeeping keep_memory = MemoryKeeping::kNo;
+  uint32_t context_tokens = 0;  // most tokens (prompt and generated) of one sequence; 0: automatic
+  uint32_t kv_pages = 0;        // of the KV cache, 64 tokens each; 0: for as many full sequences
+                                // as run at once, or what fits
+  uint32_t sequence_count = 8;  // sequences in the running batch at most
+  uint32_t batch_tokens = 0;    // tokens of one pass at most; 0: 512, and 2048 where all ranks are
+                                // GPUs that have room for it
+  // The context and the sequences are what the caller's work takes: no refusal asks for less.
+  bool fixed_lengths = false;
+  uint32_t logit_rows = 0;  // tokens of one pass whose logits can be had; 0: what serving needs
+  // Control tokens that the text of a chat's messages spells are taken for what they are.
+  bool special_tokens_in_messages = false;
+  uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
+  uint32_t waiting_prompt_tokens = 262'144;  // of their prompts; one request may always wait
+  std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
+  std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
+  std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
+  // For tests; what they point to outlives the engine. GPUs instead of the machine's, and what
+  // opens them; null: the machine's, by CUDA.
+  const std::vector<Gpu>* gpus = nullptr;
+  const GpuPlatform* gpu_platform = nullptr;
+  // For tests: called before each pass; where it fails, the pass does.
+  std::function<Result<void>()> before_pass = {};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// Counters and gauges of an engine.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/histogram.h"
+
+namespace lockstep {
+
+struct LoadProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+  uint64_t bytes_kept = 0;  // of weights that were taken over from an earlier process, not read
+  double seconds = 0;       // since load() began; stands still when it has ended
+  bool ready = false;
+
+  double bytes_per_second() const {
+    return seconds > 0 ? static_cast<double>(bytes_done) / seconds : 0;
+  }
+};
+
+// Bytes of an arena, or of several, by what their pages are.
+struct PageBytes {
+  uint64_t huge_1gib = 0;  // of the hugetlb pools
+  uint64_t huge_2mib = 0;
+  uint64_t transparent = 0;
+  uint64_t small = 0;
+};
+
+// One rank's memory, and what its workers have spent on the other ranks.
+struct RankStatistics {
+  int node = -1;          // -1: its memory is bound to none
+  int gpu = -1;           // Gpu::index of where it computes and its memory lies; -1: on processors
+  std::string gpu_title;  // "gpu0 NVIDIA H200"; empty: on processors
+  uint32_t worker_count = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  // Of them, in the host's memory: all but of a GPU. There the logits where it does not hold them,
+  // and among processors what it exchanges.
+  uint64_t host_scratch_bytes = 0;
+  // Of the weights in the host's memory, found elsewhere than on `node` after the load; none: the
+  // kernel does not say.
+  std::optional<uint64_t> wrong_node_bytes;
+  PageBytes pages;              // of all arenas in the host's memory
+  uint64_t exchange_bytes = 0;  // sent to other ranks, or read from them
+  double exchange_seconds = 0;  // mean over the rank's workers
+  double wait_seconds = 0;      // at barriers; mean over the rank's workers
+  // From handing a GPU its part of a pass until it was done, over all passes, by the host's clock;
+  // what it waited for other GPUs included. 0: on processors.
+  double gpu_seconds = 0;
+};
+
+// Why a request was not taken though nothing is wrong with it.
+enum class Rejection { kLoading, kDraining, kQueueRequests, kQueueTokens, kFailed };
+inline constexpr size_t kRejectionCount = 5;
+
+// A snapshot of counters and gauges; taken without a lock that a step needs.
+struct EngineStatistics {
+  LoadProgress load;
+  uint64_t requests_running = 0;
+  uint64_t requests_waiting = 0;
+  uint64_t waiting_prompt_tokens = 0;  // of requests that have not been part of a pass
+  uint64_t finished_stop = 0;
+  uint64_t finished_length = 0;
+  uint64_t finished_cancelled = 0;
+  uint64_t finished_error = 0;
+  uint64_t finished_deadline = 0;
+  uint64_t finished_displaced = 0;
+  uint64_t finished_invalid_request = 0;
+  uint64_t unusable_submissions = 0;  // in a row, up to now: see kUnusableSubmissionsMax
+  std::array<uint64_t, kRejectionCount> rejected = {};  // by Rejection
+  uint64_t prompt_tokens = 0;                           // computed, each once
+  uint64_t generated_tokens = 0;
+  uint64_t kv_pages = 0;
+  uint64_t kv_pages_free = 0;        // that hold nothing
+  uint64_t kv_pages_cached = 0;      // that hold a prefix and are used by no request
+  uint64_t kv_evictions = 0;         // pages whose prefix made way
+  uint64_t prefix_query_tokens = 0;  // of prompts that were looked up in the prefix cache
+  uint64_t prefix_hit_tokens = 0;    // of them found there, and not computed
+  uint64_t preemptions = 0;          // sequences that gave up their pages, to be computed again
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  std::vector<RankStatistics> ranks;  // none before the memory is taken
+  uint64_t steps = 0;
+  // The engine's thread has last shown that it goes on: how long ago, and when (seconds since 1970;
+  // 0 before the load). It does so at least once a second when there is nothing to do.
+  double heartbeat_age_seconds = 0;
+  double heartbeat_timestamp_seconds = 0;
+  HistogramSnapshot time_to_first_token_seconds;
+  HistogramSnapshot inter_token_seconds;
+  HistogramSnapshot queue_seconds;
+  HistogramSnapshot request_seconds;           // from submission to the end
+  HistogramSnapshot request_prompt_tokens;     // of requests that have ended
+  HistogramSnapshot request_generated_tokens;  // of requests that have ended
+  HistogramSnapshot step_seconds;
+  HistogramSnapshot step_tokens;     // tokens of a pass
+  HistogramSnapshot step_sequences;  // sequences of a pass
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// What passes through a model read and compute, whatever the kernels: the figures against which
+// their speed is held.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/graph/plan.h"
+#include "engine/interface/measurements.h"
+#include "engine/model/architecture.h"
+#include "engine/runtime/batch.h"
+
+namespace lockstep {
+
+class ModelWork {
+ public:
+  ModelWork(const Graph& graph, KvFormat kv_format);
+
+  // Adds a pass to what was done, but for its time; MeasuredWork says what is counted.
+  void add(const Batch& batch, MeasuredWork& work) const;
+
+ private:
+  // Of the matrices that products multiply with: those that every token meets, and those that only
+  // tokens meet whose logits are wanted.
+  struct Matrices {
+    double bytes = 0;  // as the file stores them
+    double elements = 0;
+  };
+  Matrices layers_;
+  Matrices output_;
+  // Of mixtures: all experts together, and the part of them that one token meets.
+  Matrices experts_;
+  double expert_share_ = 0;
+  // Of the layers whose tokens see at most `window` keys (0: all): the cache's bytes of one token.
+  struct Cache {
+    size_t window = 0;
+    double bytes = 0;
+  };
+  std::vector<Cache> caches_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "engine/placement/expert_placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/kernels/gpu_experts.h"
+#include "engine/machine/device_choice.h"
+#include "engine/placement/device_places.h"
+#include "engine/placement/gpu_layout.h"
+#include "engine/placement/model_room.h"
+
+namespace lockstep {
+namespace {
+
+// The split with so many layers' experts on the GPUs.
+Result<Split> split_with(const Model& model, const ModelLayout& layout, size_t gpu_layers) {
+  Shares shares = shares_of(layout.places);
+  shares.apart_layers = model.graph.routers().size() - gpu_layers;
+  return split_graph(model.graph, shares, Strategy::kReduce);
+}
+
+// What is tried before a number of layers is chosen.
+class Trial {
+ public:
+  Trial(const Model& model, const ModelLayout& layout, const Topology& topology)
+      : model_(model), layout_(layout), topology_(topology) {}
+
+  Result<std::vector<RankSizes>> sizes(size_t gpu_layers, size_t pages) const {
+    const auto split = split_with(model_, layout_, gpu_layers);
+    if (!split) return std::unexpected(split.error());
+    return rank_sizes(model_, *split, layout_.plan_options, pages, layout_.places,
+                      layout_.gpus_linked);
+  }
+
+  bool has_room(size_t gpu_layers, size_t pages) const {
+    const auto tried = sizes(gpu_layers, pages);
+    if (!tried) return false;
+    GpuRoom room(topology_);
+    for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
+      const int gpu = layout_.places[rank].gpu;
+      if (gpu >= 0 && !room.take(gpu, (*tried)[rank].gpu_bytes())) return false;
+    }
+    return true;
+  }
+
+  // Of those wanted, the pages of the cache for which half of what the GPUs have left without any
+  // experts is enough.
+  Result<size_t> half_the_room(size_t wanted) const {
+    const auto without = sizes(0, 0);
+    if (!without) return std::unexpected(without.error());
+    const auto with_one = sizes(0, 1);
+    if (!with_one) return std::unexpected(with_one.error());
+    size_t pages = wanted;
+    for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
+      const int gpu = layout_.places[rank].gpu;
+      const uint64_t page = (*with_one)[rank].kv_bytes;
+      if (gpu < 0 || page == 0) continue;
+      const uint64_t usable = usable_bytes(gpu_at(topology_, gpu));
+      const uint64_t left = usable - std::min(usable, (*without)[rank].gpu_bytes());
+      pages = std::min<size_t>(pages, left / 2 / page);
+    }
+    return pages;
+  }
+
+ private:
+  const Model& model_;
+  const ModelLayout& layout_;
+  const Topology& topology_;
+};
+
+// Whether the GPUs together read faster than the nodes. Where somebody has said how they share,
+// nothing is measured: whoever has chosen GPUs has them for being faster.
+Result<bool> gpus_are_faster(const Machine& machine, const ModelLayout& layout) {
+  if (!layout.gpu_speeds) return true;
+  double gpu_bandwidth = 0;
+  for (const auto& [gpu, speed] : layout.gpu_speeds->bytes_per_second) gpu_bandwidth += speed;
+  std::vector<RankPlace> nodes;
+  for (const RankPlace& place : layout.places) {
+    if (place.gpu < 0) nodes.push_back(place);
+  }
+  const auto measured = machine.meter.read(nodes);
+  if (!measured) return std::unexpected(measured.error());
+  return gpu_bandwidth > std::accumulate(measured->begin(), measured->end(), 0.0);
+}
+
+struct Choice {
+  size_t gpu_layers = 0;
+  std::string why_no_more;
+};
+
+Result<Choice> choose_layers(const Model& model, const Settings& settings, const Machine& machine,
+                             const ModelLayout& layout) {
+  const size_t chosen = model.graph.chosen_experts();
+  if (chosen > kGpuChosenMax) {
+    return Choice{0, fmt::format("a token goes to {} of them, and a GPU computes up to {}", chosen,
+                                 kGpuChosenMax)};
+  }
+  const Trial trial(model, layout, machine.topology);
+  const size_t context = settings.context_or(model.trained_context_tokens);
+  size_t pages = wanted_pages(settings, context);
+  if (settings.context_tokens == 0 && settings.kv_pages == 0) {
+    const auto half = trial.half_the_room(pages);
+    if (!half) return std::unexpected(half.error());
+    pages = std::min(pages, std::max(*half, pages_for(std::min(context, kLeastAutomaticContext))));
+  }
+  // The nodes keep one layer's: they are ranks because somebody has asked for them.
+  Choice choice{0, "for more the GPUs have no room beside a context of " +
+                       std::to_string(std::min(context, pages * kPageTokens)) + " tokens"};
+  size_t too_many = model.graph.routers().size();
+  while (choice.gpu_layers + 1 < too_many) {
+    const size_t tried = choice.gpu_layers + (too_many - choice.gpu_layers) / 2;
+    (trial.has_room(tried, pages) ? choice.gpu_layers : too_many) = tried;
+  }
+  if (choice.gpu_layers == 0) return choice;
+  const auto faster = gpus_are_faster(machine, layout);
+  if (!faster) return std::unexpected(faster.error());
+  if (!*faster) return Choice{0, "the nodes read their memory faster than the GPUs do theirs"};
+  return choice;
+}
+
+}  // namespace
+
+Result<void> check_expert_layers(const Graph& graph, const Settings& settings, bool mixed) {
+  if (settings.gpu_expert_layers.value_or(0) == 0) return {};
+  const size_t asked = *settings.gpu_expert_layers;
+  const size_t layers = graph.routers().size();
+  if (layers == 0) {
+    return invalid_input(
+        "gpu-expert-layers is {}, but this model is no mixture of experts: leave it out", asked);
+  }
+  if (graph.chosen_experts() > kGpuChosenMax) {
+    return invalid_input(
+        "gpu-expert-layers is {}, but in this model a token goes to {} experts, and a GPU computes "
+        "up to {}: leave it out",
+        asked, graph.chosen_experts(), kGpuChosenMax);
+  }
+  if (!check_gpu_graph(graph, /*beside_nodes=*/true)) {
+    return invalid_input(
+        "gpu-expert-layers is {}, but a GPU does not compute this model's heads: leave it out",
+        asked);
+  }
+  if (!mixed) {
+    return invalid_input(
+        "gpu-expert-layers is {}, which is for GPUs and nodes as ranks of one split: use --devices "
+        "all and up to {}, or leave it out",
+        asked, layers - 1);
+  }
+  if (asked >= layers) {
+    return invalid_input(
+        "gpu-expert-layers is {}, but of the {} layers with experts one at least is the nodes': "
+        "use up to {}, or leave it out (with --devices gpu the GPUs have all layers)",
+        asked, layers, layers - 1);
+  }
+  return {};
+}
+
+Result<void> place_experts(const Model& model, const Settings& settings, const Machine& machine,
+                           ModelLayout& layout) {
+  Choice choice;
+  if (settings.gpu_expert_layers) {
+    choice = {*settings.gpu_expert_layers, "as asked for"};
+  } else {
+    auto chosen = choose_layers(model, settings, machine, layout);
+    if (!chosen) return std::unexpected(chosen.error());
+    choice = std::move(*chosen);
+  }
+  auto split = split_with(model, layout, choice.gpu_layers);
+  if (!split) return std::unexpected(split.error());
+  layout.split = std::move(*split);
+  layout.gpu_expert_layers = choice.gpu_layers;
+  const size_t layers = model.graph.routers().size();
+  layout.devices.reason +=
+      choice.gpu_layers == 0
+          ? fmt::format(
+                "; the nodes have the experts, of which a token reads few, and the GPUs "
+                "all else: {}",
+                choice.why_no_more)
+          : fmt::format(
+                "; the nodes have the experts of the first {} of {} layers, and the GPUs "
+                "all else: {}",
+                layers - choice.gpu_layers, layers, choice.why_no_more);
+  return {};
+}
+
+}  // namespace lockstep

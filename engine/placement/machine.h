@@ -1,0 +1,45 @@
+// The machine as the engine plans for it: a value that is read once; tests make one.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/interface/options.h"
+#include "engine/machine/machine_settings.h"
+#include "engine/machine/memory_room.h"
+#include "engine/machine/rank_places.h"
+#include "engine/machine/topology.h"
+
+namespace lockstep {
+
+struct GpuPlatform;
+
+// Measures the processors' memory. The functions fail with kMachineRefused.
+struct SpeedMeter {
+  // Bytes per second that each place reads on its node, all places at once
+  // (measure_read_bandwidths()).
+  std::function<Result<std::vector<double>>(std::span<const RankPlace>)> read;
+  // Seconds of one exchange of so many bytes between ranks (measure_exchange()).
+  std::function<Result<double>(std::span<const RankPlace>, size_t)> exchange;
+};
+
+struct Machine {
+  Topology topology;                // with GPUs where they were asked for
+  MemoryLimits memory;              // that this process can take
+  std::optional<double> cpu_limit;  // processors' worth of time of the control groups; none: all
+  MachineSettings settings;
+  const GpuPlatform* gpu_platform = nullptr;  // opens GPUs; null: none can be opened
+  SpeedMeter meter;
+
+  // Reads this machine; nothing else in the engine's placement does. The options may replace the
+  // GPUs and their platform. `with_gpus`: GPUs are asked for, which takes a moment with a driver.
+  static Machine read(const EngineOptions& options, bool with_gpus);
+
+  // Reads again what changes when memory is taken or given back: the nodes and the limits.
+  void read_memory();
+};
+
+}  // namespace lockstep

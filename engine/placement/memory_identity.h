@@ -1,0 +1,37 @@
+// By what an earlier process's memory is known to be what this one would make.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/base/json.h"
+#include "engine/base/result.h"
+#include "engine/interface/options.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/model/architecture.h"
+#include "engine/model/gguf_file.h"
+#include "engine/placement/model_layout.h"
+
+namespace lockstep {
+
+// Equal identities stand for equal bytes (the weights), or for memory of one use (the KV cache,
+// whose pages are cleared when a sequence gets them). The version of the program is no part of it:
+// an update takes the weights over as well, unless it packs them otherwise (kPackingVersion).
+struct MemoryIdentity {
+  // The files (size, modification time, device, inode, a digest of the header), the packing, the
+  // instruction set, and the plan: per rank its node and a digest of which slice lies where.
+  nlohmann::ordered_json weights;
+  // What decides how long it is: the options, and a page's bytes per rank.
+  nlohmann::ordered_json kv;
+};
+
+// Reads the headers of the files. Fails with kMachineRefused.
+Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
+                                       const EngineOptions& options, const KernelTable& kernels,
+                                       const ModelLayout& layout);
+
+// "files/0/inode was 12 and is 13": the first field that differs; none if all are equal.
+std::optional<std::string> first_difference(const nlohmann::ordered_json& kept,
+                                            const nlohmann::ordered_json& wanted);
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include "engine/placement/model_info.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+
+#include "engine/kernels/kv_format.h"
+#include "engine/text/utf8.h"
+
+namespace lockstep {
+namespace {
+
+// FNV-1a over what makes answers what they are.
+class Fingerprint {
+ public:
+  void add(std::string_view bytes) {
+    for (const char byte : bytes) {
+      hash_ = (hash_ ^ static_cast<unsigned char>(byte)) * 0x100000001B3U;
+    }
+  }
+  void add(uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash_ = (hash_ ^ ((number >> static_cast<unsigned>(shift)) & 0xFFU)) * 0x100000001B3U;
+    }
+  }
+  uint32_t folded() const { return static_cast<uint32_t>(hash_ ^ (hash_ >> 32U)); }
+
+ private:
+  uint64_t hash_ = 0xCBF29CE484222325U;
+};
+
+// Valid UTF-8 without control characters, of a length that a log line and a metric's label can
+// bear.
+std::string fit_for_display(std::string text) {
+  constexpr size_t kMostBytes = 128;
+  if (text.size() > kMostBytes) {
+    text.resize(complete_utf8_length(std::string_view(text).substr(0, kMostBytes)));
+  }
+  text = replace_invalid_utf8(text);
+  std::erase_if(text, [](char character) {
+    return static_cast<unsigned char>(character) < 0x20 || character == 0x7F;
+  });
+  return text;
+}
+
+std::string_view most_common_format(const GgufFile& file) {
+  std::array<uint64_t, kFormatCount> bytes = {};
+  for (const GgufTensor& tensor : file.tensors()) {
+    bytes[static_cast<size_t>(tensor.format)] += tensor.size_bytes;
+  }
+  const auto most = std::ranges::max_element(bytes);
+  return traits(static_cast<Format>(most - bytes.begin())).name;
+}
+
+// The columns of what the output matrix multiplies.
+size_t hidden_columns(const Graph& graph) {
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.output == graph.logits()) return graph.columns(node.inputs.front());
+  }
+  return 0;
+}
+
+}  // namespace
+
+ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
+                         const ModelLayout& layout) {
+  ModelInfo info;
+  const auto name = file.text("general.name");
+  info.name = fit_for_display(name ? name->value_or("") : "");
+  if (info.name.empty()) info.name = fit_for_display(options.model.stem().string());
+  info.architecture = model.architecture;
+  info.format = most_common_format(file);
+  info.file_bytes = file.size_bytes();
+  info.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
+  info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
+  info.embedding_width = static_cast<uint32_t>(hidden_columns(model.graph));
+  info.devices = layout.device_titles;
+  info.instruction_set = layout.instruction_set;
+  info.arithmetic = layout.arithmetic;
+  info.kv_format = options.kv_format;
+  info.kv_page_tokens = kPageTokens;
+  info.batch_tokens = static_cast<uint32_t>(layout.plan_options.batch_tokens);
+  Fingerprint fingerprint;
+  fingerprint.add(options.kv_format);
+  for (const FileReader& part : file.readers()) {
+    info.file_seconds = std::max(info.file_seconds, part.changed_ns() / 1'000'000'000);
+    fingerprint.add(part.size_bytes());
+    fingerprint.add(static_cast<uint64_t>(part.changed_ns()));
+  }
+  std::set<Format> formats;
+  for (const GgufTensor& tensor : file.tensors()) {
+    formats.insert(tensor.format);
+    info.parameter_count += tensor.rows() * tensor.columns();
+    fingerprint.add(tensor.name);
+    fingerprint.add(tensor.offset);
+    fingerprint.add(static_cast<uint64_t>(tensor.format));
+  }
+  for (const Format format : formats) {  // in which arithmetic this machine multiplies them
+    const ProductForms& form = layout.plan_options.forms[static_cast<size_t>(format)];
+    fingerprint.add(static_cast<uint64_t>(form.prompted));
+    fingerprint.add(static_cast<uint64_t>(form.generated));
+  }
+  if (layout.plan_options.prompt_attention == AttentionForm::kBf16)
+    fingerprint.add("bf16 attention");
+  // Processors compute the same whichever they are; how GPUs round within a tile product is not
+  // told.
+  if (layout.on_gpus()) fingerprint.add(layout.instruction_set);
+  // Where ranks add their parts of a sum, how it is cut and how the parts travel is seen in the
+  // bits. Whole results that are gathered have the same for any ranks.
+  if (layout.places.size() > 1 && layout.split.strategy == Strategy::kReduce) {
+    fingerprint.add(strategy_name(layout.split.strategy));
+    fingerprint.add(options.exchange_format);
+    double all_shares = 0;
+    double all_expert_shares = 0;
+    for (const RankPlace& place : layout.places) {
+      all_shares += place.share;
+      all_expert_shares += place.expert_share.value_or(0);
+    }
+    for (const RankPlace& place : layout.places) {
+      fingerprint.add(std::to_string(place.share / all_shares));
+      if (!place.expert_share) continue;
+      fingerprint.add(std::to_string(*place.expert_share / all_expert_shares));
+    }
+    fingerprint.add(layout.gpu_expert_layers);
+  } else if (layout.on_gpus()) {
+    fingerprint.add(std::to_string(layout.places.front().share));
+  }
+  info.fingerprint =
+      fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());
+  return info;
+}
+
+Pooling describe_embeddings(const GgufFile& file, const std::string& architecture,
+                            ModelInfo& info) {
+  const auto read = read_pooling(file, architecture);
+  if (!read) {
+    info.embedding_refusal = read.error().message;
+    return Pooling::kLast;
+  }
+  info.pooling = pooling_name(*read);
+  return *read;
+}
+
+}  // namespace lockstep

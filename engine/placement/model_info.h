@@ -1,0 +1,21 @@
+// What is told about a model in listings, logs and metrics.
+#pragma once
+
+#include "engine/interface/model_info.h"
+#include "engine/interface/options.h"
+#include "engine/model/architecture.h"
+#include "engine/model/gguf_file.h"
+#include "engine/model/pooling.h"
+#include "engine/placement/model_layout.h"
+
+namespace lockstep {
+
+// Everything that follows from the file, the graph, the cache's format and what computes; the rest
+// of how it is served is filled in by the engine.
+ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
+                         const ModelLayout& layout);
+
+// How embeddings are pooled; writes it into `info`, or why there are none (it is kLast then).
+Pooling describe_embeddings(const GgufFile& file, const std::string& architecture, ModelInfo& info);
+
+}  // namespace lockstep

@@ -1,0 +1,337 @@
+#include "engine/placement/model_room.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/checked_math.h"
+#include "engine/base/log.h"
+#include "engine/machine/arena_rules.h"
+#include "engine/placement/gpu_layout.h"
+
+namespace lockstep {
+namespace {
+
+// The share of the memory left beside the weights that an automatic context may take.
+constexpr uint64_t kKvShareDivisor = 2;
+
+std::string place_text(const RankPlace& place) {
+  if (place.gpu >= 0) return fmt::format("gpu{}", place.gpu);
+  return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
+}
+
+// "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
+std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) {
+  const RankSizes& sizes = layout.sizes[rank];
+  const auto need = [](uint64_t bytes, std::string_view what) {
+    return fmt::format("{} MiB for {}", bytes >> 20U, what);
+  };
+  std::vector<std::string> needs = {need(sizes.weight_bytes, "weights")};
+  if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
+  needs.push_back(need(sizes.activation_bytes() - sizes.hosted_bytes(), "activations"));
+  for (const MachinePlan::Need& other : other_needs(layout, rank)) {
+    needs.push_back(need(other.bytes, other.what));
+  }
+  const std::string last = std::move(needs.back());
+  needs.pop_back();
+  return fmt::format("{} and {}", fmt::join(needs, ", "), last);
+}
+
+// Room on all that ranks may lie on.
+struct Rooms {
+  Rooms(const Machine& machine, const ModelLayout& layout)
+      : memory(machine.topology, machine.memory), gpus(machine.topology, layout.nccl_bytes) {}
+
+  MemoryRoom memory;
+  GpuRoom gpus;
+};
+
+// An arena for which there is no room.
+struct Misfit {
+  size_t rank = 0;
+  uint64_t bytes = 0;  // of the host's memory; 0: it is the GPU's that does not suffice
+  std::string_view what = {};
+};
+
+// Takes room for all arenas of these sizes that are not there already, in the order in which a rank
+// takes them in earnest.
+std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<RankSizes>& sizes,
+                               Rooms& rooms) {
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const RankPlace& place = layout.places[rank];
+    const RankSizes& own = sizes[rank];
+    if (own.on_gpu && !rooms.gpus.take(place.gpu, own.gpu_bytes())) return Misfit{.rank = rank};
+    std::vector<Misfit> arenas;
+    if (own.on_gpu) {
+      arenas = {{rank, own.candidate_bytes, "candidates"},
+                {rank, own.host_bytes() - own.candidate_bytes, "activations"}};
+    } else {
+      arenas = {{rank, layout.weights_held ? 0 : own.weight_bytes, "weights"},
+                {rank, own.scratch_bytes, "activations"},
+                {rank, own.exchange_bytes, "activations"},
+                {rank, layout.kv_pages_held ? 0 : own.kv_bytes, "the KV cache"},
+                {rank, own.logits_bytes, "logits"}};
+    }
+    for (const Misfit& arena : arenas) {
+      if (!rooms.memory.take(place.node, arena.bytes)) return arena;
+    }
+  }
+  return std::nullopt;
+}
+
+// ": 60472 MiB for the KV cache fit neither ...", since what the pools and other memory have left
+// may well be enough together; `room` as the misfit has found it.
+std::string shortage_text(const Misfit& misfit, const RankPlace& place, const MemoryRoom& room) {
+  if (misfit.bytes == 0) return "";
+  const uint64_t pools = room.pool_bytes(place.node) + room.giga_pool_bytes(place.node);
+  const std::string arena = fmt::format("{} MiB for {}", misfit.bytes >> 20U, misfit.what);
+  const uint64_t left_mib = room.free_bytes(place.node) >> 20U;
+  if (pools == 0) {
+    return fmt::format(": {} find {} MiB left beside what is kept free", arena, left_mib);
+  }
+  return fmt::format(
+      ": {} must lie together, but the pools of huge pages have {} MiB left and other memory {} "
+      "MiB beside what is kept free",
+      arena, pools >> 20U, left_mib);
+}
+
+// What a page of the cache takes of the ranks on a node.
+struct PageShare {
+  uint64_t bytes = 0;       // of all of them
+  uint64_t bytes_most = 0;  // of one
+  uint64_t rank_count = 0;
+};
+
+// The most pages, at most those wanted, whose caches fill pages of 1 GiB well enough to be given
+// them. `pool_bytes`: of whole such pages.
+uint64_t giga_pages(uint64_t pool_bytes, const PageShare& share, uint64_t wanted) {
+  const uint64_t room = pool_bytes / kGigaPageBytes / share.rank_count * kGigaPageBytes;
+  const auto is_given = [&](uint64_t pages) {
+    const uint64_t bytes = pages * share.bytes_most;
+    return deserves_giga_pages(bytes, round_up<uint64_t>(bytes, kGigaPageBytes));
+  };
+  const uint64_t pages = std::min(wanted, room / share.bytes_most);
+  if (is_given(pages)) return pages;
+  const uint64_t full = pages * share.bytes_most / kGigaPageBytes * kGigaPageBytes;
+  const uint64_t filling = full / share.bytes_most;
+  return is_given(filling) ? filling : 0;
+}
+
+// The most pages, at most those wanted, for which there is room on this node (-1: on all): in one
+// of its pools, or in a share of its other memory.
+uint64_t pages_here(const MemoryRoom& room, int node, const PageShare& share, uint64_t wanted) {
+  const uint64_t pool = room.pool_bytes(node);
+  // Each rank's cache begins a page of the pool.
+  const uint64_t rounding = share.rank_count * kHugePageBytes;
+  const uint64_t in_pool = (pool - std::min(pool, rounding)) / share.bytes;
+  const uint64_t elsewhere = room.free_bytes(node) / kKvShareDivisor / share.bytes;
+  const uint64_t in_giga_pool = giga_pages(room.giga_pool_bytes(node), share, wanted);
+  return std::min(wanted, std::max({in_pool, elsewhere, in_giga_pool}));
+}
+
+// How many pages of the cache there is room for, and the rank that has none for another.
+struct PageRoom {
+  size_t pages = 0;
+  size_t rank = 0;
+};
+
+// Of those wanted, as many pages as the nodes have room for.
+PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
+                    const std::vector<RankSizes>& one_page, PageRoom wanted) {
+  std::map<int, PageShare> shares;  // by node; -1: of all together
+  std::map<int, size_t> first_ranks;
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const uint64_t bytes = one_page[rank].kv_bytes;
+    if (layout.places[rank].gpu >= 0 || bytes == 0) continue;
+    for (const int node : std::set<int>{-1, layout.places[rank].node}) {
+      PageShare& share = shares[node];
+      share.bytes += bytes;
+      share.bytes_most = std::max(share.bytes_most, bytes);
+      ++share.rank_count;
+      first_ranks.emplace(node, rank);
+    }
+  }
+  // Fewer pages may fill pages of 1 GiB on another node less well: until all nodes agree.
+  for (size_t before = 0; before != wanted.pages;) {
+    before = wanted.pages;
+    for (const auto& [node, share] : shares) {
+      const uint64_t pages = pages_here(room, node, share, wanted.pages);
+      if (pages < wanted.pages) wanted = {.pages = pages, .rank = first_ranks[node]};
+    }
+  }
+  return wanted;
+}
+
+// The sizes with so many pages, of which a sequence has no more than the model was trained for.
+std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout, size_t pages) {
+  PlanOptions options = layout.plan_options;
+  if (layout.on_gpus()) {
+    options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
+  }
+  return rank_sizes(model, layout.split, options, pages, layout.places, layout.gpus_linked);
+}
+
+// Of those wanted, as many pages as the nodes have room for beside what such a cache needs: what
+// attention takes of the activations grows with it.
+PageRoom pages_beside_activations(const Model& model, const ModelLayout& layout,
+                                  const Machine& machine, size_t wanted) {
+  const auto one_page = sizes_with(model, layout, 1);
+  PageRoom found{.pages = wanted};
+  size_t attended = 0;
+  for (int round = 0; round < 2; ++round) {
+    auto sizes = sizes_with(model, layout, attended);
+    for (RankSizes& own : sizes) own.kv_bytes = 0;
+    Rooms rooms(machine, layout);
+    if (take_all(layout, sizes, rooms)) break;
+    found = node_pages(layout, rooms.memory, one_page, found);
+    attended = found.pages;
+  }
+  return found;
+}
+
+// Of those wanted, as many pages as all arenas have room with. Not quite the most where an arena
+// that grows with the pages drives another one out of a pool.
+PageRoom search_down(const Model& model, const ModelLayout& layout, const Machine& machine,
+                     PageRoom wanted) {
+  const auto misfit_of = [&](size_t pages) {
+    Rooms rooms(machine, layout);
+    return take_all(layout, sizes_with(model, layout, pages), rooms);
+  };
+  if (wanted.pages == 0) return wanted;
+  auto misfit = misfit_of(wanted.pages);
+  if (!misfit) return wanted;
+  PageRoom found{.pages = 0, .rank = misfit->rank};
+  size_t too_many = wanted.pages;
+  while (found.pages + 1 < too_many) {
+    const size_t pages = found.pages + (too_many - found.pages) / 2;
+    misfit = misfit_of(pages);
+    if (misfit) found.rank = misfit->rank;
+    (misfit ? too_many : found.pages) = pages;
+  }
+  return found;
+}
+
+// As many pages as fit beside weights and activations; at most those wanted.
+Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout, const Machine& machine,
+                             size_t wanted) {
+  Rooms rooms(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, rooms);
+  PageRoom found;
+  if (!misfit) {
+    found = pages_beside_activations(model, layout, machine, wanted);
+    found = search_down(model, layout, machine, found);
+  }
+  if (found.pages > 0) return found.pages;
+  const size_t rank = misfit ? misfit->rank : found.rank;
+  const RankPlace& place = layout.places[rank];
+  return machine_refused("rank {} needs {} on {}, where {} MiB are available; {}", rank,
+                         needs_text(layout, rank, /*with_cache=*/false), place_text(place),
+                         takeable_bytes(machine, place) >> 20U,
+                         misfit ? "they do not fit" + shortage_text(*misfit, place, rooms.memory)
+                                : "nothing is left for a context");
+}
+
+// size_context() without its warning.
+Result<void> size_quietly(const Model& model, const Settings& settings, const Machine& machine,
+                          ModelLayout& layout) {
+  size_t pages = 0;
+  if (settings.context_tokens != 0) {
+    layout.context_tokens = settings.context_tokens;
+    pages = wanted_pages(settings, settings.context_tokens);
+    if (pages < pages_for(settings.context_tokens)) {
+      return invalid_input(
+          "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
+          "--context {}",
+          pages, settings.context_tokens, pages_for(settings.context_tokens), kPageTokens,
+          pages_for(settings.context_tokens), pages * kPageTokens);
+    }
+  } else if (layout.kv_pages_held) {
+    pages = *layout.kv_pages_held;
+    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+  } else {
+    const auto fitting =
+        fitting_pages(model, layout, machine, wanted_pages(settings, model.trained_context_tokens));
+    if (!fitting) return std::unexpected(fitting.error());
+    pages = *fitting;
+    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+  }
+  layout.plan_options.kv_pages = pages;
+  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
+                            layout.gpus_linked);
+  Rooms rooms(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, rooms);
+  if (!misfit) return {};
+  const RankPlace& place = layout.places[misfit->rank];
+  return machine_refused("rank {} needs {} on {}, where ranks share {} MiB{}", misfit->rank,
+                         needs_text(layout, misfit->rank, /*with_cache=*/true), place_text(place),
+                         takeable_bytes(machine, place) >> 20U,
+                         shortage_text(*misfit, place, rooms.memory));
+}
+
+}  // namespace
+
+size_t pages_for(size_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
+size_t wanted_pages(const Settings& settings, size_t context_tokens) {
+  return settings.kv_pages != 0 ? settings.kv_pages
+                                : pages_for(context_tokens) * settings.sequence_count;
+}
+
+uint64_t takeable_bytes(const Machine& machine, int node) {
+  const Topology& topology = machine.topology;
+  const MemoryLimits& limits = machine.memory;
+  uint64_t free_bytes = 0;
+  for (const Node& each : topology.nodes) {
+    if (node < 0 || each.id == node) free_bytes += each.free_bytes;
+  }
+  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
+  const uint64_t available = limits.available_bytes;
+  return (whole_machine ? available : std::min(available, free_bytes)) +
+         free_pool_bytes(topology, limits.pools, node, kHugePageBytes) +
+         free_pool_bytes(topology, limits.pools, node, kGigaPageBytes);
+}
+
+uint64_t takeable_bytes(const Machine& machine, const RankPlace& place) {
+  return place.gpu < 0 ? takeable_bytes(machine, place.node)
+                       : usable_bytes(gpu_at(machine.topology, place.gpu));
+}
+
+std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {
+  const RankSizes& sizes = layout.sizes[rank];
+  if (!sizes.on_gpu) return {};
+  std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
+                                          {"recordings of passes", sizes.recording_bytes},
+                                          {"sums over peer memory", sizes.mailbox_bytes},
+                                          {"NCCL", layout.nccl_bytes}};
+  std::erase_if(needs, [](const MachinePlan::Need& need) { return need.bytes == 0; });
+  return needs;
+}
+
+std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine) {
+  Rooms rooms(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, rooms);
+  if (!misfit) return std::nullopt;
+  return misfit->rank;
+}
+
+Result<void> size_context(const Model& model, const Settings& settings, const Machine& machine,
+                          ModelLayout& layout) {
+  if (settings.context_tokens > model.trained_context_tokens) {
+    spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
+                 settings.context_tokens, model.trained_context_tokens);
+  }
+  return size_quietly(model, settings, machine, layout);
+}
+
+bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
+                ModelLayout& layout) {
+  return size_quietly(model, settings, machine, layout).has_value();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Whether a model that is laid out finds room, and how long a context there is room for. Decided on
+// paper, before anything is taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/interface/machine_plan.h"
+#include "engine/machine/rank_places.h"
+#include "engine/model/architecture.h"
+#include "engine/placement/machine.h"
+#include "engine/placement/model_layout.h"
+#include "engine/placement/settings.h"
+
+namespace lockstep {
+
+// What ranks on this node can take; of node -1: what the process can. Pages set aside in pools are
+// counted where they are the node's.
+uint64_t takeable_bytes(const Machine& machine, int node);
+// The same for a rank, which may be a GPU.
+uint64_t takeable_bytes(const Machine& machine, const RankPlace& place);
+
+// What a rank on a GPU takes of its memory beside weights, cache and activations; none on
+// processors.
+std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
+
+// KV pages that hold so many tokens of a sequence.
+size_t pages_for(size_t tokens);
+
+// KV pages that hold full sequences, or as many as are asked for.
+size_t wanted_pages(const Settings& settings, size_t context_tokens);
+
+// The first rank whose arenas do not find room; none: all of them fit.
+std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);
+
+// How long a sequence may get and how many pages that takes; all arenas have room then. Fails with
+// kMachineRefused when the model does not fit, naming the node, what is needed and what there is;
+// with_memory_remedies() adds what to do.
+Result<void> size_context(const Model& model, const Settings& settings, const Machine& machine,
+                          ModelLayout& layout);
+
+// Whether size_context() would succeed, for trials: nothing is logged.
+bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
+                ModelLayout& layout);
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include "engine/placement/rank_choice.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/placement/model_room.h"
+#include "engine/placement/placer.h"
+
+namespace lockstep {
+namespace {
+
+// Two measurements of one shared machine differ by some percent; a layout that changed at every
+// start would have the weights read anew at each of them.
+constexpr double kClearlyFaster = 1.1;
+
+uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
+  const Plan plan = make_plan(model.graph, layout.split, 0, layout.options_of(0));
+  return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
+}
+
+// Tokens per second; 0 where one rank has no room.
+Result<double> estimate_one_rank(const Model& model, const Settings& settings,
+                                 const Machine& machine, size_t kv_pages) {
+  const Settings alone = with_one_rank(settings);
+  auto layout = Placer(model, alone, machine).place();
+  if (!layout) return std::unexpected(layout.error());
+  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places,
+                             layout->gpus_linked);
+  if (first_misfit(*layout, machine)) return 0.0;
+  const auto bandwidths = machine.meter.read(layout->places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  return bandwidths->front() / static_cast<double>(bytes_per_token(model, *layout).front().all);
+}
+
+Result<RankChoice> take_one_rank(const Model& model, const Machine& machine, RankChoice choice) {
+  choice.settings = with_one_rank(std::move(choice.settings));
+  auto alone = Placer(model, choice.settings, machine).place();
+  if (!alone) return std::unexpected(alone.error());
+  choice.layout = std::move(*alone);
+  return choice;
+}
+
+}  // namespace
+
+std::vector<std::vector<WeightSlice>> place_all_weights(const Model& model,
+                                                        const ModelLayout& layout) {
+  std::vector<std::vector<WeightSlice>> slices;
+  for (size_t rank = 0; rank < layout.split.rank_count; ++rank) {
+    slices.push_back(make_plan(model.graph, layout.split, rank, layout.options_of(rank)).weights);
+  }
+  return slices;
+}
+
+std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout) {
+  std::set<WeightId> read;
+  for (const GraphNode& node : model.graph.nodes()) {
+    if (node.operation == Operation::kMatmul) read.insert(node.weight);
+  }
+  std::vector<ReadBytes> bytes;
+  for (const auto& slices : place_all_weights(model, layout)) {
+    ReadBytes& own = bytes.emplace_back();
+    for (const WeightId weight : read) own.all += slices[weight].size_bytes;
+    for (const GraphNode& node : model.graph.nodes()) {
+      if (node.experts.empty()) continue;
+      const GraphNode& routing = model.graph.producer(node.inputs[1]);
+      const uint64_t each = slices[node.experts.front()].size_bytes;
+      own.experts += each * routing.chosen_count;
+    }
+    own.all += own.experts;
+  }
+  return bytes;
+}
+
+Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& settings,
+                                     const Machine& machine, const ModelLayout& layout,
+                                     size_t kv_pages) {
+  auto bandwidths = machine.meter.read(layout.places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  NodeSpeed speed;
+  speed.bytes_per_second = std::move(*bandwidths);
+  const std::vector<ReadBytes> read = bytes_per_token(model, layout);
+  // Ranks wait for the slowest at the dense weights of a layer, and again at its experts.
+  double dense = 0;
+  double experts = 0;
+  for (size_t rank = 0; rank < read.size(); ++rank) {
+    const double rate = speed.bytes_per_second[rank];
+    dense = std::max(dense, static_cast<double>(read[rank].all - read[rank].experts) / rate);
+    experts = std::max(experts, static_cast<double>(read[rank].experts) / rate);
+  }
+  speed.read_seconds = dense + experts;
+  if (layout.places.size() == 1) {
+    speed.one_rank_tokens_per_second = speed.tokens_per_second();
+    return speed;
+  }
+  speed.exchanges_per_token = count_exchanges(model, layout);
+  const size_t columns = model.graph.columns(model.graph.nodes().front().output);
+  const auto exchange = machine.meter.exchange(layout.places, columns * sizeof(float));
+  if (!exchange) return std::unexpected(exchange.error());
+  speed.seconds_per_exchange = *exchange;
+  const auto alone = estimate_one_rank(model, settings, machine, kv_pages);
+  if (!alone) return std::unexpected(alone.error());
+  speed.one_rank_tokens_per_second = *alone;
+  return speed;
+}
+
+bool prefers_one_rank(const NodeSpeed& speed) {
+  return speed.one_rank_tokens_per_second > kClearlyFaster * speed.tokens_per_second();
+}
+
+std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count) {
+  const double ours = speed.tokens_per_second();
+  const double alone = speed.one_rank_tokens_per_second;
+  if (alone == 0) {
+    return fmt::format("one rank has no room for the model: {} ranks it is", rank_count);
+  }
+  const std::string costs = fmt::format(
+      "the slowest rank reads its weights in {:.2f} ms, {} exchanges take {:.2f} ms; one rank "
+      "alone reads all of them in {:.2f} ms",
+      speed.read_seconds * 1e3, speed.exchanges_per_token,
+      speed.exchanges_per_token * speed.seconds_per_exchange * 1e3, 1e3 / alone);
+  if (ours > alone) {
+    return fmt::format("{} ranks are {:.2f} times as fast as one: {}", rank_count, ours / alone,
+                       costs);
+  }
+  return fmt::format("one rank is {:.2f} times as fast as {}: {}", alone / ours, rank_count, costs);
+}
+
+bool may_choose_ranks(const Settings& settings, const ModelLayout& layout) {
+  const bool asked = settings.rank_count != 0 || settings.worker_count != 0 ||
+                     !settings.shares.empty() || settings.measure_shares;
+  return !asked && !layout.on_gpus() && layout.places.size() > 1;
+}
+
+Result<RankChoice> choose_ranks(const Model& model, const Settings& settings,
+                                const Machine& machine, ModelLayout layout,
+                                std::optional<size_t> kept_ranks) {
+  RankChoice choice = {.settings = settings, .layout = std::move(layout), .reason = {}};
+  if (!may_choose_ranks(settings, choice.layout)) return choice;
+  const size_t rank_count = choice.layout.places.size();
+  if (kept_ranks == rank_count) return choice;
+  if (kept_ranks == 1U) {
+    choice.reason = "one rank, as those have that an earlier process left weights for";
+    return take_one_rank(model, machine, std::move(choice));
+  }
+  ModelLayout sized = choice.layout;
+  if (!size_context(model, settings, machine, sized)) return choice;
+  auto speed =
+      measure_node_speed(model, settings, machine, choice.layout, sized.plan_options.kv_pages);
+  if (!speed) {
+    choice.reason =
+        fmt::format("{} ranks, one per node; how fast they are could not be measured: {}",
+                    rank_count, speed.error().message);
+    return choice;
+  }
+  choice.speed = std::move(*speed);
+  choice.reason = compare_with_one_rank(*choice.speed, rank_count);
+  if (!prefers_one_rank(*choice.speed)) return choice;
+  return take_one_rank(model, machine, std::move(choice));
+}
+
+Result<RankChoice> lay_out_ranks(const Model& model, const Settings& settings,
+                                 const Machine& machine, std::optional<size_t> kept_ranks) {
+  auto layout = Placer(model, settings, machine).place();
+  if (!layout) return std::unexpected(layout.error());
+  auto choice = choose_ranks(model, settings, machine, std::move(*layout), kept_ranks);
+  if (choice && !choice->reason.empty()) spdlog::info("ranks auto: {}", choice->reason);
+  return choice;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "engine/placement/settings.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// Rows of logits of one pass: enough for every sequence, and for prompts whose
+// logits are all wanted to advance at a fair rate; a row is a whole vocabulary
+// wide.
+constexpr size_t kLeastLogitRows = 32;
+
+// Tokens of a pass where nothing was asked for.
+constexpr size_t kBatchTokens = 512;
+
+Result<KvFormat> parse_kv_format(const std::string& name) {
+  if (name == "f32") return KvFormat::kF32;
+  if (name == "f16") return KvFormat::kF16;
+  if (name == "bf16") return KvFormat::kBf16;
+  if (name == "q8_0") return KvFormat::kQ8_0;
+  return invalid_input("KV format \"{}\" is not known; known are f16, bf16, f32 and q8_0", name);
+}
+
+Result<std::optional<Strategy>> parse_strategy(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  if (name == "gather") return Strategy::kGather;
+  if (name == "reduce") return Strategy::kReduce;
+  return invalid_input("strategy \"{}\" is not known; known are auto, gather and reduce", name);
+}
+
+Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
+  const auto kv_format = parse_kv_format(options.kv_format);
+  if (!kv_format) return std::unexpected(kv_format.error());
+  settings.kv_format = *kv_format;
+  settings.kv_format_name = options.kv_format;
+  if (options.exchange_format != "f32" && options.exchange_format != "bf16") {
+    return invalid_input("exchange format \"{}\" is not known; known are f32 and bf16",
+                         options.exchange_format);
+  }
+  settings.bf16_sums = options.exchange_format == "bf16";
+  return {};
+}
+
+Result<void> parse_sizes(const EngineOptions& options, Settings& settings) {
+  settings.sequence_count = options.sequence_count;
+  settings.batch_is_given = options.batch_tokens != 0;
+  settings.batch_tokens = settings.batch_is_given
+                              ? options.batch_tokens
+                              : std::max<size_t>(kBatchTokens, options.sequence_count);
+  if (settings.sequence_count == 0 || settings.sequence_count > settings.batch_tokens) {
+    return invalid_input("sequences is {}; it must be from 1 to the {} tokens of a batch",
+                         settings.sequence_count, settings.batch_tokens);
+  }
+  const size_t rows = options.logit_rows == 0
+                          ? kLeastLogitRows
+                          : std::min<size_t>(options.logit_rows, settings.batch_tokens);
+  settings.logit_rows = std::max(rows, settings.sequence_count);
+  settings.context_tokens = options.context_tokens;
+  settings.kv_pages = options.kv_pages;
+  return {};
+}
+
+}  // namespace
+
+Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
+                       const Machine& machine) {
+  Settings settings;
+  settings.kernels = &kernels;
+  if (auto parsed = parse_formats(options, settings); !parsed) {
+    return std::unexpected(parsed.error());
+  }
+  if (auto parsed = parse_sizes(options, settings); !parsed) {
+    return std::unexpected(parsed.error());
+  }
+  if (options.devices != "auto") {
+    auto devices = choose_devices(options.devices, machine.topology, 0);
+    if (!devices) return std::unexpected(devices.error());
+    settings.devices = std::move(*devices);
+  }
+  const auto profile = choose_profile(options.arithmetic, kernels);
+  if (!profile) return std::unexpected(profile.error());
+  settings.profile = *profile;
+  const auto strategy = parse_strategy(options.strategy);
+  if (!strategy) return std::unexpected(strategy.error());
+  settings.strategy = *strategy;
+  settings.rank_count = options.rank_count;
+  settings.worker_count = options.worker_count;
+  settings.shares = options.shares;
+  settings.measure_shares = options.measure_shares;
+  settings.gpu_expert_layers = options.gpu_expert_layers;
+  settings.reserved_cores = options.reserved_cores;
+  return settings;
+}
+
+Settings with_one_rank(Settings settings) {
+  settings.rank_count = 1;
+  settings.worker_count = 0;
+  settings.shares.clear();
+  settings.measure_shares = false;
+  return settings;
+}
+
+EngineOptions with_ranks_of(const Settings& settings, EngineOptions options) {
+  options.rank_count = static_cast<uint32_t>(settings.rank_count);
+  options.worker_count = static_cast<uint32_t>(settings.worker_count);
+  options.shares = settings.shares;
+  options.measure_shares = settings.measure_shares;
+  return options;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// What an engine is asked to do, parsed and checked once: the strings of
+// EngineOptions that say how a model is placed end here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/graph/split.h"
+#include "engine/interface/options.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/kernels/kv_format.h"
+#include "engine/kernels/profile.h"
+#include "engine/machine/device_choice.h"
+#include "engine/placement/machine.h"
+
+namespace lockstep {
+
+struct Settings {
+  const KernelTable* kernels = nullptr;  // the processors' row
+  Profile profile = Profile::kExact;     // of their arithmetic
+  std::optional<DeviceChoice> devices;   // none: as the model fits ("auto")
+  std::optional<Strategy> strategy;      // none: as the devices are ("auto")
+  KvFormat kv_format = KvFormat::kF16;
+  std::string kv_format_name;
+  bool bf16_sums = false;
+
+  // How many ranks of processors, and what each of them gets; as in
+  // EngineOptions.
+  size_t rank_count = 0;
+  size_t worker_count = 0;
+  std::vector<double> shares;
+  bool measure_shares = false;
+  std::optional<size_t> gpu_expert_layers;
+  std::optional<size_t> reserved_cores;
+
+  // Tokens of a pass; at least as many as sequences run at once.
+  size_t batch_tokens = 0;
+  bool batch_is_given = false;
+  size_t logit_rows = 0;
+  size_t sequence_count = 0;
+  size_t context_tokens = 0;  // of one sequence; 0: automatic
+  size_t kv_pages = 0;        // 0: for as many full sequences as run at once, or what fits
+
+  // The context that is planned for where none is given: the model's own.
+  size_t context_or(size_t trained_tokens) const {
+    return context_tokens != 0 ? context_tokens : trained_tokens;
+  }
+};
+
+// Fails with kInvalidInput for values that are not known or contradict one
+// another, and as choose_devices() does for devices that are not there.
+Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
+                       const Machine& machine);
+
+// The settings that ask for one rank: all processors, and memory on the first
+// node.
+Settings with_one_rank(Settings settings);
+// The options with the ranks that these settings ask for.
+EngineOptions with_ranks_of(const Settings& settings, EngineOptions options);
+
+}  // namespace lockstep

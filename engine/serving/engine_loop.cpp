@@ -1,0 +1,503 @@
+#include "engine/serving/engine_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "engine/base/log_surely.h"
+
+namespace lockstep {
+namespace {
+
+double seconds_since(Generation::Clock::time_point start) {
+  return std::chrono::duration<double>(Generation::Clock::now() - start).count();
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
+                       const WaitingLimits& waiting, const Tokenizer& tokenizer,
+                       size_t vocabulary_size, Pooling pooling, EngineCounters& counters,
+                       PassHooks hooks)
+    : executor_(executor),
+      scheduler_(limits),
+      running_most_(limits.sequence_count),
+      waiting_(waiting),
+      tokenizer_(tokenizer),
+      vocabulary_size_(vocabulary_size),
+      pooling_(pooling),
+      counters_(counters),
+      unusable_streak_(counters.unusable_submissions),
+      hooks_(std::move(hooks)),
+      throughput_(executor.pass_deadline()),
+      hidden_row_(executor.hidden_width()) {
+  limit_prompts();
+  activity_.enter(LoopPhase::kIdle);
+  publish_gauges();
+  thread_ = std::thread([this] { work(); });
+}
+
+EngineLoop::~EngineLoop() {
+  {
+    const MutexLock lock(mutex_);
+    draining_ = true;
+    inbox_.cancel_all = true;
+    inbox_.stop = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void EngineLoop::limit_prompts() {
+  scheduler_.limit_prompt_tokens(throughput_.prompts_most());
+}
+
+// Whoever hears of an end finds it counted.
+std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
+  const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
+  request.on_output = [this, submitted_at = Generation::Clock::now(),
+                       forward = std::move(request.on_output)](Output&& output) {
+    if (output.finish) {
+      counters_.finished[static_cast<size_t>(*output.finish)].fetch_add(1,
+                                                                        std::memory_order_relaxed);
+      counters_.request_seconds.observe(seconds_since(submitted_at));
+      counters_.request_prompt_tokens.observe(output.prompt_tokens);
+      counters_.request_generated_tokens.observe(output.generated_tokens);
+    }
+    if (forward) forward(std::move(output));
+  };
+  auto made = std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
+  if (made->request().embedding) made->pooled.emplace(pooling_, made->prompt_count());
+  return made;
+}
+
+EngineLoop::Inbox EngineLoop::wait_for_work() {
+  constexpr std::chrono::milliseconds kHeartbeatInterval{500};
+  Inbox inbox;
+  const MutexLock lock(mutex_);
+  while (inbox_.empty() && scheduler_.idle()) {
+    activity_.enter(LoopPhase::kIdle);
+    wake_.wait_until(mutex_, ConditionVariable::deadline_in(kHeartbeatInterval));
+  }
+  inbox.submitted = std::exchange(inbox_.submitted, {});
+  inbox.cancelled = std::exchange(inbox_.cancelled, {});
+  inbox.displaced = std::exchange(inbox_.displaced, {});
+  inbox.cancel_all = std::exchange(inbox_.cancel_all, false);
+  inbox.task = inbox_.task;
+  inbox.stop = inbox_.stop;
+  return inbox;
+}
+
+void EngineLoop::work() {
+  while (true) {
+    Inbox inbox = wait_for_work();
+    activity_.enter(LoopPhase::kScheduling);
+    while (!has_memory_for([&] { accept(inbox); })) {  // a repetition skips what is done
+    }
+    if (inbox.task != nullptr) run_task(inbox.task);
+    if (inbox.stop) return;
+    has_memory_for([&] {
+      if (has_failure()) return end_failed();  // what came while it failed
+      end_overdue();
+      step();
+    });
+  }
+}
+
+template <typename Part>
+bool EngineLoop::has_memory_for(const Part& part) {
+  try {
+    part();
+    return true;
+  } catch (const std::bad_alloc&) {
+    start_over();
+    return false;
+  }
+}
+
+// Resets the scheduler, which may have stopped in the middle of a change. Requests that have begun
+// lose what they had computed and end; those that wait are queued again in the same order.
+void EngineLoop::start_over() {
+  by_sequence_.clear();
+  scheduler_.reset();
+  is_scheduler_changing_ = false;
+  size_t ended = 0;
+  for (auto entry = generations_.begin(); entry != generations_.end();) {
+    Generation& generation = *entry->second;
+    ++entry;  // the request may be gone after this
+    if (!generation.started && !generation.finished() && has_enqueued(generation)) continue;
+    generation.finish_surely(FinishReason::kError, "no memory");
+    leave(generation);
+    ++ended;
+  }
+  log_surely([&] { spdlog::error("no memory for a pass: {} requests have ended", ended); });
+}
+
+bool EngineLoop::has_enqueued(Generation& generation) {
+  try {
+    enqueue(generation);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void EngineLoop::run_task(const std::function<void()>* task) {
+  activity_.enter(LoopPhase::kTask);
+  if (scheduler_.idle() && !has_failure()) {
+    (*task)();
+    scheduler_.forget_prefixes();  // it may have used the same pages
+    publish_gauges();
+    // Before whoever waits for the task hears of it.
+    if (executor_.failure()) fail(*executor_.failure());
+  }
+  const MutexLock lock(mutex_);
+  inbox_.task = nullptr;
+  changed_.notify_all();
+}
+
+void EngineLoop::accept(Inbox& inbox) {
+  for (auto& generation : inbox.submitted) {
+    if (generation == nullptr) continue;
+    try {
+      add(generation);
+    } catch (const std::exception& error) {
+      log_surely(
+          [&] { spdlog::error("request {} cannot begin: {}", generation->id(), error.what()); });
+      generation->finish_surely(FinishReason::kError, "no memory");
+      counters_.waiting_prompt_tokens -= generation->prompt_count();
+      give_up(place_of(*generation));
+      generation.reset();
+    }
+  }
+  for (const RequestId id : inbox.cancelled) cancel_now(id);
+  end_displaced(inbox.displaced);
+  if (inbox.cancel_all) {
+    while (!generations_.empty()) cancel_now(generations_.begin()->first);
+  }
+  publish_gauges();
+}
+
+Wanted EngineLoop::wanted_of(const Generation& generation) const {
+  if (generation.pooled) {
+    return pooling_ == Pooling::kMean ? Wanted::kAllHidden : Wanted::kLastHidden;
+  }
+  return generation.wants_prompt_logits() ? Wanted::kAllLogits : Wanted::kLastLogits;
+}
+
+void EngineLoop::add(std::unique_ptr<Generation>& generation) {
+  Generation& added = *generation;
+  enqueue(added);
+  try {
+    generations_.emplace(added.id(), std::move(generation));
+  } catch (...) {  // no memory: the caller ends the request, so nothing may refer to it
+    by_sequence_.erase(added.sequence);
+    scheduler_.finish(added.sequence);
+    throw;
+  }
+}
+
+// Throws std::bad_alloc where memory is refused, and changes nothing then.
+void EngineLoop::enqueue(Generation& added) {
+  const Request& request = added.request();
+  const auto since_start = [&](Generation::Clock::time_point time) {
+    return std::chrono::duration<double>(time - start_).count();
+  };
+  NewSequence sequence;
+  sequence.prompt = added.tokens();  // the most memory that this takes
+  sequence.most_tokens = added.most_computed_tokens();
+  sequence.wanted = wanted_of(added);
+  sequence.scope = {request.tenant, request.cache_salt};
+  sequence.priority = request.priority;
+  if (request.deadline_seconds > 0) {
+    sequence.deadline = since_start(added.submitted_at) + request.deadline_seconds;
+  }
+  added.sequence = scheduler_.add(std::move(sequence), since_start(added.submitted_at));
+  try {
+    by_sequence_.emplace(added.sequence, &added);
+  } catch (...) {
+    scheduler_.finish(added.sequence);
+    throw;
+  }
+}
+
+void EngineLoop::end_overdue() {
+  for (const SequenceId sequence : scheduler_.overdue(seconds_since(start_))) {
+    end(*by_sequence_.at(sequence), FinishReason::kDeadline, "");
+  }
+}
+
+void EngineLoop::cancel_now(RequestId id) {
+  const auto found = generations_.find(id);
+  if (found == generations_.end()) return;
+  end(*found->second, FinishReason::kCancelled, "");
+}
+
+void EngineLoop::end_displaced(const std::vector<QueueShares::GroupId>& groups) {
+  for (auto entry = generations_.begin(); entry != generations_.end();) {
+    Generation& generation = *entry->second;
+    ++entry;  // the request may be gone after this
+    if (std::ranges::find(groups, generation.submission) != groups.end()) {
+      end(generation, FinishReason::kDisplaced, "");
+    }
+  }
+}
+
+// Ends a request from outside its own course.
+void EngineLoop::end(Generation& generation, FinishReason reason, const std::string& error,
+                     bool usable) {
+  generation.finish_surely(reason, error);
+  retire(generation, usable);
+}
+
+void EngineLoop::step() {
+  const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
+  if (schedule.chunks.empty()) return;
+  fill_batch(schedule);
+  const uint64_t number = counters_.steps.load(std::memory_order_relaxed) + 1;
+  activity_.start_pass(number, schedule.chunks.size(),
+                       batch_.tokens.size() - batch_.generated_tokens, batch_.generated_tokens);
+  activity_.enter(LoopPhase::kComputing);
+  const auto start = Generation::Clock::now();
+  if (auto computed = compute(); !computed) {
+    scheduler_.computed();  // it knows of no pass that has begun and not ended
+    return fail(std::move(computed.error()));
+  }
+  const double seconds = seconds_since(start);
+  activity_.enter(LoopPhase::kSampling);
+  throughput_.add_pass(pass_tokens(schedule), seconds);
+  limit_prompts();
+  counters_.step_seconds.observe(seconds);
+  counters_.step_tokens.observe(static_cast<double>(batch_.tokens.size()));
+  counters_.step_sequences.observe(static_cast<double>(schedule.chunks.size()));
+  counters_.steps.store(number, std::memory_order_relaxed);
+  scheduler_.computed();
+  publish_counters();
+  postprocess(schedule);
+  if (executor_.failure()) return fail(*executor_.failure());
+  publish_gauges();
+}
+
+Result<void> EngineLoop::compute() {
+  if (hooks_.before) {
+    if (auto going = hooks_.before(); !going) return going;
+  }
+  return executor_.run(batch_);
+}
+
+// Whoever hears that its request has failed finds everything else refused.
+void EngineLoop::fail(Error error) {
+  spdlog::critical("a pass has failed, and the engine with it: {}", error.message);
+  const Error* kept = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    kept = &failure_.emplace(std::move(error));
+  }
+  // Who asks between the two is ended below: health has to say it first.
+  if (hooks_.on_failure) hooks_.on_failure(*kept);
+  has_failed_ = true;
+  end_failed();
+}
+
+void EngineLoop::end_failed() {
+  const std::string message = "the engine has failed: " + failure()->message;
+  while (!generations_.empty()) {
+    end(*generations_.begin()->second, FinishReason::kError, message, /*usable=*/false);
+  }
+  activity_.enter(LoopPhase::kIdle);
+}
+
+bool EngineLoop::has_failure() const {
+  const MutexLock lock(mutex_);
+  return failure_.has_value();
+}
+
+std::optional<Error> EngineLoop::failure() const {
+  const MutexLock lock(mutex_);
+  return failure_;
+}
+
+void EngineLoop::fill_batch(const Schedule& schedule) {
+  batch_.clear();
+  batch_.cleared_pages = schedule.cleared_pages;
+  const bool draws = executor_.draws_tokens();
+  for (const Chunk& chunk : schedule.chunks) {
+    Generation& generation = *by_sequence_.at(chunk.sequence);
+    const auto slot = static_cast<uint32_t>(batch_.page_tables.size());
+    batch_.page_tables.push_back(scheduler_.pages(chunk.sequence));
+    generation.cached_tokens = scheduler_.cached_tokens(chunk.sequence);
+    if (chunk.first) {
+      generation.started = true;
+      counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(),
+                                                std::memory_order_relaxed);
+      {
+        const MutexLock lock(mutex_);
+        shares_.start(generation.submission, generation.prompt_count());
+        note_shares();
+      }
+      generation.queue_seconds = seconds_since(generation.submitted_at);
+      counters_.queue_seconds.observe(*generation.queue_seconds);
+    }
+    for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
+      if (index >= chunk.logits_begin) {
+        batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
+        const bool last = chunk.sample && index + 1 == chunk.begin + chunk.count;
+        if (draws) batch_.draws.push_back(last ? generation.draw_wish() : LogitDrawWish());
+      }
+      batch_.tokens.push_back({.token = generation.tokens()[index],
+                               .position = static_cast<uint32_t>(index),
+                               .sequence = slot});
+    }
+    if (chunk.generated) batch_.generated_tokens = batch_.tokens.size();
+  }
+}
+
+// Tokens and the logits' rows stand in the order in which fill_batch() asked for them. What one
+// request throws (no memory for its text, say) ends that request; the others go on.
+void EngineLoop::postprocess(const Schedule& schedule) {
+  size_t token = 0;
+  size_t row = 0;
+  for (const Chunk& chunk : schedule.chunks) {
+    if (executor_.failure()) return;  // nothing more can be read
+    Generation& generation = *by_sequence_.at(chunk.sequence);
+    const size_t first_token = token;
+    const size_t first_row = row;
+    token += chunk.count;
+    row += chunk.begin + chunk.count - chunk.logits_begin;
+    try {
+      if (generation.pooled) {
+        use_hidden_rows(generation, chunk, first_token);
+      } else {
+        use_logits(generation, chunk, first_row);
+      }
+    } catch (const std::exception& error) {
+      if (is_scheduler_changing_) throw;
+      log_surely([&] {
+        spdlog::error("request {} ended by an internal error: {}", generation.id(), error.what());
+      });
+      end(generation, FinishReason::kError, "internal error");
+    }
+  }
+}
+
+void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t row) {
+  const size_t end = chunk.begin + chunk.count;
+  for (size_t index = chunk.logits_begin; index < end; ++index) {
+    LogitRow logits = executor_.logits(row++);
+    if (!logits.is_finite()) return discard(generation);
+    if (generation.wants_prompt_logits()) {
+      const auto all = logits.all();
+      if (!all) return;  // the executor has failed
+      generation.add_prompt_logits(index, *all);
+    }
+    // The chunk's last token: the generation may be gone after this.
+    if (chunk.sample && index + 1 == end) advance(generation, logits);
+  }
+}
+
+void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token) {
+  PooledRows& pooled = *generation.pooled;
+  for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
+    if (!pooled.wants(index)) continue;
+    if (!executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_)) return;
+    if (!all_finite(hidden_row_)) return discard(generation);
+    pooled.add(hidden_row_);
+  }
+  if (!chunk.sample) return;
+  if (!generation.finish_embedding()) return discard(generation);
+  unusable_streak_.note_end(generation.finished());
+  retire(generation);
+}
+
+// What it has computed is good for nobody.
+void EngineLoop::discard(Generation& generation) {
+  spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
+                generation.tokens().size());
+  unusable_streak_.add(generation.submission);
+  end(generation, FinishReason::kError,
+      "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
+}
+
+// Whoever hears of a token finds it counted.
+void EngineLoop::advance(Generation& generation, LogitRow& logits) {
+  const auto ended = generation.advance(logits, [&] {
+    counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
+    if (generation.last_token_at) {
+      counters_.inter_token_seconds.observe(seconds_since(*generation.last_token_at));
+    } else {
+      counters_.time_to_first_token_seconds.observe(seconds_since(generation.submitted_at));
+    }
+    generation.last_token_at = Generation::Clock::now();
+  });
+  if (!ended) return;  // the executor has failed
+  if (*ended) {
+    unusable_streak_.note_end(generation.finished());
+    retire(generation);
+  } else {
+    is_scheduler_changing_ = true;
+    scheduler_.append_token(generation.sequence, generation.tokens().back());
+    is_scheduler_changing_ = false;
+  }
+}
+
+void EngineLoop::retire(Generation& generation, bool usable) {
+  is_scheduler_changing_ = true;
+  if (usable) {
+    scheduler_.finish(generation.sequence);
+  } else {
+    scheduler_.discard(generation.sequence);
+  }
+  is_scheduler_changing_ = false;
+  by_sequence_.erase(generation.sequence);
+  leave(generation);
+}
+
+// Removes a request that the scheduler no longer holds. Takes no memory.
+void EngineLoop::leave(Generation& generation) {
+  if (!generation.started) {
+    counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
+  }
+  if (!generation.pooled) throughput_.add_request(generation.generated_count());
+  const Place place = place_of(generation);
+  generations_.erase(generation.id());
+  publish_gauges();
+  give_up(place);
+}
+
+EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
+  return {generation.submission, generation.places, generation.prompt_count(), !generation.started};
+}
+
+void EngineLoop::give_up(const Place& place) {
+  const MutexLock lock(mutex_);
+  --open_count_;
+  shares_.end(place.group, place.count, place.prompt_tokens, place.waits);
+  note_shares();
+  changed_.notify_all();
+}
+
+void EngineLoop::publish_counters() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const SchedulerCounters& counted = scheduler_.counters();
+  counters_.prompt_tokens.store(counted.prompt_tokens, kRelaxed);
+  counters_.prefix_query_tokens.store(counted.prefix_query_tokens, kRelaxed);
+  counters_.prefix_hit_tokens.store(counted.prefix_hit_tokens, kRelaxed);
+  counters_.preemptions.store(counted.preemptions, kRelaxed);
+  counters_.kv_evictions.store(scheduler_.cache().eviction_count(), kRelaxed);
+}
+
+void EngineLoop::publish_gauges() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const PrefixCache& cache = scheduler_.cache();
+  counters_.requests_running.store(scheduler_.running_count(), kRelaxed);
+  counters_.requests_waiting.store(scheduler_.waiting_count(), kRelaxed);
+  counters_.kv_pages.store(cache.pool().page_count(), kRelaxed);
+  counters_.kv_pages_free.store(cache.pool().free_count(), kRelaxed);
+  counters_.kv_pages_cached.store(cache.idle_count(), kRelaxed);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+// The engine's thread: takes requests from an inbox, lets the scheduler form passes, runs them, and
+// hands the logits to the generations. Schedule, run, postprocess, until it is told to stop.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/runtime/executor.h"
+#include "engine/scheduler/queue_shares.h"
+#include "engine/scheduler/scheduler.h"
+#include "engine/serving/engine_counters.h"
+#include "engine/serving/generation.h"
+#include "engine/serving/loop_activity.h"
+#include "engine/serving/throughput.h"
+#include "engine/serving/unusable_streak.h"
+
+namespace lockstep {
+
+// What may wait for its first pass. May change at any time, by any thread.
+struct WaitingLimits {
+  std::atomic<size_t> requests = 0;
+  std::atomic<size_t> prompt_tokens = 0;  // one request is taken whatever its length
+};
+
+// Called by the engine's thread; either may be none.
+struct PassHooks {
+  std::function<Result<void>()> before;          // each pass; where it fails, the pass does
+  std::function<void(const Error&)> on_failure;  // once, before requests hear of it
+};
+
+class EngineLoop {
+ public:
+  // All references must outlive this. Starts the thread.
+  EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
+             const Tokenizer& tokenizer, size_t vocabulary_size, Pooling pooling,
+             EngineCounters& counters, PassHooks hooks);
+  // Cancels what is left and joins the thread.
+  ~EngineLoop();
+
+  // Any thread. All or none; kUnavailable when draining, full or failed.
+  Result<std::vector<RequestId>> submit(std::vector<Request> requests);
+  // Fails as submit() would for a request of one token if the queue is full for its holder. Takes a
+  // lock only where it is full, and never for long.
+  Result<void> check_room(const std::string& holder) const;
+  void cancel(RequestId id);
+  void drain(double seconds);
+
+  // Runs `task` on the engine's thread, between passes, if no request is running or waiting then;
+  // returns when that is decided and done. The task must not throw. Where a pass of it fails, the
+  // engine has failed as if it had been a request's.
+  void run_if_idle(const std::function<void()>& task);
+
+  const LoopActivity& activity() const { return activity_; }
+
+  // The first pass that failed, of requests or of a task, was the last one: what it has left in the
+  // ranks' memory nobody knows. Any thread.
+  std::optional<Error> failure() const;
+
+ private:
+  // What other threads have asked for since the last step.
+  struct Inbox {
+    std::vector<std::unique_ptr<Generation>> submitted;
+    std::vector<RequestId> cancelled;
+    std::vector<QueueShares::GroupId> displaced;
+    const std::function<void()>* task = nullptr;
+    bool cancel_all = false;
+    bool stop = false;
+
+    bool empty() const {
+      return submitted.empty() && cancelled.empty() && displaced.empty() && task == nullptr &&
+             !cancel_all && !stop;
+    }
+  };
+
+  void work();
+  std::unique_ptr<Generation> make_generation(Request request);
+  QueueShares::Limits queue_limits() const;
+  std::unexpected<Error> queue_full(QueueShares::Shortage shortage,
+                                    const QueueShares::Demand& demand) const
+      LOCKSTEP_REQUIRES(mutex_);
+  std::unexpected<Error> full(Rejection reason, std::string message) const;
+  Inbox wait_for_work() LOCKSTEP_EXCLUDES(mutex_);
+  void run_task(const std::function<void()>* task);
+  void accept(Inbox& inbox);
+  Wanted wanted_of(const Generation& generation) const;
+  void add(std::unique_ptr<Generation>& generation);
+  void enqueue(Generation& added);
+  bool has_enqueued(Generation& generation);
+  // False: memory was refused, and start_over() has been called.
+  template <typename Part>
+  bool has_memory_for(const Part& part);
+  void start_over();
+  // The share of the queue that one request holds.
+  struct Place {
+    QueueShares::GroupId group = 0;
+    size_t count = 0;
+    size_t prompt_tokens = 0;
+    bool waits = false;  // its prompt is among those that wait
+  };
+  static Place place_of(const Generation& generation);
+  void give_up(const Place& place) LOCKSTEP_EXCLUDES(mutex_);
+  void end_overdue();
+  void cancel_now(RequestId id);
+  void end_displaced(const std::vector<QueueShares::GroupId>& groups);
+  void end(Generation& generation, FinishReason reason, const std::string& error,
+           bool usable = true);
+  void step();
+  Result<void> compute();
+  void fail(Error error) LOCKSTEP_EXCLUDES(mutex_);
+  bool has_failure() const LOCKSTEP_EXCLUDES(mutex_);
+  void end_failed();
+  void limit_prompts();
+  void fill_batch(const Schedule& schedule);
+  void postprocess(const Schedule& schedule);
+  void use_logits(Generation& generation, const Chunk& chunk, size_t row);
+  void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
+  void advance(Generation& generation, LogitRow& logits);
+  void discard(Generation& generation);
+  void retire(Generation& generation, bool usable = true);
+  void leave(Generation& generation);
+  void note_shares() LOCKSTEP_REQUIRES(mutex_);
+  void publish_counters();
+  void publish_gauges();
+
+  Executor& executor_;
+  Scheduler scheduler_;
+  bool is_scheduler_changing_ = false;  // still true: it threw halfway, see start_over()
+  const size_t running_most_;
+  const WaitingLimits& waiting_;
+  const Tokenizer& tokenizer_;
+  const size_t vocabulary_size_;
+  const Pooling pooling_;  // of embeddings
+  EngineCounters& counters_;
+  UnusableStreak unusable_streak_;
+  const PassHooks hooks_;
+  LoopActivity activity_;
+  Throughput throughput_;
+  const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
+  Batch batch_;
+  std::vector<float> hidden_row_;  // reused
+  std::map<RequestId, std::unique_ptr<Generation>> generations_;
+  std::unordered_map<SequenceId, Generation*> by_sequence_;
+
+  mutable Mutex mutex_;
+  ConditionVariable wake_;     // the inbox is not empty
+  ConditionVariable changed_;  // open_count_ or the inbox's task has changed
+  Inbox inbox_ LOCKSTEP_GUARDED_BY(mutex_);
+  QueueShares shares_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Submitted and not ended; places and waiting prompts as shares_ has them. Written with mutex_
+  // held.
+  std::atomic<size_t> open_count_ = 0;
+  std::atomic<size_t> places_taken_ = 0;
+  std::atomic<size_t> waiting_tokens_ = 0;
+  bool draining_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::optional<Error> failure_ LOCKSTEP_GUARDED_BY(mutex_);  // never changes once it is there
+  std::atomic<bool> has_failed_ = false;                      // no request is taken; after failure_
+  std::atomic<RequestId> next_id_ = 1;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+// The engine's loop as other threads call it: what they ask for, and what is refused at once.
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/serving/engine_loop.h"
+
+namespace lockstep {
+
+// Texts that are embedded together are as one request: the last one has its place. What they cost
+// is seen in their tokens.
+Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests) {
+  // Made outside the lock: it copies and counts the prompts.
+  std::vector<std::unique_ptr<Generation>> generations;
+  std::vector<RequestId> ids;
+  QueueShares::Demand demand;
+  demand.requests = requests.size();
+  demand.places = 0;
+  demand.prompt_tokens = 0;
+  if (!requests.empty()) demand.holder = requests.front().holder;
+  for (Request& request : requests) {
+    demand.prompt_tokens += request.prompt.size();
+    generations.push_back(make_generation(std::move(request)));
+    Generation& made = *generations.back();
+    const bool shares_place = made.pooled && generations.size() < requests.size();
+    made.places = shares_place ? 0 : 1;
+    demand.places += made.places;
+    ids.push_back(made.id());
+    made.submission = ids.front();
+  }
+  if (ids.empty()) return ids;
+  {
+    const MutexLock lock(mutex_);
+    if (draining_) {
+      return full(Rejection::kDraining, "shutting down: no more requests are taken");
+    }
+    if (has_failed_.load(std::memory_order_relaxed)) {
+      return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
+    }
+    // Nothing may throw once the places are taken.
+    inbox_.submitted.reserve(inbox_.submitted.size() + generations.size());
+    inbox_.displaced.reserve(inbox_.displaced.size() + shares_.group_count());
+    const auto displaced = shares_.take(ids.front(), demand, queue_limits());
+    if (!displaced) return queue_full(displaced.error(), demand);
+    std::ranges::copy(*displaced, std::back_inserter(inbox_.displaced));
+    std::ranges::move(generations, std::back_inserter(inbox_.submitted));
+    open_count_ += ids.size();
+    counters_.waiting_prompt_tokens.fetch_add(demand.prompt_tokens, std::memory_order_relaxed);
+    note_shares();
+  }
+  wake_.notify_one();
+  return ids;
+}
+
+Result<void> EngineLoop::check_room(const std::string& holder) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  if (has_failed_.load(kRelaxed)) {
+    return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
+  }
+  const QueueShares::Limits limits = queue_limits();
+  const size_t waiting = waiting_tokens_.load(kRelaxed);
+  if (places_taken_.load(kRelaxed) < limits.places &&
+      (waiting == 0 || waiting < limits.prompt_tokens)) {
+    return {};
+  }
+  const QueueShares::Demand demand{.holder = holder};
+  const MutexLock lock(mutex_);
+  if (const auto room = shares_.check(demand, limits); !room) {
+    return queue_full(room.error(), demand);
+  }
+  return {};
+}
+
+QueueShares::Limits EngineLoop::queue_limits() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  return {.places = running_most_ + waiting_.requests.load(kRelaxed),
+          .prompt_tokens = waiting_.prompt_tokens.load(kRelaxed)};
+}
+
+void EngineLoop::note_shares() {
+  places_taken_.store(shares_.places(), std::memory_order_relaxed);
+  waiting_tokens_.store(shares_.prompt_tokens(), std::memory_order_relaxed);
+}
+
+std::unexpected<Error> EngineLoop::queue_full(QueueShares::Shortage shortage,
+                                              const QueueShares::Demand& demand) const {
+  const QueueShares::Limits limits = queue_limits();
+  if (shortage == QueueShares::Shortage::kPlaces) {
+    return full(Rejection::kQueueRequests,
+                fmt::format("{} requests are running and waiting, {} at most; {} more are not "
+                            "taken; try again later",
+                            shares_.places(), limits.places, demand.places));
+  }
+  return full(Rejection::kQueueTokens,
+              fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
+                          "try again later",
+                          shares_.prompt_tokens(), limits.prompt_tokens, demand.prompt_tokens));
+}
+
+std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  counters_.rejected[static_cast<size_t>(reason)].fetch_add(1, kRelaxed);
+  Error error{ErrorKind::kUnavailable, std::move(message)};
+  if (reason == Rejection::kQueueRequests || reason == Rejection::kQueueTokens) {
+    error.retry_after_seconds =
+        throughput_.seconds_until_room(open_count_, counters_.waiting_prompt_tokens.load(kRelaxed));
+  }
+  return std::unexpected(std::move(error));
+}
+
+void EngineLoop::cancel(RequestId id) {
+  {
+    const MutexLock lock(mutex_);
+    inbox_.cancelled.push_back(id);
+  }
+  wake_.notify_one();
+}
+
+void EngineLoop::drain(double seconds) {
+  const auto deadline = ConditionVariable::deadline_in(std::chrono::duration<double>(seconds));
+  const MutexLock lock(mutex_);
+  draining_ = true;
+  while (open_count_ > 0 && changed_.wait_until(mutex_, deadline)) {
+  }
+  if (open_count_ == 0) return;
+  inbox_.cancel_all = true;
+  wake_.notify_one();
+  while (open_count_ > 0) changed_.wait(mutex_);
+}
+
+void EngineLoop::run_if_idle(const std::function<void()>& task) {
+  const MutexLock lock(mutex_);
+  while (inbox_.task != nullptr) changed_.wait(mutex_);
+  inbox_.task = &task;
+  wake_.notify_one();
+  while (inbox_.task == &task) changed_.wait(mutex_);
+}
+
+}  // namespace lockstep
