@@ -2,7 +2,7 @@
 // options and the model set are put in here.
 #include "server/api/endpoints.h"
 #include "server/openapi_text.h"
-#include "server/version.h"
+#include "server/options/version.h"
 
 namespace lockstep {
 

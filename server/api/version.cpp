@@ -1,5 +1,5 @@
 // GET /version.
-#include "server/version.h"
+#include "server/options/version.h"
 
 #include "server/api/endpoints.h"
 

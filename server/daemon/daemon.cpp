@@ -13,8 +13,8 @@
 #include "server/daemon/exposure.h"
 #include "server/daemon/signals.h"
 #include "server/http/allowed_hosts.h"
+#include "server/options/version.h"
 #include "server/ui/page.h"
-#include "server/version.h"
 
 namespace lockstep {
 namespace {

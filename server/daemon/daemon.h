@@ -18,7 +18,7 @@
 #include "server/daemon/watchdog.h"
 #include "server/http/http_server.h"
 #include "server/metrics/metrics.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 #include "server/daemon/line_budget.h"
 #include "server/daemon/log_output.h"
 #include "server/daemon/request_log.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace lockstep {
 

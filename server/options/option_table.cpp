@@ -1,4 +1,4 @@
-#include "server/option_table.h"
+#include "server/options/option_table.h"
 
 #include <algorithm>
 #include <cctype>

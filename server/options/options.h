@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/option_table.h"
+#include "server/options/option_table.h"
 
 namespace lockstep {
 
