@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "server/api/served_model.h"
+#include "server/api/common/served_model.h"
 #include "server/http/http_server.h"
 
 namespace lockstep {

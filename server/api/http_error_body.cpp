@@ -1,7 +1,7 @@
 #include "server/api/http_error_body.h"
 
-#include "server/api/api_error.h"
-#include "server/api/messages_writer.h"
+#include "server/api/anthropic/messages_writer.h"
+#include "server/api/common/api_error.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/api/api_error.h"
+#include "server/api/common/api_error.h"
 #include "server/http/http_refusal.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "server/api/served_model.h"
+#include "server/api/common/served_model.h"
 #include "server/http/http_server.h"
 #include "server/metrics/metrics.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/access/access.h"
-#include "server/api/served_model.h"
+#include "server/api/common/served_model.h"
 #include "server/daemon/daemon_log.h"
 #include "server/daemon/gate_limits.h"
 #include "server/daemon/memory_store.h"

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "server/api/served_model.h"
+#include "server/api/common/served_model.h"
 #include "server/daemon/log_format.h"
 #include "server/http/http_server.h"
 
