@@ -5,7 +5,8 @@
 #include <string>
 
 #include "server/api/common/served_model.h"
-#include "server/http/http_server.h"
+#include "server/http/http_request.h"
+#include "server/http/http_response.h"
 
 namespace lockstep {
 

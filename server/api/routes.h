@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "server/api/common/served_model.h"
-#include "server/http/http_server.h"
+#include "server/http/http_route.h"
 #include "server/metrics/metrics.h"
 
 namespace lockstep {

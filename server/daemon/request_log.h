@@ -5,7 +5,7 @@
 
 #include "server/api/common/served_model.h"
 #include "server/daemon/log_format.h"
-#include "server/http/http_server.h"
+#include "server/http/http_record.h"
 
 namespace lockstep {
 

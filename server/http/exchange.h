@@ -5,7 +5,10 @@
 #include <chrono>
 #include <memory>
 
-#include "server/http/http_server.h"
+#include "server/http/http_options.h"
+#include "server/http/http_request.h"
+#include "server/http/http_response.h"
+#include "server/http/http_route.h"
 #include "server/http/httplib_writer.h"
 #include "server/http/outbox.h"
 

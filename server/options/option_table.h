@@ -10,7 +10,7 @@
 
 #include "engine/base/json_text.h"
 #include "engine/engine.h"
-#include "server/http/http_server.h"
+#include "server/http/http_options.h"
 
 namespace lockstep {
 

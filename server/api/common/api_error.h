@@ -7,7 +7,8 @@
 #include <string_view>
 
 #include "engine/base/json_text.h"
-#include "server/http/http_server.h"
+#include "server/http/http_request.h"
+#include "server/http/http_response.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 
 #include "server/api/common/key_lease.h"
 #include "server/api/common/served_model.h"
-#include "server/http/http_server.h"
+#include "server/http/http_request.h"
 #include "server/http/peer_address.h"
 
 namespace lockstep {
