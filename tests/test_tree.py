@@ -1,5 +1,6 @@
 """The rules of the tree: layers, sizes, and what code may not speak of."""
 
+import graphlib
 import pathlib
 import re
 import shutil
@@ -12,7 +13,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Bottom up. A folder includes only from itself and from those before it.
 LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "graph", "model", "text", "runtime",
           "scheduler"]
-SERVER_LAYERS = ["http", "access", "metrics", "api", "ui", "daemon", "commands"]
+# The same of server/, whose own files come last; generated headers count as files of their folder.
+SERVER_LAYERS = ["http", "options", "access", "metrics", "api/common", "api/openai",
+                 "api/anthropic", "api/native", "api", "ui", "daemon", "commands", "."]
 
 MOST_COLUMNS = 100
 MOST_LINES = 600
@@ -52,6 +55,70 @@ def test_the_server_sees_the_engine_through_its_one_door():
         for path in sources("server")
         for include in includes(path)
         if include.startswith("engine/") and not below.match(include)
+    ]
+    assert not wrong, wrong
+
+
+def server_layer(path):
+    return SERVER_LAYERS.index(str(path.relative_to("server").parent))
+
+
+def test_server_includes_go_down_its_layers():
+    wrong = []
+    for path in sources("server"):
+        name = path.relative_to(ROOT)
+        for include in includes(path):
+            if not include.startswith("server/"):
+                continue
+            if server_layer(pathlib.PurePath(include)) > server_layer(name):
+                wrong.append(f"{name} includes {include}")
+    assert not wrong, wrong
+
+
+def test_no_dialect_includes_another():
+    dialects = {"openai", "anthropic"}
+    wrong = [
+        f"{path.relative_to(ROOT)} includes {include}"
+        for dialect in dialects
+        for path in sources(f"server/api/{dialect}")
+        for include in includes(path)
+        for other in dialects - {dialect}
+        if include.startswith(f"server/api/{other}/")
+    ]
+    assert not wrong, wrong
+
+
+def components(*folders):
+    """What each component (NAME.h with NAME.cpp) includes of other components."""
+    found = {}
+    for path in sources(*folders):
+        name = str(path.relative_to(ROOT).with_suffix(""))
+        below = found.setdefault(name, set())
+        below.update(include.removesuffix(".h") for include in includes(path))
+        below.discard(name)
+    return found
+
+
+def test_no_component_of_the_server_includes_itself_around_others():
+    below = components("server")
+    order = graphlib.TopologicalSorter(below)
+    try:
+        order.prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("includes go in a circle: " + " -> ".join(error.args[1]))
+    assert len(below) > 100
+
+
+# A value that a thread carries beside its arguments: a thread-local, or a map by the thread's id.
+CARRIED_BY_THREADS = re.compile(r"\bthread_local\b|this_thread::get_id|<std::thread::id\b")
+
+
+def test_no_thread_of_the_server_carries_values_beside_its_arguments():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources("server")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if CARRIED_BY_THREADS.search(line)
     ]
     assert not wrong, wrong
 

@@ -1,6 +1,7 @@
 // One finished request, as the log and the metrics see it.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <string_view>
 
@@ -18,6 +19,7 @@ struct HttpRecord {
   double seconds = 0;
   uint64_t sent_bytes = 0;
   bool client_gone = false;
+  std::any note;          // HttpResponse::set_note(); empty where there is none
   bool was_whole = true;  // false: refused before, which costs its client next to nothing
 };
 

@@ -1,6 +1,7 @@
 // The answer to one request, as its handler gives it.
 #pragma once
 
+#include <any>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -38,6 +39,9 @@ class HttpResponse {
   // Any thread, until the handler returns. More of a stream has been made than may wait for a
   // client that takes it so slowly: the connection is cut.
   virtual void cut_too_slow() = 0;
+
+  // What the handler tells HttpOptions::on_finished of the request; HTTP does not look at it.
+  virtual void set_note(std::any note) = 0;
 };
 
 }  // namespace lockstep

@@ -1,19 +1,21 @@
 // POST /v1/messages and /v1/messages/count_tokens, for Anthropic's clients.
+#include <string>
 #include <utility>
 
+#include "server/api/anthropic/endpoints.h"
+#include "server/api/anthropic/messages_body.h"
 #include "server/api/anthropic/messages_request.h"
-#include "server/api/anthropic/messages_writer.h"
+#include "server/api/anthropic/messages_stream.h"
+#include "server/api/common/answer.h"
 #include "server/api/common/chat_turns.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/endpoints.h"
 
 namespace lockstep {
 namespace {
 
 ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& request,
                              bool counts_only) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   auto chat = parse_messages(*body, model.limits(), counts_only);
   if (!chat) return chat;
@@ -39,46 +41,33 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   return prepared;
 }
 
-ApiResult<void> talk(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
-  if (!prepared) return std::unexpected(prepared.error());
-  ChatTurns& turns = prepared->turns;
-  AnswerPlan plan{.requests = std::move(turns.requests),
-                  .stream = prepared->stream,
-                  .constraint = std::move(turns.constraint)};
-  MessagesWriter writer(std::move(turns.rules), prepared->name, prepared->max_tokens);
-  answer(model, *lease, std::move(plan), writer, request, response);
-  return {};
-}
-
 // The length of the prompt, also of one that the context could not hold.
-ApiResult<size_t> count(const ServedModel& model, const HttpRequest& request) {
+ApiResult<std::string> count(const ServedModel& model, const HttpRequest& request) {
   auto chat = parse(model, request, true);
   if (!chat) return std::unexpected(chat.error());
   const auto prompt = encode_chat_turn(model, *chat, "messages");
   if (!prompt) return std::unexpected(prompt.error());
-  return prompt->tokens.size();
+  return to_text({{"input_tokens", prompt->tokens.size()}});
 }
 
 }  // namespace
 
-void post_messages(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto done = talk(model, request, response);
-  if (!done) send_anthropic_error(response, done.error());
+ApiResult<void> post_messages(Call& call) {
+  auto prepared = prepare_request(call, prepare);
+  if (!prepared) return std::unexpected(prepared.error());
+  ChatTurns& turns = prepared->turns;
+  AnswerPlan plan{.requests = std::move(turns.requests), .constraint = std::move(turns.constraint)};
+  MessageHead head = message_head(std::move(prepared->name), prepared->max_tokens);
+  if (!prepared->stream) {
+    MessagesBody writer(std::move(turns.rules), std::move(head));
+    return answer_whole(call, std::move(plan), writer);
+  }
+  MessagesStream writer(std::move(turns.rules), std::move(head));
+  return answer_stream(call, std::move(plan), writer);
 }
 
-void post_count_tokens(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return send_anthropic_error(response, lease.error());
-  lease->show(response);
-  const auto tokens =
-      prepare_request(model, request, *lease, [&] { return count(model, request); });
-  lease->end();
-  if (!tokens) return send_anthropic_error(response, tokens.error());
-  const Json body = {{"input_tokens", *tokens}};
-  response.send(200, "application/json", to_text(body));
+ApiResult<void> post_count_tokens(Call& call) {
+  return answer_prepared(call, count);
 }
 
 }  // namespace lockstep

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/log.h"
 #include "server/api/common/generation_clock.h"
-#include "server/api/common/generation_parameters.h"
 #include "server/api/common/output_queue.h"
+#include "server/api/common/outputs.h"
 #include "server/api/common/prepare_request.h"
 
 namespace lockstep {
@@ -22,27 +24,10 @@ constexpr std::chrono::milliseconds kKeepAlive{15'000};
 // connection itself may owe: some thousand tokens with 20 alternatives each.
 constexpr size_t kStreamBytesMax = 8 * 1024 * 1024;
 
-constexpr int kRetryWhenDisplacedSeconds = 5;
+// A whole answer is bounded before it begins, by check_answer(): all that comes of it is kept.
+constexpr size_t kWholeBytesMax = std::numeric_limits<size_t>::max();
 
-std::string_view finish_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kError:
-      return "error";
-    case FinishReason::kDeadline:
-      return "deadline";
-    case FinishReason::kDisplaced:
-      return "displaced";
-    case FinishReason::kInvalidRequest:
-      return "invalid_request";
-  }
-  return "";
-}
+constexpr int kRetryWhenDisplacedSeconds = 5;
 
 // A client's fault that showed only while the answer was made.
 ApiError impossible_answer(const std::string& constraint, const std::string& why) {
@@ -55,11 +40,14 @@ ApiError impossible_answer(const std::string& constraint, const std::string& why
 // The requests of one answer while they run.
 class Run {
  public:
-  // `lease` is charged at the end, whatever that is.
-  Run(ServedModel& model, AnswerPlan& plan, AnswerWriter& writer, HttpResponse& response,
-      KeyLease& lease)
-      : model_(model), plan_(plan), writer_(writer), response_(response), lease_(lease) {
-    if (plan.stream) queue_ = std::make_shared<OutputQueue>(kStreamBytesMax);
+  // The call's key is charged at the end, whatever that is. `queue_bytes`: what the engine may be
+  // ahead of this.
+  Run(Call& call, AnswerPlan& plan, size_t queue_bytes)
+      : model_(call.model),
+        plan_(plan),
+        response_(call.response),
+        key_(call.key),
+        queue_(std::make_shared<OutputQueue>(queue_bytes)) {
     for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
       prompt_tokens_ += plan.requests[index].prompt.size();
     }
@@ -106,7 +94,7 @@ class Run {
     return {};
   }
 
-  void answer_whole() {
+  ApiResult<void> give_whole(BodyWriter& writer) {
     std::vector<Output> whole(ids_.size());
     while (unfinished() && !failure_) {
       for (auto& event : queue_->wait(kKeepAlive)) {
@@ -118,30 +106,32 @@ class Run {
     if (failure_) {
       cancel();
       settle();
-      // Whoever has left gets nothing, and is told from whom the server has cut.
-      if (!response_.client_gone()) writer_.refuse(response_, *failure_);
-      return;
+      // A client that has left gets nothing, so that the log can tell it from one that was cut.
+      if (response_.client_gone()) return {};
+      return std::unexpected(*failure_);
     }
     settle();
-    response_.send(200, "application/json", writer_.body_text(whole, usage()));
+    response_.send(200, "application/json", writer.body(whole, usage()));
+    return {};
   }
 
-  void answer_stream() {
+  ApiResult<void> give_stream(StreamWriter& writer) {
     response_.set_header("Cache-Control", "no-cache");
     response_.set_header("X-Accel-Buffering", "no");  // or nginx would collect the stream
     bool there = response_.start_stream(200, "text/event-stream; charset=utf-8");
-    there = there && tell(writer_.opening(usage()));
-    while (there && unfinished() && !failure_) there = tell(next_part());
+    there = there && tell(writer.opening(usage()));
+    while (there && unfinished() && !failure_) there = tell(next_part(writer));
     note_break();
     if (!there || failure_) cancel();
     settle();
-    if (there) tell(failure_ ? writer_.failure(*failure_) : writer_.ending(usage()));
+    if (there) tell(failure_ ? writer.failure(*failure_) : writer.ending(usage()));
+    return {};
   }
 
   // Charges the key, before the client has the end of its answer.
   void settle() {
-    lease_.set_used_tokens(prompt_tokens_ + generated_tokens());
-    lease_.end();
+    key_.set_used_tokens(prompt_tokens_ + generated_tokens());
+    key_.end();
   }
 
   GenerationNote summary() const {
@@ -163,14 +153,14 @@ class Run {
   // By value: nothing of a part is held while the next one is waited for.
   bool tell(std::string part) { return part.empty() || response_.write(part); }
 
-  std::string next_part() {
+  std::string next_part(StreamWriter& writer) {
     const auto events = queue_->wait(kKeepAlive);
-    if (events.empty()) return writer_.keep_alive();
+    if (events.empty()) return writer.keep_alive();
     std::string text;
     for (const auto& event : events) {
       note(event);
       if (failure_) break;
-      text += writer_.news(event.index, event.output);
+      text += writer.news(event.index, event.output);
     }
     note_break();
     return text;
@@ -242,11 +232,9 @@ class Run {
 
   ServedModel& model_;
   AnswerPlan& plan_;
-  AnswerWriter& writer_;
   HttpResponse& response_;
-  KeyLease& lease_;
-  // Of a whole answer all is kept that comes: check_answer() bounds it.
-  std::shared_ptr<OutputQueue> queue_ = std::make_shared<OutputQueue>();
+  KeyLease& key_;
+  std::shared_ptr<OutputQueue> queue_;
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;     // tokens so far, by request
   std::vector<uint32_t> cached_;        // of the prompt, by request
@@ -258,67 +246,37 @@ class Run {
   std::optional<ApiError> failure_;
 };
 
+// Reserves what the plan needs, submits it, and has `give` make the answer of what comes.
+template <typename Give>
+ApiResult<void> run_plan(Call& call, AnswerPlan plan, size_t queue_bytes, const Give& give) {
+  // The plan and the writer hold what is left of the body: from here on the request waits for the
+  // engine and for its client.
+  if (!call.model.logs_prompts()) call.response.release_body(plan.kept_bytes);
+  for (Request& part : plan.requests) {
+    part.id = call.request.request_id;
+    part.holder = client_of(call.request);
+  }
+  if (auto reserved = call.key.reserve(plan.choices, plan.requests, call.response); !reserved) {
+    return reserved;
+  }
+  Run run(call, plan, queue_bytes);
+  if (auto started = run.start(); !started) return started;
+  auto given = give(run);
+  call.note = run.summary();
+  if (call.model.logs_prompts()) call.note->body = call.request.body;
+  return given;
+}
+
 }  // namespace
 
-void answer(ServedModel& model, KeyLease& lease, AnswerPlan plan, AnswerWriter& writer,
-            const HttpRequest& request, HttpResponse& response) {
-  // The plan and the writer hold what is left of it: from here on it waits for the engine and for
-  // its client.
-  if (!model.logs_prompts()) response.release_body(writer.kept_bytes());
-  for (Request& part : plan.requests) {
-    part.id = request.request_id;
-    part.holder = client_of(request);
-  }
-  if (const auto reserved = lease.reserve(plan.choices, plan.requests, response); !reserved) {
-    lease.end();
-    writer.refuse(response, reserved.error());
-    return;
-  }
-  Run run(model, plan, writer, response, lease);
-  if (const auto started = run.start(); !started) {
-    lease.end();
-    writer.refuse(response, started.error());
-    return;
-  }
-  if (plan.stream) {
-    run.answer_stream();
-  } else {
-    run.answer_whole();
-  }
-  GenerationNote note = run.summary();
-  if (model.logs_prompts()) note.body = request.body;
-  model.leave_note(std::move(note));
+ApiResult<void> answer_whole(Call& call, AnswerPlan plan, BodyWriter& writer) {
+  return run_plan(call, std::move(plan), kWholeBytesMax,
+                  [&](Run& run) { return run.give_whole(writer); });
 }
 
-std::string random_id(std::string_view prefix) {
-  return fmt::format("{}{:016x}{:016x}", prefix, random_seed(), random_seed());
-}
-
-std::string event_text(const Json& data) {
-  return "data: " + to_text(data) + "\n\n";
-}
-
-std::string event_text(std::string_view name, const Json& data) {
-  return fmt::format("event: {}\ndata: {}\n\n", name, to_text(data));
-}
-
-void append_output(Output& whole, Output&& next) {
-  std::ranges::move(next.prompt, std::back_inserter(whole.prompt));
-  std::ranges::move(next.tokens, std::back_inserter(whole.tokens));
-  whole.text += next.text;
-  whole.finish = next.finish;
-  whole.stop = std::move(next.stop);
-  whole.error = std::move(next.error);
-  whole.embedding = std::move(next.embedding);
-  whole.prompt_tokens = next.prompt_tokens;
-  whole.cached_tokens = next.cached_tokens;
-  whole.generated_tokens = next.generated_tokens;
-  whole.queue_seconds = next.queue_seconds;
-}
-
-Json finish_reason(const Output& output) {
-  if (!output.finish) return nullptr;
-  return finish_name(*output.finish);
+ApiResult<void> answer_stream(Call& call, AnswerPlan plan, StreamWriter& writer) {
+  return run_plan(call, std::move(plan), kStreamBytesMax,
+                  [&](Run& run) { return run.give_stream(writer); });
 }
 
 }  // namespace lockstep

@@ -3,13 +3,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-Json text_or_null(const std::optional<std::string>& text) {
-  return text ? Json(*text) : Json(nullptr);
-}
-
-}  // namespace
 
 ApiError bad_request(std::string message) {
   return ApiError{.message = std::move(message)};
@@ -47,21 +40,6 @@ ApiError server_error(std::string message) {
                   .message = std::move(message),
                   .type = "server_error",
                   .code = "internal_error"};
-}
-
-Json error_object(const ApiError& error) {
-  return {{"error",
-           {{"message", error.message},
-            {"type", error.type},
-            {"param", text_or_null(error.parameter)},
-            {"code", text_or_null(error.code)}}}};
-}
-
-void send_error(HttpResponse& response, const ApiError& error) {
-  if (error.retry_after_seconds) {
-    response.set_header("Retry-After", std::to_string(*error.retry_after_seconds));
-  }
-  response.send(error.status, "application/json", to_text(error_object(error)));
 }
 
 }  // namespace lockstep

@@ -1,14 +1,11 @@
-// What a request is refused with: OpenAI's error object, its status, and when to come again.
+// The error that a request is refused with: its status, the members of OpenAI's error object, and
+// when to come again.
 #pragma once
 
 #include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include "engine/base/json_text.h"
-#include "server/http/http_request.h"
-#include "server/http/http_response.h"
 
 namespace lockstep {
 
@@ -39,10 +36,5 @@ ApiError rate_limited(std::string message, int retry_after_seconds);
 
 // 500.
 ApiError server_error(std::string message);
-
-// {"error":{"message","type","param","code"}}.
-Json error_object(const ApiError& error);
-
-void send_error(HttpResponse& response, const ApiError& error);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The body of POST /v1/chat/completions.
+// A conversation to be gone on with, as all dialects parse it, and its prompt.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,6 @@ struct ChatRequest {
   bool continues_last = false;  // the answer goes on with the last message, an assistant's
   uint32_t default_max_tokens = UINT32_MAX;  // without parameters.max_tokens; what fits, if less
 };
-
-ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits);
-
-// The template's variables of any body with "messages", "add_generation_prompt" and
-// "chat_template_kwargs"; errors stay in `fields`. Contents come out as plain strings, the role
-// "developer" as "system".
-Json parse_template_variables(JsonFields& fields);
 
 // The text of field `name`: a string, or the texts of its parts {"type": …, "text": …} in order,
 // whose types are among `types`.

@@ -4,6 +4,7 @@
 
 #include "server/api/common/general_tools.h"
 #include "server/api/common/last_message_mark.h"
+#include "server/api/common/random.h"
 #include "server/api/common/thoughts.h"
 #include "server/api/common/tool_grammar.h"
 

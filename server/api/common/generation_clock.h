@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/api/common/served_model.h"
+#include "server/api/common/generation_note.h"
 
 namespace lockstep {
 

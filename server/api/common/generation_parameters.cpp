@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <random>
 #include <utility>
 
 namespace lockstep {
@@ -342,11 +341,6 @@ ApiResult<std::vector<Request>> make_requests(const GenerationParameters& parame
     return std::unexpected(std::move(*excess));
   }
   return requests;
-}
-
-uint64_t random_seed() {
-  thread_local std::random_device device;  // to make one costs as much as to read a request
-  return (uint64_t{device()} << 32U) | device();
 }
 
 }  // namespace lockstep

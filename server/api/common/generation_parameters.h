@@ -65,7 +65,4 @@ ApiResult<std::vector<TokenId>> encode_fitting(const Tokenizer& tokenizer, std::
                                                EncodeOptions options, const RequestLimits& limits,
                                                std::string_view parameter);
 
-// A seed for a request that gives none.
-uint64_t random_seed();
-
 }  // namespace lockstep

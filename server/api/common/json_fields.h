@@ -11,6 +11,7 @@
 
 #include "engine/base/json_text.h"
 #include "server/api/common/api_error.h"
+#include "server/http/http_request.h"
 
 namespace lockstep {
 

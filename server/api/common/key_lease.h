@@ -9,11 +9,15 @@
 
 #include "server/api/common/api_error.h"
 #include "server/api/common/served_model.h"
+#include "server/http/http_request.h"
+#include "server/http/http_response.h"
 
 namespace lockstep {
 
 class KeyLease {
  public:
+  // Nothing is granted, and nothing to be given back.
+  KeyLease() = default;
   // The place, before the request's body is parsed, and the tokens of its preparation: who has too
   // many requests at once, or no token left, costs no more than this. 429 with x-ratelimit-*
   // headers then.
@@ -47,11 +51,11 @@ class KeyLease {
         reserved_(prepared),
         used_(prepared) {}
 
-  KeyLimits* limits_;  // null: nothing to give back
+  KeyLimits* limits_ = nullptr;  // null: nothing to give back
   std::string owner_;
-  uint32_t context_tokens_;
-  uint64_t reserved_;  // until reserve() that which the preparation was charged
-  uint64_t used_;
+  uint32_t context_tokens_ = 0;
+  uint64_t reserved_ = 0;  // until reserve() that which the preparation was charged
+  uint64_t used_ = 0;
 };
 
 }  // namespace lockstep

@@ -168,18 +168,6 @@ ApiError ServedModel::to_api_error(const Error& error) const {
   return not_now("queue_full", error.message, error.retry_after_seconds.value_or(1));
 }
 
-void ServedModel::leave_note(GenerationNote note) {
-  const MutexLock lock(notes_mutex_);
-  notes_[std::this_thread::get_id()] = std::move(note);
-}
-
-std::optional<GenerationNote> ServedModel::take_note() {
-  const MutexLock lock(notes_mutex_);
-  auto note = notes_.extract(std::this_thread::get_id());
-  if (note.empty()) return std::nullopt;
-  return std::move(note.mapped());
-}
-
 int seconds_until_loaded(const LoadProgress& progress) {
   if (progress.bytes_done == 0 || progress.bytes_total <= progress.bytes_done) return 1;
   const double left = static_cast<double>(progress.bytes_total - progress.bytes_done);

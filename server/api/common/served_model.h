@@ -7,8 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/base/mutex.h"
@@ -45,18 +43,6 @@ struct RequestLimits {
 
 // Those that follow from the model and from what its engine lets wait; the others are the defaults.
 RequestLimits request_limits(const ModelInfo& model, const EngineOptions& options);
-
-// What the log says of a request beyond HTTP.
-struct GenerationNote {
-  uint64_t prompt_tokens = 0;
-  uint64_t cached_tokens = 0;  // of them: taken from the prefix cache
-  uint64_t generated_tokens = 0;
-  std::string_view finish = {};                    // of its last choice
-  std::optional<double> queue_seconds = {};        // until the engine took its first request up
-  std::optional<double> first_token_seconds = {};  // from the submission to the first of any choice
-  std::optional<double> per_token_seconds = {};    // mean, after the first of each choice
-  std::string body = {};                           // of the HTTP request, where prompts are logged
-};
 
 class ServedModel {
  public:
@@ -109,12 +95,8 @@ class ServedModel {
   bool logs_prompts() const { return logs_prompts_.load(std::memory_order_relaxed); }
   void set_logs_prompts(bool logs) { logs_prompts_.store(logs, std::memory_order_relaxed); }
 
-  // A note is left by the thread that serves a request and taken by the same thread when the
-  // request is logged.
-  void leave_note(GenerationNote note);
   // Says in the log, the first time, that tools are written into prompts in a general form.
   void note_general_tools() const;
-  std::optional<GenerationNote> take_note();
 
  private:
   Engine& engine_;
@@ -129,8 +111,6 @@ class ServedModel {
   KeyLimits* key_limits_ = nullptr;
   std::atomic<EngineHealth> health_ = EngineHealth::kFine;
   std::atomic<bool> logs_prompts_ = false;
-  Mutex notes_mutex_;
-  std::unordered_map<std::thread::id, GenerationNote> notes_ LOCKSTEP_GUARDED_BY(notes_mutex_);
 };
 
 // Seconds until a load that goes on as it did is done, at least 1 and at most 60: for Retry-After.

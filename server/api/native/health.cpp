@@ -2,26 +2,31 @@
 // that a restart is what helps, which it sees to by itself once it has failed. GET /health/ready
 // and /health: requests are taken and will be answered; until the model is loaded, from SIGTERM on,
 // and while a pass takes suspiciously long, 503 with the reason and the load's progress.
-#include "server/api/endpoints.h"
+#include <string>
+
+#include "server/api/native/endpoints.h"
+#include "server/api/openai/error_object.h"
 
 namespace lockstep {
 
-void get_live(ServedModel& model, const HttpRequest&, HttpResponse& response) {
-  const EngineHealth health = model.health();
+ApiResult<void> get_live(Call& call) {
+  const EngineHealth health = call.model.health();
   const bool alive = health != EngineHealth::kStalled && health != EngineHealth::kFailed;
   const char* const status = alive                             ? "alive"
                              : health == EngineHealth::kFailed ? "failed"
                                                                : "stalled";
-  response.send(alive ? 200 : 503, "application/json", to_text({{"status", status}}));
+  call.response.send(alive ? 200 : 503, "application/json", to_text({{"status", status}}));
+  return {};
 }
 
-void get_ready(ServedModel& model, const HttpRequest&, HttpResponse& response) {
-  const auto unready = model.check_health();
+// Not ready is an answer of its own: the error with the load's progress beside it.
+ApiResult<void> get_ready(Call& call) {
+  const auto unready = call.model.check_health();
   if (!unready) {
-    response.send(200, "application/json", to_text({{"status", "ready"}}));
-    return;
+    call.response.send(200, "application/json", to_text({{"status", "ready"}}));
+    return {};
   }
-  const LoadProgress progress = model.engine().statistics().load;
+  const LoadProgress progress = call.model.engine().statistics().load;
   Json body = {{"status", unready->code.value_or("")},
                {"bytes_done", progress.bytes_done},
                {"bytes_total", progress.bytes_total},
@@ -29,9 +34,10 @@ void get_ready(ServedModel& model, const HttpRequest&, HttpResponse& response) {
                {"bytes_per_second", progress.bytes_per_second()}};
   body.update(error_object(*unready));
   if (unready->retry_after_seconds) {
-    response.set_header("Retry-After", std::to_string(*unready->retry_after_seconds));
+    call.response.set_header("Retry-After", std::to_string(*unready->retry_after_seconds));
   }
-  response.send(unready->status, "application/json", to_text(body));
+  call.response.send(unready->status, "application/json", to_text(body));
+  return {};
 }
 
 }  // namespace lockstep

@@ -1,14 +1,16 @@
 // GET /openapi.json: what this server takes and answers. openapi.json says it; the bounds that
 // options and the model set are put in here.
-#include "server/api/endpoints.h"
+#include "engine/base/json_text.h"
+#include "server/api/native/endpoints.h"
 #include "server/api/native/openapi_text.h"
 #include "server/options/version.h"
 
 namespace lockstep {
 
-void get_openapi(ServedModel& model, const HttpRequest&, HttpResponse& response) {
+ApiResult<void> get_openapi(Call& call) {
+  const ServedModel& model = call.model;
   auto document = parse_json(kOpenApiText);
-  if (!document) return send_error(response, server_error(document.error().message));
+  if (!document) return std::unexpected(server_error(document.error().message));
   (*document)["info"]["version"] = kVersion;
   Json& schemas = (*document)["components"]["schemas"];
   if (model.takes_any_name()) {
@@ -22,7 +24,8 @@ void get_openapi(ServedModel& model, const HttpRequest&, HttpResponse& response)
   const uint32_t width = model.engine().model().embedding_width;
   schemas["EmbeddingWidth"]["minimum"] = width;
   schemas["EmbeddingWidth"]["maximum"] = width;
-  response.send(200, "application/json", to_text(*document));
+  call.response.send(200, "application/json", to_text(*document));
+  return {};
 }
 
 }  // namespace lockstep

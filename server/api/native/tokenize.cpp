@@ -3,9 +3,10 @@
 
 #include "engine/base/pause_point.h"
 #include "server/api/common/chat_request.h"
+#include "server/api/common/json_fields.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/endpoints.h"
-#include "server/api/openai/logprobs.h"
+#include "server/api/native/endpoints.h"
+#include "server/api/openai/chat_completions_request.h"
 
 namespace lockstep {
 namespace {
@@ -66,8 +67,7 @@ std::string tokenize_answer(const ServedModel& model, const std::vector<TokenId>
 }
 
 ApiResult<std::string> tokenize(const ServedModel& model, const HttpRequest& request) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   JsonFields fields(*body);
   if (auto wrong = check_optional_name(model, fields)) return std::unexpected(*wrong);
@@ -98,8 +98,7 @@ std::vector<TokenId> parse_tokens(JsonFields& fields, uint32_t vocabulary_size) 
 }
 
 ApiResult<std::string> detokenize(const ServedModel& model, const HttpRequest& request) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   JsonFields fields(*body);
   if (auto wrong = check_optional_name(model, fields)) return std::unexpected(*wrong);
@@ -118,26 +117,14 @@ ApiResult<std::string> detokenize(const ServedModel& model, const HttpRequest& r
   return fmt::format(R"({{"prompt":{},"content":{}}})", text, text);
 }
 
-// Sends what make(model, request) gives, which is prepared and no more than that.
-void send_made(ServedModel& model, const HttpRequest& request, HttpResponse& response,
-               ApiResult<std::string> (*make)(const ServedModel&, const HttpRequest&)) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return send_error(response, lease.error());
-  lease->show(response);
-  auto result = prepare_request(model, request, *lease, [&] { return make(model, request); });
-  lease->end();
-  if (!result) return send_error(response, result.error());
-  response.send(200, "application/json", std::move(*result));
-}
-
 }  // namespace
 
-void post_tokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  send_made(model, request, response, tokenize);
+ApiResult<void> post_tokenize(Call& call) {
+  return answer_prepared(call, tokenize);
 }
 
-void post_detokenize(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  send_made(model, request, response, detokenize);
+ApiResult<void> post_detokenize(Call& call) {
+  return answer_prepared(call, detokenize);
 }
 
 }  // namespace lockstep

@@ -4,8 +4,11 @@
 #include "server/api/common/answer.h"
 #include "server/api/common/chat_turns.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/endpoints.h"
+#include "server/api/openai/chat_completions_request.h"
 #include "server/api/openai/chat_format.h"
+#include "server/api/openai/choices_body.h"
+#include "server/api/openai/choices_stream.h"
+#include "server/api/openai/endpoints.h"
 
 namespace lockstep {
 namespace {
@@ -14,14 +17,14 @@ namespace {
 struct Prepared {
   AnswerPlan plan;
   TurnRules rules;
+  bool stream = false;
   bool logprobs = false;
   bool include_usage = false;
   std::string name;  // of the model, as the request has it
 };
 
 ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& request) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   auto chat = parse_chat(*body, model.limits());
   if (!chat) return chat;
@@ -33,8 +36,9 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   auto chat = parse(model, request);
   if (!chat) return std::unexpected(chat.error());
   const GenerationParameters& parameters = chat->parameters;
-  Prepared prepared{.plan = {{}, parameters.choices, parameters.stream},
+  Prepared prepared{.plan = {.requests = {}, .choices = parameters.choices},
                     .rules = {},
+                    .stream = parameters.stream,
                     .logprobs = parameters.request.logprobs.has_value(),
                     .include_usage = parameters.include_usage,
                     .name = *parameters.model};
@@ -47,24 +51,22 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   return prepared;
 }
 
-ApiResult<void> chat(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
-  if (!prepared) return std::unexpected(prepared.error());
-  ChatFormat format(model.engine().tokenizer(), prepared->logprobs, std::move(prepared->rules));
-  ChoicesWriter writer(
-      answer_head(model, "chatcmpl-", "chat.completion", "chat.completion.chunk", prepared->name),
-      format, prepared->plan.requests.size(), prepared->include_usage);
-  answer(model, *lease, std::move(prepared->plan), writer, request, response);
-  return {};
-}
-
 }  // namespace
 
-void post_chat_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto done = chat(model, request, response);
-  if (!done) send_error(response, done.error());
+ApiResult<void> post_chat_completions(Call& call) {
+  auto prepared = prepare_request(call, prepare);
+  if (!prepared) return std::unexpected(prepared.error());
+  AnswerPlan& plan = prepared->plan;
+  ChatFormat format(call.model.engine().tokenizer(), prepared->logprobs,
+                    std::move(prepared->rules));
+  AnswerHead head = answer_head(call.model, "chatcmpl-", "chat.completion", "chat.completion.chunk",
+                                prepared->name);
+  if (!prepared->stream) {
+    ChoicesBody writer(std::move(head), format);
+    return answer_whole(call, std::move(plan), writer);
+  }
+  ChoicesStream writer(std::move(head), format, plan.requests.size(), prepared->include_usage);
+  return answer_stream(call, std::move(plan), writer);
 }
 
 }  // namespace lockstep

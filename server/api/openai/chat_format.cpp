@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "server/api/common/outputs.h"
+#include "server/api/common/random.h"
 #include "server/api/openai/logprobs.h"
 
 namespace lockstep {

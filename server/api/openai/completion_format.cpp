@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/api/common/outputs.h"
+
 namespace lockstep {
 
 CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, std::optional<uint32_t> logprobs,
@@ -26,16 +28,6 @@ std::vector<Json> CompletionFormat::chunks(size_t index, const Output& output) {
     return {};
   }
   return {choice(index, output)};
-}
-
-size_t CompletionFormat::kept_bytes() const {
-  size_t bytes = 0;
-  for (const Prompt& prompt : prompts_) {
-    const auto* text = std::get_if<std::string>(&prompt);
-    bytes += text != nullptr ? text->size()
-                             : std::get<std::vector<TokenId>>(prompt).size() * sizeof(TokenId);
-  }
-  return bytes;
 }
 
 std::string CompletionFormat::echoed(size_t index) const {

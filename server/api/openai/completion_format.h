@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/api/openai/choices_writer.h"
+#include "server/api/openai/choice_format.h"
 #include "server/api/openai/completion_request.h"
 #include "server/api/openai/logprobs.h"
 
@@ -21,7 +21,6 @@ class CompletionFormat : public ChoiceFormat {
   Json opening(size_t index) override;
   std::vector<Json> chunks(size_t index, const Output& output) override;
   Json choice(size_t index, const Output& whole) override;
-  size_t kept_bytes() const override;
 
  private:
   // What a choice has told so far.

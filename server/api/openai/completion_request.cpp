@@ -70,6 +70,16 @@ std::vector<Prompt> parse_prompts(JsonFields& fields, const RequestLimits& limit
 
 }  // namespace
 
+size_t bytes_of(std::span<const Prompt> prompts) {
+  size_t bytes = 0;
+  for (const Prompt& prompt : prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    bytes += text != nullptr ? text->size()
+                             : std::get<std::vector<TokenId>>(prompt).size() * sizeof(TokenId);
+  }
+  return bytes;
+}
+
 ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLimits& limits) {
   JsonFields fields(body);
   CompletionRequest completion;

@@ -1,6 +1,8 @@
 // The body of POST /v1/completions.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +19,9 @@ struct CompletionRequest {
   bool echo = false;
   bool add_special_tokens = true;  // to prompts that are strings
 };
+
+// The bytes of the prompts as they are kept: text, or ids.
+size_t bytes_of(std::span<const Prompt> prompts);
 
 ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLimits& limits);
 

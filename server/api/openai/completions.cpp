@@ -3,9 +3,12 @@
 
 #include "server/api/common/answer.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/endpoints.h"
+#include "server/api/common/random.h"
+#include "server/api/openai/choices_body.h"
+#include "server/api/openai/choices_stream.h"
 #include "server/api/openai/completion_format.h"
 #include "server/api/openai/completion_request.h"
+#include "server/api/openai/endpoints.h"
 
 namespace lockstep {
 namespace {
@@ -17,6 +20,7 @@ struct Prepared {
   AnswerPlan plan;
   std::vector<Prompt> echoed;  // each prompt as it came; empty texts without `echo`
   bool echo = false;
+  bool stream = false;
   bool skip_special_tokens = true;
   std::optional<uint32_t> logprobs;
   bool include_usage = false;
@@ -24,8 +28,7 @@ struct Prepared {
 };
 
 ApiResult<CompletionRequest> parse(const ServedModel& model, const HttpRequest& request) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   auto completion = parse_completion(*body, model.limits());
   if (!completion) return completion;
@@ -50,40 +53,38 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   for (Request& made : *requests) made.grammar = *grammar;
   std::vector<Prompt> echoed(prompts->size());
   if (completion->echo) echoed = std::move(completion->prompts);
+  const size_t echoed_bytes = bytes_of(echoed);
   const auto& wanted = parameters.structured_output;
   return Prepared{.plan = {.requests = std::move(*requests),
                            .choices = parameters.choices,
-                           .stream = parameters.stream,
-                           .constraint = wanted ? wanted->parameter : ""},
+                           .constraint = wanted ? wanted->parameter : "",
+                           .kept_bytes = echoed_bytes},
                   .echoed = std::move(echoed),
                   .echo = completion->echo,
+                  .stream = parameters.stream,
                   .skip_special_tokens = parameters.request.skip_special_tokens,
                   .logprobs = parameters.request.logprobs,
                   .include_usage = parameters.include_usage,
                   .name = *parameters.model};
 }
 
-ApiResult<void> complete(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
-  if (!prepared) return std::unexpected(prepared.error());
-  AnswerPlan& plan = prepared->plan;
-  CompletionFormat format(model.engine().tokenizer(), prepared->logprobs, plan.choices,
-                          std::move(prepared->echoed), prepared->echo,
-                          prepared->skip_special_tokens);
-  ChoicesWriter writer(
-      answer_head(model, "cmpl-", "text_completion", "text_completion", prepared->name), format,
-      plan.requests.size(), prepared->include_usage);
-  answer(model, *lease, std::move(plan), writer, request, response);
-  return {};
-}
-
 }  // namespace
 
-void post_completions(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto done = complete(model, request, response);
-  if (!done) send_error(response, done.error());
+ApiResult<void> post_completions(Call& call) {
+  auto prepared = prepare_request(call, prepare);
+  if (!prepared) return std::unexpected(prepared.error());
+  AnswerPlan& plan = prepared->plan;
+  CompletionFormat format(call.model.engine().tokenizer(), prepared->logprobs, plan.choices,
+                          std::move(prepared->echoed), prepared->echo,
+                          prepared->skip_special_tokens);
+  AnswerHead head =
+      answer_head(call.model, "cmpl-", "text_completion", "text_completion", prepared->name);
+  if (!prepared->stream) {
+    ChoicesBody writer(std::move(head), format);
+    return answer_whole(call, std::move(plan), writer);
+  }
+  ChoicesStream writer(std::move(head), format, plan.requests.size(), prepared->include_usage);
+  return answer_stream(call, std::move(plan), writer);
 }
 
 }  // namespace lockstep

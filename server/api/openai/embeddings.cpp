@@ -3,18 +3,18 @@
 #include <utility>
 #include <vector>
 
+#include "server/api/common/answer.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/endpoints.h"
 #include "server/api/openai/embedding_request.h"
-#include "server/api/openai/embeddings_writer.h"
+#include "server/api/openai/embeddings_body.h"
+#include "server/api/openai/endpoints.h"
 
 namespace lockstep {
 namespace {
 
 ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits& limits,
                                   const HttpRequest& request) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   const ModelInfo& info = model.engine().model();
   auto asked = parse_embedding(*body, limits, info.embedding_width);
@@ -44,21 +44,13 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   return Prepared{std::move(*requests), *asked->model, asked->base64};
 }
 
-ApiResult<void> embed(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
-  if (!prepared) return std::unexpected(prepared.error());
-  EmbeddingsWriter writer(std::move(prepared->name), prepared->base64);
-  answer(model, *lease, {.requests = std::move(prepared->requests)}, writer, request, response);
-  return {};
-}
-
 }  // namespace
 
-void post_embeddings(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto done = embed(model, request, response);
-  if (!done) send_error(response, done.error());
+ApiResult<void> post_embeddings(Call& call) {
+  auto prepared = prepare_request(call, prepare);
+  if (!prepared) return std::unexpected(prepared.error());
+  EmbeddingsBody writer(std::move(prepared->name), prepared->base64);
+  return answer_whole(call, {.requests = std::move(prepared->requests)}, writer);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // GET /v1/models and /v1/models/:id.
-#include "server/api/endpoints.h"
+#include "engine/base/json_text.h"
+#include "server/api/openai/endpoints.h"
 
 namespace lockstep {
 namespace {
@@ -27,18 +28,20 @@ Json model_object(const ServedModel& model, const std::string& name) {
 
 }  // namespace
 
-void get_models(ServedModel& model, const HttpRequest&, HttpResponse& response) {
+ApiResult<void> get_models(Call& call) {
   Json list = Json::array();
-  for (const std::string& name : model.names()) list.push_back(model_object(model, name));
+  for (const std::string& name : call.model.names()) list.push_back(model_object(call.model, name));
   const Json body = {{"object", "list"}, {"data", std::move(list)}};
-  response.send(200, "application/json", to_text(body));
+  call.response.send(200, "application/json", to_text(body));
+  return {};
 }
 
-void get_model(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto name = request.path_parameters.find("id");
-  const std::string asked = name == request.path_parameters.end() ? "" : name->second;
-  if (const auto unknown = model.check_name(asked)) return send_error(response, *unknown);
-  response.send(200, "application/json", to_text(model_object(model, asked)));
+ApiResult<void> get_model(Call& call) {
+  const auto name = call.request.path_parameters.find("id");
+  const std::string asked = name == call.request.path_parameters.end() ? "" : name->second;
+  if (auto unknown = call.model.check_name(asked)) return std::unexpected(std::move(*unknown));
+  call.response.send(200, "application/json", to_text(model_object(call.model, asked)));
+  return {};
 }
 
 }  // namespace lockstep

@@ -2,18 +2,19 @@
 #include <string>
 #include <utility>
 
+#include "server/api/common/answer.h"
 #include "server/api/common/chat_turns.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/endpoints.h"
+#include "server/api/openai/endpoints.h"
+#include "server/api/openai/responses_body.h"
 #include "server/api/openai/responses_request.h"
-#include "server/api/openai/responses_writer.h"
+#include "server/api/openai/responses_stream.h"
 
 namespace lockstep {
 namespace {
 
 ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& request) {
-  if (auto unready = model.check_ready()) return std::unexpected(*unready);
-  const auto body = parse_body(request);
+  const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   auto parsed = parse_responses(*body, model.limits());
   if (!parsed) return parsed;
@@ -41,26 +42,23 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   return Prepared{std::move(*turns), std::move(parsed->echoed), std::move(name), stream};
 }
 
-ApiResult<void> respond(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  auto lease = KeyLease::enter(model, request, response);
-  if (!lease) return std::unexpected(lease.error());
-  auto prepared = prepare_request(model, request, *lease, [&] { return prepare(model, request); });
+}  // namespace
+
+ApiResult<void> post_responses(Call& call) {
+  auto prepared = prepare_request(call, prepare);
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
   AnswerPlan plan{.requests = std::move(turns.requests),
-                  .stream = prepared->stream,
                   .thoughts = ThoughtCount(turns.rules),
-                  .constraint = std::move(turns.constraint)};
-  ResponsesWriter writer(std::move(turns.rules), prepared->name, std::move(prepared->echoed));
-  answer(model, *lease, std::move(plan), writer, request, response);
-  return {};
-}
-
-}  // namespace
-
-void post_responses(ServedModel& model, const HttpRequest& request, HttpResponse& response) {
-  const auto done = respond(model, request, response);
-  if (!done) send_error(response, done.error());
+                  .constraint = std::move(turns.constraint),
+                  .kept_bytes = prepared->echoed.size()};
+  ResponseHead head = response_head(std::move(prepared->name), std::move(prepared->echoed));
+  if (!prepared->stream) {
+    ResponsesBody writer(std::move(turns.rules), std::move(head));
+    return answer_whole(call, std::move(plan), writer);
+  }
+  ResponsesStream writer(std::move(turns.rules), std::move(head));
+  return answer_stream(call, std::move(plan), writer);
 }
 
 }  // namespace lockstep

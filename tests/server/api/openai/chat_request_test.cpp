@@ -1,7 +1,7 @@
-#include "server/api/common/chat_request.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "server/api/openai/chat_completions_request.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "server/api/openai/embeddings_writer.h"
+#include "server/api/openai/embeddings_body.h"
 
 namespace lockstep {
 namespace {
@@ -104,7 +104,7 @@ TEST(EmbeddingRequest, has_2048_inputs_at_most) {
   EXPECT_EQ(refused(inputs(2049)), "input");
 }
 
-TEST(EmbeddingsWriter, writes_base64_as_the_rfc_does) {
+TEST(EmbeddingsBody, writes_base64_as_the_rfc_does) {
   const auto encoded = [](std::vector<float> numbers) { return floats_in_base64(numbers); };
   EXPECT_EQ(encoded({}), "");
   EXPECT_EQ(encoded({1.0F}), "AACAPw==");
@@ -112,12 +112,12 @@ TEST(EmbeddingsWriter, writes_base64_as_the_rfc_does) {
   EXPECT_EQ(encoded({0.1F, 0.2F, 0.3F}), "zczMPc3MTD6amZk+");
 }
 
-TEST(EmbeddingsWriter, writes_openais_object_with_numbers_that_are_read_back_whole) {
+TEST(EmbeddingsBody, writes_openais_object_with_numbers_that_are_read_back_whole) {
   std::vector<Output> whole(2);
   whole[0].embedding = {0.1F, -1e-20F, 1.0F / 3};
   whole[1].embedding = {1.0F};
   const AnswerUsage usage{.prompt_tokens = 7};
-  const auto body = parse_json(EmbeddingsWriter("a \"name\"", false).body_text(whole, usage));
+  const auto body = parse_json(EmbeddingsBody("a \"name\"", false).body(whole, usage));
   ASSERT_TRUE(body) << body.error().message;
   EXPECT_EQ((*body)["object"], "list");
   EXPECT_EQ((*body)["model"], "a \"name\"");
@@ -128,7 +128,7 @@ TEST(EmbeddingsWriter, writes_openais_object_with_numbers_that_are_read_back_who
   EXPECT_EQ(first["index"], 0);
   EXPECT_EQ(first["embedding"].get<std::vector<float>>(), whole[0].embedding);
   EXPECT_EQ((*body)["data"][1]["index"], 1);
-  const auto packed = parse_json(EmbeddingsWriter("m", true).body_text(whole, usage));
+  const auto packed = parse_json(EmbeddingsBody("m", true).body(whole, usage));
   EXPECT_EQ((*packed)["data"][1]["embedding"], "AACAPw==");
 }
 

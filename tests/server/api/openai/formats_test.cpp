@@ -4,6 +4,9 @@
 
 #include <cmath>
 
+#include "server/api/common/outputs.h"
+#include "server/api/common/random.h"
+#include "server/api/openai/answer_head.h"
 #include "server/api/openai/chat_format.h"
 #include "server/api/openai/completion_format.h"
 #include "server/api/openai/completion_request.h"
@@ -238,7 +241,7 @@ TEST(CompletionFormat, a_prompt_of_ids_is_echoed_as_text_and_kept_as_ids) {
   const std::vector<Prompt> prompts = {std::string("Once"),
                                        std::vector<TokenId>{kBos, kOnce, kUpon}};
   CompletionFormat format(*tokenizer, std::nullopt, 1, prompts, true);
-  EXPECT_EQ(format.kept_bytes(), 4 + 3 * sizeof(TokenId));
+  EXPECT_EQ(bytes_of(prompts), 4 + 3 * sizeof(TokenId));
   EXPECT_EQ(format.chunks(1, text_output("x")).at(0)["text"], "Once uponx");
 }
 

@@ -1,4 +1,4 @@
-// Words the answer of POST /v1/embeddings.
+// The answer of POST /v1/embeddings.
 #pragma once
 
 #include <span>
@@ -6,16 +6,16 @@
 #include <utility>
 #include <vector>
 
-#include "server/api/common/answer.h"
+#include "server/api/common/body_writer.h"
 
 namespace lockstep {
 
-class EmbeddingsWriter final : public AnswerWriter {
+class EmbeddingsBody final : public BodyWriter {
  public:
   // `name`: of the model, as the request has it.
-  EmbeddingsWriter(std::string name, bool base64) : name_(std::move(name)), base64_(base64) {}
+  EmbeddingsBody(std::string name, bool base64) : name_(std::move(name)), base64_(base64) {}
 
-  std::string body_text(const std::vector<Output>& whole, const AnswerUsage& usage) override;
+  std::string body(const std::vector<Output>& whole, const AnswerUsage& usage) override;
 
  private:
   std::string name_;

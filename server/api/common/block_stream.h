@@ -1,21 +1,21 @@
-// Answers that consist of blocks one after the other, each of text, of thoughts or of a call: what
-// /v1/responses and /v1/messages have in common.
+// Streams that consist of blocks one after the other, each of text, of reasoning or of a call: the
+// common part of /v1/responses and /v1/messages.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "server/api/common/answer.h"
+#include "server/api/common/stream_writer.h"
 #include "server/api/common/turn_parser.h"
 
 namespace lockstep {
 
-class BlockWriter : public AnswerWriter {
+class BlockStream : public StreamWriter {
  public:
   std::string news(size_t index, const Output& output) final;
 
  protected:
-  explicit BlockWriter(TurnRules rules);
+  explicit BlockStream(TurnRules rules);
 
   // The events that begin a block, go on with it and end it. `kind` is kText, kReasoning or kCall;
   // `function` is empty but for calls. A block that is not `sound` broke off.
@@ -23,7 +23,6 @@ class BlockWriter : public AnswerWriter {
   virtual std::string extend_block(TurnEvent::Kind kind, const std::string& text) = 0;
   virtual std::string close_block(TurnEvent::Kind kind, bool sound) = 0;
 
-  const TurnRules& rules() const { return rules_; }
   // The last output of the request, once it has come.
   const std::optional<Output>& last() const { return last_; }
   size_t sound_calls() const { return sound_calls_; }
@@ -34,7 +33,6 @@ class BlockWriter : public AnswerWriter {
   std::string close(bool sound);
   bool cuts(const Output& last) const;
 
-  TurnRules rules_;
   TurnParser parser_;
   std::optional<TurnEvent::Kind> open_;
   std::optional<Output> last_;

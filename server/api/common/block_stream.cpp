@@ -1,12 +1,12 @@
-#include "server/api/common/block_writer.h"
+#include "server/api/common/block_stream.h"
 
 #include <utility>
 
 namespace lockstep {
 
-BlockWriter::BlockWriter(TurnRules rules) : rules_(std::move(rules)), parser_(rules_) {}
+BlockStream::BlockStream(TurnRules rules) : parser_(std::move(rules)) {}
 
-std::string BlockWriter::news(size_t, const Output& output) {
+std::string BlockStream::news(size_t, const Output& output) {
   std::string text;
   for (const TurnEvent& event : parser_.push(output.text)) text += tell(event);
   if (!output.finish) return text;
@@ -18,7 +18,7 @@ std::string BlockWriter::news(size_t, const Output& output) {
   return text;
 }
 
-std::string BlockWriter::tell(const TurnEvent& event) {
+std::string BlockStream::tell(const TurnEvent& event) {
   switch (event.kind) {
     case TurnEvent::Kind::kText:
     case TurnEvent::Kind::kReasoning: {
@@ -38,20 +38,20 @@ std::string BlockWriter::tell(const TurnEvent& event) {
   return "";
 }
 
-std::string BlockWriter::change_to(TurnEvent::Kind kind, const std::string& function) {
+std::string BlockStream::change_to(TurnEvent::Kind kind, const std::string& function) {
   std::string text = close(true);
   open_ = kind;
   ++blocks_;
   return text + open_block(kind, function);
 }
 
-std::string BlockWriter::close(bool sound) {
+std::string BlockStream::close(bool sound) {
   if (!open_) return "";
   return close_block(*std::exchange(open_, std::nullopt), sound);
 }
 
 // Whether what is open goes no further because the answer may be no longer.
-bool BlockWriter::cuts(const Output& last) const {
+bool BlockStream::cuts(const Output& last) const {
   const bool has_ended =
       open_ == TurnEvent::Kind::kReasoning && parser_.thoughts() == TurnParser::Thoughts::kOver;
   return last.finish == FinishReason::kLength && !has_ended;

@@ -1,4 +1,4 @@
-#include "server/api/openai/embeddings_writer.h"
+#include "server/api/openai/embeddings_body.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <iterator>
 #include <string_view>
+
+#include "engine/base/json_text.h"
 
 namespace lockstep {
 
@@ -34,8 +36,7 @@ std::string floats_in_base64(std::span<const float> numbers) {
 
 // Written as text: as a value, each number would take many times the place. Numbers are the
 // shortest that an f32 is read back from.
-std::string EmbeddingsWriter::body_text(const std::vector<Output>& whole,
-                                        const AnswerUsage& usage) {
+std::string EmbeddingsBody::body(const std::vector<Output>& whole, const AnswerUsage& usage) {
   std::string text = R"({"object":"list","data":[)";
   const auto end = std::back_inserter(text);
   for (size_t index = 0; index < whole.size(); ++index) {

@@ -1,7 +1,9 @@
-#include "server/api/http_error_body.h"
+#include "server/api/dialect.h"
 
-#include "server/api/anthropic/messages_writer.h"
-#include "server/api/common/api_error.h"
+#include <utility>
+
+#include "server/api/anthropic/error_object.h"
+#include "server/api/openai/error_object.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +44,26 @@ bool is_anthropics(std::string_view path) {
 
 }  // namespace
 
+ErrorObject error_object_of(std::string_view path) {
+  return is_anthropics(path) ? anthropic_error_object : error_object;
+}
+
+void send_error(HttpResponse& response, const ApiError& error, ErrorObject object) {
+  if (error.retry_after_seconds) {
+    response.set_header("Retry-After", std::to_string(*error.retry_after_seconds));
+  }
+  response.send(error.status, "application/json", to_text(object(error)));
+}
+
+HttpRefusal to_http_refusal(const ApiError& error, ErrorObject object) {
+  HttpRefusal refusal{.status = error.status, .message = error.message};
+  if (error.retry_after_seconds) {
+    refusal.headers.emplace("Retry-After", std::to_string(*error.retry_after_seconds));
+  }
+  refusal.body = to_text(object(error));
+  return refusal;
+}
+
 std::string http_error_body(std::string_view path, int status, std::string_view message) {
   ApiError error{.status = status, .message = std::string(message)};
   if (is_anthropics(path)) return to_text(anthropic_error_object(error));
@@ -52,15 +74,6 @@ std::string http_error_body(std::string_view path, int status, std::string_view 
     if (row.status == status) error.code = std::string(row.code);
   }
   return to_text(error_object(error));
-}
-
-HttpRefusal to_http_refusal(std::string_view path, const ApiError& error) {
-  HttpRefusal refusal{.status = error.status, .message = error.message};
-  if (error.retry_after_seconds) {
-    refusal.headers.emplace("Retry-After", std::to_string(*error.retry_after_seconds));
-  }
-  refusal.body = to_text(is_anthropics(path) ? anthropic_error_object(error) : error_object(error));
-  return refusal;
 }
 
 }  // namespace lockstep

@@ -1,24 +1,23 @@
-// The answers of POST /v1/responses: a response with its items, and the events that build it.
+// The stream of POST /v1/responses: the events that build a response and its items.
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "server/api/common/block_writer.h"
+#include "server/api/common/block_stream.h"
+#include "server/api/openai/response_object.h"
 
 namespace lockstep {
 
-class ResponsesWriter final : public BlockWriter {
+class ResponsesStream final : public BlockStream {
  public:
-  // `model`: as the request named it. `echoed`: what the answer repeats of the request, as the text
-  // of an object's members without its braces; empty: nothing.
-  ResponsesWriter(TurnRules rules, std::string model, std::string echoed);
+  ResponsesStream(TurnRules rules, ResponseHead head);
 
   std::string opening(const AnswerUsage& usage) override;
   std::string ending(const AnswerUsage& usage) override;
   std::string failure(const ApiError& error) override;
-  std::string body_text(const std::vector<Output>& whole, const AnswerUsage& usage) override;
-  size_t kept_bytes() const override { return echoed_.size(); }
+  std::string keep_alive() override { return std::string(kKeepAliveComment); }
 
  protected:
   std::string open_block(TurnEvent::Kind kind, const std::string& function) override;
@@ -34,21 +33,15 @@ class ResponsesWriter final : public BlockWriter {
   std::string tell_progress();
   // An event about the item that is open.
   std::string item_event(std::string_view type, Json members);
-  // Without what is echoed, as is finished().
-  Json response(std::string_view status, Json output) const;
-  Json finished(const Output& last, Json output, const AnswerUsage& usage) const;
 
-  std::string id_;
-  int64_t created_seconds_;
-  std::string model_;
-  std::string echoed_;
+  ResponseHead head_;
   int64_t sequence_number_ = 0;
   bool progress_told_ = false;
   // The item that is open, and those that are done.
   std::string item_id_;
   std::string call_id_;
   std::string function_;
-  std::string text_;  // of the item: text, thoughts or arguments
+  std::string text_;  // of the item: text, reasoning or arguments
   Json items_ = Json::array();
 };
 

@@ -1,8 +1,9 @@
 // The items of a response, whole and streamed, by how and where its text ends.
-#include "server/api/openai/responses_writer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "server/api/openai/responses_body.h"
+#include "server/api/openai/responses_stream.h"
 
 namespace lockstep {
 namespace {
@@ -40,11 +41,10 @@ constexpr const char* kEchoed = R"("metadata":{"k":"v"},"store":false)";
 
 // The items of an answer with this text, the same whole and streamed byte by byte.
 std::vector<std::string> items(const TurnRules& rules, std::string_view text, FinishReason finish) {
-  ResponsesWriter whole(rules, "m", kEchoed);
-  const Json body = *parse_json(whole.body_text({output_of(std::string(text), finish)}, {}));
+  ResponsesBody whole(rules, response_head("m", kEchoed));
+  const Json body = *parse_json(whole.body({output_of(std::string(text), finish)}, {}));
   EXPECT_EQ(body["metadata"], Json({{"k", "v"}}));
-  ResponsesWriter writer(rules, "m", kEchoed);
-  EXPECT_EQ(writer.kept_bytes(), std::string_view(kEchoed).size());
+  ResponsesStream writer(rules, response_head("m", kEchoed));
   std::string stream = writer.opening({});
   for (const char byte : text) stream += writer.news(0, output_of({byte}));
   stream += writer.news(0, output_of("", finish));
@@ -72,14 +72,14 @@ std::vector<std::string> items(const TurnRules& rules, std::string_view text, Fi
 constexpr auto kStop = FinishReason::kStop;
 constexpr auto kLength = FinishReason::kLength;
 
-TEST(ResponsesWriter, a_text_that_is_cut_at_its_length_is_incomplete_as_the_response_is) {
+TEST(Responses, a_text_that_is_cut_at_its_length_is_incomplete_as_the_response_is) {
   EXPECT_THAT(items({}, "So it", kLength), ElementsAre("message incomplete"));
   EXPECT_THAT(items({}, "", kLength), ElementsAre("message incomplete"));
   EXPECT_THAT(items({}, "So it", kStop), ElementsAre("message completed"));
   EXPECT_THAT(items({}, "", kStop), ElementsAre("message completed"));
 }
 
-TEST(ResponsesWriter, only_what_was_going_on_is_incomplete) {
+TEST(Responses, only_what_was_going_on_is_incomplete) {
   const TurnRules rules{.functions = {}, .reasoning = true, .starts_in_reasoning = true};
   EXPECT_THAT(items(rules, "Hm", kLength), ElementsAre("reasoning incomplete"));
   EXPECT_THAT(items(rules, "Hm</thi", kLength), ElementsAre("reasoning incomplete"));
@@ -91,7 +91,7 @@ TEST(ResponsesWriter, only_what_was_going_on_is_incomplete) {
   EXPECT_THAT(items(rules, "\n", kLength), ElementsAre("message incomplete"));
 }
 
-TEST(ResponsesWriter, a_call_that_is_whole_is_completed_though_the_answer_is_cut_behind_it) {
+TEST(Responses, a_call_that_is_whole_is_completed_though_the_answer_is_cut_behind_it) {
   const TurnRules rules{.calls = &call_syntaxes().front(), .functions = {"now"}};
   const std::string call = R"(<tool_call>{"name": "now", "arguments": {}}</tool_call>)";
   EXPECT_THAT(items(rules, call, kLength), ElementsAre("function_call completed"));
