@@ -21,6 +21,7 @@
 #include "engine/measurement.h"
 #include "engine/memory_handover.h"
 #include "engine/memory_identity.h"
+#include "engine/memory_remedies.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/gpu_weight_sink.h"
@@ -132,7 +133,10 @@ Result<void> Engine::Parts::lay_out() {
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
-  if (auto sized = size_context(model, options, topology, layout); !sized) return sized;
+  if (auto sized = size_context(model, options, topology, layout); !sized) {
+    return std::unexpected(
+        with_memory_remedies(sized.error(), model, options, *kernels, topology, layout));
+  }
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
   info.rank_count = static_cast<uint32_t>(layout.places.size());
   for (const RankPlace& place : layout.places) {

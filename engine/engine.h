@@ -85,7 +85,9 @@ struct EngineOptions {
   uint32_t sequence_count = 8;  // sequences in the running batch at most
   uint32_t batch_tokens = 0;    // tokens of one pass at most; 0: 512, and 2048 where all ranks are
                                 // GPUs that have room for it
-  uint32_t logit_rows = 0;      // tokens of one pass whose logits can be had; 0: what serving needs
+  // The context and the sequences are what the caller's work takes: no refusal asks for less.
+  bool fixed_lengths = false;
+  uint32_t logit_rows = 0;  // tokens of one pass whose logits can be had; 0: what serving needs
   // Control tokens that the text of a chat's messages spells are taken for what they are.
   bool special_tokens_in_messages = false;
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable

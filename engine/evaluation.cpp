@@ -243,8 +243,9 @@ Result<void> check_evaluation(const Engine& model, const Engine* reference,
   if (bytes <= available / 2) return {};
   return machine_refused(
       "the reference's logits of {} tokens take {} MiB and {} MiB of memory are available; give a "
-      "smaller --context or fewer --sequences",
-      side_by_side * (options.context_tokens / 2), bytes >> 20U, available >> 20U);
+      "smaller --context{}",
+      side_by_side * (options.context_tokens / 2), bytes >> 20U, available >> 20U,
+      side_by_side > 1 ? " or fewer --sequences" : "");
 }
 
 Result<Evaluation> evaluate(Engine& model, Engine* reference, std::span<const TokenId> tokens,

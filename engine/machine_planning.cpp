@@ -13,6 +13,7 @@
 #include "engine/machine/arena_rules.h"
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/machine_settings.h"
+#include "engine/memory_remedies.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/model_description.h"
@@ -307,7 +308,8 @@ Result<MachinePlan> plan_machine(const EngineOptions& given, bool measure) {
   describe_devices(topology, layout->devices, plan);
   if (auto sized = size_context(*model, options, topology, *layout); !sized) {
     plan.fits = false;
-    plan.misfit = sized.error().message;
+    plan.misfit =
+        with_memory_remedies(sized.error(), *model, options, **kernels, topology, *layout).message;
   }
   plan.context_tokens = static_cast<uint32_t>(layout->context_tokens);
   const MachineSettings settings = read_machine_settings();

@@ -228,14 +228,50 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout,
   if (found.pages > 0) return found.pages;
   const size_t rank = misfit ? misfit->rank : found.rank;
   const RankPlace& place = layout.places[rank];
-  return machine_refused(
-      "rank {} needs {} on {}, where {} MiB are available; {}. {}, or free memory", rank,
-      needs_text(layout, rank, /*with_cache=*/false), place_text(place),
-      takeable_bytes(topology, place, limits) >> 20U,
-      misfit ? "they do not fit" + shortage_text(*misfit, place, rooms.memory)
-             : "nothing is left for a context",
-      layout.on_gpus() ? "Use a smaller model or --devices cpu"
-                       : "Use a smaller model, more of --ranks or other --shares");
+  return machine_refused("rank {} needs {} on {}, where {} MiB are available; {}", rank,
+                         needs_text(layout, rank, /*with_cache=*/false), place_text(place),
+                         takeable_bytes(topology, place, limits) >> 20U,
+                         misfit ? "they do not fit" + shortage_text(*misfit, place, rooms.memory)
+                                : "nothing is left for a context");
+}
+
+// size_context() without its warning.
+Result<void> size_quietly(const Model& model, const EngineOptions& options,
+                          const Topology& topology, ModelLayout& layout,
+                          const MemoryLimits& limits) {
+  size_t pages = 0;
+  if (options.context_tokens != 0) {
+    layout.context_tokens = options.context_tokens;
+    pages = wanted_pages(options, options.context_tokens);
+    if (pages < pages_for(options.context_tokens)) {
+      return invalid_input(
+          "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
+          "--context {}",
+          pages, options.context_tokens, pages_for(options.context_tokens), kPageTokens,
+          pages_for(options.context_tokens), pages * kPageTokens);
+    }
+  } else if (layout.kv_pages_held) {
+    pages = *layout.kv_pages_held;
+    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+  } else {
+    const auto fitting = fitting_pages(model, layout, topology, limits,
+                                       wanted_pages(options, model.trained_context_tokens));
+    if (!fitting) return std::unexpected(fitting.error());
+    pages = *fitting;
+    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+  }
+  layout.plan_options.kv_pages = pages;
+  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
+                            layout.gpus_linked);
+  Rooms rooms(topology, layout, limits);
+  const auto misfit = take_all(layout, layout.sizes, rooms);
+  if (!misfit) return {};
+  const RankPlace& place = layout.places[misfit->rank];
+  return machine_refused("rank {} needs {} on {}, where ranks share {} MiB{}", misfit->rank,
+                         needs_text(layout, misfit->rank, /*with_cache=*/true), place_text(place),
+                         takeable_bytes(topology, place, limits) >> 20U,
+                         shortage_text(*misfit, place, rooms.memory));
 }
 
 }  // namespace
@@ -289,42 +325,16 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& to
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout,
                           const MemoryLimits& limits) {
-  size_t pages = 0;
-  if (options.context_tokens != 0) {
-    if (options.context_tokens > model.trained_context_tokens) {
-      spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
-                   options.context_tokens, model.trained_context_tokens);
-    }
-    layout.context_tokens = options.context_tokens;
-    pages = wanted_pages(options, options.context_tokens);
-    if (pages < pages_for(options.context_tokens)) {
-      return invalid_input("kv-pages is {}, but a sequence of {} tokens takes {} pages of {}",
-                           pages, options.context_tokens, pages_for(options.context_tokens),
-                           kPageTokens);
-    }
-  } else if (layout.kv_pages_held) {
-    pages = *layout.kv_pages_held;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
-  } else {
-    const auto fitting = fitting_pages(model, layout, topology, limits,
-                                       wanted_pages(options, model.trained_context_tokens));
-    if (!fitting) return std::unexpected(fitting.error());
-    pages = *fitting;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+  if (options.context_tokens > model.trained_context_tokens) {
+    spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
+                 options.context_tokens, model.trained_context_tokens);
   }
-  layout.plan_options.kv_pages = pages;
-  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
-                            layout.gpus_linked);
-  Rooms rooms(topology, layout, limits);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
-  if (!misfit) return {};
-  const RankPlace& place = layout.places[misfit->rank];
-  return machine_refused(
-      "rank {} needs {} on {}, where ranks share {} MiB{}. Use a smaller model, --context or "
-      "--sequences, or free memory",
-      misfit->rank, needs_text(layout, misfit->rank, /*with_cache=*/true), place_text(place),
-      takeable_bytes(topology, place, limits) >> 20U, shortage_text(*misfit, place, rooms.memory));
+  return size_quietly(model, options, topology, layout, limits);
+}
+
+bool finds_room(const Model& model, const EngineOptions& options, const Topology& topology,
+                ModelLayout& layout, const MemoryLimits& limits) {
+  return size_quietly(model, options, topology, layout, limits).has_value();
 }
 
 }  // namespace lockstep

@@ -40,9 +40,14 @@ std::optional<size_t> first_misfit(const ModelLayout& layout, const Topology& to
                                    const MemoryLimits& limits = read_memory_limits());
 
 // How long a sequence may get and how many pages that takes; all arenas have room then. Fails with
-// kMachineRefused when the model does not fit, naming the node, what is needed and what there is.
+// kMachineRefused when the model does not fit, naming the node, what is needed and what there is;
+// with_memory_remedies() adds what to do.
 Result<void> size_context(const Model& model, const EngineOptions& options,
                           const Topology& topology, ModelLayout& layout,
                           const MemoryLimits& limits = read_memory_limits());
+
+// Whether size_context() would succeed, for trials: nothing is logged.
+bool finds_room(const Model& model, const EngineOptions& options, const Topology& topology,
+                ModelLayout& layout, const MemoryLimits& limits);
 
 }  // namespace lockstep

@@ -60,7 +60,8 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   return statistics;
 }
 
-void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place) {
+// `is_alone`: it is the only rank.
+void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place, bool is_alone) {
   constexpr unsigned kMiB = 20;
   const PageBytes& pages = rank.pages;
   if (rank.gpu >= 0) {
@@ -80,8 +81,9 @@ void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place) 
   if (rank.wrong_node_bytes.value_or(0) == 0) return;
   spdlog::warn(
       "{} MiB of the weights of rank {} lie on another node than {}: every token reads them from "
-      "there. Free memory on node {} or give the rank a smaller share with --shares",
-      (*rank.wrong_node_bytes + (1U << kMiB) - 1) >> kMiB, index, rank.node, rank.node);
+      "there. Free memory on node {}{}",
+      (*rank.wrong_node_bytes + (1U << kMiB) - 1) >> kMiB, index, rank.node, rank.node,
+      is_alone ? "" : " or give the rank a smaller share with --shares");
 }
 
 }  // namespace
@@ -89,7 +91,7 @@ void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place) 
 RankReport::RankReport(Ranks& ranks, const Topology& topology) : ranks_(ranks) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     placed_.push_back(examine(rank, ranks, topology));
-    log_rank(rank, placed_.back(), ranks[rank].place());
+    log_rank(rank, placed_.back(), ranks[rank].place(), ranks.count() == 1);
   }
 }
 

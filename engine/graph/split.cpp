@@ -100,6 +100,15 @@ class Splitter {
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
+  // A bias in blocks that a rank's part would cut.
+  struct CutBlock {
+    WeightId weight = 0;
+    size_t rank = 0;
+  };
+  std::optional<CutBlock> find_cut_block() const;
+  // Whether ranks with these shares have work, and no bias is cut within a block.
+  bool is_cut_well_by(const std::vector<double>& shares) const;
+  std::optional<std::vector<double>> find_fitting_shares() const;
   Result<void> check_vectors() const;
   Result<void> check_ranks() const;
 
@@ -378,7 +387,7 @@ void Splitter::split_node(const GraphNode& node) {
 }
 
 // A bias is cut with the rows of its matrix; one in blocks may not be cut there.
-Result<void> Splitter::check_vectors() const {
+std::optional<Splitter::CutBlock> Splitter::find_cut_block() const {
   for (WeightId id = 0; id < split_.weights.size(); ++id) {
     const WeightSplit& split = split_.weights[id];
     const Weight& weight = graph_.weights()[id];
@@ -388,14 +397,64 @@ Result<void> Splitter::check_vectors() const {
       const Range& range = split.ranges[rank];
       const bool ends = range.end % block == 0 || range.end == weight.columns;
       if (range.empty() || (range.begin % block == 0 && ends)) continue;
-      return invalid_input(
-          "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use "
-          "one rank (--ranks 1, or one GPU in --devices), other --shares, or a file whose biases "
-          "are F32",
-          weight.name, block, traits(weight.format).name, range.begin, range.end, rank);
+      return CutBlock{.weight = id, .rank = rank};
     }
   }
-  return {};
+  return std::nullopt;
+}
+
+bool Splitter::is_cut_well_by(const std::vector<double>& shares) const {
+  Shares tried = shares_;
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    if (tried.dense[rank] > 0) tried.dense[rank] = shares[rank];
+    if (tried.experts[rank] > 0) tried.experts[rank] = shares[rank];
+  }
+  Splitter splitter(graph_, tried, split_.strategy);
+  for (const GraphNode& node : graph_.nodes()) splitter.split_node(node);
+  return !splitter.find_cut_block() && splitter.check_ranks();
+}
+
+// In small whole numbers, the evenest first. Each trial is a split; for more ranks than a machine
+// usually has nodes there would be too many.
+std::optional<std::vector<double>> Splitter::find_fitting_shares() const {
+  constexpr size_t kRanksMost = 8;
+  constexpr size_t kTrialsMost = 256;
+  const size_t ranks = split_.rank_count;
+  if (ranks > kRanksMost) return std::nullopt;
+  const auto most = static_cast<size_t>(
+      std::pow(static_cast<double>(kTrialsMost) + 0.5, 1 / static_cast<double>(ranks)));
+  std::vector<std::vector<double>> candidates = {{}};
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    std::vector<std::vector<double>> longer;
+    for (const std::vector<double>& shares : candidates) {
+      for (size_t share = 1; share <= most; ++share) {
+        longer.push_back(shares);
+        longer.back().push_back(static_cast<double>(share));
+      }
+    }
+    candidates = std::move(longer);
+  }
+  std::ranges::stable_sort(candidates, {}, [](const std::vector<double>& shares) {
+    const auto [least, largest] = std::ranges::minmax(shares);
+    return largest / least;
+  });
+  for (std::vector<double>& shares : candidates) {
+    if (is_cut_well_by(shares)) return std::move(shares);
+  }
+  return std::nullopt;
+}
+
+Result<void> Splitter::check_vectors() const {
+  const auto found = find_cut_block();
+  if (!found) return {};
+  const Weight& weight = graph_.weights()[found->weight];
+  const Range& range = split_.weights[found->weight].ranges[found->rank];
+  const auto shares = find_fitting_shares();
+  return invalid_input(
+      "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use one "
+      "rank (--ranks 1, or one GPU in --devices){}, or a file whose biases are F32",
+      weight.name, traits(weight.format).block_elements, traits(weight.format).name, range.begin,
+      range.end, found->rank, shares ? fmt::format(", --shares {}", fmt::join(*shares, ":")) : "");
 }
 
 // A rank that holds a part of no matrix only waits for the others. A router does not count: whoever

@@ -112,11 +112,14 @@ NodeMemory::Maker::Failure NodeMemory::Maker::failed(std::string_view call) cons
 Error NodeMemory::Maker::refused(uint64_t bytes, std::string_view reason,
                                  uint64_t available) const {
   const std::string where = request_.node < 0 ? "" : fmt::format(" on node {}", request_.node);
+  // Weights are taken first, as large as the model is, whatever the cache takes after them.
+  const std::string_view smaller =
+      request_.what == "weights" ? "model" : "model, --context or --sequences";
   return {ErrorKind::kMachineRefused,
           fmt::format("cannot take {} MiB of memory for {}{}: {}; {} MiB are available{}. Use a "
-                      "smaller model, --context or --sequences, or free memory",
+                      "smaller {}, or free memory",
                       bytes >> 20U, request_.what, where, reason, available >> 20U,
-                      where.empty() ? "" : " there")};
+                      where.empty() ? "" : " there", smaller)};
 }
 
 void NodeMemory::Maker::add(std::vector<Candidate>& list, PageKind kind, size_t bytes) const {

@@ -96,6 +96,7 @@ void fit(const std::vector<MeasurementCase>& cases, EngineOptions& options) {
   }
   if (options.context_tokens == 0) options.context_tokens = tokens;
   options.sequence_count = sequences;
+  options.fixed_lengths = true;
 }
 
 void summarize(BenchResult& result) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
+#include "tests/engine/decoder_shape.h"
 
 namespace lockstep {
 namespace {
@@ -17,57 +18,10 @@ using ::testing::HasSubstr;
 constexpr uint64_t kMiB = 1U << 20U;
 constexpr uint64_t kGiB = 1U << 30U;
 
-struct DecoderShape {
-  std::string name;
-  size_t layers = 0;
-  size_t columns = 0;
-  size_t feed_forward = 0;
-  size_t heads = 0;
-  size_t kv_heads = 0;
-  size_t head_dimension = 0;
-  size_t vocabulary = 0;
-};
-
 const DecoderShape k8b = {"8b", 32, 4096, 14336, 32, 8, 128, 128256};
 const DecoderShape k7b = {"7b", 28, 3584, 18944, 28, 4, 128, 152064};
 const DecoderShape k1b = {"1b", 16, 2048, 8192, 32, 8, 64, 128256};
 const DecoderShape kHalfB = {"0.5b", 24, 1024, 4864, 16, 2, 64, 151936};
-
-Model make_model(const DecoderShape& shape) {
-  Model model;
-  model.architecture = "made up";
-  model.trained_context_tokens = 131072;
-  model.vocabulary_size = shape.vocabulary;
-  Graph& graph = model.graph;
-  graph.set_rotary({RotaryPairs::kHalves, std::vector<double>(shape.head_dimension / 2, 1.0)});
-  size_t count = 0;
-  const auto product = [&](ValueId x, size_t rows, size_t columns) {
-    const std::string name = "matrix" + std::to_string(++count);
-    return graph.matmul(x, graph.add_matrix(name, Format::kQ4_K, rows, columns));
-  };
-  const auto normed = [&](ValueId x) {
-    const std::string name = "norm" + std::to_string(++count);
-    return graph.rms_norm(x, graph.add_vector(name, Format::kF32, shape.columns), 1e-5F);
-  };
-  const size_t attended = shape.heads * shape.head_dimension;
-  const size_t kv = shape.kv_heads * shape.head_dimension;
-  ValueId x =
-      graph.embed(graph.add_matrix("embedding", Format::kQ4_K, shape.vocabulary, shape.columns));
-  for (size_t layer = 0; layer < shape.layers; ++layer) {
-    const ValueId h = normed(x);
-    const ValueId q = graph.rotary(product(h, attended, shape.columns), shape.heads);
-    const ValueId k = graph.rotary(product(h, kv, shape.columns), shape.kv_heads);
-    const ValueId v = product(h, kv, shape.columns);
-    const ValueId out = graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, 0.1F);
-    x = graph.add(x, product(out, shape.columns, attended));
-    const ValueId h2 = normed(x);
-    const ValueId gate = product(h2, shape.feed_forward, shape.columns);
-    const ValueId up = product(h2, shape.feed_forward, shape.columns);
-    x = graph.add(x, product(graph.silu_multiply(gate, up), shape.columns, shape.feed_forward));
-  }
-  graph.set_logits(product(normed(graph.select_rows(x)), shape.vocabulary, shape.columns));
-  return model;
-}
 
 struct Pools {
   uint64_t gib_2mib = 0;

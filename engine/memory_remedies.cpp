@@ -1,0 +1,404 @@
+#include "engine/memory_remedies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/device_places.h"
+#include "engine/kernels/kv_format.h"
+#include "engine/machine/device_choice.h"
+#include "engine/model_room.h"
+
+namespace lockstep {
+namespace {
+
+// Smaller batches save little and make prompts slow.
+constexpr size_t kLeastBatchTokens = 32;
+
+// Options that were changed, and the settings that change them: "--devices cpu with --shares even".
+struct Remedy {
+  EngineOptions options;
+  std::vector<std::string> settings = {};
+
+  std::string text() const { return fmt::format("{}", fmt::join(settings, " with ")); }
+};
+
+void set_devices(const std::string& devices, Remedy& remedy) {
+  remedy.options.devices = devices;
+  remedy.settings.push_back("--devices " + devices);
+}
+
+void set_ranks(uint32_t ranks, Remedy& remedy) {
+  remedy.options.rank_count = ranks;
+  remedy.settings.push_back(ranks == 0 ? "--ranks auto" : fmt::format("--ranks {}", ranks));
+}
+
+void set_even_shares(Remedy& remedy) {
+  if (remedy.options.shares.empty() && !remedy.options.measure_shares) return;
+  remedy.options.shares.clear();
+  remedy.options.measure_shares = false;
+  remedy.settings.emplace_back("--shares even");
+}
+
+void set_shares_to(const std::vector<double>& shares, Remedy& remedy) {
+  remedy.options.shares = shares;
+  remedy.options.measure_shares = false;
+  remedy.settings.push_back(fmt::format("--shares {}", fmt::join(shares, ":")));
+}
+
+void set_context(size_t tokens, Remedy& remedy) {
+  remedy.options.context_tokens = static_cast<uint32_t>(tokens);
+  remedy.settings.push_back(fmt::format("--context {}", tokens));
+}
+
+void set_sequences(size_t count, Remedy& remedy) {
+  remedy.options.sequence_count = static_cast<uint32_t>(count);
+  remedy.settings.push_back(fmt::format("--sequences {}", count));
+}
+
+void set_kv_pages(size_t pages, Remedy& remedy) {
+  remedy.options.kv_pages = static_cast<uint32_t>(pages);
+  remedy.settings.push_back(fmt::format("--kv-pages {}", pages));
+}
+
+// Of the cache a page per page of the context, so that neither asks for more than the other.
+void set_context_and_pages(size_t tokens, Remedy& remedy) {
+  set_context(tokens, remedy);
+  set_kv_pages(tokens / kPageTokens, remedy);
+}
+
+void set_kv_format(const std::string& format, Remedy& remedy) {
+  remedy.options.kv_format = format;
+  remedy.settings.push_back("--kv-format " + format);
+}
+
+void set_batch_tokens(size_t tokens, Remedy& remedy) {
+  remedy.options.batch_tokens = static_cast<uint32_t>(tokens);
+  remedy.settings.push_back(fmt::format("--batch-tokens {}", tokens));
+}
+
+// The machine with nothing else on it.
+Topology emptied(Topology topology) {
+  for (Node& node : topology.nodes) {
+    uint64_t pools = 0;
+    for (const HugePagePool& pool : node.pools) pools += pool.total_pages * pool.page_bytes;
+    node.free_bytes =
+        std::max(node.free_bytes, node.memory_bytes - std::min(node.memory_bytes, pools));
+  }
+  for (Gpu& gpu : topology.gpus) gpu.free_bytes = gpu.memory_bytes;
+  return topology;
+}
+
+// In whole numbers without a common divisor, none of them 0.
+std::vector<double> in_small_numbers(const std::vector<double>& shares) {
+  constexpr double kParts = 32;
+  const double most = *std::ranges::max_element(shares);
+  std::vector<int> parts;
+  int divisor = 0;
+  for (const double share : shares) {
+    parts.push_back(static_cast<int>(std::max(1.0, std::floor(kParts * share / most))));
+    divisor = std::gcd(divisor, parts.back());
+  }
+  std::vector<double> small;
+  for (const int part : parts) small.push_back(static_cast<double>(part / divisor));
+  return small;
+}
+
+class Search {
+ public:
+  Search(const Model& model, const EngineOptions& options, const KernelTable& kernels,
+         const Topology& topology, const ModelLayout& layout, const MemoryLimits& limits)
+      : model_(model),
+        options_(options),
+        kernels_(kernels),
+        topology_(topology),
+        layout_(layout),
+        limits_(limits) {}
+
+  // Each of them alone is enough.
+  std::vector<Remedy> all() const {
+    std::vector<Remedy> found;
+    const Remedy nothing{.options = options_};
+    const auto add = [&](std::optional<Remedy> remedy) {
+      if (remedy) found.push_back(std::move(*remedy));
+    };
+    add(smaller_context(nothing));
+    add(fewer_sequences(nothing));
+    add(fewer_kv_pages(nothing));
+    add(smaller_kv_format(nothing));
+    add(smaller_batch(nothing));
+    add(other_ranks());
+    add(other_shares(nothing, layout_));
+    for (const char* const devices : {"cpu", "gpu", "all"}) add(other_devices(devices, nothing));
+    if (found.empty()) add(several());
+    return found;
+  }
+
+  bool fits_when_all_memory_is_free() const {
+    MemoryLimits limits = limits_;
+    const Topology topology = emptied(topology_);
+    for (size_t node = 0; node < topology.nodes.size(); ++node) {
+      limits.available_bytes += topology.nodes[node].free_bytes - topology_.nodes[node].free_bytes;
+    }
+    ModelLayout layout = layout_;
+    return finds_room(model_, options_, topology, layout, limits);
+  }
+
+ private:
+  // With the shares that were measured for this layout: a trial measures nothing.
+  EngineOptions as_measured(EngineOptions options) const {
+    const bool measured = layout_.gpu_speeds.has_value() || options.measure_shares;
+    if (!measured || !options.shares.empty()) return options;
+    options.measure_shares = false;
+    for (const RankPlace& place : layout_.places) {
+      options.shares.push_back(place.share > 0 ? place.share : place.expert_share.value_or(1));
+    }
+    if (!options.gpu_expert_layers && layout_.is_mixed() && model_.graph.chosen_experts() > 0) {
+      options.gpu_expert_layers = static_cast<uint32_t>(layout_.gpu_expert_layers);
+    }
+    return options;
+  }
+
+  bool works(const EngineOptions& options) const {
+    auto layout = split_model(model_, options, kernels_, topology_);
+    return layout && finds_room(model_, options, topology_, *layout, limits_);
+  }
+
+  // The split stays as it is, and with it weights that were held.
+  bool works_in_place(const EngineOptions& changed) const {
+    EngineOptions options = as_measured(changed);
+    // GPUs would be chosen where all fits on them alone; until then they are not asked.
+    if (options.devices == "auto" && !layout_.on_gpus()) options.devices = "cpu";
+    auto layout = split_model(model_, options, kernels_, topology_);
+    if (!layout) return false;
+    const bool same_devices = changed.devices == options_.devices;
+    if (same_devices) layout->weights_held = layout_.weights_held;
+    return finds_room(model_, options, topology_, *layout, limits_);
+  }
+
+  // The largest number from `least` to below `end` with which it works; none where `least` is too
+  // large already.
+  std::optional<Remedy> largest(const Remedy& from, size_t least, size_t end, size_t unit,
+                                void (*set)(size_t, Remedy&)) const {
+    const auto with = [&](size_t count) {
+      Remedy remedy = from;
+      set(count * unit, remedy);
+      return remedy;
+    };
+    if (least >= end || !works_in_place(with(least).options)) return std::nullopt;
+    size_t too_large = end;
+    while (least + 1 < too_large) {
+      const size_t tried = least + (too_large - least) / 2;
+      (works_in_place(with(tried).options) ? least : too_large) = tried;
+    }
+    return with(least);
+  }
+
+  std::optional<Remedy> smaller_context(const Remedy& from) const {
+    if (options_.context_tokens == 0 || options_.fixed_lengths) return std::nullopt;
+    // A longer one than the model was trained for is warned of at each trial.
+    const size_t now = options_.context_tokens;
+    const size_t end = std::min(pages_for(now), pages_for(model_.trained_context_tokens) + 1);
+    return largest(from, 1, end, kPageTokens, set_context);
+  }
+
+  std::optional<Remedy> fewer_sequences(const Remedy& from) const {
+    if (options_.fixed_lengths) return std::nullopt;
+    return largest(from, 1, options_.sequence_count, 1, set_sequences);
+  }
+
+  std::optional<Remedy> fewer_kv_pages(const Remedy& from) const {
+    if (options_.kv_pages == 0) return std::nullopt;
+    const size_t least = std::max<size_t>(1, pages_for(from.options.context_tokens));
+    return largest(from, least, options_.kv_pages, 1, set_kv_pages);
+  }
+
+  std::optional<Remedy> smaller_context_and_pages(const Remedy& from) const {
+    if (options_.context_tokens == 0 || options_.kv_pages == 0 || options_.fixed_lengths) {
+      return std::nullopt;
+    }
+    const size_t now = std::min<size_t>(options_.context_tokens, model_.trained_context_tokens);
+    return largest(from, 1, pages_for(now), kPageTokens, set_context_and_pages);
+  }
+
+  std::optional<Remedy> smaller_kv_format(const Remedy& from) const {
+    if (layout_.kv_pages_held) return std::nullopt;
+    std::vector<std::string> formats = {"f16", "q8_0"};
+    if (options_.kv_format != "f32") formats.erase(formats.begin());
+    for (const std::string& format : formats) {
+      Remedy remedy = from;
+      set_kv_format(format, remedy);
+      if (format != options_.kv_format && works_in_place(remedy.options)) return remedy;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Remedy> smaller_batch(const Remedy& from) const {
+    const size_t least = std::max<size_t>(kLeastBatchTokens, from.options.sequence_count);
+    for (size_t tokens = layout_.plan_options.batch_tokens / 2; tokens >= least; tokens /= 2) {
+      Remedy remedy = from;
+      set_batch_tokens(tokens, remedy);
+      if (works_in_place(remedy.options)) return remedy;
+    }
+    return std::nullopt;
+  }
+
+  // One per node, or one in all.
+  std::optional<Remedy> other_ranks() const {
+    if (layout_.on_gpus()) return std::nullopt;
+    for (const size_t count : {layout_.devices.nodes.size(), size_t{1}}) {
+      if (count == layout_.places.size()) continue;
+      Remedy remedy{.options = options_};
+      set_ranks(static_cast<uint32_t>(count), remedy);
+      set_even_shares(remedy);
+      if (works(remedy.options)) return remedy;
+    }
+    return std::nullopt;
+  }
+
+  // As the ranks have room, or even. `layout`: one with the ranks that are to have them.
+  std::optional<Remedy> other_shares(const Remedy& from, const ModelLayout& layout) const {
+    if (layout.places.size() < 2) return std::nullopt;
+    const std::vector<double> even(layout.places.size(), 1.0);
+    for (const auto& shares : {in_small_numbers(rooms_of(layout)), even}) {
+      Remedy remedy = from;
+      set_shares_to(shares, remedy);
+      if (shares != options_.shares && works(remedy.options)) return remedy;
+    }
+    return std::nullopt;
+  }
+
+  // Of each rank, what is left on its place beside its activations, of which all ranks there have
+  // as much.
+  std::vector<double> rooms_of(const ModelLayout& layout) const {
+    std::vector<double> rooms;
+    for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+      const RankPlace& place = layout.places[rank];
+      const RankSizes& sizes = layout.sizes[rank];
+      const auto beside =
+          static_cast<size_t>(std::ranges::count_if(layout.places, [&](const RankPlace& other) {
+            return other.gpu == place.gpu && (place.gpu >= 0 || other.node == place.node);
+          }));
+      const uint64_t taken = place.gpu >= 0
+                                 ? sizes.gpu_bytes() - sizes.weight_bytes - sizes.kv_bytes
+                                 : sizes.activation_bytes();
+      const uint64_t all = takeable_bytes(topology_, place, limits_) / beside;
+      rooms.push_back(static_cast<double>(all - std::min(all, taken) + 1));
+    }
+    return rooms;
+  }
+
+  // Those ranks anew: what was said of the others does not hold for them.
+  std::optional<Remedy> other_devices(const std::string& devices, const Remedy& from) const {
+    const auto chosen = choose_devices(devices, topology_, 0);
+    if (!chosen || devices == options_.devices) return std::nullopt;
+    if (chosen->gpus == layout_.devices.gpus && chosen->nodes == layout_.devices.nodes) {
+      return std::nullopt;
+    }
+    Remedy remedy = from;
+    set_devices(devices, remedy);
+    if (options_.rank_count != 0) set_ranks(0, remedy);
+    if (!chosen->gpus.empty() && options_.strategy == "gather") {
+      remedy.options.strategy = "auto";
+      remedy.settings.emplace_back("--strategy auto");
+    }
+    if (options_.gpu_expert_layers) {
+      remedy.options.gpu_expert_layers.reset();
+      remedy.settings.emplace_back("--gpu-expert-layers auto");
+    }
+    Remedy plain = remedy;
+    set_even_shares(plain);
+    if (!shares_follow_gpu_speeds(plain.options, topology_, *chosen)) {
+      return works(plain.options) ? std::optional(plain) : std::nullopt;
+    }
+    remedy.options.shares.assign(chosen->gpus.size() + chosen->nodes.size(), 1.0);
+    const auto layout = split_model(model_, remedy.options, kernels_, topology_);
+    return layout ? other_shares(remedy, *layout) : std::nullopt;
+  }
+
+  // Where no setting is enough by itself: less of all that may be less, first on these devices,
+  // then on others; and of that no more than is of use.
+  std::optional<Remedy> several() const {
+    std::vector<std::function<void(Remedy&)>> savings;
+    if (!options_.fixed_lengths && options_.sequence_count > 1) {
+      savings.emplace_back([](Remedy& remedy) { set_sequences(1, remedy); });
+    }
+    if (layout_.plan_options.batch_tokens > kLeastBatchTokens && !options_.fixed_lengths) {
+      savings.emplace_back([](Remedy& remedy) { set_batch_tokens(kLeastBatchTokens, remedy); });
+    }
+    if (options_.kv_format != "q8_0" && !layout_.kv_pages_held && may_be_q8_0()) {
+      savings.emplace_back([](Remedy& remedy) { set_kv_format("q8_0", remedy); });
+    }
+    auto found = least_with(savings);
+    for (size_t index = 0; found && index < savings.size();) {
+      auto fewer = savings;
+      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(index));
+      auto without = least_with(fewer);
+      if (!without) {
+        ++index;
+        continue;
+      }
+      savings = std::move(fewer);
+      found = std::move(without);
+    }
+    return found;
+  }
+
+  bool may_be_q8_0() const {
+    return std::ranges::all_of(model_.graph.nodes(), [](const GraphNode& node) {
+      return node.operation != Operation::kAttention ||
+             kv_format_fits(KvFormat::kQ8_0, node.head_dimension);
+    });
+  }
+
+  // All of these savings, with another change if that is needed.
+  std::optional<Remedy> least_with(const std::vector<std::function<void(Remedy&)>>& savings) const {
+    Remedy thrifty{.options = options_};
+    for (const auto& save : savings) save(thrifty);
+    if (works_in_place(thrifty.options)) return thrifty;
+    if (auto shorter = smaller_context(thrifty)) return shorter;
+    if (auto fewer = fewer_kv_pages(thrifty)) return fewer;
+    if (auto both = smaller_context_and_pages(thrifty)) return both;
+    if (auto shared = other_shares(thrifty, layout_)) return shared;
+    for (const char* const devices : {"cpu", "gpu", "all"}) {
+      if (auto other = other_devices(devices, thrifty)) return other;
+    }
+    return std::nullopt;
+  }
+
+  const Model& model_;
+  const EngineOptions& options_;
+  const KernelTable& kernels_;
+  const Topology& topology_;
+  const ModelLayout& layout_;
+  const MemoryLimits& limits_;
+};
+
+}  // namespace
+
+Error with_memory_remedies(Error refusal, const Model& model, const EngineOptions& options,
+                           const KernelTable& kernels, const Topology& topology,
+                           const ModelLayout& layout, const MemoryLimits& limits) {
+  // An option that contradicts another one is not a want of memory.
+  if (refusal.kind != ErrorKind::kMachineRefused) return refusal;
+  const Search search(model, options, kernels, topology, layout, limits);
+  std::vector<std::string> ways;
+  for (const Remedy& remedy : search.all()) ways.push_back(remedy.text());
+  ways.emplace_back("a smaller model");
+  const std::string last = std::move(ways.back());
+  ways.pop_back();
+  refusal.message +=
+      fmt::format(". Use {}{}{}", fmt::join(ways, ", "), ways.empty() ? "" : " or ", last);
+  if (search.fits_when_all_memory_is_free()) refusal.message += ", or free memory";
+  return refusal;
+}
+
+}  // namespace lockstep
