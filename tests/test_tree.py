@@ -12,7 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Bottom up. A folder includes only from itself and from those before it.
 LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "graph", "model", "text", "runtime",
           "scheduler", "interface", "placement", "serving", "measure"]
-SERVER_LAYERS = ["http", "access", "metrics", "api", "ui", "daemon", "commands"]
+# The same of server/, whose own files come last; generated headers count as files of their folder.
+SERVER_LAYERS = ["http", "options", "access", "metrics", "api/common", "api/openai",
+                 "api/anthropic", "api/native", "api", "ui", "daemon", "commands", "."]
 
 MOST_COLUMNS = 100
 MOST_LINES = 600
@@ -86,9 +88,6 @@ CIRCLES = [
     circle("engine/text/grammar/", "automaton automaton_checks subsets"),
     circle("engine/text/jinja/", "lexer literals"),
     circle("engine/text/", "likeliest sampler"),
-    circle("server/http/",
-           "body_reader connection cors edge exchange gate http_server outbox request_head "
-           "route_table serving_threads"),
 ]
 
 
@@ -144,6 +143,49 @@ def test_components_include_one_another_in_no_other_circles():
     new = [circle for circle in found if circle not in listed]
     stale = [circle for circle in listed if circle not in found]
     assert not new and not stale, f"not listed: {new}; listed, but no circle: {stale}"
+
+
+def server_layer(path):
+    return SERVER_LAYERS.index(str(path.relative_to("server").parent))
+
+
+def test_server_includes_go_down_its_layers():
+    wrong = []
+    for path in sources("server"):
+        name = path.relative_to(ROOT)
+        for include in includes(path):
+            if not include.startswith("server/"):
+                continue
+            if server_layer(pathlib.PurePath(include)) > server_layer(name):
+                wrong.append(f"{name} includes {include}")
+    assert not wrong, wrong
+
+
+def test_no_dialect_includes_another():
+    dialects = {"openai", "anthropic"}
+    wrong = [
+        f"{path.relative_to(ROOT)} includes {include}"
+        for dialect in dialects
+        for path in sources(f"server/api/{dialect}")
+        for include in includes(path)
+        for other in dialects - {dialect}
+        if include.startswith(f"server/api/{other}/")
+    ]
+    assert not wrong, wrong
+
+
+# A value that a thread carries beside its arguments: a thread-local, or a map by the thread's id.
+CARRIED_BY_THREADS = re.compile(r"\bthread_local\b|this_thread::get_id|<std::thread::id\b")
+
+
+def test_no_thread_of_the_server_carries_values_beside_its_arguments():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources("server")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if CARRIED_BY_THREADS.search(line)
+    ]
+    assert not wrong, wrong
 
 
 def test_http_knows_nothing_of_models():

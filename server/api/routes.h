@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "server/api/served_model.h"
-#include "server/http/http_server.h"
+#include "server/api/common/served_model.h"
+#include "server/http/http_route.h"
 #include "server/metrics/metrics.h"
 
 namespace lockstep {

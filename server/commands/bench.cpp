@@ -11,7 +11,7 @@
 
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
-#include "server/version.h"
+#include "server/options/version.h"
 
 namespace lockstep {
 namespace {

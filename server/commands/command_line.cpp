@@ -9,7 +9,7 @@
 
 #include "engine/base/log.h"
 #include "server/daemon/log_format.h"
-#include "server/version.h"
+#include "server/options/version.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "engine/base/log.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
-#include "server/version.h"
+#include "server/options/version.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "server/api/generation_parameters.h"
-#include "server/api/output_queue.h"
+#include "server/api/common/output_queue.h"
+#include "server/api/common/random.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
 #include "server/daemon/signals.h"

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "server/api/http_error_body.h"
+#include "server/api/dialect.h"
 #include "server/api/routes.h"
 #include "server/daemon/daemon_metrics.h"
 #include "server/daemon/exposure.h"
 #include "server/daemon/signals.h"
 #include "server/http/allowed_hosts.h"
+#include "server/options/version.h"
 #include "server/ui/page.h"
-#include "server/version.h"
 
 namespace lockstep {
 namespace {
@@ -179,7 +179,7 @@ Result<void> Daemon::listen() {
   http.error_body = http_error_body;
   http.on_finished = [this](const HttpRecord& record) {
     metrics_.http().observe(record);
-    log_.log_request(record, model_.take_note());
+    log_.log_request(record);
   };
   auto routes = make_routes(model_, options_.metrics ? &metrics_ : nullptr);
   std::vector<HttpRoute> probes;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/access/access.h"
-#include "server/api/served_model.h"
+#include "server/api/common/served_model.h"
 #include "server/daemon/daemon_log.h"
 #include "server/daemon/gate_limits.h"
 #include "server/daemon/memory_store.h"
@@ -18,7 +18,7 @@
 #include "server/daemon/watchdog.h"
 #include "server/http/http_server.h"
 #include "server/metrics/metrics.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace lockstep {
 

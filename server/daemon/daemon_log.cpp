@@ -43,11 +43,11 @@ void DaemonLog::set_level(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
-void DaemonLog::log_request(const HttpRecord& record, const std::optional<GenerationNote>& note) {
+void DaemonLog::log_request(const HttpRecord& record) {
   const auto level = is_routine(record) ? spdlog::level::debug : spdlog::level::info;
   if (!requests_->should_log(level)) return;
   if (!record.was_whole && !gate_lines_.take(std::chrono::steady_clock::now())) return;
-  requests_->log(level, request_fields(format_, record, note).text());
+  requests_->log(level, request_fields(format_, record).text());
 }
 
 void DaemonLog::tell_left_out(std::chrono::seconds interval) {

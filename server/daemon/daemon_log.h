@@ -13,7 +13,7 @@
 #include "server/daemon/line_budget.h"
 #include "server/daemon/log_output.h"
 #include "server/daemon/request_log.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace lockstep {
 
@@ -30,7 +30,7 @@ class DaemonLog {
   // Any thread.
   void set_level(const std::string& level);  // as the option spells it
   // One line; of what the gate answers by itself so many a second at most.
-  void log_request(const HttpRecord& record, const std::optional<GenerationNote>& note);
+  void log_request(const HttpRecord& record);
   // Says how many lines log_request() has left out, unless it has done so within this interval. To
   // be called now and then; the destructor does, too.
   void tell_left_out(std::chrono::seconds interval = std::chrono::seconds(10));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace lockstep {
 

@@ -1,5 +1,9 @@
 #include "server/daemon/request_log.h"
 
+#include <any>
+
+#include "server/api/common/generation_note.h"
+
 namespace lockstep {
 namespace {
 
@@ -19,8 +23,8 @@ void add_generation(LogFields& fields, const GenerationNote& note) {
 
 }  // namespace
 
-LogFields request_fields(LogFormat format, const HttpRecord& record,
-                         const std::optional<GenerationNote>& note) {
+LogFields request_fields(LogFormat format, const HttpRecord& record) {
+  const auto* note = std::any_cast<GenerationNote>(&record.note);
   LogFields fields(format, "request");
   fields.add("id", record.request_id);
   if (!record.principal.empty()) fields.add("key", record.principal);
@@ -29,10 +33,10 @@ LogFields request_fields(LogFormat format, const HttpRecord& record,
       .add("path", record.path.substr(0, kPathBytes));
   if (!record.route.empty() && record.route != record.path) fields.add("route", record.route);
   fields.add("status", record.status);
-  if (note) add_generation(fields, *note);
+  if (note != nullptr) add_generation(fields, *note);
   if (record.client_gone) fields.add("client_left", true);
   fields.add("sent_bytes", record.sent_bytes).add_seconds("seconds", record.seconds);
-  if (note && !note->body.empty()) fields.add("body", note->body);
+  if (note != nullptr && !note->body.empty()) fields.add("body", note->body);
   return fields;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "server/api/served_model.h"
+#include "server/api/common/served_model.h"
 #include "server/daemon/service_notifier.h"
 
 namespace lockstep {

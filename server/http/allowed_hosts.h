@@ -9,7 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/http_server.h"
+#include "server/http/http_authorize.h"
+#include "server/http/http_refusal.h"
 
 namespace lockstep {
 

@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "server/http/cors.h"
-#include "server/http/http_server.h"
+#include "server/http/http_counters.h"
+#include "server/http/http_limits.h"
+#include "server/http/http_options.h"
+#include "server/http/http_route.h"
 #include "server/http/httplib_writer.h"
 #include "server/http/mailbox.h"
 #include "server/http/networks.h"

@@ -86,6 +86,7 @@ void Exchange::report(const HttpOptions& options) {
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   record.sent_bytes = sent_bytes_;
   record.client_gone = client_gone();
+  record.note = std::move(note_);
   options.on_finished(record);
 }
 

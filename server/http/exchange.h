@@ -1,11 +1,16 @@
 // One whole request and the answer to it, from its admission until its handler has returned.
 #pragma once
 
+#include <any>
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <utility>
 
-#include "server/http/http_server.h"
+#include "server/http/http_options.h"
+#include "server/http/http_request.h"
+#include "server/http/http_response.h"
+#include "server/http/http_route.h"
 #include "server/http/httplib_writer.h"
 #include "server/http/outbox.h"
 
@@ -51,6 +56,7 @@ class Exchange final : public HttpResponse {
   bool client_gone() const override { return outbox_.client_gone(); }
   void on_client_gone(std::function<void()> callback) override;
   void cut_too_slow() override { outbox_.cut_too_slow(); }
+  void set_note(std::any note) override { note_ = std::move(note); }
 
  private:
   enum class Progress { kNothing, kStreaming, kWhole };
@@ -77,6 +83,7 @@ class Exchange final : public HttpResponse {
   Failure failure_ = Failure::kNone;  // what the handler threw
   int status_ = 0;
   uint64_t sent_bytes_ = 0;
+  std::any note_;  // for report()
 };
 
 }  // namespace lockstep

@@ -105,21 +105,7 @@ Result<std::vector<Listener>> listen(const HttpOptions& options) {
   return listeners;
 }
 
-std::string_view first_field(const std::multimap<std::string, std::string>& fields,
-                             std::string_view name) {
-  const auto found = fields.lower_bound(std::string(name));
-  return found != fields.end() && found->first == name ? std::string_view(found->second) : "";
-}
-
 }  // namespace
-
-std::string_view HttpRequest::header(std::string_view name) const {
-  return first_field(headers, name);
-}
-
-std::string_view HttpHead::header(std::string_view name) const {
-  return first_field(headers, name);
-}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options,
                                                      std::vector<HttpRoute> routes) {

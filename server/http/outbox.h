@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "engine/base/mutex.h"
-#include "server/http/http_server.h"
+#include "server/http/http_limits.h"
 #include "server/http/mailbox.h"
 #include "server/http/transport.h"
 

@@ -166,11 +166,6 @@ std::expected<void, HttpRefusal> read_protocol_fields(RequestHead& head) {
 
 }  // namespace
 
-std::string_view RequestHead::field(std::string_view name) const {
-  const auto found = fields.lower_bound(std::string(name));
-  return found != fields.end() && found->first == name ? std::string_view(found->second) : "";
-}
-
 std::expected<std::optional<size_t>, HttpRefusal> HeadScanner::scan(std::string_view input) {
   if (scanned_ == 0 && !input.empty() && !is_token_character(input.front())) {
     // Most likely TLS: such bytes are never a method.

@@ -9,8 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "server/http/http_fields.h"
+#include "server/http/http_limits.h"
 #include "server/http/http_refusal.h"
-#include "server/http/http_server.h"
 #include "server/http/request_target.h"
 
 namespace lockstep {
@@ -27,7 +28,8 @@ struct RequestHead {
   bool expects_continue = false;  // "Expect: 100-continue"
 
   bool has_body() const { return is_chunked || content_length > 0; }
-  std::string_view field(std::string_view name) const;  // the first of this name, or ""
+  // The first of this name, or "".
+  std::string_view field(std::string_view name) const { return first_field(fields, name); }
 };
 
 // Finds the end of a head in bytes that come piece by piece, and refuses early what can never

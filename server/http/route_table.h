@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/http_server.h"
+#include "server/http/http_route.h"
 
 namespace lockstep {
 

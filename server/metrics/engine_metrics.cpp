@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "server/metrics/families.h"
-#include "server/version.h"
+#include "server/options/version.h"
 
 namespace lockstep {
 namespace {

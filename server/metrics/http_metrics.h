@@ -12,6 +12,8 @@
 
 #include "engine/base/histogram.h"
 #include "engine/base/mutex.h"
+#include "server/http/http_record.h"
+#include "server/http/http_route.h"
 #include "server/http/http_server.h"
 
 namespace lockstep {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "server/http/http_server.h"
 #include "server/metrics/http_metrics.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "server/http/http_server.h"
+#include "server/http/http_route.h"
 
 namespace lockstep {
 

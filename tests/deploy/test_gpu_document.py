@@ -24,7 +24,7 @@ def test_it_names_metrics_and_options_that_there_are():
     assert named
     for name in named:
         assert f'"{name}"' in metrics, name
-    options = (ROOT / "server/option_table.cpp").read_text()
+    options = (ROOT / "server/options/option_table.cpp").read_text()
     for name in ("devices", "exchange-format"):
         assert f"`--{name}" in TEXT and f'"{name}"' in options
 

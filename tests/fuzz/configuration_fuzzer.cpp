@@ -8,7 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/json_text.h"
-#include "server/options.h"
+#include "server/options/options.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/json_text.h"
-#include "server/api/turn_parser.h"
+#include "server/api/common/turn_parser.h"
 
 namespace lockstep {
 namespace {

@@ -6,11 +6,12 @@
 #include <string_view>
 
 #include "engine/base/check.h"
-#include "server/api/chat_request.h"
-#include "server/api/completion_request.h"
-#include "server/api/messages_request.h"
-#include "server/api/messages_writer.h"
-#include "server/api/responses_request.h"
+#include "server/api/anthropic/error_object.h"
+#include "server/api/anthropic/messages_request.h"
+#include "server/api/openai/chat_completions_request.h"
+#include "server/api/openai/completion_request.h"
+#include "server/api/openai/error_object.h"
+#include "server/api/openai/responses_request.h"
 
 namespace lockstep {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/json.h"
+#include "server/api/common/generation_note.h"
 #include "server/daemon/request_log.h"
 
 namespace lockstep {
@@ -114,22 +115,22 @@ TEST(RequestLog, a_request_is_one_line_with_all_that_is_known_of_it) {
   note.queue_seconds = 0.001;
   note.first_token_seconds = 0.02;
   note.per_token_seconds = 0.003;
-  EXPECT_EQ(request_fields(LogFormat::kLogfmt, record_of("r1", "/v1/completions"), note).text(),
+  HttpRecord record = record_of("r1", "/v1/completions");
+  record.note = note;
+  EXPECT_EQ(request_fields(LogFormat::kLogfmt, record).text(),
             "msg=request id=r1 key=\"team a\" client=127.0.0.1 method=POST path=/v1/completions "
             "status=200 prompt_tokens=5 cached_tokens=4 generated_tokens=3 finish=stop "
             "queue_seconds=0.001000 first_token_seconds=0.020000 per_token_seconds=0.003000 "
             "sent_bytes=17 seconds=0.250000");
-  const auto read = nlohmann::json::parse(
-      "{" + request_fields(LogFormat::kJson, record_of("r1", "/v1/completions"), note).text() +
-      "}");
+  const auto read =
+      nlohmann::json::parse("{" + request_fields(LogFormat::kJson, record).text() + "}");
   EXPECT_EQ(read["key"], "team a");
   EXPECT_EQ(read["first_token_seconds"], 0.02);
 }
 
 TEST(RequestLog, a_client_cannot_forge_fields) {
   const std::string forged = "x\" status=500 id=\"y\ntime=now level=info msg=request";
-  const std::string text =
-      request_fields(LogFormat::kLogfmt, record_of(forged, forged), std::nullopt).text();
+  const std::string text = request_fields(LogFormat::kLogfmt, record_of(forged, forged)).text();
   EXPECT_THAT(text, HasSubstr(R"(id="x\" status=500 id=\"y\ntime=now level=info msg=request")"));
   EXPECT_THAT(text, Not(HasSubstr("\n")));
 }

@@ -305,6 +305,27 @@ TEST(HttpServer, every_request_is_recorded_once_refusals_included) {
   EXPECT_EQ(records[2].status, 400);
 }
 
+TEST(HttpServer, a_handlers_note_comes_with_the_record_of_its_request_alone) {
+  TestServer server;
+  RawClient client(server.port());
+  for (const char* const path : {"/note", "/hello", "/nowhere", "/note"}) {
+    client.send(request_text("GET", path));
+    client.receive();
+  }
+  server.server().stop();
+  const auto records = server.records();
+  ASSERT_EQ(records.size(), 4U);
+  for (const SeenRecord& record : records) {
+    const auto* note = std::any_cast<std::string>(&record.note);
+    if (record.route == "/note") {
+      ASSERT_NE(note, nullptr);
+      EXPECT_EQ(*note, "/note");
+    } else {
+      EXPECT_FALSE(record.note.has_value()) << record.route;
+    }
+  }
+}
+
 TEST(HttpServer, a_port_that_is_taken_is_an_error_that_names_it) {
   TestServer server;
   HttpOptions options;

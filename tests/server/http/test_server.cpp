@@ -49,7 +49,7 @@ TestServer::TestServer(HttpLimits limits, const std::function<void(HttpOptions&)
     const std::lock_guard lock(records_mutex_);
     records_.push_back({std::string(record.method), std::string(record.route),
                         std::string(record.request_id), std::string(record.principal),
-                        record.status, record.client_gone});
+                        record.status, record.client_gone, record.note});
   };
   if (change) change(options);
   auto bound = HttpServer::bind(std::move(options), routes());
@@ -98,6 +98,10 @@ std::vector<HttpRoute> TestServer::routes() {
       [](Request request, Response response) { send_text(response, what_is_seen(request)); });
   add("GET", "/stream", [](Request, Response response) { answer_in_parts(response); });
   add("GET", "/throw", [](Request, Response) { throw std::runtime_error("on purpose"); });
+  add("GET", "/note", [](Request request, Response response) {
+    response.set_note(request.path);
+    send_text(response, "noted");
+  });
   add("GET", "/silent", [](Request, Response) {});
   add("GET", "/block", [this](Request, Response response) { block(response); });
   add("POST", "/release", [this](Request request, Response response) {

@@ -1,6 +1,7 @@
 // A server with routes that show what the gate lets through.
 #pragma once
 
+#include <any>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -34,6 +35,7 @@ struct SeenRecord {
   std::string principal;
   int status = 0;
   bool client_gone = false;
+  std::any note;
 };
 
 // GET /hello          "hello"
@@ -45,6 +47,7 @@ struct SeenRecord {
 // GET /request        path, query and the header "x-test" as the handler sees them
 // GET /stream         "one", "two", "three" in three writes
 // GET /throw          throws before it answers
+// GET /note           "noted", with the path as its note
 // GET /silent         does not answer
 // GET /block          waits for `unblock`; the gone callback gives `client_left`
 // POST /release       gives its body up, then as /block

@@ -1,0 +1,145 @@
+#include "server/api/common/call_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/json_text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kDepthMax = 48;                // of arguments; requests may nest 64 deep in all
+constexpr size_t kBytesMax = size_t{1} << 20U;  // a call longer than this is text
+constexpr std::string_view kKeys[] = {"name", "type", "id", "arguments", "parameters"};
+
+bool is_space(char letter) {
+  return letter == ' ' || letter == '\n' || letter == '\t' || letter == '\r';
+}
+
+}  // namespace
+
+size_t CallReader::push(std::string_view text) {
+  size_t taken = 0;
+  const bool had_name = name_.has_value();
+  while (taken < text.size() && state_ == State::kOpen && name_.has_value() == had_name) {
+    take(text[taken++]);
+  }
+  return taken;
+}
+
+std::string CallReader::take_arguments() {
+  if (state_ == State::kWhole && !has_arguments_) {
+    has_arguments_ = true;
+    return "{}";
+  }
+  return std::exchange(arguments_, {});
+}
+
+void CallReader::take(char letter) {
+  raw_ += letter;
+  if (raw_.size() > kBytesMax) state_ = State::kBroken;
+  if (place_ == Place::kInValue) return take_value(letter);
+  if (place_ == Place::kKey) {
+    if (letter == '"') return end_key();
+    key_ += letter;
+    return;
+  }
+  if (is_space(letter)) return;
+  switch (place_) {
+    case Place::kStart:
+      place_ = Place::kKeyOrEnd;
+      if (letter != '{') state_ = State::kBroken;
+      return;
+    case Place::kKeyOrEnd:
+      if (letter == '}') return end_object();
+      key_.clear();
+      place_ = Place::kKey;
+      if (letter != '"') state_ = State::kBroken;
+      return;
+    case Place::kColon:
+      place_ = Place::kValue;
+      if (letter != ':') state_ = State::kBroken;
+      return;
+    case Place::kValue:
+      value_.clear();
+      place_ = Place::kInValue;
+      streams_ = is_arguments() && letter == '{';
+      return take_value(letter);
+    case Place::kNext:
+      if (letter == '}') return end_object();
+      place_ = Place::kKeyOrEnd;
+      if (letter != ',') state_ = State::kBroken;
+      return;
+    default:
+      return;
+  }
+}
+
+void CallReader::end_key() {
+  place_ = Place::kColon;
+  // Other objects are text, and are told so at their first unknown name. A second function would
+  // only be told of where the text comes in one piece: the first has been told of else.
+  const bool known = std::ranges::find(kKeys, key_) != std::end(kKeys);
+  const bool again = (is_arguments() && has_arguments_) || (key_ == "name" && name_);
+  if (!known || again) state_ = State::kBroken;
+}
+
+void CallReader::take_value(char letter) {
+  const bool first = value_.empty() && depth_ == 0 && !in_string_;
+  if (!in_string_ && depth_ == 0 && !first && (letter == ',' || letter == '}')) {
+    end_value();  // of a number, true, false or null
+    if (state_ == State::kOpen) {
+      raw_.pop_back();
+      take(letter);
+    }
+    return;
+  }
+  (streams_ ? arguments_ : value_) += letter;
+  if (in_string_) {
+    if (!escaped_ && letter == '"') in_string_ = false;
+    escaped_ = !escaped_ && letter == '\\';
+    if (!in_string_ && depth_ == 0) end_value();
+    return;
+  }
+  if (letter == '"') in_string_ = true;
+  if (letter == '{' || letter == '[') ++depth_;
+  if (depth_ > kDepthMax) state_ = State::kBroken;
+  if (letter == '}' || letter == ']') {
+    if (depth_ == 0 || --depth_ == 0) end_value();
+  }
+}
+
+void CallReader::end_value() {
+  place_ = Place::kNext;
+  has_arguments_ = has_arguments_ || is_arguments();
+  if (streams_) {
+    streams_ = false;
+    return;
+  }
+  if (key_ != "name" && !is_arguments()) return;
+  const auto value = parse_json(value_);
+  if (value && value->is_string() && key_ == "name") {
+    name_ = value->get<std::string>();
+    return;
+  }
+  // Some models write the arguments as a string that holds the object.
+  if (value && value->is_string() && is_arguments()) {
+    const auto inner = parse_json(value->get_ref<const std::string&>());
+    if (inner && inner->is_object()) {
+      arguments_ += value->get_ref<const std::string&>();
+      return;
+    }
+  }
+  if (value && value->is_null() && is_arguments()) {
+    arguments_ += "{}";
+    return;
+  }
+  state_ = State::kBroken;
+}
+
+void CallReader::end_object() {
+  const bool sound = name_ && parse_json(raw_).has_value();
+  state_ = sound ? State::kWhole : State::kBroken;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// A conversation to be gone on with, as all dialects parse it, and its prompt.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/common/generation_parameters.h"
+#include "server/api/common/tool_use.h"
+
+namespace lockstep {
+
+struct ChatRequest {
+  GenerationParameters parameters;
+  Json variables;  // for the chat template: messages, add_generation_prompt and what was passed on
+  ToolUse tools;
+  bool continues_last = false;  // the answer goes on with the last message, an assistant's
+  uint32_t default_max_tokens = UINT32_MAX;  // without parameters.max_tokens; what fits, if less
+};
+
+// The text of field `name`: a string, or the texts of its parts {"type": …, "text": …} in order,
+// whose types are among `types`.
+std::string parse_text_content(JsonFields& holder, std::string_view name,
+                               std::span<const std::string_view> types);
+
+// Whether the last message can be gone on with: an assistant's that says something and calls
+// nothing.
+bool can_continue(const Json& messages);
+
+// How a prompt ends where the template alone does not say it.
+struct PromptEnd {
+  bool continues_last = false;   // where the last message's content does, at its mark
+  bool closes_thoughts = false;  // behind thoughts that the template has opened, and which are over
+  bool must_fit = false;         // 400 for a prompt that can never fit the context
+};
+
+struct ChatPrompt {
+  std::string text;  // the rendered template
+  std::vector<TokenId> tokens;
+  bool thoughts_closed = false;  // PromptEnd::closes_thoughts, and there were some
+};
+
+// The prompt of a chat: the rendered template, with its special tokens as tokens; what the request
+// says makes none, as Engine::encode_chat() has it. Errors are about `parameter`.
+ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
+                                  std::string_view parameter = "messages", PromptEnd end = {});
+
+}  // namespace lockstep

@@ -1,0 +1,187 @@
+#include "server/api/common/preparation_order.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace lockstep {
+namespace {
+
+// Clients that are remembered though nothing of theirs is here: their credit is not full yet.
+constexpr size_t kIdleClientsMax = 4096;
+
+}  // namespace
+
+void PreparationOrder::Credit::fill(double per_second, double most, Time now) {
+  if (now > filled) seconds += per_second * std::chrono::duration<double>(now - filled).count();
+  seconds = std::min(seconds, most);
+  filled = std::max(filled, now);
+}
+
+double PreparationOrder::least_tag() const {
+  std::optional<double> least;
+  for (const auto& [name, client] : clients_) {
+    if (client.jobs > 0) least = std::min(least.value_or(client.tag), client.tag);
+  }
+  return least.value_or(latest_tag_);
+}
+
+PreparationOrder::Id PreparationOrder::add(const std::string& client_name, size_t body_bytes,
+                                           Time now) {
+  if (clients_.size() > kIdleClientsMax) forget_idle(now);
+  const double start = least_tag();
+  const auto [place, is_new] = clients_.try_emplace(client_name);
+  Client& client = place->second;
+  if (is_new) client.credit = {limits_.client_credit_seconds, now};
+  if (client.jobs == 0) client.tag = std::max(client.tag, start);
+  ++client.jobs;
+  Job job;
+  job.client = client_name;
+  job.room = body_bytes <= limits_.small_body_bytes ? 0 : 1;
+  job.bytes = std::min(body_bytes, room_bytes(job.room));
+  const Id id = next_id_++;
+  jobs_.emplace(id, std::move(job));
+  return id;
+}
+
+size_t PreparationOrder::room_bytes(size_t room) const {
+  return room == 0 ? limits_.small_room_bytes : limits_.room_bytes;
+}
+
+// The first waiting job of each client, in order. A job that has begun came before those that have
+// not.
+std::vector<PreparationOrder::Id> PreparationOrder::heads() const {
+  std::vector<Id> ids;
+  std::set<std::string_view> seen;
+  for (const auto& [id, job] : jobs_) {
+    if (job.state == State::kWaiting && seen.insert(job.client).second) ids.push_back(id);
+  }
+  std::ranges::sort(ids, {},
+                    [&](Id id) { return std::pair(clients_.at(jobs_.at(id).client).tag, id); });
+  return ids;
+}
+
+bool PreparationOrder::may_begin(const Job& job) {
+  Room& room = rooms_[job.room];
+  const size_t own = clients_.at(job.client).room_bytes[job.room];
+  if (own > 0 && own + job.bytes > room_bytes(job.room) / 2) return false;
+  if (room.is_claimed) return false;
+  if (room.taken + job.bytes <= room_bytes(job.room)) return true;
+  room.is_claimed = true;
+  return false;
+}
+
+bool PreparationOrder::may_be_brisk(const Job& job, Client& client, Time now) {
+  if (job.has_sunk) return false;
+  if (!has_credit_) credit_ = {limits_.credit_seconds, now};
+  has_credit_ = true;
+  credit_.fill(limits_.credit_per_second, limits_.credit_seconds, now);
+  client.credit.fill(limits_.client_credit_per_second, limits_.client_credit_seconds, now);
+  return credit_.seconds > 0 && client.credit.seconds > 0;
+}
+
+std::optional<PreparationOrder::Turn> PreparationOrder::next(Time now) {
+  if (turns_ >= limits_.turns && brisk_turns_ >= limits_.turns) return std::nullopt;
+  for (Room& room : rooms_) room.is_claimed = false;
+  for (const Id id : heads()) {
+    Job& job = jobs_.at(id);
+    const bool brisk = may_be_brisk(job, clients_.at(job.client), now);
+    if ((brisk ? brisk_turns_ : turns_) >= limits_.turns) continue;
+    const bool is_new = !job.has_begun;
+    if (is_new && !may_begin(job)) continue;
+    give_turn(job, brisk);
+    return Turn{id, is_new, brisk};
+  }
+  return std::nullopt;
+}
+
+void PreparationOrder::give_turn(Job& job, bool brisk) {
+  Client& client = clients_.at(job.client);
+  if (!job.has_begun) {
+    job.has_begun = true;
+    rooms_[job.room].taken += job.bytes;
+    client.room_bytes[job.room] += job.bytes;
+  }
+  job.state = State::kTurn;
+  job.is_brisk = brisk;
+  job.turn_seconds = 0;
+  latest_tag_ = std::max(latest_tag_, client.tag);
+  ++(brisk ? brisk_turns_ : turns_);
+}
+
+void PreparationOrder::end_turn(Job& job) {
+  --(job.is_brisk ? brisk_turns_ : turns_);
+  job.state = State::kWaiting;
+}
+
+bool PreparationOrder::others_wait_before(const Client& client) const {
+  return std::ranges::any_of(jobs_, [&](const auto& entry) {
+    if (entry.second.state != State::kWaiting) return false;
+    const Client& other = clients_.at(entry.second.client);
+    return &other != &client && other.tag <= client.tag;
+  });
+}
+
+bool PreparationOrder::charge(Id id, double seconds, Time now) {
+  Job& job = jobs_.at(id);
+  CHECK(job.state == State::kTurn, "job {} is charged without a turn", id);
+  Client& client = clients_.at(job.client);
+  client.tag += seconds;
+  client.used += seconds;
+  job.turn_seconds += seconds;
+  if (job.is_brisk) {
+    credit_.seconds -= seconds;
+    client.credit.seconds -= seconds;
+    if (job.turn_seconds < limits_.brisk_seconds && may_be_brisk(job, client, now)) return true;
+    job.has_sunk = true;
+    end_turn(job);
+    return false;
+  }
+  if (job.turn_seconds < limits_.slice_seconds || !others_wait_before(client)) return true;
+  end_turn(job);
+  return false;
+}
+
+void PreparationOrder::end(Id id, double seconds, Time now) {
+  static_cast<void>(charge(id, seconds, now));
+  const auto found = jobs_.find(id);
+  Job& job = found->second;
+  if (job.state == State::kTurn) end_turn(job);
+  Client& client = clients_.at(job.client);
+  --client.jobs;
+  client.room_bytes[job.room] -= job.bytes;
+  rooms_[job.room].taken -= job.bytes;
+  jobs_.erase(found);
+}
+
+// A client whose credit is full and whose time is not ahead of the others' is as a new one.
+void PreparationOrder::forget_idle(Time now) {
+  const double start = least_tag();
+  std::erase_if(clients_, [&](const auto& entry) {
+    const Client& client = entry.second;
+    Credit credit = client.credit;
+    credit.fill(limits_.client_credit_per_second, limits_.client_credit_seconds, now);
+    return client.jobs == 0 && client.tag <= start &&
+           credit.seconds >= limits_.client_credit_seconds;
+  });
+}
+
+size_t PreparationOrder::waiting_count() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      jobs_, [](const auto& entry) { return entry.second.state == State::kWaiting; }));
+}
+
+size_t PreparationOrder::begun_count() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(jobs_, [](const auto& entry) { return entry.second.has_begun; }));
+}
+
+double PreparationOrder::used_seconds(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found == clients_.end() ? 0 : found->second.used;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#include "server/api/common/prepare_request.h"
+
+#include <utility>
+
+#include "server/api/common/json_fields.h"
+#include "server/http/peer_address.h"
+
+namespace lockstep {
+
+std::string client_of(const HttpRequest& request) {
+  return request.principal.empty() ? network_of(request.remote_address) : request.principal;
+}
+
+ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request) {
+  if (auto unready = model.check_ready()) return std::unexpected(std::move(*unready));
+  return parse_body(request);
+}
+
+ApiResult<void> answer_prepared(Call& call,
+                                ApiResult<std::string> (*make)(const ServedModel& model,
+                                                               const HttpRequest& request)) {
+  call.key.show(call.response);
+  auto text = prepare_request(call, make);
+  call.key.end();
+  if (!text) return std::unexpected(std::move(text.error()));
+  call.response.send(200, "application/json", std::move(*text));
+  return {};
+}
+
+}  // namespace lockstep

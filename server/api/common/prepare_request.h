@@ -1,0 +1,41 @@
+// The steps before the engine knows of a request: in turns with other clients, below the engine's
+// workers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "engine/base/json_text.h"
+#include "server/api/common/call.h"
+
+namespace lockstep {
+
+// The owner of the request's key, or where there are no keys the network that it comes from: the
+// one who takes turns with others.
+std::string client_of(const HttpRequest& request);
+
+// The body of a request that can be served now, as an object: 503 while the model takes none, and
+// what parse_body() refuses. Within prepare_request() alone.
+ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request);
+
+// The result of make(model, request), which parses the body and makes of it whatever its endpoint
+// needs; all other values that it makes are gone when it returns (Preparation::run()). Where it
+// fails for a reason of the server's own, nothing is charged to the key.
+template <typename Make>
+auto prepare_request(Call& call, const Make& make) {
+  std::optional<std::invoke_result_t<const Make&, const ServedModel&, const HttpRequest&>> result;
+  call.model.preparation().run(client_of(call.request), call.request.body.size(),
+                               [&] { result.emplace(make(call.model, call.request)); });
+  constexpr int kServersOwn = 500;  // the first of these statuses
+  if (!*result && result->error().status >= kServersOwn) call.key.set_used_tokens(0);
+  return std::move(*result);
+}
+
+// Answers with the JSON text that make() gives; the engine is not asked. The key's lease ends
+// before the answer is sent.
+ApiResult<void> answer_prepared(Call& call,
+                                ApiResult<std::string> (*make)(const ServedModel& model,
+                                                               const HttpRequest& request));
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+// Tells the parts of an assistant's turn apart while its text comes: what it says, what it thinks,
+// which tools it calls. What only looks like a call is text; nothing is lost, nothing fails.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/common/call_reader.h"
+#include "server/api/common/call_syntax.h"
+
+namespace lockstep {
+
+struct TurnEvent {
+  enum class Kind {
+    kText,       // the answer goes on with `text`
+    kReasoning,  // the thoughts go on
+    kCall,       // a call of the function `text` begins
+    kArguments,  // the JSON text of its arguments goes on
+    kCallEnd,    // the call is over; `text` is all of it as the model wrote it
+  };
+  Kind kind = Kind::kText;
+  std::string text;
+  bool sound = true;  // of kCallEnd: whether name and arguments are whole JSON
+};
+
+// One call, complete.
+struct TurnCall {
+  std::string name;
+  std::string arguments;  // a JSON text
+};
+
+// A whole turn.
+struct Turn {
+  std::string text;
+  std::string reasoning;
+  std::vector<TurnCall> calls;
+  // What the turn would go on with: text or thoughts; none: it ends with a call, or with thoughts
+  // that are over.
+  std::optional<TurnEvent::Kind> open;
+};
+
+struct TurnRules {
+  const CallSyntax* calls = nullptr;   // null: no calls are looked for
+  std::vector<std::string> functions;  // that may be called; other names make text
+  bool parallel = true;                // false: all that follows the first call is dropped
+  bool reasoning = false;
+  bool starts_in_reasoning = false;  // the prompt ended with "<think>"
+};
+
+class TurnParser {
+ public:
+  explicit TurnParser(TurnRules rules);
+
+  std::vector<TurnEvent> push(std::string_view text);
+  std::vector<TurnEvent> finish();
+
+  // Where the turn is with its thoughts: there are none, some may come yet, they go on, or they
+  // have come to their end.
+  enum class Thoughts { kNone, kAwaited, kOpen, kOver };
+  Thoughts thoughts() const;
+
+ private:
+  enum class Place {
+    kBeforeReasoning,
+    kReasoning,
+    kBegin,  // of the answer: an object here may be a call without a mark
+    kText,
+    kOpened,     // behind the mark, before the object
+    kCall,       // within the object
+    kAfterCall,  // before the separator or the end of the group
+    kDropped,
+    kPlain  // nothing is looked for
+  };
+
+  bool step();  // false: more text is needed
+  bool before_reasoning();
+  bool reasoning();
+  bool begin();
+  bool text();
+  bool opened();
+  bool call();
+  bool after_call();
+
+  void open_group(std::string mark);
+  void start_call();
+  void break_call();
+  // Text whose last white space is held back: before a call it is no part of the answer.
+  void say(std::string_view text, TurnEvent::Kind kind = TurnEvent::Kind::kText);
+  void add(TurnEvent::Kind kind, std::string text, bool sound = true);
+  bool skip_space();
+
+  TurnRules rules_;
+  Place place_;
+  std::string pending_;     // not looked at yet
+  std::string held_space_;  // white space that text may go on with
+  std::string group_;       // what was taken since the last call or text, for a group that is none
+  std::optional<CallReader> call_;
+  bool at_first_word_ = false;  // white space before it is none of the thoughts
+  bool thought_ = false;        // the thoughts are over
+  bool called_ = false;         // kCall was sent for call_
+  size_t calls_ = 0;            // sound ones
+  std::vector<TurnEvent> events_;
+};
+
+// The whole turn of a text; calls that are broken or unfinished are text in it.
+Turn read_turn(const TurnRules& rules, std::string_view text);
+
+}  // namespace lockstep

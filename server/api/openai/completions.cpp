@@ -1,0 +1,90 @@
+// POST /v1/completions.
+#include <utility>
+
+#include "server/api/common/answer.h"
+#include "server/api/common/prepare_request.h"
+#include "server/api/common/random.h"
+#include "server/api/openai/choices_body.h"
+#include "server/api/openai/choices_stream.h"
+#include "server/api/openai/completion_format.h"
+#include "server/api/openai/completion_request.h"
+#include "server/api/openai/endpoints.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
+
+// What is left of a request while its answer is made: neither its body nor its prompts.
+struct Prepared {
+  AnswerPlan plan;
+  std::vector<Prompt> echoed;  // each prompt as it came; empty texts without `echo`
+  bool echo = false;
+  bool stream = false;
+  bool skip_special_tokens = true;
+  std::optional<uint32_t> logprobs;
+  bool include_usage = false;
+  std::string name;  // of the model, as the request has it
+};
+
+ApiResult<CompletionRequest> parse(const ServedModel& model, const HttpRequest& request) {
+  const auto body = read_body(model, request);
+  if (!body) return std::unexpected(body.error());
+  auto completion = parse_completion(*body, model.limits());
+  if (!completion) return completion;
+  if (auto unknown = model.resolve_name(completion->parameters.model)) {
+    return std::unexpected(*unknown);
+  }
+  return completion;
+}
+
+ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+  auto completion = parse(model, request);
+  if (!completion) return std::unexpected(completion.error());
+  const GenerationParameters& parameters = completion->parameters;
+  const auto grammar = compile_structured_output(model, parameters.structured_output);
+  if (!grammar) return std::unexpected(grammar.error());
+
+  auto prompts = encode_prompts(*completion, model.engine().tokenizer(), model.limits());
+  if (!prompts) return std::unexpected(prompts.error());
+  auto requests = make_requests(parameters, *prompts, kDefaultMaxTokens, model.limits(), "prompt",
+                                random_seed());
+  if (!requests) return std::unexpected(requests.error());
+  for (Request& made : *requests) made.grammar = *grammar;
+  std::vector<Prompt> echoed(prompts->size());
+  if (completion->echo) echoed = std::move(completion->prompts);
+  const size_t echoed_bytes = bytes_of(echoed);
+  const auto& wanted = parameters.structured_output;
+  return Prepared{.plan = {.requests = std::move(*requests),
+                           .choices = parameters.choices,
+                           .constraint = wanted ? wanted->parameter : "",
+                           .kept_bytes = echoed_bytes},
+                  .echoed = std::move(echoed),
+                  .echo = completion->echo,
+                  .stream = parameters.stream,
+                  .skip_special_tokens = parameters.request.skip_special_tokens,
+                  .logprobs = parameters.request.logprobs,
+                  .include_usage = parameters.include_usage,
+                  .name = *parameters.model};
+}
+
+}  // namespace
+
+ApiResult<void> post_completions(Call& call) {
+  auto prepared = prepare_request(call, prepare);
+  if (!prepared) return std::unexpected(prepared.error());
+  AnswerPlan& plan = prepared->plan;
+  CompletionFormat format(call.model.engine().tokenizer(), prepared->logprobs, plan.choices,
+                          std::move(prepared->echoed), prepared->echo,
+                          prepared->skip_special_tokens);
+  AnswerHead head =
+      answer_head(call.model, "cmpl-", "text_completion", "text_completion", prepared->name);
+  if (!prepared->stream) {
+    ChoicesBody writer(std::move(head), format);
+    return answer_whole(call, std::move(plan), writer);
+  }
+  ChoicesStream writer(std::move(head), format, plan.requests.size(), prepared->include_usage);
+  return answer_stream(call, std::move(plan), writer);
+}
+
+}  // namespace lockstep
