@@ -411,7 +411,7 @@ std::string Engine::describe_batch() const {
   return parts_->loop->activity().describe();
 }
 
-void Engine::cancel(RequestId id) {
+void Engine::cancel(RequestId id) noexcept {
   if (parts_->ready) parts_->loop->cancel(id);
 }
 

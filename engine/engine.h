@@ -81,8 +81,8 @@ class Engine final : public LogitSource {
   std::string describe_batch() const;
 
   // Ends a request within one step, wherever it is; its last Output says kCancelled. An id that has
-  // already ended is ignored.
-  void cancel(RequestId id);
+  // already ended is ignored. Takes no memory.
+  void cancel(RequestId id) noexcept;
 
   // No more submissions; returns when all requests have ended or `seconds` are over (then they are
   // cancelled). Once drained, it stays so.

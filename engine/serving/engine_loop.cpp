@@ -84,8 +84,8 @@ EngineLoop::Inbox EngineLoop::wait_for_work() {
     wake_.wait_until(mutex_, ConditionVariable::deadline_in(kHeartbeatInterval));
   }
   inbox.submitted = std::exchange(inbox_.submitted, {});
-  inbox.cancelled = std::exchange(inbox_.cancelled, {});
   inbox.displaced = std::exchange(inbox_.displaced, {});
+  inbox.has_cancelled = std::exchange(inbox_.has_cancelled, false);
   inbox.cancel_all = std::exchange(inbox_.cancel_all, false);
   inbox.task = inbox_.task;
   inbox.stop = inbox_.stop;
@@ -174,10 +174,12 @@ void EngineLoop::accept(Inbox& inbox) {
       generation.reset();
     }
   }
-  for (const RequestId id : inbox.cancelled) cancel_now(id);
+  if (inbox.has_cancelled) end_cancelled();
   end_displaced(inbox.displaced);
   if (inbox.cancel_all) {
-    while (!generations_.empty()) cancel_now(generations_.begin()->first);
+    while (!generations_.empty()) {
+      end(*generations_.begin()->second, FinishReason::kCancelled, "");
+    }
   }
   publish_gauges();
 }
@@ -231,10 +233,18 @@ void EngineLoop::end_overdue() {
   }
 }
 
-void EngineLoop::cancel_now(RequestId id) {
-  const auto found = generations_.find(id);
-  if (found == generations_.end()) return;
-  end(*found->second, FinishReason::kCancelled, "");
+void EngineLoop::end_cancelled() {
+  for (auto entry = generations_.begin(); entry != generations_.end();) {
+    Generation& generation = *entry->second;
+    ++entry;  // the request may be gone after this
+    if (is_cancelled(generation.id())) end(generation, FinishReason::kCancelled, "");
+  }
+}
+
+bool EngineLoop::is_cancelled(RequestId id) const {
+  const MutexLock lock(mutex_);
+  const auto found = open_.find(id);
+  return found != open_.end() && found->second;
 }
 
 void EngineLoop::end_displaced(const std::vector<QueueShares::GroupId>& groups) {
@@ -469,12 +479,13 @@ void EngineLoop::leave(Generation& generation) {
 }
 
 EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
-  return {generation.submission, generation.places, generation.prompt_count(), !generation.started};
+  return {generation.id(), generation.submission, generation.places, generation.prompt_count(),
+          !generation.started};
 }
 
 void EngineLoop::give_up(const Place& place) {
   const MutexLock lock(mutex_);
-  --open_count_;
+  open_.erase(place.id);
   shares_.end(place.group, place.count, place.prompt_tokens, place.waits);
   note_shares();
   changed_.notify_all();

@@ -50,7 +50,8 @@ class EngineLoop {
   // Fails as submit() would for a request of one token if the queue is full for its holder. Takes a
   // lock only where it is full, and never for long.
   Result<void> check_room(const std::string& holder) const;
-  void cancel(RequestId id);
+  // Takes no memory. A request that has ended, or never was, is left alone.
+  void cancel(RequestId id) noexcept;
   void drain(double seconds);
 
   // Runs `task` on the engine's thread, between passes, if no request is running or waiting then;
@@ -68,14 +69,14 @@ class EngineLoop {
   // What other threads have asked for since the last step.
   struct Inbox {
     std::vector<std::unique_ptr<Generation>> submitted;
-    std::vector<RequestId> cancelled;
     std::vector<QueueShares::GroupId> displaced;
     const std::function<void()>* task = nullptr;
+    bool has_cancelled = false;  // some of open_
     bool cancel_all = false;
     bool stop = false;
 
     bool empty() const {
-      return submitted.empty() && cancelled.empty() && displaced.empty() && task == nullptr &&
+      return submitted.empty() && displaced.empty() && task == nullptr && !has_cancelled &&
              !cancel_all && !stop;
     }
   };
@@ -86,7 +87,8 @@ class EngineLoop {
   std::unexpected<Error> queue_full(QueueShares::Shortage shortage,
                                     const QueueShares::Demand& demand) const
       LOCKSTEP_REQUIRES(mutex_);
-  std::unexpected<Error> full(Rejection reason, std::string message) const;
+  std::unexpected<Error> full(Rejection reason, std::string message,
+                              std::optional<int> retry_after_seconds = {}) const;
   Inbox wait_for_work() LOCKSTEP_EXCLUDES(mutex_);
   void run_task(const std::function<void()>* task);
   void accept(Inbox& inbox);
@@ -100,6 +102,7 @@ class EngineLoop {
   void start_over();
   // The share of the queue that one request holds.
   struct Place {
+    RequestId id = 0;
     QueueShares::GroupId group = 0;
     size_t count = 0;
     size_t prompt_tokens = 0;
@@ -108,7 +111,8 @@ class EngineLoop {
   static Place place_of(const Generation& generation);
   void give_up(const Place& place) LOCKSTEP_EXCLUDES(mutex_);
   void end_overdue();
-  void cancel_now(RequestId id);
+  void end_cancelled() LOCKSTEP_EXCLUDES(mutex_);
+  bool is_cancelled(RequestId id) const LOCKSTEP_EXCLUDES(mutex_);
   void end_displaced(const std::vector<QueueShares::GroupId>& groups);
   void end(Generation& generation, FinishReason reason, const std::string& error,
            bool usable = true);
@@ -151,12 +155,12 @@ class EngineLoop {
 
   mutable Mutex mutex_;
   ConditionVariable wake_;     // the inbox is not empty
-  ConditionVariable changed_;  // open_count_ or the inbox's task has changed
+  ConditionVariable changed_;  // open_ or the inbox's task has changed
   Inbox inbox_ LOCKSTEP_GUARDED_BY(mutex_);
   QueueShares shares_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Submitted and not ended; places and waiting prompts as shares_ has them. Written with mutex_
-  // held.
-  std::atomic<size_t> open_count_ = 0;
+  // Requests that were submitted and have not ended; true: cancelled.
+  std::unordered_map<RequestId, bool> open_ LOCKSTEP_GUARDED_BY(mutex_);
+  // Places and waiting prompts as shares_ has them. Written with mutex_ held.
   std::atomic<size_t> places_taken_ = 0;
   std::atomic<size_t> waiting_tokens_ = 0;
   bool draining_ LOCKSTEP_GUARDED_BY(mutex_) = false;

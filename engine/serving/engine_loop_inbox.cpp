@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -15,6 +17,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   // Made outside the lock: it copies and counts the prompts.
   std::vector<std::unique_ptr<Generation>> generations;
   std::vector<RequestId> ids;
+  std::unordered_map<RequestId, bool> opened;
   QueueShares::Demand demand;
   demand.requests = requests.size();
   demand.places = 0;
@@ -28,6 +31,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
     made.places = shares_place ? 0 : 1;
     demand.places += made.places;
     ids.push_back(made.id());
+    opened.emplace(made.id(), false);
     made.submission = ids.front();
   }
   if (ids.empty()) return ids;
@@ -42,11 +46,12 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
     // Nothing may throw once the places are taken.
     inbox_.submitted.reserve(inbox_.submitted.size() + generations.size());
     inbox_.displaced.reserve(inbox_.displaced.size() + shares_.group_count());
+    open_.reserve(open_.size() + opened.size());
     const auto displaced = shares_.take(ids.front(), demand, queue_limits());
     if (!displaced) return queue_full(displaced.error(), demand);
     std::ranges::copy(*displaced, std::back_inserter(inbox_.displaced));
     std::ranges::move(generations, std::back_inserter(inbox_.submitted));
-    open_count_ += ids.size();
+    open_.merge(opened);
     counters_.waiting_prompt_tokens.fetch_add(demand.prompt_tokens, std::memory_order_relaxed);
     note_shares();
   }
@@ -87,33 +92,35 @@ void EngineLoop::note_shares() {
 std::unexpected<Error> EngineLoop::queue_full(QueueShares::Shortage shortage,
                                               const QueueShares::Demand& demand) const {
   const QueueShares::Limits limits = queue_limits();
+  const int retry_after_seconds = throughput_.seconds_until_room(
+      open_.size(), counters_.waiting_prompt_tokens.load(std::memory_order_relaxed));
   if (shortage == QueueShares::Shortage::kPlaces) {
     return full(Rejection::kQueueRequests,
                 fmt::format("{} requests are running and waiting, {} at most; {} more are not "
                             "taken; try again later",
-                            shares_.places(), limits.places, demand.places));
+                            shares_.places(), limits.places, demand.places),
+                retry_after_seconds);
   }
   return full(Rejection::kQueueTokens,
               fmt::format("prompts of {} tokens are waiting, {} at most; {} more are not taken; "
                           "try again later",
-                          shares_.prompt_tokens(), limits.prompt_tokens, demand.prompt_tokens));
+                          shares_.prompt_tokens(), limits.prompt_tokens, demand.prompt_tokens),
+              retry_after_seconds);
 }
 
-std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message) const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  counters_.rejected[static_cast<size_t>(reason)].fetch_add(1, kRelaxed);
-  Error error{ErrorKind::kUnavailable, std::move(message)};
-  if (reason == Rejection::kQueueRequests || reason == Rejection::kQueueTokens) {
-    error.retry_after_seconds =
-        throughput_.seconds_until_room(open_count_, counters_.waiting_prompt_tokens.load(kRelaxed));
-  }
-  return std::unexpected(std::move(error));
+std::unexpected<Error> EngineLoop::full(Rejection reason, std::string message,
+                                        std::optional<int> retry_after_seconds) const {
+  counters_.rejected[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  return std::unexpected(Error{ErrorKind::kUnavailable, std::move(message), retry_after_seconds});
 }
 
-void EngineLoop::cancel(RequestId id) {
+void EngineLoop::cancel(RequestId id) noexcept {
   {
     const MutexLock lock(mutex_);
-    inbox_.cancelled.push_back(id);
+    const auto found = open_.find(id);
+    if (found == open_.end()) return;
+    found->second = true;
+    inbox_.has_cancelled = true;
   }
   wake_.notify_one();
 }
@@ -122,12 +129,12 @@ void EngineLoop::drain(double seconds) {
   const auto deadline = ConditionVariable::deadline_in(std::chrono::duration<double>(seconds));
   const MutexLock lock(mutex_);
   draining_ = true;
-  while (open_count_ > 0 && changed_.wait_until(mutex_, deadline)) {
+  while (!open_.empty() && changed_.wait_until(mutex_, deadline)) {
   }
-  if (open_count_ == 0) return;
+  if (open_.empty()) return;
   inbox_.cancel_all = true;
   wake_.notify_one();
-  while (open_count_ > 0) changed_.wait(mutex_);
+  while (!open_.empty()) changed_.wait(mutex_);
 }
 
 void EngineLoop::run_if_idle(const std::function<void()>& task) {

@@ -105,5 +105,30 @@ TEST_F(RefusedMemoryOfEngine, many_in_a_row_do_not_either) {
   refuse_each(300, 23);
 }
 
+TEST_F(EngineTest, a_cancel_takes_no_memory) {
+  std::array<Answer, 4> answers;
+  std::array<RequestId, 3> ids = {};
+  Gate gate;
+  hold(gate, answers[3]);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    submit(request("told to end", 100), answers[i]);
+    ids[i] = last_id_;
+  }
+  const int64_t before = refused;
+  refusals::spares_most = true;  // this thread alone is refused
+  refusals::is_chosen = true;
+  refusals::refuses_all = true;
+  for (const RequestId id : ids) engine().cancel(id);
+  engine().cancel(ids[0]);
+  engine().cancel(ids[2] + 1);  // there is none
+  refusals::refuses_all = false;
+  refusals::is_chosen = false;
+  refusals::spares_most = false;
+  gate.open();
+  EXPECT_EQ(refused, before);
+  for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(answers[i].wait(), FinishReason::kCancelled);
+  EXPECT_EQ(answers[3].wait(), FinishReason::kLength);
+}
+
 }  // namespace
 }  // namespace lockstep
