@@ -52,6 +52,31 @@ def test_the_engine_itself_holds_its_door_alone():
     assert files == {"engine.h", "engine.cpp", "README.md", "CMakeLists.txt"}, files
 
 
+def test_the_machine_is_read_in_one_place():
+    reading = re.compile(r"\b(read_(topology|memory_limits|machine_settings|control_group_limits)"
+                         r"|add_gpus)\(")
+    places = {
+        str(path.relative_to(ROOT))
+        for path in sources("engine")
+        if path.parent != ROOT / "engine/machine" and reading.search(path.read_text())
+    }
+    assert places == {"engine/placement/machine.cpp"}, places
+
+
+def test_options_strings_are_parsed_in_one_place():
+    strings = re.compile(r"\boptions\.(devices|strategy|exchange_format|kv_format|arithmetic)\b")
+    readers = {
+        str(path.relative_to(ROOT))
+        for path in sources("engine")
+        if "EngineOptions" in path.read_text() and strings.search(path.read_text())
+    }
+    # They print or vary the strings: a refusal's remedies, what a model and its memory are called.
+    known = {"engine/engine.cpp"} | {
+        f"engine/placement/{name}.cpp"
+        for name in ("settings", "memory_identity", "memory_remedies", "model_info")}
+    assert readers == known, readers ^ known
+
+
 def test_the_server_sees_the_engine_through_its_one_door():
     below = re.compile(r"engine/(engine\.h|(base|interface)/[a-z_]+\.h"
                        r"|text/(tokenizer|sampler|utf8)\.h)$")
@@ -77,7 +102,6 @@ CIRCLES = [
     circle("engine/machine/", "machine_settings memory_room node_memory"),
     circle("engine/model/", "architecture architectures/rows"),
     circle("engine/model/", "gguf_file gguf_metadata gguf_part"),
-    circle("engine/placement/", "expert_placement model_layout model_room"),
     circle("engine/tensor/", "dequantize format"),
     circle("engine/text/",
            "byte_pair_tokenizer sentence_piece_tokenizer tokenizer tokenizer_checks"),

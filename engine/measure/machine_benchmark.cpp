@@ -12,6 +12,7 @@
 #include "engine/machine/workers.h"
 #include "engine/measure/gpu_benchmark.h"
 #include "engine/measure/machine_limits.h"
+#include "engine/placement/machine.h"
 #include "engine/runtime/exchange_measurement.h"
 
 namespace lockstep {
@@ -205,8 +206,8 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
   MachineMeasurement result;
   // First, so that a wrong name is said at once.
   if (auto done = measure_file(options, result); !done) return std::unexpected(done.error());
-  Topology topology = read_topology();
-  add_gpus(topology);
+  const Machine machine = Machine::read({}, /*with_gpus=*/true);
+  const Topology& topology = machine.topology;
   const std::vector<MeasuredNode> nodes = list_nodes(topology);
   for (const MeasuredNode& node : nodes) {
     result.nodes.push_back({node.node.id, node.cpus, node.node.has_usable_memory()});
@@ -220,7 +221,7 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
   if (auto done = measure_all_arithmetic(nodes, options.seconds, result); !done) {
     return std::unexpected(done.error());
   }
-  measure_gpus(cuda_platform(), topology, options, result);
+  measure_gpus(machine.gpu_platform, topology, options, result);
   if (!options.exchanges) return result;
   if (auto done = measure_barriers(nodes, result); !done) return std::unexpected(done.error());
   if (auto done = measure_exchanges(topology, result); !done) {
