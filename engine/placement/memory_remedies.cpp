@@ -71,7 +71,7 @@ void set_kv_pages(size_t pages, Remedy& remedy) {
   remedy.settings.push_back(fmt::format("--kv-pages {}", pages));
 }
 
-// Of the cache a page per page of the context, so that neither asks for more than the other.
+// The cache gets one page per page of the context, so that neither asks for more than the other.
 void set_context_and_pages(size_t tokens, Remedy& remedy) {
   set_context(tokens, remedy);
   set_kv_pages(tokens / kPageTokens, remedy);
@@ -99,7 +99,7 @@ Topology emptied(Topology topology) {
   return topology;
 }
 
-// In whole numbers without a common divisor, none of them 0.
+// Scales shares to whole numbers above 0 without a common divisor.
 std::vector<double> in_small_numbers(const std::vector<double>& shares) {
   constexpr double kParts = 32;
   const double most = *std::ranges::max_element(shares);
@@ -152,7 +152,7 @@ class Search {
   }
 
  private:
-  // With the shares that were measured for this layout: a trial measures nothing.
+  // Takes the shares that were measured for this layout: a trial measures nothing.
   EngineOptions as_measured(EngineOptions options) const {
     const bool measured = layout_.gpu_speeds.has_value() || options.measure_shares;
     if (!measured || !options.shares.empty()) return options;

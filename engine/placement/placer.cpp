@@ -64,7 +64,7 @@ PlanOptions Placer::plan_options(const DeviceChoice& devices, size_t batch_token
   options.bf16_sums = settings_.bf16_sums;
   if (!devices.gpus.empty()) options = options_on_gpus(options);
   if (devices.nodes.empty()) return options;
-  // Of GPUs options_on() makes it again.
+  // options_on() makes it again for GPUs.
   options.weight_layout = WeightLayout::kPanels;
   options.forms = product_forms(settings_.profile, *settings_.kernels);
   options.prompt_attention =
@@ -123,7 +123,7 @@ Result<void> Placer::find_gpu_speeds(ModelLayout& layout) {
   return {};
 }
 
-// Of a mixture on GPUs and nodes the experts go by kind.
+// On GPUs and nodes, a mixture's experts are placed by kind of device.
 Result<void> Placer::split(ModelLayout& layout) const {
   if (layout.is_mixed() && model_.graph.chosen_experts() > 0) {
     place_by_kind(layout.places);

@@ -28,7 +28,7 @@ class Placer {
   Result<ModelLayout> place();
 
  private:
-  // What is tried.
+  // The candidates.
   struct Candidate {
     DeviceChoice devices;
     size_t batch_tokens = 0;
@@ -36,7 +36,7 @@ class Placer {
   };
 
   Result<void> check_heads() const;
-  // What the GPUs must have room for together: the weights once, activations,
+  // The GPUs must hold together: the weights once, activations,
   // and the cache that was asked for, or a page of it. Zeros where there are no
   // GPUs.
   Result<RankSizes> least_gpu_sizes() const;
@@ -54,7 +54,7 @@ class Placer {
   const Model& model_;
   const Settings& settings_;
   const Machine& machine_;
-  // What was measured of the GPUs, or why it was not: once, for all candidates.
+  // The GPUs' measured speeds, or why there are none: measured once, for all candidates.
   std::optional<Result<GpuSpeeds>> gpu_speeds_;
 };
 

@@ -1,4 +1,4 @@
-// What an engine is asked to do, parsed and checked once: the strings of
+// The options of an engine, parsed and checked once: the strings of
 // EngineOptions that say how a model is placed end here.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What `lockstepd plan --json` says of simulated machines, held to the files of tests/goldens/plan.
-// LOCKSTEP_UPDATE_GOLDENS=1 writes them anew (scripts/update-goldens).
+// LOCKSTEP_UPDATE_GOLDENS=1 writes them anew (scripts/checks/update_goldens).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -133,7 +133,7 @@ void check(const std::string& name, const Case& made) {
   }
   std::ostringstream golden;
   golden << std::ifstream(path).rdbuf();
-  EXPECT_EQ(text, golden.str()) << path << ": if that is meant, scripts/update-goldens";
+  EXPECT_EQ(text, golden.str()) << path << ": if that is meant, scripts/checks/update_goldens";
 }
 
 TEST(PlanGoldens, nodes_have_the_plans_of_before) {
