@@ -14,12 +14,12 @@
 namespace lockstep {
 namespace {
 
-// What an endpoint takes of the server.
+// The part of the server that an endpoint uses.
 enum class Use {
   kGenerate,  // a place in the engine's queue, and its key's allowance
   kPrepare,   // its key's allowance
   kRead,
-  kAlways,  // nothing: it is served even when all threads are busy
+  kAlways,  // nothing: it is served even while all threads are busy
 };
 
 struct Row {

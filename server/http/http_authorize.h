@@ -24,7 +24,7 @@ struct HttpHead {
   std::string_view header(std::string_view name) const { return first_field(headers, name); }
 };
 
-// Who sent it (HttpRequest::principal), or why it is refused. Called by the gate's thread for every
+// The sender's name (HttpRequest::principal), or a refusal. Called by the gate's thread for every
 // request, known path or not; must not block.
 using HttpAuthorize = std::function<std::expected<std::string, HttpRefusal>(const HttpHead&)>;
 

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What a request that never reaches a handler is answered with: the api layer words the errors.
+// The body of the answer to a request that reaches no handler: the api layer words the errors.
 // `path` as far as it is known; "" if nothing of it is.
 using HttpErrorBody = std::function<std::string(std::string_view path, int status,
                                                 std::string_view message)>;  // a JSON text

@@ -40,7 +40,7 @@ class HttpResponse {
   // client that takes it so slowly: the connection is cut.
   virtual void cut_too_slow() = 0;
 
-  // What the handler tells HttpOptions::on_finished of the request; HTTP does not look at it.
+  // Goes to HttpOptions::on_finished with the record of the request; HTTP does not look at it.
   virtual void set_note(std::any note) = 0;
 };
 
