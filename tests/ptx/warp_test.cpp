@@ -176,7 +176,7 @@ uint32_t shuffle_source(const std::string& mode, uint32_t lane, uint32_t b, uint
 
 TEST(PtxWarps, shuffles_take_values_within_their_segments) {
   for (const std::string mode : {"up", "down", "bfly", "idx"}) {
-    for (const uint32_t c : {0x1f, 0x00, 0x1c1f, 0x1003, 0x181f, 0x1800}) {
+    for (const uint32_t c : {0x1fu, 0x00u, 0x1c1fu, 0x1003u, 0x181fu, 0x1800u}) {
       for (const uint32_t b : {0u, 1u, 2u, 5u, 16u, 31u}) {
         const auto result = run_lanes(fmt::format(
             "add.s32 %r1, %r0, 100; shfl.sync.{}.b32 %r1|%p0, %r1, {}, {}, -1;"
