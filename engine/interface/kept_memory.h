@@ -1,4 +1,4 @@
-// What of the engine's memory outlives the process, and how it is handed over.
+// The engine's memory that outlives the process, and how it is handed over.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct KeptDescriptor {
   Descriptor descriptor;
 };
 
-// What is to be kept for the next process; the engine's own descriptors.
+// The memory to keep for the next process; the engine owns the descriptors.
 struct MemoryToKeep {
   struct Entry {
     std::string name;

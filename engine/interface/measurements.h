@@ -18,13 +18,13 @@ struct MeasurementCase {
   uint32_t repeats = 1;           // of what comes after the depth
 };
 
-// What some passes did.
+// The work of some passes.
 struct MeasuredWork {
   double seconds = 0;
   // That they had to read: every pass the matrices it multiplies with, as the file stores them, and
   // the keys and values of its sequences up to its end. Activations are not counted.
   double bytes = 0;
-  // Of the products with weights: 2 per element of a matrix and token, those of the output matrix
+  // The products with weights: 2 per element of a matrix and token, those of the output matrix
   // for tokens whose logits are wanted alone. Attention is not counted.
   double operations = 0;
   // Passes with fewer prompted tokens than batch_tokens and the prompts would allow: where GPUs
@@ -37,7 +37,7 @@ struct Measurement {
   MeasuredWork generate;
 };
 
-// What the processors and memory that the engine computes with can do at most, measured; of GPUs
+// The measured limits of the processors and memory that the engine computes with; for GPUs
 // the memory alone, by its clock and width unless shares follow what was measured.
 struct MachineLimits {
   double read_bytes_per_second = 0;           // its workers reading their ranks' memory

@@ -1,4 +1,4 @@
-// What a served model is, for listings and logs.
+// A served model, for listings and logs.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// What the model file says, for listings and logs.
+// The model file's own words, for listings and logs.
 struct ModelInfo {
   std::string name;          // general.name, or the file's name without its ending
   std::string architecture;  // "llama"

@@ -1,4 +1,4 @@
-// What an engine is asked to do: a model, its devices, its limits.
+// The options of an engine: a model, its devices, its limits.
 #pragma once
 
 #include <cstdint>
