@@ -26,7 +26,7 @@ constexpr size_t kHostBytes = size_t{256} << 20U;
 // Of a recording.
 constexpr size_t kLaunches = 100;
 // Of a round, so that what begins and ends it is not seen in it; and how many there are at least.
-constexpr double kRoundSeconds = 0.02;
+constexpr double kMeterRoundSeconds = 0.02;
 constexpr int kRoundsMin = 4;
 // In a round: more than any GPU has time for.
 constexpr size_t kTimesMax = size_t{1} << 20U;
@@ -207,7 +207,7 @@ Result<double> GpuMeter::bytes_per_second(size_t bytes, const Enqueue& enqueue) 
 // The first turns bring the GPU's clocks up, and find how many make a round.
 Result<double> GpuMeter::seconds_of(const Enqueue& enqueue) {
   if (auto used = device_->use(); !used) return std::unexpected(used.error());
-  const double round_seconds = std::min(kRoundSeconds, seconds_ / kRoundsMin);
+  const double round_seconds = std::min(kMeterRoundSeconds, seconds_ / kRoundsMin);
   size_t times = 1;
   while (true) {
     const auto seconds = seconds_of(enqueue, times);
