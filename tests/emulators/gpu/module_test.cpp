@@ -97,8 +97,8 @@ TEST(PtxModules, names_within_braces_hide_those_outside) {
   EXPECT_EQ(result, (std::vector<uint32_t>{6, 7, 5}));
 }
 
-TEST(PtxModules, functions_are_called_with_values_and_give_some_back) {
-  const Module module = parsed(R"(
+// Calls a function that gives back sixteen bytes, and stores twelve of them.
+constexpr char kCall[] = R"(
 .version 9.0
 .target sm_90a
 .func (.param .align 8 .b8 result[16]) divide
@@ -160,7 +160,10 @@ DONE:
   st.param.b32 [result+8], %r2;
   ret;
 }
-)");
+)";
+
+TEST(PtxModules, functions_are_called_with_values_and_give_some_back) {
+  const Module module = parsed(kCall);
   Allocations memory;
   const uint64_t to = memory.add(64);
   ASSERT_EQ(run_block(small_launch(module, {to}, {8, 1, 1}), memory), "");
