@@ -1,6 +1,6 @@
 // The operations of a GPU, as one table of functions, each of which launches its kernels on a
 // stream. Like KernelTable, but for one row per kind of device: NVIDIA's, by CUDA. Tests have
-// another, whose kernels are the same code played by the host.
+// another, whose kernels are the same code run on the host.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-"""scripts/generate/pin_images.py, with a registry that is played."""
+"""scripts/generate/pin_images.py, with a fake registry."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-// An engine that computes on a GPU: a made-up one, whose memory is the host's and whose kernels are
-// played by the host. Everything but the device itself is what runs on a real one.
+// An engine that computes on a simulated GPU, whose memory is the host's and whose kernels run on
+// the host. Everything but the device itself is what runs on a real one.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -218,7 +218,7 @@ TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   EXPECT_GT(ranks[0].weight_bytes, 0U);
   EXPECT_GT(ranks[0].kv_bytes, 0U);
   EXPECT_EQ(host_gpu(0).counts().allocated_bytes, told_of_gpu(ranks[0]));
-  EXPECT_GT(host_gpu(0).counts().launches + host_gpu(0).counts().plays, 0U);
+  EXPECT_GT(host_gpu(0).counts().launches + host_gpu(0).counts().graph_launches, 0U);
 }
 
 TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {

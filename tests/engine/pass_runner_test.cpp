@@ -41,7 +41,7 @@ double now_seconds() {
 
 void embed_and_take_time(void* stream, const GpuEmbedding& embedding) {
   now_ms += cost.pass + cost.token * int64_t{embedding.batch.counts->tokens};
-  host_played_kernels().embed_rows(stream, embedding);
+  host_kernels().embed_rows(stream, embedding);
 }
 
 class PassRunnerTest : public ::testing::Test {
@@ -114,7 +114,7 @@ class PassRunnerTest : public ::testing::Test {
 
   const RandomModel model_{Format::kQ8_0, Format::kQ8_0, /*seed=*/71};
   const std::vector<TokenId> tokens_ = some_tokens(kPrompt, 1);
-  GpuKernels kernels_ = host_played_kernels();
+  GpuKernels kernels_ = host_kernels();
   const GpuPlatform platform_ = platform_of(kernels_);
 };
 

@@ -1,4 +1,5 @@
-// Products of matrices by NVIDIA's cuBLASLt. Run with a made-up one so far (tests/ptx/cuda).
+// Products of matrices by NVIDIA's cuBLASLt. Run with an emulated one so far
+// (tests/emulators/gpu/cuda).
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 

@@ -12,10 +12,10 @@
 //     by a call nor by an end.
 //   - griddepcontrol.wait returns when the launch before is complete and what it has written is
 //     seen. It is about the thread that calls it, and about that one launch.
-//   - Without the attribute, and after what is no kernel (a copy, a played graph), a launch begins
-//     when everything before it on the stream is complete, and its wait returns at once. What is no
-//     kernel begins likewise. In a recording the attribute becomes an edge between two kernels; any
-//     other edge is an ordinary one.
+//   - Without the attribute, and after what is no kernel (a copy, a launched graph), a launch
+//     begins when everything before it on the stream is complete, and its wait returns at once.
+//     What is no kernel begins likewise. In a recording the attribute becomes an edge between two
+//     kernels; any other edge is an ordinary one.
 //
 // What follows for kernels:
 //   - Every thread of every kernel that launch() launches calls wait_for_launches() (by itself, or

@@ -49,71 +49,51 @@ TEST(PlannerOfExperts, a_rank_without_experts_has_no_places_for_their_workers) {
   EXPECT_GT(scratch_bytes(1, 8), scratch_bytes(1, 1));
 }
 
-// Of two layers the nodes have the first one's experts, the GPU the second one's and all else.
-TEST(PlannerOfExperts, once_one_rank_has_all_that_is_left_nothing_is_exchanged) {
-  const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
-  const Shares shares = {.dense = {1, 0, 0}, .experts = {0, 2, 1}, .apart_layers = 1};
-  const Split split = split_graph(graph, shares, Strategy::kReduce).value();
-  const std::vector<ArenaAddresses> arenas(
-      3, {.weights = 1U << 20U, .scratch = 1U << 24U, .exchange = 1U << 26U, .kv = 1U << 28U});
-  std::vector<Plan> plans;
-  for (size_t rank = 0; rank < 3; ++rank) {
-    plans.push_back(make_plan(graph, split, rank, kOptions, arenas));
+size_t last_sum(const Plan& plan) {
+  size_t last = 0;
+  for (size_t step = 0; step < plan.steps.size(); ++step) {
+    if (std::holds_alternative<AllReduceStep>(plan.steps[step].work)) last = step;
   }
-  const auto last_sum = [](const Plan& plan) {
-    size_t last = 0;
-    for (size_t step = 0; step < plan.steps.size(); ++step) {
-      if (std::holds_alternative<AllReduceStep>(plan.steps[step].work)) last = step;
+  return last;
+}
+
+// The plan's steps from this one on compute nothing.
+void expect_nothing_computed(const Plan& plan, size_t begin) {
+  for (size_t step = begin; step < plan.steps.size(); ++step) {
+    const StepWork& work = plan.steps[step].work;
+    if (const auto* product = std::get_if<MatmulStep>(&work)) {
+      EXPECT_TRUE(product->parts.empty());
+      EXPECT_TRUE(std::holds_alternative<std::monostate>(product->finish) ||
+                  std::holds_alternative<GateFinish>(product->finish) ||
+                  std::get<ResidualFinish>(product->finish).norms.empty());
     }
-    return last;
-  };
-  const size_t begin = last_sum(plans[0]) + 1;
-  for (const Plan& plan : plans) {
-    EXPECT_EQ(count_steps<AllReduceStep>(plan), 2U);
-    EXPECT_EQ(last_sum(plan) + 1, begin);
-    ASSERT_EQ(plan.steps.size(), plans[0].steps.size());
-    for (size_t step = begin; step < plan.steps.size(); ++step) {
-      EXPECT_EQ(plan.steps[step].work.index(), plans[0].steps[step].work.index());
-      const bool is_last = step + 1 == plan.steps.size();  // which computes the logits
-      EXPECT_EQ(plan.steps[step].meet == Meet::kAllRanks, is_last);
+    if (const auto* route = std::get_if<RouteStep>(&work)) {
+      EXPECT_EQ(route->scores, nullptr);
     }
-    EXPECT_EQ(plan.exchange_bytes, plans[0].exchange_bytes);
+    if (const auto* sum = std::get_if<ExpertSumStep>(&work)) {
+      EXPECT_EQ(sum->down.matrices.front().rows, 0U);
+      EXPECT_TRUE(sum->finish.norms.empty());
+    }
+    if (const auto* form = std::get_if<FormStep>(&work)) {
+      EXPECT_EQ(form->columns, 0U);
+    }
   }
-  // What the others have of these steps is nothing.
-  for (const size_t rank : {1U, 2U}) {
-    for (size_t step = begin; step < plans[rank].steps.size(); ++step) {
-      const StepWork& work = plans[rank].steps[step].work;
-      if (const auto* product = std::get_if<MatmulStep>(&work)) {
-        EXPECT_TRUE(product->parts.empty());
-        EXPECT_TRUE(std::holds_alternative<std::monostate>(product->finish) ||
-                    std::holds_alternative<GateFinish>(product->finish) ||
-                    std::get<ResidualFinish>(product->finish).norms.empty());
-      }
-      if (const auto* route = std::get_if<RouteStep>(&work)) {
-        EXPECT_EQ(route->scores, nullptr);
-      }
-      if (const auto* sum = std::get_if<ExpertSumStep>(&work)) {
-        EXPECT_EQ(sum->down.matrices.front().rows, 0U);
-        EXPECT_TRUE(sum->finish.norms.empty());
-      }
-      if (const auto* form = std::get_if<FormStep>(&work)) {
-        EXPECT_EQ(form->columns, 0U);
-      }
-    }
-    EXPECT_TRUE(plans[rank].hidden.columns.empty());
-  }
-  // The residual is copied out of the exchange arena once, and then added to where it lies.
-  const uintptr_t scratch_end = arenas[0].scratch + plans[0].scratch_bytes;
+  EXPECT_TRUE(plan.hidden.columns.empty());
+}
+
+// From this step on, the residual is copied out of the exchange arena once, and then added to where
+// it lies, between these addresses: twice. Gives where.
+const float* expect_added_in_place(const Plan& plan, size_t begin, Range scratch) {
   const float* residual = nullptr;
   size_t additions = 0;
-  for (size_t step = begin; step < plans[0].steps.size(); ++step) {
-    const StepWork& work = plans[0].steps[step].work;
+  for (size_t step = begin; step < plan.steps.size(); ++step) {
+    const StepWork& work = plan.steps[step].work;
     if (const auto* form = std::get_if<FormStep>(&work)) {
-      ASSERT_EQ(residual, nullptr);
-      EXPECT_EQ(form->input, std::get<AllReduceStep>(plans[0].steps[begin - 1].work).output);
+      EXPECT_EQ(residual, nullptr);
+      EXPECT_EQ(form->input, std::get<AllReduceStep>(plan.steps[begin - 1].work).output);
       residual = reinterpret_cast<float*>(form->output.forms[ActivationForm::kF32].rows);
-      EXPECT_GE(reinterpret_cast<uintptr_t>(residual), arenas[0].scratch);
-      EXPECT_LT(reinterpret_cast<uintptr_t>(residual), scratch_end);
+      EXPECT_GE(reinterpret_cast<uintptr_t>(residual), scratch.begin);
+      EXPECT_LT(reinterpret_cast<uintptr_t>(residual), scratch.end);
     }
     if (const auto* product = std::get_if<MatmulStep>(&work);
         product != nullptr && product->parts.front().accumulate) {
@@ -129,6 +109,35 @@ TEST(PlannerOfExperts, once_one_rank_has_all_that_is_left_nothing_is_exchanged) 
     }
   }
   EXPECT_EQ(additions, 2U);
+  return residual;
+}
+
+// Of two layers the nodes have the first one's experts, the GPU the second one's and all else.
+TEST(PlannerOfExperts, once_one_rank_has_all_that_is_left_nothing_is_exchanged) {
+  const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
+  const Shares shares = {.dense = {1, 0, 0}, .experts = {0, 2, 1}, .apart_layers = 1};
+  const Split split = split_graph(graph, shares, Strategy::kReduce).value();
+  const std::vector<ArenaAddresses> arenas(
+      3, {.weights = 1U << 20U, .scratch = 1U << 24U, .exchange = 1U << 26U, .kv = 1U << 28U});
+  std::vector<Plan> plans;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    plans.push_back(make_plan(graph, split, rank, kOptions, arenas));
+  }
+  const size_t begin = last_sum(plans[0]) + 1;
+  for (const Plan& plan : plans) {
+    EXPECT_EQ(count_steps<AllReduceStep>(plan), 2U);
+    EXPECT_EQ(last_sum(plan) + 1, begin);
+    ASSERT_EQ(plan.steps.size(), plans[0].steps.size());
+    for (size_t step = begin; step < plan.steps.size(); ++step) {
+      EXPECT_EQ(plan.steps[step].work.index(), plans[0].steps[step].work.index());
+      const bool is_last = step + 1 == plan.steps.size();  // which computes the logits
+      EXPECT_EQ(plan.steps[step].meet == Meet::kAllRanks, is_last);
+    }
+    EXPECT_EQ(plan.exchange_bytes, plans[0].exchange_bytes);
+  }
+  for (const size_t rank : {1U, 2U}) expect_nothing_computed(plans[rank], begin);
+  const float* residual = expect_added_in_place(
+      plans[0], begin, {arenas[0].scratch, arenas[0].scratch + plans[0].scratch_bytes});
   EXPECT_EQ(plans[0].hidden.residual, residual);
   EXPECT_EQ(plans[0].hidden.columns, (Range{0, 64}));
 }

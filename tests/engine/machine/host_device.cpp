@@ -264,9 +264,9 @@ Result<std::unique_ptr<GpuRecording>> HostDeviceStream::end_recording() {
 }
 
 Result<void> HostDeviceStream::play(const GpuRecording& recording) {
-  CHECK(recording_ == nullptr, "gpu{} plays a recording while it records", gpu_.index());
+  CHECK(recording_ == nullptr, "gpu{} launches a recording while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "playing a recording");
-  count(&HostGpu::Counts::plays);
+  count(&HostGpu::Counts::graph_launches);
   count_ahead();
   if (gpu_.is_lost()) return {};
   for (const Step& step : dynamic_cast<const HostRecording&>(recording).steps) {

@@ -1,4 +1,4 @@
-// A made-up GPU: its memory is the host's, its kernels are played by the host (HostGrid, by
+// A simulated GPU: its memory is the host's, its kernels run on the host (HostGrid, by
 // launch() in tests/engine/kernels/cuda/gpu_code.h). What a real one leaves undefined is made to be
 // seen: memory that nobody has written holds NaNs, a copy from or to memory that no GPU can reach
 // is a failed CHECK, and so is a kernel that is launched on a GPU that the thread does not use().
@@ -55,8 +55,8 @@ class HostGpu {
     size_t pinnings = 0;
     size_t streams = 0;
     size_t copies = 0;
-    size_t launches = 0;  // of kernels, by themselves or in recordings that were played
-    size_t plays = 0;
+    size_t launches = 0;  // of kernels, by themselves or in recordings that were launched
+    size_t graph_launches = 0;
     size_t calls = 0;  // of everything that can fail
     // The most that was enqueued on a stream by itself since the stream was last waited for.
     size_t ahead_max = 0;

@@ -174,7 +174,7 @@ TEST_F(MadeUpGpu, plays_a_recording_on_what_memory_holds_then) {
       EXPECT_THAT(floats(result), testing::Each(before + 2));
     }
   }
-  EXPECT_EQ(gpu_.counts().plays, 8U);
+  EXPECT_EQ(gpu_.counts().graph_launches, 8U);
   EXPECT_EQ(gpu_.counts().launches, 8U);
 }
 

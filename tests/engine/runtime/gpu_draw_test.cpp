@@ -1,4 +1,4 @@
-// Tokens drawn on a GPU, played by the host, are those that the host's sampler draws.
+// Tokens drawn on a GPU, whose kernels run on the host, are those that the host's sampler draws.
 #include "engine/kernels/gpu_draw.h"
 
 #include <gtest/gtest.h>

@@ -102,7 +102,7 @@ TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
   EXPECT_GT(host_nccl().counts().exchanges, before);
   // What goes by NCCL is launched; the rest is recorded.
   expect_same_bits(rows, loaded.compute_alone(tokens, 1));
-  EXPECT_GT(host_gpu(0).counts().plays, 0U);
+  EXPECT_GT(host_gpu(0).counts().graph_launches, 0U);
 }
 
 // Of a pass's sums some rows go by NCCL and others, as f32, do not: the norms of all of them are
@@ -133,7 +133,7 @@ TEST_F(GpuLinksTest, norms_of_a_sum_that_goes_both_ways_have_the_same_bits) {
 std::atomic<size_t> norm_launches;
 void norm_rows_and_count(void* stream, const GpuNormRows& norm) {
   ++norm_launches;
-  host_played_kernels().norm_rows(stream, norm);
+  host_kernels().norm_rows(stream, norm);
 }
 
 TEST_F(GpuLinksTest, a_norm_behind_a_sum_over_peer_memory_is_no_launch) {
@@ -240,11 +240,11 @@ TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_refused_or_left_to_nobo
 
 void lose_gpu1_and_sum(void* stream, const GpuAllReduce& sum, const GpuPeers& peers) {
   if (peers.rank == 1) host_gpu(1).lose();
-  host_played_collectives().all_reduce(stream, sum, peers);
+  host_collectives().all_reduce(stream, sum, peers);
 }
 
 TEST_F(GpuLinksTest, a_gpu_that_is_lost_while_sums_are_timed_fails_the_load) {
-  GpuCollectives collectives = host_played_collectives();
+  GpuCollectives collectives = host_collectives();
   collectives.all_reduce = &lose_gpu1_and_sum;
   GpuPlatform platform = test_gpus();
   platform.collectives = &collectives;

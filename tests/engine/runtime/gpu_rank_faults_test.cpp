@@ -24,7 +24,7 @@ LoadedModelOptions on_made_up_gpu() {
   return {.kv_format = KvFormat::kF16, .gpus = &test_gpus()};
 }
 
-// What was recorded when the rank was made is what plays, with each pass's own batch.
+// What was recorded when the rank was made is launched, with each pass's own batch.
 void expect_recordings_play(const RandomModel& model) {
   LoadedModelOptions options = on_made_up_gpu();
   options.generated = true;
@@ -35,7 +35,7 @@ void expect_recordings_play(const RandomModel& model) {
   const auto tokens = some_tokens(6, 2);
   const LogitRows rows = loaded.compute_alone(tokens, 1);
   const HostGpu::Counts after = host_gpu(0).counts();
-  EXPECT_EQ(after.plays - before.plays, tokens.size());
+  EXPECT_EQ(after.graph_launches - before.graph_launches, tokens.size());
   EXPECT_EQ(after.allocations, before.allocations);
   // What room is kept for the recordings counts their launches.
   // Two more where others are met, after the embedding and for the logits.
@@ -137,19 +137,19 @@ TEST(GpuRankFaults, two_tokens_of_one_sequence_play_no_recording) {
   options.generated = true;
   LoadedModel loaded(model.path(), options);
   const auto tokens = some_tokens(4, 3);
-  const auto plays = [] { return host_gpu(0).counts().plays; };
-  const size_t at_first = plays();
+  const auto launched = [] { return host_gpu(0).counts().graph_launches; };
+  const size_t at_first = launched();
   const LogitRows together = loaded.compute_alone(tokens, 2);
-  EXPECT_EQ(plays(), at_first);
+  EXPECT_EQ(launched(), at_first);
   expect_same_bits(together, loaded.compute_alone(tokens, 1));
-  EXPECT_EQ(plays(), at_first + tokens.size());
+  EXPECT_EQ(launched(), at_first + tokens.size());
   // As many tokens and units, but of two sequences.
   LoadedModel::Sequence first = loaded.new_sequence(1);
   LoadedModel::Sequence second = loaded.new_sequence(1);
   const std::vector<LoadedModel::Piece> pieces = {{first, std::span(tokens).first(1)},
                                                   {second, std::span(tokens).first(1)}};
   const LogitRows apart = loaded.compute(pieces);
-  EXPECT_EQ(plays(), at_first + tokens.size() + 1);
+  EXPECT_EQ(launched(), at_first + tokens.size() + 1);
   expect_same_bits({together.front(), together.front()}, apart);
 }
 

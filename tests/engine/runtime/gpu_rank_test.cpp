@@ -1,5 +1,5 @@
-// A model on ranks that are GPUs: made-up ones, whose memory is the host's and whose kernels are
-// played by the host, or, in a build with CUDA, those of the machine.
+// A model on ranks that are GPUs: simulated ones, whose memory is the host's and whose kernels run
+// on the host, or, in a build with CUDA, those of the machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>

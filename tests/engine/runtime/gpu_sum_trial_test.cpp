@@ -120,7 +120,7 @@ class GpuSumTrialOfRanks : public ::testing::Test {
   const RandomModel model_{Format::kQ8_0, Format::kQ8_0, /*seed=*/61};
 };
 
-// How long sums take where the host plays them means nothing; that they are timed changes no bit.
+// How long sums take on the host means nothing; that they are timed changes no bit.
 TEST_F(GpuSumTrialOfRanks, all_are_told_the_same_and_have_the_same_bits) {
   const LogitRows wanted = compute(0, 3);
   EXPECT_THAT(told, ElementsAre(std::nullopt));

@@ -1,4 +1,4 @@
-// Made-up ones: memory of the host, kernels played by the host, a made-up NCCL.
+// Simulated ones: the host's memory, kernels run on the host, a fake NCCL.
 #include "tests/engine/collectives/cuda/host_collectives.h"
 #include "tests/engine/collectives/cuda/host_nccl.h"
 #include "tests/engine/kernels/cuda/host_kernels.h"
@@ -9,8 +9,8 @@
 namespace lockstep {
 
 const GpuPlatform& test_gpus() {
-  static const GpuPlatform platform = {&host_played_kernels(), &host_played_collectives(),
-                                       &open_host_device, &open_host_matrix_library};
+  static const GpuPlatform platform = {&host_kernels(), &host_collectives(), &open_host_device,
+                                       &open_host_matrix_library};
   return platform;
 }
 

@@ -12,7 +12,7 @@ namespace lockstep {
 const GpuPlatform& test_gpus();
 // Why there are none, to skip with; empty: there are.
 std::string no_test_gpus();
-// How many times larger than for GPUs that the host plays tests' matrices are.
+// How many times larger than for simulated GPUs tests' matrices are.
 size_t test_gpu_scale();
 
 // The same GPUs as though none reached another's memory: they are joined by NCCL.

@@ -1,4 +1,4 @@
-// The sum over GPUs' memories, its kernels played by the host: a thread per rank.
+// The sum over GPUs' memories, its kernels run on the host: a thread per rank.
 #include "engine/collectives/gpu_all_reduce.h"
 
 #include <gtest/gtest.h>
@@ -272,7 +272,7 @@ TEST(GpuAllReduce, a_rank_that_is_a_round_ahead_overwrites_nothing) {
 }
 
 // In two shots: what rank 0 sends in both rounds lies there before rank 1 has read anything. Each
-// gives up once, so that they can be played one after the other; that is forgotten.
+// gives up once, so that they can run one after the other; that is forgotten.
 TEST(GpuAllReduce, a_rank_that_is_a_round_ahead_in_two_shots_overwrites_nothing) {
   for (const bool bf16 : {false, true}) {
     const Reduction reduction({1, 2000, 0}, 2, {0, 1}, {.bf16 = bf16, .two_shots = true});

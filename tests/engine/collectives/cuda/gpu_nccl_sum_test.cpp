@@ -96,7 +96,7 @@ void expect_sum(size_t ranks, const Shape& shape, bool bf16) {
                      .column_count = shape.columns,
                      .contributors = all,
                      .bf16 = bf16},
-                    link, host_played_collectives());
+                    link, host_collectives());
   });
   const std::vector<float> expected = expected_sum(before, bf16, begin);
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -137,7 +137,7 @@ TEST(GpuNcclSum, joins_what_each_rank_has_a_part_of_bit_for_bit) {
     }
     Ranks made_up(ranks, whole.size());
     made_up.run([&](const GpuNcclLink& link) {
-      nccl_join(nullptr, parts[link.rank].data(), whole.size(), link, host_played_collectives());
+      nccl_join(nullptr, parts[link.rank].data(), whole.size(), link, host_collectives());
     });
     for (const auto& part : parts) EXPECT_TRUE(same_bits(part, whole));
   }

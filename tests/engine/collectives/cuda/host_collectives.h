@@ -1,10 +1,10 @@
-// Collectives of GPUs, their kernels played by the host.
+// Collectives of GPUs, their kernels run on the host.
 #pragma once
 
 #include "engine/collectives/gpu_all_reduce.h"
 
 namespace lockstep {
 
-const GpuCollectives& host_played_collectives();
+const GpuCollectives& host_collectives();
 
 }  // namespace lockstep

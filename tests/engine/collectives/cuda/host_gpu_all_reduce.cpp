@@ -1,4 +1,4 @@
-// gpu_all_reduce.h with its kernels played by the host.
+// gpu_all_reduce.h with its kernels run on the host.
 #include "tests/engine/kernels/cuda/gpu_code.h"
 // Kernels come after what they are written in.
 #include "engine/collectives/cuda/all_reduce.inl.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-const GpuCollectives& host_played_collectives() {
+const GpuCollectives& host_collectives() {
   static const GpuCollectives collectives = {&gpu_all_reduce, &gpu_meet, &gpu_sum_parts};
   return collectives;
 }

@@ -14,7 +14,7 @@ class AttentionOrder : public ::testing::Test {
   void TearDown() override { HostGrid::set_order(HostGrid::Order::kForward); }
 };
 
-// And the counters are left as they were, so that the same launch can be played again. Each time in
+// And the counters are left as they were, so that the same launch can be repeated. Each time in
 // a cache that does not know the tokens yet: blocks that share a KV head need not wait for the one
 // that writes into it.
 TEST_F(AttentionOrder, whoever_comes_last_gives_the_same_bits) {

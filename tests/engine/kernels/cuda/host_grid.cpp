@@ -86,10 +86,10 @@ Stack take_stack() {
 
 }  // namespace
 
-struct PlayedBlock {
+struct HostBlock {
   HostGrid::Shape shape;
   std::function<void()> kernel;
-  std::vector<unsigned> order;  // in which the blocks are played
+  std::vector<unsigned> order;  // in which the blocks run
   unsigned column = 0;
   unsigned row = 0;
   std::unique_ptr<std::byte[]> shared;
@@ -109,7 +109,7 @@ struct PlayedBlock {
 
 namespace {
 
-thread_local PlayedBlock* block = nullptr;
+thread_local HostBlock* block = nullptr;
 thread_local HostGrid::Order block_order = HostGrid::Order::kForward;
 thread_local std::mt19937 random;
 
@@ -219,23 +219,23 @@ std::vector<unsigned> ordered_blocks(unsigned count) {
 }  // namespace
 
 HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
-    : block_(std::make_unique<PlayedBlock>()) {
+    : block_(std::make_unique<HostBlock>()) {
   CHECK(block == nullptr, "a kernel cannot launch another");
   CHECK(shape.threads % kWarpThreads == 0, "{} threads are not whole warps", shape.threads);
-  PlayedBlock& played = *block_;
-  played.shape = shape;
-  played.order = ordered_blocks(shape.columns * shape.rows);
-  played.kernel = std::move(kernel);
-  played.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
-  const auto address = reinterpret_cast<uintptr_t>(played.shared.get());
-  played.shared_begin = played.shared.get() + (128 - address % 128);
-  played.scheduler.begun = true;
-  for (unsigned thread = 0; thread < shape.threads; ++thread) played.stacks.push_back(take_stack());
-  played.threads.resize(shape.threads);
-  played.warps.resize(shape.threads / kWarpThreads);
-  played.is_early = true;
-  block = &played;
-  begin_block(played.order.front());
+  HostBlock& grid = *block_;
+  grid.shape = shape;
+  grid.order = ordered_blocks(shape.columns * shape.rows);
+  grid.kernel = std::move(kernel);
+  grid.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
+  const auto address = reinterpret_cast<uintptr_t>(grid.shared.get());
+  grid.shared_begin = grid.shared.get() + (128 - address % 128);
+  grid.scheduler.begun = true;
+  for (unsigned thread = 0; thread < shape.threads; ++thread) grid.stacks.push_back(take_stack());
+  grid.threads.resize(shape.threads);
+  grid.warps.resize(shape.threads / kWarpThreads);
+  grid.is_early = true;
+  block = &grid;
+  begin_block(grid.order.front());
   take_turns();
   block = nullptr;
 }
@@ -246,12 +246,12 @@ HostGrid::~HostGrid() {
 
 void HostGrid::finish() {
   CHECK(block == nullptr && block_->is_early, "a grid is finished twice, or in another");
-  PlayedBlock& played = *block_;
-  block = &played;
-  played.is_early = false;
-  ++played.launches.round;
+  HostBlock& grid = *block_;
+  block = &grid;
+  grid.is_early = false;
+  ++grid.launches.round;
   end_block();
-  for (const unsigned index : std::span(played.order).subspan(1)) {
+  for (const unsigned index : std::span(grid.order).subspan(1)) {
     begin_block(index);
     end_block();
   }
@@ -337,7 +337,7 @@ void HostGrid::wait_for_copies(size_t groups) {
 void HostGrid::rest() {
   block->moved = true;
   yield();
-  sched_yield();  // whom it waits for may be played by another thread
+  sched_yield();  // whom it waits for may be run by another thread
 }
 
 void HostGrid::check_access(const void* address, size_t bytes) {

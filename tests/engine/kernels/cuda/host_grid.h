@@ -1,7 +1,7 @@
-// Plays the grid of a kernel: the threads of a block are contexts that take turns on the calling
-// thread, each until it waits for the others; the blocks follow one another. Several threads may
-// each play a grid of their own, so that kernels which wait for one another (of different ranks)
-// can be tested.
+// Runs the grid of a kernel on the host: the threads of a block are contexts that take turns on the
+// calling thread, each until it waits for the others; the blocks follow one another. Several
+// threads may each run a grid of their own, so that kernels which wait for one another (of
+// different ranks) can be tested.
 //
 // A thread that meets the others must do so with all of its warp, or its block: whoever has ended
 // while others wait is reported as the bug that it would be on a GPU. So is a thread that ends
@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-struct PlayedBlock;
+struct HostBlock;
 
 class HostGrid {
  public:
@@ -35,13 +35,13 @@ class HostGrid {
     size_t shared_bytes = 0;
   };
 
-  // In which order the calling thread's grids play their blocks from now on: a GPU's may come in
+  // In which order the calling thread's grids run their blocks from now on: a GPU's may come in
   // any.
   enum class Order { kForward, kReverse, kShuffled };
   static void set_order(Order order, uint32_t seed = 0);
 
-  // Plays what a launch may do before those before it are done: the first block's threads, until
-  // each waits for them. Shared memory begins as garbage. No other grid is being played by this
+  // Runs what a launch may do before those before it are done: the first block's threads, until
+  // each waits for them. Shared memory begins as garbage. No other grid is being run by this
   // thread, but others may have begun.
   HostGrid(const Shape& shape, std::function<void()> kernel);
   ~HostGrid();
@@ -76,7 +76,7 @@ class HostGrid {
   static void check_flag();
 
  private:
-  std::unique_ptr<PlayedBlock> block_;
+  std::unique_ptr<HostBlock> block_;
 };
 
 }  // namespace lockstep

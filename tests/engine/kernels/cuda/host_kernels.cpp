@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-const GpuKernels& host_played_kernels() {
+const GpuKernels& host_kernels() {
   static constexpr GpuKernels kKernels = linked_gpu_kernels("host");
   return kKernels;
 }

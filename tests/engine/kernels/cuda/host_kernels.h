@@ -1,4 +1,4 @@
-// The table of GPU kernels for tests: the same code, played by the host (HostGrid) when it is
+// The table of GPU kernels for tests: the same code, run on the host (HostGrid) when it is
 // launched; memory is the host's.
 #pragma once
 
@@ -6,6 +6,6 @@
 
 namespace lockstep {
 
-const GpuKernels& host_played_kernels();
+const GpuKernels& host_kernels();
 
 }  // namespace lockstep

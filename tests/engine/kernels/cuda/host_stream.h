@@ -9,7 +9,7 @@ class HostStream {
  public:
   virtual ~HostStream() = default;
 
-  // Plays what a kernel may do before the launches before it are done, and gives the rest, which is
+  // Runs what a kernel may do before the launches before it are done, and gives the rest, which is
   // run once, by the same thread.
   using Kernel = std::function<std::move_only_function<void()>()>;
   // Runs a kernel, or keeps it until it is its turn.

@@ -1,5 +1,5 @@
 // How kernels round where that is the device's own business: for bounds in the tests of kernels,
-// which the host plays in one program and a GPU runs in another (cuda_kernels_test).
+// which run on the host in one program and on a GPU in another (cuda_kernels_test).
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,145 @@
+// The made-up CUDA runtime: streams and recordings of them.
+#include <algorithm>
+#include <utility>
+
+#include "tests/emulators/gpu/cuda/runtime.h"
+
+using namespace lockstep::ptx;
+
+namespace {
+
+// What a recording is begins when all before it is done, and is done before anything after it
+// begins: between the steps of a stream this one keeps launches apart.
+StepPointer boundary() {
+  static const StepPointer step = [] {
+    Step nothing;
+    nothing.task = [] { return std::string(); };
+    return std::make_shared<const Step>(std::move(nothing));
+  }();
+  return step;
+}
+
+}  // namespace
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  if (const cudaError_t state = state_of_current(); state != cudaSuccess) return told(state);
+  if (flags != cudaStreamNonBlocking) {
+    return told(cudaErrorInvalidValue, "cudaStreamCreateWithFlags: only non-blocking ones");
+  }
+  Gpu& gpu = Machine::get().gpu(current_gpu());
+  *stream = new CUstream_st{gpu, gpu.make_stream(), std::nullopt};
+  return cudaSuccess;
+}
+
+// What is on it is done all the same.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
+  if (stream->capture) end_capture(*stream);
+  stream->gpu.destroy(stream->stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle);
+  if (const cudaError_t failed = failure_of(stream.gpu); failed != cudaSuccess) return told(failed);
+  if (stream.capture) {
+    stream.capture->is_broken = true;
+    return told(cudaErrorStreamCaptureUnsupported);
+  }
+  const bool done = stream.gpu.is_done(*stream.stream);
+  // It may have been done by failing meanwhile.
+  if (const cudaError_t failed = failure_of(stream.gpu); failed != cudaSuccess) return told(failed);
+  return done ? cudaSuccess : told(cudaErrorNotReady);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (stream == nullptr) return told(cudaErrorStreamCaptureUnsupported);
+  if (const cudaError_t failed = failure_of(stream->gpu); failed != cudaSuccess) {
+    return told(failed);
+  }
+  if (stream->capture) return told(cudaErrorInvalidValue);
+  begin_capture(*stream, mode);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (stream == nullptr || !stream->capture) return told(cudaErrorInvalidValue);
+  if (stream->capture->mode != cudaStreamCaptureModeRelaxed &&
+      stream->capture->thread != std::this_thread::get_id()) {
+    stream->capture->is_broken = true;
+    return told(cudaErrorStreamCaptureWrongThread);
+  }
+  Capture capture = end_capture(*stream);
+  if (capture.is_broken) return told(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{std::move(capture.steps)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to,
+                              cudaGraphEdgeData* edges, size_t* count) {
+  const size_t present = graph->steps.empty() ? 0 : graph->steps.size() - 1;
+  if (from == nullptr || to == nullptr) {
+    *count = present;
+    return cudaSuccess;
+  }
+  const size_t asked = std::exchange(*count, std::min(*count, present));
+  for (size_t edge = 0; edge < std::min(asked, present); ++edge) {
+    const Step& before = *graph->steps[edge];
+    const Step& after = *graph->steps[edge + 1];
+    from[edge] = reinterpret_cast<cudaGraphNode_t>(edge + 1);
+    to[edge] = reinterpret_cast<cudaGraphNode_t>(edge + 2);
+    const bool early = after.begins_early && before.is_kernel();
+    // CUDA refuses to leave out what is not the default.
+    if (edges == nullptr && early) return told(cudaErrorLossyQuery);
+    if (edges == nullptr) continue;
+    edges[edge] = {};
+    if (!early) continue;
+    edges[edge].type = cudaGraphDependencyTypeProgrammatic;
+    edges[edge].from_port = cudaGraphKernelNodePortProgrammatic;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long flags) {
+  if (const cudaError_t state = state_of_current(); state != cudaSuccess) return told(state);
+  if (graph == nullptr || flags != 0) return told(cudaErrorInvalidValue);
+  *executable = new CUgraphExec_st{current_gpu(), graph->steps};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  if (graph == nullptr) return told(cudaErrorInvalidValue);
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  if (executable == nullptr) return told(cudaErrorInvalidValue);
+  delete executable;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (executable == nullptr || stream_of(stream).capture) return told(cudaErrorInvalidValue);
+  if (executable->gpu != stream_of(stream).gpu.index()) {
+    return told(cudaErrorInvalidValue, "cudaGraphUpload: made executable for another GPU");
+  }
+  return told(failure_of(stream_of(stream).gpu));
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle);
+  if (executable == nullptr || stream.capture) return told(cudaErrorInvalidValue);
+  if (executable->gpu != stream.gpu.index()) {
+    return told(cudaErrorInvalidValue, "cudaGraphLaunch: made executable for another GPU");
+  }
+  if (const cudaError_t failed = failure_of(stream.gpu); failed != cudaSuccess) return told(failed);
+  std::vector<StepPointer> steps = {boundary()};
+  steps.insert(steps.end(), executable->steps.begin(), executable->steps.end());
+  steps.push_back(boundary());
+  stream.gpu.enqueue(*stream.stream, steps);
+  return cudaSuccess;
+}
