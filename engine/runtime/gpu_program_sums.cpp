@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/collectives/gpu_sum_launch.h"
 #include "engine/kernels/gpu_norm_window.h"
 #include "engine/runtime/gpu_program.h"
 

@@ -1,11 +1,10 @@
-#include "engine/collectives/gpu_all_reduce.h"
+#include "engine/collectives/gpu_sum_launch.h"
 
 #include <algorithm>
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/collectives/gpu_mailbox.h"
-#include "engine/collectives/gpu_sum_launch.h"
 
 namespace lockstep {
 namespace {
@@ -62,26 +61,11 @@ uint32_t bit_per_rank(std::span<const size_t> ranks, size_t rank_count) {
 
 }  // namespace
 
-size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count) {
-  CHECK(rank_count >= 1 && rank_count <= kGpuRanksMax, "{} ranks", rank_count);
-  CHECK(channel_count >= 1 && channel_count <= kGpuChannelsMax, "{} channels", channel_count);
-  return gpu_slot_offset(channel_count, 0, 0, rank_count);
-}
-
 size_t gpu_sum_sent_bytes(const GpuAllReduce& sum, size_t rank_count) {
   const size_t values = (rank_count - 1) * sum.row_count * sum.column_count;
   const size_t partial_bytes = sum.bf16 ? sizeof(uint16_t) : sizeof(float);
   if (!sum.two_shots) return values * partial_bytes;
   return values * (partial_bytes + sizeof(float)) / rank_count;
-}
-
-std::optional<size_t> missing_rank(uint32_t failure) {
-  if (failure == 0) return std::nullopt;
-  return failure - 1;
-}
-
-std::optional<size_t> awaited_rank(uint32_t waiting) {
-  return missing_rank(waiting % kGpuWaitingTick);
 }
 
 void check_gpu_peers(const GpuPeers& peers) {
