@@ -28,7 +28,8 @@ int64_t number_or_zero(std::string_view text) {
 // One line: the status is shown by `systemctl status`, and a newline would begin a variable.
 std::string one_line(std::string_view text) {
   std::string line(text);
-  std::ranges::replace_if(line, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return line;
 }
 

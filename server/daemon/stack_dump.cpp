@@ -213,7 +213,7 @@ StackDump::StackDump() {
   // The first call loads the unwinder, which allocates.
   void* frame = nullptr;
   backtrace(&frame, 1);
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_sigaction = note_stack;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigfillset(&action.sa_mask);

@@ -90,7 +90,7 @@ sockaddr_un path_address(const std::string& path) {
 
 // Makes way for a new socket at `path`.
 Result<void> remove_stale_socket(const std::string& path) {
-  struct stat status{};
+  struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return {};
   if (!S_ISSOCK(status.st_mode)) return cannot_listen(path, "there is a file of another kind");
   const Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -196,7 +196,7 @@ Result<Listener> Listener::bind_path(const std::string& path, uint32_t mode) {
   if (::bind(number, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return cannot_listen(path, std::strerror(errno));
   }
-  struct stat status{};
+  struct stat status {};
   if (chmod(path.c_str(), static_cast<mode_t>(mode)) != 0 || lstat(path.c_str(), &status) != 0) {
     return cannot_listen(path, std::strerror(errno));
   }
@@ -234,7 +234,7 @@ void Listener::close() {
   if (!socket_.is_open()) return;
   socket_.close();
   if (path_.empty()) return;
-  struct stat status{};
+  struct stat status {};
   if (lstat(path_.c_str(), &status) == 0 && status.st_ino == path_inode_) unlink(path_.c_str());
   path_.clear();
 }

@@ -85,7 +85,9 @@ TEST_F(RankChoiceOnTwoNodes, a_number_that_was_asked_for_stays) {
        std::vector<void (*)(Settings&)>{[](Settings& settings) { settings.rank_count = 2; },
                                         [](Settings& settings) { settings.worker_count = 1; },
                                         [](Settings& settings) { settings.measure_shares = true; },
-                                        [](Settings& settings) { settings.shares = {1, 2}; }}) {
+                                        [](Settings& settings) {
+                                          settings.shares = {1, 2};
+                                        }}) {
     Settings asked = settings_;
     change(asked);
     EXPECT_FALSE(may_choose_ranks(asked, *automatic));
