@@ -29,6 +29,7 @@ test_packages=(
   chromium               # the page at / is tested in it
   clang-format-14        # the tree is checked to be formatted
   clang-19               # second compiler, and libFuzzer
+  clang-tidy-19          # looks at the files that have changed
   curl
   libbenchmark-dev
   libclang-rt-19-dev

@@ -49,7 +49,7 @@ Exchange::Exchange(HttpRequest request, const HttpRoute& route, ConnectionTerms 
                    std::string_view no_memory_answer, std::chrono::steady_clock::time_point began)
     : request_(std::move(request)),
       route_(route),
-      terms_(terms),
+      terms_(std::move(terms)),
       outbox_(outbox),
       is_draining_(is_draining),
       no_memory_answer_(no_memory_answer),

@@ -1,4 +1,4 @@
-// The global memory that blocks of a made-up GPU may reach.
+// The global memory that blocks of an emulated GPU may reach.
 #pragma once
 
 #include <cstddef>

@@ -465,7 +465,7 @@ HostGpu& host_gpu(int index) {
     }
     (std::make_index_sequence<kHostGpuCount>());
   }();
-  CHECK(index >= 0 && index < kHostGpuCount, "gpu{} is not made up", index);
+  CHECK(index >= 0 && index < kHostGpuCount, "gpu{} is not simulated", index);
   return gpus[static_cast<size_t>(index)];
 }
 

@@ -1,4 +1,4 @@
-// The made-up GPU does what gpu_device.h promises, and shows what a real one would hide.
+// The simulated GPU does what gpu_device.h promises, and shows what a real one would hide.
 #include "tests/engine/machine/host_device.h"
 
 #include <gmock/gmock.h>

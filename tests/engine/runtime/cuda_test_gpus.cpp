@@ -56,7 +56,7 @@ std::string no_nccl_for(size_t ranks) {
   return joined ? "" : "no GPU for each rank: " + joined.error().message;
 }
 
-// One that is made up is small, and slow.
+// An emulated one is small, and slow.
 size_t test_gpu_scale() {
   constexpr int kMultiprocessors = 16;  // the least of NVIDIA's own of these generations
   return machine_gpus().gpus.front().multiprocessor_count < kMultiprocessors ? 2 : 16;

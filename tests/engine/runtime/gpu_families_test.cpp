@@ -1,5 +1,5 @@
 // Every architecture and every form of its tensors on ranks that are GPUs, alone and beside nodes:
-// made-up ones, or, in a build with CUDA, those of the machine.
+// simulated ones, or, in a build with CUDA, those of the machine.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Through what ranks on GPUs exchange, and what becomes of a pass in which one does not come: on
-// made-up GPUs with a made-up NCCL.
+// simulated GPUs with a fake NCCL.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

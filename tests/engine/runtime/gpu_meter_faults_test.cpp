@@ -1,4 +1,4 @@
-// A measurement of a GPU that something keeps from ending, and what it leaves: on made-up GPUs.
+// A measurement of a GPU that something keeps from ending, and what it leaves: on simulated GPUs.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

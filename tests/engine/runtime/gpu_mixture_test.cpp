@@ -1,4 +1,4 @@
-// Mixtures of experts on ranks that are GPUs, alone and beside processors: made-up ones, or, in a
+// Mixtures of experts on ranks that are GPUs, alone and beside processors: simulated ones, or, in a
 // build with CUDA, those of the machine.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
 // Prompts on a GPU rank: which tokens the library multiplies, in what memory, and what becomes of a
-// pass that it refuses. On made-up GPUs.
+// pass that it refuses. On simulated GPUs.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

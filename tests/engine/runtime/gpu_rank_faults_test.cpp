@@ -1,4 +1,4 @@
-// What a rank asks of its GPU, and what becomes of a pass whose GPU fails: on made-up GPUs, which
+// What a rank asks of its GPU, and what becomes of a pass whose GPU fails: on simulated GPUs, which
 // count and fail as a test wants.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The memory of made-up GPUs, and what of the host's they reach: who may touch which address.
+// The memory of emulated GPUs, and what of the host's they reach: who may touch which address.
 #pragma once
 
 #include <cstddef>

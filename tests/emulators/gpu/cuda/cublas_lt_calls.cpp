@@ -1,4 +1,4 @@
-// The made-up cuBLASLt: products of matrices as cublasLt.h describes them, in column order, by the
+// The emulated cuBLASLt: products of matrices as cublasLt.h describes them, in column order, by the
 // host. What it does not know it refuses.
 #include <cublasLt.h>
 
@@ -77,7 +77,7 @@ cublasStatus_t describe(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a
                         cublasLtMatrixLayout_t d, MatrixProduct& product) {
   const auto& described = view<Operation>(operation);
   if (described.compute != CUBLAS_COMPUTE_32F || described.scale != CUDA_R_32F) {
-    return refused(CUBLAS_STATUS_NOT_SUPPORTED, "only sums in f32 are made up");
+    return refused(CUBLAS_STATUS_NOT_SUPPORTED, "only sums in f32 are emulated");
   }
   product.a = view<MatrixLayout>(a);
   product.b = view<MatrixLayout>(b);
@@ -148,7 +148,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
   auto& described = view<Operation>(operation);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) return read(described.transposed_a, value, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) return read(described.transposed_b, value, bytes);
-  return refused(CUBLAS_STATUS_NOT_SUPPORTED, "attribute {} of a product is not made up",
+  return refused(CUBLAS_STATUS_NOT_SUPPORTED, "attribute {} of a product is not emulated",
                  static_cast<int>(attribute));
 }
 
@@ -178,7 +178,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
       return read(schemes, value, bytes);
     default:
-      return refused(CUBLAS_STATUS_NOT_SUPPORTED, "preference {} is not made up",
+      return refused(CUBLAS_STATUS_NOT_SUPPORTED, "preference {} is not emulated",
                      static_cast<int>(attribute));
   }
 }

@@ -1,4 +1,4 @@
-// The made-up CUDA runtime: GPUs, and errors.
+// The emulated CUDA runtime: GPUs, and errors.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -144,7 +144,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = 1;
       break;
     default:
-      return told(cudaErrorInvalidValue, "cudaDeviceGetAttribute: {} is not made up",
+      return told(cudaErrorInvalidValue, "cudaDeviceGetAttribute: {} is not emulated",
                   static_cast<int>(attribute));
   }
   return cudaSuccess;

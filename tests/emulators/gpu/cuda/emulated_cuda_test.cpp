@@ -1,4 +1,4 @@
-// The made-up GPUs: what CUDA promises they do, and what CUDA leaves undefined they refuse.
+// The emulated GPUs: what CUDA promises they do, and what CUDA leaves undefined they refuse.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The heap of cuda_test_memory.h for made-up GPUs: each block that the program allocates is an
+// The heap of cuda_test_memory.h for emulated GPUs: each block that the program allocates is an
 // allocation of its own, of the very bytes asked for, so that a kernel which goes over the end of a
 // vector by a byte is found.
 #include <cstddef>

@@ -29,7 +29,7 @@ struct Entry {
   uint32_t architecture;  // 90: compute_90 or sm_90
 };
 
-constexpr uint32_t kArchitecture = 90;  // of made-up GPUs
+constexpr uint32_t kArchitecture = 90;  // of emulated GPUs
 
 template <typename T>
 T read(const std::byte* bytes) {
@@ -56,7 +56,7 @@ std::expected<std::string_view, std::string> find_ptx(const void* wrapper) {
     return std::unexpected(fmt::format("a fat binary of an unknown kind: {:#x}, version {}",
                                        header.magic, header.version));
   }
-  // The newest that the made-up GPU can run.
+  // The newest that the emulated GPU can run.
   std::string_view newest;
   uint32_t newest_architecture = 0;
   const std::byte* place = outer.data + header.header_bytes;

@@ -1,4 +1,4 @@
-// A made-up GPU: it runs what its streams hold, on a thread of its own, block by block.
+// An emulated GPU: it runs what its streams hold, on a thread of its own, block by block.
 //
 // Blocks of all launches that have room run in turns, some instructions each, in an order that the
 // seed says: those of different streams, and of one where launches overlap, as early as CUDA allows

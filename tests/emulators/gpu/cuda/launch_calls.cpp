@@ -1,4 +1,4 @@
-// The made-up CUDA runtime: kernels, and what nvcc's code for the host calls.
+// The emulated CUDA runtime: kernels, and what nvcc's code for the host calls.
 #include <algorithm>
 #include <cstring>
 
@@ -45,7 +45,7 @@ cudaError_t check(const cudaLaunchConfig_t& config, RegisteredKernel& registered
   return cudaSuccess;
 }
 
-// False: it is none that is made up.
+// False: it is none that is emulated.
 bool take(const cudaLaunchAttribute& attribute, Step& step) {
   switch (attribute.id) {
     case cudaLaunchAttributeProgrammaticStreamSerialization:
@@ -77,7 +77,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, RegisteredKernel* registere
   step.kind = Step::Kind::kKernel;
   for (unsigned index = 0; index < config.numAttrs; ++index) {
     if (!take(config.attrs[index], step)) {
-      return told(cudaErrorInvalidValue, "{}: launch attribute {} is not made up, or out of range",
+      return told(cudaErrorInvalidValue, "{}: launch attribute {} is not emulated, or out of range",
                   kernel->name(), static_cast<int>(config.attrs[index].id));
     }
   }
@@ -126,7 +126,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   const Kernel* const kernel = registered->load();
   if (kernel == nullptr) return told(cudaErrorInvalidKernelImage);
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    return told(cudaErrorInvalidValue, "cudaFuncSetAttribute: {} is not made up",
+    return told(cudaErrorInvalidValue, "cudaFuncSetAttribute: {} is not emulated",
                 static_cast<int>(attribute));
   }
   if (value < 0 || static_cast<uint32_t>(value) + kernel->static_shared_bytes() > kSharedBytesMax) {

@@ -71,13 +71,13 @@ size_t MatrixLayout::bytes() const {
 std::string MatrixProduct::check() const {
   for (const MatrixLayout* layout : {&a, &b, &c, &d}) {
     if (layout->type != CUDA_R_16BF && layout->type != CUDA_R_32F) {
-      return fmt::format("type {} is not made up", static_cast<int>(layout->type));
+      return fmt::format("type {} is not emulated", static_cast<int>(layout->type));
     }
     if (layout->stride < 0 || static_cast<uint64_t>(layout->stride) < layout->rows) {
       return fmt::format("{} rows in columns {} apart", layout->rows, layout->stride);
     }
   }
-  if (d.type != CUDA_R_32F || c.type != CUDA_R_32F) return "only sums in f32 are made up";
+  if (d.type != CUDA_R_32F || c.type != CUDA_R_32F) return "only sums in f32 are emulated";
   const uint64_t inner = transposed_a ? a.rows : a.columns;
   if (d.rows != (transposed_a ? a.columns : a.rows) ||
       inner != (transposed_b ? b.columns : b.rows) ||

@@ -1,4 +1,4 @@
-// D = alpha * op(A) * op(B) + beta * C on the host, for the made-up cuBLASLt.
+// D = alpha * op(A) * op(B) + beta * C on the host, for the emulated cuBLASLt.
 #pragma once
 
 #include <library_types.h>

@@ -1,4 +1,4 @@
-// The made-up CUDA runtime: memory.
+// The emulated CUDA runtime: memory.
 #include <cstring>
 
 #include "tests/emulators/gpu/cuda/runtime.h"
@@ -93,7 +93,7 @@ cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned int fla
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (kind != cudaMemcpyDefault) {
-    return told(cudaErrorInvalidValue, "cudaMemcpyAsync: only cudaMemcpyDefault is made up");
+    return told(cudaErrorInvalidValue, "cudaMemcpyAsync: only cudaMemcpyDefault is emulated");
   }
   std::string why;
   if (place_of(to, bytes, why) == nullptr || place_of(from, bytes, why) == nullptr) {

@@ -1,4 +1,4 @@
-// The places that blocks take on a made-up GPU.
+// The places that blocks take on an emulated GPU.
 #pragma once
 
 #include <cstddef>

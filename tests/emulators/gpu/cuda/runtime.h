@@ -1,7 +1,7 @@
-// What the made-up CUDA runtime's calls (*_calls.cpp) have in common: errors, the thread's GPU, and
-// what is behind the handles. Which call fails with what, CUDA's documentation says ("CUDA Runtime
-// API"); where a real GPU would go on with something that gpu_device.h rules out, the call fails
-// here, and says on stderr why.
+// What the emulated CUDA runtime's calls (*_calls.cpp) have in common: errors, the thread's GPU,
+// and what is behind the handles. Which call fails with what, CUDA's documentation says ("CUDA
+// Runtime API"); where a real GPU would go on with something that gpu_device.h rules out, the call
+// fails here, and says on stderr why.
 #pragma once
 
 #include <cuda_runtime_api.h>

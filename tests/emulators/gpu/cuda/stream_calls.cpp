@@ -1,4 +1,4 @@
-// The made-up CUDA runtime: streams and recordings of them.
+// The emulated CUDA runtime: streams and recordings of them.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Kernels that do what they should not, or wait for one another, to test the made-up GPUs with.
+// Kernels that do what they should not, or wait for one another, to test the emulated GPUs with.
 #pragma once
 
 #include <cuda_runtime_api.h>

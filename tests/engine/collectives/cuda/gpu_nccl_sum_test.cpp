@@ -1,4 +1,4 @@
-// Sums that travel by NCCL: a made-up one, a thread per rank.
+// Sums that travel by NCCL: a fake one, a thread per rank.
 #include "engine/collectives/gpu_nccl_sum.h"
 
 #include <gtest/gtest.h>

@@ -215,7 +215,7 @@ Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
                                                   std::chrono::nanoseconds deadline) {
   const std::lock_guard lock(host_nccl().mutex_);
   if (host_nccl().state_.is_refused) {
-    return machine_refused("{} GPUs are not joined by a made-up NCCL", gpus.size());
+    return machine_refused("{} GPUs are not joined by a fake NCCL", gpus.size());
   }
   ++host_nccl().state_.counts.joined;
   return std::make_unique<HostNcclRanks>(gpus.size(), deadline);

@@ -1,4 +1,4 @@
-// A made-up NCCL for GPUs whose streams are the host's: the ranks' threads meet, copy and add. A
+// A fake NCCL for GPUs whose streams are the host's: the ranks' threads meet, copy and add. A
 // sum of more than two has, as NCCL's, an order that depends on where in the message it lies.
 #pragma once
 

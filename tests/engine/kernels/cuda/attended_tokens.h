@@ -1,4 +1,4 @@
-// Attention of generated tokens over a made-up cache, for tests of it.
+// Attention of generated tokens over a random cache, for tests of it.
 #pragma once
 
 #include <cstddef>

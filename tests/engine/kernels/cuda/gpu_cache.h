@@ -1,4 +1,4 @@
-// A cache of made-up sequences as a GPU keeps it, filled by its own kernel, for tests.
+// A cache of random sequences as a GPU keeps it, filled by its own kernel, for tests.
 #pragma once
 
 #include <cstddef>

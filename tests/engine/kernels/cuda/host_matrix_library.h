@@ -1,4 +1,4 @@
-// The library for matrices of made-up GPUs: plain loops, run when it is the stream's turn.
+// The library for matrices of simulated GPUs: plain loops, run when it is the stream's turn.
 #pragma once
 
 #include "engine/kernels/gpu_matrix_library.h"
