@@ -1,4 +1,4 @@
-// What decides a plan beside the graph and its split: the options, and where the rank's arenas lie.
+// The options that decide a plan beside the graph and its split, and where the rank's arenas lie.
 #pragma once
 
 #include <cstddef>
