@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/measure/machine_limits.h"
