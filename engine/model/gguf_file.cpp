@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "engine/model/byte_source.h"
-#include "engine/model/gguf_metadata.h"
-#include "engine/model/gguf_part.h"
 #include "engine/model/in_quotes.h"
 
 namespace lockstep {
@@ -90,12 +88,6 @@ Result<void> check_place(const ByteSource& source, const GgufPart& part, const G
 }
 
 }  // namespace
-
-uint64_t GgufTensor::rows() const {
-  uint64_t product = 1;
-  for (size_t index = 1; index < dimensions.size(); ++index) product *= dimensions[index];
-  return product;
-}
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
   GgufFile file;

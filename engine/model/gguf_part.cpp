@@ -7,8 +7,8 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/model/bounded_reader.h"
+#include "engine/model/byte_source.h"
 #include "engine/model/ggml_type_name.h"
-#include "engine/model/gguf_metadata.h"
 #include "engine/model/in_quotes.h"
 
 namespace lockstep {
@@ -205,6 +205,12 @@ Result<void> check_overlaps(const ByteSource& source, const std::vector<GgufTens
 }
 
 }  // namespace
+
+uint64_t GgufTensor::rows() const {
+  uint64_t product = 1;
+  for (size_t index = 1; index < dimensions.size(); ++index) product *= dimensions[index];
+  return product;
+}
 
 Result<GgufPart> read_gguf_part(const ByteSource& source) {
   BoundedReader reader(source);
