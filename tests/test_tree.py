@@ -102,7 +102,6 @@ CIRCLES = [
            "jinja/print jinja/render jinja/syntax jinja/text_operations jinja/value jinja/walk"),
     circle("engine/text/grammar/", "automaton automaton_checks subsets"),
     circle("engine/text/jinja/", "lexer literals"),
-    circle("engine/text/", "likeliest sampler"),
 ]
 
 
