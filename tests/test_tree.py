@@ -100,7 +100,6 @@ CIRCLES = [
            "chat_template jinja/arguments jinja/expression_parser jinja/heap jinja/interpreter "
            "jinja/iterate jinja/json jinja/loop jinja/objects jinja/operations jinja/parser "
            "jinja/print jinja/render jinja/syntax jinja/text_operations jinja/value jinja/walk"),
-    circle("engine/text/jinja/", "lexer literals"),
 ]
 
 
