@@ -5,7 +5,7 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/machine/arena_rules.h"
-#include "engine/machine/memory_info.h"
+#include "engine/machine/system_files.h"
 
 namespace lockstep {
 

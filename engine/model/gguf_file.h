@@ -71,4 +71,9 @@ class GgufFile {
   std::map<std::string, GgufValue, std::less<>> metadata_;
 };
 
+// For what is needed before the load (rotary factors).
+// Reads and dequantizes a whole tensor of an open file. Fails with kInvalidInput for one of more
+// than a million elements, with kMachineRefused where the file cannot be read.
+Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor);
+
 }  // namespace lockstep
