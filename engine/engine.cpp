@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/measure/machine_limits.h"
@@ -36,8 +37,8 @@
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/serving/rank_report.h"
-#include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_cache.h"
+#include "engine/text/model_tokenizer.h"
 
 namespace lockstep {
 
@@ -107,7 +108,7 @@ struct Engine::Parts {
 Result<void> Engine::Parts::read_texts() {
   auto data = read_tokenizer_data(file);
   if (!data) return std::unexpected(data.error());
-  auto made = Tokenizer::make(std::move(*data));
+  auto made = make_tokenizer(std::move(*data));
   if (!made) return std::unexpected(made.error());
   tokenizer = std::move(*made);
   if (tokenizer->vocabulary_size() > model.vocabulary_size) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/arena_rules.h"
 #include "engine/measure/device_report.h"

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"

@@ -8,7 +8,6 @@
 
 #include "engine/base/check.h"
 #include "engine/text/exponential.h"
-#include "engine/text/likeliest.h"
 
 namespace lockstep {
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/placement/model_room.h"
 #include "engine/runtime/gpu_platform.h"
 #include "tests/engine/decoder_shape.h"

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/collectives/nccl.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"

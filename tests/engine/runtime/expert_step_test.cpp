@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
+
 namespace lockstep {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/model/gpu_weight_sink.h"
 #include "engine/model/weight_loader.h"
 #include "tests/engine/runtime/value_or_throw.h"

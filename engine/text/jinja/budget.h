@@ -1,30 +1,32 @@
-// The budget of one rendering: steps and memory, counted as they are spent. Every string, list,
-// dict and object that a rendering makes is charged here and given back when it dies.
+// The budget of one rendering: steps and memory, counted as they are spent.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "engine/base/pause_point.h"
-#include "engine/text/chat_template.h"
 #include "engine/text/jinja/failure.h"
 #include "engine/text/traced_text.h"
 
-namespace lockstep::jinja {
+namespace lockstep {
 
-class Object;
-class Value;
+// The limits of one rendering of a chat template.
+struct TemplateLimits {
+  uint32_t depth = 64;                 // nesting of expressions, blocks, macros and values
+  uint64_t steps = 2'000'000;          // evaluated nodes
+  uint64_t output_bytes = 4U << 20U;   // rendered text
+  uint64_t memory_bytes = 64U << 20U;  // strings and lists alive in a rendering
+};
 
-class Heap {
+namespace jinja {
+
+class Budget {
  public:
-  explicit Heap(const TemplateLimits& limits);
-  // Ends the cycles that mutable objects may have made. All other values must be gone by then.
-  ~Heap();
-  Heap(const Heap&) = delete;
-  Heap& operator=(const Heap&) = delete;
+  explicit Budget(const TemplateLimits& limits) : limits_(limits) {}
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
 
   const TemplateLimits& limits() const { return limits_; }
 
@@ -44,13 +46,7 @@ class Heap {
   void take(uint64_t bytes);
   void give(uint64_t bytes) noexcept { used_ -= bytes; }
 
-  // Destroys what an object held, one object at a time: a long chain of objects must not become a
-  // deep recursion of destructors.
-  void bury(std::vector<Value>&& values) noexcept;
-
  private:
-  friend class Object;
-
   static constexpr uint64_t kStepsPerPause = 256;  // some tens of microseconds
 
   [[noreturn]] void fail_steps() const;
@@ -58,18 +54,16 @@ class Heap {
   TemplateLimits limits_;
   uint64_t steps_ = 0;
   uint64_t used_ = 0;
-  Object* objects_ = nullptr;  // all that are alive
-  std::vector<std::vector<Value>> graves_;
-  bool digging_ = false;
 };
 
 // A text that grows under a budget: the rendering's output, or memory.
 class TextBuilder {
  public:
-  explicit TextBuilder(Heap& heap) : heap_(heap) {}
+  explicit TextBuilder(Budget& budget) : budget_(budget) {}
   // The rendering's own output, which has its own budget.
-  TextBuilder(Heap& heap, uint64_t output_bytes) : heap_(heap), output_bytes_(output_bytes) {}
-  ~TextBuilder() { heap_.give(taken_); }
+  TextBuilder(Budget& budget, uint64_t output_bytes)
+      : budget_(budget), output_bytes_(output_bytes) {}
+  ~TextBuilder() { budget_.give(taken_); }
   TextBuilder(const TextBuilder&) = delete;
   TextBuilder& operator=(const TextBuilder&) = delete;
 
@@ -84,7 +78,7 @@ class TextBuilder {
   std::string_view view() const { return text_.text; }
 
   TracedText finish() {
-    heap_.give(taken_);
+    budget_.give(taken_);
     taken_ = 0;
     return std::move(text_);
   }
@@ -93,10 +87,11 @@ class TextBuilder {
   void grow(uint64_t bytes);
   void take_ranges(size_t count);
 
-  Heap& heap_;
+  Budget& budget_;
   uint64_t output_bytes_ = 0;  // 0: counts as memory
   uint64_t taken_ = 0;
   TracedText text_;
 };
 
-}  // namespace lockstep::jinja
+}  // namespace jinja
+}  // namespace lockstep

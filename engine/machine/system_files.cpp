@@ -1,8 +1,12 @@
-#include "engine/machine/number_list.h"
+#include "engine/machine/system_files.h"
+
+#include <dirent.h>
 
 #include <charconv>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "engine/base/ascii.h"
 
@@ -21,6 +25,37 @@ std::optional<int> take_number(std::string_view& text) {
 }
 
 }  // namespace
+
+std::vector<std::string> folder_names(const std::filesystem::path& folder) {
+  struct Close {
+    void operator()(DIR* opened) const { ::closedir(opened); }
+  };
+  const std::unique_ptr<DIR, Close> opened(::opendir(folder.c_str()));
+  std::vector<std::string> names;
+  if (opened == nullptr) return names;
+  while (const dirent* entry = ::readdir(opened.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  return names;
+}
+
+std::map<std::string, uint64_t, std::less<>> read_memory_info(
+    const std::filesystem::path& file_path) {
+  std::map<std::string, uint64_t, std::less<>> info;
+  std::ifstream file(file_path);
+  std::string word;
+  std::string key;
+  while (file >> word) {
+    uint64_t number = 0;
+    if (word.ends_with(':')) {
+      word.pop_back();
+      key = word;
+      if (file >> number) info[key] = number * 1024;
+    }
+  }
+  return info;
+}
 
 std::optional<std::vector<int>> parse_number_list(std::string_view text) {
   std::vector<int> numbers;

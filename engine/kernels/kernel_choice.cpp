@@ -1,8 +1,8 @@
-#include "engine/kernels/kernel_table.h"
+#include "engine/kernels/kernel_choice.h"
 
+#include <array>
 #include <string>
 
-#include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/tile_permission.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "engine/text/tokenizer_checks.h"
+#include "engine/text/tokenizer_data.h"
 
 #include <array>
 #include <cmath>

@@ -1,13 +1,27 @@
-// The most likely of a vocabulary's tokens, without sorting all of them.
+// The log-probabilities of tokens, and the most likely ones of a vocabulary without sorting all of
+// them.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "engine/text/sampler.h"
+#include "engine/text/tokenizer_data.h"
 
 namespace lockstep {
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;  // natural log of softmax over the raw logits, before bias and temperature
+};
+
+// The log-probability of `token` and the `count` most likely ones (descending; of equal ones the
+// lower id first) under the raw logits. Sums in a fixed order, in double.
+struct LogprobResult {
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+LogprobResult compute_logprobs(std::span<const float> logits, TokenId token, size_t count);
 
 // The order of likelihood: higher first, of equal ones the lower id. `logprob` may be any measure
 // that is no NaN.

@@ -1,8 +1,11 @@
-#include "engine/text/gguf_tokenizer_data.h"
+#include "engine/text/model_tokenizer.h"
 
 #include <limits>
 #include <string>
 #include <utility>
+
+#include "engine/text/byte_pair_tokenizer.h"
+#include "engine/text/sentence_piece_tokenizer.h"
 
 namespace lockstep {
 
@@ -80,6 +83,20 @@ Result<TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.remove_extra_whitespaces = reader.boolean("remove_extra_whitespaces");
   if (reader.error()) return std::unexpected(*reader.error());
   return data;
+}
+
+Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerData data) {
+  if (auto checked = check_tokenizer_data(data); !checked) {
+    return std::unexpected(checked.error());
+  }
+  if (data.model == "llama" || data.model == "gpt2") {
+    return data.model == "llama" ? SentencePieceTokenizer::make(std::move(data))
+                                 : BytePairTokenizer::make(std::move(data));
+  }
+  return invalid_input(
+      "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
+      "gpt2. Use a model with one of these tokenizers.",
+      quote_token(data.model));
 }
 
 }  // namespace lockstep

@@ -1,24 +1,8 @@
-#include "engine/text/jinja/heap.h"
-
-#include <utility>
-
-#include "engine/text/jinja/value.h"
+#include "engine/text/jinja/budget.h"
 
 namespace lockstep::jinja {
 
-Heap::Heap(const TemplateLimits& limits) : limits_(limits) {}
-
-Heap::~Heap() {
-  digging_ = true;
-  for (Object* object = objects_; object != nullptr; object = object->next_) {
-    graves_.push_back(std::move(object->values_));
-    object->values_.clear();
-  }
-  digging_ = false;
-  bury({});
-}
-
-void Heap::reserve(uint64_t bytes) const {
+void Budget::reserve(uint64_t bytes) const {
   if (bytes > limits_.memory_bytes || used_ > limits_.memory_bytes - bytes) {
     Failure failure{fmt::format("the memory budget of {} bytes is spent ({} in use, {} asked for)",
                                 limits_.memory_bytes, used_, bytes)};
@@ -27,24 +11,12 @@ void Heap::reserve(uint64_t bytes) const {
   }
 }
 
-void Heap::take(uint64_t bytes) {
+void Budget::take(uint64_t bytes) {
   reserve(bytes);
   used_ += bytes;
 }
 
-void Heap::bury(std::vector<Value>&& values) noexcept {
-  graves_.push_back(std::move(values));
-  if (digging_) return;
-  digging_ = true;
-  while (!graves_.empty()) {
-    // A value that dies here may bury more: it is only added to the list.
-    const std::vector<Value> grave = std::move(graves_.back());
-    graves_.pop_back();
-  }
-  digging_ = false;
-}
-
-void Heap::fail_steps() const {
+void Budget::fail_steps() const {
   Failure failure{fmt::format("the budget of {} steps is spent", limits_.steps)};
   failure.budget = true;
   throw failure;
@@ -75,7 +47,7 @@ void TextBuilder::append(const TracedText& text, size_t begin, size_t bytes) {
 
 void TextBuilder::take_ranges(size_t count) {
   if (count == 0) return;
-  heap_.take(count * sizeof(TextRange));
+  budget_.take(count * sizeof(TextRange));
   taken_ += count * sizeof(TextRange);
 }
 
@@ -88,7 +60,7 @@ void TextBuilder::grow(uint64_t bytes) {
     }
     return;
   }
-  heap_.take(bytes);
+  budget_.take(bytes);
   taken_ += bytes;
 }
 
