@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,7 @@ struct MachinePlan {
   };
   struct Rank {
     int node = -1;            // -1: its memory is bound to none
-    int gpu = -1;             // Gpu::index of where it computes; -1: on processors
+    std::optional<int> gpu = {};  // Gpu::index of the one that computes; none: processors do
     std::vector<int> cpus;    // one per worker; -1: not pinned
     double share = 0;         // of all, from 0 to 1
     double expert_share = 0;  // the same of a mixture's experts
