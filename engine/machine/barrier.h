@@ -58,8 +58,9 @@ class Barrier {
   // calls it in the same rounds.
   void wait_for_all_ranks(size_t worker);
 
-  // Before arrive(), by the only worker of a rank that is computed elsewhere: returns when all other
-  // ranks have come to the next round of all ranks, and have written what they write before it.
+  // Before arrive(), by the only worker of a rank that is computed elsewhere: returns when all
+  // other ranks have come to the next round of all ranks, and have written what they write before
+  // it.
   void wait_for_other_ranks() { links_->wait_for_others(rank_); }
 
   void arrive_and_wait(size_t worker) {

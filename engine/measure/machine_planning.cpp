@@ -104,22 +104,21 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Machine
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& sizes = layout.sizes[rank];
-    plan.ranks.push_back({.node = place.node,
-                          .gpu = place.gpu,
-                          .cpus = place.cpus,
-                          .share = place.share / all_shares,
-                          .expert_share = as_dense * place.share / all_shares +
-                                          (1 - as_dense) * shares.experts[rank] / all_expert_shares,
-                          .weight_bytes = sizes.weight_bytes,
-                          .kv_bytes = sizes.kv_bytes,
-                          .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
-                          .other_needs = other_needs(layout, rank),
-                          .pages = place.gpu
-                                       ? "the GPU's"
-                                       : expected_pages(machine, place.node, sizes.weight_bytes),
-                          .available_bytes = takeable_bytes(machine, place),
-                          .read_bytes = read[rank].all,
-                          .read_expert_bytes = read[rank].experts});
+    plan.ranks.push_back(
+        {.node = place.node,
+         .gpu = place.gpu,
+         .cpus = place.cpus,
+         .share = place.share / all_shares,
+         .expert_share = as_dense * place.share / all_shares +
+                         (1 - as_dense) * shares.experts[rank] / all_expert_shares,
+         .weight_bytes = sizes.weight_bytes,
+         .kv_bytes = sizes.kv_bytes,
+         .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
+         .other_needs = other_needs(layout, rank),
+         .pages = place.gpu ? "the GPU's" : expected_pages(machine, place.node, sizes.weight_bytes),
+         .available_bytes = takeable_bytes(machine, place),
+         .read_bytes = read[rank].all,
+         .read_expert_bytes = read[rank].experts});
   }
 }
 

@@ -85,7 +85,8 @@ Result<std::span<const float>> Executor::fetch_logits(size_t row) {
 Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
   CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
         hidden_width());
-  CHECK(input_.batch != nullptr && token < input_.batch->tokens.size(), "token {} is not in the batch", token);
+  CHECK(input_.batch != nullptr && token < input_.batch->tokens.size(),
+        "token {} is not in the batch", token);
   if (failure_) return std::unexpected(*failure_);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
     auto weighed = weigh_hidden(ranks_[rank], token, row);

@@ -28,9 +28,7 @@ class Executor {
   const std::optional<Error>& failure() const { return failure_; }
 
   // After which a pass has failed, whatever it does: where all ranks are GPUs.
-  std::optional<std::chrono::seconds> pass_deadline() const {
-    return needs_.deadline;
-  }
+  std::optional<std::chrono::seconds> pass_deadline() const { return needs_.deadline; }
 
   // So many (gpu_token_units()) generated tokens of a pass may have, all together, before attention
   // to them becomes slow; 0: no rank is a GPU.
@@ -56,9 +54,9 @@ class Executor {
 
   Ranks& ranks_;
   const KernelTable& kernels_;
-  RankNeeds needs_;    // of all ranks together
-  PassLayout layout_;  // of the batch, where a rank reads it
-  PassInput input_;    // of the last pass
+  RankNeeds needs_;                    // of all ranks together
+  PassLayout layout_;                  // of the batch, where a rank reads it
+  PassInput input_;                    // of the last pass
   std::vector<Result<void>> results_;  // of a pass, by rank
   std::optional<Error> failure_;
   std::vector<float> hidden_sums_;  // of a hidden row's chunks

@@ -118,8 +118,7 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
                                            const PlanOptions& options,
                                            std::span<const RankPlace> places,
                                            std::vector<ArenaSources> sources,
-                                           const GpuPlatform* gpus,
-                                           const StartRank& elsewhere) {
+                                           const GpuPlatform* gpus, const StartRank& elsewhere) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
   sources.resize(places.size());

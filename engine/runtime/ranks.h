@@ -15,8 +15,8 @@
 namespace lockstep {
 
 // Starts the rank of a place that this process does not compute itself; null: it does.
-using StartRank = std::function<Result<std::unique_ptr<Rank>>(size_t rank, const RankPlace& place,
-                                                              bool crowded)>;
+using StartRank =
+    std::function<Result<std::unique_ptr<Rank>>(size_t rank, const RankPlace& place, bool crowded)>;
 
 class Ranks {
  public:

@@ -128,7 +128,8 @@ Result<void> GpuExecutor::take_mailbox(size_t rank, size_t rank_count) {
   return cleared ? stream_->wait(kPassDeadline) : cleared;
 }
 
-Result<void> GpuExecutor::take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats) {
+Result<void> GpuExecutor::take_link(NcclRanks& joined, size_t rank, size_t rank_count,
+                                    size_t floats) {
   const size_t bytes = gpu_nccl_received_floats(rank_count, floats) * sizeof(float);
   auto received = device_->allocate(bytes, "what other ranks send");
   if (!received) return std::unexpected(received.error());
@@ -168,8 +169,8 @@ Result<void> GpuExecutor::take_mailboxes(std::span<GpuExecutor* const> ranks) {
 }
 
 Result<std::unique_ptr<NcclRanks>> GpuExecutor::connect(std::span<GpuExecutor* const> ranks,
-                                                    const Plan& sizes,
-                                                    const Result<void>& reached) {
+                                                        const Plan& sizes,
+                                                        const Result<void>& reached) {
   const GpuPlatform& platform = ranks.front()->platform_;
   if (reached) {
     if (auto taken = take_mailboxes(ranks); !taken) return std::unexpected(taken.error());

@@ -34,8 +34,7 @@ Result<void> GpuGroup::reach() {
   }
   const bool alone = ranks_.size() == 1 && !among_processors_;
   for (GpuRank* rank : ranks_) {
-    rank->set_host_share(
-        {.exchange = among_processors_, .logits = !alone && !shares_memory()});
+    rank->set_host_share({.exchange = among_processors_, .logits = !alone && !shares_memory()});
   }
   return {};
 }

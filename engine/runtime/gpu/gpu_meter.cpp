@@ -11,8 +11,8 @@
 #include "engine/base/checked_math.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/node_memory.h"
-#include "engine/runtime/gpu/gpu_program.h"
 #include "engine/runtime/gpu/gpu_executor.h"
+#include "engine/runtime/gpu/gpu_program.h"
 
 namespace lockstep {
 namespace {

@@ -106,8 +106,7 @@ void GpuRank::run_among_processors() {
   const std::vector<Step>& steps = plan().steps;
   Barrier& barrier = workers().barrier();
   WorkerCounters& counters = this->counters(0);
-  const Pass pass{plan(),           *input_->kernels, *input_->batch,
-                  *input_->layout, barrier,          counters};
+  const Pass pass{plan(), *input_->kernels, *input_->batch, *input_->layout, barrier, counters};
   const auto run_until = [&](Range range) {
     if (!result_ || range.empty()) return;
     result_ = timed(counters, [&] { return executor_->run_steps(range); });

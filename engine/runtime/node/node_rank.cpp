@@ -76,9 +76,8 @@ Result<void> NodeRank::finish() {
 void NodeRank::walk(size_t worker) {
   Barrier& barrier = workers().barrier();
   WorkerCounters& counters = this->counters(worker);
-  const Pass pass{plan(),  *input_->kernels, *input_->batch, *input_->layout,
-                  barrier, counters,         worker,         workers().count(),
-                  input_->panel_streams};
+  const Pass pass{plan(),   *input_->kernels, *input_->batch,    *input_->layout,      barrier,
+                  counters, worker,           workers().count(), input_->panel_streams};
   const std::vector<Step>& steps = plan().steps;
   for (size_t index = 0; index < steps.size(); ++index) {
     const Step& step = steps[index];

@@ -9,8 +9,8 @@
 #include "engine/machine/barrier.h"
 #include "engine/machine/tick_clock.h"
 #include "engine/runtime/batch.h"
-#include "engine/runtime/pass_layout.h"
 #include "engine/runtime/node/task_counter.h"
+#include "engine/runtime/pass_layout.h"
 #include "engine/runtime/worker_counters.h"
 
 namespace lockstep {

@@ -7,9 +7,9 @@
 #include <map>
 #include <thread>
 
+#include "engine/runtime/gpu/gpu_executor.h"
 #include "engine/runtime/gpu/gpu_meter.h"
 #include "engine/runtime/gpu/gpu_program.h"
-#include "engine/runtime/gpu/gpu_executor.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/kernels/cuda/host_stream.h"

@@ -38,14 +38,14 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
       options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());
   for (const double share : options.shares) {
     const bool is_gpu = places.size() < gpu_count;
-    places.push_back({.node = -1,
-                      .cpus = std::vector<int>(is_gpu ? 1 : options.workers, -1),
-                      .share = share,
-                      .gpu = is_gpu ? std::optional(static_cast<int>(places.size())) : std::nullopt});
+    places.push_back(
+        {.node = -1,
+         .cpus = std::vector<int>(is_gpu ? 1 : options.workers, -1),
+         .share = share,
+         .gpu = is_gpu ? std::optional(static_cast<int>(places.size())) : std::nullopt});
   }
-  ranks_ =
-      value_or_throw(Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus,
-                                 options.elsewhere));
+  ranks_ = value_or_throw(
+      Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus, options.elsewhere));
   std::vector<std::unique_ptr<WeightSink>> sinks;
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {

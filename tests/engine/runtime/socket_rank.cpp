@@ -122,7 +122,8 @@ void SocketRank::exchange_all() {
 void SocketRank::send_changes(Area& area) {
   const auto begin = area.agreed.begin();
   for (auto from = begin; from != area.agreed.end();) {
-    const auto [first, changed] = std::mismatch(from, area.agreed.end(), area.mirror + (from - begin));
+    const auto [first, changed] =
+        std::mismatch(from, area.agreed.end(), area.mirror + (from - begin));
     const std::byte* same = changed;
     auto end = first;
     while (end != area.agreed.end() && *end != *same) *end++ = *same++;

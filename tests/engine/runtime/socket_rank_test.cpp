@@ -1,4 +1,6 @@
 // Invariant: a rank may be computed by another process: the same bits as by one rank (gather).
+#include "tests/engine/runtime/socket_rank.h"
+
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -10,7 +12,6 @@
 
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
-#include "tests/engine/runtime/socket_rank.h"
 
 namespace lockstep {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 // The model of two ranks, of which this process computes `own`.
 LoadedModelOptions half_of(size_t own, const std::vector<double>& shares, int socket) {
   return {.shares = shares,
-          .elsewhere = [own, socket](size_t rank, const RankPlace& place, bool crowded)
-              -> Result<std::unique_ptr<Rank>> {
+          .elsewhere = [own, socket](size_t rank, const RankPlace& place,
+                                     bool crowded) -> Result<std::unique_ptr<Rank>> {
             if (rank == own) return nullptr;
             return SocketRank::start(rank, place, crowded, socket);
           }};
