@@ -36,7 +36,8 @@ struct ArenaSources {
   std::optional<KeptArena> kv;
 };
 
-// What the ranks of a pass compute from. It and what it points to live until all have finished.
+// The input of a pass, the same for all ranks. It and all that it points to live until they have
+// finished.
 struct PassInput {
   const KernelTable* kernels = nullptr;
   const Batch* batch = nullptr;
@@ -44,7 +45,7 @@ struct PassInput {
   size_t panel_streams = 1;            // as in MatmulArguments
 };
 
-// What a rank asks of every pass. A default one asks for nothing.
+// A rank's requirements of every pass. The default has none.
 struct RankNeeds {
   bool layout = false;          // it reads PassInput::layout
   size_t attention_blocks = 0;  // it has room for partial results of so many blocks of queries
@@ -55,7 +56,7 @@ struct RankNeeds {
   std::optional<std::chrono::seconds> deadline = {};  // a pass has failed by then; none: never
 };
 
-// What satisfies both.
+// Requirements that satisfy both.
 RankNeeds together(const RankNeeds& one, const RankNeeds& other);
 
 // The likeliest tokens of one row of logits, found where the logits lie; valid until the next pass.
@@ -88,24 +89,24 @@ class Rank {
   // workers. A KV cache that is taken over holds anything. Once, by one thread for all ranks of a
   // node.
   virtual Result<void> allocate(const Plan& sizes, ArenaSources sources = {}) = 0;
-  // Where they lie; 0 for what is not taken.
+  // Their addresses; 0 for an arena that is not taken.
   virtual ArenaAddresses arenas() const = 0;
   // Once, after allocate(): the plan that is computed, whose addresses lie in the arenas.
   virtual Result<void> set_plan(Plan plan) = 0;
-  // Where the loader brings its weights, between set_plan() and the first pass; null: the workers
+  // Receives the rank's weights, between set_plan() and the first pass; null: the workers
   // pack them into the host's memory.
   virtual std::unique_ptr<WeightSink> make_weight_sink() = 0;
 
   virtual RankNeeds needs() const = 0;
   // A pass in two calls, by one thread for all ranks: begin() returns at once, finish() when the
-  // rank has computed its share. Neither allocates. A rank that has failed goes on meeting the
-  // others, so that they come to an end.
+  // rank has computed its share. Neither allocates. A rank that has failed goes on to
+  // arrive at the barriers, so that the others come to an end.
   virtual void begin(const PassInput& input) = 0;
   virtual Result<void> finish() = 0;
-  // Of a pass that has failed: it has only waited for another rank, whose failure it is.
+  // True after a failed pass in which it only waited for another rank, whose failure it is.
   virtual bool has_waited_in_vain() const { return false; }
 
-  // Of rank 0, between passes. Whether candidates() finds any.
+  // The next three are rank 0's, between passes. True where candidates() finds any.
   virtual bool finds_candidates() const { return false; }
   virtual FoundCandidates candidates(size_t row, const Batch& batch) const;
   // A row of logits, which are the plan's where the rank finds no candidates.
@@ -113,7 +114,7 @@ class Rank {
   // Between passes, by the thread that runs them; of a rank whose plan has hidden columns.
   virtual Result<HiddenPart> hidden_part(size_t token) = 0;
 
-  // What of the arenas lies on the host; empty where the rank has them elsewhere.
+  // The arenas on the host; empty where the rank has them elsewhere.
   const NodeMemory& weights() const { return weights_; }
   const NodeMemory& kv() const { return kv_; }
   // Weights, scratch, exchange, KV cache and logits.
@@ -155,8 +156,8 @@ class Rank {
   std::unique_ptr<Workers> workers_;
 };
 
-// What has become of a pass that every rank has left with one of these: a failure is that of a
-// rank's own rather than of one that has waited for it. `ranks`: pointers, as many.
+// The outcome of a pass that the ranks have left with these results: a rank's own failure goes
+// before that of one that has waited for it. `ranks`: pointers, as many.
 template <typename RankPointers>
 Result<void> outcome_of(std::span<const Result<void>> results, const RankPointers& ranks) {
   Result<void> outcome;

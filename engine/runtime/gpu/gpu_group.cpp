@@ -19,7 +19,7 @@ std::vector<GpuExecutor*> GpuGroup::executors() const {
   return executors;
 }
 
-// What only seems to reach another's memory nobody is to rely on, NCCL included: it would.
+// A link that only seems to work is used by nobody, NCCL included: it would use it.
 Result<void> GpuGroup::reach() {
   if (is_linked()) {
     const std::vector<GpuExecutor*> gpus = executors();

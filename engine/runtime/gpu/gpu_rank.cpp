@@ -35,7 +35,7 @@ Result<std::unique_ptr<GpuRank>> GpuRank::start(const RankPlace& place, bool cro
   return std::unique_ptr<GpuRank>(new GpuRank(place, std::move(*workers), std::move(*executor)));
 }
 
-// What a GPU exchanges with processors lies where they are.
+// A GPU exchanges with processors by the host's memory.
 Result<void> GpuRank::allocate(const Plan& sizes, ArenaSources sources) {
   auto taken = allocate_on_host({.exchange = host_.exchange ? sizes.exchange_bytes : 0,
                                  .logits = host_.logits ? sizes.logits_bytes : 0},
@@ -100,8 +100,8 @@ void GpuRank::run_alone() {
   counters.exchange_ns.add(executor_->exchanged().nanoseconds);
 }
 
-// What the GPU has computed lies in the host's memory where all ranks meet; the worker exchanges it
-// as theirs do. After a failure it goes on meeting them, so that they come to an end.
+// The GPU leaves the results of steps of all ranks in the host's memory; the worker exchanges them
+// as the others do. After a failure it goes on to arrive at the barriers, so that they end.
 void GpuRank::run_among_processors() {
   const std::vector<Step>& steps = plan().steps;
   Barrier& barrier = workers().barrier();

@@ -50,7 +50,7 @@ class GpuRank final : public Rank {
   const PassInput* input_ = nullptr;        // of the pass at hand
   Result<void> result_;                     // its
   std::vector<TaskCounter> tasks_;          // one per step of the plan
-  std::vector<float> residual_;             // what has been read of a hidden row
+  std::vector<float> residual_;             // one hidden row as it was read
   std::vector<float> norm_weights_;         // once they have been asked for
 };
 
