@@ -10,13 +10,13 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/measure/machine_limits.h"
 #include "engine/measure/measurement.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model/gpu_weight_sink.h"
 #include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
 #include "engine/placement/device_places.h"
@@ -30,14 +30,14 @@
 #include "engine/placement/model_room.h"
 #include "engine/placement/rank_choice.h"
 #include "engine/runtime/executor.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 #include "engine/runtime/ranks.h"
 #include "engine/serving/chat_text.h"
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/serving/rank_report.h"
-#include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_cache.h"
+#include "engine/text/model_tokenizer.h"
 
 namespace lockstep {
 
@@ -107,7 +107,7 @@ struct Engine::Parts {
 Result<void> Engine::Parts::read_texts() {
   auto data = read_tokenizer_data(file);
   if (!data) return std::unexpected(data.error());
-  auto made = Tokenizer::make(std::move(*data));
+  auto made = make_tokenizer(std::move(*data));
   if (!made) return std::unexpected(made.error());
   tokenizer = std::move(*made);
   if (tokenizer->vocabulary_size() > model.vocabulary_size) {
@@ -230,14 +230,11 @@ Result<void> Engine::Parts::fill_weights() {
     return {};
   }
   std::vector<LoadTarget> targets;
-  std::vector<std::unique_ptr<GpuWeightSink>> sinks;
+  std::vector<std::unique_ptr<WeightSink>> sinks;
   for (size_t rank = 0; rank < ranks->count(); ++rank) {
     Rank& target = (*ranks)[rank];
-    targets.push_back({target.plan(), target.workers(), target.place().node});
-    if (target.gpu() == nullptr) continue;
-    sinks.push_back(std::make_unique<GpuWeightSink>(
-        target.gpu()->device(), target.gpu()->kernels().pack_rows, target.place().node));
-    targets.back().sink = sinks.back().get();
+    sinks.push_back(target.make_weight_sink());
+    targets.push_back({target.plan(), target.workers(), target.place().node, sinks.back().get()});
   }
   bytes_total = bytes_to_load(file, model.graph, targets);
   const LoadOptions how = {.direct = options.direct_io != DirectIo::kNo,
@@ -452,7 +449,7 @@ Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurem
 Result<MachineLimits> Engine::measure_limits() {
   Result<MachineLimits> result = MachineLimits();
   std::vector<RankPlace> places = parts_->layout.places;
-  std::erase_if(places, [](const RankPlace& place) { return place.gpu >= 0; });
+  std::erase_if(places, [](const RankPlace& place) { return place.gpu.has_value(); });
   if (!places.empty()) {
     auto ran =
         parts_->run_if_idle([&] { result = measure_limits_of(places, parts_->kernels->name); });

@@ -8,17 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
+#include "engine/collectives/gpu_mailbox.h"
 #include "engine/kernels/gpu_product.h"
 
 namespace lockstep {
-
-constexpr size_t kGpuRanksMax = 16;
-// Blocks of a rank that exchange at the same time, each with the block of the same index of all
-// other ranks: a channel. Their number was not measured.
-constexpr size_t kGpuChannelsMax = 32;
 
 // One rank's view of all of them. Plain values: it is an argument of kernels.
 //
@@ -44,18 +39,6 @@ struct GpuPeers {
   // How long a block waits for another rank, by the GPU's clock.
   uint64_t deadline_ns = 5'000'000'000;
 };
-
-size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count);
-
-// The rank that did not come within the deadline, from the failure word, which may be read once the
-// stream has run or at any time. What this rank has computed since is not to be used, its later
-// exchanges do nothing, and the others report it in their turn: the mailboxes serve no more, the
-// process ends.
-std::optional<size_t> missing_rank(uint32_t failure);
-
-// The rank that was last waited for longer than a millisecond, from the waiting word, which may be
-// read at any time. Where the word changes, the GPU goes on: it waits.
-std::optional<size_t> awaited_rank(uint32_t waiting);
 
 // output[row][column] += sum over the contributors, in order of rank, of their
 // partial[row][column].
@@ -94,9 +77,6 @@ struct GpuAllReduce {
 // `stream`: a cudaStream_t of the rank's GPU, which is the current one. `partial` may be written
 // again by what follows on the stream.
 void gpu_all_reduce(void* stream, const GpuAllReduce& sum, const GpuPeers& peers);
-
-// The bytes that one rank sends to others for that, if it contributes.
-size_t gpu_sum_sent_bytes(const GpuAllReduce& sum, size_t rank_count);
 
 // A barrier on the streams: what follows runs after all ranks have come, and sees what they had
 // written before, into their own memory or another's.

@@ -1,12 +1,17 @@
-// The layout of a rank's mailbox: flags that the other ranks set, and the data they send.
+// A rank's mailbox: flags that the other ranks set, the data they send, and the words by which the
+// rank says whom it waits for. Made for nvcc as well: C++20.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-
-#include "engine/collectives/gpu_all_reduce.h"
+#include <optional>
 
 namespace lockstep {
+
+constexpr size_t kGpuRanksMax = 16;
+// Blocks of a rank that exchange at the same time, each with the block of the same index of all
+// other ranks: a channel. Their number was not measured.
+constexpr size_t kGpuChannelsMax = 32;
 
 // The bytes that a rank sends in one round of a channel. Not measured.
 constexpr size_t kGpuSlotBytes = 16 * 1024;
@@ -32,5 +37,18 @@ struct GpuMailbox {
 constexpr size_t gpu_slot_offset(size_t channel, uint32_t round, size_t sender, size_t rank_count) {
   return sizeof(GpuMailbox) + ((channel * 2 + round % 2) * rank_count + sender) * kGpuSlotBytes;
 }
+
+// The bytes of one rank's mailbox.
+size_t gpu_mailbox_bytes(size_t rank_count, size_t channel_count);
+
+// The rank that did not come within the deadline, from the failure word, which may be read once the
+// stream has run or at any time. What this rank has computed since is not to be used, its later
+// exchanges do nothing, and the others report it in their turn: the mailboxes serve no more, the
+// process ends.
+std::optional<size_t> missing_rank(uint32_t failure);
+
+// The rank that was last waited for longer than a millisecond, from the waiting word, which may be
+// read at any time. Where the word changes, the GPU goes on: it waits.
+std::optional<size_t> awaited_rank(uint32_t waiting);
 
 }  // namespace lockstep

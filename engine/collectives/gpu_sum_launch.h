@@ -37,6 +37,9 @@ struct GpuSumLaunch {
   GpuNormOutput norms[kGpuProductNorms] = {};
 };
 
+// The bytes that one rank sends to others for a sum, if it contributes.
+size_t gpu_sum_sent_bytes(const GpuAllReduce& sum, size_t rank_count);
+
 // CHECKs both arguments.
 GpuSumLaunch gpu_sum_launch(const GpuAllReduce& sum, const GpuPeers& peers);
 void check_gpu_peers(const GpuPeers& peers);

@@ -2,50 +2,19 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
+#include "engine/graph/plan_options.h"
 #include "engine/graph/split.h"
 #include "engine/machine/rank_places.h"
 
 namespace lockstep {
 
-// How matrices lie in a rank's memory, and so what computes there.
-enum class WeightLayout : uint8_t {
-  kPanels,    // PackedMatrix, on processors
-  kGpuTiles,  // GpuMatrix, on a GPU
-};
-
-struct PlanOptions {
-  size_t batch_tokens = 512;  // tokens of the largest batch
-  size_t logit_rows = 64;     // rows whose logits one pass may give
-  KvFormat kv_format = KvFormat::kF16;
-  size_t kv_pages = 0;
-  bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
-  ProductFormTable forms = own_product_forms();
-  AttentionForm prompt_attention = AttentionForm::kF32;
-  WeightLayout weight_layout = WeightLayout::kPanels;
-  size_t sequences = 0;              // of a pass at most; 0: one per token
-  size_t sequence_pages = 0;         // of a sequence at most; 0: all there are
-  GpuPanelLimits panel_limits = {};  // of products of prompted tokens on a GPU
-  size_t workers = 1;                // of the rank: each has places of its own for experts' rows
-};
-
-// The same for a rank at this place, with its workers: a GPU has a layout and arithmetic of its
-// own.
+// These options for a rank at this place, with its workers: a GPU has a layout and arithmetic of
+// its own.
 PlanOptions options_on(const RankPlace& place, PlanOptions options);
-
-// The addresses of a rank's arenas. All 0: nothing is taken yet; a plan is then good for its sizes
-// only.
-struct ArenaAddresses {
-  uintptr_t weights = 0;
-  uintptr_t scratch = 0;   // activations of this rank alone
-  uintptr_t exchange = 0;  // activations of which every rank has a copy
-  uintptr_t kv = 0;
-  uintptr_t logits = 0;  // on rank 0
-};
 
 // The plan of one rank. `arenas`: of all ranks, or none for the sizes. The same graph, split and
 // options give the same plan but for the addresses. The graph must outlive the plan. CHECKs that

@@ -9,7 +9,8 @@
 #include "engine/graph/activation_buffers.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/planner.h"
+#include "engine/graph/plan_options.h"
+#include "engine/graph/split.h"
 #include "engine/graph/value_uses.h"
 
 namespace lockstep {

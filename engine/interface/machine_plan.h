@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,11 +58,11 @@ struct MachinePlan {
     uint64_t bytes = 0;
   };
   struct Rank {
-    int node = -1;            // -1: its memory is bound to none
-    int gpu = -1;             // Gpu::index of where it computes; -1: on processors
-    std::vector<int> cpus;    // one per worker; -1: not pinned
-    double share = 0;         // of all, from 0 to 1
-    double expert_share = 0;  // the same of a mixture's experts
+    int node = -1;                // -1: its memory is bound to none
+    std::optional<int> gpu = {};  // Gpu::index of the one that computes; none: processors do
+    std::vector<int> cpus;        // one per worker; -1: not pinned
+    double share = 0;             // of all, from 0 to 1
+    double expert_share = 0;      // the same of a mixture's experts
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t scratch_bytes = 0;      // of a GPU's rank what lies on the GPU

@@ -34,8 +34,9 @@ struct PageBytes {
 
 // One rank's memory, and what its workers have spent on the other ranks.
 struct RankStatistics {
-  int node = -1;          // -1: its memory is bound to none
-  int gpu = -1;           // Gpu::index of where it computes and its memory lies; -1: on processors
+  int node = -1;  // -1: its memory is bound to none
+  // Gpu::index of the one that computes and whose memory holds the rank's; none: processors do.
+  std::optional<int> gpu = {};
   std::string gpu_title;  // "gpu0 NVIDIA H200"; empty: on processors
   uint32_t worker_count = 0;
   uint64_t weight_bytes = 0;

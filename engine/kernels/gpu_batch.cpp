@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kAlignment = 16;
+constexpr size_t kPartAlignment = 16;
 
 // Takes arrays of numbers from a block, or only counts them where there is none.
 class Numbers {
@@ -17,7 +17,7 @@ class Numbers {
 
   uint32_t* take(size_t count) {
     std::byte* begin = block_ == nullptr ? nullptr : block_ + bytes_;
-    bytes_ += round_up<size_t>(count * sizeof(uint32_t), kAlignment);
+    bytes_ += round_up<size_t>(count * sizeof(uint32_t), kPartAlignment);
     return reinterpret_cast<uint32_t*>(begin);
   }
   size_t bytes() const { return bytes_; }

@@ -28,7 +28,7 @@ struct GpuMatrixProduct {
 // A shape (rows, columns) has one kernel, chosen when it is prepared: one that cuts no sum. It
 // computes any number of tokens, so a token's bits depend neither on how many there are nor on
 // which of them it is. Of NVIDIA's library that is how its kernels are built, but nothing that it
-// promises: tests/engine/runtime/gpu_matrix_library_test.cpp compares.
+// promises: tests/engine/runtime/gpu/gpu_matrix_library_test.cpp compares.
 class GpuMatrixLibrary {
  public:
   virtual ~GpuMatrixLibrary() = default;

@@ -10,10 +10,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string_view>
 
-#include "engine/base/result.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/kv_format.h"
@@ -71,12 +69,6 @@ struct GatedArguments {
   size_t output_stride_bytes = 0;
 };
 
-// What this processor reads fastest. Per core, in GB/s of weights in huge pages: on AMD's Zen 4 one
-// stream reads Q4_0 at 25, Q4_K at 22, Q6_K at 19, two at 20, 20 and 13, since its prefetching
-// follows one stream further (lockstep_kernel_benchmark). Intel's Granite Rapids was measured the
-// other way round: two 19 to 20, one 15.
-size_t preferred_panel_streams();
-
 using MatmulKernel = void (*)(const MatmulArguments&);
 using GatedKernel = void (*)(const GatedArguments&);
 
@@ -131,13 +123,6 @@ struct KernelTable {
                     const float* value, std::byte* key_block, std::byte* value_block);
 };
 
-// All rows, slowest first.
-std::span<const KernelTable* const> all_kernel_tables();
-bool machine_supports(const KernelTable& table);
-
-// Whether what a row has beyond the one before it is faster than that on this processor.
-bool machine_prefers(const KernelTable& table);
-
 // None where the table has no such product.
 inline MatmulKernel matmul_kernel(const KernelTable& table, Format format, ActivationForm form) {
   const auto index = static_cast<size_t>(format);
@@ -150,9 +135,13 @@ inline GatedKernel gated_kernel(const KernelTable& table, Format format) {
   return table.gated_bf16[static_cast<size_t>(format)];
 }
 
-// The row called `name`, or the last that this machine supports and prefers if `name` is empty.
-// Fails with kInvalidInput for an unknown name and for one this machine lacks (naming what it
-// lacks).
-Result<const KernelTable*> choose_kernel_table(std::string_view name);
+// The rows: one function per file of an instruction set, and nothing else, is seen from outside
+// that file. Each returns a constant and may be called on any machine.
+const KernelTable& scalar_kernel_table();
+const KernelTable& avx2_kernel_table();
+const KernelTable& avx512_kernel_table();
+const KernelTable& amx_kernel_table();
+// What AVX-512 with bf16 dot products has of its own.
+MatmulKernel avx512bf16_dots_kernel();
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "engine/machine/barrier.h"
 
+#include <sched.h>
+
 namespace lockstep {
 namespace {
 
@@ -91,6 +93,18 @@ void RankLinks::meet(size_t rank) {
     if (to != rank) (*arrived_[to])[rank].set(round);
   }
   for (size_t from = 0; from < rank_count; ++from) {
+    if (from != rank) (*arrived_[rank])[from].wait_for(round, spins_);
+  }
+}
+
+void RankLinks::wait_for_others(size_t rank) {
+  const size_t others = rounds_.size() - 1;
+  if (spins_ == 0) {
+    while (arrived_count_.load(std::memory_order_acquire) < others) sched_yield();
+    return;
+  }
+  const uint32_t round = rounds_[rank].number + 1;
+  for (size_t from = 0; from <= others; ++from) {
     if (from != rank) (*arrived_[rank])[from].wait_for(round, spins_);
   }
 }

@@ -8,10 +8,8 @@
 #include <map>
 #include <set>
 
-#include "engine/machine/folder_names.h"
-#include "engine/machine/memory_info.h"
 #include "engine/machine/memory_room.h"
-#include "engine/machine/number_list.h"
+#include "engine/machine/system_files.h"
 
 namespace lockstep {
 namespace {

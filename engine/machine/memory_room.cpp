@@ -1,12 +1,35 @@
 #include "engine/machine/memory_room.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/base/checked_math.h"
 #include "engine/machine/arena_rules.h"
-#include "engine/machine/node_memory.h"
+#include "engine/machine/system_files.h"
 
 namespace lockstep {
+
+namespace {
+
+using std::filesystem::path;
+
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+uint64_t available_memory_bytes(const path& root) {
+  const auto info = read_memory_info(root / "proc/meminfo");
+  const auto available = info.find("MemAvailable");
+  return std::min(available == info.end() ? kUnlimited : available->second,
+                  read_control_group_limits(root).memory_left_bytes.value_or(kUnlimited));
+}
+
+uint64_t available_memory_bytes_on_node(int node, const path& root) {
+  const Topology topology = read_topology(root / "sys", {});
+  const Node* const found = topology.find_node(node);
+  if (found == nullptr) return 0;
+  return std::min(found->free_bytes, available_memory_bytes(root));
+}
 
 MemoryLimits read_memory_limits() {
   return {.available_bytes = available_memory_bytes(), .pools = read_control_group_limits().pools};
@@ -22,6 +45,13 @@ uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int
     }
   }
   return std::min(bytes, limits.left_bytes(page_bytes));
+}
+
+uint64_t free_huge_page_bytes_on_node(int node, const path& root) {
+  const Topology topology = read_topology(root / "sys", {});
+  const PoolLimits limits = read_control_group_limits(root).pools;
+  return free_pool_bytes(topology, limits, node, kHugePageBytes) +
+         free_pool_bytes(topology, limits, node, kGigaPageBytes);
 }
 
 uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 
 #include "engine/machine/control_group.h"
@@ -18,6 +19,17 @@ struct MemoryLimits {
 
 // Reads the limits of the system and of the process's control groups.
 MemoryLimits read_memory_limits();
+
+// The memory that this process can still take: the least of the system's available memory and what
+// its control groups leave. Pages of the huge-page pools are not counted. `root` is / or a copy of
+// its shape.
+uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
+
+// The same for memory bound to one node: it cannot spill over to others. 0 for no such node.
+uint64_t available_memory_bytes_on_node(int node, const std::filesystem::path& root = "/");
+
+// Bytes free in a node's huge-page pools, of all sizes.
+uint64_t free_huge_page_bytes_on_node(int node, const std::filesystem::path& root = "/");
 
 // Free pages of this size on a node (-1: on all), as far as the limits let them be reserved.
 uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int node,

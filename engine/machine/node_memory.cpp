@@ -19,7 +19,6 @@
 #include "engine/machine/control_group.h"
 #include "engine/machine/machine_settings.h"
 #include "engine/machine/memory_calls.h"
-#include "engine/machine/memory_info.h"
 #include "engine/machine/memory_room.h"
 #include "engine/machine/page_placement.h"
 #include "engine/machine/populate.h"
@@ -356,27 +355,6 @@ std::string_view page_kind_name(PageKind kind) {
       return "4 KiB";
   }
   return "unknown";
-}
-
-uint64_t available_memory_bytes(const path& root) {
-  const auto info = read_memory_info(root / "proc/meminfo");
-  const auto available = info.find("MemAvailable");
-  return std::min(available == info.end() ? kUnlimited : available->second,
-                  read_control_group_limits(root).memory_left_bytes.value_or(kUnlimited));
-}
-
-uint64_t available_memory_bytes_on_node(int node, const path& root) {
-  const Topology topology = read_topology(root / "sys", {});
-  const Node* const found = topology.find_node(node);
-  if (found == nullptr) return 0;
-  return std::min(found->free_bytes, available_memory_bytes(root));
-}
-
-uint64_t free_huge_page_bytes_on_node(int node, const path& root) {
-  const Topology topology = read_topology(root / "sys", {});
-  const PoolLimits limits = read_control_group_limits(root).pools;
-  return free_pool_bytes(topology, limits, node, kHugePageBytes) +
-         free_pool_bytes(topology, limits, node, kGigaPageBytes);
 }
 
 Result<NodeMemory> NodeMemory::allocate(const MemoryRequest& request) {

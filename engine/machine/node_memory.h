@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -109,16 +108,5 @@ class NodeMemory {
   int descriptor_ = -1;
   MemoryCalls* calls_ = nullptr;
 };
-
-// The memory that this process can still take: the least of the system's available memory and what
-// its control groups leave. Pages of the huge-page pools are not counted. `root` is / or a copy of
-// its shape.
-uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
-
-// The same for memory bound to one node: it cannot spill over to others. 0 for no such node.
-uint64_t available_memory_bytes_on_node(int node, const std::filesystem::path& root = "/");
-
-// Bytes free in a node's huge-page pools, of all sizes.
-uint64_t free_huge_page_bytes_on_node(int node, const std::filesystem::path& root = "/");
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ struct RankPlace {
   double share = 1;                  // of the work, against the other ranks'
   // The share of a mixture's experts, if that is another.
   std::optional<double> expert_share = {};
-  int gpu = -1;  // Gpu::index: it computes, and its memory holds the rank's; -1: the processors
+  // Gpu::index of the one that computes and whose memory holds the rank's; none: the processors do.
+  std::optional<int> gpu = {};
 };
 
 struct RankRequest {

@@ -17,13 +17,13 @@ inline uint64_t ticks_now() {
 class TickClock {
  public:
   TickClock() {
-    using Clock = std::chrono::steady_clock;
+    using SteadyClock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds kMeasured{5};
-    const Clock::time_point start = Clock::now();
+    const SteadyClock::time_point start = SteadyClock::now();
     const uint64_t start_ticks = ticks_now();
-    Clock::duration passed{};
+    SteadyClock::duration passed{};
     do {
-      passed = Clock::now() - start;
+      passed = SteadyClock::now() - start;
     } while (passed < kMeasured);
     seconds_per_tick_ = std::chrono::duration<double>(passed).count() /
                         static_cast<double>(ticks_now() - start_ticks);

@@ -13,9 +13,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/machine/folder_names.h"
-#include "engine/machine/memory_info.h"
-#include "engine/machine/number_list.h"
+#include "engine/machine/system_files.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/machine/rank_places.h"
-#include "engine/runtime/gpu_meter.h"
+#include "engine/runtime/gpu/gpu_meter.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "engine/interface/machine_measurement.h"
 #include "engine/machine/topology.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 

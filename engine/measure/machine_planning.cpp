@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/arena_rules.h"
 #include "engine/measure/device_report.h"
@@ -104,22 +105,21 @@ void describe_ranks(const Model& model, const ModelLayout& layout, const Machine
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& sizes = layout.sizes[rank];
-    plan.ranks.push_back({.node = place.node,
-                          .gpu = place.gpu,
-                          .cpus = place.cpus,
-                          .share = place.share / all_shares,
-                          .expert_share = as_dense * place.share / all_shares +
-                                          (1 - as_dense) * shares.experts[rank] / all_expert_shares,
-                          .weight_bytes = sizes.weight_bytes,
-                          .kv_bytes = sizes.kv_bytes,
-                          .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
-                          .other_needs = other_needs(layout, rank),
-                          .pages = place.gpu >= 0
-                                       ? "the GPU's"
-                                       : expected_pages(machine, place.node, sizes.weight_bytes),
-                          .available_bytes = takeable_bytes(machine, place),
-                          .read_bytes = read[rank].all,
-                          .read_expert_bytes = read[rank].experts});
+    plan.ranks.push_back(
+        {.node = place.node,
+         .gpu = place.gpu,
+         .cpus = place.cpus,
+         .share = place.share / all_shares,
+         .expert_share = as_dense * place.share / all_shares +
+                         (1 - as_dense) * shares.experts[rank] / all_expert_shares,
+         .weight_bytes = sizes.weight_bytes,
+         .kv_bytes = sizes.kv_bytes,
+         .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
+         .other_needs = other_needs(layout, rank),
+         .pages = place.gpu ? "the GPU's" : expected_pages(machine, place.node, sizes.weight_bytes),
+         .available_bytes = takeable_bytes(machine, place),
+         .read_bytes = read[rank].all,
+         .read_expert_bytes = read[rank].experts});
   }
 }
 
@@ -132,7 +132,7 @@ double read_seconds(const MachinePlan& plan) {
     const auto of_experts = static_cast<double>(rank.read_expert_bytes);
     const double expert_seconds = of_experts / rank.bytes_per_second;
     dense = std::max(dense, rank.seconds_per_token - expert_seconds);
-    double& experts = rank.gpu < 0 ? node_experts : gpu_experts;
+    double& experts = rank.gpu ? gpu_experts : node_experts;
     experts = std::max(experts, expert_seconds);
   }
   return dense + node_experts + gpu_experts;
@@ -162,7 +162,7 @@ Result<void> estimate_gpu_speed(const Machine& machine, const ModelLayout& layou
                                 MachinePlan& plan) {
   std::vector<RankPlace> nodes;
   for (const RankPlace& place : layout.places) {
-    if (place.gpu < 0) nodes.push_back(place);
+    if (!place.gpu) nodes.push_back(place);
   }
   std::vector<double> measured;
   if (!nodes.empty()) {
@@ -174,10 +174,10 @@ Result<void> estimate_gpu_speed(const Machine& machine, const ModelLayout& layou
   std::vector<std::string> silent;
   size_t node = 0;
   for (MachinePlan::Rank& rank : plan.ranks) {
-    rank.measured = rank.gpu < 0 || speeds.measured;
-    rank.bytes_per_second = rank.gpu < 0 ? measured[node++] : speeds.bytes_per_second.at(rank.gpu);
+    rank.measured = !rank.gpu || speeds.measured;
+    rank.bytes_per_second = rank.gpu ? speeds.bytes_per_second.at(*rank.gpu) : measured[node++];
     if (rank.bytes_per_second == 0) {
-      silent.push_back(fmt::format("gpu{}", rank.gpu));
+      silent.push_back(fmt::format("gpu{}", *rank.gpu));
       continue;
     }
     rank.seconds_per_token = static_cast<double>(rank.read_bytes) / rank.bytes_per_second;

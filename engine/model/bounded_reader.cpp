@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+
+#include "engine/base/check.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +15,13 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 constexpr uint64_t kBufferBytes = 256 * 1024;
 
 }  // namespace
+
+Result<void> MemorySource::read(uint64_t offset, std::span<std::byte> bytes) const {
+  CHECK(offset <= bytes_.size() && bytes.size() <= bytes_.size() - offset,
+        "{} bytes at {} of {} bytes in memory", bytes.size(), offset, bytes_.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), bytes_.data() + offset, bytes.size());
+  return {};
+}
 
 std::string BoundedReader::text(std::string_view field, uint64_t bytes_max) {
   const uint64_t start = position_;

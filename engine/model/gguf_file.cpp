@@ -5,9 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "engine/model/byte_source.h"
-#include "engine/model/gguf_metadata.h"
-#include "engine/model/gguf_part.h"
+#include "engine/base/check.h"
+#include "engine/model/bounded_reader.h"
 #include "engine/model/in_quotes.h"
 
 namespace lockstep {
@@ -90,12 +89,6 @@ Result<void> check_place(const ByteSource& source, const GgufPart& part, const G
 }
 
 }  // namespace
-
-uint64_t GgufTensor::rows() const {
-  uint64_t product = 1;
-  for (size_t index = 1; index < dimensions.size(); ++index) product *= dimensions[index];
-  return product;
-}
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
   GgufFile file;
@@ -254,6 +247,23 @@ Result<std::optional<std::vector<int64_t>>> GgufFile::integers(std::string_view 
   }
   if (auto integers = converted_numbers<int64_t>(*array)) return integers;
   return wrong_kind(*this, key, entry->second, "an array of integers");
+}
+
+Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor) {
+  constexpr uint64_t kMostElements = 1U << 20U;
+  const uint64_t count = tensor.rows() * tensor.columns();
+  if (count > kMostElements) {
+    return invalid_input("tensor {} has {} elements; at most {} were expected", tensor.name, count,
+                         kMostElements);
+  }
+  CHECK(tensor.part < file.readers().size(), "tensor {} is in part {} of {} files", tensor.name,
+        tensor.part, file.readers().size());
+  std::vector<std::byte> bytes(tensor.size_bytes);
+  const auto read = file.readers()[tensor.part].read(tensor.offset, bytes);
+  if (!read) return std::unexpected(read.error());
+  std::vector<float> values(count);
+  traits(tensor.format).dequantize(bytes.data(), count, values.data());
+  return values;
 }
 
 }  // namespace lockstep

@@ -11,33 +11,16 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "engine/machine/file_reader.h"
-#include "engine/tensor/format.h"
+#include "engine/model/gguf_metadata.h"
+#include "engine/model/gguf_part.h"
 
 namespace lockstep {
 
 class ByteSource;
-
-// An array of metadata. Numbers keep their own type widened to 64 bits.
-using GgufArray = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
-                               std::vector<std::string>, std::vector<bool>>;
-using GgufValue = std::variant<int64_t, uint64_t, double, bool, std::string, GgufArray>;
-
-struct GgufTensor {
-  std::string name;
-  Format format = Format::kF32;
-  std::vector<uint64_t> dimensions;  // fastest first, 1 to 4 of them, none zero
-  uint32_t part = 0;                 // which of the split files holds it
-  uint64_t offset = 0;               // from the start of that file, in bytes
-  uint64_t size_bytes = 0;
-
-  uint64_t columns() const { return dimensions[0]; }  // elements of a row
-  uint64_t rows() const;                              // product of the other dimensions
-};
 
 class GgufFile {
  public:
@@ -87,5 +70,10 @@ class GgufFile {
   std::map<std::string, size_t, std::less<>> tensor_index_;
   std::map<std::string, GgufValue, std::less<>> metadata_;
 };
+
+// For what is needed before the load (rotary factors).
+// Reads and dequantizes a whole tensor of an open file. Fails with kInvalidInput for one of more
+// than a million elements, with kMachineRefused where the file cannot be read.
+Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor);
 
 }  // namespace lockstep

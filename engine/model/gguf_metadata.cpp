@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "engine/model/bounded_reader.h"
 #include "engine/model/in_quotes.h"
 
 namespace lockstep {

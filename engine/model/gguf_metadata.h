@@ -2,13 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
-
-#include "engine/model/bounded_reader.h"
-#include "engine/model/gguf_file.h"
+#include <variant>
+#include <vector>
 
 namespace lockstep {
+
+class BoundedReader;
+
+// An array of metadata. Numbers keep their own type widened to 64 bits.
+using GgufArray = std::variant<std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
+                               std::vector<std::string>, std::vector<bool>>;
+using GgufValue = std::variant<int64_t, uint64_t, double, bool, std::string, GgufArray>;
 
 // Reads `count` keys with their values; the reader has failed if any was bad.
 std::map<std::string, GgufValue, std::less<>> read_gguf_metadata(BoundedReader& reader,

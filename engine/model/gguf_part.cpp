@@ -1,14 +1,13 @@
 #include "engine/model/gguf_part.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 #include <string_view>
 
 #include "engine/base/checked_math.h"
 #include "engine/model/bounded_reader.h"
-#include "engine/model/ggml_type_name.h"
-#include "engine/model/gguf_metadata.h"
 #include "engine/model/in_quotes.h"
 
 namespace lockstep {
@@ -94,6 +93,29 @@ void check_shape(BoundedReader& reader, std::string_view field, uint64_t start,
     return;
   }
   tensor.size_bytes = *bytes;
+}
+
+struct TypeName {
+  uint32_t number = 0;
+  std::string_view name;
+};
+
+// The numbers of enum ggml_type, those included that no file of today has.
+constexpr auto kTypeNames = std::to_array<TypeName>({
+    {0, "F32"},     {1, "F16"},         {2, "Q4_0"},        {3, "Q4_1"},        {4, "Q4_2"},
+    {5, "Q4_3"},    {6, "Q5_0"},        {7, "Q5_1"},        {8, "Q8_0"},        {9, "Q8_1"},
+    {10, "Q2_K"},   {11, "Q3_K"},       {12, "Q4_K"},       {13, "Q5_K"},       {14, "Q6_K"},
+    {15, "Q8_K"},   {16, "IQ2_XXS"},    {17, "IQ2_XS"},     {18, "IQ3_XXS"},    {19, "IQ1_S"},
+    {20, "IQ4_NL"}, {21, "IQ3_S"},      {22, "IQ2_S"},      {23, "IQ4_XS"},     {24, "I8"},
+    {25, "I16"},    {26, "I32"},        {27, "I64"},        {28, "F64"},        {29, "IQ1_M"},
+    {30, "BF16"},   {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"},   {34, "TQ1_0"},
+    {35, "TQ2_0"},  {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"},
+});
+
+// "IQ4_XS"; empty for a number that is none of those known here.
+std::string_view ggml_type_name(uint32_t ggml_type) {
+  const auto found = std::ranges::find(kTypeNames, ggml_type, &TypeName::number);
+  return found == kTypeNames.end() ? std::string_view() : found->name;
 }
 
 std::string supported_formats() {
@@ -205,6 +227,12 @@ Result<void> check_overlaps(const ByteSource& source, const std::vector<GgufTens
 }
 
 }  // namespace
+
+uint64_t GgufTensor::rows() const {
+  uint64_t product = 1;
+  for (size_t index = 1; index < dimensions.size(); ++index) product *= dimensions[index];
+  return product;
+}
 
 Result<GgufPart> read_gguf_part(const ByteSource& source) {
   BoundedReader reader(source);

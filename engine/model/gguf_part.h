@@ -3,15 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/model/byte_source.h"
-#include "engine/model/gguf_file.h"
+#include "engine/model/gguf_metadata.h"
+#include "engine/tensor/format.h"
 
 namespace lockstep {
+
+class ByteSource;
+
+struct GgufTensor {
+  std::string name;
+  Format format = Format::kF32;
+  std::vector<uint64_t> dimensions;  // fastest first, 1 to 4 of them, none zero
+  uint32_t part = 0;                 // which of the split files holds it
+  uint64_t offset = 0;               // from the start of that file, in bytes
+  uint64_t size_bytes = 0;
+
+  uint64_t columns() const { return dimensions[0]; }  // elements of a row
+  uint64_t rows() const;                              // product of the other dimensions
+};
 
 struct GgufPart {
   uint32_t version = 0;

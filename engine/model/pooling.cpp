@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 // Of the file format's pooling types.
-constexpr uint64_t kNone = 0;
+constexpr uint64_t kNoPooling = 0;
 constexpr uint64_t kMean = 1;
 constexpr uint64_t kFirst = 2;
 constexpr uint64_t kLast = 3;
@@ -35,7 +35,7 @@ Result<Pooling> read_pooling(const GgufFile& file, std::string_view architecture
       return Pooling::kMean;
     case kLast:
       return Pooling::kLast;
-    case kNone:
+    case kNoPooling:
       return invalid_input("{} is 0 (none): the model's rows are not meant to be pooled", key);
     case kFirst:
       return invalid_input("{} is 2 (the first token), which in this architecture sees no other",

@@ -11,7 +11,7 @@
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/nccl.h"
 #include "engine/placement/gpu_layout.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 namespace {
@@ -58,27 +58,27 @@ Result<void> share_by_bandwidth(const Machine& machine, const GpuSpeeds& speeds,
   std::vector<RankPlace> nodes;
   double gpu_bandwidth = 0;
   for (const RankPlace& place : places) {
-    if (place.gpu < 0) {
+    if (!place.gpu) {
       nodes.push_back(place);
       continue;
     }
-    const double own = speeds.bytes_per_second.at(place.gpu);
+    const double own = speeds.bytes_per_second.at(*place.gpu);
     gpu_bandwidth += own;
     if (own > 0) continue;
     return invalid_input(
         "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
-        place.gpu, fmt::join(std::vector<int>(places.size(), 1), ":"));
+        *place.gpu, fmt::join(std::vector<int>(places.size(), 1), ":"));
   }
   const auto measured = machine.meter.read(nodes);
   if (!measured) return std::unexpected(measured.error());
   const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
   double on_gpus = 0;
   for (RankPlace& place : places) {
-    if (place.gpu < 0) continue;
-    const Gpu& gpu = gpu_at(machine.topology, place.gpu);
+    if (!place.gpu) continue;
+    const Gpu& gpu = gpu_at(machine.topology, *place.gpu);
     const double room = kGpuRoomForModel * static_cast<double>(usable_bytes(gpu)) /
                         static_cast<double>(model_bytes);
-    const double own = speeds.bytes_per_second.at(place.gpu);
+    const double own = speeds.bytes_per_second.at(*place.gpu);
     const double share = std::min(own / (gpu_bandwidth + node_bandwidth), room);
     place.share = in_parts(share, kShareParts);
     on_gpus += place.share;
@@ -86,7 +86,7 @@ Result<void> share_by_bandwidth(const Machine& machine, const GpuSpeeds& speeds,
   const double left = std::max(static_cast<double>(nodes.size()), kShareParts - on_gpus);
   size_t node = 0;
   for (RankPlace& place : places) {
-    if (place.gpu >= 0) continue;
+    if (place.gpu) continue;
     place.share = in_parts(left / kShareParts * (*measured)[node++] / node_bandwidth, kShareParts);
   }
   return {};
@@ -203,7 +203,7 @@ Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machi
 
 void place_by_kind(std::vector<RankPlace>& places) {
   for (RankPlace& place : places) {
-    const bool on_gpu = place.gpu >= 0;
+    const bool on_gpu = place.gpu.has_value();
     place.expert_share = on_gpu ? 0 : place.share;
     if (!on_gpu) place.share = 0;
   }

@@ -42,8 +42,8 @@ class Trial {
     if (!tried) return false;
     GpuRoom room(topology_);
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
-      const int gpu = layout_.places[rank].gpu;
-      if (gpu >= 0 && !room.take(gpu, (*tried)[rank].gpu_bytes())) return false;
+      const std::optional<int> gpu = layout_.places[rank].gpu;
+      if (gpu && !room.take(*gpu, (*tried)[rank].gpu_bytes())) return false;
     }
     return true;
   }
@@ -57,10 +57,10 @@ class Trial {
     if (!with_one) return std::unexpected(with_one.error());
     size_t pages = wanted;
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
-      const int gpu = layout_.places[rank].gpu;
+      const std::optional<int> gpu = layout_.places[rank].gpu;
       const uint64_t page = (*with_one)[rank].kv_bytes;
-      if (gpu < 0 || page == 0) continue;
-      const uint64_t usable = usable_bytes(gpu_at(topology_, gpu));
+      if (!gpu || page == 0) continue;
+      const uint64_t usable = usable_bytes(gpu_at(topology_, *gpu));
       const uint64_t left = usable - std::min(usable, (*without)[rank].gpu_bytes());
       pages = std::min<size_t>(pages, left / 2 / page);
     }
@@ -81,7 +81,7 @@ Result<bool> gpus_are_faster(const Machine& machine, const ModelLayout& layout) 
   for (const auto& [gpu, speed] : layout.gpu_speeds->bytes_per_second) gpu_bandwidth += speed;
   std::vector<RankPlace> nodes;
   for (const RankPlace& place : layout.places) {
-    if (place.gpu < 0) nodes.push_back(place);
+    if (!place.gpu) nodes.push_back(place);
   }
   const auto measured = machine.meter.read(nodes);
   if (!measured) return std::unexpected(measured.error());

@@ -9,7 +9,7 @@
 #include "engine/base/log.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/gpu_layout.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 namespace {

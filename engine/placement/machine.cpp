@@ -3,7 +3,7 @@
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
 #include "engine/runtime/exchange_measurement.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 

@@ -291,11 +291,10 @@ class Search {
       const RankSizes& sizes = layout.sizes[rank];
       const auto beside =
           static_cast<size_t>(std::ranges::count_if(layout.places, [&](const RankPlace& other) {
-            return other.gpu == place.gpu && (place.gpu >= 0 || other.node == place.node);
+            return other.gpu == place.gpu && (place.gpu || other.node == place.node);
           }));
-      const uint64_t taken = place.gpu >= 0
-                                 ? sizes.gpu_bytes() - sizes.weight_bytes - sizes.kv_bytes
-                                 : sizes.activation_bytes();
+      const uint64_t taken = place.gpu ? sizes.gpu_bytes() - sizes.weight_bytes - sizes.kv_bytes
+                                       : sizes.activation_bytes();
       const uint64_t all = takeable_bytes(machine_, place) / beside;
       rooms.push_back(static_cast<double>(all - std::min(all, taken) + 1));
     }

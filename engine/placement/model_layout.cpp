@@ -4,14 +4,14 @@
 
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/model/weight_loader.h"
-#include "engine/runtime/gpu_program.h"
+#include "engine/runtime/gpu/gpu_program.h"
 
 namespace lockstep {
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places,
                                   bool gpus_linked) {
-  const auto is_gpu = [](const RankPlace& place) { return place.gpu >= 0; };
+  const auto is_gpu = [](const RankPlace& place) { return place.gpu.has_value(); };
   const bool all_gpus = std::ranges::all_of(places, is_gpu);
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;

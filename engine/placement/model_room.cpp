@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kKvShareDivisor = 2;
 
 std::string place_text(const RankPlace& place) {
-  if (place.gpu >= 0) return fmt::format("gpu{}", place.gpu);
+  if (place.gpu) return fmt::format("gpu{}", *place.gpu);
   return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
 }
 
@@ -63,7 +63,7 @@ std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<Rank
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankSizes& own = sizes[rank];
-    if (own.on_gpu && !rooms.gpus.take(place.gpu, own.gpu_bytes())) return Misfit{.rank = rank};
+    if (own.on_gpu && !rooms.gpus.take(*place.gpu, own.gpu_bytes())) return Misfit{.rank = rank};
     std::vector<Misfit> arenas;
     if (own.on_gpu) {
       arenas = {{rank, own.candidate_bytes, "candidates"},
@@ -145,7 +145,7 @@ PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
   std::map<int, size_t> first_ranks;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const uint64_t bytes = one_page[rank].kv_bytes;
-    if (layout.places[rank].gpu >= 0 || bytes == 0) continue;
+    if (layout.places[rank].gpu || bytes == 0) continue;
     for (const int node : std::set<int>{-1, layout.places[rank].node}) {
       PageShare& share = shares[node];
       share.bytes += bytes;
@@ -298,8 +298,8 @@ uint64_t takeable_bytes(const Machine& machine, int node) {
 }
 
 uint64_t takeable_bytes(const Machine& machine, const RankPlace& place) {
-  return place.gpu < 0 ? takeable_bytes(machine, place.node)
-                       : usable_bytes(gpu_at(machine.topology, place.gpu));
+  return place.gpu ? usable_bytes(gpu_at(machine.topology, *place.gpu))
+                   : takeable_bytes(machine, place.node);
 }
 
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {

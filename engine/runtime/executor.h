@@ -1,13 +1,12 @@
-// Runs passes: every worker of every rank walks its rank's plan and meets the others after each
-// step.
+// Runs passes: all ranks compute one batch at the same time, each its share.
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"
@@ -30,21 +29,18 @@ class Executor {
   const std::optional<Error>& failure() const { return failure_; }
 
   // After which a pass has failed, whatever it does: where all ranks are GPUs.
-  std::optional<std::chrono::seconds> pass_deadline() const {
-    if (has_processors_) return std::nullopt;
-    return GpuRank::kPassDeadline;
-  }
+  std::optional<std::chrono::seconds> pass_deadline() const { return needs_.deadline; }
 
   // So many (gpu_token_units()) generated tokens of a pass may have, all together, before attention
   // to them becomes slow; 0: no rank is a GPU.
-  size_t attention_units() const { return attention_units_; }
+  size_t attention_units() const { return needs_.attention_units; }
 
   // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
   // until another row is, or a hidden one. Where all ranks are GPUs that reach one another's
   // memory, what is at hand of a row is its likeliest tokens.
   LogitRow logits(size_t row);
   // Batch::draws are heeded; elsewhere they are of no use.
-  bool draws_tokens() const { return root_candidates() != nullptr; }
+  bool draws_tokens() const { return ranks_[0].finds_candidates(); }
 
   // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
@@ -53,29 +49,18 @@ class Executor {
   Result<void> read_hidden_row(size_t token, std::span<float> row);
 
  private:
-  void walk(Rank& rank, size_t worker) const;
-  void drive(size_t rank);
   std::unexpected<Error> fail(const Error& error);
-  const GpuCandidateRow* root_candidates() const {
-    return ranks_[0].gpu() == nullptr ? nullptr : ranks_[0].gpu()->candidates();
-  }
-  Result<std::span<const float>> fetch_logits(const float* row);
+  Result<std::span<const float>> fetch_logits(size_t row);
   Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
 
   Ranks& ranks_;
   const KernelTable& kernels_;
-  const Batch* batch_ = nullptr;
-  size_t attention_units_ = 0;
-  bool has_processors_ = false;  // some ranks compute on them
-  PassLayout layout_;            // of the batch, for these
-  size_t panel_streams_ = preferred_panel_streams();
-  std::vector<std::function<void(size_t)>> jobs_;  // by rank; a pass allocates nothing
-  std::vector<Result<void>> results_;              // of GPUs' passes, by rank
+  RankNeeds needs_;                    // of all ranks together
+  PassLayout layout_;                  // of the batch, where a rank reads it
+  PassInput input_;                    // of the last pass
+  std::vector<Result<void>> results_;  // of a pass, by rank
   std::optional<Error> failure_;
   std::vector<float> hidden_sums_;  // of a hidden row's chunks
-  // What a GPU has of a hidden row, and its norm's weights once they have been asked for.
-  std::vector<float> gpu_residual_;
-  std::vector<float> gpu_norm_weights_;
 };
 
 }  // namespace lockstep

@@ -1,86 +1,79 @@
 #include "engine/runtime/rank.h"
 
-#include <iterator>
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
 
 namespace lockstep {
 
-Result<std::unique_ptr<Rank>> Rank::start(const RankPlace& place, bool crowded,
-                                          const GpuPlatform* gpus) {
-  std::unique_ptr<Rank> rank(new Rank(place));
-  auto workers = Workers::start(place.cpus, crowded, place.node, place.processors);
-  if (!workers) return std::unexpected(workers.error());
-  rank->workers_ = std::move(*workers);
-  if (place.gpu < 0) return rank;
-  CHECK(gpus != nullptr && place.cpus.size() == 1, "a rank on gpu{} with {} workers", place.gpu,
-        place.cpus.size());
-  auto gpu = GpuRank::open(*gpus, place.gpu);
-  if (!gpu) return std::unexpected(gpu.error());
-  rank->gpu_ = std::move(*gpu);
-  return rank;
+RankNeeds together(const RankNeeds& one, const RankNeeds& other) {
+  RankNeeds both;
+  both.layout = one.layout || other.layout;
+  both.attention_blocks = std::max(one.attention_blocks, other.attention_blocks);
+  both.attention_units = std::max(one.attention_units, other.attention_units);
+  both.prompt_blocks.wanted = std::max(one.prompt_blocks.wanted, other.prompt_blocks.wanted);
+  const size_t most = one.prompt_blocks.tokens_most;
+  const size_t other_most = other.prompt_blocks.tokens_most;
+  both.prompt_blocks.tokens_most =
+      most == 0 || other_most == 0 ? std::max(most, other_most) : std::min(most, other_most);
+  if (one.deadline && other.deadline) both.deadline = std::max(*one.deadline, *other.deadline);
+  return both;
 }
 
-Result<void> Rank::allocate(const Plan& sizes, ArenaSources sources, const HostShare& host) {
-  struct Wish {
-    NodeMemory& arena;
+Rank::Rank(const RankPlace& place, std::unique_ptr<Workers> workers)
+    : place_(place), counters_(place.cpus.size()), workers_(std::move(workers)) {}
+
+Result<std::unique_ptr<Workers>> Rank::start_workers(const RankPlace& place, bool crowded) {
+  return Workers::start(place.cpus, crowded, place.node, place.processors);
+}
+
+FoundCandidates Rank::candidates(size_t, const Batch&) const {
+  CHECK(false, "this rank finds no candidates");
+  return {};
+}
+
+Result<void> Rank::allocate_on_host(const HostBytes& bytes, ArenaSources sources) {
+  struct HostArena {
+    NodeMemory& memory;
     size_t bytes;
     std::string_view what;
     bool kept = false;
     std::optional<KeptArena>* source = nullptr;
   };
-  const bool on_host = gpu_ == nullptr;
-  const auto if_host = [](bool is_host, size_t bytes) { return is_host ? bytes : 0; };
-  // What a GPU exchanges with processors lies where they are.
-  const Wish wishes[] = {
-      {weights_, if_host(on_host, sizes.weight_bytes), "weights", sources.keep, &sources.weights},
-      {scratch_, if_host(on_host, sizes.scratch_bytes), "activations"},
-      {exchange_, if_host(on_host || host.exchange, sizes.exchange_bytes),
-       "activations that ranks exchange"},
-      {kv_, if_host(on_host, sizes.kv.size_bytes()), "the KV cache", sources.keep, &sources.kv},
-      {logits_, if_host(on_host || host.logits, sizes.logits_bytes), "logits"},
+  const HostArena arenas[] = {
+      {weights_, bytes.weights, "weights", sources.keep, &sources.weights},
+      {scratch_, bytes.scratch, "activations"},
+      {exchange_, bytes.exchange, "activations that ranks exchange"},
+      {kv_, bytes.kv, "the KV cache", sources.keep, &sources.kv},
+      {logits_, bytes.logits, "logits"},
   };
-  for (const Wish& wish : wishes) {
-    const MemoryRequest request = {.bytes = wish.bytes,
-                                   .what = wish.what,
+  for (const HostArena& arena : arenas) {
+    const MemoryRequest request = {.bytes = arena.bytes,
+                                   .what = arena.what,
                                    .node = place_.node,
-                                   .shared = wish.kept,
-                                   .small_shared = wish.kept && sources.keep_small,
+                                   .shared = arena.kept,
+                                   .small_shared = arena.kept && sources.keep_small,
                                    .lock = sources.lock,
                                    .workers = workers_.get()};
-    const bool is_there = wish.source != nullptr && wish.source->has_value();
-    if (is_there && (*wish.source)->bytes < wish.bytes) {
-      return machine_refused("the memory that was kept for {} has {} bytes, not {}", wish.what,
-                             (*wish.source)->bytes, wish.bytes);
+    const bool is_there = arena.source != nullptr && arena.source->has_value();
+    if (is_there && (*arena.source)->bytes < arena.bytes) {
+      return machine_refused("the memory that was kept for {} has {} bytes, not {}", arena.what,
+                             (*arena.source)->bytes, arena.bytes);
     }
-    auto memory = is_there ? NodeMemory::adopt(std::move(**wish.source), request)
+    auto memory = is_there ? NodeMemory::adopt(std::move(**arena.source), request)
                            : NodeMemory::allocate(request);
     if (!memory) return std::unexpected(memory.error());
-    wish.arena = std::move(*memory);
+    arena.memory = std::move(*memory);
   }
-  if (on_host) return {};
-  if (auto taken = gpu_->allocate(sizes, place_.node, host); !taken) return taken;
-  if (auto pinned = gpu_->pin(exchange_); !pinned) return pinned;
-  return gpu_->pin(logits_);
+  return {};
 }
 
-Result<void> Rank::set_plan(Plan plan) {
-  tasks_ = std::vector<TaskCounter>(plan.steps.size());
-  plan_ = std::move(plan);
-  return gpu_ == nullptr ? Result<void>() : gpu_->prepare(plan_);
-}
-
-ArenaAddresses Rank::arenas() const {
+ArenaAddresses Rank::host_arenas() const {
   const auto address = [](const NodeMemory& arena) {
-    return reinterpret_cast<uintptr_t>(arena.data());
+    return arena.size_bytes() == 0 ? 0 : reinterpret_cast<uintptr_t>(arena.data());
   };
-  if (gpu_ != nullptr) {
-    ArenaAddresses arenas = gpu_->arenas();
-    if (exchange_.size_bytes() > 0) arenas.exchange = address(exchange_);
-    if (logits_.size_bytes() > 0) arenas.logits = address(logits_);
-    return arenas;
-  }
   return {.weights = address(weights_),
           .scratch = address(scratch_),
           .exchange = address(exchange_),

@@ -1,6 +1,13 @@
-// One place that computes: its arenas, its plan and its workers.
+// One place that computes its share of every pass: an interface with a body for processors
+// (node/node_rank.h) and one for a GPU (gpu/gpu_rank.h). Each has a plan of the same steps, memory
+// for its arenas, and workers, threads of the host that compute or drive what does. All ranks walk
+// their plans in lockstep: after each step of all ranks their workers meet at one barrier.
+//
+// A pass costs a few virtual calls per rank; its steps cost none.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -8,12 +15,15 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/planner.h"
+#include "engine/kernels/kernel_table.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/workers.h"
-#include "engine/runtime/gpu_rank.h"
-#include "engine/runtime/task_counter.h"
+#include "engine/model/weight_sink.h"
+#include "engine/runtime/batch.h"
+#include "engine/runtime/pass_layout.h"
 #include "engine/runtime/worker_counters.h"
+#include "engine/text/logit_row.h"
 
 namespace lockstep {
 
@@ -26,51 +36,136 @@ struct ArenaSources {
   std::optional<KeptArena> kv;
 };
 
+// What the ranks of a pass compute from. It and what it points to live until all have finished.
+struct PassInput {
+  const KernelTable* kernels = nullptr;
+  const Batch* batch = nullptr;
+  const PassLayout* layout = nullptr;  // arranged where a rank reads it (RankNeeds)
+  size_t panel_streams = 1;            // as in MatmulArguments
+};
+
+// What a rank asks of every pass. A default one asks for nothing.
+struct RankNeeds {
+  bool layout = false;          // it reads PassInput::layout
+  size_t attention_blocks = 0;  // it has room for partial results of so many blocks of queries
+  PromptBlocks prompt_blocks = {};
+  // So many units (gpu_token_units()) the generated tokens of a pass may have together before
+  // attention to them becomes slow; 0: any number.
+  size_t attention_units = 0;
+  std::optional<std::chrono::seconds> deadline = {};  // a pass has failed by then; none: never
+};
+
+// What satisfies both.
+RankNeeds together(const RankNeeds& one, const RankNeeds& other);
+
+// The likeliest tokens of one row of logits, found where the logits lie; valid until the next pass.
+struct FoundCandidates {
+  std::span<const TokenId> tokens;
+  std::span<const float> logits;
+  bool finite = true;
+  std::optional<LogitDraw> draw = {};
+};
+
+// A token's residual as the last norm reads it, and the norm's weights: the rank's columns of both
+// (HiddenRows), on the host; valid until the next call.
+struct HiddenPart {
+  const float* residual = nullptr;
+  const float* weights = nullptr;
+};
+
 class Rank {
  public:
-  // Starts one worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same
-  // processors. `gpus`: through what a GPU is used; needed by a place on one, which has one worker.
-  static Result<std::unique_ptr<Rank>> start(const RankPlace& place, bool crowded,
-                                             const GpuPlatform* gpus = nullptr);
+  virtual ~Rank() = default;
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
 
-  // Takes the memory that the plan needs, on the rank's node, touched by its workers. A KV cache
-  // that is taken over holds anything.
-  // `host`: of a GPU's rank.
-  Result<void> allocate(const Plan& sizes, ArenaSources sources = {}, const HostShare& host = {});
-  ArenaAddresses arenas() const;
-
-  // Once. A GPU's launches are made and recorded here.
-  Result<void> set_plan(Plan plan);
-  const Plan& plan() const { return plan_; }
   const RankPlace& place() const { return place_; }
+  const Plan& plan() const { return plan_; }
   Workers& workers() { return *workers_; }
-  // One per step of the plan.
-  std::span<TaskCounter> task_counters() { return tasks_; }
   WorkerCounters& counters(size_t worker) { return counters_[worker]; }
-  // What computes where it is not the workers: they drive it. Null on processors.
-  GpuRank* gpu() const { return gpu_.get(); }
 
+  // Takes the memory that the plan needs: what lies on the host on the rank's node, touched by its
+  // workers. A KV cache that is taken over holds anything. Once, by one thread for all ranks of a
+  // node.
+  virtual Result<void> allocate(const Plan& sizes, ArenaSources sources = {}) = 0;
+  // Where they lie; 0 for what is not taken.
+  virtual ArenaAddresses arenas() const = 0;
+  // Once, after allocate(): the plan that is computed, whose addresses lie in the arenas.
+  virtual Result<void> set_plan(Plan plan) = 0;
+  // Where the loader brings its weights, between set_plan() and the first pass; null: the workers
+  // pack them into the host's memory.
+  virtual std::unique_ptr<WeightSink> make_weight_sink() = 0;
+
+  virtual RankNeeds needs() const = 0;
+  // A pass in two calls, by one thread for all ranks: begin() returns at once, finish() when the
+  // rank has computed its share. Neither allocates. A rank that has failed goes on meeting the
+  // others, so that they come to an end.
+  virtual void begin(const PassInput& input) = 0;
+  virtual Result<void> finish() = 0;
+  // Of a pass that has failed: it has only waited for another rank, whose failure it is.
+  virtual bool has_waited_in_vain() const { return false; }
+
+  // Of rank 0, between passes. Whether candidates() finds any.
+  virtual bool finds_candidates() const { return false; }
+  virtual FoundCandidates candidates(size_t row, const Batch& batch) const;
+  // A row of logits, which are the plan's where the rank finds no candidates.
+  virtual Result<std::span<const float>> fetch_logits(size_t row) = 0;
+  // Between passes, by the thread that runs them; of a rank whose plan has hidden columns.
+  virtual Result<HiddenPart> hidden_part(size_t token) = 0;
+
+  // What of the arenas lies on the host; empty where the rank has them elsewhere.
   const NodeMemory& weights() const { return weights_; }
   const NodeMemory& kv() const { return kv_; }
+  // Weights, scratch, exchange, KV cache and logits.
+  std::vector<const NodeMemory*> all_memory() const;
+  // Bytes of activations, exchange and logits among them, as the plan counts.
+  virtual uint64_t host_scratch_bytes() const = 0;
   // After the load, between passes: see NodeMemory::seal().
   Result<void> seal_weights() { return weights_.seal(workers_.get()); }
-  // Weights, scratch, exchange, KV cache and logits; of a GPU's rank, what of them is the host's.
-  std::vector<const NodeMemory*> all_memory() const;
+
+ protected:
+  Rank(const RankPlace& place, std::unique_ptr<Workers> workers);
+
+  // One worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same processors.
+  static Result<std::unique_ptr<Workers>> start_workers(const RankPlace& place, bool crowded);
+
+  // Bytes of each arena that are taken on the host.
+  struct HostBytes {
+    size_t weights = 0;
+    size_t scratch = 0;
+    size_t exchange = 0;
+    size_t kv = 0;
+    size_t logits = 0;
+  };
+  Result<void> allocate_on_host(const HostBytes& bytes, ArenaSources sources);
+  ArenaAddresses host_arenas() const;
+  void keep_plan(Plan plan) { plan_ = std::move(plan); }
+  const NodeMemory& exchange() const { return exchange_; }
+  const NodeMemory& logits() const { return logits_; }
 
  private:
-  explicit Rank(const RankPlace& place) : place_(place), counters_(place.cpus.size()) {}
-
   RankPlace place_;
   std::vector<WorkerCounters> counters_;  // by worker
   NodeMemory weights_;
   NodeMemory scratch_;
   NodeMemory exchange_;
   NodeMemory kv_;
-  NodeMemory logits_;  // empty but on rank 0, and where its GPU holds them
+  NodeMemory logits_;  // of rank 0
   Plan plan_;          // addresses lie in the arenas
-  std::vector<TaskCounter> tasks_;
-  std::unique_ptr<GpuRank> gpu_;
   std::unique_ptr<Workers> workers_;
 };
+
+// What has become of a pass that every rank has left with one of these: a failure is that of a
+// rank's own rather than of one that has waited for it. `ranks`: pointers, as many.
+template <typename RankPointers>
+Result<void> outcome_of(std::span<const Result<void>> results, const RankPointers& ranks) {
+  Result<void> outcome;
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (results[rank]) continue;
+    if (!ranks[rank]->has_waited_in_vain()) return results[rank];
+    if (outcome) outcome = results[rank];
+  }
+  return outcome;
+}
 
 }  // namespace lockstep

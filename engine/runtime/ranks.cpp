@@ -1,19 +1,15 @@
 #include "engine/runtime/ranks.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
 #include <map>
 #include <new>
 #include <set>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/base/log.h"
-#include "engine/runtime/gpu_link_trial.h"
+#include "engine/runtime/node/node_rank.h"
 
 namespace lockstep {
 namespace {
@@ -31,27 +27,36 @@ bool is_crowded(std::span<const RankPlace> places) {
   return shared || worker_count > std::thread::hardware_concurrency();
 }
 
-// What only seems to reach another's memory nobody is to rely on, NCCL included: it would.
-Result<void> reach_gpus(std::span<GpuRank* const> gpus, Result<void>& reached) {
-  reached = GpuRank::reach(gpus);
-  if (!reached) return {};
-  auto sound = GpuRank::try_links(gpus);
-  if (sound) return {};
-  const char* const apart = std::getenv(kNcclWithoutPeers);
-  if (apart == nullptr || std::string_view(apart) != "1") return sound;
-  reached = std::move(sound);
-  return {};
-}
-
 }  // namespace
 
-Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* gpus) {
+Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* gpus,
+                          const StartRank& elsewhere) {
   const bool crowded = places.size() > 1 && is_crowded(places);
+  std::vector<GpuRank*> on_gpus;
   for (const RankPlace& place : places) {
-    auto started = Rank::start(place, crowded, gpus);
-    if (!started) return std::unexpected(started.error());
-    ranks_.push_back(std::move(*started));
+    if (elsewhere) {
+      auto started = elsewhere(ranks_.size(), place, crowded);
+      if (!started) return std::unexpected(started.error());
+      if (*started != nullptr) {
+        ranks_.push_back(std::move(*started));
+        continue;
+      }
+    }
+    if (place.gpu) {
+      CHECK(gpus != nullptr, "a rank on gpu{} without a way to use it", *place.gpu);
+      auto started = GpuRank::start(place, crowded, *gpus);
+      if (!started) return std::unexpected(started.error());
+      on_gpus.push_back(started->get());
+      ranks_.push_back(std::move(*started));
+    } else {
+      auto started = NodeRank::start(place, crowded);
+      if (!started) return std::unexpected(started.error());
+      ranks_.push_back(std::move(*started));
+    }
   }
+  const bool mixed = !on_gpus.empty() && on_gpus.size() < places.size();
+  CHECK(!mixed || places.front().gpu, "rank 0 is no GPU, and others are");
+  gpus_ = std::make_unique<GpuGroup>(std::move(on_gpus), mixed);
   if (places.size() == 1) return {};
   std::vector<int> nodes;
   for (const RankPlace& place : places) nodes.push_back(place.node);
@@ -66,8 +71,7 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
 Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                      std::span<ArenaSources> sources) {
   for (const size_t rank : ranks) {
-    const HostShare host{.exchange = is_mixed(), .logits = logits_on_host()};
-    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]), host);
+    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]));
     if (!taken) return taken;
   }
   return {};
@@ -110,112 +114,23 @@ Result<void> Ranks::allocate(std::span<const Plan> sizes, std::span<ArenaSources
   return {};
 }
 
-bool Ranks::is_mixed() const {
-  const auto is_gpu = [](const auto& rank) { return rank->gpu() != nullptr; };
-  return std::ranges::any_of(ranks_, is_gpu) && !std::ranges::all_of(ranks_, is_gpu);
-}
-
-bool Ranks::logits_on_host() const {
-  const bool alone = ranks_.size() == 1 && ranks_.front()->gpu() != nullptr;
-  return !alone && !shares_gpu_memory();
-}
-
-std::vector<GpuRank*> Ranks::linked_gpus() const {
-  std::vector<GpuRank*> gpus;
-  if (ranks_.size() == 1 || ranks_.front()->gpu() == nullptr || is_mixed()) return gpus;
-  for (const auto& rank : ranks_) gpus.push_back(rank->gpu());
-  return gpus;
-}
-
-// Processors reach none of the GPUs' memory: with those they exchange by the host.
-Result<void> Ranks::connect_gpus(const Plan& sizes) {
-  const std::vector<GpuRank*> gpus = linked_gpus();
-  if (gpus.empty()) return {};
-  auto joined = GpuRank::connect(gpus, sizes, reached_);
-  if (!joined) return std::unexpected(joined.error());
-  nccl_ = std::move(*joined);
-  return {};
-}
-
-Result<void> Ranks::outcome(std::span<const Result<void>> results) const {
-  Result<void> outcome;
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    if (results[rank]) continue;
-    const GpuRank* const gpu = ranks_[rank]->gpu();
-    if (gpu == nullptr || !gpu->has_waited_in_vain()) return results[rank];
-    if (outcome) outcome = results[rank];
-  }
-  return outcome;
-}
-
-Result<void> Ranks::run_on_gpus(const std::function<Result<void>(size_t rank)>& job) {
-  std::vector<Result<void>> results(ranks_.size());
-  std::vector<std::function<void(size_t)>> jobs;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    jobs.emplace_back([&job, &results, rank](size_t) { results[rank] = job(rank); });
-  }
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank]->workers().begin(jobs[rank]);
-  for (const auto& rank : ranks_) rank->workers().finish();
-  return outcome(results);
-}
-
-// Sums of two ranks send as much either way. That no plan is made yet is what leaves the memory of
-// activations to the trial; recordings come after.
-Result<void> Ranks::choose_shots(const Plan& sizes) {
-  const std::vector<GpuRank*> gpus = linked_gpus();
-  if (gpus.size() <= 2 || !shares_gpu_memory()) return {};
-  size_t bytes_max = exchanged_floats_max(sizes) * sizeof(float);
-  for (const GpuRank* gpu : gpus) bytes_max = std::min(bytes_max, gpu->timed_sum_bytes_max());
-  if (bytes_max < kGpuSumTrialBytesMin) return {};
-  std::vector<std::vector<GpuSumRounds>> rounds(gpus.size());
-  auto timed = run_on_gpus([&](size_t rank) -> Result<void> {
-    auto own = gpus[rank]->time_sums(bytes_max);
-    if (!own) return std::unexpected(std::move(own).error());
-    rounds[rank] = std::move(*own);
-    return {};
-  });
-  if (!timed) return timed;
-  const std::vector<GpuSumTime> times = slowest_medians(rounds);
-  const size_t one_shot_max = one_shot_bytes_max(times);
-  for (GpuRank* gpu : gpus) gpu->set_one_shot_bytes_max(one_shot_max);
-  spdlog::info("sums of up to {} KiB between {} GPUs take one shot, larger ones two: {}",
-               one_shot_max >> 10U, gpus.size(), sum_times_text(times));
-  return {};
-}
-
-Result<void> Ranks::exchange_first() {
-  if (nccl_ == nullptr) return {};
-  auto exchanged = run_on_gpus([this](size_t rank) {
-    auto own = ranks_[rank]->gpu()->exchange_first();
-    if (!own) nccl_->abort(own.error());
-    return own;
-  });
-  if (exchanged) nccl_->set_deadline(GpuRank::kSumDeadline);
-  return exchanged;
-}
-
 Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& split,
                                            const PlanOptions& options,
                                            std::span<const RankPlace> places,
                                            std::vector<ArenaSources> sources,
-                                           const GpuPlatform* gpus) {
+                                           const GpuPlatform* gpus, const StartRank& elsewhere) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
   sources.resize(places.size());
   std::unique_ptr<Ranks> made(new Ranks());
-  if (auto started = made->start(places, gpus); !started) {
+  if (auto started = made->start(places, gpus, elsewhere); !started) {
     return std::unexpected(started.error());
   }
-  if (const auto linked = made->linked_gpus(); !linked.empty()) {
-    if (auto tried = reach_gpus(linked, made->reached_); !tried) {
-      return std::unexpected(tried.error());
-    }
-  }
-  CHECK(!made->is_mixed() || places.front().gpu >= 0, "rank 0 is no GPU, and others are");
+  if (auto reached = made->gpus_->reach(); !reached) return std::unexpected(reached.error());
   std::vector<PlanOptions> own;  // by rank
   for (const RankPlace& place : places) {
-    CHECK(places.size() == 1 || place.gpu < 0 || split.strategy == Strategy::kReduce,
-          "gpu{} under {}", place.gpu, strategy_name(split.strategy));
+    CHECK(places.size() == 1 || !place.gpu || split.strategy == Strategy::kReduce, "gpu{} under {}",
+          *place.gpu, strategy_name(split.strategy));
     own.push_back(options_on(place, options));
   }
   std::vector<Plan> sizes;
@@ -223,10 +138,8 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
     sizes.push_back(make_plan(graph, split, rank, own[rank]));
   }
   if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
-  if (auto joined = made->connect_gpus(sizes.front()); !joined)
-    return std::unexpected(joined.error());
-  if (auto chosen = made->choose_shots(sizes.front()); !chosen) {
-    return std::unexpected(chosen.error());
+  if (auto connected = made->gpus_->connect(sizes.front()); !connected) {
+    return std::unexpected(connected.error());
   }
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
@@ -234,7 +147,7 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
     auto set = made->ranks_[rank]->set_plan(make_plan(graph, split, rank, own[rank], arenas));
     if (!set) return std::unexpected(set.error());
   }
-  if (auto exchanged = made->exchange_first(); !exchanged) {
+  if (auto exchanged = made->gpus_->exchange_first(); !exchanged) {
     return std::unexpected(exchanged.error());
   }
   return made;

@@ -9,9 +9,14 @@
 #include "engine/base/result.h"
 #include "engine/graph/planner.h"
 #include "engine/machine/barrier.h"
+#include "engine/runtime/gpu/gpu_group.h"
 #include "engine/runtime/rank.h"
 
 namespace lockstep {
+
+// Starts the rank of a place that this process does not compute itself; null: it does.
+using StartRank =
+    std::function<Result<std::unique_ptr<Rank>>(size_t rank, const RankPlace& place, bool crowded)>;
 
 class Ranks {
  public:
@@ -19,11 +24,13 @@ class Ranks {
   // the ranks; the split is for as many ranks as there are places. Weights that no source holds are
   // not loaded yet. `sources`: of every rank, or none. `gpus`: through what places on GPUs are
   // used; where some are, the first is one: its GPU makes the logits reachable for all.
+  // `elsewhere`: bodies of ranks that other processes compute.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places,
                                              std::vector<ArenaSources> sources = {},
-                                             const GpuPlatform* gpus = nullptr);
+                                             const GpuPlatform* gpus = nullptr,
+                                             const StartRank& elsewhere = {});
 
   // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
   static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,
@@ -32,39 +39,26 @@ class Ranks {
   size_t count() const { return ranks_.size(); }
   Rank& operator[](size_t rank) { return *ranks_[rank]; }
   const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
-  // Some are GPUs and others are not.
-  bool is_mixed() const;
   // All are GPUs, several, and each reaches the others' memory.
-  bool shares_gpu_memory() const { return reached_.has_value(); }
-  // Not in the memory of rank 0's GPU: ranks are processors, or do not reach it.
-  bool logits_on_host() const;
+  bool shares_gpu_memory() const { return gpus_->shares_memory(); }
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
-  // What has become of a pass that every rank has left with one of these: a failure is that of a
-  // rank's own rather than of one that has waited for it.
-  Result<void> outcome(std::span<const Result<void>> results) const;
+  Result<void> outcome(std::span<const Result<void>> results) const {
+    return outcome_of(results, ranks_);  // of a pass
+  }
 
  private:
   Ranks() = default;
 
-  Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
+  Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr,
+                     const StartRank& elsewhere = {});
   // One source per rank.
   Result<void> allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources);
-  // The ranks where all are GPUs, and several; else none.
-  std::vector<GpuRank*> linked_gpus() const;
-  Result<void> connect_gpus(const Plan& sizes);
-  // Between that and the plans: which sums take one shot, where there is anything to choose.
-  Result<void> choose_shots(const Plan& sizes);
-  // Once all have their plans.
-  Result<void> exchange_first();
-  // By each rank's own thread, all of which are GPUs: they wait for one another.
-  Result<void> run_on_gpus(const std::function<Result<void>(size_t rank)>& job);
   Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
                                 std::span<ArenaSources> sources);
 
   std::unique_ptr<RankLinks> links_;  // none for one rank
   std::vector<std::unique_ptr<Rank>> ranks_;
-  Result<void> reached_ = machine_refused("no GPUs are to reach one another");
-  std::unique_ptr<NcclRanks> nccl_;  // of GPUs; none where they do not need it
+  std::unique_ptr<GpuGroup> gpus_;  // those that are on GPUs
 };
 
 }  // namespace lockstep

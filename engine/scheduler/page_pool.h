@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
+
+#include "engine/scheduler/prefix_key.h"
 
 namespace lockstep {
 
@@ -34,6 +37,28 @@ class PagePool {
   std::vector<uint32_t> free_;     // a queue: [first_, end)
   size_t first_ = 0;
   size_t held_count_ = 0;
+};
+
+// The pages that several sequences need together: each counts once, however many share it.
+class PageClaims {
+ public:
+  explicit PageClaims(size_t page_count) : claimed_(page_count, false) {}
+
+  void add(uint32_t page) {
+    if (!claimed_[page]) ++count_;
+    claimed_[page] = true;
+  }
+  // A page that is still to be filled.
+  void add(const PrefixKey& key) { count_ += keys_.insert(key).second ? 1 : 0; }
+  // A page that is still to be filled, for one sequence alone.
+  void add_own() { ++count_; }
+
+  size_t count() const { return count_; }
+
+ private:
+  std::vector<bool> claimed_;  // by page
+  std::set<PrefixKey> keys_;
+  size_t count_ = 0;
 };
 
 }  // namespace lockstep

@@ -3,13 +3,27 @@
 // into one another: each is preceded by what it is or how long.
 #pragma once
 
+#include <array>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
-#include "engine/scheduler/siphash.h"
-
 namespace lockstep {
+
+using HashSecret = std::array<uint64_t, 2>;
+
+struct Hash128 {
+  uint64_t low = 0;
+  uint64_t high = 0;
+
+  auto operator<=>(const Hash128&) const = default;
+};
+
+// SipHash-2-4 with 128 bits of output (Aumasson, Bernstein 2012): a keyed hash whose values nobody
+// can foresee or make collide without the key.
+Hash128 siphash_128(const HashSecret& secret, std::span<const std::byte> message);
 
 using PrefixKey = Hash128;
 

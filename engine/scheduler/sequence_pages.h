@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/scheduler/page_claims.h"
+#include "engine/scheduler/page_pool.h"
 #include "engine/scheduler/prefix_cache.h"
 #include "engine/scheduler/sequence.h"
 

@@ -174,12 +174,12 @@ Result<TokenId> Generation::sample(LogitRow& logits, const TokenMask* mask, bool
 }
 
 Result<TokenId> Generation::next_token(LogitRow& logits, const std::function<void()>& sampled) {
-  constexpr TokenId kNone = -1;
+  constexpr TokenId kNoToken = -1;
   const bool may_end = generated_count() >= request_.min_tokens;
   const auto mask = allowed(may_end);
   if (!mask) {
     finish(FinishReason::kInvalidRequest, mask.error().message);
-    return kNone;
+    return kNoToken;
   }
   const auto picked = sample(logits, *mask, may_end);
   if (!picked) return picked;
@@ -187,14 +187,14 @@ Result<TokenId> Generation::next_token(LogitRow& logits, const std::function<voi
   if (token < 0) {
     // The logits are finite, so what is picked from them is the request's own matter.
     finish(FinishReason::kInvalidRequest, no_token_left());
-    return kNone;
+    return kNoToken;
   }
   tokens_.push_back(token);
   sampled();
   if (matcher_ && !is_end(token)) {
     if (const auto accepted = matcher_->accept(token); !accepted) {
       finish(FinishReason::kInvalidRequest, accepted.error().message);
-      return kNone;
+      return kNoToken;
     }
   }
   return token;

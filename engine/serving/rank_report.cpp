@@ -37,15 +37,11 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   statistics.weight_bytes = plan.weight_bytes;
   statistics.kv_bytes = plan.kv.size_bytes();
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
-  statistics.host_scratch_bytes = statistics.scratch_bytes;
-  if (rank.gpu() != nullptr) {
-    statistics.host_scratch_bytes = (ranks.logits_on_host() ? plan.logits_bytes : 0) +
-                                    (ranks.is_mixed() ? plan.exchange_bytes : 0);
-  }
+  statistics.host_scratch_bytes = rank.host_scratch_bytes();
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
   statistics.gpu = rank.place().gpu;
-  if (statistics.gpu >= 0) statistics.gpu_title = gpu_title(gpu_at(topology, statistics.gpu));
-  if (statistics.node < 0 || statistics.gpu >= 0 || plan.weight_bytes == 0) {
+  if (statistics.gpu) statistics.gpu_title = gpu_title(gpu_at(topology, *statistics.gpu));
+  if (statistics.node < 0 || rank.weights().size_bytes() == 0) {
     statistics.wrong_node_bytes = 0;
     return statistics;
   }
@@ -64,7 +60,7 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
 void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place, bool is_alone) {
   constexpr unsigned kMiB = 20;
   const PageBytes& pages = rank.pages;
-  if (rank.gpu >= 0) {
+  if (rank.gpu) {
     spdlog::info(
         "rank {}: {}, driven from node {}, {} MiB of weights, {} MiB KV cache, {} MiB activations",
         index, rank.gpu_title, rank.node, rank.weight_bytes >> kMiB, rank.kv_bytes >> kMiB,

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/base/pause_point.h"
-#include "engine/text/tokenizer_checks.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -67,6 +66,7 @@ Result<std::unique_ptr<Tokenizer>> BytePairTokenizer::make(TokenizerData data) {
   if (auto adopted = tokenizer->adopt_merges(merges); !adopted) {
     return std::unexpected(adopted.error());
   }
+  tokenizer->find_longest_token();
   return tokenizer;
 }
 

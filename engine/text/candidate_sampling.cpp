@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr LikelihoodCut kEverything = {-kInfinity, std::numeric_limits<TokenId>::max()};
+constexpr float kInfiniteScore = std::numeric_limits<float>::infinity();
+constexpr LikelihoodCut kEverything = {-kInfiniteScore, std::numeric_limits<TokenId>::max()};
 
 // How much greater than a token's the computed weight of one that is less likely may be; more than
 // twice the error of exp_nonpositive().
@@ -64,7 +64,7 @@ bool Sampler::adjust(const LogitCandidates& candidates, std::span<const TokenId>
     const TokenId token = candidates.tokens[index];
     const float logit = adjusted(token, candidates.logits[index]);
     if (!(logit <= std::numeric_limits<float>::max())) return false;
-    if (logit == -kInfinity || std::ranges::find(banned, token) != banned.end()) continue;
+    if (logit == -kInfiniteScore || std::ranges::find(banned, token) != banned.end()) continue;
     tokens.push_back({token, logit});
   }
   return true;
@@ -73,7 +73,7 @@ bool Sampler::adjust(const LogitCandidates& candidates, std::span<const TokenId>
 Sampler::Rest Sampler::find_rest(const LogitCandidates& candidates) {
   Rest rest = {.is_empty = candidates.tokens.size() == vocabulary_size_,
                .last = {candidates.last_logit, candidates.last_token},
-               .raised = -kInfinity};
+               .raised = -kInfiniteScore};
   if (rest.is_empty || (parameters_.logit_bias.empty() && !raises_)) return rest;
   known_.assign(candidates.tokens.begin(), candidates.tokens.end());
   std::ranges::sort(known_);

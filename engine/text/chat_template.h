@@ -4,23 +4,16 @@
 // table.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "engine/base/json.h"
 #include "engine/base/result.h"
+#include "engine/text/jinja/budget.h"
 #include "engine/text/traced_text.h"
 
 namespace lockstep {
-
-struct TemplateLimits {
-  uint32_t depth = 64;                 // nesting of expressions, blocks, macros and values
-  uint64_t steps = 2'000'000;          // evaluated nodes
-  uint64_t output_bytes = 4U << 20U;   // rendered text
-  uint64_t memory_bytes = 64U << 20U;  // strings and lists alive in a rendering
-};
 
 class ChatTemplate {
  public:

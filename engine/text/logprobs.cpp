@@ -1,3 +1,5 @@
+#include "engine/text/logprobs.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -5,8 +7,6 @@
 
 #include "engine/base/check.h"
 #include "engine/text/exponential.h"
-#include "engine/text/likeliest.h"
-#include "engine/text/sampler.h"
 
 namespace lockstep {
 

@@ -8,13 +8,12 @@
 
 #include "engine/base/check.h"
 #include "engine/text/exponential.h"
-#include "engine/text/likeliest.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfiniteLogit = std::numeric_limits<float>::infinity();
 constexpr TokenId kNoToken = -1;
 // Far beyond any use: within it, sums of a finite logit and a few parameters overflow, if at all,
 // to an infinity, and never to a NaN.
@@ -68,7 +67,7 @@ TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> 
   if (!all_usable(adjusted_)) return kNoToken;
   ban(banned);
   const float logit_max = max_in_lanes(adjusted_);
-  if (logit_max == -kInfinity) return kNoToken;
+  if (logit_max == -kInfiniteLogit) return kNoToken;
 
   TokenId picked = kNoToken;
   if (parameters_.temperature > 0.0F) {
@@ -108,7 +107,7 @@ float Sampler::penalized(float logit, uint32_t count) const {
 void Sampler::ban(std::span<const TokenId> banned) {
   for (const TokenId token : banned) {
     if (token >= 0 && static_cast<size_t>(token) < vocabulary_size_) {
-      adjusted_[static_cast<size_t>(token)] = -kInfinity;
+      adjusted_[static_cast<size_t>(token)] = -kInfiniteLogit;
     }
   }
 }
@@ -116,7 +115,7 @@ void Sampler::ban(std::span<const TokenId> banned) {
 LikelihoodCut Sampler::cut_to_top_k() {
   const size_t count = parameters_.top_k;
   if (count == 0 || count >= vocabulary_size_) {
-    return {-kInfinity, std::numeric_limits<TokenId>::max()};
+    return {-kInfiniteLogit, std::numeric_limits<TokenId>::max()};
   }
   select_likeliest(adjusted_, count, candidates_);
   return {candidates_.back().logprob, candidates_.back().token};

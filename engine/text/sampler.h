@@ -11,6 +11,7 @@
 
 #include "engine/text/few_weights.h"
 #include "engine/text/logit_row.h"
+#include "engine/text/logprobs.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/weighted_draw.h"
 
@@ -27,19 +28,6 @@ struct SamplingParameters {
   std::vector<std::pair<TokenId, float>> logit_bias = {};
   uint64_t seed = 0;
 };
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;  // natural log of softmax over the raw logits, before bias and temperature
-};
-
-// The log-probability of `token` and the `count` most likely ones (descending; of equal ones the
-// lower id first) under the raw logits. Sums in a fixed order, in double.
-struct LogprobResult {
-  float logprob = 0;
-  std::vector<TokenLogprob> top;
-};
-LogprobResult compute_logprobs(std::span<const float> logits, TokenId token, size_t count);
 
 class Sampler {
  public:

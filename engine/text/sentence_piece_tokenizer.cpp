@@ -4,7 +4,6 @@
 #include <bit>
 #include <utility>
 
-#include "engine/text/tokenizer_checks.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -76,6 +75,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(TokenizerData data) {
   user_defined_ = SpecialTokens(std::move(user_defined));
   split_with_special_ = collect_special(
       [](TokenType type) { return type == TokenType::kControl || type == TokenType::kUnknown; });
+  find_longest_token();
 }
 
 void SentencePieceTokenizer::encode_plain(std::string_view text, bool first, size_t tokens_max,

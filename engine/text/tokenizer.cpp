@@ -4,9 +4,6 @@
 #include <array>
 
 #include "engine/base/pause_point.h"
-#include "engine/text/byte_pair_tokenizer.h"
-#include "engine/text/sentence_piece_tokenizer.h"
-#include "engine/text/tokenizer_checks.h"
 
 namespace lockstep {
 
@@ -29,22 +26,6 @@ constexpr std::array<Bounds, 6> kMarkBounds = {{{"<|", "|>"},
                                                 {"<extra_id_", ">"}}};
 
 }  // namespace
-
-Result<std::unique_ptr<Tokenizer>> Tokenizer::make(TokenizerData data) {
-  if (auto checked = check_tokenizer_data(data); !checked) {
-    return std::unexpected(checked.error());
-  }
-  if (data.model == "llama" || data.model == "gpt2") {
-    auto made = data.model == "llama" ? SentencePieceTokenizer::make(std::move(data))
-                                      : BytePairTokenizer::make(std::move(data));
-    if (made) (*made)->find_longest_token();
-    return made;
-  }
-  return invalid_input(
-      "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
-      "gpt2. Use a model with one of these tokenizers.",
-      quote_token(data.model));
-}
 
 void Tokenizer::adopt(TokenizerData data, bool adds_bos_by_default) {
   data_ = std::move(data);

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,36 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/result.h"
 #include "engine/text/special_tokens.h"
 #include "engine/text/token_index.h"
+#include "engine/text/tokenizer_data.h"
 #include "engine/text/traced_text.h"
 
 namespace lockstep {
-
-using TokenId = int32_t;
-
-enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6,
-};
-
-// The tokenizer of a GGUF file, under the keys tokenizer.ggml.*. Untrusted: make()
-// checks it. gguf_tokenizer_data.h reads it from a file.
-struct TokenizerData {
-  std::string model;                // "llama" or "gpt2"
-  std::string pre;                  // name of the pre-tokenizer; empty if the file has none
-  std::vector<std::string> tokens;  // the text of every id
-  std::vector<float> scores;        // one per token, or empty
-  std::vector<int64_t> types;       // one TokenType per token, or empty
-  std::vector<std::string> merges;  // "left right", by rank
-  std::optional<TokenId> bos, eos, eot, eom, unknown, padding;
-  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-};
 
 struct EncodeOptions {
   bool add_special = true;     // the beginning (and end) tokens, where the model wants them
@@ -57,13 +32,10 @@ struct EncodeOptions {
   std::span<const TokenId> foreign_marks = {};
 };
 
-// Immutable after make(); every method may be called from several threads.
+// Made by make_tokenizer() (model_tokenizer.h). Immutable then; every method may be called from
+// several threads.
 class Tokenizer {
  public:
-  // Checks everything: ids in range, one score and type per token, byte tokens well formed, merges
-  // of known tokens, text bounded. Fails with kInvalidInput that names the key and the index.
-  static Result<std::unique_ptr<Tokenizer>> make(TokenizerData data);
-
   virtual ~Tokenizer() = default;
 
   // `text` is any bytes; invalid UTF-8 is encoded by byte tokens, never refused.
@@ -112,6 +84,9 @@ class Tokenizer {
   // Takes over checked data: everything but pieces_ and the tokens that are split out.
   void adopt(TokenizerData data, bool adds_bos_by_default);
 
+  // For least_tokens(): called when pieces_ are there.
+  void find_longest_token();
+
   TokenType type(TokenId token) const { return types_[static_cast<size_t>(token)]; }
   // Whether a token never comes from ordinary text, only from encode()'s own splitting.
   bool is_control(TokenId token) const {
@@ -142,7 +117,6 @@ class Tokenizer {
 
  private:
   void find_end_tokens();
-  void find_longest_token();
   void encode_stretch(std::string_view text, bool first, size_t tokens_max,
                       std::vector<TokenId>& tokens) const;
 

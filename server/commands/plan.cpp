@@ -84,7 +84,7 @@ void print_faults(const MachinePlan& plan) {
 }
 
 std::string place_text(const MachinePlan::Rank& rank) {
-  if (rank.gpu >= 0) return fmt::format("gpu{}", rank.gpu);
+  if (rank.gpu) return fmt::format("gpu{}", *rank.gpu);
   return rank.node < 0 ? "any" : std::to_string(rank.node);
 }
 

@@ -52,7 +52,7 @@ Json to_json(const MachinePlan::Rank& rank) {
     needs.push_back({{"what", need.what}, {"bytes", need.bytes}});
   }
   return {{"node", rank.node},
-          {"gpu", rank.gpu < 0 ? Json(nullptr) : Json(rank.gpu)},
+          {"gpu", rank.gpu ? Json(*rank.gpu) : Json(nullptr)},
           {"processors", rank.cpus},
           {"share", rank.share},
           {"expert_share", rank.expert_share},

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPlain = "http://";
+constexpr std::string_view kPlainScheme = "http://";
 constexpr std::string_view kSecure = "https://";
 
 // "http://[::1]:8080" to "::1"; empty for a Unix socket.
@@ -60,7 +60,7 @@ std::vector<std::string> probe_exposure_notes(const std::vector<std::string>& ad
         fmt::format("{} (--probe-host) tells health{} without a key{} to everyone who "
                     "can reach it",
                     address, metrics_ask_for_keys ? "" : " and metrics",
-                    address.starts_with(kPlain) ? " and without TLS" : ""));
+                    address.starts_with(kPlainScheme) ? " and without TLS" : ""));
   }
   return notes;
 }

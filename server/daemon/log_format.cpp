@@ -17,9 +17,9 @@ std::string quoted(std::string_view text) {
 }
 
 bool needs_no_quotes(std::string_view text) {
-  constexpr std::string_view kPlain =
+  constexpr std::string_view kPlainBytes =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/+@%,*~";
-  return !text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos;
+  return !text.empty() && text.find_first_not_of(kPlainBytes) == std::string_view::npos;
 }
 
 std::string logfmt_value(std::string_view text) {

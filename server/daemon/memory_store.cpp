@@ -17,13 +17,8 @@ namespace {
 
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 constexpr size_t kPassedMax = 4096;
-constexpr int kPatienceMilliseconds = 1000;
+constexpr int kStorePatienceMilliseconds = 1000;
 constexpr std::string_view kPrefixes[] = {"lockstep-weights", "lockstep-kv-"};
-
-std::string_view find(const EnvironmentVariables& environment, std::string_view name) {
-  const auto found = std::ranges::find(environment, name, &EnvironmentVariables::value_type::first);
-  return found == environment.end() ? std::string_view() : std::string_view(found->second);
-}
 
 std::optional<size_t> number(std::string_view text) {
   size_t value = 0;
@@ -39,11 +34,11 @@ struct Passed {
 
 // Those whose names are ours.
 std::vector<Passed> passed_memory(const EnvironmentVariables& environment) {
-  const auto count = number(find(environment, "LISTEN_FDS"));
+  const auto count = number(value_of(environment, "LISTEN_FDS"));
   if (!count || *count > kPassedMax) return {};
-  if (number(find(environment, "LISTEN_PID")) != static_cast<size_t>(::getpid())) return {};
+  if (number(value_of(environment, "LISTEN_PID")) != static_cast<size_t>(::getpid())) return {};
   std::vector<Passed> passed;
-  std::string_view names = find(environment, "LISTEN_FDNAMES");
+  std::string_view names = value_of(environment, "LISTEN_FDNAMES");
   for (size_t index = 0; index < *count; ++index) {
     const size_t end = std::min(names.find(':'), names.size());
     const std::string_view name = names.substr(0, end);
@@ -60,7 +55,7 @@ std::vector<Passed> passed_memory(const EnvironmentVariables& environment) {
 MemoryKeeping choose_memory_keeping(std::string_view option,
                                     const EnvironmentVariables& environment) {
   if (option == "false") return MemoryKeeping::kNo;
-  if (find(environment, "NOTIFY_SOCKET").empty()) {
+  if (value_of(environment, "NOTIFY_SOCKET").empty()) {
     if (option == "true") {
       spdlog::warn(
           "keep-weights: there is no service manager (NOTIFY_SOCKET is not set) that could "
@@ -82,7 +77,7 @@ std::vector<KeptDescriptor> take_kept_memory(const EnvironmentVariables& environ
 }
 
 MemoryStore::MemoryStore(const ServiceNotifier& notifier, const EnvironmentVariables& environment)
-    : notifier_(notifier), limit_(find(environment, "FDSTORE")) {
+    : notifier_(notifier), limit_(value_of(environment, "FDSTORE")) {
   for (Passed& passed : passed_memory(environment)) stored_.push_back(std::move(passed.name));
 }
 
@@ -136,7 +131,7 @@ bool MemoryStore::wait_until_taken() const {
   pollfd entry{.fd = reading.number(), .events = 0, .revents = 0};
   int ready = 0;
   do {
-    ready = ::poll(&entry, 1, kPatienceMilliseconds);
+    ready = ::poll(&entry, 1, kStorePatienceMilliseconds);
   } while (ready < 0 && errno == EINTR);
   return ready > 0 && (entry.revents & POLLHUP) != 0;
 }

@@ -12,8 +12,6 @@
 
 namespace lockstep {
 
-using EnvironmentVariables = std::vector<std::pair<std::string, std::string>>;
-
 // --keep-weights (auto, true, false) in this environment: without a service manager nothing is
 // kept.
 MemoryKeeping choose_memory_keeping(std::string_view option,

@@ -19,14 +19,7 @@ namespace {
 constexpr int kPatienceMilliseconds = 1000;
 constexpr size_t kDescriptorsMost = 253;  // of one message: the kernel's SCM_MAX_FD
 
-std::string_view find(const std::vector<std::pair<std::string, std::string>>& environment,
-                      std::string_view name) {
-  const auto found = std::ranges::find(
-      environment, name, [](const auto& variable) { return std::string_view(variable.first); });
-  return found == environment.end() ? std::string_view() : found->second;
-}
-
-int64_t number(std::string_view text) {
+int64_t number_or_zero(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : 0;
@@ -46,18 +39,22 @@ int64_t microseconds(std::chrono::seconds time) {
 
 }  // namespace
 
-ServiceNotifier::ServiceNotifier(
-    const std::vector<std::pair<std::string, std::string>>& environment)
-    : address_(find(environment, "NOTIFY_SOCKET")) {
+std::string_view value_of(const EnvironmentVariables& environment, std::string_view name) {
+  const auto found = std::ranges::find(environment, name, &EnvironmentVariables::value_type::first);
+  return found == environment.end() ? std::string_view() : std::string_view(found->second);
+}
+
+ServiceNotifier::ServiceNotifier(const EnvironmentVariables& environment)
+    : address_(value_of(environment, "NOTIFY_SOCKET")) {
   const bool usable = address_.size() > 1 && address_.size() < sizeof(sockaddr_un::sun_path) &&
                       (address_.front() == '/' || address_.front() == '@');
   if (!usable) return;
   if (address_.front() == '@') address_.front() = '\0';
   socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const std::string_view process = find(environment, "WATCHDOG_PID");
-  if (process.empty() || number(process) == getpid()) {
-    watchdog_ =
-        std::chrono::microseconds(std::max<int64_t>(0, number(find(environment, "WATCHDOG_USEC"))));
+  const std::string_view process = value_of(environment, "WATCHDOG_PID");
+  if (process.empty() || number_or_zero(process) == getpid()) {
+    watchdog_ = std::chrono::microseconds(
+        std::max<int64_t>(0, number_or_zero(value_of(environment, "WATCHDOG_USEC"))));
   }
 }
 

@@ -14,12 +14,17 @@
 
 namespace lockstep {
 
+using EnvironmentVariables = std::vector<std::pair<std::string, std::string>>;
+
+// The variable's value; empty where there is none. It lives as long as the variables.
+std::string_view value_of(const EnvironmentVariables& environment, std::string_view name);
+
 class ServiceNotifier {
  public:
   using Clock = std::chrono::steady_clock;
 
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID out of these variables.
-  explicit ServiceNotifier(const std::vector<std::pair<std::string, std::string>>& environment);
+  explicit ServiceNotifier(const EnvironmentVariables& environment);
   ~ServiceNotifier();
 
   ServiceNotifier(const ServiceNotifier&) = delete;

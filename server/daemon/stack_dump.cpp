@@ -25,7 +25,7 @@ constexpr size_t kThreadsMost = 8192;
 constexpr int kFramesMost = 48;
 constexpr size_t kNameMost = 120;  // of a symbol; templates have long ones
 constexpr int kAnswerMilliseconds = 500;
-constexpr size_t kWriteBytes = 4096;  // which a pipe that poll() calls writable takes at once
+constexpr size_t kPipeBytes = 4096;  // which a pipe that poll() calls writable takes at once
 
 // What a thread's handler leaves. `round` is written last, with release.
 struct Stack {
@@ -199,7 +199,7 @@ bool wait_until_writable(int descriptor) {
 bool write_bounded(int descriptor, std::string_view text) {
   while (!text.empty()) {
     if (!wait_until_writable(descriptor)) return false;
-    const ssize_t count = write(descriptor, text.data(), std::min(text.size(), kWriteBytes));
+    const ssize_t count = write(descriptor, text.data(), std::min(text.size(), kPipeBytes));
     if (count > 0) {
       text.remove_prefix(static_cast<size_t>(count));
     } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {

@@ -172,7 +172,7 @@ Result<Listener> Listener::bind_address(const std::string& host, const addrinfo&
   set_option(number, SOL_SOCKET, SO_REUSEADDR, 1);
   set_connection_options(number, false);
   if (::bind(number, address.ai_addr, address.ai_addrlen) != 0) return failed("bind");
-  if (listen(number, kBacklog) != 0) return failed("listen");
+  if (::listen(number, kBacklog) != 0) return failed("listen");
   listener.describe(host);
   return listener;
 }
@@ -202,7 +202,7 @@ Result<Listener> Listener::bind_path(const std::string& path, uint32_t mode) {
   }
   listener.path_ = path;
   listener.path_inode_ = status.st_ino;
-  if (listen(number, kBacklog) != 0) return cannot_listen(path, std::strerror(errno));
+  if (::listen(number, kBacklog) != 0) return cannot_listen(path, std::strerror(errno));
   listener.describe("");
   return listener;
 }

@@ -219,11 +219,11 @@ void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Fam
   std::vector<Sample> memory;
   std::vector<Sample> seconds;
   for (const RankStatistics& rank : statistics.ranks) {
-    if (rank.gpu < 0) continue;
-    seconds.push_back({rank.gpu_seconds, {model[0], {"gpu", std::to_string(rank.gpu)}}});
+    if (!rank.gpu) continue;
+    seconds.push_back({rank.gpu_seconds, {model[0], {"gpu", std::to_string(*rank.gpu)}}});
     const auto add = [&](uint64_t bytes, const char* kind) {
       memory.push_back(
-          {real(bytes), {model[0], {"gpu", std::to_string(rank.gpu)}, {"kind", kind}}});
+          {real(bytes), {model[0], {"gpu", std::to_string(*rank.gpu)}, {"kind", kind}}});
     };
     add(rank.weight_bytes, "weights");
     add(rank.kv_bytes, "kv");

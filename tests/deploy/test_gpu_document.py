@@ -30,7 +30,7 @@ def test_it_names_metrics_and_options_that_there_are():
 
 
 def test_its_deadlines_are_the_programs():
-    rank = "engine/runtime/gpu_rank.h"
+    rank = "engine/runtime/gpu/gpu_executor.h"
     assert f"A pass has {constant(rank, 'kPassDeadline')} s" in TEXT
     words = " ".join(TEXT.split())
     wait = constant(rank, "kSumDeadline")

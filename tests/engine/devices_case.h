@@ -13,7 +13,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/model_room.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"

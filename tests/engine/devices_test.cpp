@@ -61,7 +61,7 @@ TEST_F(DevicesTest, on_processors_nothing_is_as_on_gpus) {
   EXPECT_EQ(layout->plan_options.weight_layout, WeightLayout::kPanels);
   EXPECT_EQ(layout->device_titles, "node0, node1");
   EXPECT_EQ(layout->arithmetic, "fast");
-  for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, -1);
+  for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, std::nullopt);
 }
 
 TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) {
@@ -124,7 +124,7 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   ASSERT_EQ(layout->places.size(), 3U);
   EXPECT_TRUE(layout->is_mixed());
   EXPECT_EQ(layout->places[0].gpu, 3);
-  EXPECT_EQ(layout->places[1].gpu, -1);
+  EXPECT_EQ(layout->places[1].gpu, std::nullopt);
   EXPECT_EQ(layout->split.strategy, Strategy::kReduce);
   EXPECT_EQ(layout->options_of(0).weight_layout, WeightLayout::kGpuTiles);
   EXPECT_EQ(layout->options_of(1).weight_layout, WeightLayout::kPanels);

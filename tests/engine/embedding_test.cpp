@@ -12,6 +12,7 @@
 #include <iterator>
 #include <limits>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "engine/serving/pooled_rows.h"

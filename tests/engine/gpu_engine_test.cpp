@@ -193,7 +193,7 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   const auto ranks = engine().statistics().ranks;
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[0].gpu, 0);
-  EXPECT_EQ(ranks[1].gpu, -1);
+  EXPECT_EQ(ranks[1].gpu, std::nullopt);
   EXPECT_GT(ranks[0].gpu_seconds, 0.0);
   EXPECT_EQ(ranks[1].gpu_seconds, 0.0);
   EXPECT_GT(ranks[1].weight_bytes, 0U);

@@ -21,7 +21,7 @@ class GpuSpeedsTest : public DevicesTest {
   // Of two kinds that say the same of their memory: gpu0 and gpu1, gpu2 and gpu3.
   static Topology machine_with_two_kinds() {
     Topology topology = machine_with_linked_gpus();
-    for (const size_t other : {2, 3}) topology.gpus[other].name = "Other made-up GPU";
+    for (const size_t other : {2u, 3u}) topology.gpus[other].name = "Other made-up GPU";
     return topology;
   }
 

@@ -15,8 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/placement/model_room.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 #include "tests/engine/decoder_shape.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"
@@ -118,7 +119,7 @@ struct Request {
     for (size_t rank = 0; rank < layout->places.size(); ++rank) {
       const RankPlace& place = layout->places[rank];
       nodes[place.node] += layout->sizes[rank].host_bytes();
-      if (place.gpu >= 0) gpus[place.gpu] += layout->sizes[rank].gpu_bytes();
+      if (place.gpu) gpus[*place.gpu] += layout->sizes[rank].gpu_bytes();
     }
     const auto left = [&](uint64_t needed, int index) {
       const double part = index == 0 ? shortage.first : shortage.others;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/placement/placer.h"
 #include "tests/paths.h"

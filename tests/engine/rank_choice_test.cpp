@@ -110,7 +110,7 @@ TEST_F(RankChoiceOnTwoNodes, what_cannot_be_measured_stays_as_it_is) {
 // Nothing is measured then, which would fail here.
 TEST_F(RankChoiceOnTwoNodes, kept_weights_decide) {
   if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
-  for (const size_t kept : {1, 2}) {
+  for (const size_t kept : {1u, 2u}) {
     auto layout = lay_out(settings_);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
     const auto choice = choose_ranks(model_, settings_, machine_, std::move(*layout), kept);

@@ -17,11 +17,12 @@
 #include <vector>
 
 #include "engine/collectives/nccl.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
 #include "engine/placement/model_layout.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "engine/serving/throughput.h"

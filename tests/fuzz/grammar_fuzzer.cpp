@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/text/grammar/grammar_matcher.h"
+#include "engine/text/model_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 
 namespace {
@@ -15,7 +16,7 @@ using lockstep::GrammarSource;
 constexpr int kStepsMax = 24;
 
 std::shared_ptr<const lockstep::TokenTrie> trie() {
-  static const auto tokenizer = *lockstep::Tokenizer::make(lockstep::small_byte_pair());
+  static const auto tokenizer = *lockstep::make_tokenizer(lockstep::small_byte_pair());
   static const auto made =
       std::make_shared<const lockstep::TokenTrie>(*tokenizer, tokenizer->vocabulary_size());
   return made;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/base/check.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/model/weight_loader.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/memory_identity.h"

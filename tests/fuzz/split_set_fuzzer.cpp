@@ -12,7 +12,6 @@
 
 #include "engine/base/check.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model/tensor_reader.h"
 #include "tests/engine/model/gguf_writer.h"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/text/model_tokenizer.h"
 #include "engine/text/text_stream.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
@@ -24,7 +25,7 @@ std::vector<std::unique_ptr<Tokenizer>> make_tokenizers() {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   for (TokenizerData& data : vocabularies) {
     add_token(data, "<tool>", TokenType::kUserDefined);
-    auto made = Tokenizer::make(std::move(data));
+    auto made = make_tokenizer(std::move(data));
     CHECK(made.has_value(), "{}", made.error().message);
     tokenizers.push_back(std::move(*made));
   }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/token_trie.h"
+#include "engine/text/model_tokenizer.h"
 #include "engine/text/text_stream.h"
 #include "engine/text/utf8.h"
 #include "tests/engine/model/gguf_writer.h"
@@ -105,7 +105,7 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(FuzzedDataProvider& input, boo
   CHECK(file.has_value(), "{}", file.error().message);
   auto read = read_tokenizer_data(*file);
   if (!read) return std::unexpected(read.error());
-  return Tokenizer::make(std::move(*read));
+  return make_tokenizer(std::move(*read));
 }
 
 void use(const Tokenizer& tokenizer, std::string_view text, bool special) {

@@ -16,7 +16,7 @@
 #include "engine/collectives/nccl.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/machine.h"
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 #include "server/commands/plan_json.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/paths.h"

@@ -17,8 +17,8 @@
 #include "engine/kernels/cpu/attention_unit.inl.h"
 #include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "engine/kernels/cpu/matrix_unit_amx.h"
-#include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"
+#include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
 namespace {

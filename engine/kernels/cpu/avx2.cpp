@@ -8,8 +8,8 @@
 // These are written over both.
 #include "engine/kernels/cpu/bf16_avx2.h"
 #include "engine/kernels/cpu/bf16_pairs.inl.h"
-#include "engine/kernels/cpu/rows.h"
 #include "engine/kernels/cpu/table.inl.h"
+#include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 // These are written over both.
 #include "engine/kernels/cpu/bf16_avx512bf16.h"
 #include "engine/kernels/cpu/matmul_bf16_dots.inl.h"
-#include "engine/kernels/cpu/rows.h"
+#include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "engine/kernels/rotary.h"
-#include "engine/model/architecture.h"
 #include "engine/model/architectures/model_tensors.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

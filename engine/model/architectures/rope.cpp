@@ -10,8 +10,8 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architectures/model_keys.h"
+#include "engine/model/gguf_file.h"
 #include "engine/model/in_quotes.h"
-#include "engine/model/tensor_reader.h"
 
 namespace lockstep {
 namespace {

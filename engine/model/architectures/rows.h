@@ -1,7 +1,8 @@
 // The entry points of the architectures' files, for the table in architecture.cpp.
 #pragma once
 
-#include "engine/model/architecture.h"
+#include "engine/base/result.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

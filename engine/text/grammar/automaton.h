@@ -45,10 +45,6 @@ class Automaton {
   static constexpr uint16_t kPlainRunMax = 0xFFFE;  // also: no limit
   static constexpr StateId kNoState = UINT32_MAX;
 
-  // Fails with kInvalidInput for a grammar that is left-recursive, matches nothing, names a rule
-  // without a body, or is too much for the draft's budget.
-  static Result<Automaton> make(GrammarDraft& draft);
-
   const AutomatonState& state(StateId id) const { return states_[id]; }
   size_t state_count() const { return states_.size(); }
   std::span<const ByteEdge> edges(StateId id) const {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/text/grammar/automaton_builder.h"
 #include "engine/text/grammar/json_pieces.h"
 #include "engine/text/grammar/sources.h"
 
@@ -84,7 +85,7 @@ Result<std::shared_ptr<const Grammar>> compile_grammar(const GrammarSource& sour
   const RuleId root = draft.add_rule("(root)");
   draft.set_root(root);
   draft.define(root, read_source(draft, source));
-  auto automaton = Automaton::make(draft);
+  auto automaton = build_automaton(draft);
   if (!automaton) return std::unexpected(automaton.error());
   auto grammar = std::make_shared<const Grammar>(std::move(*automaton), std::move(trie));
   const auto now = std::chrono::steady_clock::now();

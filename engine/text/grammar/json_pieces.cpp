@@ -3,9 +3,8 @@
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kUnlimited = GrammarDraft::kUnlimited;
 // Digits that a double holds for certain, and an exponent that it always holds beside them.
-constexpr uint32_t kDigitsMax = 15;
+constexpr uint32_t kPieceDigitsMax = 15;
 constexpr uint32_t kExponentDigitsMax = 2;
 constexpr uint32_t kIntegerDigitsMax = 18;  // fits 64 bits
 
@@ -68,18 +67,18 @@ ExpressionId json_string(GrammarDraft& draft, uint32_t min, uint32_t max) {
 }
 
 ExpressionId json_string(GrammarDraft& draft) {
-  return draft.shared("(string)", [&] { return json_string(draft, 0, kUnlimited); });
+  return draft.shared("(string)", [&] { return json_string(draft, 0, GrammarDraft::kUnlimited); });
 }
 
 ExpressionId json_number(GrammarDraft& draft) {
   return draft.shared("(number)", [&] {
     const ExpressionId sign = draft.choice({draft.literal("+"), draft.literal("-")});
     const ExpressionId fraction =
-        draft.sequence({draft.literal("."), draft.repeat(digit(draft), 1, kDigitsMax)});
+        draft.sequence({draft.literal("."), draft.repeat(digit(draft), 1, kPieceDigitsMax)});
     const ExpressionId exponent =
         draft.sequence({draft.choice({draft.literal("e"), draft.literal("E")}),
                         draft.optional(sign), draft.repeat(digit(draft), 1, kExponentDigitsMax)});
-    return draft.sequence({draft.optional(draft.literal("-")), whole_part(draft, kDigitsMax),
+    return draft.sequence({draft.optional(draft.literal("-")), whole_part(draft, kPieceDigitsMax),
                            draft.optional(fraction), draft.optional(exponent)});
   });
 }
@@ -99,15 +98,16 @@ ExpressionId json_any_object(GrammarDraft& draft) {
   return draft.shared("(object)", [&] {
     const ExpressionId member =
         draft.sequence({json_string(draft), json_colon(draft), json_any_value(draft)});
-    return draft.sequence(
-        {draft.literal("{"), json_list(draft, member, 0, kUnlimited), draft.literal("}")});
+    return draft.sequence({draft.literal("{"),
+                           json_list(draft, member, 0, GrammarDraft::kUnlimited),
+                           draft.literal("}")});
   });
 }
 
 ExpressionId json_any_array(GrammarDraft& draft) {
   return draft.shared("(array)", [&] {
     return draft.sequence({draft.literal("["),
-                           json_list(draft, json_any_value(draft), 0, kUnlimited),
+                           json_list(draft, json_any_value(draft), 0, GrammarDraft::kUnlimited),
                            draft.literal("]")});
   });
 }
@@ -122,7 +122,7 @@ ExpressionId json_colon(GrammarDraft& draft) {
 
 ExpressionId json_list(GrammarDraft& draft, ExpressionId part, uint32_t min, uint32_t max) {
   if (max == 0) return draft.empty();
-  const uint32_t rest_max = max == kUnlimited ? kUnlimited : max - 1;
+  const uint32_t rest_max = max == GrammarDraft::kUnlimited ? GrammarDraft::kUnlimited : max - 1;
   const ExpressionId more = draft.sequence({json_comma(draft), part});
   const ExpressionId list =
       draft.sequence({part, draft.repeat(more, min == 0 ? 0 : min - 1, rest_max)});

@@ -10,8 +10,6 @@
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kUnlimited = GrammarDraft::kUnlimited;
-
 // The characters that a member's name may hold as they are.
 CharacterSet plain_characters() {
   return CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
@@ -22,9 +20,9 @@ class OtherNames {
  public:
   OtherNames(GrammarDraft& draft, const std::vector<std::string>& names) : draft_(draft) {
     rest_ = draft_.add_rule("(rest of a name)");
-    draft_.define(
-        rest_, draft_.sequence({draft_.repeat(draft_.characters(plain_characters()), 0, kUnlimited),
-                                draft_.literal("\"")}));
+    draft_.define(rest_, draft_.sequence({draft_.repeat(draft_.characters(plain_characters()), 0,
+                                                        GrammarDraft::kUnlimited),
+                                          draft_.literal("\"")}));
     nodes_.emplace_back(draft_.add_rule("(another name)"));
     for (const std::string& name : names) add(name);
   }
@@ -141,7 +139,7 @@ ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointe
 ExpressionId SchemaReader::read_map(const Json& schema, ExpressionId value,
                                     const Pointer& pointer) {
   const uint32_t min = read_count(schema, "minProperties", 0, pointer);
-  const uint32_t max = read_count(schema, "maxProperties", kUnlimited, pointer);
+  const uint32_t max = read_count(schema, "maxProperties", GrammarDraft::kUnlimited, pointer);
   if (min > 1) fail(pointer + "/minProperties", "more than 1 is not supported");
   if (min > max) return draft_.nothing();
   const ExpressionId member = draft_.as_rule(
@@ -153,12 +151,12 @@ ExpressionId SchemaReader::read_map(const Json& schema, ExpressionId value,
 bool SchemaReader::check_counts(const Json& schema, size_t declared, size_t required, bool closed,
                                 const Pointer& pointer) {
   const uint32_t min = read_count(schema, "minProperties", 0, pointer);
-  const uint32_t max = read_count(schema, "maxProperties", kUnlimited, pointer);
+  const uint32_t max = read_count(schema, "maxProperties", GrammarDraft::kUnlimited, pointer);
   if (min > required) {
     fail(pointer + "/minProperties", "more than the {} required properties is not supported",
          required);
   }
-  if (max != kUnlimited && (!closed || max < declared)) {
+  if (max != GrammarDraft::kUnlimited && (!closed || max < declared)) {
     fail(pointer + "/maxProperties",
          "fewer than the {} properties, or additional ones beside it, are not supported", declared);
   }
@@ -171,7 +169,8 @@ ExpressionId SchemaReader::join_members(const std::vector<Member>& members, Expr
                                         bool open) {
   const ExpressionId comma = json_comma(draft_);
   const ExpressionId extras =
-      open ? draft_.repeat(draft_.sequence({comma, extra}), 0, kUnlimited) : draft_.empty();
+      open ? draft_.repeat(draft_.sequence({comma, extra}), 0, GrammarDraft::kUnlimited)
+           : draft_.empty();
   const auto first_required =
       static_cast<size_t>(std::ranges::find_if(members, &Member::required) - members.begin());
   const auto following = [&](const Member& member) {
@@ -211,7 +210,7 @@ ExpressionId SchemaReader::read_array(const Json& schema, const Pointer& pointer
     return draft_.nothing();
   }
   uint32_t min = read_count(schema, "minItems", 0, pointer);
-  uint32_t max = read_count(schema, "maxItems", kUnlimited, pointer);
+  uint32_t max = read_count(schema, "maxItems", GrammarDraft::kUnlimited, pointer);
   if (draft_.failed() || min > max) return draft_.nothing();
   const auto listed = static_cast<uint32_t>(prefix != nullptr ? prefix->size() : 0);
   const uint32_t fixed = std::min(listed, max);
@@ -229,7 +228,7 @@ ExpressionId SchemaReader::read_array(const Json& schema, const Pointer& pointer
         draft_.as_rule(items != nullptr ? read(*items, pointer + "/items") : json_any_value(draft_),
                        pointer + "/items");
     min = std::max(min, fixed);
-    const uint32_t most = max == kUnlimited ? max : max - fixed;
+    const uint32_t most = max == GrammarDraft::kUnlimited ? max : max - fixed;
     parts.push_back(
         fixed == 0 ? json_list(draft_, item, min, max)
                    : draft_.repeat(draft_.sequence({json_comma(draft_), item}), min - fixed, most));

@@ -9,7 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kUnlimited = GrammarDraft::kUnlimited;
 constexpr size_t kNumberDigitsMax = 15;   // of a number with bounds, on both sides of its point
 constexpr size_t kIntegerDigitsMax = 18;  // fits 64 bits
 
@@ -63,7 +62,7 @@ constexpr std::string_view kAnnotations[] = {"password",  "binary",        "byte
 
 ExpressionId SchemaReader::read_string(const Json& schema, const Pointer& pointer) {
   const uint32_t min = read_count(schema, "minLength", 0, pointer);
-  const uint32_t max = read_count(schema, "maxLength", kUnlimited, pointer);
+  const uint32_t max = read_count(schema, "maxLength", GrammarDraft::kUnlimited, pointer);
   if (draft_.failed() || min > max) return draft_.nothing();
   const Json* pattern = find(schema, "pattern");
   const Json* format = find(schema, "format");
@@ -72,7 +71,7 @@ ExpressionId SchemaReader::read_string(const Json& schema, const Pointer& pointe
           std::end(kAnnotations)) {
     format = nullptr;
   }
-  const bool limited = min > 0 || max != kUnlimited;
+  const bool limited = min > 0 || max != GrammarDraft::kUnlimited;
   if (pattern != nullptr) {
     if (!pattern->is_string() || format != nullptr || limited) {
       fail(pointer + "/pattern",

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/text/jinja/operations.h"
-
 namespace lockstep::jinja {
 
 BoundArguments::BoundArguments(Heap& heap, const Native& native, const Value& self,

@@ -2,19 +2,12 @@
 #pragma once
 
 #include <array>
-#include <string>
+#include <span>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "engine/text/jinja/value.h"
 
 namespace lockstep::jinja {
-
-struct Arguments {
-  std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
-};
 
 struct Native;
 
@@ -61,5 +54,14 @@ const Native* find_filter(std::string_view name);
 const Native* find_test(std::string_view name);
 const Native* find_method(const Value& self, std::string_view name);
 const Native* find_function(std::string_view name);  // of the globals
+
+// The tables of filters and of methods of strings, by file.
+std::span<const Native> text_filters();
+std::span<const Native> number_filters();
+std::span<const Native> sequence_filters();
+std::span<const Native> selection_filters();
+
+std::span<const Native> string_methods();
+std::span<const Native> string_searches();
 
 }  // namespace lockstep::jinja

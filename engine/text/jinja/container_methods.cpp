@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 
-#include "engine/text/jinja/natives.h"
+#include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 

@@ -2,10 +2,8 @@
 #include <array>
 
 #include "engine/text/jinja/interpreter.h"
-#include "engine/text/jinja/iterate.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
-#include "engine/text/jinja/walk.h"
 
 namespace lockstep::jinja {
 
@@ -171,7 +169,7 @@ Value Interpreter::call(const Value& callee, Arguments arguments) {
   if (object == nullptr || !object->callable()) {
     fail("'{}' object is not callable", type_name(callee));
   }
-  return object->call(*this, std::move(arguments));
+  return object->call(std::move(arguments));
 }
 
 Value Interpreter::evaluate_filter(const Expression& expression, const Value* input) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "engine/text/jinja/arguments.h"
-#include "engine/text/jinja/iterate.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"

@@ -2,28 +2,11 @@
 
 #include <algorithm>
 
-#include "engine/text/jinja/loop.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
-#include "engine/text/jinja/walk.h"
 
 namespace lockstep::jinja {
-
-const Value* Scope::find(Symbol symbol) const {
-  const auto found = std::ranges::find(variables, symbol, &std::pair<Symbol, Value>::first);
-  return found == variables.end() ? nullptr : &found->second;
-}
-
-void Scope::set(Symbol symbol, Value value) {
-  const auto found = std::ranges::find(variables, symbol, &std::pair<Symbol, Value>::first);
-  if (found != variables.end()) {
-    // The old value dies after the new one is in place.
-    const Value old = std::exchange(found->second, std::move(value));
-  } else {
-    variables.emplace_back(symbol, std::move(value));
-  }
-}
 
 Interpreter::Interpreter(const Template& program, Heap& heap, std::shared_ptr<Scope> globals,
                          TextBuilder& output)
@@ -67,9 +50,8 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
     case StatementKind::kSetBlock:
       return execute_set_block(statement);
     case StatementKind::kMacro:
-      scope_->set(
-          statement.symbol,
-          Value(std::shared_ptr<Object>(std::make_shared<Macro>(heap_, *statement.macro, scope_))));
+      scope_->set(statement.symbol, Value(std::shared_ptr<Object>(std::make_shared<Macro>(
+                                        heap_, *this, *statement.macro, scope_))));
       break;
     case StatementKind::kCall:
       execute_call(statement);
@@ -174,7 +156,8 @@ Interpreter::Flow Interpreter::execute_filter_block(const Statement& statement) 
 }
 
 void Interpreter::execute_call(const Statement& statement) {
-  Value caller(std::shared_ptr<Object>(std::make_shared<Macro>(heap_, *statement.macro, scope_)));
+  Value caller(
+      std::shared_ptr<Object>(std::make_shared<Macro>(heap_, *this, *statement.macro, scope_)));
   print(evaluate_call(*statement.expressions[0], std::move(caller)));
 }
 

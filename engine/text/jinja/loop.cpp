@@ -1,5 +1,7 @@
 #include "engine/text/jinja/loop.h"
 
+#include <algorithm>
+
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 
@@ -20,9 +22,24 @@ constexpr Native kChangedMethod = {"changed", loop_changed, Native::kAnyNumber};
 
 }  // namespace
 
-LoopSource::LoopSource(Interpreter& interpreter, Heap& heap, const Statement& loop,
+const Value* Scope::find(Symbol symbol) const {
+  const auto found = std::ranges::find(variables, symbol, &std::pair<Symbol, Value>::first);
+  return found == variables.end() ? nullptr : &found->second;
+}
+
+void Scope::set(Symbol symbol, Value value) {
+  const auto found = std::ranges::find(variables, symbol, &std::pair<Symbol, Value>::first);
+  if (found != variables.end()) {
+    // The old value dies after the new one is in place.
+    const Value old = std::exchange(found->second, std::move(value));
+  } else {
+    variables.emplace_back(symbol, std::move(value));
+  }
+}
+
+LoopSource::LoopSource(Evaluator& evaluator, Heap& heap, const Statement& loop,
                        std::shared_ptr<Scope> outer, const Value& iterable)
-    : interpreter_(interpreter),
+    : evaluator_(evaluator),
       heap_(heap),
       loop_(loop),
       outer_(std::move(outer)),
@@ -31,7 +48,7 @@ LoopSource::LoopSource(Interpreter& interpreter, Heap& heap, const Statement& lo
 
 std::optional<Value> LoopSource::pull() {
   while (auto item = iterator_.next()) {
-    if (loop_.expressions[1] == nullptr || interpreter_.passes(loop_, outer_, *item)) return item;
+    if (loop_.expressions[1] == nullptr || evaluator_.passes(loop_, outer_, *item)) return item;
   }
   return std::nullopt;
 }
@@ -94,15 +111,14 @@ std::optional<uint64_t> Loop::length() {
   return final_length_;
 }
 
-Value Loop::call(Interpreter& interpreter, Arguments arguments) {
+Value Loop::call(Arguments arguments) {
   if (source_ == nullptr || !source_->loop().recursive) {
     fail("the loop must have the 'recursive' marker to be called recursively");
   }
   if (arguments.positional.size() != 1 || !arguments.named.empty()) {
     fail("loop() takes what is to be walked, and nothing else");
   }
-  return interpreter.call_loop(source_->loop(), source_->outer(), arguments.positional[0],
-                               depth_ + 1);
+  return source_->recurse(arguments.positional[0], depth_ + 1);
 }
 
 std::optional<Value> Loop::attribute(std::string_view name) {
@@ -133,8 +149,8 @@ std::string Macro::shown_as() const {
   return definition_.name.empty() ? "Macro anonymous" : fmt::format("Macro '{}'", definition_.name);
 }
 
-Value Macro::call(Interpreter& interpreter, Arguments arguments) {
-  return interpreter.call_macro(definition_, closure_, std::move(arguments));
+Value Macro::call(Arguments arguments) {
+  return evaluator_.call_macro(definition_, closure_, std::move(arguments));
 }
 
 std::optional<Value> Macro::attribute(std::string_view name) {

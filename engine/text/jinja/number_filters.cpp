@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <limits>
 
-#include "engine/text/jinja/natives.h"
+#include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/text_operations.h"
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/text/jinja/operations.h"
-
 namespace lockstep::jinja {
 
 namespace {
@@ -84,6 +82,15 @@ bool Range::contains(int64_t number) const {
          static_cast<uint64_t>(number);
 }
 
+bool Range::equals(const Object& other) const {
+  if (this == &other) return true;
+  const auto* second = dynamic_cast<const Range*>(&other);
+  if (second == nullptr || count_ != second->count_) return false;
+  if (count_ == 0) return true;
+  heap_.step();
+  return start_ == second->start_ && (count_ == 1 || step_ == second->step_);
+}
+
 std::string_view DictView::type_name() const {
   switch (part_) {
     case Part::kKeys:
@@ -118,7 +125,7 @@ std::optional<Value> Generator::next() {
   return std::nullopt;
 }
 
-Value Callable::call(Interpreter&, Arguments arguments) {
+Value Callable::call(Arguments arguments) {
   return call_native(heap_, native_, values_[0], std::move(arguments));
 }
 
@@ -146,7 +153,7 @@ std::optional<Value> Cycler::attribute(std::string_view name) {
   return std::nullopt;
 }
 
-Value Joiner::call(Interpreter&, Arguments) {
+Value Joiner::call(Arguments) {
   if (used_) return values_[0];
   used_ = true;
   return make_own_string(heap_, "");
@@ -158,7 +165,7 @@ std::optional<Value> Joiner::attribute(std::string_view name) {
   return std::nullopt;
 }
 
-Value Function::call(Interpreter&, Arguments arguments) {
+Value Function::call(Arguments arguments) {
   return body_(heap_, std::move(arguments));
 }
 

@@ -41,6 +41,7 @@ class Range final : public Object {
   int64_t stop() const { return stop_; }
   int64_t step() const { return step_; }
   bool contains(int64_t number) const;
+  bool equals(const Object& other) const override;
 
  private:
   int64_t start_;
@@ -100,7 +101,7 @@ class Callable final : public Object {
 
   std::string_view type_name() const override { return "builtin_function_or_method"; }
   bool callable() const override { return true; }
-  Value call(Interpreter& interpreter, Arguments arguments) override;
+  Value call(Arguments arguments) override;
   std::optional<Value> attribute(std::string_view name) override;
 
  private:
@@ -128,7 +129,7 @@ class Joiner final : public Object {
 
   std::string_view type_name() const override { return "Joiner"; }
   bool callable() const override { return true; }
-  Value call(Interpreter& interpreter, Arguments arguments) override;
+  Value call(Arguments arguments) override;
   std::optional<Value> attribute(std::string_view name) override;
 
  private:
@@ -143,7 +144,7 @@ class Function final : public Object {
 
   std::string_view type_name() const override { return "function"; }
   bool callable() const override { return true; }
-  Value call(Interpreter& interpreter, Arguments arguments) override;
+  Value call(Arguments arguments) override;
 
  private:
   Body body_;

@@ -4,14 +4,13 @@
 #include <cmath>
 
 #include "engine/text/jinja/characters.h"
-#include "engine/text/jinja/iterate.h"
 #include "engine/text/jinja/objects.h"
+#include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {
 
 namespace {
 
-// Numbers compare exactly: the x86 long double holds every int64 and every double.
 template <typename T>
 bool holds(Operator operation, const T& left, const T& right) {
   switch (operation) {
@@ -24,11 +23,6 @@ bool holds(Operator operation, const T& left, const T& right) {
     default:
       return left >= right;
   }
-}
-
-long double exact(const Value& number) {
-  return number.is_float() ? static_cast<long double>(number.floating())
-                           : static_cast<long double>(number.integral());
 }
 
 std::string_view symbol(Operator operation) {
@@ -46,7 +40,7 @@ std::string_view symbol(Operator operation) {
 
 bool ordered(Heap& heap, Operator operation, const Value& left, const Value& right) {
   heap.step();
-  if (left.is_number() && right.is_number()) return holds(operation, exact(left), exact(right));
+  if (left.is_number() && right.is_number()) return holds(operation, left.exact(), right.exact());
   if (left.is_string() && right.is_string()) {
     heap.step_bytes(std::min(left.text().size(), right.text().size()));
     return holds(operation, left.text(), right.text());  // UTF-8 sorts as its code points do
@@ -66,25 +60,6 @@ bool ordered(Heap& heap, Operator operation, const Value& left, const Value& rig
   require_defined(right);
   fail("'{}' not supported between instances of '{}' and '{}'", symbol(operation), type_name(left),
        type_name(right));
-}
-
-bool equal_dicts(Heap& heap, const DictData& left, const DictData& right) {
-  if (left.entries.size() != right.entries.size()) return false;
-  return std::ranges::all_of(left.entries, [&](const DictData::Entry& entry) {
-    const Value* other = right.find(heap, entry.first);
-    return other != nullptr && equal(heap, entry.second, *other);
-  });
-}
-
-bool equal_objects(Heap& heap, Object& left, Object& right) {
-  if (&left == &right) return true;
-  auto* first = dynamic_cast<Range*>(&left);
-  auto* second = dynamic_cast<Range*>(&right);
-  if (first == nullptr || second == nullptr || first->length() != second->length()) return false;
-  const uint64_t count = *first->length();
-  if (count == 0) return true;
-  heap.step();
-  return first->start() == second->start() && (count == 1 || first->step() == second->step());
 }
 
 bool contains_in_object(Heap& heap, const Value& container, const Value& item) {
@@ -109,72 +84,7 @@ bool contains_in_object(Heap& heap, const Value& container, const Value& item) {
   return false;
 }
 
-bool is_hashable(Heap& heap, const Value& value) {
-  heap.step();
-  if (value.is_tuple()) {
-    return std::ranges::all_of(value.sequence()->items,
-                               [&](const Value& item) { return is_hashable(heap, item); });
-  }
-  return !value.is_list() && value.dict() == nullptr;
-}
-
 }  // namespace
-
-std::string_view type_name(const Value& value) {
-  if (value.is_none()) return "NoneType";
-  if (value.is_boolean()) return "bool";
-  if (value.is_integer()) return "int";
-  if (value.is_float()) return "float";
-  if (value.is_string()) return value.is_markup() ? "Markup" : "str";
-  if (value.is_list()) return "list";
-  if (value.is_tuple()) return "tuple";
-  if (value.dict() != nullptr) return "dict";
-  if (value.is_undefined()) return "Undefined";
-  return value.object()->type_name();
-}
-
-std::string describe(const Value& value) {
-  if (const UndefinedData* data = value.undefined_data()) return data->explanation;
-  return fmt::format("'{}' object", type_name(value));
-}
-
-void require_defined(const Value& value) {
-  if (const UndefinedData* data = value.undefined_data()) fail("{}", data->explanation);
-}
-
-bool truth(Heap& heap, const Value& value) {
-  if (value.is_none() || value.is_undefined()) return false;
-  if (value.is_integral()) return value.integral() != 0;
-  if (value.is_float()) return value.floating() != 0;
-  if (value.is_string()) return !value.text().empty();
-  if (const ListData* list = value.sequence()) return !list->items.empty();
-  if (const DictData* dict = value.dict()) return !dict->entries.empty();
-  heap.step();
-  return value.object()->truth();
-}
-
-bool equal(Heap& heap, const Value& left, const Value& right) {
-  heap.step();
-  if (left.is_number() && right.is_number()) return exact(left) == exact(right);
-  if (left.is_string() && right.is_string()) {
-    heap.step(std::min(left.text().size(), right.text().size()) / 64);
-    return left.text() == right.text();
-  }
-  const ListData* first = left.sequence();
-  const ListData* second = right.sequence();
-  if (first != nullptr && second != nullptr) {
-    return first->tuple == second->tuple &&
-           std::ranges::equal(first->items, second->items,
-                              [&](const Value& a, const Value& b) { return equal(heap, a, b); });
-  }
-  if (left.dict() != nullptr && right.dict() != nullptr) {
-    return equal_dicts(heap, *left.dict(), *right.dict());
-  }
-  if (left.object() != nullptr && right.object() != nullptr) {
-    return equal_objects(heap, *left.object(), *right.object());
-  }
-  return (left.is_none() && right.is_none()) || (left.is_undefined() && right.is_undefined());
-}
 
 bool less(Heap& heap, const Value& left, const Value& right) {
   return ordered(heap, Operator::kLess, left, right);
@@ -197,10 +107,6 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
   if (container.is_undefined()) return false;
   if (!is_iterable(container)) fail("argument of type '{}' is not iterable", type_name(container));
   return contains_in_object(heap, container, item);
-}
-
-void check_hashable(Heap& heap, const Value& value) {
-  if (!is_hashable(heap, value)) fail("unhashable type: '{}'", type_name(value));
 }
 
 bool compare(Heap& heap, Operator operation, const Value& left, const Value& right) {
@@ -228,6 +134,50 @@ std::optional<uint64_t> length(Heap& heap, const Value& value) {
   if (value.is_undefined()) return 0;
   if (Object* object = value.object()) return object->length();
   return std::nullopt;
+}
+
+bool is_iterable(const Value& value) {
+  if (const Object* object = value.object()) {
+    return object->iteration() != Object::Iteration::kNone;
+  }
+  return value.is_string() || value.sequence() != nullptr || value.dict() != nullptr ||
+         value.is_undefined();
+}
+
+Iterator::Iterator(Heap& heap, const Value& value) : heap_(heap), value_(value) {
+  if (!is_iterable(value)) fail("'{}' object is not iterable", type_name(value));
+}
+
+std::optional<Value> Iterator::next() {
+  heap_.step();
+  if (const ListData* list = value_.sequence()) {
+    if (position_ >= list->items.size()) return std::nullopt;
+    return list->items[position_++];
+  }
+  if (const DictData* dict = value_.dict()) {
+    if (position_ >= dict->entries.size()) return std::nullopt;
+    return dict->entries[position_++].first;
+  }
+  if (value_.is_string()) {
+    const std::string_view rest = std::string_view(value_.text()).substr(position_);
+    if (rest.empty()) return std::nullopt;
+    const size_t bytes = first_character(rest).bytes;
+    position_ += bytes;
+    return make_string(heap_, traced_part(value_, rest.substr(0, bytes)));
+  }
+  if (Object* object = value_.object()) {
+    if (object->iteration() == Object::Iteration::kOnce) return object->next();
+    if (position_ >= object->length().value_or(0)) return std::nullopt;
+    return object->item(position_++);
+  }
+  return std::nullopt;  // undefined: as if empty
+}
+
+std::vector<Value> items_of(Heap& heap, const Value& value) {
+  std::vector<Value> items;
+  Iterator iterator(heap, value);
+  while (auto item = iterator.next()) items.push_back(std::move(*item));
+  return items;
 }
 
 }  // namespace lockstep::jinja

@@ -1,27 +1,17 @@
-// Python's operators: truth, comparison, arithmetic, membership, items and slices.
+// Python's operators: comparison, arithmetic, membership, items and slices; and walking.
 // They fail where Python raises.
 #pragma once
 
 #include <optional>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/text/jinja/value.h"
 
 namespace lockstep::jinja {
 
-std::string_view type_name(const Value& value);
-// How an error speaks of a value: "an int", or, for an undefined one, what is undefined.
-std::string describe(const Value& value);
-// Fails with the explanation when the value is undefined.
-void require_defined(const Value& value);
-
-bool truth(Heap& heap, const Value& value);
-bool equal(Heap& heap, const Value& left, const Value& right);
 bool less(Heap& heap, const Value& left, const Value& right);
 bool contains(Heap& heap, const Value& container, const Value& item);
-void check_hashable(Heap& heap, const Value& value);
-
 enum class Operator {
   kAdd,
   kSubtract,
@@ -56,5 +46,23 @@ Value get_slice(Heap& heap, const Value& object, const Value& start, const Value
                 const Value& step);
 // The method of a value bound to it; nullopt when its type has none of that name.
 std::optional<Value> get_method(Heap& heap, const Value& object, std::string_view name);
+
+bool is_iterable(const Value& value);
+
+// The items of a value, made as they are asked for. Each costs a step.
+class Iterator {
+ public:
+  // Fails for what cannot be walked.
+  Iterator(Heap& heap, const Value& value);
+
+  std::optional<Value> next();
+
+ private:
+  Heap& heap_;
+  Value value_;
+  uint64_t position_ = 0;  // an index, or a string's byte
+};
+
+std::vector<Value> items_of(Heap& heap, const Value& value);
 
 }  // namespace lockstep::jinja

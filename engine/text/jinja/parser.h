@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "engine/text/chat_template.h"
+#include "engine/text/jinja/budget.h"
 #include "engine/text/jinja/syntax.h"
 
 namespace lockstep::jinja {

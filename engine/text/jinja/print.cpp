@@ -6,7 +6,6 @@
 
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/objects.h"
-#include "engine/text/jinja/operations.h"
 
 namespace lockstep::jinja {
 

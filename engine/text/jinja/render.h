@@ -7,7 +7,7 @@
 
 #include "engine/base/json.h"
 #include "engine/base/result.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/jinja/budget.h"
 #include "engine/text/jinja/syntax.h"
 
 namespace lockstep::jinja {

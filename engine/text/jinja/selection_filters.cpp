@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/attribute_path.h"
-#include "engine/text/jinja/iterate.h"
-#include "engine/text/jinja/natives.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 

@@ -1,10 +1,9 @@
 #include <algorithm>
 
+#include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/attribute_path.h"
 #include "engine/text/jinja/characters.h"
-#include "engine/text/jinja/iterate.h"
 #include "engine/text/jinja/merge_sort.h"
-#include "engine/text/jinja/natives.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"

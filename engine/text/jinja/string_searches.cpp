@@ -1,8 +1,8 @@
 // The methods of strings that look into them or take them apart.
 #include <algorithm>
 
+#include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/characters.h"
-#include "engine/text/jinja/natives.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/text_operations.h"
 

@@ -3,7 +3,6 @@
 
 #include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/characters.h"
-#include "engine/text/jinja/iterate.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
 

@@ -1,10 +1,9 @@
 #include <algorithm>
 
+#include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/format.h"
-#include "engine/text/jinja/iterate.h"
 #include "engine/text/jinja/json.h"
-#include "engine/text/jinja/natives.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/print.h"
 #include "engine/text/jinja/text_operations.h"

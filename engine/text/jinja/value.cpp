@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/text/jinja/arguments.h"
-#include "engine/text/jinja/operations.h"
-
 namespace lockstep::jinja {
 
 namespace {
@@ -20,7 +17,46 @@ uint32_t container_depth(const Heap& heap, uint32_t deepest_item) {
   return deepest_item + 1;
 }
 
+bool equal_dicts(Heap& heap, const DictData& left, const DictData& right) {
+  if (left.entries.size() != right.entries.size()) return false;
+  return std::ranges::all_of(left.entries, [&](const DictData::Entry& entry) {
+    const Value* other = right.find(heap, entry.first);
+    return other != nullptr && equal(heap, entry.second, *other);
+  });
+}
+
+bool is_hashable(Heap& heap, const Value& value) {
+  heap.step();
+  if (value.is_tuple()) {
+    return std::ranges::all_of(value.sequence()->items,
+                               [&](const Value& item) { return is_hashable(heap, item); });
+  }
+  return !value.is_list() && value.dict() == nullptr;
+}
+
 }  // namespace
+
+Heap::~Heap() {
+  digging_ = true;
+  for (Object* object = objects_; object != nullptr; object = object->next_) {
+    graves_.push_back(std::move(object->values_));
+    object->values_.clear();
+  }
+  digging_ = false;
+  bury({});
+}
+
+void Heap::bury(std::vector<Value>&& values) noexcept {
+  graves_.push_back(std::move(values));
+  if (digging_) return;
+  digging_ = true;
+  while (!graves_.empty()) {
+    // A value that dies here may bury more: it is only added to the list.
+    const std::vector<Value> grave = std::move(graves_.back());
+    graves_.pop_back();
+  }
+  digging_ = false;
+}
 
 Value Value::undefined(std::string explanation, bool unsafe) {
   return Value(
@@ -49,6 +85,10 @@ int64_t Value::integral() const {
 double Value::floating() const {
   if (const auto* number = std::get_if<double>(&storage_)) return *number;
   return static_cast<double>(integral());
+}
+
+long double Value::exact() const {
+  return is_float() ? static_cast<long double>(floating()) : static_cast<long double>(integral());
 }
 
 const TracedText& Value::traced() const {
@@ -170,12 +210,72 @@ std::optional<Value> Object::attribute(std::string_view) {
   return std::nullopt;
 }
 
-Value Object::call(Interpreter&, Arguments) {
+Value Object::call(Arguments) {
   fail("'{}' object is not callable", type_name());
 }
 
 Value Object::item(uint64_t) {
   fail("'{}' object is not subscriptable", type_name());
+}
+
+std::string_view type_name(const Value& value) {
+  if (value.is_none()) return "NoneType";
+  if (value.is_boolean()) return "bool";
+  if (value.is_integer()) return "int";
+  if (value.is_float()) return "float";
+  if (value.is_string()) return value.is_markup() ? "Markup" : "str";
+  if (value.is_list()) return "list";
+  if (value.is_tuple()) return "tuple";
+  if (value.dict() != nullptr) return "dict";
+  if (value.is_undefined()) return "Undefined";
+  return value.object()->type_name();
+}
+
+std::string describe(const Value& value) {
+  if (const UndefinedData* data = value.undefined_data()) return data->explanation;
+  return fmt::format("'{}' object", type_name(value));
+}
+
+void require_defined(const Value& value) {
+  if (const UndefinedData* data = value.undefined_data()) fail("{}", data->explanation);
+}
+
+bool truth(Heap& heap, const Value& value) {
+  if (value.is_none() || value.is_undefined()) return false;
+  if (value.is_integral()) return value.integral() != 0;
+  if (value.is_float()) return value.floating() != 0;
+  if (value.is_string()) return !value.text().empty();
+  if (const ListData* list = value.sequence()) return !list->items.empty();
+  if (const DictData* dict = value.dict()) return !dict->entries.empty();
+  heap.step();
+  return value.object()->truth();
+}
+
+bool equal(Heap& heap, const Value& left, const Value& right) {
+  heap.step();
+  if (left.is_number() && right.is_number()) return left.exact() == right.exact();
+  if (left.is_string() && right.is_string()) {
+    heap.step(std::min(left.text().size(), right.text().size()) / 64);
+    return left.text() == right.text();
+  }
+  const ListData* first = left.sequence();
+  const ListData* second = right.sequence();
+  if (first != nullptr && second != nullptr) {
+    return first->tuple == second->tuple &&
+           std::ranges::equal(first->items, second->items,
+                              [&](const Value& a, const Value& b) { return equal(heap, a, b); });
+  }
+  if (left.dict() != nullptr && right.dict() != nullptr) {
+    return equal_dicts(heap, *left.dict(), *right.dict());
+  }
+  if (left.object() != nullptr && right.object() != nullptr) {
+    return left.object()->equals(*right.object());
+  }
+  return (left.is_none() && right.is_none()) || (left.is_undefined() && right.is_undefined());
+}
+
+void check_hashable(Heap& heap, const Value& value) {
+  if (!is_hashable(heap, value)) fail("unhashable type: '{}'", type_name(value));
 }
 
 }  // namespace lockstep::jinja

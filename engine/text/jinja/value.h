@@ -13,17 +13,37 @@
 #include <variant>
 #include <vector>
 
-#include "engine/text/jinja/heap.h"
+#include "engine/text/jinja/budget.h"
 #include "engine/text/traced_text.h"
 
 namespace lockstep::jinja {
 
-class Interpreter;
-struct Arguments;
+class Object;
+class Value;
 struct StringData;
 struct ListData;
 struct DictData;
 struct UndefinedData;
+
+// The values of one rendering: every string, list, dict and object that it makes is charged here
+// and given back when it dies.
+class Heap : public Budget {
+ public:
+  using Budget::Budget;
+  // Ends the cycles that mutable objects may have made. All other values must be gone by then.
+  ~Heap();
+
+  // Destroys what an object held, one object at a time: a long chain of objects must not become a
+  // deep recursion of destructors.
+  void bury(std::vector<Value>&& values) noexcept;
+
+ private:
+  friend class Object;
+
+  Object* objects_ = nullptr;  // all that are alive
+  std::vector<std::vector<Value>> graves_;
+  bool digging_ = false;
+};
 
 class Value {
  public:
@@ -59,6 +79,8 @@ class Value {
   bool boolean() const { return std::get<bool>(storage_); }
   int64_t integral() const;  // of an int or a bool
   double floating() const;   // of any number
+  // Any number: the x86 long double holds every int64 and every double.
+  long double exact() const;
   const std::string& text() const { return traced().text; }
   const TracedText& traced() const;  // of a string
   bool is_markup() const;            // a string that the escape or safe filter made
@@ -160,6 +182,11 @@ Value make_tuple(Heap& heap, std::vector<Value> items);
 // The last of several equal keys wins and stands where the first stood, as in Python.
 Value make_dict(Heap& heap, std::vector<DictData::Entry> entries);
 
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
 // A value with behaviour. All values that it refers to are in values_, so that the heap can let go
 // of them.
 class Object : public std::enable_shared_from_this<Object> {
@@ -177,7 +204,8 @@ class Object : public std::enable_shared_from_this<Object> {
   virtual std::optional<uint64_t> length() { return std::nullopt; }
   virtual std::optional<Value> attribute(std::string_view name);
   virtual bool callable() const { return false; }
-  virtual Value call(Interpreter& interpreter, Arguments arguments);
+  virtual Value call(Arguments arguments);
+  virtual bool equals(const Object& other) const { return this == &other; }
   virtual Iteration iteration() const { return Iteration::kNone; }
   // kIndexed: the item at an index below length(). kOnce: the next item; nullopt at the end.
   virtual Value item(uint64_t index);
@@ -194,5 +222,15 @@ class Object : public std::enable_shared_from_this<Object> {
   Object* previous_ = nullptr;
   Object* next_ = nullptr;
 };
+
+std::string_view type_name(const Value& value);
+// How an error speaks of a value: "an int", or, for an undefined one, what is undefined.
+std::string describe(const Value& value);
+// Fails with the explanation when the value is undefined.
+void require_defined(const Value& value);
+
+bool truth(Heap& heap, const Value& value);
+bool equal(Heap& heap, const Value& left, const Value& right);
+void check_hashable(Heap& heap, const Value& value);  // fails for what has no hash
 
 }  // namespace lockstep::jinja

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 // What is left of a request while its answer is made: neither its body nor its messages.
-struct Prepared {
+struct PreparedChat {
   AnswerPlan plan;
   TurnRules rules;
   bool stream = false;
@@ -32,16 +32,16 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
   return chat;
 }
 
-ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+ApiResult<PreparedChat> prepare_chat(const ServedModel& model, const HttpRequest& request) {
   auto chat = parse(model, request);
   if (!chat) return std::unexpected(chat.error());
   const GenerationParameters& parameters = chat->parameters;
-  Prepared prepared{.plan = {.requests = {}, .choices = parameters.choices},
-                    .rules = {},
-                    .stream = parameters.stream,
-                    .logprobs = parameters.request.logprobs.has_value(),
-                    .include_usage = parameters.include_usage,
-                    .name = *parameters.model};
+  PreparedChat prepared{.plan = {.requests = {}, .choices = parameters.choices},
+                        .rules = {},
+                        .stream = parameters.stream,
+                        .logprobs = parameters.request.logprobs.has_value(),
+                        .include_usage = parameters.include_usage,
+                        .name = *parameters.model};
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   prepared.plan.requests = std::move(turns->requests);
@@ -54,7 +54,7 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
 }  // namespace
 
 ApiResult<void> post_chat_completions(Call& call) {
-  auto prepared = prepare_request(call, prepare);
+  auto prepared = prepare_request(call, prepare_chat);
   if (!prepared) return std::unexpected(prepared.error());
   AnswerPlan& plan = prepared->plan;
   ChatFormat format(call.model.engine().tokenizer(), prepared->logprobs,

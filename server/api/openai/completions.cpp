@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
 
 // What is left of a request while its answer is made: neither its body nor its prompts.
-struct Prepared {
+struct PreparedCompletion {
   AnswerPlan plan;
   std::vector<Prompt> echoed;  // each prompt as it came; empty texts without `echo`
   bool echo = false;
@@ -38,7 +38,8 @@ ApiResult<CompletionRequest> parse(const ServedModel& model, const HttpRequest& 
   return completion;
 }
 
-ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+ApiResult<PreparedCompletion> prepare_completion(const ServedModel& model,
+                                                 const HttpRequest& request) {
   auto completion = parse(model, request);
   if (!completion) return std::unexpected(completion.error());
   const GenerationParameters& parameters = completion->parameters;
@@ -55,23 +56,23 @@ ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request
   if (completion->echo) echoed = std::move(completion->prompts);
   const size_t echoed_bytes = bytes_of(echoed);
   const auto& wanted = parameters.structured_output;
-  return Prepared{.plan = {.requests = std::move(*requests),
-                           .choices = parameters.choices,
-                           .constraint = wanted ? wanted->parameter : "",
-                           .kept_bytes = echoed_bytes},
-                  .echoed = std::move(echoed),
-                  .echo = completion->echo,
-                  .stream = parameters.stream,
-                  .skip_special_tokens = parameters.request.skip_special_tokens,
-                  .logprobs = parameters.request.logprobs,
-                  .include_usage = parameters.include_usage,
-                  .name = *parameters.model};
+  return PreparedCompletion{.plan = {.requests = std::move(*requests),
+                                     .choices = parameters.choices,
+                                     .constraint = wanted ? wanted->parameter : "",
+                                     .kept_bytes = echoed_bytes},
+                            .echoed = std::move(echoed),
+                            .echo = completion->echo,
+                            .stream = parameters.stream,
+                            .skip_special_tokens = parameters.request.skip_special_tokens,
+                            .logprobs = parameters.request.logprobs,
+                            .include_usage = parameters.include_usage,
+                            .name = *parameters.model};
 }
 
 }  // namespace
 
 ApiResult<void> post_completions(Call& call) {
-  auto prepared = prepare_request(call, prepare);
+  auto prepared = prepare_request(call, prepare_completion);
   if (!prepared) return std::unexpected(prepared.error());
   AnswerPlan& plan = prepared->plan;
   CompletionFormat format(call.model.engine().tokenizer(), prepared->logprobs, plan.choices,

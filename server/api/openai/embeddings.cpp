@@ -28,26 +28,27 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits&
 }
 
 // What is left of a request while its answer is made.
-struct Prepared {
+struct PreparedEmbedding {
   std::vector<Request> requests;
   std::string name;  // of the model, as the request has it
   bool base64 = false;
 };
 
-ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+ApiResult<PreparedEmbedding> prepare_embedding(const ServedModel& model,
+                                               const HttpRequest& request) {
   const RequestLimits limits = model.limits();
   const auto asked = parse(model, limits, request);
   if (!asked) return std::unexpected(asked.error());
   auto requests = make_embedding_requests(*asked, model.engine().tokenizer(), limits,
                                           model.engine().model().embedding_width);
   if (!requests) return std::unexpected(requests.error());
-  return Prepared{std::move(*requests), *asked->model, asked->base64};
+  return PreparedEmbedding{std::move(*requests), *asked->model, asked->base64};
 }
 
 }  // namespace
 
 ApiResult<void> post_embeddings(Call& call) {
-  auto prepared = prepare_request(call, prepare);
+  auto prepared = prepare_request(call, prepare_embedding);
   if (!prepared) return std::unexpected(prepared.error());
   EmbeddingsBody writer(std::move(prepared->name), prepared->base64);
   return answer_whole(call, {.requests = std::move(prepared->requests)}, writer);

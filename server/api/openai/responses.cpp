@@ -25,27 +25,27 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
 }
 
 // What is left of a request while its answer is made.
-struct Prepared {
+struct PreparedResponse {
   ChatTurns turns;
   std::string echoed;
   std::string name;  // of the model, as the request has it
   bool stream = false;
 };
 
-ApiResult<Prepared> prepare(const ServedModel& model, const HttpRequest& request) {
+ApiResult<PreparedResponse> prepare_response(const ServedModel& model, const HttpRequest& request) {
   auto parsed = parse(model, request);
   if (!parsed) return std::unexpected(parsed.error());
   std::string name = *parsed->chat.parameters.model;
   const bool stream = parsed->chat.parameters.stream;
   auto turns = make_chat_turns(model, std::move(parsed->chat), "input");
   if (!turns) return std::unexpected(turns.error());
-  return Prepared{std::move(*turns), std::move(parsed->echoed), std::move(name), stream};
+  return PreparedResponse{std::move(*turns), std::move(parsed->echoed), std::move(name), stream};
 }
 
 }  // namespace
 
 ApiResult<void> post_responses(Call& call) {
-  auto prepared = prepare_request(call, prepare);
+  auto prepared = prepare_request(call, prepare_response);
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
   AnswerPlan plan{.requests = std::move(turns.requests),

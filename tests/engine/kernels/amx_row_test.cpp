@@ -7,7 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "engine/kernels/cpu/rows.h"
+#include "engine/kernels/kernel_choice.h"
+#include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/kernels/software_tiles.h"
 #include "tests/engine/kernels/tile_emulation.h"

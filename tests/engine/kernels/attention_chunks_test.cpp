@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/attention_reference.h"
 #include "tests/engine/kernels/paged_sequence.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/kernels/kernel_choice.h"
 #include "tests/engine/kernels/software_tiles.h"
 #include "tests/engine/kernels/tile_emulation.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/range.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/bf16_model.h"
 #include "tests/engine/kernels/random_weights.h"

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/random_weights.h"
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/kernels/kernel_choice.h"
+
 namespace lockstep {
 
 namespace {

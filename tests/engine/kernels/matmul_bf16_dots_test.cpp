@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/bf16_model.h"
 #include "tests/engine/kernels/random_weights.h"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/bf16_model.h"
 #include "tests/engine/kernels/random_weights.h"

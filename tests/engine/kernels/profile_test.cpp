@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/kernels/kernel_choice.h"
+
 namespace lockstep {
 
 namespace {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/kernels/tile_emulation.h"

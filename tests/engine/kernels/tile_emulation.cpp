@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/tile_permission.h"
 #include "tests/engine/kernels/tile_registers.h"
 

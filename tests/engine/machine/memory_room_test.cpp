@@ -21,35 +21,35 @@ Topology two_nodes(uint64_t free_mib, uint64_t pool_pages) {
 }
 
 TEST(MemoryRoom, an_arena_lies_wholly_in_a_pool_or_wholly_elsewhere) {
-  MemoryRoom room(two_nodes(1000, 100), {100'000 * kMiB});
-  EXPECT_FALSE(room.take(0, 1100 * kMiB)) << "200 MiB of the pool and 936 others do not add up";
-  EXPECT_TRUE(room.take(0, 200 * kMiB));
-  EXPECT_EQ(room.pool_bytes(0), 0U);
-  EXPECT_EQ(room.pool_bytes(2), 200 * kMiB);
-  EXPECT_TRUE(room.take(0, 900 * kMiB));
-  EXPECT_FALSE(room.take(0, 100 * kMiB));
-  EXPECT_TRUE(room.take(2, 900 * kMiB));
+  MemoryRoom budget(two_nodes(1000, 100), {100'000 * kMiB});
+  EXPECT_FALSE(budget.take(0, 1100 * kMiB)) << "200 MiB of the pool and 936 others do not add up";
+  EXPECT_TRUE(budget.take(0, 200 * kMiB));
+  EXPECT_EQ(budget.pool_bytes(0), 0U);
+  EXPECT_EQ(budget.pool_bytes(2), 200 * kMiB);
+  EXPECT_TRUE(budget.take(0, 900 * kMiB));
+  EXPECT_FALSE(budget.take(0, 100 * kMiB));
+  EXPECT_TRUE(budget.take(2, 900 * kMiB));
 }
 
 TEST(MemoryRoom, all_nodes_share_the_limit_of_the_process) {
-  MemoryRoom room(two_nodes(3000, 0), {(4000 + 64) * kMiB});
-  EXPECT_TRUE(room.take(0, 2500 * kMiB));
-  EXPECT_EQ(room.free_bytes(2), 1500 * kMiB);
-  EXPECT_FALSE(room.take(2, 2500 * kMiB));
-  EXPECT_TRUE(room.take(2, 1500 * kMiB));
+  MemoryRoom budget(two_nodes(3000, 0), {(4000 + 64) * kMiB});
+  EXPECT_TRUE(budget.take(0, 2500 * kMiB));
+  EXPECT_EQ(budget.free_bytes(2), 1500 * kMiB);
+  EXPECT_FALSE(budget.take(2, 2500 * kMiB));
+  EXPECT_TRUE(budget.take(2, 1500 * kMiB));
 }
 
 TEST(MemoryRoom, all_nodes_share_the_limit_on_a_pool) {
   MemoryLimits limits{.available_bytes = 100'000 * kMiB};
   limits.pools.left_2mib_bytes = 300 * kMiB;
-  MemoryRoom room(two_nodes(1000, 100), limits);
-  EXPECT_EQ(room.pool_bytes(-1), 300 * kMiB);
-  EXPECT_TRUE(room.take(0, 200 * kMiB));
-  EXPECT_EQ(room.pool_bytes(2), 100 * kMiB);
-  EXPECT_TRUE(room.take(2, 102 * kMiB)) << "of other memory";
-  EXPECT_EQ(room.free_bytes(2), (1000 - 64 - 102) * kMiB);
-  EXPECT_TRUE(room.take(2, 100 * kMiB));
-  EXPECT_EQ(room.pool_bytes(-1), 0U);
+  MemoryRoom budget(two_nodes(1000, 100), limits);
+  EXPECT_EQ(budget.pool_bytes(-1), 300 * kMiB);
+  EXPECT_TRUE(budget.take(0, 200 * kMiB));
+  EXPECT_EQ(budget.pool_bytes(2), 100 * kMiB);
+  EXPECT_TRUE(budget.take(2, 102 * kMiB)) << "of other memory";
+  EXPECT_EQ(budget.free_bytes(2), (1000 - 64 - 102) * kMiB);
+  EXPECT_TRUE(budget.take(2, 100 * kMiB));
+  EXPECT_EQ(budget.pool_bytes(-1), 0U);
 }
 
 TEST(MemoryRoom, pages_of_1_gib_are_counted_whole_and_taken_where_little_is_wasted) {
@@ -57,12 +57,12 @@ TEST(MemoryRoom, pages_of_1_gib_are_counted_whole_and_taken_where_little_is_wast
   topology.nodes[0].pools.push_back({1024 * kMiB, 8, 8});
   MemoryLimits limits{.available_bytes = 100'000 * kMiB};
   limits.pools.left_1gib_bytes = 5000 * kMiB;
-  MemoryRoom room(topology, limits);
-  EXPECT_EQ(room.giga_pool_bytes(0), 4096 * kMiB);
-  EXPECT_EQ(room.giga_pool_bytes(2), 0U);
-  EXPECT_TRUE(room.take(0, 2040 * kMiB));
-  EXPECT_EQ(room.giga_pool_bytes(0), 2048 * kMiB);
-  EXPECT_FALSE(room.take(0, 1200 * kMiB)) << "nearly half of two pages would be wasted";
+  MemoryRoom budget(topology, limits);
+  EXPECT_EQ(budget.giga_pool_bytes(0), 4096 * kMiB);
+  EXPECT_EQ(budget.giga_pool_bytes(2), 0U);
+  EXPECT_TRUE(budget.take(0, 2040 * kMiB));
+  EXPECT_EQ(budget.giga_pool_bytes(0), 2048 * kMiB);
+  EXPECT_FALSE(budget.take(0, 1200 * kMiB)) << "nearly half of two pages would be wasted";
 }
 
 TEST(MemoryRoom, the_pool_that_an_arena_would_come_from_is_the_one_it_is_taken_from) {
@@ -81,17 +81,17 @@ TEST(MemoryRoom, the_pool_that_an_arena_would_come_from_is_the_one_it_is_taken_f
 }
 
 TEST(MemoryRoom, something_is_left_over_on_every_node) {
-  MemoryRoom room(two_nodes(1000, 0), {100'000 * kMiB});
-  EXPECT_EQ(room.free_bytes(0), (1000 - 64) * kMiB);
+  MemoryRoom budget(two_nodes(1000, 0), {100'000 * kMiB});
+  EXPECT_EQ(budget.free_bytes(0), (1000 - 64) * kMiB);
 }
 
 TEST(MemoryRoom, a_node_that_is_not_there_or_not_ours_has_no_room) {
   Topology topology = two_nodes(1000, 10);
   topology.nodes[1].memory_allowed = false;
-  MemoryRoom room(topology, {100'000 * kMiB});
-  EXPECT_FALSE(room.take(1, kMiB));
-  EXPECT_FALSE(room.take(2, kMiB));
-  EXPECT_TRUE(room.take(-1, kMiB));
+  MemoryRoom budget(topology, {100'000 * kMiB});
+  EXPECT_FALSE(budget.take(1, kMiB));
+  EXPECT_FALSE(budget.take(2, kMiB));
+  EXPECT_TRUE(budget.take(-1, kMiB));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/machine/number_list.h"
+#include "engine/machine/system_files.h"
 #include "engine/machine/topology.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // Which experts tokens go to, and in which order the rows are that experts compute.
-#include "engine/runtime/expert_step.h"
+#include "engine/runtime/node/expert_step.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "engine/kernels/kernel_choice.h"
 
 namespace lockstep {
 namespace {

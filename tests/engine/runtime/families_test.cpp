@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/json.h"
+#include "engine/kernels/kernel_choice.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_family.h"
 #include "tests/engine/runtime/reference_model.h"

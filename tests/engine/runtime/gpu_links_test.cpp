@@ -210,7 +210,7 @@ TEST_F(GpuLinksTest, gpus_apart_are_joined_by_nccl_and_refused_without) {
   {
     LoadedModel loaded(model_.path(), options(joined));
     EXPECT_EQ(host_nccl().counts().joined, 1U);
-    EXPECT_EQ(loaded.ranks()[0].gpu()->recording_count(), 0U);
+    EXPECT_EQ(gpu_executor(loaded.ranks()[0]).recording_count(), 0U);
     EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
     EXPECT_EQ(failure_of(loaded), "");
   }
@@ -307,9 +307,9 @@ TEST_F(GpuLinksTest, of_gpus_over_peer_memory_the_one_that_hangs_is_named) {
   for (const int waiting : {0, 2}) host_gpu(waiting).outlast(std::chrono::milliseconds(400));
   host_gpu(1).hang(std::chrono::milliseconds(20));
   EXPECT_THAT(failure_of(loaded), StartsWith("gpu1: what it was to do was not done"));
-  EXPECT_TRUE(loaded.ranks()[0].gpu()->has_waited_in_vain());
-  EXPECT_FALSE(loaded.ranks()[1].gpu()->has_waited_in_vain());
-  EXPECT_TRUE(loaded.ranks()[2].gpu()->has_waited_in_vain());
+  EXPECT_TRUE(loaded.ranks()[0].has_waited_in_vain());
+  EXPECT_FALSE(loaded.ranks()[1].has_waited_in_vain());
+  EXPECT_TRUE(loaded.ranks()[2].has_waited_in_vain());
 }
 
 TEST_F(GpuLinksTest, where_no_gpu_hangs_no_one_is_said_to) {

@@ -1,5 +1,5 @@
 // What a GPU can do, measured: that there are figures. What they are is the GPU's affair.
-#include "engine/runtime/gpu_meter.h"
+#include "engine/runtime/gpu/gpu_meter.h"
 
 #include <gtest/gtest.h>
 

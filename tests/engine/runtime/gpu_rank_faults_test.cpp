@@ -29,7 +29,7 @@ void expect_recordings_play(const RandomModel& model) {
   LoadedModelOptions options = on_made_up_gpu();
   options.generated = true;
   LoadedModel loaded(model.path(), options);
-  const GpuRank& rank = *loaded.ranks()[0].gpu();
+  const GpuExecutor& rank = gpu_executor(loaded.ranks()[0]);
   EXPECT_GT(rank.recording_count(), 0U);
   const HostGpu::Counts before = host_gpu(0).counts();
   const auto tokens = some_tokens(6, 2);

@@ -1,5 +1,5 @@
 // What is measured of sums between GPUs at the load, and what becomes of it.
-#include "engine/runtime/gpu_sum_trial.h"
+#include "engine/runtime/gpu/gpu_sum_trial.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "engine/model/gpu_weight_sink.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/model/weight_loader.h"
 #include "tests/engine/runtime/value_or_throw.h"
 #include "tests/paths.h"
@@ -39,21 +39,20 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
       options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());
   for (const double share : options.shares) {
     const bool is_gpu = places.size() < gpu_count;
-    places.push_back({.node = -1,
-                      .cpus = std::vector<int>(is_gpu ? 1 : options.workers, -1),
-                      .share = share,
-                      .gpu = is_gpu ? static_cast<int>(places.size()) : -1});
+    places.push_back(
+        {.node = -1,
+         .cpus = std::vector<int>(is_gpu ? 1 : options.workers, -1),
+         .share = share,
+         .gpu = is_gpu ? std::optional(static_cast<int>(places.size())) : std::nullopt});
   }
-  ranks_ =
-      value_or_throw(Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus));
-  std::vector<std::unique_ptr<GpuWeightSink>> sinks;
+  ranks_ = value_or_throw(
+      Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus, options.elsewhere));
+  std::vector<std::unique_ptr<WeightSink>> sinks;
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {
-    targets.push_back({(*ranks_)[rank].plan(), (*ranks_)[rank].workers()});
-    GpuRank* gpu = (*ranks_)[rank].gpu();
-    if (gpu == nullptr) continue;
-    sinks.push_back(std::make_unique<GpuWeightSink>(gpu->device(), gpu->kernels().pack_rows));
-    targets.back().sink = sinks.back().get();
+    Rank& target = (*ranks_)[rank];
+    sinks.push_back(target.make_weight_sink());
+    targets.push_back({target.plan(), target.workers(), -1, sinks.back().get()});
   }
   std::atomic<uint64_t> bytes_done = 0;
   value_or_throw(load_weights(file, model_->graph, targets, bytes_done));

@@ -9,6 +9,7 @@
 
 #include "engine/model/architecture.h"
 #include "engine/runtime/executor.h"
+#include "engine/runtime/gpu/gpu_rank.h"
 
 namespace lockstep {
 
@@ -33,6 +34,7 @@ struct LoadedModelOptions {
   const GpuPlatform* gpus = nullptr;
   std::optional<size_t> gpu_count = {};
   GpuPanelLimits panel_limits = {};
+  StartRank elsewhere = {};  // Ranks::make()'s
 };
 
 class LoadedModel {
@@ -89,5 +91,10 @@ class LoadedModel {
 
 // The tables that this machine can run.
 std::vector<const KernelTable*> supported_kernel_tables();
+
+// Of a rank on a GPU.
+inline const GpuExecutor& gpu_executor(const Rank& rank) {
+  return dynamic_cast<const GpuRank&>(rank).executor();
+}
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/kernel_choice.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/engine/runtime/reference_model.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/kernels/cpu/rows.h"
+#include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/tile_emulation.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"

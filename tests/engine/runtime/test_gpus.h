@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "engine/runtime/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/text/exponential.h"
-#include "engine/text/likeliest.h"
+#include "engine/text/logprobs.h"
 #include "engine/text/sampler.h"
 
 namespace lockstep {

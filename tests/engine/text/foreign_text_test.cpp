@@ -13,6 +13,7 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/foreign_marks.h"
+#include "engine/text/model_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 #include "tests/paths.h"
 
@@ -54,7 +55,7 @@ std::unique_ptr<Tokenizer> make_tokenizer() {
     add_token(data, said, TokenType::kUserDefined);
   }
   add_token(data, "<｜User｜>", TokenType::kUserDefined);
-  auto tokenizer = Tokenizer::make(std::move(data));
+  auto tokenizer = make_tokenizer(std::move(data));
   EXPECT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
   return std::move(*tokenizer);
 }

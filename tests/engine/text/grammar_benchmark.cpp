@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "engine/model/gguf_file.h"
-#include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_matcher.h"
+#include "engine/text/model_tokenizer.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -87,7 +87,7 @@ const Tokenizer& tokenizer() {
     const std::string path = given != nullptr ? given : source_dir() + "/config/demo.gguf";
     const auto file = GgufFile::open(path);
     auto data = file ? read_tokenizer_data(*file) : std::unexpected(file.error());
-    auto tokenizer = data ? Tokenizer::make(std::move(*data)) : std::unexpected(data.error());
+    auto tokenizer = data ? make_tokenizer(std::move(*data)) : std::unexpected(data.error());
     if (!tokenizer) {
       std::fprintf(stderr, "%s: %s\n", path.c_str(), tokenizer.error().message.c_str());
       std::exit(2);

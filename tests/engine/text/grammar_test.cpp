@@ -4,6 +4,7 @@
 #include <random>
 
 #include "engine/text/grammar/grammar_matcher.h"
+#include "engine/text/model_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ const Tokenizer& tokenizer() {
           "1]",    "\x80\x80", "\\"}) {
       add(text);
     }
-    auto tokenizer = Tokenizer::make(std::move(data));
+    auto tokenizer = make_tokenizer(std::move(data));
     EXPECT_TRUE(tokenizer.has_value()) << (tokenizer ? "" : tokenizer.error().message);
     return std::move(*tokenizer);
   }();

@@ -12,8 +12,8 @@
 
 #include "engine/base/json.h"
 #include "engine/model/gguf_file.h"
-#include "engine/text/gguf_tokenizer_data.h"
 #include "engine/text/grammar/grammar_matcher.h"
+#include "engine/text/model_tokenizer.h"
 
 namespace lockstep {
 namespace {
@@ -88,7 +88,7 @@ int main(int count, char** arguments) {
   }
   const auto file = GgufFile::open(arguments[1]);
   auto data = file ? read_tokenizer_data(*file) : std::unexpected(file.error());
-  const auto tokenizer = data ? Tokenizer::make(std::move(*data)) : std::unexpected(data.error());
+  const auto tokenizer = data ? make_tokenizer(std::move(*data)) : std::unexpected(data.error());
   if (!tokenizer) {
     std::fprintf(stderr, "%s\n", tokenizer.error().message.c_str());
     return 2;

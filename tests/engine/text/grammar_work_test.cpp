@@ -6,6 +6,7 @@
 
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/grammar/grammar_matcher.h"
+#include "engine/text/model_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 
 namespace lockstep {
@@ -29,7 +30,7 @@ const Tokenizer& tokenizer() {
       for (size_t size = 1 + random() % 10; size > 0; --size) text += kLetters[random() % letters];
       add_token(data, text + fmt::format("{:x}", index));
     }
-    return *Tokenizer::make(std::move(data));
+    return *make_tokenizer(std::move(data));
   }();
   return *made;
 }
@@ -88,7 +89,7 @@ TEST(GrammarWork, words_are_not_looked_at_letter_by_letter) {
     }
     add_token(data, word);
   }
-  const auto words = *Tokenizer::make(std::move(data));
+  const auto words = *make_tokenizer(std::move(data));
   const TokenTrie trie(*words, words->vocabulary_size());
   ASSERT_GT(trie.nodes().size(), 100'000U);
   const auto grammar = compile(Kind::kRegex, "[a-z]+( [a-z]+){9}!");

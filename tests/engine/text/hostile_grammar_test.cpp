@@ -5,6 +5,7 @@
 #include "engine/base/json_text.h"
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/grammar/grammar_matcher.h"
+#include "engine/text/model_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 
 namespace lockstep {
@@ -14,7 +15,7 @@ using Kind = GrammarSource::Kind;
 using testing::HasSubstr;
 
 const Tokenizer& tokenizer() {
-  static const auto made = *Tokenizer::make(small_byte_pair());
+  static const auto made = *make_tokenizer(small_byte_pair());
   return *made;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/model_tokenizer.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
 #include "tests/engine/text/random_text.h"
@@ -21,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 
 void expect_refused(TokenizerData data, const std::string& key) {
-  const auto made = Tokenizer::make(std::move(data));
+  const auto made = make_tokenizer(std::move(data));
   ASSERT_FALSE(made) << "was taken; expected an error about " << key;
   EXPECT_EQ(made.error().kind, ErrorKind::kInvalidInput);
   EXPECT_THAT(made.error().message, HasSubstr(key));
@@ -102,7 +103,7 @@ TEST(HostileVocabulary, a_vocabulary_without_types_works) {
   std::mt19937_64 random(1);
   for (TokenizerData data : {small_sentence_piece(), small_byte_pair()}) {
     data.types.clear();
-    const auto made = Tokenizer::make(data);
+    const auto made = make_tokenizer(data);
     ASSERT_TRUE(made) << made.error().message;
     expect_works(**made, random);
     EXPECT_EQ((*made)->decode((*made)->encode("hello \xFF", {}), false), "hello \xFF");
@@ -171,7 +172,7 @@ TEST(HostileVocabulary, mutations_are_refused_or_work) {
   for (int round = 0; round < 1000; ++round) {
     TokenizerData data = round % 2 == 0 ? small_sentence_piece() : small_byte_pair("llama-bpe");
     for (size_t count = 1 + random() % 4; count > 0; --count) mutate(data, random);
-    const auto made = Tokenizer::make(std::move(data));
+    const auto made = make_tokenizer(std::move(data));
     if (made) {
       ++taken;
       expect_works(**made, random);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/model_tokenizer.h"
 #include "engine/text/utf8.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/engine/text/small_vocabularies.h"
@@ -16,7 +17,7 @@ namespace lockstep {
 namespace {
 
 std::unique_ptr<Tokenizer> make(TokenizerData data) {
-  auto made = Tokenizer::make(std::move(data));
+  auto made = make_tokenizer(std::move(data));
   EXPECT_TRUE(made) << made.error().message;
   return std::move(*made);
 }

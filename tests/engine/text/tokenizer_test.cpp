@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/model_tokenizer.h"
 #include "engine/text/pair_merging.h"
 #include "engine/text/utf8.h"
 #include "tests/engine/text/random_text.h"
@@ -20,7 +21,7 @@ namespace {
 using testing::ElementsAre;
 
 std::unique_ptr<Tokenizer> make(TokenizerData data) {
-  auto made = Tokenizer::make(std::move(data));
+  auto made = make_tokenizer(std::move(data));
   EXPECT_TRUE(made) << made.error().message;
   return std::move(*made);
 }

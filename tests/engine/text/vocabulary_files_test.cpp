@@ -9,7 +9,7 @@
 
 #include "engine/base/json.h"
 #include "engine/model/gguf_file.h"
-#include "engine/text/gguf_tokenizer_data.h"
+#include "engine/text/model_tokenizer.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/paths.h"
@@ -28,7 +28,7 @@ class VocabularyFile : public testing::TestWithParam<const char*> {
     ASSERT_TRUE(file) << file.error().message;
     auto data = read_tokenizer_data(*file);
     ASSERT_TRUE(data) << data.error().message;
-    auto made = Tokenizer::make(std::move(*data));
+    auto made = make_tokenizer(std::move(*data));
     ASSERT_TRUE(made) << made.error().message;
     tokenizer_ = std::move(*made);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/gpu_cache.h"

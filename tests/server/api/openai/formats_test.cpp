@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/text/model_tokenizer.h"
 #include "server/api/common/outputs.h"
 #include "server/api/common/random.h"
 #include "server/api/openai/answer_head.h"
@@ -42,7 +43,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(bool with_bos = true) {
     data.tokens[kBos] = "<other>";  // the family's own name would make it the beginning token
   }
   data.add_bos = with_bos;
-  auto tokenizer = Tokenizer::make(std::move(data));
+  auto tokenizer = make_tokenizer(std::move(data));
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
   return std::move(*tokenizer);
 }

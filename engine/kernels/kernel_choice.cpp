@@ -1,0 +1,110 @@
+#include "engine/kernels/kernel_choice.h"
+
+#include <array>
+#include <string>
+
+#include "engine/kernels/tile_permission.h"
+
+namespace lockstep {
+
+namespace {
+
+// The row of AVX-512 with one product more; made here, where no instruction of either is used.
+const KernelTable& avx512bf16_kernel_table() {
+  static const KernelTable table = [] {
+    KernelTable row = avx512_kernel_table();
+    row.name = "avx512bf16";
+    row.has_bf16_dots = true;
+    row.matmul_bf16_dots[static_cast<size_t>(Format::kBf16)] = avx512bf16_dots_kernel();
+    return row;
+  }();
+  return table;
+}
+
+// What a row needs of the machine beyond x86-64-v2 and does not find, separated by commas; empty if
+// it finds all. The builtin asks both the processor and whether the system saves the registers.
+std::string missing_features(const KernelTable& table) {
+  const bool amx = &table == &amx_kernel_table();
+  const bool bf16_dots = amx || table.has_bf16_dots;
+  const bool avx512 = bf16_dots || &table == &avx512_kernel_table();
+  const bool avx2 = avx512 || &table == &avx2_kernel_table();
+  std::string missing;
+  const auto need = [&](bool needed, bool present, std::string_view name) {
+    if (!needed || present) return;
+    if (!missing.empty()) missing += ", ";
+    missing += name;
+  };
+  need(avx2, __builtin_cpu_supports("avx2"), "avx2");
+  need(avx2, __builtin_cpu_supports("fma"), "fma");
+  need(avx2, __builtin_cpu_supports("f16c"), "f16c");
+  need(avx2, __builtin_cpu_supports("bmi2"), "bmi2");
+  need(avx512, __builtin_cpu_supports("avx512f"), "avx512f");
+  need(avx512, __builtin_cpu_supports("avx512bw"), "avx512bw");
+  need(avx512, __builtin_cpu_supports("avx512dq"), "avx512dq");
+  need(avx512, __builtin_cpu_supports("avx512vl"), "avx512vl");
+  need(avx512, __builtin_cpu_supports("avx512vnni"), "avx512_vnni");
+  need(bf16_dots, __builtin_cpu_supports("avx512bf16"), "avx512_bf16");
+  need(amx, __builtin_cpu_supports("avx512vbmi"), "avx512_vbmi");
+  if (amx) {
+    const TileSupport& tiles = tile_support();
+    need(true, tiles.tiles, "amx-tile");
+    need(true, tiles.bf16, "amx-bf16");
+    need(true, tiles.refusal.empty(), tiles.refusal);
+  }
+  return missing;
+}
+
+// "scalar, avx2, ...": all rows, or only those that this machine supports.
+std::string table_names(bool only_supported) {
+  std::string names;
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (only_supported && !machine_supports(*table)) continue;
+    if (!names.empty()) names += ", ";
+    names += table->name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const KernelTable* const> all_kernel_tables() {
+  static const std::array<const KernelTable*, 5> tables = {
+      &scalar_kernel_table(), &avx2_kernel_table(), &avx512_kernel_table(),
+      &avx512bf16_kernel_table(), &amx_kernel_table()};
+  return tables;
+}
+
+bool machine_supports(const KernelTable& table) {
+  return missing_features(table).empty();
+}
+
+// AMD's Zen 4 and 5 begin a bf16 dot product in every cycle. Intel's Granite Rapids was measured to
+// take two for one, which makes it half as fast as two multiply-adds.
+bool machine_prefers(const KernelTable& table) {
+  return &table != &avx512bf16_kernel_table() || __builtin_cpu_is("amd");
+}
+
+size_t preferred_panel_streams() {
+  return __builtin_cpu_is("intel") ? 2 : 1;
+}
+
+Result<const KernelTable*> choose_kernel_table(std::string_view name) {
+  const std::span<const KernelTable* const> tables = all_kernel_tables();
+  if (name.empty()) {
+    const KernelTable* best = tables.front();
+    for (const KernelTable* table : tables) {
+      if (machine_supports(*table) && machine_prefers(*table)) best = table;
+    }
+    return best;
+  }
+  for (const KernelTable* table : tables) {
+    if (table->name != name) continue;
+    const std::string missing = missing_features(*table);
+    if (missing.empty()) return table;
+    return invalid_input("instruction set '{}' needs {}, which this machine lacks; it supports: {}",
+                         name, missing, table_names(true));
+  }
+  return invalid_input("unknown instruction set '{}'; known are: {}", name, table_names(false));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,456 @@
+#include "engine/runtime/gpu/gpu_executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "engine/runtime/gpu/gpu_link_trial.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// For a GPU that NCCL has let go of to be done with the rest, or one to say that it waits.
+constexpr std::chrono::milliseconds kLastWait{200};
+constexpr int kLastLooks = 3;
+
+// Null: the plan has none.
+template <typename Work>
+const Work* first_step(const Plan& plan) {
+  for (const Step& step : plan.steps) {
+    if (const auto* const work = std::get_if<Work>(&step.work)) return work;
+  }
+  return nullptr;
+}
+
+const std::vector<double>* rotary_frequencies(const Plan& plan) {
+  const auto* const rotary = first_step<RotaryTableStep>(plan);
+  return rotary == nullptr ? nullptr : rotary->frequencies;
+}
+
+// What lies in the staging at one time: a batch, the frequencies, a hidden row, or one of logits.
+size_t staging_bytes(const Plan& plan, bool has_logits) {
+  const std::vector<double>* frequencies = rotary_frequencies(plan);
+  return std::max({gpu_batch_bytes(plan.gpu.limits), plan.hidden.width * sizeof(float),
+                   has_logits ? plan.vocabulary_size * sizeof(float) : 0,
+                   frequencies == nullptr ? 0 : frequencies->size() * sizeof(double)});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuExecutor>> GpuExecutor::open(const GpuPlatform& platform, int gpu) {
+  auto device = platform.open(gpu);
+  if (!device) return std::unexpected(device.error());
+  auto stream = (*device)->make_stream();
+  if (!stream) return std::unexpected(stream.error());
+  std::unique_ptr<GpuExecutor> rank(new GpuExecutor(platform, std::move(*device)));
+  rank->stream_ = std::move(*stream);
+  return rank;
+}
+
+GpuExecutor::~GpuExecutor() {
+  if (library_ != nullptr && device_->is_lost()) library_->abandon();
+}
+
+Result<void> GpuExecutor::allocate(const Plan& sizes, int node, const HostShare& host) {
+  among_processors_ = host.exchange;
+  struct Wish {
+    GpuMemory& arena;
+    size_t bytes;
+    std::string_view what;
+  };
+  const Wish wishes[] = {
+      {weights_, sizes.weight_bytes, "weights"},
+      {scratch_, sizes.scratch_bytes, "activations"},
+      {exchange_, host.exchange ? 0 : sizes.exchange_bytes, "activations that ranks exchange"},
+      {kv_, sizes.kv.size_bytes(), "the KV cache"},
+      {logits_, host.logits ? 0 : sizes.logits_bytes, "logits"},
+  };
+  for (const Wish& wish : wishes) {
+    auto memory = device_->allocate(wish.bytes, wish.what);
+    if (!memory) return std::unexpected(memory.error());
+    wish.arena = std::move(*memory);
+  }
+  const bool has_logits = logits_.size_bytes() > 0;
+  struct HostWish {
+    NodeMemory& memory;
+    size_t bytes;
+    std::string_view what;
+  };
+  const HostWish host_wishes[] = {
+      {staging_, staging_bytes(sizes, has_logits), "what is copied to a GPU"},
+      {candidates_, has_logits ? sizes.candidate_bytes : 0, "the likeliest logits"},
+  };
+  for (const HostWish& wish : host_wishes) {
+    if (wish.bytes == 0) continue;
+    auto memory = NodeMemory::allocate({.bytes = wish.bytes, .what = wish.what, .node = node});
+    if (!memory) return std::unexpected(memory.error());
+    wish.memory = std::move(*memory);
+    if (auto pinned = pin(wish.memory); !pinned) return pinned;
+  }
+  return {};
+}
+
+Result<void> GpuExecutor::pin(const NodeMemory& memory) {
+  if (memory.size_bytes() == 0) return {};
+  auto pinned = device_->pin({memory.data(), memory.size_bytes()});
+  if (!pinned) return std::unexpected(pinned.error());
+  pinned_.push_back(std::move(*pinned));
+  return {};
+}
+
+Result<void> GpuExecutor::take_mailbox(size_t rank, size_t rank_count) {
+  GpuPeers& peers = links_.peers.emplace();
+  peers.rank = rank;
+  peers.rank_count = rank_count;
+  peers.deadline_ns = std::chrono::nanoseconds(kSumDeadline).count();
+  const size_t bytes = gpu_mailbox_bytes(rank_count, peers.channel_count);
+  auto mailbox = device_->allocate(bytes, "what ranks send to one another");
+  if (!mailbox) return std::unexpected(mailbox.error());
+  mailbox_ = std::move(*mailbox);
+  auto memory = NodeMemory::allocate({.bytes = sizeof(Report), .what = "a GPU's report"});
+  if (!memory) return std::unexpected(memory.error());
+  report_ = std::move(*memory);
+  auto* const report = new (report_.data()) Report;
+  peers.failure = &report->failure;
+  peers.spent_ns = &report->spent_ns;
+  peers.waiting = &report->waiting;
+  if (auto pinned = pin(report_); !pinned) return pinned;
+  if (auto used = device_->use(); !used) return used;
+  auto cleared = stream_->clear(mailbox_.data(), bytes);
+  return cleared ? stream_->wait(kPassDeadline) : cleared;
+}
+
+Result<void> GpuExecutor::take_link(NcclRanks& joined, size_t rank, size_t rank_count,
+                                    size_t floats) {
+  const size_t bytes = gpu_nccl_received_floats(rank_count, floats) * sizeof(float);
+  auto received = device_->allocate(bytes, "what other ranks send");
+  if (!received) return std::unexpected(received.error());
+  received_ = std::move(*received);
+  links_.nccl = {&joined, rank, rank_count, reinterpret_cast<float*>(received_.data())};
+  return {};
+}
+
+Result<void> GpuExecutor::reach(std::span<GpuExecutor* const> ranks) {
+  if (!ranks.front()->platform_.peer_access) {
+    return machine_refused("the GPUs are not to reach one another's memory");
+  }
+  for (GpuExecutor* rank : ranks) {
+    for (const GpuExecutor* other : ranks) {
+      if (auto reached = rank->device_->reach(other->device_->index()); !reached) return reached;
+    }
+  }
+  return {};
+}
+
+Result<void> GpuExecutor::try_links(std::span<GpuExecutor* const> ranks) {
+  std::vector<GpuDevice*> devices;
+  for (GpuExecutor* rank : ranks) devices.push_back(rank->device_.get());
+  return try_gpu_links(devices, kPassDeadline);
+}
+
+Result<void> GpuExecutor::take_mailboxes(std::span<GpuExecutor* const> ranks) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (auto taken = ranks[rank]->take_mailbox(rank, ranks.size()); !taken) return taken;
+  }
+  for (GpuExecutor* rank : ranks) {
+    for (size_t other = 0; other < ranks.size(); ++other) {
+      rank->links_.peers->mailboxes[other] = ranks[other]->mailbox_.data();
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<NcclRanks>> GpuExecutor::connect(std::span<GpuExecutor* const> ranks,
+                                                        const Plan& sizes,
+                                                        const Result<void>& reached) {
+  const GpuPlatform& platform = ranks.front()->platform_;
+  if (reached) {
+    if (auto taken = take_mailboxes(ranks); !taken) return std::unexpected(taken.error());
+  }
+  if (platform.join == nullptr) {
+    if (!reached) return std::unexpected(reached.error());
+    return nullptr;
+  }
+  const size_t floats = exchanged_floats_max(sizes);
+  const GpuSumWay way = platform.sum_way({.rank_count = ranks.size(),
+                                          .bytes = floats * sizeof(float),
+                                          .peer_access = reached.has_value(),
+                                          .nccl = true});
+  if (way != GpuSumWay::kNccl) return nullptr;
+  std::vector<int> gpus;
+  for (const GpuExecutor* rank : ranks) gpus.push_back(rank->device_->index());
+  auto joined = platform.join(gpus, kJoinDeadline);
+  if (!joined && reached) {
+    spdlog::warn("large sums go over peer memory as well: {}", joined.error().message);
+    return nullptr;
+  }
+  if (!joined) return joined;
+  if (!reached) spdlog::info("sums go by NCCL: {}", reached.error().message);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    auto taken = ranks[rank]->take_link(**joined, rank, ranks.size(), floats);
+    if (!taken) return std::unexpected(std::move(taken).error());
+  }
+  return joined;
+}
+
+size_t GpuExecutor::timed_sum_bytes_max() const {
+  return std::min({platform_.timed_sum_bytes_max, exchange_.size_bytes(), scratch_.size_bytes()});
+}
+
+Result<std::vector<GpuSumRounds>> GpuExecutor::time_sums(size_t bytes_max) {
+  CHECK(plan_ == nullptr, "sums are timed where a plan's constants may lie");
+  if (auto used = device_->use(); !used) return std::unexpected(used.error());
+  auto rounds = time_gpu_sums({.collectives = *platform_.collectives,
+                               .peers = *links_.peers,
+                               .stream = stream_->handle(),
+                               .partial = reinterpret_cast<const float*>(exchange_.data()),
+                               .output = reinterpret_cast<float*>(scratch_.data()),
+                               .bytes_max = bytes_max,
+                               .wait = [this] { return wait(); }});
+  exchange_ns_ = exchange_time();
+  return rounds;
+}
+
+ArenaAddresses GpuExecutor::arenas() const {
+  const auto address = [](const GpuMemory& arena) {
+    return reinterpret_cast<uintptr_t>(arena.data());
+  };
+  return {.weights = address(weights_),
+          .scratch = address(scratch_),
+          .exchange = address(exchange_),
+          .kv = address(kv_),
+          .logits = address(logits_)};
+}
+
+Result<void> GpuExecutor::prepare(const Plan& plan) {
+  CHECK(plan_ == nullptr, "a GPU's plan is made once");
+  plan_ = &plan;
+  if (auto used = device_->use(); !used) return used;
+  const size_t library_bytes = plan.gpu.library == nullptr ? 0 : kGpuLibraryBytes;
+  auto library = platform_.open_matrix_library(device_->index(), {plan.gpu.library, library_bytes});
+  if (!library) return std::unexpected(library.error());
+  library_ = std::move(*library);
+  program_ = std::make_unique<GpuProgram>(plan, platform_, *library_, links_,
+                                          reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
+  if (auto prepared = program_->prepare(stream_->handle()); !prepared) return prepared;
+  if (auto waited = wait(); !waited) return waited;
+  if (auto filled = fill_constants(); !filled) return filled;
+  if (auto cleared = clear_counters(); !cleared) return cleared;
+  return among_processors_ ? Result<void>() : record();
+}
+
+Result<void> GpuExecutor::fill_constants() {
+  const std::vector<double>* frequencies = rotary_frequencies(*plan_);
+  if (frequencies == nullptr) return {};
+  const size_t bytes = frequencies->size() * sizeof(double);
+  std::memcpy(staging_.data(), frequencies->data(), bytes);
+  auto copied = stream_->copy(plan_->gpu.frequencies, staging_.data(), bytes);
+  return copied ? wait() : copied;
+}
+
+// Every launch of attention leaves its counters as it found them.
+Result<void> GpuExecutor::clear_counters() {
+  const auto* const attend = first_step<AttendStep>(*plan_);
+  if (attend == nullptr || attend->partials.arrived == nullptr) return {};
+  const AttentionPartials& partials = attend->partials;  // of all layers
+  const size_t heads = partials.stride / plan_->kv.head_dimension;
+  auto cleared = stream_->clear(partials.arrived, partials.block_count * heads * sizeof(uint32_t));
+  return cleared ? wait() : cleared;
+}
+
+Result<void> GpuExecutor::exchange_first() {
+  if (auto used = device_->use(); !used) return used;
+  program_->connect(stream_->handle());
+  // Another rank may still be connecting.
+  if (auto waited = wait(kJoinDeadline); !waited) return waited;
+  exchange_ns_ = exchange_time();
+  return {};
+}
+
+// A rank that waits for another in vain says so in its word, and goes on.
+Result<void> GpuExecutor::wait(std::chrono::nanoseconds deadline) {
+  if (auto waited = stream_->wait(deadline); !waited) return who_hangs(waited.error());
+  if (library_ != nullptr) {
+    if (auto state = library_->state(); !state) return state;
+  }
+  if (links_.nccl) {
+    auto sound = links_.nccl->ranks->check(links_.nccl->rank);
+    has_waited_in_vain_ = !sound;
+    if (!sound) return sound;
+  }
+  if (const auto missing = missing_peer()) return did_not_come(*missing);
+  return {};
+}
+
+std::unexpected<Error> GpuExecutor::did_not_come(size_t rank) {
+  has_waited_in_vain_ = true;
+  return machine_refused(
+      "gpu{}: rank {} did not come to a sum in time; its GPU is lost or far behind",
+      device_->index(), rank);
+}
+
+std::optional<size_t> GpuExecutor::missing_peer() const {
+  if (!links_.peers) return std::nullopt;
+  return missing_rank(std::atomic_ref(*links_.peers->failure).load());
+}
+
+// For whom a GPU whose stream has not ended in time waits over peer memory, or has waited in vain.
+// Only while it waits does it say so again and again.
+std::optional<size_t> GpuExecutor::awaited_peer() {
+  if (!links_.peers) return std::nullopt;
+  const auto waiting = [this] { return std::atomic_ref(*links_.peers->waiting).load(); };
+  const uint32_t before = waiting();
+  for (int look = 0; look < kLastLooks; ++look) {
+    const auto ended = stream_->wait(kLastWait);
+    if (const auto missing = missing_peer()) return missing;
+    if (const uint32_t now = waiting(); now != before) return awaited_rank(now);
+    if (ended) break;
+  }
+  return std::nullopt;
+}
+
+// Who waits for others runs out of time when they do. Over peer memory it says for whom it waits.
+// What waits by NCCL ends when it is aborted: the stream that does not is its own GPU's failure.
+std::unexpected<Error> GpuExecutor::who_hangs(const Error& error) {
+  if (const auto awaited = awaited_peer()) return did_not_come(*awaited);
+  if (!links_.nccl) return std::unexpected(error);
+  NcclRanks& joined = *links_.nccl->ranks;
+  joined.abort(
+      machine_refused("what the GPUs exchange by NCCL was not done in time, though each of "
+                      "them answers; look for Xid messages in the kernel's log and at the "
+                      "links between them (nvidia-smi topo -m), and set NCCL_DEBUG=WARN to "
+                      "hear more")
+          .error());
+  if (!stream_->wait(kLastWait)) return std::unexpected(error);
+  has_waited_in_vain_ = true;
+  return std::unexpected(joined.check(links_.nccl->rank).error());
+}
+
+Result<void> GpuExecutor::record() {
+  for (const GpuPassShape& shape : generation_shapes(*plan_)) {
+    if (!program_->is_recordable(shape)) continue;
+    if (auto begun = stream_->begin_recording(); !begun) return begun;
+    program_->enqueue(stream_->handle(), shape, program_->launches(program_->steps()),
+                      std::numeric_limits<size_t>::max());
+    auto recording = stream_->end_recording();
+    if (!recording) return std::unexpected(recording.error());
+    recordings_.emplace(shape, std::move(*recording));
+  }
+  return {};
+}
+
+// Returns how many bytes of the staging are to be copied.
+size_t GpuExecutor::write_batch(const Batch& batch) {
+  GpuBatchWriter writer(staging_.data(), plan_->gpu.limits);
+  for (const std::span<const uint32_t> pages : batch.page_tables) writer.add_sequence(pages);
+  auto wanted = batch.logit_tokens.begin();
+  for (size_t index = 0; index < batch.tokens.size(); ++index) {
+    const BatchToken& token = batch.tokens[index];
+    const auto id = static_cast<uint32_t>(token.token);
+    if (index < batch.generated_tokens) {
+      writer.add_generated(id, token.position, token.sequence);
+    } else {
+      writer.add_prompted(id, token.position, token.sequence);
+    }
+    if (wanted == batch.logit_tokens.end() || *wanted != index) continue;
+    const auto row = static_cast<size_t>(wanted++ - batch.logit_tokens.begin());
+    const LogitDrawWish wish = row < batch.draws.size() ? batch.draws[row] : LogitDrawWish();
+    writer.want_logits({.inverse_temperature = wish.inverse_temperature,
+                        .weight_min = wish.weight_min,
+                        .uniform = wish.uniform});
+  }
+  writer.end();
+  shape_ = round_up_shape(*writer.batch().counts);
+  return writer.used_bytes();
+}
+
+Result<void> GpuExecutor::begin(const Batch& batch) {
+  if (auto used = device_->use(); !used) return used;
+  const size_t bytes = write_batch(batch);
+  return stream_->copy(plan_->gpu.batch, staging_.data(), bytes);
+}
+
+Result<void> GpuExecutor::run_steps(Range steps) {
+  return launch(steps, Clock::now());
+}
+
+// Waits whenever the GPU is far behind: a launch that CUDA keeps until it has done one has no
+// deadline.
+Result<void> GpuExecutor::launch(Range steps, Clock::time_point begin) {
+  Range left = program_->launches(steps);
+  while (true) {
+    left = program_->enqueue(stream_->handle(), shape_, left);
+    if (left.empty()) return wait_since(begin);
+    if (auto waited = wait_since(begin); !waited) return waited;
+  }
+}
+
+// The other ranks' GPUs would wait for this one until their deadline.
+Result<void> GpuExecutor::run(const Batch& batch) {
+  auto computed = compute(batch);
+  if (!computed && links_.nccl) links_.nccl->ranks->abort(computed.error());
+  return computed;
+}
+
+Result<void> GpuExecutor::compute(const Batch& batch) {
+  const Clock::time_point begin = Clock::now();
+  if (auto begun = this->begin(batch); !begun) return begun;
+  Result<void> computed;
+  if (const auto recorded = recordings_.find(shape_); recorded != recordings_.end()) {
+    computed = stream_->play(*recorded->second);
+    if (computed) computed = wait_since(begin);
+  } else {
+    computed = launch(program_->steps(), begin);
+  }
+  if (computed) count_exchange(batch);
+  return computed;
+}
+
+// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
+Result<void> GpuExecutor::wait_since(Clock::time_point begin) {
+  const auto left = kPassDeadline - (Clock::now() - begin);
+  return wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
+}
+
+uint64_t GpuExecutor::exchange_time() const {
+  uint64_t spent = 0;
+  if (links_.peers) spent += std::atomic_ref(*links_.peers->spent_ns).load();
+  if (links_.nccl) {
+    spent += static_cast<uint64_t>(links_.nccl->ranks->time_spent(links_.nccl->rank).count());
+  }
+  return spent;
+}
+
+void GpuExecutor::count_exchange(const Batch& batch) {
+  const uint64_t spent = exchange_time();
+  exchanged_ = {.bytes = program_->sent_bytes(shape_, batch.tokens),
+                .nanoseconds = spent - std::exchange(exchange_ns_, spent)};
+}
+
+Result<std::span<const float>> GpuExecutor::fetch(const float* from, size_t count) {
+  const size_t bytes = count * sizeof(float);
+  CHECK(bytes <= staging_.size_bytes(), "{} floats are read at once", count);
+  if (auto used = device_->use(); !used) return std::unexpected(used.error());
+  if (auto copied = stream_->copy(staging_.data(), from, bytes); !copied) {
+    return std::unexpected(copied.error());
+  }
+  if (auto waited = wait(); !waited) return std::unexpected(waited.error());
+  return std::span(reinterpret_cast<const float*>(staging_.data()), count);
+}
+
+Result<void> GpuExecutor::read(const float* from, std::span<float> to) {
+  const auto fetched = fetch(from, to.size());
+  if (!fetched) return std::unexpected(fetched.error());
+  std::ranges::copy(*fetched, to.begin());
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,166 @@
+// What a rank has on its GPU: memory for its arenas, and its plan as launches. The rank's one
+// worker drives it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/graph/planner.h"
+#include "engine/machine/node_memory.h"
+#include "engine/runtime/batch.h"
+#include "engine/runtime/gpu/gpu_platform.h"
+#include "engine/runtime/gpu/gpu_program.h"
+#include "engine/runtime/gpu/gpu_sum_trial.h"
+
+namespace lockstep {
+
+// What of a GPU's activations lies in the host's memory.
+struct HostShare {
+  bool exchange = false;  // what ranks exchange: other ranks are processors
+  bool logits = false;    // then, and where GPUs do not reach one another's memory
+};
+
+class GpuExecutor {
+ public:
+  // The longest that a pass may take: then the GPU counts as lost.
+  static constexpr std::chrono::seconds kPassDeadline{4};
+
+  // The longest that it waits for another rank's GPU; less, so that it is told who is missing.
+  static constexpr std::chrono::seconds kSumDeadline{3};
+
+  // What NCCL has for finding and connecting the GPUs.
+  static constexpr std::chrono::seconds kJoinDeadline{60};
+
+  // Fails with kMachineRefused.
+  static Result<std::unique_ptr<GpuExecutor>> open(const GpuPlatform& platform, int gpu);
+  ~GpuExecutor();
+
+  // Takes the memory that the plan needs but for the host's share. `node`: where its own memory of
+  // the host lies.
+  Result<void> allocate(const Plan& sizes, int node, const HostShare& host);
+  // Makes the host's memory, which must outlive this, reachable for the GPU.
+  Result<void> pin(const NodeMemory& memory);
+  // Of all ranks, which are GPUs: lets each reach the others' memory, where all can. Then whether
+  // they do (gpu_link_trial.h).
+  static Result<void> reach(std::span<GpuExecutor* const> ranks);
+  static Result<void> try_links(std::span<GpuExecutor* const> ranks);
+  // Once all have allocated: makes what they exchange through, memory where `reached`, and NCCL
+  // where not or where some of the plan's sums are to go that way. What is returned has to live as
+  // long as the ranks compute; null: there is no NCCL, or no need.
+  static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuExecutor* const> ranks,
+                                                    const Plan& sizes, const Result<void>& reached);
+  // Then, where more than two reach one another's memory: how long sums of up to so many bytes take
+  // (gpu_sum_trial.h), by all ranks at the same time, in the memory that activations will have; and
+  // what follows from it, for all ranks alike. Both before prepare().
+  size_t timed_sum_bytes_max() const;
+  Result<std::vector<GpuSumRounds>> time_sums(size_t bytes_max);
+  void set_one_shot_bytes_max(size_t bytes) { links_.one_shot_bytes_max = bytes; }
+  // But for those that are the host's.
+  ArenaAddresses arenas() const;
+
+  // Makes the launches of the plan, which must outlive this, and records those of passes that
+  // generate for up to `sequences`. Once, after allocate().
+  Result<void> prepare(const Plan& plan);
+
+  // Of ranks that NCCL has joined, once, all at the same time and before the first pass: their
+  // first exchanges, which connect them.
+  Result<void> exchange_first();
+
+  // Computes a pass, by one thread at a time; when it returns, the logits are there, and their
+  // candidates. Allocates nothing. After a failure nothing more can be computed.
+  Result<void> run(const Batch& batch);
+  // The same in parts, among processors: begin(), then run_steps() of the plan's steps in order,
+  // without those that sum; what a part has computed is there when it returns.
+  Result<void> begin(const Batch& batch);
+  Result<void> run_steps(Range steps);
+
+  // Those of the last pass, [logit row]; null where the logits are another rank's or the host's.
+  const GpuCandidateRow* candidates() const {
+    return reinterpret_cast<const GpuCandidateRow*>(candidates_.data());
+  }
+
+  // Of the rows from which Batch::draws wanted one; where there are candidates.
+  const GpuDrawn* drawn() const {
+    return reinterpret_cast<const GpuDrawn*>(candidates() + plan_->logit_rows);
+  }
+
+  // Floats of the GPU's memory, between passes. What is fetched is valid until the next call of any
+  // of these; a hidden row or a row of logits at most.
+  Result<std::span<const float>> fetch(const float* from, size_t count);
+  Result<void> read(const float* from, std::span<float> to);
+
+  GpuDevice& device() { return *device_; }
+  const GpuKernels& kernels() const { return *platform_.kernels; }
+  size_t recording_count() const { return recordings_.size(); }
+  // What the last pass has sent to the other ranks, all of them GPUs, and how long it exchanged.
+  struct Exchanged {
+    size_t bytes = 0;
+    uint64_t nanoseconds = 0;
+  };
+  const Exchanged& exchanged() const { return exchanged_; }
+
+  // Whether what has failed is another rank's: this GPU has waited for it, and answers.
+  bool has_waited_in_vain() const { return has_waited_in_vain_; }
+
+ private:
+  GpuExecutor(const GpuPlatform& platform, std::unique_ptr<GpuDevice> device)
+      : platform_(platform), device_(std::move(device)) {}
+
+  // What the GPU writes there.
+  struct Report {
+    uint32_t failure = 0;  // which rank did not come: missing_rank()
+    uint64_t spent_ns = 0;
+    uint32_t waiting = 0;  // awaited_rank()
+  };
+
+  static Result<void> take_mailboxes(std::span<GpuExecutor* const> ranks);
+  Result<void> take_mailbox(size_t rank, size_t rank_count);
+  Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
+  Result<void> compute(const Batch& batch);
+  Result<void> launch(Range steps, std::chrono::steady_clock::time_point begin);
+  void count_exchange(const Batch& batch);
+  uint64_t exchange_time() const;  // so far, in nanoseconds
+  Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
+  Result<void> wait_since(std::chrono::steady_clock::time_point begin);
+  std::unexpected<Error> who_hangs(const Error& error);
+  std::unexpected<Error> did_not_come(size_t rank);
+  std::optional<size_t> missing_peer() const;
+  std::optional<size_t> awaited_peer();
+  Result<void> record();
+  Result<void> fill_constants();
+  Result<void> clear_counters();
+  size_t write_batch(const Batch& batch);
+
+  const GpuPlatform& platform_;
+  std::unique_ptr<GpuDevice> device_;
+  GpuMemory weights_;
+  GpuMemory scratch_;
+  GpuMemory exchange_;
+  GpuMemory kv_;
+  GpuMemory logits_;
+  GpuMemory mailbox_;      // of several ranks
+  GpuMemory received_;     // what other ranks send by NCCL
+  NodeMemory staging_;     // of the host: what is copied to the GPU before a pass, or from it after
+  NodeMemory candidates_;  // of the logits
+  NodeMemory report_;      // a Report, of exchanges over peer memory
+  std::vector<GpuMemory> pinned_;
+  GpuLinks links_;
+  bool among_processors_ = false;
+  const Plan* plan_ = nullptr;
+  std::unique_ptr<GpuMatrixLibrary> library_;
+  std::unique_ptr<GpuProgram> program_;
+  std::unique_ptr<GpuStream> stream_;
+  GpuPassShape shape_;  // of the pass at hand
+  bool has_waited_in_vain_ = false;
+  Exchanged exchanged_;
+  uint64_t exchange_ns_ = 0;  // of all passes, and what came before
+  std::map<GpuPassShape, std::unique_ptr<GpuRecording>> recordings_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "engine/runtime/gpu/gpu_group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/runtime/gpu/gpu_link_trial.h"
+
+namespace lockstep {
+
+GpuGroup::GpuGroup(std::vector<GpuRank*> ranks, bool among_processors)
+    : ranks_(std::move(ranks)), among_processors_(among_processors) {}
+
+std::vector<GpuExecutor*> GpuGroup::executors() const {
+  std::vector<GpuExecutor*> executors;
+  for (GpuRank* rank : ranks_) executors.push_back(&rank->executor());
+  return executors;
+}
+
+// What only seems to reach another's memory nobody is to rely on, NCCL included: it would.
+Result<void> GpuGroup::reach() {
+  if (is_linked()) {
+    const std::vector<GpuExecutor*> gpus = executors();
+    reached_ = GpuExecutor::reach(gpus);
+    if (reached_) {
+      if (auto sound = GpuExecutor::try_links(gpus); !sound) {
+        const char* const apart = std::getenv(kNcclWithoutPeers);
+        if (apart == nullptr || std::string_view(apart) != "1") return sound;
+        reached_ = std::move(sound);
+      }
+    }
+  }
+  const bool alone = ranks_.size() == 1 && !among_processors_;
+  for (GpuRank* rank : ranks_) {
+    rank->set_host_share({.exchange = among_processors_, .logits = !alone && !shares_memory()});
+  }
+  return {};
+}
+
+// Processors reach none of the GPUs' memory: with those they exchange by the host.
+Result<void> GpuGroup::connect(const Plan& sizes) {
+  if (!is_linked()) return {};
+  auto joined = GpuExecutor::connect(executors(), sizes, reached_);
+  if (!joined) return std::unexpected(joined.error());
+  nccl_ = std::move(*joined);
+  return choose_shots(sizes);
+}
+
+Result<void> GpuGroup::run(const std::function<Result<void>(size_t rank)>& job) {
+  std::vector<Result<void>> results(ranks_.size());
+  std::vector<std::function<void(size_t)>> jobs;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    jobs.emplace_back([&job, &results, rank](size_t) { results[rank] = job(rank); });
+  }
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank]->workers().begin(jobs[rank]);
+  for (GpuRank* rank : ranks_) rank->workers().finish();
+  return outcome_of(results, ranks_);
+}
+
+// Sums of two ranks send as much either way. That no plan is made yet is what leaves the memory of
+// activations to the trial; recordings come after.
+Result<void> GpuGroup::choose_shots(const Plan& sizes) {
+  const std::vector<GpuExecutor*> gpus = executors();
+  if (gpus.size() <= 2 || !shares_memory()) return {};
+  size_t bytes_max = exchanged_floats_max(sizes) * sizeof(float);
+  for (const GpuExecutor* gpu : gpus) bytes_max = std::min(bytes_max, gpu->timed_sum_bytes_max());
+  if (bytes_max < kGpuSumTrialBytesMin) return {};
+  std::vector<std::vector<GpuSumRounds>> rounds(gpus.size());
+  auto timed = run([&](size_t rank) -> Result<void> {
+    auto own = gpus[rank]->time_sums(bytes_max);
+    if (!own) return std::unexpected(std::move(own).error());
+    rounds[rank] = std::move(*own);
+    return {};
+  });
+  if (!timed) return timed;
+  const std::vector<GpuSumTime> times = slowest_medians(rounds);
+  const size_t one_shot_max = one_shot_bytes_max(times);
+  for (GpuExecutor* gpu : gpus) gpu->set_one_shot_bytes_max(one_shot_max);
+  spdlog::info("sums of up to {} KiB between {} GPUs take one shot, larger ones two: {}",
+               one_shot_max >> 10U, gpus.size(), sum_times_text(times));
+  return {};
+}
+
+Result<void> GpuGroup::exchange_first() {
+  if (nccl_ == nullptr) return {};
+  auto exchanged = run([this](size_t rank) {
+    auto own = ranks_[rank]->executor().exchange_first();
+    if (!own) nccl_->abort(own.error());
+    return own;
+  });
+  if (exchanged) nccl_->set_deadline(GpuExecutor::kSumDeadline);
+  return exchanged;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+#include "engine/runtime/gpu/gpu_rank.h"
+
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/machine/tick_clock.h"
+#include "engine/model/gpu_weight_sink.h"
+#include "engine/runtime/node/step_runner.h"
+
+namespace lockstep {
+namespace {
+
+// Counts what a GPU's part of a pass takes.
+template <typename Work>
+Result<void> timed(WorkerCounters& counters, const Work& work) {
+  const uint64_t begin = ticks_now();
+  auto done = work();
+  counters.gpu_ticks.add(ticks_now() - begin);
+  return done;
+}
+
+}  // namespace
+
+GpuRank::GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
+                 std::unique_ptr<GpuExecutor> executor)
+    : Rank(place, std::move(workers)), executor_(std::move(executor)) {}
+
+Result<std::unique_ptr<GpuRank>> GpuRank::start(const RankPlace& place, bool crowded,
+                                                const GpuPlatform& platform) {
+  CHECK(place.gpu && place.cpus.size() == 1, "a rank on a GPU with {} workers", place.cpus.size());
+  auto workers = start_workers(place, crowded);
+  if (!workers) return std::unexpected(workers.error());
+  auto executor = GpuExecutor::open(platform, *place.gpu);
+  if (!executor) return std::unexpected(executor.error());
+  return std::unique_ptr<GpuRank>(new GpuRank(place, std::move(*workers), std::move(*executor)));
+}
+
+// What a GPU exchanges with processors lies where they are.
+Result<void> GpuRank::allocate(const Plan& sizes, ArenaSources sources) {
+  auto taken = allocate_on_host({.exchange = host_.exchange ? sizes.exchange_bytes : 0,
+                                 .logits = host_.logits ? sizes.logits_bytes : 0},
+                                std::move(sources));
+  if (!taken) return taken;
+  if (auto own = executor_->allocate(sizes, place().node, host_); !own) return own;
+  if (auto pinned = executor_->pin(exchange()); !pinned) return pinned;
+  return executor_->pin(logits());
+}
+
+ArenaAddresses GpuRank::arenas() const {
+  ArenaAddresses arenas = executor_->arenas();
+  const ArenaAddresses host = host_arenas();
+  if (host.exchange != 0) arenas.exchange = host.exchange;
+  if (host.logits != 0) arenas.logits = host.logits;
+  return arenas;
+}
+
+// The GPU's launches are made here, and captured.
+Result<void> GpuRank::set_plan(Plan plan) {
+  tasks_ = std::vector<TaskCounter>(plan.steps.size());
+  residual_.resize(plan.hidden.columns.size());
+  norm_weights_.reserve(plan.hidden.columns.size());
+  if (host_.exchange) {
+    job_ = [this](size_t) { run_among_processors(); };
+  } else {
+    job_ = [this](size_t) { run_alone(); };
+  }
+  keep_plan(std::move(plan));
+  return executor_->prepare(this->plan());
+}
+
+std::unique_ptr<WeightSink> GpuRank::make_weight_sink() {
+  return std::make_unique<GpuWeightSink>(executor_->device(), executor_->kernels().pack_rows,
+                                         place().node);
+}
+
+uint64_t GpuRank::host_scratch_bytes() const {
+  return (host_.logits ? plan().logits_bytes : 0) + (host_.exchange ? plan().exchange_bytes : 0);
+}
+
+RankNeeds GpuRank::needs() const {
+  return {.attention_units = plan().gpu.limits.attention_units,
+          .deadline = GpuExecutor::kPassDeadline};
+}
+
+void GpuRank::begin(const PassInput& input) {
+  input_ = &input;
+  workers().begin(job_);
+}
+
+Result<void> GpuRank::finish() {
+  workers().finish();
+  return result_;
+}
+
+void GpuRank::run_alone() {
+  WorkerCounters& counters = this->counters(0);
+  result_ = timed(counters, [&] { return executor_->run(*input_->batch); });
+  if (!result_) return;
+  counters.exchange_bytes.add(executor_->exchanged().bytes);
+  counters.exchange_ns.add(executor_->exchanged().nanoseconds);
+}
+
+// What the GPU has computed lies in the host's memory where all ranks meet; the worker exchanges it
+// as theirs do. After a failure it goes on meeting them, so that they come to an end.
+void GpuRank::run_among_processors() {
+  const std::vector<Step>& steps = plan().steps;
+  Barrier& barrier = workers().barrier();
+  WorkerCounters& counters = this->counters(0);
+  const Pass pass{plan(), *input_->kernels, *input_->batch, *input_->layout, barrier, counters};
+  const auto run_until = [&](Range range) {
+    if (!result_ || range.empty()) return;
+    result_ = timed(counters, [&] { return executor_->run_steps(range); });
+  };
+  result_ = timed(counters, [&] { return executor_->begin(*input_->batch); });
+  size_t begin = 0;
+  for (size_t step = 0; step < steps.size(); ++step) {
+    if (steps[step].meet != Meet::kAllRanks) continue;
+    run_until({begin, step + 1});
+    exchange_step(steps[step].work, pass, tasks_[step]);
+    begin = step + 1;
+    const uint64_t arrived = ticks_now();
+    barrier.arrive(0);
+    barrier.wait_for_all_ranks(0);
+    counters.wait_ticks.add(ticks_now() - arrived);
+    counters.meetings.add(1);
+  }
+  run_until({begin, steps.size()});
+}
+
+FoundCandidates GpuRank::candidates(size_t row, const Batch& batch) const {
+  const GpuCandidateRow& found = executor_->candidates()[row];
+  FoundCandidates candidates{.tokens = std::span(found.tokens, found.count),
+                             .logits = std::span(found.logits, found.count),
+                             .finite = found.not_finite == 0};
+  if (row < batch.draws.size() && batch.draws[row].inverse_temperature != 0.0F) {
+    const GpuDrawn& drawn = executor_->drawn()[row];
+    candidates.draw = {batch.draws[row], drawn.sum, drawn.token};
+  }
+  return candidates;
+}
+
+Result<std::span<const float>> GpuRank::fetch_logits(size_t row) {
+  const float* const begin = plan().logits + row * plan().logits_stride;
+  if (host_.logits) return std::span(begin, plan().vocabulary_size);
+  return executor_->fetch(begin, plan().vocabulary_size);
+}
+
+// One rank alone has columns of hidden rows where GPUs are ranks: its weights are all there are.
+Result<HiddenPart> GpuRank::hidden_part(size_t token) {
+  const HiddenRows& hidden = plan().hidden;
+  if (norm_weights_.empty()) {
+    norm_weights_.resize(hidden.columns.size());
+    if (auto read = executor_->read(hidden.norm_weight, norm_weights_); !read) {
+      return std::unexpected(read.error());
+    }
+  }
+  const float* const residual = hidden.residual + token * hidden.residual_stride;
+  if (auto read = executor_->read(residual, residual_); !read) return std::unexpected(read.error());
+  return HiddenPart{residual_.data(), norm_weights_.data()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// A rank whose GPU computes (gpu_executor.h), driven by one worker. Among other GPUs a pass is the
+// GPU's from end to end; among ranks on processors it exchanges with them by the host's memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/gpu/gpu_executor.h"
+#include "engine/runtime/node/task_counter.h"
+#include "engine/runtime/rank.h"
+
+namespace lockstep {
+
+class GpuRank final : public Rank {
+ public:
+  // Opens the place's GPU and starts its worker. CHECKs that the place has a GPU and one worker.
+  // The platform outlives the rank. Fails with kMachineRefused.
+  static Result<std::unique_ptr<GpuRank>> start(const RankPlace& place, bool crowded,
+                                                const GpuPlatform& platform);
+
+  // Before allocate(): what of its activations lies in the host's memory.
+  void set_host_share(const HostShare& share) { host_ = share; }
+  GpuExecutor& executor() { return *executor_; }
+  const GpuExecutor& executor() const { return *executor_; }
+
+  Result<void> allocate(const Plan& sizes, ArenaSources sources) override;
+  ArenaAddresses arenas() const override;
+  Result<void> set_plan(Plan plan) override;
+  std::unique_ptr<WeightSink> make_weight_sink() override;
+  RankNeeds needs() const override;
+  void begin(const PassInput& input) override;
+  Result<void> finish() override;
+  bool has_waited_in_vain() const override { return executor_->has_waited_in_vain(); }
+  bool finds_candidates() const override { return executor_->candidates() != nullptr; }
+  FoundCandidates candidates(size_t row, const Batch& batch) const override;
+  Result<std::span<const float>> fetch_logits(size_t row) override;
+  Result<HiddenPart> hidden_part(size_t token) override;
+  uint64_t host_scratch_bytes() const override;
+
+ private:
+  GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
+          std::unique_ptr<GpuExecutor> executor);
+  void run_alone();
+  void run_among_processors();
+
+  std::unique_ptr<GpuExecutor> executor_;
+  HostShare host_;
+  std::function<void(size_t worker)> job_;  // made once: a pass allocates nothing
+  const PassInput* input_ = nullptr;        // of the pass at hand
+  Result<void> result_;                     // its
+  std::vector<TaskCounter> tasks_;          // one per step of the plan
+  std::vector<float> residual_;             // what has been read of a hidden row
+  std::vector<float> norm_weights_;         // once they have been asked for
+};
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "engine/runtime/node/form_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/runtime/node/rank_exchange.h"
+
+namespace lockstep {
+namespace {
+
+// Columns that are converted at once, through the stack.
+constexpr size_t kStretchColumns = 512;
+
+void write_q8(const Pass& pass, const float* values, const FormsOutput& output, std::byte* row,
+              size_t first, size_t count) {
+  pass.kernels.quantize(values, output.forms.columns, first, count, row);
+  if (!output.gather || !has_peers(pass)) return;
+  push(pass, row + first, count);
+  const Q8Row layout = q8_row(output.forms.columns);
+  const size_t offset = first / kQ8BlockElements * sizeof(float);
+  const size_t bytes = count / kQ8BlockElements * sizeof(float);
+  for (const size_t part : {layout.scales, layout.sums, layout.first_sums, layout.scaled_sums}) {
+    push(pass, row + part + offset, bytes);
+  }
+}
+
+// What follows on columns of a row. The products take 32 columns at a time: the last ones may be
+// followed by zeros.
+void complete_bf16(const Pass& pass, const FormsOutput& output, std::byte* row, size_t first,
+                   size_t count) {
+  std::byte* place = row + first * sizeof(uint16_t);
+  size_t written = count;
+  if (first + count == output.forms.columns) {
+    written = round_up<size_t>(output.forms.columns, kChunkColumns) - first;
+    std::memset(place + count * sizeof(uint16_t), 0, (written - count) * sizeof(uint16_t));
+  }
+  if (output.gather) push(pass, place, written * sizeof(uint16_t));
+}
+
+void write_bf16(const Pass& pass, const float* values, const FormsOutput& output, std::byte* row,
+                size_t first, size_t count) {
+  pass.kernels.to_bf16(values, count, row + first * sizeof(uint16_t));
+  complete_bf16(pass, output, row, first, count);
+}
+
+void write_f32(const Pass& pass, const float* values, const FormsOutput& output, std::byte* row,
+               size_t first, size_t count) {
+  std::byte* place = row + first * sizeof(float);
+  std::memcpy(place, values, count * sizeof(float));
+  if (output.gather) push(pass, place, count * sizeof(float));
+}
+
+}  // namespace
+
+void write_forms(const Pass& pass, const float* values, const FormsOutput& output, size_t row,
+                 Range columns, bool generated) {
+  if (columns.empty()) return;
+  const size_t first = output.first_column + columns.begin;
+  const auto place = [&](ActivationForm form) -> std::byte* {
+    const FormBuffer& buffer = output.forms[form];
+    const bool read = generated ? buffer.generated : buffer.prompted;
+    return read ? buffer.rows + row * buffer.stride_bytes : nullptr;
+  };
+  if (std::byte* q8 = place(ActivationForm::kQ8)) {
+    write_q8(pass, values, output, q8, first, columns.size());
+  }
+  for (const ActivationForm form : {ActivationForm::kBf16, ActivationForm::kBf16Dots}) {
+    if (std::byte* bf16 = place(form)) {
+      write_bf16(pass, values, output, bf16, first, columns.size());
+    }
+  }
+  if (std::byte* f32 = place(ActivationForm::kF32)) {
+    write_f32(pass, values, output, f32, first, columns.size());
+  }
+}
+
+void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Range columns) {
+  if (columns.empty()) return;
+  const FormBuffer& buffer = output.forms[ActivationForm::kBf16];
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    complete_bf16(pass, output, buffer.rows + row * buffer.stride_bytes,
+                  output.first_column + columns.begin, columns.size());
+  }
+}
+
+void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
+                const NormOutput& norm, Range tokens, Range columns) {
+  alignas(64) float product[kStretchColumns];
+  const auto write_row = [&](size_t token, size_t row, bool generated) {
+    float* sums = norm.chunks.sums + row * norm.chunks.stride;
+    for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
+      const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
+      pass.kernels.weigh(residual + token * residual_stride + begin, norm.weight + begin,
+                         stretch.size(), product, sums + begin / kChunkColumns);
+      write_forms(pass, product, norm.output, row, stretch, generated);
+    }
+    if (!norm.output.gather) return;
+    const size_t first = columns.begin / kChunkColumns;
+    const size_t end = (columns.end + kChunkColumns - 1) / kChunkColumns;
+    push(pass, sums + first, (end - first) * sizeof(float));
+  };
+  if (norm.rows == Rows::kTokens) {
+    for (size_t token = tokens.begin; token < tokens.end; ++token) {
+      write_row(token, token, token < pass.batch.generated_tokens);
+    }
+    return;
+  }
+  const auto& wanted = pass.batch.logit_tokens;
+  const auto first = std::ranges::lower_bound(wanted, tokens.begin);
+  for (auto token = first; token != wanted.end() && *token < tokens.end; ++token) {
+    write_row(*token, static_cast<size_t>(token - wanted.begin()),
+              *token < pass.batch.generated_tokens);
+  }
+}
+
+void norm_factors(const NormFactor& norm, Range rows, float* factors) {
+  const size_t chunks = (norm.columns + kChunkColumns - 1) / kChunkColumns;
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    const float* sums = norm.chunks.sums + row * norm.chunks.stride;
+    float sum = 0;
+    for (size_t chunk = 0; chunk < chunks; ++chunk) sum += sums[chunk];
+    const float mean = sum / static_cast<float>(norm.columns);
+    factors[row - rows.begin] = 1.0F / std::sqrt(mean + norm.epsilon);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Writes activations in the forms in which products consume them.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/base/range.h"
+#include "engine/graph/plan.h"
+#include "engine/runtime/node/pass.h"
+
+namespace lockstep {
+
+// Columns of one row: `values` points at the first of them, `columns` counts from the output's
+// first column. Only the forms that are read for tokens of this kind are written; they are pushed
+// to the other ranks where the output says so.
+void write_forms(const Pass& pass, const float* values, const FormsOutput& output, size_t row,
+                 Range columns, bool generated);
+
+// The rest of that where a kernel has written columns of `rows` as kBf16, which alone is read.
+void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Range columns);
+
+// Of rows `rows` of a residual (the token's, or the logit's own) the columns `columns`: their
+// product with the norm's weight, and the sums of their squares. Pushed as the output says.
+void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
+                const NormOutput& norm, Range tokens, Range columns);
+
+// The factors of a normed input's rows [rows): `factors` gets one per row.
+void norm_factors(const NormFactor& norm, Range rows, float* factors);
+
+}  // namespace lockstep

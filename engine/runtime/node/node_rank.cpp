@@ -1,0 +1,112 @@
+#include "engine/runtime/node/node_rank.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/machine/tick_clock.h"
+#include "engine/runtime/node/rank_exchange.h"
+#include "engine/runtime/node/step_runner.h"
+
+namespace lockstep {
+namespace {
+
+// With as many blocks, each for every KV head, the workers end within a third of a block's time.
+constexpr size_t kBlocksPerWorker = 3;
+
+PromptBlocks prompt_blocks(const Plan& plan, size_t workers) {
+  PromptBlocks blocks;
+  for (const Step& step : plan.steps) {
+    const auto* attend = std::get_if<AttendStep>(&step.work);
+    if (attend == nullptr || attend->prompt_attention != AttentionForm::kBf16) continue;
+    const size_t heads = std::max<size_t>(1, attend->kv_head_count);
+    const size_t tasks = kBlocksPerWorker * workers;
+    const size_t most = kBf16AttentionRows / attend->group;
+    blocks.tokens_most = blocks.tokens_most == 0 ? most : std::min(blocks.tokens_most, most);
+    blocks.wanted = std::max(blocks.wanted, (tasks + heads - 1) / heads);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+NodeRank::NodeRank(const RankPlace& place, std::unique_ptr<Workers> workers)
+    : Rank(place, std::move(workers)), job_([this](size_t worker) { walk(worker); }) {}
+
+Result<std::unique_ptr<NodeRank>> NodeRank::start(const RankPlace& place, bool crowded) {
+  auto workers = start_workers(place, crowded);
+  if (!workers) return std::unexpected(workers.error());
+  return std::unique_ptr<NodeRank>(new NodeRank(place, std::move(*workers)));
+}
+
+Result<void> NodeRank::allocate(const Plan& sizes, ArenaSources sources) {
+  return allocate_on_host({.weights = sizes.weight_bytes,
+                           .scratch = sizes.scratch_bytes,
+                           .exchange = sizes.exchange_bytes,
+                           .kv = sizes.kv.size_bytes(),
+                           .logits = sizes.logits_bytes},
+                          std::move(sources));
+}
+
+Result<void> NodeRank::set_plan(Plan plan) {
+  tasks_ = std::vector<TaskCounter>(plan.steps.size());
+  keep_plan(std::move(plan));
+  return {};
+}
+
+uint64_t NodeRank::host_scratch_bytes() const {
+  return plan().scratch_bytes + plan().exchange_bytes + plan().logits_bytes;
+}
+
+RankNeeds NodeRank::needs() const {
+  return {.layout = true,
+          .attention_blocks = plan().attention_blocks,
+          .prompt_blocks = prompt_blocks(plan(), place().cpus.size())};
+}
+
+void NodeRank::begin(const PassInput& input) {
+  input_ = &input;
+  workers().begin(job_);
+}
+
+Result<void> NodeRank::finish() {
+  workers().finish();
+  return {};
+}
+
+void NodeRank::walk(size_t worker) {
+  Barrier& barrier = workers().barrier();
+  WorkerCounters& counters = this->counters(worker);
+  const Pass pass{plan(),   *input_->kernels, *input_->batch,    *input_->layout,      barrier,
+                  counters, worker,           workers().count(), input_->panel_streams};
+  const std::vector<Step>& steps = plan().steps;
+  for (size_t index = 0; index < steps.size(); ++index) {
+    const Step& step = steps[index];
+    // Everyone has left the step before, and nobody comes to it again before the next pass.
+    if (worker == 0) {
+      const size_t before = (index + tasks_.size() - 1) % tasks_.size();
+      tasks_[before].next.store(0, std::memory_order_relaxed);
+    }
+    run_step(step.work, pass, tasks_[index]);
+    const uint64_t arrived = ticks_now();
+    barrier.arrive(worker);
+    if (step.meet == Meet::kRank || !has_peers(pass)) {
+      barrier.wait(worker);
+    } else {
+      barrier.wait_for_all_ranks(worker);
+    }
+    counters.wait_ticks.add(ticks_now() - arrived);
+    counters.meetings.add(1);
+  }
+}
+
+Result<std::span<const float>> NodeRank::fetch_logits(size_t row) {
+  return std::span(plan().logits + row * plan().logits_stride, plan().vocabulary_size);
+}
+
+// The workers have left the pass, and nobody writes to the residual before the next one.
+Result<HiddenPart> NodeRank::hidden_part(size_t token) {
+  const HiddenRows& hidden = plan().hidden;
+  return HiddenPart{hidden.residual + token * hidden.residual_stride, hidden.norm_weight};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// A rank that computes on processors, with its memory on one node of the host: every worker walks
+// the plan and meets the others after each step.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/node/task_counter.h"
+#include "engine/runtime/rank.h"
+
+namespace lockstep {
+
+class NodeRank final : public Rank {
+ public:
+  // Starts one worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same
+  // processors. Fails with kMachineRefused where a thread cannot be started or pinned.
+  static Result<std::unique_ptr<NodeRank>> start(const RankPlace& place, bool crowded);
+
+  Result<void> allocate(const Plan& sizes, ArenaSources sources) override;
+  ArenaAddresses arenas() const override { return host_arenas(); }
+  Result<void> set_plan(Plan plan) override;
+  std::unique_ptr<WeightSink> make_weight_sink() override { return nullptr; }
+  RankNeeds needs() const override;
+  void begin(const PassInput& input) override;
+  Result<void> finish() override;
+  Result<std::span<const float>> fetch_logits(size_t row) override;
+  Result<HiddenPart> hidden_part(size_t token) override;
+  uint64_t host_scratch_bytes() const override;
+
+ private:
+  NodeRank(const RankPlace& place, std::unique_ptr<Workers> workers);
+  void walk(size_t worker);
+
+  std::function<void(size_t worker)> job_;  // made once: a pass allocates nothing
+  const PassInput* input_ = nullptr;        // of the pass at hand
+  std::vector<TaskCounter> tasks_;          // one per step of the plan
+};
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// One worker's view of a pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/graph/plan.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/machine/barrier.h"
+#include "engine/machine/tick_clock.h"
+#include "engine/runtime/batch.h"
+#include "engine/runtime/node/task_counter.h"
+#include "engine/runtime/pass_layout.h"
+#include "engine/runtime/worker_counters.h"
+
+namespace lockstep {
+
+struct Pass {
+  const Plan& plan;
+  const KernelTable& kernels;
+  const Batch& batch;
+  const PassLayout& layout;
+  Barrier& barrier;  // the rank's; for steps in several phases
+  WorkerCounters& counters;
+  size_t worker = 0;
+  size_t worker_count = 1;
+  size_t panel_streams = 1;  // as in MatmulArguments
+};
+
+// Rows that a step runs over, and how many of them, the first ones, are of generated tokens.
+struct RowCount {
+  size_t all = 0;
+  size_t generated = 0;
+};
+inline RowCount row_count(Rows rows, const Pass& pass) {
+  if (rows == Rows::kTokens) return {pass.batch.tokens.size(), pass.batch.generated_tokens};
+  return {pass.batch.logit_tokens.size(), pass.layout.generated_logits()};
+}
+
+// Between two phases of a step.
+inline void meet_rank(const Pass& pass) {
+  const uint64_t arrived = ticks_now();
+  pass.barrier.arrive_and_wait(pass.worker);
+  pass.counters.wait_ticks.add(ticks_now() - arrived);
+  pass.counters.meetings.add(1);
+}
+
+}  // namespace lockstep

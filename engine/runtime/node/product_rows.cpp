@@ -1,0 +1,139 @@
+#include "engine/runtime/node/product_rows.h"
+
+#include <algorithm>
+
+#include "engine/runtime/node/form_writer.h"
+
+namespace lockstep {
+namespace {
+
+// Those of the rows that are in `rows`.
+ProductRows among(const ProductRows& product, Range rows) {
+  const size_t skipped = rows.begin - product.rows.begin;
+  return {.rows = rows,
+          .generated_end = product.generated_end,
+          .input = product.input,
+          .input_begin = product.input_begin + skipped,
+          .factors = product.factors == nullptr ? nullptr : product.factors + skipped};
+}
+
+// The first row of a prompted token.
+size_t first_prompted(const ProductRows& product) {
+  return std::clamp(product.generated_end, product.rows.begin, product.rows.end);
+}
+
+// One part's panels for rows that share a form of the input.
+MatmulArguments arguments_of(const MatmulPart& part, Range panels, const ProductRows& product,
+                             ActivationForm form, const Pass& pass) {
+  const FormBuffer& input = product.input[form];
+  return {.matrix = part.matrix,
+          .panel_begin = panels.begin,
+          .panel_end = panels.end,
+          .input = input.rows + product.input_begin * input.stride_bytes,
+          .input_stride_bytes = input.stride_bytes,
+          .token_count = product.rows.size(),
+          .output = part.output + product.rows.begin * part.output_stride,
+          .output_stride = part.output_stride,
+          .token_scales = product.factors,
+          .bias = part.bias,
+          .accumulate = part.accumulate,
+          .panel_streams = pass.panel_streams};
+}
+
+void multiply(const MatmulPart& part, Range panels, const ProductRows& product, ActivationForm form,
+              const Pass& pass) {
+  if (product.rows.empty()) return;
+  const MatmulKernel kernel = matmul_kernel(pass.kernels, part.matrix.format, form);
+  kernel(arguments_of(part, panels, product, form, pass));
+}
+
+void finish_gate(const GateParts& parts, const FormsOutput& output, Range columns,
+                 const ProductRows& product, const Pass& pass) {
+  constexpr size_t kStretchColumns = 512;
+  alignas(64) float values[kStretchColumns];
+  const auto& [gate, up] = parts;
+  for (size_t row = product.rows.begin; row < product.rows.end; ++row) {
+    const bool generated = row < product.generated_end;
+    for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
+      const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
+      pass.kernels.silu_multiply(gate.output + row * gate.output_stride + begin,
+                                 up.output + row * up.output_stride + begin, stretch.size(),
+                                 values);
+      write_forms(pass, values, output, row, stretch, generated);
+    }
+  }
+}
+
+// Whether tokens of this kind go into a gate, and what follows on, as kBf16 alone.
+bool is_gated_in_bf16(const GateParts& parts, const FormsOutput& output, bool generated) {
+  for (const MatmulPart* part : {&parts.gate, &parts.up}) {
+    const ProductForms& forms = part->forms;
+    if ((generated ? forms.generated : forms.prompted) != ActivationForm::kBf16) return false;
+  }
+  for (size_t form = 0; form < kActivationFormCount; ++form) {
+    const FormBuffer& buffer = output.forms.buffers[form];
+    const bool is_bf16 = static_cast<ActivationForm>(form) == ActivationForm::kBf16;
+    if ((generated ? buffer.generated : buffer.prompted) != is_bf16) return false;
+  }
+  return true;
+}
+
+// The first of the rows that one kernel takes from a gate's input to its output: the others need
+// one for each of its operations. rows.end if there is no such kernel, or few rows for it.
+size_t first_gated(const GateParts& parts, const FormsOutput& output, const ProductRows& product,
+                   const Pass& pass) {
+  const Range rows = product.rows;
+  const Format format = parts.gate.matrix.format;
+  if (parts.up.matrix.format != format) return rows.end;
+  if (gated_kernel(pass.kernels, format) == nullptr) return rows.end;
+  if (!is_gated_in_bf16(parts, output, /*generated=*/false)) return rows.end;
+  const bool all = is_gated_in_bf16(parts, output, /*generated=*/true);
+  const size_t first = all ? rows.begin : first_prompted(product);
+  return rows.end - first > kStaticRows ? first : rows.end;
+}
+
+void multiply_gated(const GateParts& parts, const FormsOutput& output, Range panels,
+                    const ProductRows& product, const Pass& pass) {
+  const auto arguments = [&](const MatmulPart& part) {
+    return arguments_of(part, panels, product, ActivationForm::kBf16, pass);
+  };
+  const FormBuffer& rows = output.forms[ActivationForm::kBf16];
+  gated_kernel(pass.kernels, parts.gate.matrix.format)(
+      {.gate = arguments(parts.gate),
+       .up = arguments(parts.up),
+       .output = rows.rows + product.rows.begin * rows.stride_bytes +
+                 output.first_column * sizeof(uint16_t),
+       .output_stride_bytes = rows.stride_bytes});
+  complete_bf16(pass, output, product.rows, columns_of(panels, parts.gate.matrix));
+}
+
+}  // namespace
+
+Range columns_of(Range panels, const PackedMatrix& matrix) {
+  return {panels.begin * kPanelRows, std::min(panels.end * kPanelRows, matrix.rows)};
+}
+
+void multiply(const MatmulPart& part, Range panels, const ProductRows& product, const Pass& pass) {
+  if (part.remote) {
+    const size_t columns = columns_of(panels, part.matrix).size();
+    pass.counters.exchange_bytes.add(product.rows.size() * columns * sizeof(float));
+  }
+  if (part.forms.prompted == part.forms.generated) {
+    return multiply(part, panels, product, part.forms.prompted, pass);
+  }
+  const size_t border = first_prompted(product);
+  multiply(part, panels, among(product, {product.rows.begin, border}), part.forms.generated, pass);
+  multiply(part, panels, among(product, {border, product.rows.end}), part.forms.prompted, pass);
+}
+
+void multiply_gate(const GateParts& parts, const FormsOutput& output, Range panels,
+                   const ProductRows& product, const Pass& pass) {
+  const size_t gated = first_gated(parts, output, product, pass);
+  const ProductRows others = among(product, {product.rows.begin, gated});
+  for (const MatmulPart* part : {&parts.gate, &parts.up}) multiply(*part, panels, others, pass);
+  finish_gate(parts, output, columns_of(panels, parts.gate.matrix), others, pass);
+  if (gated == product.rows.end) return;
+  multiply_gated(parts, output, panels, among(product, {gated, product.rows.end}), pass);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+#include "engine/runtime/node/step_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/range.h"
+#include "engine/collectives/shared_memory.h"
+#include "engine/runtime/node/attend_step.h"
+#include "engine/runtime/node/expert_step.h"
+#include "engine/runtime/node/form_writer.h"
+#include "engine/runtime/node/product_step.h"
+#include "engine/runtime/node/rank_exchange.h"
+
+namespace lockstep {
+namespace {
+
+// A contiguous, even share of `total` units.
+Range share(size_t total, const Pass& pass) {
+  return share(Range{0, total}, pass.worker, pass.worker_count);
+}
+
+// Calls work(row, columns) for this worker's share of rows x columns, cut at multiples of a chunk,
+// so that a single row is shared as well.
+template <typename Work>
+void for_each_stretch(size_t rows, size_t columns, const Pass& pass, Work work) {
+  const size_t chunks = (columns + kChunkColumns - 1) / kChunkColumns;
+  const Range mine = share(rows * chunks, pass);
+  for (size_t unit = mine.begin; unit < mine.end;) {
+    const size_t row = unit / chunks;
+    const size_t first = unit % chunks;
+    const size_t last = std::min(chunks, first + mine.end - unit);
+    work(row, Range{first * kChunkColumns, std::min(columns, last * kChunkColumns)});
+    unit += last - first;
+  }
+}
+
+void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
+  const KvLayout& kv = pass.plan.kv;
+  const Range mine = share(kv.layer_count * kv.head_count, pass);
+  for (size_t unit = mine.begin; unit < mine.end; ++unit) {
+    std::byte* pages = kv.keys(unit / kv.head_count, unit % kv.head_count);
+    for (const uint32_t page : pass.batch.cleared_pages) {
+      std::memset(pages + page * kv.page_stride_bytes(), 0, kv.page_stride_bytes());
+    }
+  }
+}
+
+void run(const RotaryTableStep& step, const Pass& pass, TaskCounter&) {
+  const size_t pairs = step.frequencies->size();
+  const Range mine = share(pass.batch.tokens.size(), pass);
+  for (size_t token = mine.begin; token < mine.end; ++token) {
+    const auto position = static_cast<double>(pass.batch.tokens[token].position);
+    float* cosines = step.table + token * step.stride;
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      const double angle = position * (*step.frequencies)[pair];
+      cosines[pair] = static_cast<float>(step.magnitude * std::cos(angle));
+      cosines[pairs + pair] = static_cast<float>(step.magnitude * std::sin(angle));
+    }
+  }
+}
+
+bool holds_row(const EmbedStep& step, const BatchToken& token) {
+  const auto row = static_cast<size_t>(token.token);
+  return row >= step.row_begin && row < step.row_begin + step.table.rows;
+}
+
+void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
+  const Range mine = share(pass.batch.tokens.size(), pass);
+  for (size_t token = mine.begin; token < mine.end; ++token) {
+    if (!holds_row(step, pass.batch.tokens[token])) continue;
+    const auto row = static_cast<size_t>(pass.batch.tokens[token].token);
+    float* output = step.output + token * step.output_stride;
+    unpack_row(step.table, row - step.row_begin, output);
+    if (step.gather) push(pass, output, step.table.columns * sizeof(float));
+  }
+}
+
+void run(const NormStep& step, const Pass& pass, TaskCounter&) {
+  const size_t tokens = pass.batch.tokens.size();
+  for_each_stretch(tokens, step.columns, pass, [&](size_t token, Range columns) {
+    write_norm(pass, step.residual, step.residual_stride, step.norm, {token, token + 1}, columns);
+  });
+}
+
+void run(const MatmulStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_product(step, pass, tasks);
+}
+
+void run(const RouteStep& step, const Pass& pass, TaskCounter&) {
+  run_route(step, pass);
+}
+
+void run(const ExpertGateStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_expert_gate(step, pass, tasks);
+}
+
+void run(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_expert_sum(step, pass, tasks);
+}
+
+void run(const AttendStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_attention(step, pass, tasks);
+}
+
+void run(const FormStep& step, const Pass& pass, TaskCounter&) {
+  for_each_stretch(pass.batch.tokens.size(), step.columns, pass, [&](size_t row, Range columns) {
+    write_forms(pass, step.input + row * step.input_stride + columns.begin, step.output, row,
+                columns, row < pass.batch.generated_tokens);
+  });
+}
+
+void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {
+  const size_t rows = row_count(step.rows, pass).all;
+  if (rows == 0) return;
+  const ExchangeTime time(pass);
+  pass.counters.exchange_bytes.add(all_reduce({.partial = step.partial,
+                                               .partial_stride = step.partial_stride,
+                                               .output = step.output,
+                                               .output_stride = step.output_stride,
+                                               .row_count = rows,
+                                               .column_count = step.columns,
+                                               .contributors = step.contributors,
+                                               .bf16_partial = step.bf16_partial,
+                                               .bf16_sum = step.bf16_sum},
+                                              pass.plan.peers, pass.barrier, pass.worker,
+                                              pass.worker_count));
+}
+
+}  // namespace
+
+void exchange_step(const StepWork& step, const Pass& pass, TaskCounter& tasks) {
+  if (std::holds_alternative<AllReduceStep>(step)) return run_step(step, pass, tasks);
+  const auto* embed = std::get_if<EmbedStep>(&step);
+  if (embed == nullptr || !embed->gather) return;
+  for (size_t token = 0; token < pass.batch.tokens.size(); ++token) {
+    if (!holds_row(*embed, pass.batch.tokens[token])) continue;
+    push(pass, embed->output + token * embed->output_stride, embed->table.columns * sizeof(float));
+  }
+}
+
+void run_step(const StepWork& step, const Pass& pass, TaskCounter& tasks) {
+  std::visit([&](const auto& kind) { run(kind, pass, tasks); }, step);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "engine/text/model_tokenizer.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "engine/text/byte_pair_tokenizer.h"
+#include "engine/text/sentence_piece_tokenizer.h"
+
+namespace lockstep {
+
+namespace {
+
+// Reads key after key; after the first error the others give nothing, and error() is that error.
+class KeyReader {
+ public:
+  explicit KeyReader(const GgufFile& file) : file_(file) {}
+
+  std::string text(std::string_view name) { return take(file_.text(key(name))).value_or(""); }
+  std::optional<bool> boolean(std::string_view name) { return take(file_.boolean(key(name))); }
+  std::vector<float> numbers(std::string_view name) {
+    return take(file_.numbers(key(name))).value_or(std::vector<float>{});
+  }
+  std::vector<int64_t> integers(std::string_view name) {
+    return take(file_.integers(key(name))).value_or(std::vector<int64_t>{});
+  }
+  std::vector<std::string> texts(std::string_view name) {
+    const auto* found = take(file_.texts(key(name)));
+    return found != nullptr ? *found : std::vector<std::string>{};
+  }
+  std::optional<TokenId> token(std::string_view name) {
+    const std::optional<uint64_t> id = take(file_.integer(key(name)));
+    if (!id) return std::nullopt;
+    if (*id > static_cast<uint64_t>(std::numeric_limits<TokenId>::max())) {
+      fail(Error{
+          ErrorKind::kInvalidInput,
+          fmt::format("{} is {}, which is no token id: those are below 2^31.", key(name), *id)});
+      return std::nullopt;
+    }
+    return static_cast<TokenId>(*id);
+  }
+
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  static std::string key(std::string_view name) { return fmt::format("tokenizer.ggml.{}", name); }
+
+  void fail(const Error& error) {
+    if (!error_) error_ = error;
+  }
+
+  template <typename T>
+  T take(Result<T> result) {
+    if (result) return std::move(*result);
+    fail(result.error());
+    return T{};
+  }
+
+  const GgufFile& file_;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<TokenizerData> read_tokenizer_data(const GgufFile& file) {
+  KeyReader reader(file);
+  TokenizerData data;
+  data.model = reader.text("model");
+  data.pre = reader.text("pre");
+  data.tokens = reader.texts("tokens");
+  data.scores = reader.numbers("scores");
+  data.types = reader.integers("token_type");
+  data.merges = reader.texts("merges");
+  data.bos = reader.token("bos_token_id");
+  data.eos = reader.token("eos_token_id");
+  data.eot = reader.token("eot_token_id");
+  data.eom = reader.token("eom_token_id");
+  data.unknown = reader.token("unknown_token_id");
+  data.padding = reader.token("padding_token_id");
+  data.add_bos = reader.boolean("add_bos_token");
+  data.add_eos = reader.boolean("add_eos_token");
+  data.add_space_prefix = reader.boolean("add_space_prefix");
+  data.remove_extra_whitespaces = reader.boolean("remove_extra_whitespaces");
+  if (reader.error()) return std::unexpected(*reader.error());
+  return data;
+}
+
+Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerData data) {
+  if (auto checked = check_tokenizer_data(data); !checked) {
+    return std::unexpected(checked.error());
+  }
+  if (data.model == "llama" || data.model == "gpt2") {
+    return data.model == "llama" ? SentencePieceTokenizer::make(std::move(data))
+                                 : BytePairTokenizer::make(std::move(data));
+  }
+  return invalid_input(
+      "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
+      "gpt2. Use a model with one of these tokenizers.",
+      quote_token(data.model));
+}
+
+}  // namespace lockstep

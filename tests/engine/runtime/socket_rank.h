@@ -1,0 +1,65 @@
+// A rank that another process computes: what ranks of this process push to it goes to that process
+// over a socket, and what it pushes comes back. Nothing else of the runtime knows of it.
+//
+// It has copies of the other process' exchange and logits arenas, into which ranks here write as
+// into any rank's. Where all ranks meet it sends what has changed in them, and writes what it
+// receives into its copies and into the arenas here. Two ranks, under `gather`; both processes
+// compute the same batches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/rank.h"
+
+namespace lockstep {
+
+class SocketRank final : public Rank {
+ public:
+  // `socket`: a stream to the other process' SocketRank, not owned. `rank`: this one's, 0 or 1.
+  static Result<std::unique_ptr<Rank>> start(size_t rank, const RankPlace& place, bool crowded,
+                                             int socket);
+
+  Result<void> allocate(const Plan& sizes, ArenaSources sources) override;
+  ArenaAddresses arenas() const override { return host_arenas(); }
+  Result<void> set_plan(Plan plan) override;
+  std::unique_ptr<WeightSink> make_weight_sink() override;
+  RankNeeds needs() const override { return {}; }
+  void begin(const PassInput& input) override;
+  Result<void> finish() override;
+  Result<std::span<const float>> fetch_logits(size_t row) override;
+  Result<HiddenPart> hidden_part(size_t token) override;
+  uint64_t host_scratch_bytes() const override { return 0; }
+
+  // Bytes that have gone to the other process.
+  size_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  // The other process' arena, as ranks here see it: `mirror`, and what both processes agree that it
+  // holds. `local`: the same arena of the rank of this process; null: it has none.
+  struct Area {
+    std::byte* mirror = nullptr;
+    std::vector<std::byte> agreed;
+    std::byte* local = nullptr;
+  };
+
+  SocketRank(size_t rank, const RankPlace& place, std::unique_ptr<Workers> workers, int socket)
+      : Rank(place, std::move(workers)), rank_(rank), socket_(socket) {}
+  void walk();
+  void send_changes(Area& area);
+  void receive_changes(Area& area);
+  void exchange_all();
+
+  size_t rank_;
+  int socket_;
+  std::function<void(size_t worker)> job_ = [this](size_t) { walk(); };
+  Result<void> result_;
+  std::vector<Area> areas_;
+  size_t sent_bytes_ = 0;
+};
+
+}  // namespace lockstep
