@@ -90,6 +90,20 @@ def test_on_main_itself_the_last_commits_are_checked(tree):
     assert code == 0 and "5 files have changed" in said and "new0" not in said, said
 
 
+def test_files_that_the_build_joins_have_its_flags(tree):
+    joined = tree.root / "build/release/server/Unity/unity_0_cxx.cxx"
+    tree.write(joined, f'/* generated */\n\n#include "{tree.root}/server/joined.cpp"\n')
+    database = tree.root / "build/release/compile_commands.json"
+    database.write_text(json.dumps(json.loads(database.read_text()) + [
+        {"directory": str(tree.root), "file": str(joined),
+         "command": f"c++ -DIS_JOINED -std=c++23 -o joined.o -c {joined}"},
+        {"directory": str(tree.root), "file": str(tree.root / "server/other.cpp"),
+         "command": "c++ -std=c++23 -o other.o -c server/other.cpp"}]))
+    tree.commit(**{"server/joined.cpp": "#ifdef IS_JOINED\n" + BAD + "#endif\n"})
+    code, said = tree.run()
+    assert code == 1 and "joined.cpp: found" in said, said
+
+
 def test_files_can_be_named(tree):
     code, said = tree.run("engine/base/old.cpp")
     assert code == 1 and "old.cpp: found" in said

@@ -110,7 +110,10 @@ std::vector<double> in_small_numbers(const std::vector<double>& shares) {
     divisor = std::gcd(divisor, parts.back());
   }
   std::vector<double> small;
-  for (const int part : parts) small.push_back(static_cast<double>(part / divisor));
+  for (const int part : parts) {
+    const int whole = part / divisor;
+    small.push_back(whole);
+  }
   return small;
 }
 

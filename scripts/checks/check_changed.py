@@ -87,12 +87,20 @@ def flags_of(name, commands):
     return commands[max(sorted(commands), key=nearness)]
 
 
+def compiled_files(path):
+    """The files that one which is compiled stands for: itself, or those that CMake joined in it."""
+    if path.parent.name != "Unity":
+        return [path]
+    return [pathlib.Path(file)
+            for file in re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE)]
+
+
 def read_commands(path):
     """A folder and flags by path in the tree."""
-    return {str(pathlib.Path(entry["file"]).relative_to(ROOT)):
-            (entry["directory"], relevant_flags(entry["command"]))
+    return {str(file.relative_to(ROOT)): (entry["directory"], relevant_flags(entry["command"]))
             for entry in json.loads(path.read_text())
-            if pathlib.Path(entry["file"]).is_relative_to(ROOT)}
+            for file in compiled_files(pathlib.Path(entry["file"]))
+            if file.is_relative_to(ROOT)}
 
 
 def check(name, commands):

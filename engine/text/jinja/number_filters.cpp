@@ -29,7 +29,7 @@ Value absolute(Heap&, BoundArguments& arguments) {
 
 Value to_integer(Heap& heap, BoundArguments& arguments) {
   const Value& self = arguments.self();
-  const Value otherwise = arguments.has(0) ? arguments.value(0) : Value(int64_t{0});
+  Value otherwise = arguments.has(0) ? arguments.value(0) : Value(int64_t{0});
   constexpr int64_t kDecimal = 10;
   require_defined(self);
   if (self.is_integral()) return Value(self.integral());
@@ -49,7 +49,7 @@ Value to_integer(Heap& heap, BoundArguments& arguments) {
 
 Value to_float(Heap& heap, BoundArguments& arguments) {
   const Value& self = arguments.self();
-  const Value otherwise = arguments.has(0) ? arguments.value(0) : Value(0.0);
+  Value otherwise = arguments.has(0) ? arguments.value(0) : Value(0.0);
   require_defined(self);
   if (self.is_number()) return Value(self.floating());
   if (!self.is_string()) return otherwise;

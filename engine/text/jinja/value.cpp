@@ -210,6 +210,7 @@ std::optional<Value> Object::attribute(std::string_view) {
   return std::nullopt;
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): others keep what they are called with.
 Value Object::call(Arguments) {
   fail("'{}' object is not callable", type_name());
 }
