@@ -16,6 +16,11 @@ def lines_of(records):
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
+def is_there(name):
+    """Whether there is something to compare with, or a file is about to be written."""
+    return os.environ.get("LOCKSTEP_UPDATE_GOLDENS") == "1" or (FOLDER / name).exists()
+
+
 def compare(name, text):
     """Fails with a diff where the golden of this name has another text."""
     path = FOLDER / name

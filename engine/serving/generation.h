@@ -15,7 +15,6 @@
 #include "engine/scheduler/scheduler.h"
 #include "engine/serving/pooled_rows.h"
 #include "engine/text/grammar/grammar_matcher.h"
-#include "engine/text/stop_matcher.h"
 #include "engine/text/text_stream.h"
 
 namespace lockstep {

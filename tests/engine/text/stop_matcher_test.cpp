@@ -1,11 +1,11 @@
-#include "engine/text/stop_matcher.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "engine/text/text_stream.h"
 
 namespace lockstep {
 namespace {
