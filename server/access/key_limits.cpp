@@ -15,6 +15,10 @@ constexpr uint64_t kOpenAnswersPerMinute = 8;
 // An English text has about as many bytes for each token, so that counting a prompt's tokens costs
 // about as many as the prompt has.
 constexpr uint64_t kBytesPerPreparedToken = 4;
+// About ten microseconds of one processor: less than a prompt's token takes all of them. So usual
+// templates and grammars cost little beside the prompt, and the dearest one that is let through
+// (250 ms) as many tokens as a long prompt.
+constexpr uint64_t kStepsPerPreparedToken = 256;
 
 // As OpenAI writes it: "17ms", "1.5s", "1m20s".
 std::string duration_text(Seconds duration) {
@@ -116,6 +120,14 @@ std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::enter(std::string_view na
   const uint64_t charged = std::min(tokens, allowance.tokens_per_minute);
   owner->tokens.left -= static_cast<double>(charged);
   return charged;
+}
+
+void KeyLimits::charge_steps(std::string_view name, uint64_t steps, Time now) {
+  const MutexLock lock(mutex_);
+  Owner* owner = find(name, now);
+  if (owner == nullptr || owner->allowance.tokens_per_minute == 0) return;
+  const uint64_t tokens = steps / kStepsPerPreparedToken;
+  owner->tokens.left -= static_cast<double>(std::min(tokens, owner->allowance.tokens_per_minute));
 }
 
 std::expected<uint64_t, KeyLimits::Refusal> KeyLimits::reserve(std::string_view name,

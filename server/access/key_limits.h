@@ -53,6 +53,10 @@ class KeyLimits {
   // what is left, the rest is owed. What is returned goes to reserve() or end(), which give the
   // place and the tokens back.
   std::expected<uint64_t, Refusal> enter(std::string_view owner, size_t body_bytes, Time now);
+  // Charges what a preparation took beyond what its bytes tell of: a token for each 256 steps of
+  // pause_point(), a whole minute's at most. What is dearer than what is left is owed. Neither
+  // reserve() nor end() gives it back.
+  void charge_steps(std::string_view owner, uint64_t steps, Time now);
   // Reserves tokens for a request that has entered, a whole minute's at most, instead of
   // `prepared_tokens`, which enter() has charged. What is returned goes to end(); where it is
   // refused, prepared_tokens stay charged.

@@ -35,6 +35,7 @@ Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
       transport_(std::move(client.transport)),
       remote_address_(std::move(client.remote_address)),
       place_(std::move(client.place)),
+      site_(std::move(client.site)),
       over_(client.over),
       edge_(edge),
       limits_(edge.limits),
@@ -206,8 +207,11 @@ bool Connection::read_body(Time now) {
   }
   input_.erase(0, *used);
   count_body_bytes(body_.collected_bytes());
-  if (!may_hold_body(body_bytes_counted_, network().body_bytes, edge_.bodies_bytes,
-                     edge_.limits.bodies_bytes)) {
+  const auto may_hold = [&](const Network& holder) {
+    return may_hold_body(body_bytes_counted_, holder.body_bytes, edge_.bodies_bytes,
+                         edge_.limits.bodies_bytes);
+  };
+  if (!may_hold(network()) || !may_hold(site())) {
     refuse({503,
             "too many bytes of requests are waiting: try again, or send less at once",
             {{"Retry-After", "1"}}},
@@ -245,6 +249,8 @@ void Connection::admit(Time now) {
 
   AdmittedRequest admitted;
   admitted.client = principal_.empty() ? network_name() : principal_;
+  // A site's health checks do not wait for its scrapes.
+  if (principal_.empty() && !match_.route->always) admitted.site = site_.name();
   admitted.exchange = std::make_unique<Exchange>(std::move(request), *match_.route, terms_, outbox_,
                                                  edge_.is_draining, edge_.no_memory_answer, began_);
   ServingThreads& threads = match_.route->always ? edge_.reserved_threads : edge_.ordinary_threads;
@@ -427,7 +433,7 @@ void Connection::body_released() {
 }
 
 void Connection::count_body_bytes(size_t bytes) {
-  for (size_t* const sum : {&edge_.bodies_bytes, &network().body_bytes}) {
+  for (size_t* const sum : {&edge_.bodies_bytes, &network().body_bytes, &site().body_bytes}) {
     *sum += bytes;
     *sum -= body_bytes_counted_;
   }

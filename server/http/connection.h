@@ -25,6 +25,7 @@ struct NewClient {
   std::unique_ptr<Transport> transport;  // over the socket
   std::string remote_address;
   Networks::Place place;
+  Networks::Place site;
   // Set for one above a limit: only what is served always is served to it, once and at once.
   std::optional<HttpRejection> over = {};
 };
@@ -64,7 +65,9 @@ class Connection {
   bool is_idle() const { return phase_ == Phase::kIdle; }
   bool is_in_handshake() const { return phase_ == Phase::kHandshake; }
   const std::string& network_name() const { return place_.name(); }
+  const std::string& site_name() const { return site_.name(); }
   Network& network() const { return place_.network(); }
+  Network& site() const { return site_.network(); }
   bool is_over_limit() const { return over_.has_value(); }
   // Whether no request of it is being answered.
   bool is_dispensable() const { return phase_ != Phase::kServing && phase_ != Phase::kSending; }
@@ -110,6 +113,7 @@ class Connection {
   const std::unique_ptr<Transport> transport_;
   const std::string remote_address_;
   const Networks::Place place_;
+  const Networks::Place site_;
   const std::optional<HttpRejection> over_;
   Edge& edge_;
   HttpLimits limits_;  // those at the begin of the current request; scanner_ and outbox_ read them
@@ -128,7 +132,7 @@ class Connection {
   Time began_;                     // of the current request: its first byte
   Time body_began_;                // its head was whole
   std::optional<Time> sent_by_;    // until when the client must have taken the whole answer
-  size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes and its network's
+  size_t body_bytes_counted_ = 0;  // in edge_.bodies_bytes, its network's and its site's
 
   Outbox outbox_;
   bool is_serving_ = false;

@@ -44,6 +44,7 @@ struct Edge {
   HttplibWriter writer;                // for refusals
   const std::string no_memory_answer;  // where there is none for another
   Networks networks;
+  Networks sites;
   ServingThreads ordinary_threads{options};
   ServingThreads reserved_threads{options};  // for routes that are served always
   std::vector<char> receive_buffer = std::vector<char>(64 * 1024);

@@ -235,7 +235,7 @@ void Gate::accept_clients(const Listener& listener, Time now) {
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
       try {
-        admit_client(listener, std::move(socket), PeerAddress::of(address), now);
+        admit_client(listener, std::move(socket), edge_.options.address_of(address), now);
       } catch (const std::exception& error) {
         edge_.counters.add(HttpRejection::kMemory);
         spdlog::error("A client cannot be let in: {}", error.what());
@@ -269,8 +269,12 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
 void Gate::enter_client(const Listener& listener, Descriptor socket, PeerAddress address,
                         std::optional<HttpRejection> over, Time now) {
   const int number = socket.number();
-  NewClient fresh{std::move(socket), nullptr, std::move(address.text),
-                  Networks::Place(edge_.networks, address.network, over.has_value()), over};
+  NewClient fresh{std::move(socket),
+                  nullptr,
+                  std::move(address.text),
+                  Networks::Place(edge_.networks, address.network, over.has_value()),
+                  Networks::Place(edge_.sites, address.site, over.has_value()),
+                  over};
   if (edge_.tls != nullptr && !listener.is_unix()) {
     fresh.transport = edge_.tls->make_transport(number);
     if (fresh.transport == nullptr) throw std::bad_alloc();
@@ -309,17 +313,21 @@ std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) con
   return std::nullopt;
 }
 
-// Where all places are taken, that of a client without a request, of the network that has most; for
-// one whose network has fewer. False if there is none.
+// Where all places are taken, that of a client without a request, of the site that has most and
+// there of the network that has most; for one whose site has fewer, or in sites that have as many
+// its network. False if there is none.
 bool Gate::make_room(const PeerAddress& address, Time now) {
   if (rooms_made_ >= kRoomsPerTurn) return false;
-  const size_t own = edge_.networks.find(address.network).connections;
+  // Of a site and of a network, the newcomer's with it.
+  std::pair most = {edge_.sites.find(address.site).connections + 1,
+                    edge_.networks.find(address.network).connections + 1};
   std::pair<const uint64_t, Client>* chosen = nullptr;
-  size_t most = own + 1;  // which the newcomer's network has with it
   for (auto& entry : clients_) {
     const Connection& connection = *entry.second.connection;
     if (connection.is_over_limit() || !connection.is_dispensable()) continue;
-    const size_t has = connection.network().connections;
+    const size_t newcomers = connection.site_name() == address.site ? 1 : 0;
+    const std::pair has = {connection.site().connections + newcomers,
+                           connection.network().connections};
     const bool is_older = chosen != nullptr && has == most && entry.first < chosen->first;
     if (has > most || is_older) {
       chosen = &entry;
@@ -333,17 +341,18 @@ bool Gate::make_room(const PeerAddress& address, Time now) {
   return true;
 }
 
-// The oldest of the network that has most such places makes room. False if all are taken by clients
-// that are being answered.
+// The oldest of the network that has most such places, of the site that has most, makes room. False
+// if all are taken by clients that are being answered.
 bool Gate::make_room_over_limit(Time now) {
   if (over_limit_.size() < edge_.limits.over_limit_connections) return true;
   std::optional<uint64_t> chosen;
-  size_t most = 0;
+  std::pair<size_t, size_t> most;  // of a site, and of a network
   for (const uint64_t id : over_limit_) {
     const Connection& connection = *clients_.at(id).connection;
-    if (!connection.is_dispensable() || connection.network().over_limit <= most) continue;
+    const std::pair has = {connection.site().over_limit, connection.network().over_limit};
+    if (!connection.is_dispensable() || has <= most) continue;
     chosen = id;
-    most = connection.network().over_limit;
+    most = has;
   }
   if (!chosen) return false;
   tell(*chosen, clients_.at(*chosen), now,

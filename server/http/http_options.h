@@ -10,6 +10,7 @@
 #include "server/http/http_authorize.h"
 #include "server/http/http_limits.h"
 #include "server/http/http_record.h"
+#include "server/http/peer_address.h"
 
 namespace lockstep {
 
@@ -33,6 +34,8 @@ struct HttpOptions {
   // Origins whose pages may read answers ("https://chat.example.org"), or "*" for any.
   std::vector<std::string> cors_origins;
   HttpLimits limits;
+  // Where a client that connects comes from: tests make networks up.
+  std::function<PeerAddress(const sockaddr_storage&)> address_of = PeerAddress::of;
   HttpAuthorize authorize;  // none: everything is let in, without a principal
   HttpErrorBody error_body;
   // Called once for each request, by the thread that served it, or by the gate's.

@@ -1,5 +1,12 @@
 // Whose connections hold how much of what all connections of a gate share. Networks are as
-// PeerAddress has them. The gate's thread only.
+// PeerAddress has them; sites are counted by a table of their own. The gate's thread only.
+//
+// Of bytes of bodies and of threads each network may hold twice what is left for all, so that one
+// alone has two thirds, k of them in the end 2/(2k + 1) each, and one that comes finds at least a
+// third of what the last one found (Choudhury and Hahne, Dynamic queue length thresholds for
+// shared-memory packet switches, 1998). The same holds of each site: however many networks it has,
+// together they get what one could. Shares become small where many hold them: a part is therefore
+// kept for those that hold nothing yet.
 #pragma once
 
 #include <cstddef>
@@ -53,14 +60,13 @@ class Networks {
 };
 
 // Whether a body may grow to `body_bytes`, which are counted in the other two already: those of its
-// network and those of all. Each network may hold twice what is left for all, so that one alone has
-// two thirds, k of them in the end 2/(2k + 1) each, and one that comes finds at least a third of
-// what the last one found (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory
-// packet switches, 1998). Small bodies, and a network's only one, may fill all.
+// network, or site, and those of all. A small body (64 KiB) may fill all, a network's only one all
+// but a sixteenth, and further ones all but an eighth; the only one of all has no bound but that.
 bool may_hold_body(size_t body_bytes, size_t network_bytes, size_t all_bytes, size_t bytes_max);
 
-// The same of threads: whether a client of whose requests `served` are served may have one more
-// where `busy` threads of `most` serve. A client's first takes any thread that is left. Any thread.
+// Whether a client, or site, of whose requests `served` are served may have one more where `busy`
+// threads of `most` serve. Its first takes any thread that is left; further ones leave an eighth.
+// Any thread.
 bool may_serve(size_t served, size_t busy, size_t most);
 // The least number of threads of which one client alone may have `wanted`.
 size_t threads_for_one(size_t wanted);

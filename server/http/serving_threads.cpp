@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "server/http/networks.h"
 
 namespace lockstep {
 namespace {
@@ -18,30 +17,29 @@ constexpr std::chrono::seconds kRest{5};  // a thread without work ends after th
 
 }  // namespace
 
-void ServingThreads::start(size_t kept, size_t most) {
-  const MutexLock lock(mutex_);
+void ServingThreads::take_counts(size_t kept, size_t most) {
   kept_ = kept;
   most_ = std::max(kept, most);
+  shares_.set_most(most_);
+}
+
+void ServingThreads::start(size_t kept, size_t most) {
+  const MutexLock lock(mutex_);
+  take_counts(kept, most);
   while (threads_.size() < kept_) add_thread();
 }
 
 // Those that rest end by themselves; where requests wait, threads come for them.
 void ServingThreads::set_counts(size_t kept, size_t most) {
   const MutexLock lock(mutex_);
-  kept_ = kept;
-  most_ = std::max(kept, most);
+  take_counts(kept, most);
   find_thread();
-}
-
-// Takes no memory.
-bool ServingThreads::may_begin(const std::string& client) const {
-  return may_serve(clients_.find(client)->second.served, busy_, most_);
 }
 
 // For one request that waits and may begin; the thread that takes it looks for another.
 void ServingThreads::find_thread() {
   const auto may_go = [this](const std::string& client)
-                          LOCKSTEP_REQUIRES(mutex_) { return may_begin(client); };
+                          LOCKSTEP_REQUIRES(mutex_) { return shares_.may_begin(client); };
   if (!waiting_.any(may_go)) return;
   if (!resting_.empty()) {
     wake_one();
@@ -50,16 +48,9 @@ void ServingThreads::find_thread() {
   }
 }
 
-void ServingThreads::forget_request(Clients::iterator client) {
-  if (--client->second.requests == 0) clients_.erase(client);
-}
-
 void ServingThreads::end_request(const std::string& client) {
   const MutexLock lock(mutex_);
-  const auto found = clients_.find(client);
-  --found->second.served;
-  --busy_;
-  forget_request(found);
+  shares_.end(client);
 }
 
 // False if the machine gives no thread.
@@ -100,12 +91,11 @@ void ServingThreads::submit(AdmittedRequest request) {
   {
     const MutexLock lock(mutex_);
     const std::string client = request.client;
-    const auto entry = clients_.try_emplace(client).first;
-    ++entry->second.requests;
+    shares_.add(client, request.site);
     try {
       waiting_.add(client, std::move(request));
     } catch (...) {
-      forget_request(entry);
+      shares_.drop(client);
       throw;
     }
     std::swap(ended, ended_);
@@ -149,11 +139,10 @@ bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
       return false;
     }
     const auto may_go = [this](const std::string& client)
-                            LOCKSTEP_REQUIRES(mutex_) { return may_begin(client); };
+                            LOCKSTEP_REQUIRES(mutex_) { return shares_.may_begin(client); };
     if (auto next = waiting_.next_of(may_go)) {
       request = std::move(*next);
-      ++clients_.find(request.client)->second.served;
-      ++busy_;
+      shares_.begin(request.client);
       find_thread();
       return true;
     }

@@ -1,24 +1,24 @@
 // Threads that run handlers, one whole request each. They are started as requests come and end when
-// none has come for a while. Requests that find all of them busy wait, and clients take turns: one
-// that has sent many does not delay another's first. Nor do requests that are never done
-// with: one client's hold a part of the threads (may_serve() of networks.h).
+// none has come for a while. Requests that may have none yet wait, and clients take turns: who gets
+// a thread, and when, is ThreadShares'.
 #pragma once
 
 #include <list>
 #include <memory>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/base/mutex.h"
 #include "server/http/exchange.h"
+#include "server/http/thread_shares.h"
 #include "server/http/turns.h"
 
 namespace lockstep {
 
 struct AdmittedRequest {
-  std::string client;  // whose turn it is: a key's name or a network
+  std::string client;     // whose turn it is: a key's name or a network
+  std::string site = {};  // as ThreadShares has it
   std::unique_ptr<Exchange> exchange;
 };
 
@@ -46,17 +46,9 @@ class ServingThreads {
     bool is_woken = false;  // guarded by mutex_ of the ServingThreads
   };
 
-  // How many requests it has, waiting or served.
-  struct Client {
-    size_t requests = 0;
-    size_t served = 0;
-  };
-  using Clients = std::unordered_map<std::string, Client>;
-
-  bool may_begin(const std::string& client) const LOCKSTEP_REQUIRES(mutex_);
   void find_thread() LOCKSTEP_REQUIRES(mutex_);
   void end_request(const std::string& client) LOCKSTEP_EXCLUDES(mutex_);
-  void forget_request(Clients::iterator client) LOCKSTEP_REQUIRES(mutex_);
+  void take_counts(size_t kept, size_t most) LOCKSTEP_REQUIRES(mutex_);
   void add_thread() LOCKSTEP_REQUIRES(mutex_);
   bool try_add_thread() LOCKSTEP_REQUIRES(mutex_);
   void run(Threads::iterator self, HttplibWriter& writer);
@@ -68,14 +60,13 @@ class ServingThreads {
 
   Mutex mutex_;
   size_t kept_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  size_t most_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t most_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // as shares_ has it
   Threads threads_ LOCKSTEP_GUARDED_BY(mutex_);
   Threads ended_ LOCKSTEP_GUARDED_BY(mutex_);  // to be joined
   // The one that rests the shortest is woken first.
   std::vector<Resting*> resting_ LOCKSTEP_GUARDED_BY(mutex_);
   Turns<AdmittedRequest> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
-  Clients clients_ LOCKSTEP_GUARDED_BY(mutex_);  // those with a request
-  size_t busy_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // threads that serve one
+  ThreadShares shares_ LOCKSTEP_GUARDED_BY(mutex_);
   bool is_stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 

@@ -303,6 +303,16 @@ def test_a_request_that_is_only_prepared_is_charged_a_token_for_four_bytes(keyed
     assert daemon.post(path, dear, **bearer(BOB)).status_code == status
 
 
+def test_a_small_body_with_a_dear_grammar_is_charged_for_it(keyed):
+    """A grammar that is dear to make costs more than the key has, one that is not costs nothing."""
+    daemon = keyed(row("alice", ALICE, tokens_per_minute=6), row("bob", BOB, tokens_per_minute=6))
+    plain = complete(daemon, ALICE, regex="(a|b)*a")
+    assert plain.status_code == 200, plain.text
+    dear = complete(daemon, BOB, regex="(a|b)*a(a|b){9}")
+    assert dear.status_code == 429 and "0 are left" in dear.text
+    assert tokens_left(dear) == 0
+
+
 def test_openais_client_brings_its_key_and_sees_the_limit(keyed):
     daemon = keyed(row("alice", ALICE, requests_per_minute=1))
     client = openai.OpenAI(base_url=daemon.url + "/v1", api_key=ALICE, max_retries=0)

@@ -20,15 +20,15 @@ class GrammarBudget {
   // Notes that so many bytes were or will be taken. False if that is too much, and from then on.
   // Looks at the clock once per so many calls.
   bool take(size_t bytes) {
-    constexpr unsigned kCallsPerLook = 64;
     bytes_ += bytes;
     if (bytes_ > limits_.bytes) spent_ = true;
     return ++calls_ % kCallsPerLook == 0 ? look() : !spent_;
   }
 
-  // Before what may take long: looks at the clock at once. A pause_point(): no lock is held.
+  // Before what may take long: looks at the clock at once. A pause_point(): no lock is held. As
+  // many steps as the calls of take() between two looks.
   bool look() {
-    pause_point();
+    pause_point(kCallsPerLook);
     if (now() > deadline_) spent_ = true;
     return !spent_;
   }
@@ -38,6 +38,8 @@ class GrammarBudget {
   const GrammarLimits& limits() const { return limits_; }
 
  private:
+  static constexpr unsigned kCallsPerLook = 64;
+
   static std::chrono::nanoseconds now() {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

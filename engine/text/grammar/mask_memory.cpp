@@ -103,7 +103,8 @@ void MaskMemory::prepare(std::chrono::steady_clock::time_point until) {
     begin_mask();
     until_ = until;
     if (!look() || size_bytes() > kBytesMax / 2) break;
-    find(id);
+    const Entry* entry = find(id);
+    pause_point((entry != nullptr ? entry->work : work()) / kWorkPerStep);
   }
   begin_mask();
 }

@@ -28,6 +28,7 @@ class MaskMemory {
   static constexpr size_t kWorkPerHead = 16;            // for each of its heads,
   static constexpr size_t kWorkPerClass = 8;            // and for what follows it
   static constexpr size_t kWorkPerEntry = 64;
+  static constexpr size_t kWorkPerStep = 32;  // of pause_point()
 
   // Both must outlive this.
   MaskMemory(const Automaton& automaton, const TokenTrie& trie);

@@ -32,9 +32,9 @@ class Budget {
 
   // One step of evaluation, or as many as `count`; fails when the budget is spent.
   void step(uint64_t count = 1) {
-    const uint64_t before = std::exchange(steps_, steps_ + count);
-    if (before / kStepsPerPause != steps_ / kStepsPerPause) [[unlikely]]
-      pause_point();
+    const uint64_t pauses = std::exchange(steps_, steps_ + count) / kStepsPerPause;
+    if (pauses != steps_ / kStepsPerPause) [[unlikely]]
+      pause_point((steps_ / kStepsPerPause - pauses) * kStepsPerPause);
     if (steps_ > limits_.steps) [[unlikely]]
       fail_steps();
   }

@@ -59,6 +59,10 @@ ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests
   return {};
 }
 
+void KeyLease::charge_steps(uint64_t steps) {
+  if (limits_ != nullptr) limits_->charge_steps(owner_, steps, now());
+}
+
 void KeyLease::show(HttpResponse& response) const {
   if (limits_ != nullptr) add_headers(response, limits_->headers(owner_, now()));
 }

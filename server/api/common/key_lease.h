@@ -1,6 +1,7 @@
 // What the owner of an API key has been granted for one HTTP request: a place among those at once,
 // and tokens. Given back when the request ends, less what it used, or, where it got no further than
-// that, what its preparation costs.
+// that, what its preparation costs by its bytes. The steps of its preparation are charged in any
+// case.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ class KeyLease {
 
   // The tokens that the request has come to, for the end; those of its preparation until then.
   void set_used_tokens(uint64_t tokens) { used_ = tokens; }
+
+  // At once, beside all else: the steps that the preparation took (Preparation::run()).
+  void charge_steps(uint64_t steps);
 
   // Gives back what the destructor would. Called before an answer's last bytes go out: a client
   // that has them may ask again, and finds its place free.

@@ -44,6 +44,7 @@ struct Preparation::Job {
   bool has_ended = false;
   bool runs_in_place = false;  // on the thread that waits for it: there is no other
   double charged = 0;          // processor time of its thread that it was charged for
+  uint64_t steps = 0;          // of its pause points
   std::exception_ptr thrown;
   ConditionVariable given;  // a turn
   ConditionVariable done;   // has_ended or runs_in_place
@@ -56,7 +57,7 @@ struct Preparation::Seat {
   ConditionVariable changed;
 };
 
-// Takes the turns of the job that runs on this thread.
+// Takes the turns of the job that runs on this thread, and counts its steps.
 class Preparation::Pauses : public PauseHandler {
  public:
   Pauses(Preparation& preparation, Job& job) : preparation_(preparation), job_(job) {
@@ -66,7 +67,9 @@ class Preparation::Pauses : public PauseHandler {
   Pauses(const Pauses&) = delete;
   Pauses& operator=(const Pauses&) = delete;
 
-  void pause() override {
+  void pause(uint64_t steps) override {
+    job_.steps += steps;
+    if (job_.runs_in_place) return;
     const Clock::time_point now = Clock::now();
     if (now < next_look_) return;
     preparation_.wait_for_turn(job_, used_seconds());
@@ -89,8 +92,8 @@ Preparation::~Preparation() {
   for (std::thread& thread : ended_) thread.join();
 }
 
-void Preparation::run(const std::string& client, size_t body_bytes,
-                      const std::function<void()>& task) {
+uint64_t Preparation::run(const std::string& client, size_t body_bytes,
+                          const std::function<void()>& task) {
   Job job;
   job.task = &task;
   std::vector<std::thread> ended;
@@ -104,7 +107,10 @@ void Preparation::run(const std::string& client, size_t body_bytes,
     while (!job.has_ended && !job.runs_in_place) job.done.wait(mutex_);
     if (job.runs_in_place) {
       lock.unlock();
-      do_task(job);
+      {
+        const Pauses pauses(*this, job);
+        do_task(job);
+      }
       lock.lock();
       end(job);
     }
@@ -115,6 +121,7 @@ void Preparation::run(const std::string& client, size_t body_bytes,
   // On this thread: it locks what others allocate from, and has their priority.
   if (trim_bytes >= kTrimBytes) ::malloc_trim(0);
   if (job.thrown) std::rethrow_exception(job.thrown);
+  return job.steps;
 }
 
 void Preparation::give_turns() {

@@ -3,6 +3,7 @@
 // engine's workers in priority, and no client's requests hold up another's.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <list>
@@ -27,10 +28,12 @@ class Preparation {
   Preparation& operator=(const Preparation&) = delete;
 
   // Runs `task` in its turns on a thread of this and returns when it has ended, with what it has
-  // thrown. `client`: who takes turns with others; `body_bytes`: of the text that the task makes
-  // values of, which are gone when it ends. A task takes turns with others where it reaches
-  // pause_point(). It waits neither for the engine nor for a client, and never calls run().
-  void run(const std::string& client, size_t body_bytes, const std::function<void()>& task);
+  // thrown. The steps of its pause points: what its preparation took beyond what its bytes tell of,
+  // the same for the same task on any machine under any load. `client`: who takes turns with
+  // others; `body_bytes`: of the text that the task makes values of, which are gone when it ends. A
+  // task takes turns with others where it reaches pause_point(). It waits neither for the engine
+  // nor for a client, and never calls run().
+  uint64_t run(const std::string& client, size_t body_bytes, const std::function<void()>& task);
 
   size_t waiting() const;      // tasks without a turn
   size_t taken_bytes() const;  // of bodies whose tasks have begun

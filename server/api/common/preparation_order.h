@@ -7,6 +7,9 @@
 //   - Among clients the one goes first that has had the least processor time (start-time fair
 //     queueing: Goyal, Vin, Cheng 1996; a client that comes anew starts where the others are).
 //     Within a client, first come first served: so it has about one begun job that has no turn.
+//     A small body with a dear template or grammar thus pays with its own client's turns. Time is
+//     the measure here since it is what clients share; a key's allowance is charged in steps, which
+//     no machine and no load changes (KeyLimits::charge_steps()).
 //   - A job is brisk, which is to say of ordinary priority, for its first moments, while its client
 //     has credit: a little processor time that each earns as time goes by, and all together.
 //   - A body that is a value takes up to forty times its text: those of jobs that have begun must

@@ -19,8 +19,8 @@ ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request) 
 ApiResult<void> answer_prepared(Call& call,
                                 ApiResult<std::string> (*make)(const ServedModel& model,
                                                                const HttpRequest& request)) {
-  call.key.show(call.response);
   auto text = prepare_request(call, make);
+  call.key.show(call.response);
   call.key.end();
   if (!text) return std::unexpected(std::move(text.error()));
   call.response.send(200, "application/json", std::move(*text));

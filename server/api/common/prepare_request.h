@@ -2,6 +2,7 @@
 // workers.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -21,14 +22,20 @@ ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request);
 
 // The result of make(model, request), which parses the body and makes of it whatever its endpoint
 // needs; all other values that it makes are gone when it returns (Preparation::run()). Where it
-// fails for a reason of the server's own, nothing is charged to the key.
+// fails for a reason of the server's own, nothing is charged to the key; else the steps that it
+// took are, whatever becomes of the request.
 template <typename Make>
 auto prepare_request(Call& call, const Make& make) {
   std::optional<std::invoke_result_t<const Make&, const ServedModel&, const HttpRequest&>> result;
-  call.model.preparation().run(client_of(call.request), call.request.body.size(),
-                               [&] { result.emplace(make(call.model, call.request)); });
+  const uint64_t steps =
+      call.model.preparation().run(client_of(call.request), call.request.body.size(),
+                                   [&] { result.emplace(make(call.model, call.request)); });
   constexpr int kServersOwn = 500;  // the first of these statuses
-  if (!*result && result->error().status >= kServersOwn) call.key.set_used_tokens(0);
+  if (!*result && result->error().status >= kServersOwn) {
+    call.key.set_used_tokens(0);
+  } else {
+    call.key.charge_steps(steps);
+  }
   return std::move(*result);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/text/jinja/render.h"
+#include "tests/engine/text/counted_steps.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -50,6 +51,12 @@ std::string error_of(std::string source, const TemplateLimits& limits = {},
                 : result.error().message;
 }
 
+uint64_t steps_of(std::string source) {
+  const CountedSteps steps;
+  EXPECT_TRUE(render(std::move(source), ordered_json::object()));
+  return steps.count();
+}
+
 // The text, or the error where jinja2 raises.
 void expect_as_jinja2(const ordered_json& test_case, const std::string& source) {
   SCOPED_TRACE("template: " + source.substr(0, 300));
@@ -64,6 +71,16 @@ void expect_as_jinja2(const ordered_json& test_case, const std::string& source) 
   ASSERT_FALSE(result.has_value()) << *result;
   EXPECT_THAT(result.error().message, HasSubstr(test_case["error"].get<std::string>()));
   EXPECT_EQ(result.error().kind, ErrorKind::kInvalidInput);
+}
+
+// Whole stretches of 256, so that a short message's are none.
+TEST(ChatTemplate, what_a_rendering_costs_is_told_in_steps) {
+  const uint64_t steps = steps_of("{% for i in range(20000) %}a{% endfor %}");
+  EXPECT_GE(steps, 20'000U - 255);
+  EXPECT_LT(steps, 200'000U);
+  EXPECT_EQ(steps_of("{% for i in range(20000) %}a{% endfor %}"), steps);
+  EXPECT_EQ(steps_of("{{ 'a' }}"), 0U);
+  EXPECT_GE(steps_of("{{ 'a' * 1000000 }}"), 1'000'000U / 64 - 255);  // one step takes many
 }
 
 TEST(ChatTemplate, whole_templates_render_every_conversation_as_jinja2_does) {

@@ -6,6 +6,7 @@
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "engine/text/model_tokenizer.h"
+#include "tests/engine/text/counted_steps.h"
 #include "tests/engine/text/small_vocabularies.h"
 
 namespace lockstep {
@@ -43,6 +44,21 @@ std::string object_of(std::string_view name, int count, std::string_view value) 
     object += fmt::format("{}\"{}{}\":{}", index > 0 ? "," : "{", name, index, value);
   }
   return object + "}";
+}
+
+uint64_t steps_of(Kind kind, const std::string& source) {
+  const CountedSteps steps;
+  EXPECT_TRUE(compile_grammar({kind, source}, trie()).has_value()) << source;
+  return steps.count();
+}
+
+// A source of a few bytes that makes much says so, the same each time; a usual one says little.
+TEST(HostileGrammarTest, what_a_grammar_costs_is_told_in_steps_however_small_its_source) {
+  const std::string dear = "(a|b)*a(a|b){9}";
+  const uint64_t steps = steps_of(Kind::kRegex, dear);
+  EXPECT_GT(steps, 10'000U);
+  EXPECT_EQ(steps_of(Kind::kRegex, dear), steps);
+  EXPECT_LT(steps_of(Kind::kRegex, "(a|b)*a"), steps / 100);
 }
 
 struct Refused {

@@ -166,6 +166,27 @@ TEST(KeyLimits, a_preparation_is_charged_by_its_bytes_until_the_request_is_known
   EXPECT_EQ(header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens"), "550");
 }
 
+TEST(KeyLimits, the_steps_of_a_preparation_are_charged_whatever_becomes_of_the_request) {
+  KeyLimits limits;
+  limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);
+  const auto left = [&] {
+    return header(limits.headers("a", kStart), "x-ratelimit-remaining-tokens");
+  };
+  const auto prepared = limits.enter("a", 40, kStart);
+  limits.charge_steps("a", 256 * 100 + 255, kStart);
+  EXPECT_EQ(left(), "490");
+  const auto reserved = limits.reserve("a", {50}, *prepared, kStart);
+  ASSERT_TRUE(reserved);
+  limits.end("a", *reserved, 20, kStart);
+  EXPECT_EQ(left(), "480");
+  // A minute at most, which is owed, too.
+  limits.charge_steps("a", 1'000'000'000, kStart);
+  EXPECT_EQ(left(), "0");
+  EXPECT_FALSE(limits.enter("a", 1, kStart + 12s));
+  EXPECT_TRUE(limits.enter("a", 1, kStart + 13s));
+  limits.charge_steps("unknown", 1'000'000, kStart);
+}
+
 TEST(KeyLimits, a_request_that_is_refused_after_its_preparation_stays_charged_and_comes_in_later) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 600})}, kStart);

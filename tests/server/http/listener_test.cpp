@@ -171,7 +171,7 @@ TEST(Listener, a_name_none_of_whose_addresses_can_be_had_is_an_error_with_each_r
   }
 }
 
-TEST(PeerAddress, counts_ipv4_by_address_and_ipv6_by_network) {
+TEST(PeerAddress, counts_ipv4_by_address_and_ipv6_by_network_and_both_by_site) {
   const auto peer = [](int family, const char* text) {
     sockaddr_storage address{};
     address.ss_family = static_cast<sa_family_t>(family);
@@ -191,6 +191,24 @@ TEST(PeerAddress, counts_ipv4_by_address_and_ipv6_by_network) {
   sockaddr_storage local{};
   local.ss_family = AF_UNIX;
   EXPECT_EQ(PeerAddress::of(local).network, "");
+
+  // Sites.
+  EXPECT_EQ(peer(AF_INET, "192.0.2.1").site, peer(AF_INET, "192.0.2.2").site);
+  EXPECT_NE(peer(AF_INET, "192.0.2.1").site, peer(AF_INET, "192.0.3.1").site);
+  EXPECT_EQ(peer(AF_INET6, "::ffff:192.0.2.1").site, peer(AF_INET, "192.0.2.2").site);
+  EXPECT_EQ(peer(AF_INET6, "2001:db8::1").site, peer(AF_INET6, "2001:db8:0:1::1").site);
+  EXPECT_NE(peer(AF_INET6, "2001:db8::1").site, peer(AF_INET6, "2001:db8:1::1").site);
+  for (const char* text : {"10.1.2.3", "127.0.0.1", "169.254.1.1", "172.16.0.1", "172.31.255.255",
+                           "192.168.0.1", "100.64.0.1", "100.127.0.1"}) {
+    EXPECT_EQ(peer(AF_INET, text).site, text);
+  }
+  for (const char* text : {"11.1.2.3", "172.32.0.1", "100.128.0.1"}) {
+    EXPECT_EQ(peer(AF_INET, text).site.size(), 3U);
+  }
+  for (const char* text : {"fd00::1", "fe80::1", "::1"}) {
+    EXPECT_EQ(peer(AF_INET6, text).site, peer(AF_INET6, text).network);
+  }
+  EXPECT_EQ(PeerAddress::of(local).site, "");
 }
 
 }  // namespace

@@ -20,6 +20,19 @@ constexpr size_t kMiB = 1024 * 1024;
 constexpr const char* kHog = "127.0.0.1";
 constexpr const char* kVictim = "127.0.0.2";
 
+// Gives some networks of the loopback address one site.
+void make_one_site(HttpOptions& options) {
+  options.address_of = [](const sockaddr_storage& address) {
+    PeerAddress peer = PeerAddress::of(address);
+    if (peer.text.starts_with("127.0.1.")) peer.site = "site";
+    return peer;
+  };
+}
+
+std::string hog_of_site(size_t number) {
+  return "127.0.1." + std::to_string(1 + number);
+}
+
 // Networks that take what they can, one after another or by turns, leave room for the next one's
 // body.
 TEST(Networks, hogs_leave_room_for_one_more) {
@@ -46,7 +59,41 @@ TEST(Networks, hogs_leave_room_for_one_more) {
   }
 }
 
-TEST(Networks, small_bodies_and_the_only_one_may_fill_all_and_no_more) {
+// However many networks have one body each, the next one's small body finds its bytes.
+TEST(Networks, only_bodies_of_many_networks_leave_bytes_for_small_ones) {
+  constexpr size_t kMax = 512 * kMiB;
+  constexpr size_t kBody = 4 * kMiB;
+  constexpr size_t kSmall = 64 * 1024;
+  size_t all = 0;
+  size_t networks = 0;
+  while (may_hold_body(kBody, kBody, all + kBody, kMax)) {
+    all += kBody;
+    ++networks;
+  }
+  EXPECT_EQ(networks, 120U);  // 15/16 of all
+  size_t small = 0;
+  for (; may_hold_body(kSmall, kSmall, all + kSmall, kMax); ++small) all += kSmall;
+  EXPECT_EQ(small, 512U);
+}
+
+// Networks with several bodies leave bytes for those that have none.
+TEST(Networks, further_bodies_of_many_networks_leave_bytes_for_first_ones) {
+  constexpr size_t kMax = 512 * kMiB;
+  constexpr size_t kBody = 4 * kMiB;
+  std::vector<size_t> held(20);
+  size_t all = 0;
+  for (size_t round = 0; round < 20 * held.size(); ++round) {
+    size_t& own = held[round % held.size()];
+    if (!may_hold_body(kBody, own + kBody, all + kBody, kMax)) continue;
+    own += kBody;
+    all += kBody;
+  }
+  size_t first = 0;
+  for (; may_hold_body(kBody, kBody, all + kBody, kMax); ++first) all += kBody;
+  EXPECT_GE(first, 8U);
+}
+
+TEST(Networks, small_bodies_and_the_only_one_of_all_may_fill_all_and_no_more) {
   EXPECT_TRUE(may_hold_body(1000, 1000, 1000, 1000));
   EXPECT_FALSE(may_hold_body(1000, 1000, 1001, 1000));
   EXPECT_TRUE(may_hold_body(8 * kMiB, 8 * kMiB, 8 * kMiB, 8 * kMiB));
@@ -135,6 +182,81 @@ TEST(Networks, bodies_of_one_network_leave_room_for_anothers_and_for_its_own_sma
   RawClient small(server.port(), 0, kHog);
   small.send(request_text("POST", "/size", "", "small"));
   EXPECT_EQ(small.receive()->status, 200);
+}
+
+TEST(Networks, bodies_of_one_sites_networks_leave_bytes_for_anothers) {
+  HttpLimits limits;
+  limits.bodies_bytes = 10 * kMiB;
+  limits.body_deadline = limits.body_grace = 1h;
+  TestServer server(limits, make_one_site);
+  const std::string part(kMiB - 1, 'b');
+  const std::string head =
+      request_text("POST", "/size", "Content-Length: " + std::to_string(kMiB) + "\r\n");
+  std::deque<RawClient> hogs;
+  for (size_t count = 0; count < 10; ++count) {  // each network has one
+    hogs.emplace_back(server.port(), 0, hog_of_site(count).c_str());
+    hogs.back().send(head);
+    hogs.back().send(part);
+    server.get("/hello");
+  }
+  EXPECT_GT(server.rejections(HttpRejection::kBusy), 0U);
+  for (const char* source : {kVictim, "127.0.0.8"}) {
+    RawClient victim(server.port(), 0, source);
+    victim.send(head + part + "b");
+    const auto answer = victim.receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->status, 200);
+  }
+}
+
+TEST(Networks, requests_of_one_sites_networks_that_do_not_end_leave_threads_for_anothers) {
+  HttpLimits limits;
+  limits.threads = 9;
+  constexpr int kHogsMost = 6;
+  TestServer server(limits, make_one_site);
+  std::deque<RawClient> hogs;
+  for (size_t count = 0; count < 20; ++count) {
+    hogs.emplace_back(server.port(), 0, hog_of_site(count).c_str())
+        .send(request_text("GET", "/block"));
+  }
+  for (const char* source : {kVictim, "127.0.0.8", "127.0.0.9"}) {
+    RawClient victim(server.port(), 0, source);
+    victim.send(request_text("GET", "/hello"));
+    const auto answer = victim.receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->status, 200);
+  }
+  EXPECT_LE(server.handled, kHogsMost + 3);
+  server.unblock.give();
+  for (RawClient& hog : hogs) EXPECT_EQ(hog.receive()->body, "unblocked");
+}
+
+TEST(Networks, connections_of_one_sites_networks_give_way_to_anothers) {
+  HttpLimits limits;
+  limits.connections = 8;
+  limits.over_limit_connections = 1;
+  limits.head_deadline = limits.idle_deadline = 1h;
+  TestServer server(limits, make_one_site);
+  std::deque<RawClient> hogs;
+  for (size_t count = 0; count < limits.connections; ++count) {  // two networks have two each
+    hogs.emplace_back(server.port(), 0, hog_of_site(count % 6).c_str())
+        .send(request_text("GET", "/hello"));
+    EXPECT_EQ(hogs.back().receive()->status, 200);
+  }
+  // Other sites' take the oldest place of a network with two, then of the other one, then any.
+  std::deque<RawClient> victims;
+  for (const char* source : {kVictim, "127.0.0.8", "127.0.0.9"}) {
+    RawClient& victim = victims.emplace_back(server.port(), 0, source);
+    victim.send(request_text("GET", "/hello"));
+    EXPECT_EQ(victim.receive()->status, 200);
+    RawClient& gone = hogs[victims.size() - 1];
+    EXPECT_EQ(gone.receive()->status, 503);
+    EXPECT_TRUE(gone.is_ended());
+  }
+  // The site still has most: a further network of it takes nobody's place.
+  RawClient one_more(server.port(), 0, hog_of_site(6).c_str());
+  one_more.send(request_text("GET", "/hello"));
+  EXPECT_EQ(one_more.receive()->status, 503);
 }
 
 TEST(Networks, connections_of_one_network_make_room_for_anothers) {

@@ -188,6 +188,18 @@ TEST(Preparation, runs_tasks_on_other_threads_and_passes_on_what_they_throw) {
   EXPECT_EQ(preparation.taken_bytes(), 0U);
 }
 
+TEST(Preparation, counts_the_steps_of_a_tasks_pause_points) {
+  Preparation preparation(PreparationLimits{});
+  EXPECT_EQ(preparation.run("a", 10, [] {}), 0U);
+  EXPECT_EQ(preparation.run("a", 10,
+                            [] {
+                              pause_point(64);
+                              pause_point();
+                              pause_point(6);
+                            }),
+            70U);
+}
+
 // A task that never ends by itself must let another client's through.
 TEST(Preparation, a_long_task_makes_way_where_it_pauses) {
   Preparation preparation(without_credit());
