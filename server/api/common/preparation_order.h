@@ -12,10 +12,10 @@
 //     no machine and no load changes (KeyLimits::charge_steps()).
 //   - A job is brisk, which is to say of ordinary priority, for its first moments, while its client
 //     has credit: a little processor time that each earns as time goes by, and all together.
-//   - A body that is a value takes up to forty times its text: those of jobs that have begun must
-//     fit a room. Small bodies have a room of their own. One that is larger than its room has it
-//     alone. A client whose bodies take half of a room begins no further one there. A job that
-//     waits for others' bodies to go is not overtaken.
+//   - A body that is a value takes up to 56 times its text (empty lists, of which an endpoint makes
+//     up to three values): those of jobs that have begun must fit a room. Small bodies have one of
+//     their own. One that is larger than its room has it alone. A client whose bodies take half of
+//     it begins no further one there. A job that waits for others' bodies to go is not overtaken.
 #pragma once
 
 #include <array>
