@@ -36,13 +36,13 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
 }
 
 void ModelWork::add(const Batch& batch, MeasuredWork& work) const {
-  struct Sequence {
+  struct SequenceTokens {
     size_t length = 0;  // after the pass
     size_t tokens = 0;  // of the pass
   };
-  std::vector<Sequence> sequences(batch.page_tables.size());
+  std::vector<SequenceTokens> sequences(batch.page_tables.size());
   for (const BatchToken& token : batch.tokens) {
-    Sequence& sequence = sequences[token.sequence];
+    SequenceTokens& sequence = sequences[token.sequence];
     sequence.length = std::max<size_t>(sequence.length, token.position + 1);
     ++sequence.tokens;
   }
