@@ -85,7 +85,8 @@ ApiResult<std::optional<StructuredOutput>> constrain_turn(
     }
     part = {{"any_of", Json::array({std::move(other), std::move(part)})}};
   }
-  return StructuredOutput{{Kind::kTemplate, to_text(part)}, "tools"};
+  std::string text = to_text(part);
+  return StructuredOutput{{Kind::kTemplate, std::move(text)}, "tools"};
 }
 
 }  // namespace lockstep
