@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/runtime/gpu/gpu_rank_case.h"
+#include "tests/engine/runtime/gpu_rank_case.h"
 #include "tests/engine/runtime/random_family.h"
 
 namespace lockstep {

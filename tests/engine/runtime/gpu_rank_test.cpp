@@ -14,7 +14,7 @@
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/text/logprobs.h"
 #include "tests/engine/runtime/continuations.h"
-#include "tests/engine/runtime/gpu/gpu_rank_case.h"
+#include "tests/engine/runtime/gpu_rank_case.h"
 #include "tests/engine/runtime/random_model.h"
 
 namespace lockstep {
