@@ -85,8 +85,7 @@ ApiResult<std::optional<StructuredOutput>> constrain_turn(
     }
     part = {{"any_of", Json::array({std::move(other), std::move(part)})}};
   }
-  std::string text = to_text(part);
-  return StructuredOutput{{Kind::kTemplate, std::move(text)}, "tools"};
+  return StructuredOutput{{Kind::kTemplate, to_text(part)}, "tools"};
 }
 
 }  // namespace lockstep
