@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -67,7 +68,8 @@ struct Engine::Parts {
   MemoryKeeping keeping() const {
     return layout.on_gpus() ? MemoryKeeping::kNo : options.keep_memory;
   }
-  // On the engine's thread, between passes; kUnavailable while there is something else to do.
+  // On the engine's thread, between passes; kUnavailable while there is something else to do,
+  // kMachineRefused where there is no memory for it.
   Result<void> run_if_idle(const std::function<void()>& task);
 
   EngineOptions options;
@@ -285,10 +287,16 @@ Result<void> Engine::Parts::check_tokens(std::span<const TokenId> tokens) const 
 Result<void> Engine::Parts::run_if_idle(const std::function<void()>& task) {
   if (!ready) return unavailable("the model is being loaded");
   bool ran = false;
+  bool has_memory = true;
   loop->run_if_idle([&] {
     ran = true;
-    task();
+    try {
+      task();
+    } catch (const std::bad_alloc&) {
+      has_memory = false;
+    }
   });
+  if (!has_memory) return machine_refused("there is no memory for it: try again, or with less");
   if (ran) return {};
   if (auto failure = loop->failure()) return std::unexpected(std::move(*failure));
   return unavailable("requests are running; measure an idle engine");

@@ -3,7 +3,8 @@
 
 namespace lockstep {
 
-// Calls `write`, which logs something. A line for which there is no memory is left out.
+// Calls `write`, which logs something or tells it elsewhere. A line for which there is no memory is
+// left out.
 template <typename Write>
 void log_surely(const Write& write) {
   try {

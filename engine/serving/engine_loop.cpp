@@ -98,7 +98,10 @@ void EngineLoop::work() {
     activity_.enter(LoopPhase::kScheduling);
     while (!has_memory_for([&] { accept(inbox); })) {  // a repetition skips what is done
     }
-    if (inbox.task != nullptr) run_task(inbox.task);
+    if (inbox.task != nullptr) {
+      has_memory_for([&] { run_task(*inbox.task); });
+      end_task();
+    }
     if (inbox.stop) return;
     has_memory_for([&] {
       if (has_failure()) return end_failed();  // what came while it failed
@@ -146,15 +149,17 @@ bool EngineLoop::has_enqueued(Generation& generation) {
   }
 }
 
-void EngineLoop::run_task(const std::function<void()>* task) {
+void EngineLoop::run_task(const std::function<void()>& task) {
   activity_.enter(LoopPhase::kTask);
-  if (scheduler_.idle() && !has_failure()) {
-    (*task)();
-    scheduler_.forget_prefixes();  // it may have used the same pages
-    publish_gauges();
-    // Before whoever waits for the task hears of it.
-    if (executor_.failure()) fail(*executor_.failure());
-  }
+  if (!scheduler_.idle() || has_failure()) return;
+  task();
+  scheduler_.forget_prefixes();  // it may have used the same pages
+  publish_gauges();
+  // Before whoever waits for the task hears of it.
+  if (executor_.failure()) fail(*executor_.failure());
+}
+
+void EngineLoop::end_task() {
   const MutexLock lock(mutex_);
   inbox_.task = nullptr;
   changed_.notify_all();
@@ -301,7 +306,8 @@ Result<void> EngineLoop::compute() {
 
 // Whoever hears that its request has failed finds everything else refused.
 void EngineLoop::fail(Error error) {
-  spdlog::critical("a pass has failed, and the engine with it: {}", error.message);
+  log_surely(
+      [&] { spdlog::critical("a pass has failed, and the engine with it: {}", error.message); });
   const Error* kept = nullptr;
   {
     const MutexLock lock(mutex_);
@@ -425,8 +431,10 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
 
 // What it has computed is good for nobody.
 void EngineLoop::discard(Generation& generation) {
-  spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
-                generation.tokens().size());
+  log_surely([&] {
+    spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
+                  generation.tokens().size());
+  });
   unusable_streak_.add(generation.submission);
   end(generation, FinishReason::kError,
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);

@@ -33,7 +33,7 @@ struct WaitingLimits {
 // Called by the engine's thread; either may be none.
 struct PassHooks {
   std::function<Result<void>()> before;          // each pass; where it fails, the pass does
-  std::function<void(const Error&)> on_failure;  // once, before requests hear of it
+  std::function<void(const Error&)> on_failure;  // once, before requests hear of it; throws nothing
 };
 
 class EngineLoop {
@@ -55,8 +55,8 @@ class EngineLoop {
   void drain(double seconds);
 
   // Runs `task` on the engine's thread, between passes, if no request is running or waiting then;
-  // returns when that is decided and done. The task must not throw. Where a pass of it fails, the
-  // engine has failed as if it had been a request's.
+  // returns when that is decided and done. The task must throw nothing but std::bad_alloc, which
+  // ends it. Where a pass of it fails, the engine has failed as if it had been a request's.
   void run_if_idle(const std::function<void()>& task);
 
   const LoopActivity& activity() const { return activity_; }
@@ -90,7 +90,8 @@ class EngineLoop {
   std::unexpected<Error> full(Rejection reason, std::string message,
                               std::optional<int> retry_after_seconds = {}) const;
   Inbox wait_for_work() LOCKSTEP_EXCLUDES(mutex_);
-  void run_task(const std::function<void()>* task);
+  void run_task(const std::function<void()>& task);
+  void end_task() LOCKSTEP_EXCLUDES(mutex_);
   void accept(Inbox& inbox);
   Wanted wanted_of(const Generation& generation) const;
   void add(std::unique_ptr<Generation>& generation);

@@ -1,6 +1,7 @@
 #include "engine/serving/unusable_streak.h"
 
 #include "engine/base/log.h"
+#include "engine/base/log_surely.h"
 
 namespace lockstep {
 
@@ -9,10 +10,12 @@ void UnusableStreak::add(RequestId submission) {
   last_ = submission;
   const uint64_t length = 1 + length_.fetch_add(1, std::memory_order_relaxed);
   if (length != kUnusableSubmissionsMax) return;
-  spdlog::critical(
-      "the output of {} submissions in a row holds no usable numbers (NaN or infinity): not ready "
-      "until one ends well; check the model file and the memory, and start again",
-      length);
+  log_surely([&] {
+    spdlog::critical(
+        "the output of {} submissions in a row holds no usable numbers (NaN or infinity): not "
+        "ready until one ends well; check the model file and the memory, and start again",
+        length);
+  });
 }
 
 void UnusableStreak::note_end(std::optional<FinishReason> reason) {
@@ -20,7 +23,9 @@ void UnusableStreak::note_end(std::optional<FinishReason> reason) {
   last_ = 0;
   const uint64_t length = length_.exchange(0, std::memory_order_relaxed);
   if (length < kUnusableSubmissionsMax) return;
-  spdlog::warn("the output is usable again, after {} submissions whose was not", length);
+  log_surely([&] {
+    spdlog::warn("the output is usable again, after {} submissions whose was not", length);
+  });
 }
 
 }  // namespace lockstep

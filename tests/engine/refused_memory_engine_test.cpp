@@ -105,6 +105,29 @@ TEST_F(RefusedMemoryOfEngine, many_in_a_row_do_not_either) {
   refuse_each(300, 23);
 }
 
+// A measurement runs on the engine's thread as requests do, and uses the same pages.
+TEST_F(RefusedMemoryOfEngine, a_refusal_costs_a_measurement_and_not_the_engine) {
+  constexpr int64_t kMost = 10'000;
+  const std::string expected = answer_to(request("Once upon", 8));
+  for (int64_t number = 0; number < kMost; ++number) {
+    const int64_t before = refused;
+    allocations_left = number;
+    const auto measured =
+        engine().measure({.prompt_tokens = 20, .generated_tokens = 2, .repeats = 1});
+    spare_all();
+    ASSERT_EQ(answer_to(request("Once upon", 8)), expected) << "after allocation " << number;
+    ASSERT_FALSE(engine().failure().has_value()) << engine().failure()->message;
+    if (refused == before) {
+      EXPECT_TRUE(measured.has_value()) << measured.error().message;
+      EXPECT_GT(number, 10);
+      return;
+    }
+    if (measured) continue;  // what follows it was refused
+    EXPECT_EQ(measured.error().kind, ErrorKind::kMachineRefused) << number;
+  }
+  FAIL() << "more than " << kMost << " allocations";
+}
+
 TEST_F(EngineTest, a_cancel_takes_no_memory) {
   std::array<Answer, 4> answers;
   std::array<RequestId, 3> ids = {};

@@ -29,11 +29,16 @@ size_t MaskMemory::size_bytes() const {
 }
 
 void MaskMemory::forget_configurations() {
-  stacks_ = Stacks();
-  numbers_ = {};
-  known_ = std::vector<Known>(1);
-  moves_ = std::vector<Move>(automaton_.class_count());
-  numbers_.emplace(Configuration{}, kDead);
+  Stacks stacks;
+  std::vector<Known> known(1);
+  std::vector<Move> moves(automaton_.class_count());
+  decltype(numbers_) numbers;
+  numbers.emplace(Configuration{}, kDead);
+  // All or nothing: these refer to one another.
+  std::swap(stacks_, stacks);
+  std::swap(known_, known);
+  std::swap(moves_, moves);
+  std::swap(numbers_, numbers);
   configuration_bytes_ = 0;
 }
 
@@ -157,10 +162,11 @@ MaskMemory::Entry* MaskMemory::keep(Entry& entry) {
   }
   entry.ranges.shrink_to_fit();
   entry.exits.shrink_to_fit();
-  entry_bytes_ += sizeof(Entry) + entry.ranges.size() * sizeof(PlaceRange) +
-                  entry.words.size() * sizeof(uint64_t) + entry.exits.size() * sizeof(uint32_t) +
-                  64;  // of the maps that lead to it
   entries_.push_back(std::move(entry));
+  const Entry& kept = entries_.back();
+  entry_bytes_ += sizeof(Entry) + kept.ranges.size() * sizeof(PlaceRange) +
+                  kept.words.size() * sizeof(uint64_t) + kept.exits.size() * sizeof(uint32_t) +
+                  64;  // of the maps that lead to it
   return &entries_.back();
 }
 
@@ -217,9 +223,10 @@ MaskMemory::ConfigurationId MaskMemory::number(Configuration&& configuration) {
     known.plain_run = std::max(known.plain_run, state.plain_run);
     if (std::popcount(state.loops) > std::popcount(known.loops)) known.loops = state.loops;
   }
-  configuration_bytes_ += sizeof(Known) + 2 * configuration.heads.size() * sizeof(Head);
+  // Whichever of these throws leaves moves, or a number, that nothing leads to.
+  moves_.resize((known_.size() + 1) * automaton_.class_count());
   known_.push_back(std::move(known));
-  moves_.resize(moves_.size() + automaton_.class_count());
+  configuration_bytes_ += sizeof(Known) + 2 * configuration.heads.size() * sizeof(Head);
   numbers_.emplace(std::move(configuration), id);
   return id;
 }

@@ -4,6 +4,8 @@
 // returns. So for every state the tokens that need nothing more are found once, together with the
 // places in the trie at which the rule may end: what may follow there depends on where the call
 // returns to, and is found once per such state, and so on down the stack.
+//
+// Where memory is refused std::bad_alloc is thrown, and what is remembered stays right.
 #pragma once
 
 #include <chrono>

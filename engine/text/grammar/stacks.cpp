@@ -22,8 +22,22 @@ void Stacks::clear() {
 StackId Stacks::push(StateId state, StackId parent) {
   const auto [found, added] =
       numbers_.try_emplace(pair_key(state, parent), static_cast<StackId>(nodes_.size()));
-  if (added) nodes_.push_back({state, parent, nodes_[parent].depth + 1});
+  if (!added) return found->second;
+  try {
+    nodes_.push_back({state, parent, nodes_[parent].depth + 1});
+  } catch (...) {
+    numbers_.erase(found);
+    throw;
+  }
   return found->second;
+}
+
+// The last move may have been cut off.
+void Steps::begin() {
+  visits_ = 0;
+  open_.clear();
+  seen_.clear();
+  if (!seen_many_.empty()) seen_many_.clear();
 }
 
 void Steps::visit(StateId state, StackId stack) {
@@ -42,12 +56,13 @@ void Steps::visit(StateId state, StackId stack) {
 }
 
 bool Steps::enter(StateId state, StackId stack, Stacks& stacks, Configuration& to) {
-  visits_ = 0;
+  begin();
   visit(state, stack);
   return close(stacks, to);
 }
 
 bool Steps::step(const Configuration& from, uint8_t byte, Stacks& stacks, Configuration& to) {
+  begin();
   visits_ = from.heads.size();
   for (const Head& head : from.heads) {
     const StateId next = automaton_.next(head.state, byte);
@@ -84,9 +99,6 @@ bool Steps::close(Stacks& stacks, Configuration& to) {
     }
     fits = fits && visits_ <= kVisitsMax && to.heads.size() <= kHeadsMax;
   }
-  open_.clear();
-  seen_.clear();
-  if (!seen_many_.empty()) seen_many_.clear();
   std::ranges::sort(to.heads);
   return fits;
 }

@@ -34,6 +34,7 @@ class Stacks {
 
   Stacks() { clear(); }
   void clear();
+  // Throws std::bad_alloc, and then nothing has changed.
   StackId push(StateId state, StackId parent);
   const Node& operator[](StackId id) const { return nodes_[id]; }
   size_t size() const { return nodes_.size(); }
@@ -56,7 +57,8 @@ struct Configuration {
 };
 
 // Moves over an automaton. Ambiguous grammars give many heads, recursive ones deep stacks: beyond
-// the limits a move fails. Belongs to one thread.
+// the limits a move fails. A move that throws std::bad_alloc leaves nothing to the next one.
+// Belongs to one thread.
 class Steps {
  public:
   static constexpr size_t kHeadsMax = 512;
@@ -74,6 +76,7 @@ class Steps {
   size_t visits() const { return visits_; }
 
  private:
+  void begin();
   bool close(Stacks& stacks, Configuration& to);
   void visit(StateId state, StackId stack);
 
