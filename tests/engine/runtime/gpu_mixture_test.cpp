@@ -67,17 +67,17 @@ TEST_F(GpuMixture, experts_give_a_token_the_same_bits_whoever_is_beside_it) {
 // may have none of them, and over a GPU's one layer and the nodes' other, up to three nodes.
 TEST_F(GpuMixture, computes_experts_of_few_blocks_on_any_ranks) {
   const auto tokens = some_tokens(6, 2);
-  struct RankSet {
+  struct SplitCase {
     std::vector<double> shares;
     std::vector<double> expert_shares;
     size_t gpu_count = 0;
   };
-  const std::vector<RankSet> sets = {{{1}, {1}, 1},
-                                     {{1, 1}, {1, 1}, 2},
-                                     {{1, 1, 1}, {1, 1, 1}, 3},
-                                     {{1, 0}, {0, 1}, 1},
-                                     {{1, 0, 0, 0}, {0, 1, 1, 1}, 1},
-                                     {{1, 1, 0, 0}, {0, 0, 2, 1}, 2}};
+  const std::vector<SplitCase> sets = {{{1}, {1}, 1},
+                                       {{1, 1}, {1, 1}, 2},
+                                       {{1, 1, 1}, {1, 1, 1}, 3},
+                                       {{1, 0}, {0, 1}, 1},
+                                       {{1, 0, 0, 0}, {0, 1, 1, 1}, 1},
+                                       {{1, 1, 0, 0}, {0, 0, 2, 1}, 2}};
   for (const uint32_t feed_forward : {768U, 1536U}) {
     const RandomModel model(Format::kQ4_K, Format::kQ6_K, /*seed=*/51,
                             {.count = 3, .used = 3, .feed_forward = feed_forward});
