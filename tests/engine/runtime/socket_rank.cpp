@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/collectives/peers.h"
@@ -45,7 +44,7 @@ Result<void> receive_all(int socket, void* bytes, size_t count) {
   return {};
 }
 
-// A run of changed bytes; one of no bytes ends an area.
+// A run of changed bytes; one of no bytes ends a copy's.
 struct Run {
   uint64_t offset = 0;
   uint64_t count = 0;
@@ -65,21 +64,17 @@ Result<void> SocketRank::allocate(const Plan& sizes, ArenaSources sources) {
                           std::move(sources));
 }
 
-// The rank of this process is the other of the two.
+// The rank here is the other of the two; the logits are rank 0's.
 Result<void> SocketRank::set_plan(Plan plan) {
   const ArenaAddresses own = host_arenas();
   auto* const exchange = reinterpret_cast<std::byte*>(own.exchange);
-  areas_.push_back({.mirror = exchange,
-                    .agreed = std::vector<std::byte>(exchange, exchange + plan.exchange_bytes),
-                    .local = at_distance(exchange, plan.peers.distances.at(1 - rank_))});
-  auto* const logits = rank_ == 0 ? reinterpret_cast<std::byte*>(own.logits)
-                                  : reinterpret_cast<std::byte*>(plan.logits);
-  // Those of rank 0, which is here or there.
+  areas_.push_back(
+      {.mirror = {exchange, plan.exchange_bytes},
+       .local = {at_distance(exchange, plan.peers.distances.at(1 - rank_)), plan.exchange_bytes}});
+  auto* const mirrored = rank_ == 0 ? reinterpret_cast<std::byte*>(own.logits) : nullptr;
+  auto* const local = rank_ == 0 ? nullptr : reinterpret_cast<std::byte*>(plan.logits);
   const size_t bytes = plan.logit_rows * plan.logits_stride * sizeof(float);
-  areas_.push_back({.mirror = rank_ == 0 ? logits : nullptr,
-                    .agreed = rank_ == 0 ? std::vector<std::byte>(logits, logits + bytes)
-                                         : std::vector<std::byte>(),
-                    .local = rank_ == 0 ? nullptr : logits});
+  areas_.push_back({.mirror = {mirrored, bytes}, .local = {local, bytes}});
   keep_plan(std::move(plan));
   return {};
 }
@@ -113,20 +108,30 @@ void SocketRank::exchange_all() {
   const bool sends_first = rank_ == 1;
   for (const bool sends : {sends_first, !sends_first}) {
     for (Area& area : areas_) {
-      if (!result_) return;
-      sends ? send_changes(area) : receive_changes(area);
+      if (sends) {
+        send_changes(area.mirror);
+        send_changes(area.local);
+      } else {
+        receive_changes(area.local);
+        receive_changes(area.mirror);
+      }
     }
   }
 }
 
-void SocketRank::send_changes(Area& area) {
-  const auto begin = area.agreed.begin();
-  for (auto from = begin; from != area.agreed.end();) {
+void SocketRank::Copy::write(size_t offset, std::span<const std::byte> run) {
+  std::ranges::copy(run, bytes + offset);
+  std::ranges::copy(run, known.begin() + static_cast<std::ptrdiff_t>(offset));
+}
+
+void SocketRank::send_changes(Copy& copy) {
+  const auto begin = copy.known.begin();
+  for (auto from = begin; from != copy.known.end();) {
     const auto [first, changed] =
-        std::mismatch(from, area.agreed.end(), area.mirror + (from - begin));
+        std::mismatch(from, copy.known.end(), copy.bytes + (from - begin));
     const std::byte* same = changed;
     auto end = first;
-    while (end != area.agreed.end() && *end != *same) *end++ = *same++;
+    while (end != copy.known.end() && *end != *same) *end++ = *same++;
     const Run run{static_cast<uint64_t>(first - begin), static_cast<uint64_t>(end - first)};
     if (run.count > 0) {
       if (result_) result_ = send_all(socket_, &run, sizeof(run));
@@ -139,7 +144,7 @@ void SocketRank::send_changes(Area& area) {
   if (result_) result_ = send_all(socket_, &last, sizeof(last));
 }
 
-void SocketRank::receive_changes(Area& area) {
+void SocketRank::receive_changes(Copy& copy) {
   std::vector<std::byte> bytes;
   while (result_) {
     Run run;
@@ -147,11 +152,7 @@ void SocketRank::receive_changes(Area& area) {
     if (!result_ || run.count == 0) return;
     bytes.resize(run.count);
     result_ = receive_all(socket_, bytes.data(), run.count);
-    if (!result_) return;
-    if (area.local != nullptr) std::memcpy(area.local + run.offset, bytes.data(), run.count);
-    if (area.mirror == nullptr) continue;
-    std::memcpy(area.mirror + run.offset, bytes.data(), run.count);
-    std::memcpy(area.agreed.data() + run.offset, bytes.data(), run.count);
+    if (result_) copy.write(run.offset, bytes);
   }
 }
 

@@ -1,10 +1,10 @@
 // A rank that another process computes: what ranks of this process push to it goes to that process
 // over a socket, and what it pushes comes back. Nothing else of the runtime knows of it.
 //
-// It has copies of the other process' exchange and logits arenas, into which ranks here write as
-// into any rank's. Where all ranks meet it sends what has changed in them, and writes what it
-// receives into its copies and into the arenas here. Two ranks, under `gather`; both processes
-// compute the same batches.
+// It has copies of the other process' exchange and logits arenas, into which the rank here writes
+// as into any rank's. At each barrier over all ranks it sends what has been written to them, and
+// what the rank here has changed in its own arenas, so that the other process' copies of those are
+// right. Two ranks, under `gather`; both processes compute the same batches.
 #pragma once
 
 #include <cstddef>
@@ -39,19 +39,25 @@ class SocketRank final : public Rank {
   size_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  // The other process' arena, as ranks here see it: `mirror`, and what both processes agree that it
-  // holds. `local`: the same arena of the rank of this process; null: it has none.
+  // Bytes here and what the other process knows of them; null: there are none here.
+  struct Copy {
+    std::byte* bytes = nullptr;
+    std::vector<std::byte> known;
+
+    Copy(std::byte* at, size_t count) : bytes(at), known(at, at == nullptr ? at : at + count) {}
+    void write(size_t offset, std::span<const std::byte> run);
+  };
+  // An arena of the other process as the rank here sees it, and the same one of the rank here.
   struct Area {
-    std::byte* mirror = nullptr;
-    std::vector<std::byte> agreed;
-    std::byte* local = nullptr;
+    Copy mirror;
+    Copy local;
   };
 
   SocketRank(size_t rank, const RankPlace& place, std::unique_ptr<Workers> workers, int socket)
       : Rank(place, std::move(workers)), rank_(rank), socket_(socket) {}
   void walk();
-  void send_changes(Area& area);
-  void receive_changes(Area& area);
+  void send_changes(Copy& copy);
+  void receive_changes(Copy& copy);
   void exchange_all();
 
   size_t rank_;
