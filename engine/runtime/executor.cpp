@@ -33,7 +33,9 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
       layout_(ranks.root_plan().batch_tokens, needs_.attention_blocks, needs_.prompt_blocks),
       input_{.kernels = &kernels, .layout = &layout_, .panel_streams = preferred_panel_streams()},
       results_(ranks.count()),
-      hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {}
+      hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {
+  draws_.reserve(ranks.root_plan().logit_rows);
+}
 
 Result<void> Executor::run(const Batch& batch) {
   const Plan& plan = ranks_.root_plan();
@@ -48,6 +50,8 @@ Result<void> Executor::run(const Batch& batch) {
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
   check_order(batch.tokens);
   if (failure_) return std::unexpected(*failure_);
+  token_count_ = batch.tokens.size();
+  draws_.assign(batch.draws.begin(), batch.draws.end());
   input_.batch = &batch;
   if (needs_.layout) layout_.arrange(batch);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].begin(input_);
@@ -67,7 +71,8 @@ LogitRow Executor::logits(size_t row) {
   if (!draws_tokens()) {
     return LogitRow(std::span(plan.logits + row * plan.logits_stride, plan.vocabulary_size));
   }
-  const FoundCandidates found = ranks_[0].candidates(row, *input_.batch);
+  const LogitDrawWish wish = row < draws_.size() ? draws_[row] : LogitDrawWish();
+  const FoundCandidates found = ranks_[0].candidates(row, wish);
   return LogitRow(
       found.tokens, found.logits, found.finite, [this, row] { return fetch_logits(row); },
       found.draw);
@@ -85,8 +90,7 @@ Result<std::span<const float>> Executor::fetch_logits(size_t row) {
 Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
   CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
         hidden_width());
-  CHECK(input_.batch != nullptr && token < input_.batch->tokens.size(),
-        "token {} is not in the batch", token);
+  CHECK(token < token_count_, "token {} is not in the batch", token);
   if (failure_) return std::unexpected(*failure_);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
     auto weighed = weigh_hidden(ranks_[rank], token, row);

@@ -22,8 +22,8 @@ class Executor {
 
   // Computes the batch: keys and values of all its tokens are in the cache afterwards, the logits
   // of its logit tokens in logits(). One caller at a time; blocks. CHECKs that the batch fits the
-  // plan. Fails with kMachineRefused when a GPU has failed: nothing is asked of it any more then,
-  // and every later call fails.
+  // plan; it is not needed after the call. Fails with kMachineRefused when a GPU has failed:
+  // nothing is asked of it any more then, and every later call fails.
   Result<void> run(const Batch& batch);
   // The first failure of run(), read_hidden_row() or a row that was fetched, if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
@@ -58,6 +58,8 @@ class Executor {
   RankNeeds needs_;                    // of all ranks together
   PassLayout layout_;                  // of the batch, where a rank reads it
   PassInput input_;                    // of the last pass
+  size_t token_count_ = 0;             // of the last batch
+  std::vector<LogitDrawWish> draws_;   // its draws
   std::vector<Result<void>> results_;  // of a pass, by rank
   std::optional<Error> failure_;
   std::vector<float> hidden_sums_;  // of a hidden row's chunks

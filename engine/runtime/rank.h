@@ -108,7 +108,8 @@ class Rank {
 
   // The next three are rank 0's, between passes. True where candidates() finds any.
   virtual bool finds_candidates() const { return false; }
-  virtual FoundCandidates candidates(size_t row, const Batch& batch) const;
+  // `wish`: the row's in Batch::draws, or a default one.
+  virtual FoundCandidates candidates(size_t row, const LogitDrawWish& wish) const;
   // A row of logits, which are the plan's where the rank finds no candidates.
   virtual Result<std::span<const float>> fetch_logits(size_t row) = 0;
   // Between passes, by the thread that runs them; of a rank whose plan has hidden columns.

@@ -127,14 +127,14 @@ void GpuRank::run_among_processors() {
   run_until({begin, steps.size()});
 }
 
-FoundCandidates GpuRank::candidates(size_t row, const Batch& batch) const {
+FoundCandidates GpuRank::candidates(size_t row, const LogitDrawWish& wish) const {
   const GpuCandidateRow& found = executor_->candidates()[row];
   FoundCandidates candidates{.tokens = std::span(found.tokens, found.count),
                              .logits = std::span(found.logits, found.count),
                              .finite = found.not_finite == 0};
-  if (row < batch.draws.size() && batch.draws[row].inverse_temperature != 0.0F) {
+  if (wish.inverse_temperature != 0.0F) {
     const GpuDrawn& drawn = executor_->drawn()[row];
-    candidates.draw = {batch.draws[row], drawn.sum, drawn.token};
+    candidates.draw = {wish, drawn.sum, drawn.token};
   }
   return candidates;
 }
