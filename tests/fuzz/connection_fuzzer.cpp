@@ -117,7 +117,8 @@ class Client {
     server().edge.is_draining = false;
     NewClient fresh{Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC)),
                     std::make_unique<WireTransport>(wire_), "192.0.2.1",
-                    Networks::Place(server().edge.networks, "192.0.2.1", false)};
+                    Networks::Place(server().edge.networks, "192.0.2.1", false),
+                    Networks::Place(server().edge.sites, "192.0.2.0/24", false)};
     connection_ = std::make_unique<Connection>(1, std::move(fresh), server().edge, now_);
   }
   ~Client() {
