@@ -110,8 +110,9 @@ class Rank {
   virtual bool finds_candidates() const { return false; }
   // `wish`: the row's in Batch::draws, or a default one.
   virtual FoundCandidates candidates(size_t row, const LogitDrawWish& wish) const;
-  // A row of logits, which are the plan's where the rank finds no candidates.
-  virtual Result<std::span<const float>> fetch_logits(size_t row) = 0;
+  // A whole row where candidates() finds some; elsewhere the plan's logits are at hand. Valid until
+  // the next call.
+  virtual Result<std::span<const float>> fetch_logits(size_t row);
   // Between passes, by the thread that runs them; of a rank whose plan has hidden columns.
   virtual Result<HiddenPart> hidden_part(size_t token) = 0;
 

@@ -19,7 +19,7 @@ std::vector<GpuExecutor*> GpuGroup::executors() const {
   return executors;
 }
 
-// A link that only seems to work is used by nobody, NCCL included: it would use it.
+// A link that only seems to work fails the load: NCCL would use it as well.
 Result<void> GpuGroup::reach() {
   if (is_linked()) {
     const std::vector<GpuExecutor*> gpus = executors();

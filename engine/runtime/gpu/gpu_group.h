@@ -35,7 +35,7 @@ class GpuGroup {
   bool shares_memory() const { return reached_.has_value(); }
 
  private:
-  // Ranks that exchange with one another and nobody else: they wait for one another.
+  // True where the ranks exchange with one another alone.
   bool is_linked() const { return ranks_.size() > 1 && !among_processors_; }
   std::vector<GpuExecutor*> executors() const;
   Result<void> choose_shots(const Plan& sizes);

@@ -140,9 +140,7 @@ FoundCandidates GpuRank::candidates(size_t row, const LogitDrawWish& wish) const
 }
 
 Result<std::span<const float>> GpuRank::fetch_logits(size_t row) {
-  const float* const begin = plan().logits + row * plan().logits_stride;
-  if (host_.logits) return std::span(begin, plan().vocabulary_size);
-  return executor_->fetch(begin, plan().vocabulary_size);
+  return executor_->fetch(plan().logits + row * plan().logits_stride, plan().vocabulary_size);
 }
 
 // One rank alone has columns of hidden rows where GPUs are ranks: its weights are all there are.

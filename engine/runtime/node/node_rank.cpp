@@ -99,10 +99,6 @@ void NodeRank::walk(size_t worker) {
   }
 }
 
-Result<std::span<const float>> NodeRank::fetch_logits(size_t row) {
-  return std::span(plan().logits + row * plan().logits_stride, plan().vocabulary_size);
-}
-
 // The workers have left the pass, and nobody writes to the residual before the next one.
 Result<HiddenPart> NodeRank::hidden_part(size_t token) {
   const HiddenRows& hidden = plan().hidden;

@@ -24,7 +24,6 @@ class NodeRank final : public Rank {
   RankNeeds needs() const override;
   void begin(const PassInput& input) override;
   Result<void> finish() override;
-  Result<std::span<const float>> fetch_logits(size_t row) override;
   Result<HiddenPart> hidden_part(size_t token) override;
   uint64_t host_scratch_bytes() const override;
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/kernels/kernel_choice.h"
-#include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/rank_answers.h"
 #include "tests/engine/runtime/reference_model.h"
 #include "tests/paths.h"
 
@@ -25,30 +25,6 @@ const std::vector<std::vector<double>> kSplits = {
 
 std::string text_of(const std::vector<double>& shares) {
   return fmt::format("shares {}", fmt::join(shares, ":"));
-}
-
-// What a model gives for one sequence alone, as a prompt and token by token, and for the same
-// sequence among others.
-struct Answers {
-  LogitRows prompt;
-  LogitRows generated;
-  LogitRows among_others;
-};
-
-Answers compute(LoadedModel& model) {
-  const auto tokens = some_tokens(70, 2);
-  const auto others = some_tokens(33, 4);
-  Answers answers;
-  answers.prompt = model.compute_alone(tokens, 128);
-  answers.generated = model.compute_alone(std::span(tokens).first(12), 1);
-  auto before = model.new_sequence(33);
-  auto mine = model.new_sequence(70);
-  auto after = model.new_sequence(5);
-  const std::vector<LoadedModel::Piece> pieces = {
-      {before, others}, {mine, tokens}, {after, std::span(others).first(5)}};
-  const LogitRows all = model.compute(pieces);
-  answers.among_others.assign(all.begin() + 33, all.begin() + 103);
-  return answers;
 }
 
 class Models {
@@ -85,7 +61,7 @@ TEST(Ranks, any_number_and_shares_give_the_same_bits) {
       for (const size_t workers : {1U, 2U, 4U}) {
         SCOPED_TRACE(text_of(shares) + ", " + std::to_string(workers) + " workers each");
         LoadedModel model(path, {.workers = workers, .shares = shares});
-        const Answers answers = compute(model);
+        const Answers answers = compute_answers(model);
         if (first.prompt.empty()) first = answers;
         expect_same_bits(first.prompt, answers.prompt);
         expect_same_bits(first.generated, answers.generated);
@@ -134,9 +110,9 @@ TEST(Ranks, reduce_is_the_same_in_every_run_and_near_to_the_model) {
       const LoadedModelOptions options{
           .workers = 2, .shares = shares, .strategy = Strategy::kReduce};
       LoadedModel model(path, options);
-      const Answers once = compute(model);
+      const Answers once = compute_answers(model);
       LoadedModel again_model(path, options);
-      const Answers again = compute(again_model);
+      const Answers again = compute_answers(again_model);
       expect_same_bits(once.prompt, again.prompt);
       expect_same_bits(once.generated, again.generated);
       expect_same_bits(once.prompt, once.among_others);
@@ -182,13 +158,13 @@ TEST(Ranks, experts_of_few_blocks_are_split_over_any_number_of_ranks) {
 TEST(Ranks, sums_in_bf16_are_the_same_in_every_run_and_near_to_one_rank) {
   const RandomModel file(Format::kF32, Format::kF32, /*seed=*/23);
   LoadedModel whole(file.path(), {});
-  const Answers expected = compute(whole);
+  const Answers expected = compute_answers(whole);
   const LoadedModelOptions options{
       .workers = 2, .shares = {1, 1, 1}, .strategy = Strategy::kReduce, .bf16_sums = true};
   LoadedModel model(file.path(), options);
-  const Answers once = compute(model);
+  const Answers once = compute_answers(model);
   LoadedModel again(file.path(), options);
-  expect_same_bits(once.prompt, compute(again).prompt);
+  expect_same_bits(once.prompt, compute_answers(again).prompt);
   expect_same_bits(once.prompt, once.among_others);
   const double difference = largest_difference(expected.prompt, once.prompt);
   EXPECT_LE(difference, spread(expected.prompt) * 4 * 2 * 2 * 2 * std::ldexp(1.0, -9));

@@ -156,10 +156,6 @@ void SocketRank::receive_changes(Copy& copy) {
   }
 }
 
-Result<std::span<const float>> SocketRank::fetch_logits(size_t) {
-  return machine_refused("another process has the logits");
-}
-
 Result<HiddenPart> SocketRank::hidden_part(size_t) {
   return machine_refused("another process has the hidden rows");
 }

@@ -31,7 +31,6 @@ class SocketRank final : public Rank {
   RankNeeds needs() const override { return {}; }
   void begin(const PassInput& input) override;
   Result<void> finish() override;
-  Result<std::span<const float>> fetch_logits(size_t row) override;
   Result<HiddenPart> hidden_part(size_t token) override;
   uint64_t host_scratch_bytes() const override { return 0; }
 

@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/rank_answers.h"
 
 namespace lockstep {
 namespace {
@@ -26,36 +26,16 @@ LoadedModelOptions half_of(size_t own, const std::vector<double>& shares, int so
           }};
 }
 
-struct Answers {
-  LogitRows prompt;
-  LogitRows generated;
-  LogitRows among_others;
-};
-
-// Both processes ask the same.
-Answers answers_of(LoadedModel& model) {
-  const auto tokens = some_tokens(40, 2);
-  const auto others = some_tokens(19, 4);
-  Answers answers;
-  answers.prompt = model.compute_alone(tokens, 17);
-  answers.generated = model.compute_alone(std::span(tokens).first(6), 1);
-  auto before = model.new_sequence(19);
-  auto mine = model.new_sequence(40);
-  const std::vector<LoadedModel::Piece> pieces = {{before, others}, {mine, tokens}};
-  answers.among_others = model.compute(pieces);
-  return answers;
-}
-
 Answers answers_of_one_rank(const std::string& path) {
   LoadedModel whole(path, {});
-  return answers_of(whole);
+  return compute_answers(whole);
 }
 
 // Computes rank 1 until the other process has all of its answers. 0: it did.
 int compute_rank_1(const std::string& path, const std::vector<double>& shares, int socket) {
   try {
     LoadedModel half(path, half_of(1, shares, socket));
-    answers_of(half);
+    compute_answers(half);
     return 0;
   } catch (const std::exception&) {
     return 1;
@@ -75,7 +55,7 @@ void check(const std::string& path, const std::vector<double>& shares) {
   close(sockets[1]);
   {
     LoadedModel half(path, half_of(0, shares, sockets[0]));
-    const Answers found = answers_of(half);
+    const Answers found = compute_answers(half);
     expect_same_bits(found.prompt, expected.prompt);
     expect_same_bits(found.generated, expected.generated);
     expect_same_bits(found.among_others, expected.among_others);
