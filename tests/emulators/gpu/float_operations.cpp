@@ -55,7 +55,7 @@ void add_float_arithmetic(Operations& table, const std::string& type) {
 // are taken give 1 in any case). A GPU's own last bit may differ. For x = n + f, n the nearest
 // integer: 2^n times the series of e^(f ln 2).
 float power_of_two(float x) {
-  const float kept = x < -127.f ? -127.f : (x > 128.f ? 128.f : x);
+  const float kept = x >= -127.f ? (x > 128.f ? 128.f : x) : -127.f;  // NaN, too, has an integer
   const float n = std::rint(kept);
   const double f = (static_cast<double>(kept) - static_cast<double>(n)) * 0.69314718055994530942;
   double series = 1.0 / 40320;
