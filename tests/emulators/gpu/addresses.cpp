@@ -74,11 +74,11 @@ struct Addresses {
         std::find_if(at.begin(), at.end(), [&](Address address) { return address % bytes != 0; });
     return static_cast<uint32_t>(found - at.begin());
   }
-  // Where they lie when address 0 would lie at `base`.
-  void put_into(HostAddresses& host, std::byte* base) const {
-    const auto begin = reinterpret_cast<uint64_t>(base);
+  // Where they lie when what is at address `begin` lies at `base`.
+  void put_into(HostAddresses& host, std::byte* base, uint64_t begin) const {
+    const uint64_t moved = reinterpret_cast<uint64_t>(base) - begin;
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
-      host[lane] = reinterpret_cast<std::byte*>(begin + at[lane]);
+      host[lane] = reinterpret_cast<std::byte*>(moved + at[lane]);
     }
     host.in_a_row = in_a_row;
   }
@@ -153,7 +153,7 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
     range = room.range_of(addresses.lowest, addresses.highest + bytes - 1);
   }
   if (range.host != nullptr) {
-    addresses.put_into(host, range.host - range.begin);
+    addresses.put_into(host, range.host, range.begin);
   } else {
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
       const uint64_t address = addresses.at[lane];
@@ -191,7 +191,7 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
         Fault::kNoMemory);
   }
   if (!find_no_race(warp, instruction, addresses.at, bytes, touch)) return false;
-  addresses.put_into(host, window.at(0) - kSharedBase);
+  addresses.put_into(host, window.at(0), kSharedBase);
   // Lanes in a row are looked at as if they were one.
   const uint32_t lanes = addresses.in_a_row ? 1 : kLanes;
   const uint32_t lane_bytes = addresses.in_a_row ? bytes * kLanes : bytes;
