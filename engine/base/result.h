@@ -27,7 +27,9 @@ template <typename T>
 using Result = std::expected<T, Error>;
 
 // The process's exit code for an error that ends it: 2 for what was given, 1 for the machine.
-int exit_code(const Error& error);
+inline int exit_code(const Error& error) {
+  return error.kind == ErrorKind::kInvalidInput ? 2 : 1;
+}
 
 template <typename... Arguments>
 std::unexpected<Error> invalid_input(fmt::format_string<Arguments...> format,

@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "engine/base/range.h"
-#include "engine/collectives/peers.h"
+#include "engine/collectives/shared_memory.h"
 #include "engine/graph/graph.h"
 #include "engine/kernels/gpu_batch.h"
 #include "engine/kernels/gpu_panel.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/sampling/sampler.h"
 #include "engine/text/grammar.h"
-#include "engine/text/sampler.h"
 #include "engine/text/tokenizer.h"
 
 namespace lockstep {

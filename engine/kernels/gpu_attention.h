@@ -58,9 +58,9 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
 }
 
 // Of the batch's generated tokens that have units (GpuBatchCounts::split). A unit has the keys of
-// so many pages that a token has gpu_token_units() at most: of the pages that it sees keys of,
-// as many in each as are needed for that, from the first on; the last may have fewer. A block takes
-// a unit for up to 8 query heads of a KV head. It takes its keys in steps, from positions that are
+// so many pages that a token has gpu_token_units() at most: of the pages that it sees keys of, as
+// many in each as are needed for that, from the first on; the last may have fewer. A block takes a
+// unit for up to 8 query heads of a KV head. It takes its keys in steps, from positions that are
 // multiples of gpu_attention_step(); per query, in f32, from M = -FLT_MAX, L = 0, O = 0 on:
 //   score[t] = dimension 8 * i + j belongs to part i % 4; a part is a chain of fma over its
 //              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale

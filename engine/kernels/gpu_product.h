@@ -75,8 +75,8 @@ struct GpuProduct {
   const std::byte* input = nullptr;
   size_t input_stride_bytes = 0;
   // Of the tokens [token_begin, token_begin + token_limit) those below *token_count, which the
-  // kernel reads; every array is indexed by the token. So windows that follow one another compute
-  // a prompt. One that holds no token reads its first weights for nothing.
+  // kernel reads; every array is indexed by the token. So windows that follow one another compute a
+  // prompt. One that holds no token reads its first weights for nothing.
   const uint32_t* token_count = nullptr;
   size_t token_begin = 0;
   size_t token_limit = 0;  // 1 to kGpuProductTokens
@@ -92,5 +92,18 @@ struct GpuProduct {
 // Launches it on `stream` (a cudaStream_t): one kernel per run of parts of one format. Can be
 // captured into a graph.
 void gpu_product(void* stream, const GpuProduct& product);
+
+// The norm of the tokens from this one on. Which row a token is given stays.
+inline GpuNormOutput norm_from(GpuNormOutput norm, size_t token) {
+  const auto advance = [token](auto*& array, size_t stride) {
+    if (array != nullptr) array += token * stride;
+  };
+  advance(norm.row_of_token, 1);
+  if (norm.row_of_token != nullptr) return norm;
+  advance(norm.rows.bf16, norm.rows.bf16_stride);
+  advance(norm.rows.f32, norm.rows.f32_stride);
+  advance(norm.chunk_sums, norm.chunk_stride);
+  return norm;
+}
 
 }  // namespace lockstep

@@ -163,8 +163,8 @@ constexpr uint32_t gpu_file_bits(Format format, const std::byte* block, uint32_t
   return bits;
 }
 
-// Where a lane's quants lie. In a word of 4-bit quants register i has nibbles i (lower half) and
-// i + 4, so that one shift and one mask give both halves; of 8-bit quants two words hold the
+// Where a lane's quants lie. In a word of 4-bit quants register i has nibbles i (lower half) and i
+// + 4, so that one shift and one mask give both halves; of 8-bit quants two words hold the
 // registers of a step, bytes 0 and 2 the first's, 1 and 3 the second's. A word is the lane's word
 // `word` of the 16 bytes that it reads in piece `piece` of the tile (512 bytes of the warp).
 struct GpuQuantPlace {

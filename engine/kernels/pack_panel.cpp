@@ -10,7 +10,6 @@
 
 #include "engine/base/check.h"
 #include "engine/kernels/packed_matrix.h"
-#include "engine/kernels/panel_layout.h"
 
 namespace lockstep {
 namespace {

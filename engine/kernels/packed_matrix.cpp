@@ -32,10 +32,8 @@
 #include <span>
 
 #include "engine/base/check.h"
-#include "engine/kernels/panel_layout.h"
 
 namespace lockstep {
-
 namespace {
 
 constexpr PanelPart kF32Parts[] = {{0, 4, PanelUnit::kFourBytes}};

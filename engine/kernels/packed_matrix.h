@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "engine/tensor/format.h"
 
@@ -47,5 +49,28 @@ void clear_lanes(Format format, size_t columns, size_t lane, std::byte* panel);
 // Writes row `row` of the matrix as `columns` floats: the same values, bit for bit, as dequantizing
 // the row as the file stores it. For embedding rows and for tests.
 void unpack_row(const PackedMatrix& matrix, size_t row, float* values);
+
+// How the bytes of a format's block lie in a panel: for those who pack and unpack. The tiles are
+// described in packed_matrix.cpp.
+
+// Raised whenever the same weights, packed, become other bytes: those that an earlier version of
+// the program packed and left in memory are then packed anew. A test holds it to the bytes.
+inline constexpr unsigned kPackingVersion = 1;
+
+enum class PanelUnit : uint8_t { kTwoBytes, kFourBytes, kBitPlane };
+
+constexpr size_t unit_bytes(PanelUnit unit) {
+  return unit == PanelUnit::kTwoBytes ? 2 : 4;
+}
+
+// A part of a block: where it begins and ends in the file's block, in bytes.
+struct PanelPart {
+  size_t begin;
+  size_t end;
+  PanelUnit unit;
+};
+
+// The parts of a format's block in the order in which the tile holds them.
+std::span<const PanelPart> parts_of(Format format);
 
 }  // namespace lockstep

@@ -12,7 +12,6 @@
 #include "engine/machine/memory_calls.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/page_placement.h"
-#include "engine/machine/populate.h"
 
 namespace lockstep {
 namespace {

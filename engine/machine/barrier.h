@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/machine/signal_lines.h"
+#include "engine/machine/signal_line.h"
 
 namespace lockstep {
 

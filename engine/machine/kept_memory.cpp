@@ -28,7 +28,7 @@ std::unexpected<Error> refused(std::string_view call) {
 }
 
 // Whole or not at all. False with errno set; 0 for an end that comes too early.
-bool read_all(int descriptor, uint64_t offset, std::span<std::byte> bytes) {
+bool read_whole(int descriptor, uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count =
         ::pread(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -68,7 +68,7 @@ Result<std::string> sample_digest(int descriptor, uint64_t bytes) {
   for (uint64_t index = 0; index < kSampleCount; ++index) {
     const uint64_t offset = last / (kSampleCount - 1) * index;
     const std::span stretch(sample.data(), std::min<uint64_t>(kSampleBytes, bytes - offset));
-    if (!read_all(descriptor, offset, stretch)) return refused("reading");
+    if (!read_whole(descriptor, offset, stretch)) return refused("reading");
     digest.add(stretch);
   }
   return digest.finish();
@@ -101,7 +101,8 @@ Result<std::string> read_sealed_text(int descriptor, uint64_t bytes_max) {
     return machine_refused("it holds {} bytes, {} at most are read", facts->bytes, bytes_max);
   }
   std::string text(facts->bytes, '\0');
-  if (!read_all(descriptor, 0, std::as_writable_bytes(std::span(text)))) return refused("reading");
+  if (!read_whole(descriptor, 0, std::as_writable_bytes(std::span(text))))
+    return refused("reading");
   return text;
 }
 

@@ -1,11 +1,14 @@
-// How fast processors reach a node's memory, in every way.
+// How fast processors reach a node's memory, in every way, and how fast ranks read theirs, which
+// bounds the speed of generation.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
+#include "engine/machine/rank_places.h"
 
 namespace lockstep {
 
@@ -40,5 +43,11 @@ Result<MemorySpeed> measure_memory(const MemoryMeasurement& measurement);
 // Bytes per second that threads copy from a node's memory to that of another node or of the same:
 // the best of several passes. `measurement.node` is where it comes from. Fails as measure_memory().
 Result<double> measure_copy(const MemoryMeasurement& measurement, int to_node);
+
+// Bytes per second that the workers of each place read from memory on its node, all places at the
+// same time, as they will run. The best of a few rounds over 64 MiB per worker, at most 1 GiB per
+// place: beyond the caches; by one stream per worker and by two. Takes some tenths of a second.
+// Fails with kMachineRefused.
+Result<std::vector<double>> measure_read_bandwidths(std::span<const RankPlace> places);
 
 }  // namespace lockstep

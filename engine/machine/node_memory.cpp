@@ -21,7 +21,6 @@
 #include "engine/machine/memory_calls.h"
 #include "engine/machine/memory_room.h"
 #include "engine/machine/page_placement.h"
-#include "engine/machine/populate.h"
 #include "engine/machine/topology.h"
 #include "engine/machine/workers.h"
 

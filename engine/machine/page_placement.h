@@ -1,4 +1,5 @@
-// The places and sizes of pages: what the kernel says, not what was asked for.
+// Pages: their places and sizes, as the kernel says and not as was asked for, and the first touch
+// that gives them their places.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 namespace lockstep {
 
 class MemoryCalls;
+class Workers;
 
 struct Placement {
   std::map<int, uint64_t> bytes_on_node;  // by the node's number
@@ -37,5 +39,17 @@ std::optional<PageSizes> read_page_sizes(std::span<const std::byte> memory);
 
 // Its huge_bytes alone.
 std::optional<uint64_t> huge_bytes(std::span<const std::byte> memory);
+
+// The first touch of memory, by the workers that are to use it.
+//
+// Gives every page of fresh, zeroed `memory` a place, in slices that the workers take one after
+// another (without workers: on the calling thread). `page_bytes`: of its pages; the memory is whole
+// pages. Returns 0 or an error number; then some pages may have places and some not.
+int populate(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes, Workers* workers);
+
+// The same for memory that holds something, and may be for reading only: its pages get their places
+// in this process's tables, and come back from where the kernel had put them aside.
+int populate_filled(MemoryCalls& calls, std::span<std::byte> memory, size_t page_bytes,
+                    Workers* workers);
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/machine/arithmetic_speed.h"
-#include "engine/machine/bandwidth.h"
+#include "engine/machine/memory_speed.h"
 
 namespace lockstep {
 

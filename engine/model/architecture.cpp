@@ -14,8 +14,8 @@
 
 #include "engine/base/log.h"
 #include "engine/model/architectures/rope.h"
-#include "engine/model/architectures/rows.h"
 #include "engine/model/in_quotes.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-// A model as a file's architecture makes it, and what it is made from.
+// A model as a file's architecture makes it, what it is made from, and the functions that make it.
 #pragma once
 
 #include <cstddef>
@@ -31,5 +31,25 @@ struct Model {
   size_t layer_count = 0;
   std::vector<LeftOutTensors> left_out = {};
 };
+
+// The entry points of the architectures' files, for the table in architecture.cpp.
+Result<Model> build_baichuan(const ModelSource& source);
+Result<Model> build_ernie4_5(const ModelSource& source);
+Result<Model> build_exaone(const ModelSource& source);
+Result<Model> build_internlm2(const ModelSource& source);
+Result<Model> build_llama(const ModelSource& source);
+Result<Model> build_maincoder(const ModelSource& source);
+Result<Model> build_paddleocr(const ModelSource& source);
+Result<Model> build_pangu_embedded(const ModelSource& source);
+Result<Model> build_phi3(const ModelSource& source);
+Result<Model> build_qwen2(const ModelSource& source);
+Result<Model> build_qwen2vl(const ModelSource& source);
+Result<Model> build_qwen3(const ModelSource& source);
+Result<Model> build_qwen3moe(const ModelSource& source);
+Result<Model> build_qwen3vl(const ModelSource& source);
+Result<Model> build_qwen3vlmoe(const ModelSource& source);
+Result<Model> build_seed_oss(const ModelSource& source);
+Result<Model> build_smollm3(const ModelSource& source);
+Result<Model> build_xverse(const ModelSource& source);
 
 }  // namespace lockstep

@@ -14,9 +14,9 @@
 #include "engine/machine/direct_file.h"
 #include "engine/machine/read_queue.h"
 #include "engine/model/gpu_weight_sink.h"
-#include "engine/model/host_weight_sink.h"
 #include "engine/model/load_extents.h"
 #include "engine/model/rank_loader.h"
+#include "engine/model/weight_sink.h"
 
 namespace lockstep {
 namespace {

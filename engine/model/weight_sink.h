@@ -49,4 +49,15 @@ class WeightSink {
 // Of a vector, the first of the slice's floats that the extent holds.
 size_t first_float(const ReadExtent& read);
 
+// Weights of ranks whose memory is the host's: the thread that has read them packs them.
+// Of any number of ranks: it has no state.
+class HostWeightSink final : public WeightSink {
+ public:
+  bool is_on_gpu() const override { return false; }
+  Result<void> begin(size_t) override { return {}; }
+  Result<GpuMemory> pin(std::span<std::byte> buffers) override;
+  Result<void> take(const ReadExtent& read) override;
+  Result<void> finish() override { return {}; }
+};
+
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 #include "engine/placement/machine.h"
 
-#include "engine/machine/bandwidth.h"
 #include "engine/machine/control_group.h"
+#include "engine/machine/memory_speed.h"
 #include "engine/runtime/exchange_measurement.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 

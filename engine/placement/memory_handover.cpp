@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/checked_math.h"
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/base/log.h"
 #include "engine/machine/kept_memory.h"
 

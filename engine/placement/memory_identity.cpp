@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/base/digest.h"
-#include "engine/kernels/panel_layout.h"
+#include "engine/kernels/packed_matrix.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/text/logit_row.h"
-#include "engine/text/tokenizer.h"
+#include "engine/base/token_id.h"
+#include "engine/sampling/logit_row.h"
 
 namespace lockstep {
 

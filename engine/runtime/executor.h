@@ -11,7 +11,7 @@
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"
 #include "engine/runtime/ranks.h"
-#include "engine/text/logit_row.h"
+#include "engine/sampling/logit_row.h"
 
 namespace lockstep {
 

@@ -23,7 +23,7 @@
 #include "engine/runtime/batch.h"
 #include "engine/runtime/pass_layout.h"
 #include "engine/runtime/worker_counters.h"
-#include "engine/text/logit_row.h"
+#include "engine/sampling/logit_row.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/text/foreign_marks.h"
+#include "engine/text/chat_template.h"
 
 namespace lockstep {
 

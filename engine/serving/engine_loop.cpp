@@ -8,7 +8,6 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
-#include "engine/base/log_surely.h"
 
 namespace lockstep {
 namespace {

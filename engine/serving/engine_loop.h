@@ -18,9 +18,8 @@
 #include "engine/scheduler/scheduler.h"
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/generation.h"
-#include "engine/serving/loop_activity.h"
+#include "engine/serving/loop_health.h"
 #include "engine/serving/throughput.h"
-#include "engine/serving/unusable_streak.h"
 
 namespace lockstep {
 

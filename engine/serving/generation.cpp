@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/base/log_surely.h"
 
 namespace lockstep {
 

@@ -1,6 +1,7 @@
 // An embedding in the making: the hidden rows of a text, added up in order as passes give them.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -26,5 +27,26 @@ class PooledRows {
   size_t next_;  // token whose row is added next
   std::vector<double> sums_;
 };
+
+inline PooledRows::PooledRows(Pooling pooling, size_t token_count)
+    : next_(pooling == Pooling::kLast ? token_count - 1 : 0) {}
+
+inline void PooledRows::add(std::span<const float> row) {
+  sums_.resize(row.size());
+  for (size_t column = 0; column < row.size(); ++column) sums_[column] += row[column];
+  ++next_;
+}
+
+// A mean has the direction of the sum.
+inline std::optional<std::vector<float>> PooledRows::normalized() const {
+  double squares = 0;
+  for (const double sum : sums_) squares += sum * sum;
+  if (!std::isfinite(squares) || squares == 0) return std::nullopt;
+  const double factor = 1 / std::sqrt(squares);
+  std::vector<float> row;
+  row.reserve(sums_.size());
+  for (const double sum : sums_) row.push_back(static_cast<float>(sum * factor));
+  return row;
+}
 
 }  // namespace lockstep

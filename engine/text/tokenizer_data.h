@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/base/token_id.h"
 
 namespace lockstep {
-
-using TokenId = int32_t;
 
 enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
   kNormal = 1,

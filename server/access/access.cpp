@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/base/ascii.h"
-#include "server/http/health_route.h"
+#include "server/http/http_request.h"
 
 namespace lockstep {
 namespace {

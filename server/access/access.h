@@ -8,8 +8,7 @@
 #include "engine/base/mutex.h"
 #include "server/access/api_keys.h"
 #include "server/access/key_limits.h"
-#include "server/http/http_authorize.h"
-#include "server/http/http_refusal.h"
+#include "server/http/http_request.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "engine/base/ascii.h"
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/base/key_file.h"
 #include "engine/base/log.h"
 

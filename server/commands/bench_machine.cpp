@@ -2,7 +2,7 @@
 // disk can do, measured. No model is needed.
 #include <iostream>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
 #include "server/options/version.h"

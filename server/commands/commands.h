@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
+
 namespace lockstep {
 
 int run_serve(const std::vector<std::string>& arguments);
@@ -16,5 +18,9 @@ int run_bench_machine(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_inspect(const std::vector<std::string>& arguments);
 int run_hash_key(const std::vector<std::string>& arguments);
+
+// What `lockstepd plan --json` prints: a machine's plan as JSON, indented, without a newline at its
+// end.
+std::string plan_json(const MachinePlan& plan);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "server/api/common/output_queue.h"
+#include "server/api/common/outputs.h"
 #include "server/api/common/random.h"
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"

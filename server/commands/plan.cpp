@@ -4,7 +4,6 @@
 
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
-#include "server/commands/plan_json.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,7 @@
-#include "server/commands/plan_json.h"
-
 #include <utility>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
+#include "server/commands/commands.h"
 
 namespace lockstep {
 namespace {

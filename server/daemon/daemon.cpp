@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "server/api/dialect.h"
 #include "server/api/routes.h"
 #include "server/daemon/daemon_metrics.h"
 #include "server/daemon/exposure.h"

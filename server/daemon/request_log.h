@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/daemon/log_format.h"
-#include "server/http/http_record.h"
+#include "server/http/http_options.h"
 
 namespace lockstep {
 

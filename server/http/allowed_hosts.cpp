@@ -9,7 +9,7 @@
 #include <climits>
 
 #include "engine/base/ascii.h"
-#include "server/http/health_route.h"
+#include "server/http/http_request.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/http_authorize.h"
-#include "server/http/http_refusal.h"
+#include "server/http/http_request.h"
 
 namespace lockstep {
 

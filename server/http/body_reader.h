@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/http_refusal.h"
+#include "server/http/http_request.h"
 #include "server/http/request_head.h"
 
 namespace lockstep {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/descriptor.h"
 #include "server/http/body_reader.h"
-#include "server/http/descriptor.h"
 #include "server/http/edge.h"
 #include "server/http/networks.h"
 #include "server/http/outbox.h"

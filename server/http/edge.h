@@ -15,7 +15,6 @@
 #include "server/http/httplib_writer.h"
 #include "server/http/mailbox.h"
 #include "server/http/networks.h"
-#include "server/http/route_table.h"
 #include "server/http/serving_threads.h"
 #include "server/http/tls.h"
 

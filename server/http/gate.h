@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/descriptor.h"
 #include "engine/base/mutex.h"
 #include "server/http/connection.h"
-#include "server/http/descriptor.h"
 #include "server/http/edge.h"
 #include "server/http/listener.h"
 #include "server/http/peer_address.h"

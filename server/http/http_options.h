@@ -1,18 +1,34 @@
 // The settings of one server, and the functions that it calls.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "server/http/http_authorize.h"
 #include "server/http/http_limits.h"
-#include "server/http/http_record.h"
+#include "server/http/http_request.h"
 #include "server/http/peer_address.h"
 
 namespace lockstep {
+
+// Most of it is empty for a request that was refused before its head was read.
+struct HttpRecord {
+  std::string_view method;
+  std::string_view route;  // the pattern, or "" if no route matched
+  std::string_view path;
+  std::string_view request_id;
+  std::string_view remote_address;
+  std::string_view principal;  // as in HttpRequest
+  int status = 0;
+  double seconds = 0;
+  uint64_t sent_bytes = 0;
+  bool client_gone = false;
+  std::any note;          // HttpResponse::set_note(); empty where there is none
+  bool was_whole = true;  // false: refused before, which costs its client next to nothing
+};
 
 // The body of the answer to a request that reaches no handler: the api layer words the errors.
 // `path` as far as it is known; "" if nothing of it is.

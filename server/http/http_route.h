@@ -1,11 +1,13 @@
-// A path and the handler that answers there.
+// Routes: a path and the handler that answers there, and the table of all of them.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "server/http/http_refusal.h"
 #include "server/http/http_request.h"
 #include "server/http/http_response.h"
 
@@ -23,6 +25,28 @@ struct HttpRoute {
   // by the gate's thread when one is whole, which is then refused for next to nothing. Must not
   // block.
   std::function<std::optional<HttpRefusal>(const std::string& client)> busy = {};
+};
+
+// Which handler a path belongs to. Read from top to bottom: the first route that fits is taken.
+struct RouteMatch {
+  const HttpRoute* route = nullptr;  // nullptr: no route, or none for this method
+  std::map<std::string, std::string> parameters;
+  std::string allow;  // the methods that the path knows, as the Allow header lists them; "": none
+};
+
+class RouteTable {
+ public:
+  explicit RouteTable(std::vector<HttpRoute> routes);
+
+  // `raw_path` as RequestTarget has it: segments are split first and decoded then.
+  RouteMatch match(std::string_view method, std::string_view raw_path) const;
+
+ private:
+  struct Entry {
+    HttpRoute route;
+    std::vector<std::string> segments;
+  };
+  std::vector<Entry> entries_;
 };
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/descriptor.h"
 #include "engine/base/result.h"
-#include "server/http/descriptor.h"
 
 struct addrinfo;
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/base/descriptor.h"
 #include "engine/base/mutex.h"
-#include "server/http/descriptor.h"
 
 namespace lockstep {
 

@@ -9,12 +9,24 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/http_fields.h"
 #include "server/http/http_limits.h"
-#include "server/http/http_refusal.h"
-#include "server/http/request_target.h"
+#include "server/http/http_request.h"
 
 namespace lockstep {
+
+// The target of a request line, split into path and query and percent-decoded.
+struct RequestTarget {
+  std::string raw_path;  // as sent: an encoded '/' (%2F) is no separator
+  std::string path;      // percent-decoded
+  std::string query;     // as sent, without the '?'
+};
+
+// Refuses (400) what is not "/path" or "/path?query" of printable ASCII, a broken percent sequence,
+// and one that stands for a control character, in path and query alike.
+std::expected<RequestTarget, HttpRefusal> parse_request_target(std::string_view text);
+
+// nullopt for a broken percent sequence or one that stands for a control character.
+std::optional<std::string> percent_decode(std::string_view text);
 
 struct RequestHead {
   std::string method;  // one of the registered methods

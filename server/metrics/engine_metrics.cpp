@@ -1,5 +1,3 @@
-#include "server/metrics/engine_metrics.h"
-
 #include <algorithm>
 
 #include "server/metrics/families.h"

@@ -1,4 +1,5 @@
-// Small words for making Prometheus' metric families out of numbers at hand.
+// Prometheus' metric families: those of the daemon's parts, and small words for making them out of
+// numbers at hand.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/histogram.h"
+#include "engine/engine.h"
 
 namespace lockstep {
 
@@ -27,5 +29,21 @@ prometheus::MetricFamily histogram_family(std::string name, std::string help,
 // Adds another series to a histogram's family.
 void add_histogram(prometheus::MetricFamily& family, const HistogramSnapshot& snapshot,
                    const MetricLabels& labels);
+
+// The engine's statistics. Every series is there from the first scrape on, at 0.
+std::vector<prometheus::MetricFamily> engine_families(const EngineStatistics& statistics,
+                                                      const ModelInfo& info,
+                                                      const std::string& model_name);
+
+// The standard process_* metrics, read from /proc/self. A value that /proc does not give is left
+// out.
+std::vector<prometheus::MetricFamily> process_families();
+
+// Our metrics once more in vLLM's names, for dashboards, alerts and Kubernetes' inference gateway
+// that were made for those. Of those of our families that vLLM has as well: with its names, its
+// labels (model_name, engine, finished_reason) and our buckets. There is nothing for LoRA, since
+// there are no adapters.
+std::vector<prometheus::MetricFamily> vllm_aliases(
+    const std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 
 #include "engine/base/histogram.h"
 #include "engine/base/mutex.h"
-#include "server/http/http_record.h"
+#include "server/http/http_options.h"
 #include "server/http/http_route.h"
 #include "server/http/http_server.h"
 

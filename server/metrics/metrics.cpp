@@ -6,9 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/metrics/engine_metrics.h"
-#include "server/metrics/process_metrics.h"
-#include "server/metrics/vllm_aliases.h"
+#include "server/metrics/families.h"
 
 namespace lockstep {
 

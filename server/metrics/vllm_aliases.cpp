@@ -1,5 +1,3 @@
-#include "server/metrics/vllm_aliases.h"
-
 #include <algorithm>
 #include <string>
 #include <string_view>

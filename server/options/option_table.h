@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/engine.h"
 #include "server/http/http_options.h"
 

@@ -1,6 +1,6 @@
 # Writes a C++ file that holds files as bytes:
 #   cmake -DOUTPUT=x.cpp -DFILES=a.js,b.css -P embed.cmake
-# Needs no tool beside CMake. It defines embedded_files() of embedded_files.h.
+# Needs no tool beside CMake. It defines embedded_files() of page.h.
 string(REPLACE "," ";" files "${FILES}")
 set(rows "")
 foreach(path IN LISTS files)
@@ -12,7 +12,7 @@ foreach(path IN LISTS files)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" bytes "${bytes}")
   string(APPEND rows "    {\"${name}\", \"\\\"${tag}\\\"\", {\"${bytes}\", ${size}}},\n")
 endforeach()
-file(WRITE "${OUTPUT}.new" "#include \"server/ui/embedded_files.h\"
+file(WRITE "${OUTPUT}.new" "#include \"server/ui/page.h\"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/ui/embedded_files.h"
-
 namespace lockstep {
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/text/chat_template.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "server/options/options.h"
 #include "tests/fuzz/memory_file.h"
 

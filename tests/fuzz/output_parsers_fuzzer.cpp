@@ -1,5 +1,5 @@
-// Any bytes as what a model says in its turn, by each family's syntax of calls and with thoughts or
-// without. However the text is cut, the same is told; calls that are told to be sound are sound.
+// Any bytes as what a model says in its turn, by each family's syntax of calls and with reasoning
+// or without. However the text is cut, the same is told; calls that are told to be sound are sound.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "server/api/common/turn_parser.h"
 
 namespace lockstep {

@@ -6,9 +6,8 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "server/api/anthropic/endpoints.h"
 #include "server/api/anthropic/error_object.h"
-#include "server/api/anthropic/messages_request.h"
-#include "server/api/openai/chat_completions_request.h"
 #include "server/api/openai/completion_request.h"
 #include "server/api/openai/error_object.h"
 #include "server/api/openai/responses_request.h"

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/collectives/nccl.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/machine.h"
 #include "engine/runtime/gpu/gpu_platform.h"
-#include "server/commands/plan_json.h"
+#include "server/commands/commands.h"
 #include "tests/engine/machine/made_up_gpus.h"
 #include "tests/paths.h"
 

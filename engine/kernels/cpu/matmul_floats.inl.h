@@ -7,7 +7,6 @@
 
 #include "engine/kernels/cpu/matmul.inl.h"
 #include "engine/kernels/cpu/matmul_float_strips.inl.h"
-#include "engine/kernels/cpu/panel_streams.inl.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {

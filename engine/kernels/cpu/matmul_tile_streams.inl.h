@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "engine/kernels/cpu/matmul_tiles.inl.h"
-#include "engine/kernels/cpu/panel_streams.inl.h"
 
 namespace lockstep {
 namespace {

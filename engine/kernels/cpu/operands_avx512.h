@@ -21,8 +21,8 @@ struct ColumnPair {
   F32x16 lower;  // rows 8 to 15
 };
 
-// Where each byte of a vector comes from, so that it spreads bytes 2 pair and 2 pair + 1 of lanes
-// 8 half to 8 half + 7: to all four bytes of a lane, of which one is taken.
+// Where each byte of a vector comes from, so that it spreads bytes 2 pair and 2 pair + 1 of lanes 8
+// half to 8 half + 7: to all four bytes of a lane, of which one is taken.
 struct SpreadIndex {
   alignas(64) uint8_t bytes[64];
   constexpr SpreadIndex(unsigned pair, unsigned half) : bytes() {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "engine/base/checked_math.h"
-#include "engine/kernels/cuda/likelihood.inl.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/gpu_candidates.h"
 
 namespace lockstep {

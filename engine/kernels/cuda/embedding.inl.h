@@ -2,8 +2,8 @@
 #pragma once
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/weight_scales.inl.h"
-#include "engine/kernels/cuda/with_format.inl.h"
 #include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_tile.h"
 

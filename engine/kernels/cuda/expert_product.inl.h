@@ -1,4 +1,4 @@
-// Products of experts with their rows (gpu_experts.h). Included by expert_product.cu, and by tests,
+// Products of experts with their rows (gpu_experts.h). Included by experts.cu, and by tests,
 // after gpu_code.h.
 #pragma once
 

@@ -1,3 +1,4 @@
 #include "engine/kernels/cuda/gpu_code.h"
 // After it.
+#include "engine/kernels/cuda/expert_product.inl.h"
 #include "engine/kernels/cuda/experts.inl.h"

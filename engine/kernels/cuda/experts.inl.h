@@ -3,7 +3,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
-#include "engine/kernels/cuda/likelihood.inl.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/product_finish.inl.h"
 #include "engine/kernels/gpu_experts.h"
 

@@ -1,7 +1,7 @@
 // What kernels are written in, for nvcc: the threads of a block, what they exchange, and the
 // instructions that C++ has no word for. The kernels themselves (*.inl.h) are included after this
-// file, or after its twin of the tests, whose threads run on the host; so everything but
-// this file is tested without a GPU.
+// file, or after its twin of the tests, whose threads run on the host; so everything but this file
+// is tested without a GPU.
 //
 // Include in .cu files alone. Everything is in an anonymous namespace, as the kernels are.
 #pragma once

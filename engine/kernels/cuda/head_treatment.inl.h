@@ -1,8 +1,8 @@
 // What a warp does to a head (gpu_heads.h). Included after gpu_code.h.
 #pragma once
 
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/kv_elements.inl.h"
-#include "engine/kernels/cuda/lanes.inl.h"
 #include "engine/kernels/gpu_heads.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
-#include "engine/kernels/cuda/with_format.inl.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_tile.h"
 

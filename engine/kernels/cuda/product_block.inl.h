@@ -11,8 +11,8 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/product_finish.inl.h"
-#include "engine/kernels/cuda/with_format.inl.h"
 
 namespace lockstep {
 namespace {

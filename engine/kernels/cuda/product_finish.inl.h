@@ -2,10 +2,8 @@
 // product.inl.h and finish_panel.inl.h.
 #pragma once
 
-#include "engine/kernels/cuda/lanes.inl.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/product_units.inl.h"
-#include "engine/kernels/cuda/row_stores.inl.h"
-#include "engine/kernels/gpu_norm_window.h"
 #include "engine/kernels/gpu_product.h"
 
 namespace lockstep {

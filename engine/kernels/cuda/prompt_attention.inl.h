@@ -2,12 +2,157 @@
 #pragma once
 
 #include "engine/kernels/cuda/attention_walk.inl.h"
-#include "engine/kernels/cuda/prompt_ring.inl.h"
 #include "engine/kernels/cuda/prompt_tiles.inl.h"
 #include "engine/kernels/gpu_attention.h"
 
 namespace lockstep {
 namespace {
+
+// Attention of prompted tokens by tile products, with the bits of attend_tiles, where a KV head has
+// enough query heads for a block: its warps share keys and values, which are copied into shared
+// memory ahead of them.
+
+// One for what is computed on, the others for what is on its way: a page's keys, then its values.
+// Not measured.
+constexpr unsigned kRingSlots = 3;
+// With more, not every GPU has the shared memory.
+constexpr unsigned kMostRingDimensions = 128;
+
+template <KvFormat kFormat>
+constexpr bool kHasRing = kFormat == KvFormat::kF16 || kFormat == KvFormat::kBf16;
+
+template <unsigned kBlocks>
+constexpr unsigned ring_slot_bytes() {
+  constexpr unsigned kDimensions = kBlocks * kBlockDimensions;
+  constexpr unsigned kKeys = kDimensions / kKeyPiece * StagedPage::kKeyPitch;
+  constexpr unsigned kValues = kSlots / 2 * (kDimensions * 4 + StagedPage::kPadBytes);
+  return kKeys > kValues ? kKeys : kValues;
+}
+
+template <unsigned kBlocks>
+constexpr unsigned tile_query_bytes() {
+  return kTileWarps * kBlocks * 2 * kWarpThreads * sizeof(Words4);
+}
+
+// What a block copies for a tile: turn 2 * i is the keys of the tile's page i, the next the values.
+struct RingTurns {
+  const GpuKvLayer* kv;
+  const uint32_t* pages;  // of the tile's first
+  unsigned kv_head;
+  unsigned count;
+  std::byte* slots;
+  unsigned slot_bytes;
+
+  GPU_FUNCTION std::byte* slot(unsigned turn) const {
+    return slots + turn % kRingSlots * slot_bytes;
+  }
+};
+
+GPU_FUNCTION unsigned value_row_bytes(unsigned dimensions) {
+  return round_up(dimensions, 16U) * 4;
+}
+
+// By all threads; a turn beyond the last is an empty group.
+template <KvFormat kFormat>
+GPU_FUNCTION void begin_turn(const RingTurns& turns, unsigned turn) {
+  if (turn < turns.count) {
+    const KvBlocks blocks = kv_blocks<kFormat>(*turns.kv, turns.kv_head, turns.pages[turn / 2]);
+    const bool keys = turn % 2 == 0;
+    const std::byte* from = keys ? blocks.keys : blocks.values;
+    const unsigned row_bytes = keys ? kSlots * 16 : value_row_bytes(blocks.dimensions);
+    const unsigned rows = keys ? blocks.dimensions / kKeyPiece : kSlots / 2;
+    std::byte* to = turns.slot(turn);
+    for (unsigned at = thread_index() * 16; at < rows * row_bytes; at += thread_count() * 16) {
+      begin_copy_16(to + at + at / row_bytes * StagedPage::kPadBytes, from + at);
+    }
+  }
+  close_copies();
+}
+
+// Waits for a turn's copies, and begins those of the one whose slot is free: everybody is done with
+// the turn before.
+template <KvFormat kFormat>
+GPU_FUNCTION void await_turn(const RingTurns& turns, unsigned turn) {
+  wait_for_copies<kRingSlots - 2>();
+  meet_block();
+  begin_turn<kFormat>(turns, turn + kRingSlots - 1);
+}
+
+// `computes`: a warp without a head copies for the others.
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& tile, bool computes) {
+  const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
+  const unsigned keys_end = tile.position + tile.count;
+  const unsigned first_page = first_key(a, tile.position) / kSlots;
+  const unsigned pages = divide_up(keys_end, kSlots) - first_page;
+  const RingTurns turns = {&a.kv,
+                           table + first_page,
+                           block_heads(a, block_column(), kTileWarps).kv_head,
+                           2 * pages,
+                           shared_memory() + tile_query_bytes<kBlocks>(),
+                           ring_slot_bytes<kBlocks>()};
+  meet_block();  // the slots, as the last tile has left them, have been read
+  for (unsigned turn = 0; turn + 1 < kRingSlots; ++turn) begin_turn<kFormat>(turns, turn);
+  const Words4* fragments = nullptr;
+  if (computes) fragments = load_tile_queries<kFormat, kBlocks>(a, tile);
+  TileRowsState state;
+  float outputs[kBlocks * 4][4] = {};
+  for (unsigned index = 0; index < pages; ++index) {
+    const unsigned page = first_page + index;
+    const StagedPage staged = {turns.slot(2 * index), turns.slot(2 * index + 1),
+                               a.kv.head_dimension,
+                               value_row_bytes(a.kv.head_dimension) + StagedPage::kPadBytes};
+    float scores[kKeyTiles][4];
+    await_turn<kFormat>(turns, 2 * index);
+    if (computes) {
+      score_tile<kFormat, kBlocks>(staged, tile, fragments, scores);
+      scale_outputs<kBlocks>(weigh_tile(a, tile, page, scores, state), outputs);
+    }
+    await_turn<kFormat>(turns, 2 * index + 1);
+    const unsigned left = keys_end - page * kSlots;
+    if (computes) {
+      add_tile_values<kFormat, kBlocks>(staged, tile, left < kSlots ? left : kSlots, scores,
+                                        outputs);
+    }
+  }
+  if (computes) write_tile<kBlocks>(a, tile, state, outputs);
+}
+
+template <KvFormat kFormat, unsigned kBlocks>
+GPU_KERNEL_OF(kTileWarps* kWarpThreads)
+void attend_tiles_by_ring(GpuAttention a) {
+  follow_launches();
+  const BlockHeads heads = block_heads(a, block_column(), kTileWarps);
+  if (heads.count == 0) return;
+  for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
+    const unsigned token = a.batch.tile_tokens[index];
+    attend_tile_by_ring<kFormat, kBlocks>(a,
+                                          {.token = token,
+                                           .count = a.batch.tile_counts[index],
+                                           .position = a.batch.positions[token],
+                                           .head = heads.first + warp_index(),
+                                           .group = lane_index() / 4,
+                                           .place = lane_index() % 4},
+                                          warp_index() < heads.count);
+  }
+}
+
+// Fewer query heads would leave most of a block without any.
+template <KvFormat kFormat>
+bool takes_ring(const GpuAttention& a) {
+  return kHasRing<kFormat> && a.group > 2 && a.kv.head_dimension <= kMostRingDimensions;
+}
+
+template <KvFormat kFormat, unsigned kBlocks>
+void launch_ring(void* stream, const GpuAttention& a) {
+  const unsigned parts = divide_up(a.group, kTileWarps);
+  launch(stream,
+         {.columns = a.kv_head_count * parts,
+          .rows = a.grid_rows,
+          .threads = kTileWarps * kWarpThreads,
+          .shared_bytes = tile_query_bytes<kBlocks>() + kRingSlots * ring_slot_bytes<kBlocks>()},
+         attend_tiles_by_ring<kFormat, kBlocks>, a);
+}
 
 template <KvFormat kFormat>
 void launch_prompted(void* stream, const GpuAttention& a) {

@@ -1,3 +1,8 @@
+// Kernels on rows: of activations, of queries and keys, of the table of embeddings, and a plain
+// read.
 #include "engine/kernels/cuda/gpu_code.h"
 // After it.
+#include "engine/kernels/cuda/embedding.inl.h"
+#include "engine/kernels/cuda/heads.inl.h"
+#include "engine/kernels/cuda/read.inl.h"
 #include "engine/kernels/cuda/rows.inl.h"

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "engine/base/checked_math.h"
-#include "engine/kernels/cuda/lanes.inl.h"
-#include "engine/kernels/cuda/row_stores.inl.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 
 namespace lockstep {
 namespace {

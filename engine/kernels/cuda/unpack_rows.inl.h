@@ -6,8 +6,8 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/product_weights.inl.h"
-#include "engine/kernels/cuda/with_format.inl.h"
 #include "engine/kernels/gpu_panel.h"
 
 namespace lockstep {

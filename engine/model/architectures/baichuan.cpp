@@ -2,7 +2,7 @@
 // does not say so but by its number of layers.
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/architectures/model_keys.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

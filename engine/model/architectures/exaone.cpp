@@ -1,6 +1,6 @@
 // EXAONE 3: Llama 3 with rotary pairs in halves.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

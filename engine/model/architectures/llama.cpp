@@ -1,6 +1,6 @@
 // Llama 2 and 3, Mistral, Mixtral, SmolLM, and families that differ from them in name alone.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

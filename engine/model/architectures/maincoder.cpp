@@ -1,6 +1,6 @@
 // Maincoder: heads are normalized behind their rotary positions.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // openPangu Embedded: biases on all of attention.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // Qwen 2 and 2.5: as Llama, with biases in attention and rotary pairs in halves. Of files that were
 // made of models which see images: their text model.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // Seed-OSS: Qwen 2 whose norm before the feed-forward has another name.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

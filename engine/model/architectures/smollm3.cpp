@@ -1,6 +1,6 @@
 // SmolLM 3: Llama 3 with every fourth layer without rotary positions.
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/rows.h"
+#include "engine/model/model.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "engine/collectives/gpu_sum_launch.h"
-#include "engine/kernels/gpu_norm_window.h"
+#include "engine/kernels/gpu_product.h"
 #include "engine/runtime/gpu/gpu_program.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/text/grammar/draft.h"
 
 namespace lockstep {

@@ -3,7 +3,6 @@
 
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 
 namespace lockstep::jinja {
 

@@ -2,9 +2,9 @@
 #include <array>
 
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 #include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {

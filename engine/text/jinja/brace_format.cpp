@@ -5,7 +5,6 @@
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 
 namespace lockstep::jinja {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/interpreter.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 
 namespace lockstep::jinja {
 

@@ -1,4 +1,5 @@
-// Python's two ways to format: pattern % values, and pattern.format(values).
+// How Python writes values as text: str() and repr(), and its two ways to format, pattern % values
+// and pattern.format(values).
 #pragma once
 
 #include <string>
@@ -8,6 +9,14 @@
 #include "engine/text/jinja/value.h"
 
 namespace lockstep::jinja {
+
+std::string float_text(double value);  // the shortest that reads back the same
+void append_str(Heap& heap, const Value& value, TextBuilder& text);
+void append_repr(Heap& heap, const Value& value, TextBuilder& text);
+TracedText to_str(Heap& heap, const Value& value);
+TracedText to_repr(Heap& heap, const Value& value);
+// & < > ' " as entities; foreign as a whole where any part of the text is.
+TracedText escape_markup(Heap& heap, const TracedText& text);
 
 Value format_percent(Heap& heap, const Value& pattern, const Value& values);
 Value format_braces(Heap& heap, const Value& pattern, const Arguments& arguments);

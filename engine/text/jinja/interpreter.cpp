@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 
 namespace lockstep::jinja {
 

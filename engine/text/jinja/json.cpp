@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/merge_sort.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep::jinja {

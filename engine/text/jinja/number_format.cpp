@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "engine/text/jinja/format.h"
-#include "engine/text/jinja/print.h"
 
 namespace lockstep::jinja {
 

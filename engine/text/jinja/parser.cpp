@@ -1,9 +1,8 @@
-#include "engine/text/jinja/parser.h"
-
 #include <algorithm>
 #include <initializer_list>
 
 #include "engine/text/jinja/expression_parser.h"
+#include "engine/text/jinja/syntax.h"
 #include "engine/text/jinja/token_stream.h"
 
 namespace lockstep::jinja {

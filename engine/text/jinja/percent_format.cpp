@@ -5,7 +5,6 @@
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep::jinja {

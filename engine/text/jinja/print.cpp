@@ -1,10 +1,9 @@
-#include "engine/text/jinja/print.h"
-
 #include <array>
 #include <charconv>
 #include <cmath>
 
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/objects.h"
 
 namespace lockstep::jinja {

@@ -7,7 +7,7 @@
 #include "engine/text/jinja/interpreter.h"
 #include "engine/text/jinja/json.h"
 #include "engine/text/jinja/objects.h"
-#include "engine/text/jinja/parser.h"
+#include "engine/text/jinja/syntax.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep::jinja {

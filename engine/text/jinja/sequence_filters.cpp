@@ -3,10 +3,10 @@
 #include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/attribute_path.h"
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/merge_sort.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 #include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {

@@ -4,7 +4,6 @@
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 #include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {

@@ -159,4 +159,7 @@ struct Template {
   Block body;
 };
 
+// Parses statements and expressions. Throws a Failure with the line. The source is valid UTF-8.
+Template parse(std::string_view source, const TemplateLimits& limits);
+
 }  // namespace lockstep::jinja

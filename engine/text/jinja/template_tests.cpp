@@ -3,8 +3,8 @@
 
 #include "engine/text/jinja/arguments.h"
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/format.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 
 namespace lockstep::jinja {
 

@@ -5,7 +5,6 @@
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/json.h"
 #include "engine/text/jinja/operations.h"
-#include "engine/text/jinja/print.h"
 #include "engine/text/jinja/text_operations.h"
 
 namespace lockstep::jinja {

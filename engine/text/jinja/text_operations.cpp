@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "engine/text/jinja/characters.h"
-#include "engine/text/jinja/print.h"
+#include "engine/text/jinja/format.h"
 
 namespace lockstep::jinja {
 

@@ -3,9 +3,7 @@
 #include <utility>
 
 #include "server/api/anthropic/endpoints.h"
-#include "server/api/anthropic/messages_body.h"
-#include "server/api/anthropic/messages_request.h"
-#include "server/api/anthropic/messages_stream.h"
+#include "server/api/anthropic/messages_answer.h"
 #include "server/api/common/answer.h"
 #include "server/api/common/chat_turns.h"
 #include "server/api/common/prepare_request.h"

@@ -1,7 +1,7 @@
-#include "server/api/anthropic/messages_request.h"
-
 #include <limits>
 #include <utility>
+
+#include "server/api/anthropic/endpoints.h"
 
 namespace lockstep {
 namespace {

@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "server/api/common/generation_clock.h"
-#include "server/api/common/output_queue.h"
+#include "server/api/common/generation_note.h"
 #include "server/api/common/outputs.h"
 #include "server/api/common/prepare_request.h"
 
@@ -73,7 +72,7 @@ class Run {
     clock_.start(plan_.requests.size());
     generated_.resize(plan_.requests.size());
     cached_.resize(plan_.requests.size());
-    thoughts_.resize(plan_.requests.size(), plan_.thoughts);
+    reasoning_.resize(plan_.requests.size(), plan_.reasoning);
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
       Request& request = plan_.requests[index];
       // The queue is shared: the engine may say a last word after the answer has been given up.
@@ -201,7 +200,7 @@ class Run {
     if (output.queue_seconds) clock_.observe_queue(*output.queue_seconds);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
-    thoughts_[event.index].add(output);
+    reasoning_[event.index].add(output);
     if (!output.finish) return;
     ++finished_;
     finish_ = finish_name(*output.finish);
@@ -226,7 +225,7 @@ class Run {
     AnswerUsage usage{.prompt_tokens = note.prompt_tokens,
                       .cached_tokens = note.cached_tokens,
                       .generated_tokens = note.generated_tokens};
-    for (const ThoughtCount& thoughts : thoughts_) usage.thought_tokens += thoughts.tokens();
+    for (const ReasoningCount& reasoning : reasoning_) usage.reasoning_tokens += reasoning.tokens();
     return usage;
   }
 
@@ -236,10 +235,10 @@ class Run {
   KeyLease& key_;
   std::shared_ptr<OutputQueue> queue_;
   std::vector<RequestId> ids_;
-  std::vector<uint32_t> generated_;     // tokens so far, by request
-  std::vector<uint32_t> cached_;        // of the prompt, by request
-  std::vector<ThoughtCount> thoughts_;  // by request
-  uint64_t prompt_tokens_ = 0;          // each prompt counted once
+  std::vector<uint32_t> generated_;        // tokens so far, by request
+  std::vector<uint32_t> cached_;           // of the prompt, by request
+  std::vector<ReasoningCount> reasoning_;  // by request
+  uint64_t prompt_tokens_ = 0;             // each prompt counted once
   GenerationClock clock_;
   size_t finished_ = 0;
   std::string_view finish_;

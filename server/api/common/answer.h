@@ -6,18 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "server/api/common/body_writer.h"
+#include "server/api/common/answer_writer.h"
 #include "server/api/common/call.h"
-#include "server/api/common/stream_writer.h"
-#include "server/api/common/thought_count.h"
+#include "server/api/common/turn_parser.h"
 
 namespace lockstep {
 
 struct AnswerPlan {
   std::vector<Request> requests;  // prompt after prompt, `choices` for each
   size_t choices = 1;
-  ThoughtCount thoughts = {};   // of each request, before its first token
-  std::string constraint = {};  // the field that says what the answer must be, for errors
+  ReasoningCount reasoning = {};  // of each request, before its first token
+  std::string constraint = {};    // the field that says what the answer must be, for errors
   size_t kept_bytes = 0;  // of the request's body, held by the writer until the answer is given
 };
 

@@ -52,8 +52,8 @@ std::string BlockStream::close(bool sound) {
 
 // Whether what is open goes no further because the answer may be no longer.
 bool BlockStream::cuts(const Output& last) const {
-  const bool has_ended =
-      open_ == TurnEvent::Kind::kReasoning && parser_.thoughts() == TurnParser::Thoughts::kOver;
+  const bool has_ended = open_ == TurnEvent::Kind::kReasoning &&
+                         parser_.reasoning_state() == TurnParser::ReasoningState::kOver;
   return last.finish == FinishReason::kLength && !has_ended;
 }
 

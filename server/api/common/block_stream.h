@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "server/api/common/stream_writer.h"
+#include "server/api/common/answer_writer.h"
 #include "server/api/common/turn_parser.h"
 
 namespace lockstep {

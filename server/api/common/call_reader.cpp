@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/api/common/last_message_mark.h"
-#include "server/api/common/thoughts.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +11,11 @@ namespace {
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \n\t\r") == std::string_view::npos;
 }
+
+constexpr std::string_view kMark = "lockstep:the-answer-goes-on-here";
+// Ends the mark. A template that trims drops it; none writes such a space by itself.
+constexpr char kTrimmed = '\f';
+constexpr std::string_view kSpace = " \n\t\r\f\v";
 
 }  // namespace
 
@@ -69,7 +73,7 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         parameter,
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
-  const bool closed = end.closes_thoughts && close_thoughts(*text);
+  const bool closed = end.closes_reasoning && close_reasoning(*text);
   const EncodeOptions options = engine.chat_encoding(*text);
   auto fitting = end.must_fit ? encode_fitting(engine.tokenizer(), text->text, options,
                                                model.limits(), parameter)
@@ -82,6 +86,23 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
   return ChatPrompt{std::move(text->text), std::move(tokens), closed};
+}
+
+void mark_content_end(Json& message) {
+  std::string& content = message["content"].get_ref<std::string&>();
+  content += kMark;
+  content += kTrimmed;
+}
+
+bool cut_at_mark(TracedText& prompt) {
+  const std::string& text = prompt.text;
+  const size_t mark = text.rfind(kMark);
+  if (mark == std::string::npos) return false;
+  const size_t behind = mark + kMark.size();
+  const bool trims = behind == text.size() || text[behind] != kTrimmed;
+  prompt.truncate(mark);
+  if (trims) prompt.truncate(text.find_last_not_of(kSpace) + 1);
+  return true;
 }
 
 }  // namespace lockstep

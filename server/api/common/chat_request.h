@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json.h"
+#include "engine/text/tokenizer.h"
 #include "server/api/common/generation_parameters.h"
 #include "server/api/common/tool_use.h"
 
@@ -31,20 +33,32 @@ bool can_continue(const Json& messages);
 
 // How a prompt ends where the template alone does not say it.
 struct PromptEnd {
-  bool continues_last = false;   // where the last message's content does, at its mark
-  bool closes_thoughts = false;  // behind thoughts that the template has opened, and which are over
-  bool must_fit = false;         // 400 for a prompt that can never fit the context
+  bool continues_last = false;    // where the last message's content does, at its mark
+  bool closes_reasoning = false;  // behind reasoning that the template opened, and which is over
+  bool must_fit = false;          // 400 for a prompt that can never fit the context
 };
 
 struct ChatPrompt {
   std::string text;  // the rendered template
   std::vector<TokenId> tokens;
-  bool thoughts_closed = false;  // PromptEnd::closes_thoughts, and there were some
+  bool reasoning_closed = false;  // PromptEnd::closes_reasoning, and there was some
 };
 
 // The prompt of a chat: the rendered template, with its special tokens as tokens; what the request
 // says makes none, as Engine::encode_chat() has it. Errors are about `parameter`.
 ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variables,
                                   std::string_view parameter = "messages", PromptEnd end = {});
+
+// Prompts that end where the last message's content does, for answers that go on with it: whatever
+// a template writes behind a message is cut off. The place is found by a mark behind the content,
+// not by the content, which may stand elsewhere as well, also in what the template writes ("<").
+
+// Before the template is rendered: the mark behind the content of a message, which is a string.
+void mark_content_end(Json& message);
+
+// Afterwards: the text up to the mark, without white space before it where the template trims what
+// it is given. False if there is no mark: the template has not written the content's end. The work
+// is linear in the text.
+bool cut_at_mark(TracedText& prompt);
 
 }  // namespace lockstep

@@ -2,11 +2,10 @@
 
 #include <utility>
 
-#include "server/api/common/general_tools.h"
-#include "server/api/common/last_message_mark.h"
+#include "server/api/common/chat_request.h"
 #include "server/api/common/random.h"
-#include "server/api/common/thoughts.h"
-#include "server/api/common/tool_grammar.h"
+#include "server/api/common/tool_use.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 namespace {
@@ -55,10 +54,10 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
     chat.variables["tools"] = template_tools(chat.tools);
   }
   if (chat.continues_last) mark_content_end(messages.back());
-  // Thoughts are free: an answer that is held to a form goes without them.
+  // Reasoning is free: an answer that is held to a form goes without it.
   return encode_chat(model, chat.variables, parameter,
                      {.continues_last = chat.continues_last,
-                      .closes_thoughts = is_held(chat) && !chat.continues_last,
+                      .closes_reasoning = is_held(chat) && !chat.continues_last,
                       .must_fit = must_fit});
 }
 
@@ -71,8 +70,8 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
   turns.rules = {.calls = chat.tools.active() ? family.calls : nullptr,
                  .functions = chat.tools.names(),
                  .parallel = chat.tools.parallel,
-                 .reasoning = family.reasoning && !chat.continues_last && !prompt->thoughts_closed,
-                 .starts_in_reasoning = ends_in_thoughts(prompt->text)};
+                 .reasoning = family.reasoning && !chat.continues_last && !prompt->reasoning_closed,
+                 .starts_in_reasoning = ends_in_reasoning(prompt->text)};
   if (turns.rules.calls != nullptr || turns.rules.reasoning) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }

@@ -17,9 +17,9 @@ struct ChatTurns {
   std::string constraint;  // the field that says what the turn must be; empty: none does
 };
 
-// The prompt of the conversation, with its tools; its variables are changed for that. Thoughts that
-// the template opens are closed again where the answer is held to a form. Fails with 400 where the
-// model's chat template cannot take the conversation or the tools. `parameter` names the
+// The prompt of the conversation, with its tools; its variables are changed for that. Reasoning
+// that the template opens is closed again where the answer is held to a form. Fails with 400 where
+// the model's chat template cannot take the conversation or the tools. `parameter` names the
 // conversation in errors.
 // `must_fit`: 400 also for a prompt that can never fit the context.
 ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,

@@ -1,8 +1,8 @@
-#include "server/api/common/general_tools.h"
-
 #include <map>
 #include <string>
 #include <utility>
+
+#include "server/api/common/tool_use.h"
 
 namespace lockstep {
 namespace {

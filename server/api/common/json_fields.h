@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "server/api/common/api_error.h"
 #include "server/http/http_request.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <type_traits>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "server/api/common/call.h"
 
 namespace lockstep {

@@ -13,8 +13,8 @@
 #include "engine/engine.h"
 #include "server/access/key_limits.h"
 #include "server/api/common/api_error.h"
-#include "server/api/common/call_syntax.h"
 #include "server/api/common/preparation.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 

@@ -1,11 +1,14 @@
 // The tools of a request: which functions the model may call, and whether it must.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/api/common/json_fields.h"
+#include "server/api/common/structured_output.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 
@@ -49,5 +52,21 @@ Json parse_call_arguments(JsonFields& fields, std::string_view name);
 
 // An earlier call, as templates want it.
 Json template_call(std::string id, std::string name, Json arguments);
+
+// The constraint of a turn that may or must call tools: calls alone where the tools are required;
+// where they are not, calls or what the answer must be, or nothing for an answer that may be
+// anything. 400 for an answer that cannot be an alternative.
+ApiResult<std::optional<StructuredOutput>> constrain_turn(
+    const CallSyntax& syntax, const ToolUse& tools, const std::optional<StructuredOutput>& answer);
+
+// Tools for a model whose chat template knows none: all about them is put into the messages as
+// text, so that any template can render it.
+//
+// Rewrites `messages`, as chat templates take them, to messages with text alone. Earlier calls are
+// text of the assistant's in the syntax of the family; results are a user's message, those that
+// follow one another and what the user says then being one, since many templates want turns to
+// alternate. Where the tools are active, what they are and how they are called is told in the
+// system's message, or before the user's first words where the template takes none.
+void write_general_tools(const ChatFamily& family, const ToolUse& tools, Json& messages);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/api/common/thoughts.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 namespace {
@@ -25,10 +25,11 @@ bool may_become(std::string_view text, std::string_view mark) {
 }
 
 // Turn::open of a turn with this last event.
-std::optional<TurnEvent::Kind> open_after(const TurnEvent& last, TurnParser::Thoughts thoughts) {
+std::optional<TurnEvent::Kind> open_after(const TurnEvent& last,
+                                          TurnParser::ReasoningState reasoning) {
   if (last.kind == TurnEvent::Kind::kCallEnd && last.sound) return std::nullopt;
   if (last.kind != TurnEvent::Kind::kReasoning) return TurnEvent::Kind::kText;
-  if (thoughts == TurnParser::Thoughts::kOver) return std::nullopt;
+  if (reasoning == TurnParser::ReasoningState::kOver) return std::nullopt;
   return TurnEvent::Kind::kReasoning;
 }
 
@@ -63,18 +64,18 @@ std::vector<TurnEvent> TurnParser::finish() {
       place_ == Place::kReasoning ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
   if (place_ != Place::kDropped && !unfinished_mark) say(pending_, kind);
   pending_.clear();
-  if (thought_ && place_ == Place::kBegin) held_space_.clear();
-  // White space between and after calls is none of the answer's, nor that around thoughts.
+  if (has_reasoned_ && place_ == Place::kBegin) held_space_.clear();
+  // White space between and after calls is none of the answer's, nor that around reasoning.
   if (calls_ == 0 && kind == TurnEvent::Kind::kText && !held_space_.empty()) {
     add(kind, std::exchange(held_space_, {}));
   }
   return std::exchange(events_, {});
 }
 
-TurnParser::Thoughts TurnParser::thoughts() const {
-  if (place_ == Place::kBeforeReasoning) return Thoughts::kAwaited;
-  if (place_ == Place::kReasoning) return Thoughts::kOpen;
-  return thought_ ? Thoughts::kOver : Thoughts::kNone;
+TurnParser::ReasoningState TurnParser::reasoning_state() const {
+  if (place_ == Place::kBeforeReasoning) return ReasoningState::kAwaited;
+  if (place_ == Place::kReasoning) return ReasoningState::kOpen;
+  return has_reasoned_ ? ReasoningState::kOver : ReasoningState::kNone;
 }
 
 bool TurnParser::step() {
@@ -107,37 +108,37 @@ bool TurnParser::before_reasoning() {
   const size_t start = pending_.find_first_not_of(kSpace);
   const std::string_view rest =
       start == std::string::npos ? std::string_view() : std::string_view(pending_).substr(start);
-  if (may_become(rest, kThoughtsOpen)) return false;
-  if (!rest.starts_with(kThoughtsOpen)) {
+  if (may_become(rest, kReasoningOpen)) return false;
+  if (!rest.starts_with(kReasoningOpen)) {
     place_ = rules_.calls != nullptr ? Place::kBegin : Place::kPlain;
     return true;
   }
-  pending_.erase(0, start + kThoughtsOpen.size());
+  pending_.erase(0, start + kReasoningOpen.size());
   at_first_word_ = true;
   place_ = Place::kReasoning;
   return true;
 }
 
 bool TurnParser::reasoning() {
-  const size_t end = pending_.find(kThoughtsClose);
+  const size_t end = pending_.find(kReasoningClose);
   if (end == std::string::npos) {
-    const size_t sure = pending_.size() - begun(pending_, kThoughtsClose);
+    const size_t sure = pending_.size() - begun(pending_, kReasoningClose);
     say(std::string_view(pending_).substr(0, sure), TurnEvent::Kind::kReasoning);
     pending_.erase(0, sure);
     return false;
   }
   say(std::string_view(pending_).substr(0, end), TurnEvent::Kind::kReasoning);
-  pending_.erase(0, end + kThoughtsClose.size());
+  pending_.erase(0, end + kReasoningClose.size());
   held_space_.clear();
   at_first_word_ = false;
-  thought_ = true;
+  has_reasoned_ = true;
   place_ = Place::kBegin;
   return true;
 }
 
 bool TurnParser::begin() {
   if (!skip_space()) return false;
-  if (thought_) held_space_.clear();  // blank lines part the thoughts from the answer
+  if (has_reasoned_) held_space_.clear();  // blank lines part the reasoning from the answer
   if (rules_.calls == nullptr) {
     place_ = Place::kPlain;
   } else if (rules_.calls->bare && pending_.front() == '{') {
@@ -314,8 +315,34 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
         break;
     }
   }
-  if (!events.empty()) turn.open = open_after(events.back(), parser.thoughts());
+  if (!events.empty()) turn.open = open_after(events.back(), parser.reasoning_state());
   return turn;
+}
+
+ReasoningCount::ReasoningCount(const TurnRules& rules) {
+  if (!rules.reasoning) return;
+  parser_.emplace(TurnRules{
+      .functions = {}, .reasoning = true, .starts_in_reasoning = rules.starts_in_reasoning});
+}
+
+void ReasoningCount::add(const Output& output) {
+  for (const OutputToken& token : output.tokens) {
+    if (!parser_) return;
+    ++seen_;
+    parser_->push(token.bytes);
+    const TurnParser::ReasoningState reasoning = parser_->reasoning_state();
+    if (reasoning == TurnParser::ReasoningState::kOpen ||
+        reasoning == TurnParser::ReasoningState::kOver) {
+      tokens_ = seen_;
+    }
+    if (reasoning == TurnParser::ReasoningState::kOver ||
+        reasoning == TurnParser::ReasoningState::kNone) {
+      parser_.reset();
+    }
+  }
+  // The tokens of a stop string do not come.
+  const bool go_on = parser_ && parser_->reasoning_state() == TurnParser::ReasoningState::kOpen;
+  if (go_on && output.finish) tokens_ = output.generated_tokens;
 }
 
 }  // namespace lockstep

@@ -2,20 +2,21 @@
 // which tools it calls. What only looks like a call is text; nothing is lost, nothing fails.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/api/common/call_reader.h"
-#include "server/api/common/call_syntax.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 
 struct TurnEvent {
   enum class Kind {
     kText,       // the answer goes on with `text`
-    kReasoning,  // the thoughts go on
+    kReasoning,  // the reasoning goes on
     kCall,       // a call of the function `text` begins
     kArguments,  // the JSON text of its arguments goes on
     kCallEnd,    // the call is over; `text` is all of it as the model wrote it
@@ -58,8 +59,8 @@ class TurnParser {
 
   // Where the turn is with its thoughts: there are none, some may come yet, they go on, or they
   // have come to their end.
-  enum class Thoughts { kNone, kAwaited, kOpen, kOver };
-  Thoughts thoughts() const;
+  enum class ReasoningState { kNone, kAwaited, kOpen, kOver };
+  ReasoningState reasoning_state() const;
 
  private:
   enum class Place {
@@ -97,8 +98,8 @@ class TurnParser {
   std::string held_space_;  // white space that text may go on with
   std::string group_;       // what was taken since the last call or text, for a group that is none
   std::optional<CallReader> call_;
-  bool at_first_word_ = false;  // white space before it is none of the thoughts
-  bool thought_ = false;        // the thoughts are over
+  bool at_first_word_ = false;  // white space before it is none of the reasoning
+  bool has_reasoned_ = false;   // the reasoning is over
   bool called_ = false;         // kCall was sent for call_
   size_t calls_ = 0;            // sound ones
   std::vector<TurnEvent> events_;
@@ -106,5 +107,25 @@ class TurnParser {
 
 // The whole turn of a text; calls that are broken or unfinished are text in it.
 Turn read_turn(const TurnRules& rules, std::string_view text);
+
+// How many of a request's tokens were reasoning. Belongs to one thread.
+class ReasoningCount {
+ public:
+  // Of an answer without thoughts.
+  ReasoningCount() = default;
+  // Of one that is read by these rules, before its first token.
+  explicit ReasoningCount(const TurnRules& rules);
+
+  // The next output of the request.
+  void add(const Output& output);
+
+  // Tokens up to the end of the reasoning, its mark among them; all so far while it goes on.
+  uint64_t tokens() const { return tokens_; }
+
+ private:
+  std::optional<TurnParser> parser_;  // none: no reasoning may come any more
+  uint64_t seen_ = 0;
+  uint64_t tokens_ = 0;
+};
 
 }  // namespace lockstep

@@ -1,12 +1,15 @@
 // POST /tokenize and /detokenize, in vLLM's JSON; llama-server's "content" is taken and given too.
+#include <string>
 #include <utility>
 
+#include "engine/base/json.h"
 #include "engine/base/pause_point.h"
 #include "server/api/common/chat_request.h"
+#include "server/api/common/chat_turns.h"
 #include "server/api/common/json_fields.h"
 #include "server/api/common/prepare_request.h"
 #include "server/api/native/endpoints.h"
-#include "server/api/openai/chat_completions_request.h"
+#include "server/api/openai/completion_request.h"
 
 namespace lockstep {
 namespace {
@@ -117,6 +120,21 @@ ApiResult<std::string> detokenize(const ServedModel& model, const HttpRequest& r
   return fmt::format(R"({{"prompt":{},"content":{}}})", text, text);
 }
 
+Json text_of(const Tokenizer& tokenizer, std::optional<TokenId> token) {
+  return token ? Json(std::string(tokenizer.token_text(*token))) : Json(nullptr);
+}
+
+ApiResult<std::string> render(const ServedModel& model, const HttpRequest& request) {
+  const auto body = read_body(model, request);
+  if (!body) return std::unexpected(body.error());
+  auto chat = parse_chat(*body, model.limits());
+  if (!chat) return std::unexpected(chat.error());
+  if (auto unknown = model.resolve_name(chat->parameters.model)) return std::unexpected(*unknown);
+  const auto prompt = encode_chat_turn(model, *chat, "messages");
+  if (!prompt) return std::unexpected(prompt.error());
+  return to_text({{"prompt", prompt->text}, {"count", prompt->tokens.size()}});
+}
+
 }  // namespace
 
 ApiResult<void> post_tokenize(Call& call) {
@@ -125,6 +143,22 @@ ApiResult<void> post_tokenize(Call& call) {
 
 ApiResult<void> post_detokenize(Call& call) {
   return answer_prepared(call, detokenize);
+}
+
+ApiResult<void> get_tokenizer_info(Call& call) {
+  const Tokenizer& tokenizer = call.model.engine().tokenizer();
+  const Json body = {{"tokenizer_class", "lockstep"},
+                     {"bos_token", text_of(tokenizer, tokenizer.bos())},
+                     {"eos_token", text_of(tokenizer, tokenizer.eos())},
+                     {"pad_token", nullptr},
+                     {"vocab_size", tokenizer.vocabulary_size()},
+                     {"model_max_length", call.model.limits().context_tokens}};
+  call.response.send(200, "application/json", to_text(body));
+  return {};
+}
+
+ApiResult<void> post_apply_template(Call& call) {
+  return answer_prepared(call, render);
 }
 
 }  // namespace lockstep

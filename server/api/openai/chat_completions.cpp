@@ -4,10 +4,9 @@
 #include "server/api/common/answer.h"
 #include "server/api/common/chat_turns.h"
 #include "server/api/common/prepare_request.h"
-#include "server/api/openai/chat_completions_request.h"
 #include "server/api/openai/chat_format.h"
-#include "server/api/openai/choices_body.h"
-#include "server/api/openai/choices_stream.h"
+#include "server/api/openai/choices.h"
+#include "server/api/openai/completion_request.h"
 #include "server/api/openai/endpoints.h"
 
 namespace lockstep {
@@ -45,7 +44,7 @@ ApiResult<PreparedChat> prepare_chat(const ServedModel& model, const HttpRequest
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   prepared.plan.requests = std::move(turns->requests);
-  prepared.plan.thoughts = ThoughtCount(turns->rules);
+  prepared.plan.reasoning = ReasoningCount(turns->rules);
   prepared.plan.constraint = std::move(turns->constraint);
   prepared.rules = std::move(turns->rules);
   return prepared;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "server/api/common/turn_parser.h"
-#include "server/api/openai/choice_format.h"
+#include "server/api/openai/choices.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/api/openai/choice_format.h"
+#include "server/api/openai/choices.h"
 #include "server/api/openai/completion_request.h"
 #include "server/api/openai/logprobs.h"
 

@@ -1,5 +1,6 @@
 #include "server/api/openai/completion_request.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -68,6 +69,93 @@ std::vector<Prompt> parse_prompts(JsonFields& fields, const RequestLimits& limit
   return prompts;
 }
 
+constexpr int64_t kTopLogprobsMax = 20;  // OpenAI's, for this endpoint
+constexpr std::string_view kRoles[] = {"developer", "system",   "user",
+                                       "assistant", "function", "tool"};
+constexpr std::string_view kTextTypes[] = {"text"};
+// What the server itself gives the template.
+constexpr std::string_view kReservedVariables[] = {
+    "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
+
+// Earlier calls as templates want them, with arguments that are objects.
+Json parse_tool_calls(JsonFields& message, const Json& list) {
+  Json calls = Json::array();
+  for (size_t index = 0; index < list.size() && !message.error(); ++index) {
+    const std::string name = fmt::format("tool_calls[{}]", index);
+    if (!list[index].is_object()) {
+      message.refuse(name, fmt::format("must be an object, not {}", kind_name(list[index])));
+      break;
+    }
+    JsonFields call(list[index], message.path() + name + ".");
+    const Json* given = call.object("function");
+    if (given == nullptr) {
+      call.refuse("function", "is required");
+      message.adopt(call);
+      break;
+    }
+    JsonFields function(*given, call.path() + "function.");
+    const auto called = function.text("name");
+    if (!called) function.refuse("name", "is required");
+    calls.push_back(template_call(call.text("id").value_or(""), called.value_or(""),
+                                  parse_call_arguments(function, "arguments")));
+    call.adopt(function);
+    message.adopt(call);
+  }
+  return calls;
+}
+
+Json parse_message(JsonFields& fields, const Json& given, size_t index) {
+  const std::string path = fmt::format("messages[{}]", index);
+  if (!given.is_object()) {
+    fields.refuse(path, fmt::format("must be an object, not {}", kind_name(given)));
+    return nullptr;
+  }
+  JsonFields message(given, path + ".");
+  Json parsed = Json::object();
+  const std::string role = message.text("role").value_or("");
+  if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
+    message.refuse("role",
+                   fmt::format("must be one of {}, not \"{:.40}\"", fmt::join(kRoles, ", "), role));
+  }
+  parsed["role"] = role == "developer" ? "system" : role;
+  const Json* content = message.any("content");
+  const Json* calls = message.array("tool_calls");
+  if (content != nullptr) {
+    parsed["content"] = parse_text_content(message, "content", kTextTypes);
+  } else if (role == "assistant" && calls != nullptr) {
+    parsed["content"] = "";  // templates add to it
+  } else {
+    message.refuse("content", "is required");
+  }
+  for (const std::string_view name : {"name", "tool_call_id", "reasoning_content"}) {
+    if (const auto text = message.text(name)) parsed[std::string(name)] = *text;
+  }
+  if (calls != nullptr && !calls->empty()) parsed["tool_calls"] = parse_tool_calls(message, *calls);
+  fields.adopt(message);
+  return parsed;
+}
+
+std::optional<uint32_t> parse_max_tokens(JsonFields& fields) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto old_name = fields.integer("max_tokens", 1, kMost);
+  const auto name = fields.integer("max_completion_tokens", 1, kMost);
+  if (!old_name && !name) return std::nullopt;
+  return static_cast<uint32_t>(name ? *name : *old_name);
+}
+
+bool parse_continuation(JsonFields& fields, Json& variables) {
+  if (!fields.boolean("continue_final_message").value_or(false)) return false;
+  if (fields.boolean("add_generation_prompt").value_or(false)) {
+    fields.refuse("continue_final_message", "cannot go with add_generation_prompt");
+  }
+  if (!can_continue(variables["messages"])) {
+    fields.refuse("continue_final_message",
+                  "needs a last message of the assistant that says something and calls nothing");
+  }
+  variables["add_generation_prompt"] = false;
+  return true;
+}
+
 }  // namespace
 
 size_t bytes_of(std::span<const Prompt> prompts) {
@@ -133,6 +221,51 @@ ApiResult<std::vector<std::vector<TokenId>>> encode_prompts(const CompletionRequ
     }
   }
   return encoded;
+}
+
+Json parse_template_variables(JsonFields& fields) {
+  Json variables = Json::object();
+  Json messages = Json::array();
+  const Json* given = fields.array("messages");
+  if (given == nullptr || given->empty()) fields.refuse("messages", "needs at least one message");
+  if (given != nullptr) {
+    for (size_t index = 0; index < given->size() && !fields.error(); ++index) {
+      messages.push_back(parse_message(fields, (*given)[index], index));
+    }
+  }
+  variables["messages"] = std::move(messages);
+  variables["tools"] = nullptr;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
+  if (const Json* extra = fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : extra->items()) {
+      if (std::ranges::find(kReservedVariables, name) != std::end(kReservedVariables)) {
+        fields.refuse("chat_template_kwargs",
+                      fmt::format("must not set \"{}\", which the server sets", name));
+      }
+    }
+    // Appended, not assigned: the names are distinct, and looking each up would be quadratic.
+    auto& members = static_cast<Json::object_t::Container&>(variables.get_ref<Json::object_t&>());
+    for (const auto& [name, value] : extra->items()) members.emplace_back(name, value);
+  }
+  return variables;
+}
+
+ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits) {
+  JsonFields fields(body);
+  ChatRequest chat;
+  chat.parameters = parse_generation(fields, limits);
+  chat.parameters.max_tokens = parse_max_tokens(fields);
+  chat.variables = parse_template_variables(fields);
+  const bool logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
+  if (top && !logprobs) fields.refuse("top_logprobs", "is only allowed when logprobs is true");
+  if (logprobs) chat.parameters.request.logprobs = static_cast<uint32_t>(top.value_or(0));
+  chat.tools = parse_chat_tools(fields);
+  chat.continues_last = parse_continuation(fields, chat.variables);
+  refuse_unsupported_features(fields);
+  if (fields.error()) return std::unexpected(*fields.error());
+  return chat;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The body of POST /v1/completions.
+// The bodies of POST /v1/completions and /v1/chat/completions.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/api/common/chat_request.h"
 #include "server/api/common/generation_parameters.h"
 
 namespace lockstep {
@@ -30,5 +31,13 @@ ApiResult<CompletionRequest> parse_completion(const Json& body, const RequestLim
 ApiResult<std::vector<std::vector<TokenId>>> encode_prompts(const CompletionRequest& request,
                                                             const Tokenizer& tokenizer,
                                                             const RequestLimits& limits);
+
+// The body of POST /v1/chat/completions.
+ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits);
+
+// The template's variables of any body with "messages", "add_generation_prompt" and
+// "chat_template_kwargs"; errors stay in `fields`. Contents come out as plain strings, the role
+// "developer" as "system".
+Json parse_template_variables(JsonFields& fields);
 
 }  // namespace lockstep

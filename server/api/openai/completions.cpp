@@ -4,8 +4,7 @@
 #include "server/api/common/answer.h"
 #include "server/api/common/prepare_request.h"
 #include "server/api/common/random.h"
-#include "server/api/openai/choices_body.h"
-#include "server/api/openai/choices_stream.h"
+#include "server/api/openai/choices.h"
 #include "server/api/openai/completion_format.h"
 #include "server/api/openai/completion_request.h"
 #include "server/api/openai/endpoints.h"
@@ -27,7 +26,7 @@ struct PreparedCompletion {
   std::string name;  // of the model, as the request has it
 };
 
-ApiResult<CompletionRequest> parse(const ServedModel& model, const HttpRequest& request) {
+ApiResult<CompletionRequest> read_completion(const ServedModel& model, const HttpRequest& request) {
   const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   auto completion = parse_completion(*body, model.limits());
@@ -40,7 +39,7 @@ ApiResult<CompletionRequest> parse(const ServedModel& model, const HttpRequest& 
 
 ApiResult<PreparedCompletion> prepare_completion(const ServedModel& model,
                                                  const HttpRequest& request) {
-  auto completion = parse(model, request);
+  auto completion = read_completion(model, request);
   if (!completion) return std::unexpected(completion.error());
   const GenerationParameters& parameters = completion->parameters;
   const auto grammar = compile_structured_output(model, parameters.structured_output);

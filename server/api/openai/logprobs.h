@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/engine.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // GET /v1/models and /v1/models/:id.
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "server/api/openai/endpoints.h"
 
 namespace lockstep {

@@ -6,9 +6,8 @@
 #include "server/api/common/chat_turns.h"
 #include "server/api/common/prepare_request.h"
 #include "server/api/openai/endpoints.h"
-#include "server/api/openai/responses_body.h"
+#include "server/api/openai/responses_answer.h"
 #include "server/api/openai/responses_request.h"
-#include "server/api/openai/responses_stream.h"
 
 namespace lockstep {
 namespace {
@@ -49,7 +48,7 @@ ApiResult<void> post_responses(Call& call) {
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
   AnswerPlan plan{.requests = std::move(turns.requests),
-                  .thoughts = ThoughtCount(turns.rules),
+                  .reasoning = ReasoningCount(turns.rules),
                   .constraint = std::move(turns.constraint),
                   .kept_bytes = prepared->echoed.size()};
   ResponseHead head = response_head(std::move(prepared->name), std::move(prepared->echoed));

@@ -1,15 +1,21 @@
 #include "server/api/openai/responses_request.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
 
-#include "server/api/openai/compact_text.h"
-
 namespace lockstep {
 namespace {
+
+void append_number(double number, std::string& text) {
+  constexpr size_t kDigitsMax = 32;  // -1.7976931348623157e+308 has 24
+  char digits[kDigitsMax];
+  const auto [end, error] = std::to_chars(digits, digits + kDigitsMax, number);
+  text.append(digits, end);
+}
 
 constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
 constexpr std::string_view kTextTypes[] = {"input_text", "output_text", "text"};
@@ -91,7 +97,7 @@ void parse_item(JsonFields& item, Conversation& conversation) {
     parse_call_item(item, conversation);
   } else if (type == "function_call_output") {
     parse_result_item(item, conversation);
-  } else if (type != "reasoning") {  // thoughts of earlier turns are not told again
+  } else if (type != "reasoning") {  // reasoning of earlier turns is not told again
     item.refuse("type", fmt::format("\"{:.40}\" is not supported by this server", type));
   }
 }
@@ -293,6 +299,31 @@ const Json* parse_format(JsonFields& fields, std::optional<StructuredOutput>& wa
 }
 
 }  // namespace
+
+void append_compact_text(const Json& value, std::string& text) {
+  if (value.is_object()) {
+    text += '{';
+    bool first = true;
+    for (const auto& [name, member] : value.items()) {
+      if (!std::exchange(first, false)) text += ',';
+      text += to_text(Json(name));
+      text += ':';
+      append_compact_text(member, text);
+    }
+    text += '}';
+  } else if (value.is_array()) {
+    text += '[';
+    for (const Json& element : value) {
+      if (&element != &value.front()) text += ',';
+      append_compact_text(element, text);
+    }
+    text += ']';
+  } else if (value.is_number_float()) {
+    append_number(value.get<double>(), text);
+  } else {
+    text += to_text(value);
+  }
+}
 
 ApiResult<ResponsesRequest> parse_responses(const Json& body, const RequestLimits& limits) {
   JsonFields fields(body);

@@ -1,7 +1,7 @@
-#include "engine/base/json_text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "engine/base/json.h"
 
 namespace lockstep {
 namespace {

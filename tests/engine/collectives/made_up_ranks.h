@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/collectives/peers.h"
+#include "engine/collectives/shared_memory.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/workers.h"
 

@@ -6,7 +6,6 @@
 
 #include "engine/base/digest.h"
 #include "engine/kernels/packed_matrix.h"
-#include "engine/kernels/panel_layout.h"
 
 namespace lockstep {
 namespace {

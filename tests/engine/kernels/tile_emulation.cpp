@@ -12,7 +12,6 @@
 
 #include "engine/base/check.h"
 #include "engine/kernels/kernel_choice.h"
-#include "engine/kernels/tile_permission.h"
 #include "tests/engine/kernels/tile_registers.h"
 
 namespace lockstep {

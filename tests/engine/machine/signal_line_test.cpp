@@ -6,8 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "engine/machine/signal_lines.h"
-
 namespace lockstep {
 namespace {
 

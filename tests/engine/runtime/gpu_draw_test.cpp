@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/kernels/gpu_candidates.h"
-#include "engine/text/few_weights.h"
-#include "engine/text/sampler.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/weighted_draw.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "engine/base/json.h"
 #include "engine/kernels/gpu_candidates.h"
-#include "engine/text/logprobs.h"
+#include "engine/sampling/logprobs.h"
 #include "tests/engine/runtime/continuations.h"
 #include "tests/engine/runtime/gpu_rank_case.h"
 #include "tests/engine/runtime/random_model.h"

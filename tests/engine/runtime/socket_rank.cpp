@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/collectives/peers.h"
+#include "engine/collectives/shared_memory.h"
 
 namespace lockstep {
 namespace {

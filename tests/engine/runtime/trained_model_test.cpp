@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/json.h"
-#include "engine/text/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "tests/engine/runtime/continuations.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/paths.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "engine/text/chat_template.h"
-#include "engine/text/foreign_marks.h"
 #include "engine/text/model_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 #include "tests/paths.h"

@@ -2,7 +2,7 @@
 // where, and within the budgets.
 #include <gmock/gmock.h>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "engine/text/model_tokenizer.h"

@@ -1,11 +1,11 @@
 // The dialect of an error, by the path that was asked.
-#include "server/api/dialect.h"
-
 #include <gtest/gtest.h>
 
 #include <any>
 #include <functional>
 #include <map>
+
+#include "server/api/routes.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/descriptor.h"
+#include "engine/base/descriptor.h"
 
 namespace lockstep {
 

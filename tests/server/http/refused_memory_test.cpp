@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 #include "tests/refusals.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/test_server.h"

@@ -1,6 +1,6 @@
-#include "server/http/route_table.h"
-
 #include <gtest/gtest.h>
+
+#include "server/http/http_route.h"
 
 namespace lockstep {
 namespace {

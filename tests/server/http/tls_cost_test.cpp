@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "server/http/descriptor.h"
+#include "engine/base/descriptor.h"
 #include "server/http/tls.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/test_server.h"

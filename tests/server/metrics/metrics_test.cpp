@@ -2,10 +2,8 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
-#include "server/metrics/engine_metrics.h"
 #include "server/metrics/families.h"
 #include "server/metrics/http_metrics.h"
-#include "server/metrics/process_metrics.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/api/anthropic/messages_body.h"
-#include "server/api/anthropic/messages_stream.h"
+#include "server/api/anthropic/messages_answer.h"
 
 namespace lockstep {
 namespace {

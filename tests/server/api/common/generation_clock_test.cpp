@@ -1,6 +1,6 @@
-#include "server/api/common/generation_clock.h"
-
 #include <gtest/gtest.h>
+
+#include "server/api/common/generation_note.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
-#include "server/api/common/last_message_mark.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "server/api/common/chat_request.h"
 
 namespace lockstep {
 namespace {

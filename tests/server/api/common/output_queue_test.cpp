@@ -1,8 +1,8 @@
-#include "server/api/common/output_queue.h"
-
 #include <gtest/gtest.h>
 
 #include <optional>
+
+#include "server/api/common/outputs.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "engine/base/json_text.h"
+#include "engine/base/json.h"
 
 namespace lockstep {
 namespace {
@@ -27,9 +27,9 @@ struct Case {
   std::string_view text;
   std::string_view said;
   std::vector<std::string> calls = {};  // "name(arguments)"
-  std::string_view thought = "";
+  std::string_view reasoning = "";
   bool parallel = true;
-  bool reasoning = false;
+  bool reasons = false;
   bool streams_alike = true;  // false: a call that breaks off has been streamed already
 };
 
@@ -97,7 +97,7 @@ const std::vector<Case>& cases() {
        {"now({})"},
        "",
        false},
-      // Thoughts before an answer and before a call.
+      // Reasoning before an answer and before a call.
       {"", "<think>\nHm, <b>.\n</think>\n\nFour.", "Four.", {}, "Hm, <b>.", true, true},
       {"", "<think>\n\n</think>\n\nFour.\n", "Four.\n", {}, "", true, true},
       {"", "Four. <think>", "Four. <think>", {}, "", true, true},
@@ -150,12 +150,12 @@ TurnRules rules_of(const Case& which) {
   return {.calls = which.family.empty() ? nullptr : &syntax(which.family),
           .functions = {"get_weather", "now"},
           .parallel = which.parallel,
-          .reasoning = which.reasoning};
+          .reasoning = which.reasons};
 }
 
 // What the events of a stream add up to.
 struct Streamed {
-  std::string said, thought;
+  std::string said, reasoning;
   std::vector<std::string> calls;
   bool operator==(const Streamed&) const = default;
 };
@@ -166,7 +166,7 @@ Streamed stream(const TurnRules& rules, const std::vector<std::string_view>& pie
   const auto take = [&](const std::vector<TurnEvent>& events) {
     for (const TurnEvent& event : events) {
       if (event.kind == Kind::kText) result.said += event.text;
-      if (event.kind == Kind::kReasoning) result.thought += event.text;
+      if (event.kind == Kind::kReasoning) result.reasoning += event.text;
       if (event.kind == Kind::kCall) result.calls.push_back(event.text + "(");
       if (event.kind == Kind::kArguments) result.calls.back() += event.text;
       if (event.kind == Kind::kCallEnd) result.calls.back() += event.sound ? ")" : "…";
@@ -181,7 +181,7 @@ TEST(TurnParser, a_whole_turn_falls_into_its_parts) {
   for (const Case& which : cases()) {
     const Turn turn = read_turn(rules_of(which), which.text);
     EXPECT_EQ(turn.text, which.said) << which.text;
-    EXPECT_EQ(turn.reasoning, which.thought) << which.text;
+    EXPECT_EQ(turn.reasoning, which.reasoning) << which.text;
     std::vector<std::string> calls;
     for (const TurnCall& call : turn.calls) {
       calls.push_back(call.name + "(" + call.arguments + ")");
@@ -199,7 +199,7 @@ TEST(TurnParser, however_the_text_is_cut_the_events_say_the_same) {
     const Streamed whole = stream(rules, {which.text});
     if (which.streams_alike) {
       EXPECT_EQ(whole.said, which.said) << which.text;
-      EXPECT_EQ(whole.thought, which.thought) << which.text;
+      EXPECT_EQ(whole.reasoning, which.reasoning) << which.text;
       EXPECT_EQ(whole.calls, which.calls) << which.text;
     }
     std::vector<std::string_view> bytes;
@@ -277,7 +277,7 @@ TEST(TurnParser, without_tools_text_passes_as_it_comes) {
   EXPECT_TRUE(parser.finish().empty());
 }
 
-TEST(TurnParser, a_prompt_that_ended_in_thoughts_goes_on_with_them) {
+TEST(TurnParser, a_prompt_that_ended_in_reasoning_goes_on_with_it) {
   const Turn turn = read_turn({.functions = {}, .reasoning = true, .starts_in_reasoning = true},
                               "\nHm.\n</think>\n\nYes.");
   EXPECT_EQ(turn.reasoning, "Hm.");

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/api/openai/chat_completions_request.h"
+#include "server/api/openai/completion_request.h"
 
 namespace lockstep {
 namespace {

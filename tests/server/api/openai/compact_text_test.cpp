@@ -1,7 +1,7 @@
 // Text that is kept for a value: the same value, and hardly longer than it came.
-#include "server/api/openai/compact_text.h"
-
 #include <gtest/gtest.h>
+
+#include "server/api/openai/responses_request.h"
 
 namespace lockstep {
 namespace {

@@ -1,11 +1,9 @@
-#include "server/api/openai/embedding_request.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "server/api/openai/embeddings_body.h"
+#include "server/api/openai/embeddings.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include "engine/text/model_tokenizer.h"
 #include "server/api/common/outputs.h"
 #include "server/api/common/random.h"
-#include "server/api/openai/answer_head.h"
 #include "server/api/openai/chat_format.h"
+#include "server/api/openai/choices.h"
 #include "server/api/openai/completion_format.h"
 #include "server/api/openai/completion_request.h"
 

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/api/openai/responses_body.h"
-#include "server/api/openai/responses_stream.h"
+#include "server/api/openai/responses_answer.h"
 
 namespace lockstep {
 namespace {

@@ -1,3 +1,0 @@
-#include "engine/kernels/cuda/gpu_code.h"
-// After it.
-#include "engine/kernels/cuda/candidates.inl.h"
