@@ -38,7 +38,7 @@ ActivationForm activation_form(Format weights);
 
 inline constexpr size_t kQ8BlockElements = 32;
 
-// Where the parts of a kQ8 row begin, in bytes from its start; q is at 0.
+// The offsets of the parts of a kQ8 row, in bytes from its start; q is at 0.
 struct Q8Row {
   size_t scales;
   size_t sums;
@@ -47,8 +47,8 @@ struct Q8Row {
   size_t size_bytes;
 };
 
-// Of a row of `columns` elements, a multiple of 32. Not inline: the files of the instruction sets
-// may export nothing but their rows of the kernel table.
+// The offsets in a row of `columns` elements, a multiple of 32. Not inline: the files of the
+// instruction sets may export nothing but their rows of the kernel table.
 Q8Row q8_row(size_t columns);
 
 // Bytes from one row to the next.

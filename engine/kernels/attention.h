@@ -1,4 +1,5 @@
-// What attention is given, the parts in which it can be computed, and the two functions that it is.
+// The arguments of attention, the parts in which it can be computed, and the two functions that it
+// is.
 #pragma once
 
 #include <cstddef>
@@ -63,12 +64,12 @@ struct AttentionArguments {
 inline constexpr size_t kMaxHeadDimension = 512;
 inline constexpr size_t kMaxQueryGroup = 64;
 inline constexpr size_t kAttentionChunkTokens = 256;
-// Of attention in bf16: queries of one KV head that share what its keys and values are packed to,
-// which stays in the second cache beside them and their outputs.
+// The most rows of attention in bf16: queries of one KV head that share what its keys and values
+// are packed to, which stays in the second cache beside them and their outputs.
 inline constexpr size_t kBf16AttentionRows = 512;
 
-// Of attention in bf16: 1 / ln 2, ln 2, and a polynomial that is 2^r for r in [0, 1] within 8.6e-5
-// of it, with 1 for 0. Adding `rounding` leaves a sum 7 bits behind the point.
+// The constants of attention in bf16: 1 / ln 2, ln 2, and a polynomial that is 2^r for r in [0, 1]
+// within 8.6e-5 of it, with 1 for 0. Adding `rounding` leaves a sum 7 bits behind the point.
 inline constexpr float kBf16ScoreScale = 0x1.715476p+0F;
 inline constexpr float kBf16ScoreUnit = 0x1.62e430p-1F;
 inline constexpr float kBf16PowerCubic = 0.0770669994F;
@@ -83,8 +84,8 @@ struct AttentionChunks {
 };
 AttentionChunks attention_chunks(size_t position, size_t window);
 
-// What one chunk gives for one token, its partial result: per query the maximum, the sum and the
-// output. A multiple of 64 bytes; 64-byte aligned.
+// The floats of a partial result, which one chunk gives for one token: per query the maximum, the
+// sum and the output. A multiple of 64 bytes; 64-byte aligned.
 size_t attention_partial_floats(size_t query_count, size_t head_dimension);
 
 }  // namespace lockstep

@@ -36,16 +36,17 @@ struct GpuAttention {
   unsigned window = 0;  // most keys that a token sees; 0: all before it
   float scale = 0;
   GpuAttentionOutput output;
-  // Of generated tokens, by unit of the batch: [unit][head][head_dimension], 16-byte aligned;
-  // [unit][head][2], the maximum and the sum; and [unit][head], how many of a token's blocks have
-  // left theirs: all 0 before a launch and after it.
+  // The partial results of generated tokens, by unit of the batch: [unit][head][head_dimension],
+  // 16-byte aligned; [unit][head][2], the maximum and the sum; and [unit][head], how many of a
+  // token's blocks have left theirs: all 0 before a launch and after it.
   float* partial_outputs = nullptr;
   float* partial_sums = nullptr;
   uint32_t* arrived = nullptr;
   unsigned grid_rows = 1;  // blocks that share the units, the tokens or the tiles
 };
 
-// So many keys a block has in its shared memory at once: a page's, or fewer of large heads.
+// The number of keys that a block has in its shared memory at once: a page's, or fewer of large
+// heads.
 constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
   // All GPUs have 99 KiB for a block. Queries, outputs and what else comes beside keys and values
   // takes most for large heads.
@@ -57,11 +58,12 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
   return keys;
 }
 
-// Of the batch's generated tokens that have units (GpuBatchCounts::split). A unit has the keys of
-// so many pages that a token has gpu_token_units() at most: of the pages that it sees keys of, as
-// many in each as are needed for that, from the first on; the last may have fewer. A block takes a
-// unit for up to 8 query heads of a KV head. It takes its keys in steps, from positions that are
-// multiples of gpu_attention_step(); per query, in f32, from M = -FLT_MAX, L = 0, O = 0 on:
+// Attention of the batch's generated tokens that have units (GpuBatchCounts::split). A unit has the
+// keys of so many pages that a token has gpu_token_units() at most: of the pages that it sees keys
+// of, as many in each as are needed for that, from the first on; the last may have fewer. A block
+// takes a unit for up to 8 query heads of a KV head. It takes its keys in steps, from positions
+// that are multiples of gpu_attention_step(); per query, in f32, from M = -FLT_MAX, L = 0, O = 0
+// on:
 //   score[t] = dimension 8 * i + j belongs to part i % 4; a part is a chain of fma over its
 //              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale
 //   M'       = the greatest of M and the scores of the step's keys that the token sees
@@ -82,11 +84,11 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
 void gpu_attend_generated(void* stream, const GpuAttention& attention,
                           const GpuHeads* unprepared = nullptr);
 
-// Of the other generated tokens, with the same bits, slowly: a block per token and 8 heads walks
-// over all units. It needs no room for partial results. All heads are prepared.
+// Attention of the other generated tokens, with the same bits, slowly: a block per token and 8
+// heads walks over all units. It needs no room for partial results. All heads are prepared.
 void gpu_attend_walked(void* stream, const GpuAttention& attention);
 
-// Of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else as
+// Attention of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else as
 // gpu_attend_walked does.
 //
 // By tile products, keys are taken in chunks of a page, in order of position; a row is a token:

@@ -1,7 +1,6 @@
-// What a pass's batch is on a GPU: one block of the device's memory that the host fills and copies
-// before the pass. Kernels read all counts from there and walk over the work in steps of their
-// grid, so that a launch recorded in a graph serves every batch: the grid's size is a matter of
-// speed alone.
+// A pass's batch on a GPU: one block of the device's memory that the host fills and copies before
+// the pass. Kernels read all counts from there and walk over the work in steps of their grid, so
+// that a launch recorded in a graph serves every batch: the grid's size is a matter of speed alone.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ constexpr uint32_t gpu_token_units(uint32_t position) {
   return pages < kGpuTokenUnits ? pages : kGpuTokenUnits;
 }
 
-// What there is room for.
+// The capacity of a batch.
 struct GpuBatchLimits {
   size_t tokens = 0;
   size_t sequences = 0;
@@ -43,7 +42,7 @@ struct GpuDrawWish {
   double uniform = 0;  // in [0, 1)
 };
 
-// What a block needs to know of one of a generated token's parts of attention, in one load.
+// The description of one of a generated token's parts of attention that a block needs, in one load.
 struct alignas(16) GpuAttentionUnit {
   uint32_t token;
   uint32_t position;  // the token's
@@ -99,12 +98,12 @@ class GpuBatchWriter {
   // Generated tokens come before all prompted ones; a sequence's stand together, in order.
   void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence);
   void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);
-  // Of the token added last.
+  // Asks for the logits of the token added last.
   void want_logits(const GpuDrawWish& draw = {});
   // Lays out the attention of what has been added. Generated tokens get their units in order, up to
   // the first that there is no room for.
   void end();
-  // What of the block there is to copy, from its beginning on: after end().
+  // The bytes of the block that are to be copied, from its beginning on: after end().
   size_t used_bytes() const;
 
   const GpuBatch& batch() const { return batch_; }

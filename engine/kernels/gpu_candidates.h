@@ -11,7 +11,7 @@ namespace lockstep {
 
 inline constexpr size_t kGpuCandidates = 256;  // of a row
 
-// Of one row of logits: the first tokens in the order of likelihood (the greater logit first, of
+// The first tokens of one row of logits in the order of likelihood (the greater logit first, of
 // equal ones the lower token), exactly. NaN counts as minus infinity, -0 becomes 0.
 struct GpuCandidateRow {
   uint32_t count;       // kGpuCandidates, or all tokens where there are fewer

@@ -19,7 +19,7 @@ constexpr size_t gpu_draw_blocks(size_t columns) {
   return divide_up<size_t>(columns, kGpuDrawBlock);
 }
 
-// What a row's draw gives; where none is wanted it is left alone.
+// The result of a row's draw; where none is wanted it is left alone.
 struct GpuDrawn {
   double sum;     // of all weights that are not cut
   int32_t token;  // at which the running sum of the weights exceeds uniform * sum

@@ -22,7 +22,7 @@ struct GpuEmbedding {
   size_t output_stride = 0;
   unsigned grid_rows = 1;  // blocks that share the tokens
   bool others_zero = false;
-  // Where other ranks' copies of the output lie, in memory that this GPU reaches.
+  // The addresses of other ranks' copies of the output, in memory that this GPU reaches.
   size_t copy_count = 0;
   float* copies[kGpuEmbeddingCopies] = {};
 };

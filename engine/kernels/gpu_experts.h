@@ -16,8 +16,8 @@ namespace lockstep {
 // Experts that a token goes to, at most: a warp's lane for each.
 inline constexpr size_t kGpuChosenMax = 32;
 
-// Of each token the experts with the largest scores (of equal ones the first; a score that is no
-// number counts as the largest), and their weights: the softmax of their scores in f32, the
+// Chooses for each token the experts with the largest scores (of equal ones the first; a score that
+// is no number counts as the largest), and their weights: the softmax of their scores in f32, the
 // exponentials being added from the largest score to the least. A token's choices are ordered by
 // expert.
 struct GpuRouting {
@@ -48,7 +48,7 @@ struct GpuExpertProduct {
   const uint32_t* row_begin = nullptr;  // GpuRouting's
   // Whose input and norm's factor a row has: GpuRouting's. None: they are by row as well.
   const uint32_t* row_tokens = nullptr;
-  // Of few tokens most experts have no rows: blocks are launched for each of so many choices
+  // With few tokens most experts have no rows: blocks are launched for each of so many choices
   // instead of for each expert, at least as many as there are, and those of an expert's first row
   // take the expert. 0: for each expert. A matter of speed alone.
   size_t choice_count = 0;

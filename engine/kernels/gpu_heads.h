@@ -1,5 +1,5 @@
-// What a GPU does to queries, keys and values between their product and attention. Every array lies
-// in the device's memory; a stream is a cudaStream_t.
+// The treatment of queries, keys and values on a GPU between their product and attention. Every
+// array lies in the device's memory; a stream is a cudaStream_t.
 #pragma once
 
 #include <cstddef>

@@ -50,12 +50,13 @@ class GpuMatrixLibrary {
   virtual void abandon() = 0;
 };
 
-// What a library may use of the GPU's memory: as much as NVIDIA advises for its newer GPUs.
+// The bytes of the GPU's memory that a library may use: as much as NVIDIA advises for its newer
+// GPUs.
 inline constexpr size_t kGpuLibraryBytes = size_t{32} << 20U;
 
-// Of the GPU that is the calling thread's (GpuDevice::use); `gpu` is its number in messages.
-// `workspace` is 256-byte aligned memory of it, which must outlive the library. Fails with
-// kMachineRefused. In builds with CUDA alone.
+// Opens the library of the GPU that is the calling thread's (GpuDevice::use); `gpu` is its number
+// in messages. `workspace` is 256-byte aligned memory of it, which must outlive the library. Fails
+// with kMachineRefused. In builds with CUDA alone.
 Result<std::unique_ptr<GpuMatrixLibrary>> open_cuda_matrix_library(int gpu,
                                                                    std::span<std::byte> workspace);
 

@@ -68,7 +68,7 @@ struct GpuUnpacking {
 };
 void gpu_unpack_rows(void* stream, const GpuUnpacking& unpacking);
 
-// What follows a product, of the sums of a panel.
+// The steps after a product, on the sums of a panel.
 struct GpuPanelSums {
   // As for gpu_product(), but for its input, and that token_limit may be any number.
   GpuProduct product;

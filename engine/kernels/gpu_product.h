@@ -74,9 +74,10 @@ struct GpuProduct {
   // up to the next multiple of 4. 16-byte aligned, as the stride is.
   const std::byte* input = nullptr;
   size_t input_stride_bytes = 0;
-  // Of the tokens [token_begin, token_begin + token_limit) those below *token_count, which the
-  // kernel reads; every array is indexed by the token. So windows that follow one another compute a
-  // prompt. One that holds no token reads its first weights for nothing.
+  // The launch computes those of the tokens [token_begin, token_begin + token_limit) below
+  // *token_count, which the kernel reads; every array is indexed by the token. So windows that
+  // follow one another compute a prompt. One that holds no token reads its first weights for
+  // nothing.
   const uint32_t* token_count = nullptr;
   size_t token_begin = 0;
   size_t token_limit = 0;  // 1 to kGpuProductTokens

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// What a warp reads: a stretch.
+// The bytes of a slice, which a warp reads.
 inline constexpr size_t kGpuReadStretch = size_t{16} << 10U;
 
 // sums[s] = the sum of the 32-bit words of stretch s, modulo 2^32, so in whatever order. Of no

@@ -13,7 +13,7 @@ namespace lockstep {
 // Which rows a kernel walks over, by GpuBatchCounts.
 enum class GpuRowSet : uint8_t { kTokens, kLogits };
 
-// Where rows of activations go, in bf16 (nearest even), in f32 (as they are), or both; strides
+// The place for rows of activations, in bf16 (nearest even), in f32 (as they are), or both; strides
 // count elements. Of bf16 the columns up to the next multiple of 32 become zero.
 struct GpuRows {
   uint16_t* bf16 = nullptr;

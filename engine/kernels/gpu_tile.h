@@ -1,4 +1,4 @@
-// Where the bits of a weight lie in a GpuMatrix (gpu_matrix.h). All constexpr, for the host and for
+// The place of a weight's bits in a GpuMatrix (gpu_matrix.h). All constexpr, for the host and for
 // kernels (nvcc with --expt-relaxed-constexpr).
 #pragma once
 
@@ -70,7 +70,7 @@ constexpr bool has_minimums(Format format) {
          format == Format::kQ5_K;
 }
 
-// Where planes begin, in bytes from the matrix's first; each is [panel][unit][...].
+// The offsets of planes, in bytes from the matrix's first; each is [panel][unit][...].
 struct GpuPlanes {
   size_t panels;
   size_t units;  // of a panel
@@ -93,10 +93,11 @@ constexpr GpuPlanes gpu_planes(const GpuLayout& layout, size_t rows, size_t colu
   return planes;
 }
 
-// What of a tile lane `lane` holds as half `half` of register `index` of the A operand in step
-// `step` (multiply_tile in cuda/gpu_code.h). The order of the columns is ours to choose, as long as
-// the B operand's is the same: where 32 columns share a scale, a lane's 8 of them lie side by side,
-// so that it reads them of an activation by one load of 16 bytes; where 16 do, its 4.
+// The row and the column of a tile that lane `lane` holds as half `half` of register `index` of the
+// A operand in step `step` (multiply_tile in cuda/gpu_code.h). The order of the columns is ours to
+// choose, as long as the B operand's is the same: where 32 columns share a scale, a lane's 8 of
+// them lie side by side, so that it reads them of an activation by one load of 16 bytes; where 16
+// do, its 4.
 constexpr uint32_t gpu_tile_row(uint32_t lane, uint32_t index) {
   return lane / 4 + index % 2 * 8;
 }
@@ -163,8 +164,8 @@ constexpr uint32_t gpu_file_bits(Format format, const std::byte* block, uint32_t
   return bits;
 }
 
-// Where a lane's quants lie. In a word of 4-bit quants register i has nibbles i (lower half) and i
-// + 4, so that one shift and one mask give both halves; of 8-bit quants two words hold the
+// The place of a lane's quants. In a word of 4-bit quants register i has nibbles i (lower half) and
+// i + 4, so that one shift and one mask give both halves; of 8-bit quants two words hold the
 // registers of a step, bytes 0 and 2 the first's, 1 and 3 the second's. A word is the lane's word
 // `word` of the 16 bytes that it reads in piece `piece` of the tile (512 bytes of the warp).
 struct GpuQuantPlace {
@@ -191,7 +192,8 @@ constexpr GpuHighPlace gpu_high_place(const GpuLayout& layout, uint32_t tile, ui
   if (layout.high_bits == 1) return {tile, step * 4 + index + 16 * half};
   return {tile * 2 + step / 2, 2 * (step % 2 * 4 + index) + 16 * half};
 }
-// Where word `word` of a lane lies in the unit: in pieces of 16 bytes a lane, or of less.
+// The byte of the unit at which word `word` of a lane lies: in pieces of 16 bytes a lane, or of
+// less.
 constexpr uint32_t gpu_high_byte(const GpuLayout& layout, uint32_t lane, uint32_t word) {
   const uint32_t bytes = layout.high_lane_bytes() < 16 ? layout.high_lane_bytes() : 16;
   return word * 4 / bytes * bytes * kGpuLanes + lane * bytes + word * 4 % bytes;
@@ -220,7 +222,7 @@ constexpr uint32_t gpu_source_bits(Format format, const GpuFileRows& source, uin
   return gpu_file_bits(format, block, static_cast<uint32_t>(column % layout.block_elements));
 }
 
-// What lane `lane` of the unit holds: its word in a piece of a tile, ...
+// The words that lane `lane` of the unit holds: its word in a piece of a tile, ...
 constexpr uint32_t gpu_quant_word(Format format, const GpuFileRows& source, size_t unit,
                                   uint32_t tile, uint32_t lane, uint32_t piece, uint32_t word) {
   const GpuLayout layout = gpu_layout(format);
@@ -271,7 +273,7 @@ constexpr std::byte gpu_scale_byte(Format format, const GpuFileRows& source, siz
   if (row >= source.row_count || block * layout.block_elements >= source.columns) {
     return std::byte{0};
   }
-  // Where a unit is a part of a block, so are its scales.
+  // If a unit is a part of a block, so are its scales.
   const size_t within = first % layout.block_elements * layout.block_scales / layout.block_elements;
   return source.rows[row * source.stride_bytes + block * layout.block_bytes + layout.scales_begin +
                      within + byte % layout.block_scales];

@@ -67,8 +67,9 @@ const KernelTable& avx512bf16_kernel_table() {
   return table;
 }
 
-// What a row needs of the machine beyond x86-64-v2 and does not find, separated by commas; empty if
-// it finds all. The builtin asks both the processor and whether the system saves the registers.
+// The features that a row needs of the machine beyond x86-64-v2 and does not find, separated by
+// commas; empty if it finds all. The builtin asks both the processor and whether the system saves
+// the registers.
 std::string missing_features(const KernelTable& table) {
   const bool amx = &table == &amx_kernel_table();
   const bool bf16_dots = amx || table.has_bf16_dots;

@@ -141,7 +141,7 @@ const KernelTable& scalar_kernel_table();
 const KernelTable& avx2_kernel_table();
 const KernelTable& avx512_kernel_table();
 const KernelTable& amx_kernel_table();
-// What AVX-512 with bf16 dot products has of its own.
+// The kernel that AVX-512 with bf16 dot products has of its own.
 MatmulKernel avx512bf16_dots_kernel();
 
 }  // namespace lockstep

@@ -25,8 +25,8 @@ inline constexpr size_t kKvBlockDimensions = 32;  // of kQ8_0
 // Whether heads of this dimension can be stored so: kQ8_0 wants a multiple of 32.
 bool kv_format_fits(KvFormat format, size_t head_dimension);
 
-// Of one page's keys of one KV head and of its values: whole numbers of 64 bytes. Not inline: the
-// files of the instruction sets may export nothing but their rows of the kernel table.
+// The bytes of one page's keys of one KV head, and of its values: whole numbers of 64 bytes. Not
+// inline: the files of the instruction sets may export nothing but their rows of the kernel table.
 size_t key_block_bytes(KvFormat format, size_t head_dimension);
 size_t value_block_bytes(KvFormat format, size_t head_dimension);
 

@@ -38,8 +38,8 @@ using ProductFormTable = std::array<ProductForms, kFormatCount>;  // by Format
 ProductFormTable own_product_forms();
 ProductFormTable product_forms(Profile profile, const KernelTable& table);
 
-// Of prompted tokens: bf16 under `fast` with has_tiles, but f32 where the cache's elements are,
-// which are kept so for their digits. Generated tokens attend in f32.
+// The form of attention of prompted tokens: bf16 under `fast` with has_tiles, but f32 where the
+// cache's elements are, which are kept so for their digits. Generated tokens attend in f32.
 AttentionForm prompt_attention(Profile profile, const KernelTable& table, KvFormat format);
 
 // A GPU has arithmetic of its own, whatever the profile: bf16, but f32 for F32 weights.

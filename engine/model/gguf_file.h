@@ -36,7 +36,7 @@ class GgufFile {
   // The parts' files, open as long as this object; none after parse().
   const std::vector<FileReader>& readers() const { return readers_; }
   uint64_t size_bytes() const { return size_bytes_; }  // of all parts
-  // Of each part: what lies before the tensors' data.
+  // The bytes of each part before the tensors' data.
   const std::vector<uint64_t>& header_bytes() const { return header_bytes_; }
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }

@@ -21,7 +21,7 @@ using GgufValue = std::variant<int64_t, uint64_t, double, bool, std::string, Ggu
 std::map<std::string, GgufValue, std::less<>> read_gguf_metadata(BoundedReader& reader,
                                                                  uint64_t count);
 
-// What a value is, for messages: "an array of 3 strings".
+// The kind of a value, for messages: "an array of 3 strings".
 std::string kind_of_value(const GgufValue& value);
 
 }  // namespace lockstep

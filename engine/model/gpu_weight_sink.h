@@ -28,7 +28,7 @@ class GpuWeightSink final : public WeightSink {
   GpuWeightSink(const GpuWeightSink&) = delete;
   GpuWeightSink& operator=(const GpuWeightSink&) = delete;
 
-  // Of the GPU's memory, from begin() to finish(), beside the weights.
+  // The bytes of the GPU's memory that are taken from begin() to finish(), beside the weights.
   static constexpr size_t staging_bytes(size_t extent_bytes_max) {
     return kLaneCount * extent_bytes_max;
   }

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Where a slice lies among the units of its weight.
+// The range of a slice among the units of its weight.
 Range units_of(const Weight& weight, const WeightSlice& slice) {
   if (slice.column_begin >= slice.column_end) return {};
   if (weight.is_matrix) return {slice.row_begin, std::max(slice.row_begin, slice.row_end)};

@@ -1,5 +1,5 @@
-// What a load reads: the stretches of the files that the ranks' weights take, each of them once,
-// and who reads which.
+// The extents that a load reads: the slices of the files that the ranks' weights take, each of them
+// once, and which rank reads which.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a model file holds, as JSON for people and scripts: `lockstepd inspect`.
+// The contents of a model file as JSON for people and scripts: `lockstepd inspect`.
 #pragma once
 
 #include <filesystem>

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Of the file format's pooling types.
+// The file format's pooling types.
 constexpr uint64_t kNoPooling = 0;
 constexpr uint64_t kMean = 1;
 constexpr uint64_t kFirst = 2;

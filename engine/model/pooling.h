@@ -16,9 +16,9 @@ enum class Pooling : uint8_t {
 
 std::string_view pooling_name(Pooling pooling);  // "mean", "last"
 
-// What the file says (<architecture>.pooling_type); kLast if it says nothing, since tokens of these
-// architectures see those before them alone. kInvalidInput for files that are for something else:
-// another pooling, or attention in both directions.
+// The pooling that the file says (<architecture>.pooling_type); kLast if it says nothing, since
+// tokens of these architectures see those before them alone. kInvalidInput for files that are for
+// something else: another pooling, or attention in both directions.
 Result<Pooling> read_pooling(const GgufFile& file, std::string_view architecture);
 
 }  // namespace lockstep

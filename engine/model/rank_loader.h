@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// What the ranks of a load have in common.
+// The state that the ranks of a load have in common.
 class LoadState {
  public:
   // `from_cache`: what lies in the page cache is copied from there, else from the disk as well.
@@ -52,7 +52,7 @@ class LoadState {
                                                   "no memory left for reading weights; free some"};
 };
 
-// Where weights come from and go to.
+// The sources and destinations of weights.
 struct LoadPlaces {
   const Graph& graph;
   std::vector<std::unique_ptr<DirectFile>> files = {};  // by part of the model
@@ -61,7 +61,7 @@ struct LoadPlaces {
 
 class RankLoader {
  public:
-  // What is referred to must outlive this. `pinned`: the queue's buffers, if they are.
+  // Everything that is referred to must outlive this. `pinned`: the queue's buffers, if they are.
   RankLoader(const LoadPlaces& places, std::span<const LoadExtent> extents,
              std::unique_ptr<ReadQueue> queue, GpuMemory pinned, LoadState& state);
 
@@ -72,7 +72,7 @@ class RankLoader {
   const ReadQueue& queue() const { return *queue_; }
 
  private:
-  // What a buffer holds, or will.
+  // The read that a buffer holds, or will.
   struct Read {
     size_t extent = 0;
     bool was_cached = false;  // its stretch lies in the page cache, and stays

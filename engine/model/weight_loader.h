@@ -62,7 +62,8 @@ Result<LoadReport> load_weights(const GgufFile& file, const Graph& graph,
                                 std::span<const LoadTarget> ranks,
                                 std::atomic<uint64_t>& bytes_done, const LoadOptions& options = {});
 
-// What a load takes of each GPU's memory beside the slices, at most, however the graph is split.
+// The bytes of each GPU's memory that a load takes beside the slices, at most, however the graph is
+// split.
 size_t gpu_staging_bytes_max(const Graph& graph);
 
 }  // namespace lockstep

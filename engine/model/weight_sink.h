@@ -1,5 +1,5 @@
-// Where a rank's weights go: what has been read of them is packed for the rank's kernels, at the
-// addresses that its plan says.
+// The destination of a rank's weights: what has been read of them is packed for the rank's kernels,
+// at the addresses that its plan says.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What an extent holds, of one of the slices that it belongs to.
+// The part of one slice that an extent holds; an extent may belong to several.
 struct ReadExtent {
   const Weight& weight;
   const WeightSlice& slice;
@@ -46,11 +46,11 @@ class WeightSink {
   virtual Result<void> finish() = 0;
 };
 
-// Of a vector, the first of the slice's floats that the extent holds.
+// The index in the slice of the first of a vector's floats that the extent holds.
 size_t first_float(const ReadExtent& read);
 
 // Weights of ranks whose memory is the host's: the thread that has read them packs them.
-// Of any number of ranks: it has no state.
+// Serves any number of ranks: it has no state.
 class HostWeightSink final : public WeightSink {
  public:
   bool is_on_gpu() const override { return false; }

@@ -1,4 +1,4 @@
-// What the engine counts: written by its thread, read by scrapes, never locked.
+// The engine's counters: written by its thread, read by scrapes, never locked.
 #pragma once
 
 #include <atomic>

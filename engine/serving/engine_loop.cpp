@@ -55,7 +55,7 @@ void EngineLoop::limit_prompts() {
   scheduler_.limit_prompt_tokens(throughput_.prompts_most());
 }
 
-// Whoever hears of an end finds it counted.
+// An end is counted before the client's callback runs.
 std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
   const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
   request.on_output = [this, submitted_at = Generation::Clock::now(),
@@ -303,7 +303,7 @@ Result<void> EngineLoop::compute() {
   return executor_.run(batch_);
 }
 
-// Whoever hears that its request has failed finds everything else refused.
+// Everything else is refused before a client's callback tells it that its request has failed.
 void EngineLoop::fail(Error error) {
   log_surely(
       [&] { spdlog::critical("a pass has failed, and the engine with it: {}", error.message); });
@@ -312,7 +312,7 @@ void EngineLoop::fail(Error error) {
     const MutexLock lock(mutex_);
     kept = &failure_.emplace(std::move(error));
   }
-  // Who asks between the two is ended below: health has to say it first.
+  // A request that comes between the two is ended below: health has to say it first.
   if (hooks_.on_failure) hooks_.on_failure(*kept);
   has_failed_ = true;
   end_failed();
@@ -428,7 +428,7 @@ void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, siz
   retire(generation);
 }
 
-// What it has computed is good for nobody.
+// Nothing that it has computed is of use.
 void EngineLoop::discard(Generation& generation) {
   log_surely([&] {
     spdlog::error("request {}: what the model makes of {} tokens is not finite", generation.id(),
@@ -439,7 +439,7 @@ void EngineLoop::discard(Generation& generation) {
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
 }
 
-// Whoever hears of a token finds it counted.
+// A token is counted before the client's callback runs.
 void EngineLoop::advance(Generation& generation, LogitRow& logits) {
   const auto ended = generation.advance(logits, [&] {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);

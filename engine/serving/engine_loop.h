@@ -23,7 +23,7 @@
 
 namespace lockstep {
 
-// What may wait for its first pass. May change at any time, by any thread.
+// The limits of what may wait for its first pass. May change at any time, by any thread.
 struct WaitingLimits {
   std::atomic<size_t> requests = 0;
   std::atomic<size_t> prompt_tokens = 0;  // one request is taken whatever its length
@@ -65,7 +65,7 @@ class EngineLoop {
   std::optional<Error> failure() const;
 
  private:
-  // What other threads have asked for since the last step.
+  // Holds what other threads have asked for since the last step.
   struct Inbox {
     std::vector<std::unique_ptr<Generation>> submitted;
     std::vector<QueueShares::GroupId> displaced;

@@ -257,7 +257,7 @@ void Generation::end(FinishReason reason, std::string error, bool at_stop_string
     if (at_stop_string && reason == FinishReason::kLength) finished_ = FinishReason::kStop;
   }
   if (at_stop_string) {
-    // What begins within the stop string is no part of the answer.
+    // A token that begins within the stop string is no part of the answer.
     std::erase_if(pending_, [&](const auto& held) { return held.begin >= released_bytes_; });
   } else {
     released_ += stops_.finish();

@@ -38,7 +38,7 @@ class Generation {
   // The logits after prompt token `index`: the log-probability of the next one is kept.
   void add_prompt_logits(size_t index, std::span<const float> logits);
 
-  // What advance() would have drawn from the logits, where they are; no wish: nothing.
+  // The draw that advance() would have made from the logits, where they are; no wish: nothing.
   LogitDrawWish draw_wish() const;
 
   // Samples the next token from the logits (finite ones) after the last one, calls `sampled` if
@@ -78,7 +78,7 @@ class Generation {
 
   bool is_end(TokenId token) const;
   std::string no_token_left() const;  // why nothing could be picked
-  // What the grammar allows next; null without a grammar.
+  // The tokens that the grammar allows next; null without a grammar.
   Result<const TokenMask*> allowed(bool may_end);
   // The logits as the sampler shall see them: those of tokens that the mask does not allow are
   // minus infinity. Without a mask they are the given ones.

@@ -1,5 +1,5 @@
-// What others see of the engine's loop: what its thread is doing, and how many submissions in a row
-// gave no usable numbers.
+// The health of the engine's loop: what its thread is doing, and how many submissions in a row gave
+// no usable numbers.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@ namespace lockstep {
 
 enum class LoopPhase : uint8_t { kIdle, kScheduling, kComputing, kSampling, kTask };
 
-// What the engine's thread is doing: written by it alone, read by anybody at any time, also when it
-// does not go on. Every number is one relaxed atomic, so that what is read may be of two
+// The activity of the engine's thread: written by it alone, read by anybody at any time, also when
+// it does not go on. Every number is one relaxed atomic, so that what is read may be of two
 // neighbouring passes.
 class LoopActivity {
  public:

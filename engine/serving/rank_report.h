@@ -1,4 +1,4 @@
-// What is told about the ranks: their memory, where it really lies, and what exchange costs them.
+// A report about the ranks: their memory, where it really lies, and what exchange costs them.
 #pragma once
 
 #include <vector>

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kKept = 0.9;             // of what was, with every pass or request
 constexpr double kPromptPassSeconds = 4;  // below any sensible limit on a heartbeat's age
-// Of a pass's deadline: what is far into a context takes longer than what came before it.
+// The part of its deadline that a pass may take: what is far into a context takes longer than what
+// came before it.
 constexpr double kDeadlinePart = 0.25;
 constexpr double kMixedPassSeconds = 0.1;  // a text is still read as fluent
 constexpr double kRetrySecondsMax = 60;

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What a pass has computed.
+// The tokens that a pass has computed.
 struct PassTokens {
   size_t all = 0;
   size_t prompted = 0;     // of them
@@ -37,15 +37,15 @@ class Throughput {
 
   // 0 before the first pass.
   double tokens_per_second() const { return tokens_per_second_.load(std::memory_order_relaxed); }
-  // What of prompts one pass may compute so that the engine's thread is heard of every few seconds,
-  // however slow the model is, and no pass comes near its deadline; and, where others generate, so
-  // that their next tokens are not long in coming. The engine's thread only.
+  // The part of prompts that one pass may compute, so that the engine's thread is heard of every
+  // few seconds, however slow the model is, and no pass comes near its deadline; and, where others
+  // generate, so that their next tokens are not long in coming. The engine's thread only.
   PromptAllowance prompts_most() const;
   // Seconds after which half of such a queue will have been served: 1 to 60.
   int seconds_until_room(size_t requests, size_t prompt_tokens) const;
 
  private:
-  // Of a pass: the last one that says something of passes that are as large.
+  // The sample of a pass: the last one that says something of passes that are as large.
   struct Sample {
     double amount = 0;
     double seconds = 0;

@@ -1,4 +1,4 @@
-// Who may ask for what: the keys of a file and what their owners have used. Any thread.
+// Access control: the keys of a file, and what their owners have used. Any thread.
 #pragma once
 
 #include <functional>

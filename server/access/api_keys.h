@@ -17,7 +17,7 @@ namespace lockstep {
 
 using KeyDigest = std::array<uint8_t, 32>;  // SHA-256
 
-// What the owner of a key may ask for; 0: any amount.
+// The allowance of a key's owner; 0: any amount.
 struct KeyAllowance {
   uint64_t requests_per_minute = 0;
   uint64_t tokens_per_minute = 0;  // of prompts, answers, and what is only prepared

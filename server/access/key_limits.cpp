@@ -10,7 +10,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// So many answers without a bound may run at once before any is charged.
+// The number of answers without a bound that may run at once before any is charged.
 constexpr uint64_t kOpenAnswersPerMinute = 8;
 // An English text has about as many bytes for each token, so that counting a prompt's tokens costs
 // about as many as the prompt has.

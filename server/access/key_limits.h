@@ -1,5 +1,5 @@
-// What the owners of API keys have used of their allowances. Time comes in as a value, so that
-// tests need no clock. Any thread.
+// Counts what the owners of API keys have used of their allowances. Time comes in as a value, so
+// that tests need no clock. Any thread.
 //
 // A minute's requests and tokens are buckets that fill evenly and hold a minute's worth. A request
 // takes its place and is charged for its preparation, reserves the tokens that it can come to once
@@ -33,8 +33,9 @@ class KeyLimits {
     Headers headers;
   };
 
-  // What a request may come to. An answer that may fill the context hardly ever does: for each such
-  // choice an eighth of a minute is reserved, if its share of `open_tokens` is not less.
+  // The tokens that a request may come to. An answer that may fill the context hardly ever does:
+  // for each such choice an eighth of a minute is reserved, if its share of `open_tokens` is not
+  // less.
   struct TokenDemand {
     uint64_t tokens = 0;        // of prompts, and of answers that are bounded
     uint64_t open_tokens = 0;   // of all answers that may fill the context
@@ -71,7 +72,7 @@ class KeyLimits {
   int32_t priority(std::string_view owner);
 
  private:
-  // What is left of a minute's amount; below 0 after more was used than was reserved.
+  // Holds what is left of a minute's amount; below 0 after more was used than was reserved.
   struct Bucket {
     double left = 0;
     Time filled = {};

@@ -21,7 +21,7 @@ constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kHttp = "http://";
 constexpr std::string_view kHttps = "https://";
 
-// Where a daemon with these options answers probes, asked from the machine it runs on.
+// The URL at which a daemon with these options answers probes that come from its own machine.
 Result<std::string> own_url(const Options& options) {
   const bool has_own = !options.probe_host.empty();
   std::string host = has_own ? options.probe_host : options.http.host;

@@ -67,7 +67,7 @@ void CommandLine::add_row(const OptionRow& row) {
           "--" + name, [this, name](const std::string& text) { given_[name] = text; },
           help_text(row))
       ->type_name(type_name(row))
-      // So that a script may put its own options before those of its caller.
+      // The last of an option counts: a script may put its own options before those of its caller.
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 

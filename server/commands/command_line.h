@@ -25,7 +25,7 @@ class CommandLine {
   // (--help, --version, an error with its message on stderr) comes back as its exit code.
   std::expected<OptionValues, int> parse(const std::vector<std::string>& arguments);
 
-  // Where parse() has found them; resolve_options() finds them there again.
+  // The places where parse() has found them; resolve_options() finds them there again.
   OptionSources sources() const;
 
  private:

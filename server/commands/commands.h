@@ -19,8 +19,8 @@ int run_plan(const std::vector<std::string>& arguments);
 int run_inspect(const std::vector<std::string>& arguments);
 int run_hash_key(const std::vector<std::string>& arguments);
 
-// What `lockstepd plan --json` prints: a machine's plan as JSON, indented, without a newline at its
-// end.
+// A machine's plan as JSON, which `lockstepd plan --json` prints: indented, without a newline at
+// its end.
 std::string plan_json(const MachinePlan& plan);
 
 }  // namespace lockstep

@@ -87,7 +87,7 @@ std::string place_text(const MachinePlan::Rank& rank) {
   return rank.node < 0 ? "any" : std::to_string(rank.node);
 }
 
-// What ranks take of their GPUs beside what the table has.
+// Prints the memory that ranks take of their GPUs beside what the table has.
 void print_other_needs(const MachinePlan& plan) {
   for (size_t index = 0; index < plan.ranks.size(); ++index) {
     std::vector<std::string> needs;
@@ -99,7 +99,7 @@ void print_other_needs(const MachinePlan& plan) {
   }
 }
 
-// Of what every token meets and, where that is another, of the experts.
+// The rank's share of what every token uses and, where it is another, its share of the experts.
 std::string share_text(const MachinePlan::Rank& rank) {
   if (rank.share == rank.expert_share) return fmt::format("{:.1f}%", rank.share * 100);
   return fmt::format("{:.0f}+{:.0f}%", rank.share * 100, rank.expert_share * 100);

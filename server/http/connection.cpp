@@ -84,7 +84,7 @@ void Connection::shake_hands(Time now) {
   edge_.counters.add(HttpRejection::kHandshake);
   if (const std::string_view hint = transport_->hint_to_client(); !hint.empty()) {
     send(socket_.number(), hint.data(), hint.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    // What it has sent, so that closing does not destroy the hint.
+    // Reads what it has sent, so that closing does not destroy the hint.
     recv(socket_.number(), edge_.receive_buffer.data(), edge_.receive_buffer.size(), MSG_DONTWAIT);
   }
   cut();
@@ -337,7 +337,7 @@ void Connection::answer_sent(Time now) {
 void Connection::peer_sends_no_more(Time) {
   // While a request is read, recv() says so when all bytes are taken.
   if (phase_ != Phase::kServing && phase_ != Phase::kSending) return;
-  // What came before the end may hold further requests: they have their turn, until none is left.
+  // The bytes before the end may hold further requests: they have their turn, until none is left.
   peer_is_done_ = true;
   outbox_.half_close();
 }

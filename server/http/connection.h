@@ -55,7 +55,7 @@ class Connection {
   // Closes at once; a handler that still runs learns of it.
   void cut();
 
-  // What it waits for.
+  // The epoll events that it waits for.
   uint32_t wanted_events() const;
   std::optional<Time> deadline() const { return deadline_; }
   int descriptor() const { return socket_.number(); }

@@ -1,4 +1,4 @@
-// What a connection answers by itself, without a handler.
+// The answers that a connection gives by itself, without a handler.
 #include <chrono>
 #include <utility>
 

@@ -18,12 +18,12 @@ class Cors {
   // "*": any origin.
   explicit Cors(std::vector<std::string> origins) : origins_(std::move(origins)) {}
 
-  // What the answer to this request must bear; nothing while off.
+  // The headers that the answer to this request must bear; none while off.
   Headers answer_headers(const RequestHead& head) const;
   // Whether a browser asks here, before the request itself, whether it may send it, for a page of
   // an origin that may. Such a question bears no key.
   bool is_preflight(const RequestHead& head) const;
-  // What a preflight is answered with, beside answer_headers().
+  // The headers that answer a preflight, beside answer_headers().
   static Headers preflight_headers(const RequestHead& head);
 
  private:

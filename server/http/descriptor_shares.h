@@ -1,4 +1,4 @@
-// Who of the daemon may have how many of the files that a process may have open. Each connection is
+// Shares the files that a process may have open among the parts of the daemon. Each connection is
 // one; where they do not suffice for all, the crowd's gate has what the others leave.
 #pragma once
 
@@ -15,7 +15,7 @@ struct DescriptorShares {
                                  // are turned away
 };
 
-// What each may have of `limit` open files, at least 1 and at most what it wants: `wanted` says so,
+// The share of each of `limit` open files, at least 1 and at most what it wants: `wanted` says so,
 // and in `kept` how many are open for everything else, which will be more.
 DescriptorShares share_descriptors(size_t limit, const DescriptorShares& wanted);
 

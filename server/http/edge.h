@@ -1,4 +1,5 @@
-// What the connections of one gate share. Used by the gate's thread; `is_draining` by all.
+// The state that the connections of one gate share. Used by the gate's thread; `is_draining` by
+// all.
 #pragma once
 
 #include <atomic>

@@ -133,7 +133,7 @@ void Exchange::complete(const HttpOptions& options) {
   }
 }
 
-// What was made ready when the server started; nothing of an answer that has begun.
+// Sends the answer that was made when the server started; nothing where an answer has begun.
 void Exchange::complete_without_memory() {
   terms_.keep_alive = false;
   if (progress_ != Progress::kNothing) return;

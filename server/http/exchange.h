@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// What an answer must say about the connection that it goes over.
+// The terms of the connection that an answer goes over, which the answer must state.
 struct ConnectionTerms {
   int minor_version = 1;                                 // the client's HTTP/1.x
   bool keep_alive = true;                                // the client's wish
@@ -27,7 +27,7 @@ struct ConnectionTerms {
 void add_connection_headers(HttpAnswer& answer, const ConnectionTerms& terms,
                             const std::string& request_id);
 
-// What is answered, with status 503, where there is no memory for the answer itself.
+// The answer, with status 503, where there is no memory for the answer itself.
 HttpAnswer no_memory_answer(const HttpOptions& options);
 
 class Exchange final : public HttpResponse {
@@ -42,7 +42,7 @@ class Exchange final : public HttpResponse {
   // throws becomes status 500 (503 where it had no memory), or ends the connection if the answer
   // has begun. Throws nothing.
   void serve(HttplibWriter& writer, const HttpOptions& options);
-  // Where the end of serve() is told of; the exchange need not be there any more.
+  // The outbox that is told of the end of serve(); the exchange need not be there any more.
   Outbox& outbox() { return outbox_; }
 
   // After serve(): whether another request may follow on the connection.

@@ -195,7 +195,7 @@ void Gate::give_turns(Time now) {
 }
 
 void Gate::client_ready(uint64_t id, Client& client, Time now) {
-  // What it has been told of may be no longer wanted.
+  // Events that it has been told of may be no longer wanted.
   const uint32_t wanted = client.events | EPOLLHUP | EPOLLERR;
   const uint32_t events = std::exchange(client.ready_events, 0) & wanted;
   if (events == 0) return;
@@ -313,12 +313,12 @@ std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) con
   return std::nullopt;
 }
 
-// Where all places are taken, that of a client without a request, of the site that has most and
-// there of the network that has most; for one whose site has fewer, or in sites that have as many
-// its network. False if there is none.
+// Where all places are taken, frees that of a client without a request, of the site that has most
+// and there of the network that has most; for one whose site has fewer, or in sites that have as
+// many its network. False if there is none.
 bool Gate::make_room(const PeerAddress& address, Time now) {
   if (rooms_made_ >= kRoomsPerTurn) return false;
-  // Of a site and of a network, the newcomer's with it.
+  // The connections of the newcomer's site and network, itself included.
   std::pair most = {edge_.sites.find(address.site).connections + 1,
                     edge_.networks.find(address.network).connections + 1};
   std::pair<const uint64_t, Client>* chosen = nullptr;
@@ -374,7 +374,7 @@ void Gate::turn_away(const Descriptor& socket, const PeerAddress& address, HttpR
   if (edge_.tls != nullptr) return;
   send(socket.number(), full_answer_.data(), full_answer_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(socket.number(), SHUT_WR);
-  // What the client has sent already, so that closing does not destroy the answer.
+  // Reads what the client has sent already, so that closing does not destroy the answer.
   recv(socket.number(), edge_.receive_buffer.data(), edge_.receive_buffer.size(), MSG_DONTWAIT);
 }
 
@@ -419,7 +419,7 @@ void Gate::deliver_notices(Time now) {
 }
 
 void Gate::pass_deadlines(Time now) {
-  // What is left over ends the next wait at once.
+  // Deadlines that are left over end the next wait at once.
   for (int count = 0;
        count < kDeadlinesPerTurn && !deadlines_.empty() && deadlines_.begin()->first <= now;
        ++count) {

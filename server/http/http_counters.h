@@ -1,4 +1,4 @@
-// What the gate has cut and refused by itself since it started, by reason. Any thread reads.
+// Counts what the gate has cut and refused by itself since it started, by reason. Any thread reads.
 #pragma once
 
 #include <array>

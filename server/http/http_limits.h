@@ -11,8 +11,8 @@ struct HttpLimits {
   size_t head_fields = 64;
   size_t target_bytes = 2 * 1024;  // path and query
   size_t body_bytes = 4 * 1024 * 1024;
-  // Of all requests that are read, wait or run, until HttpResponse::release_body(). The requests of
-  // one network have a part of it: see may_hold_body() of networks.h.
+  // The bytes of all requests that are read, wait or run, until HttpResponse::release_body(). The
+  // requests of one network have a part of it: see may_hold_body() of networks.h.
   size_t bodies_bytes = 512 * 1024 * 1024;
   std::chrono::milliseconds head_deadline{10'000};
   std::chrono::milliseconds body_deadline{30'000};
@@ -25,8 +25,8 @@ struct HttpLimits {
   size_t answer_bytes_per_second = 64 * 1024;
   std::chrono::milliseconds idle_deadline{15'000};  // between two requests of one connection
   size_t unsent_bytes = 256 * 1024;                 // what a streaming client may owe
-  // Of all answers together that clients have not taken yet; above it whoever owes most is cut, of
-  // the network that owes most.
+  // The bytes of all answers together that clients have not taken yet; above it the connection that
+  // owes most is cut, of the network that owes most.
   size_t answers_bytes = 512 * 1024 * 1024;
   size_t connections = 4096;
   size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits

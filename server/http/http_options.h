@@ -50,7 +50,7 @@ struct HttpOptions {
   // Origins whose pages may read answers ("https://chat.example.org"), or "*" for any.
   std::vector<std::string> cors_origins;
   HttpLimits limits;
-  // Where a client that connects comes from: tests make networks up.
+  // Gives the address of a client that connects; tests simulate networks.
   std::function<PeerAddress(const sockaddr_storage&)> address_of = PeerAddress::of;
   HttpAuthorize authorize;  // none: everything is let in, without a principal
   HttpErrorBody error_body;

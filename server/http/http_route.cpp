@@ -18,7 +18,7 @@ std::vector<std::string> split_segments(std::string_view path) {
   return segments;
 }
 
-// Of a pattern that ends with ":name*", which takes all segments that are left: "org/model".
+// Whether the pattern ends with ":name*", which takes all segments that are left: "org/model".
 bool takes_rest(const std::vector<std::string>& pattern) {
   return !pattern.empty() && pattern.back().starts_with(':') && pattern.back().ends_with('*');
 }

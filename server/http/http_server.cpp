@@ -74,8 +74,8 @@ class GateServer final : public HttpServer {
   Gate gate_;
 };
 
-// What the service manager passes goes before the address in the options: whoever wrote the socket
-// unit has said there where to listen.
+// Sockets that the service manager passes go before the address in the options: the socket unit
+// says where to listen.
 Result<std::vector<Listener>> listen(const HttpOptions& options) {
   std::vector<Listener> listeners;
   if (options.takes_passed_sockets) listeners = Listener::passed();

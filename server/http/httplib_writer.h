@@ -1,7 +1,6 @@
-// Where cpp-httplib does its part: each answer, a handler's or a refusal, is written by
-// process_request() of a subclass of its Server over a Stream of ours. What it writes is sound: the
-// status line, fields (refusing those that would break the line), Content-Length, and a body or
-// none for HEAD.
+// cpp-httplib writes each answer, a handler's or a refusal: by process_request() of a subclass of
+// its Server over a Stream of ours. What it writes is sound: the status line, fields (refusing
+// those that would break the line), Content-Length, and a body or none for HEAD.
 //
 // The Stream holds a request line of our own, not the client's bytes. A request is parsed once, by
 // request_head.h: the library would percent-decode the values of fields after it has checked them

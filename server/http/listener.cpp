@@ -25,8 +25,8 @@ namespace {
 // Clients that connect between two looks of the gate: as many as the system admits by default. Who
 // finds no place here tries again after a second.
 constexpr int kBacklog = 4096;
-// What the kernel holds per client beside our own outbox; without it a client that does not read
-// costs megabytes.
+// The bytes that the kernel holds per client beside our own outbox; without it a client that does
+// not read costs megabytes.
 constexpr int kSendBufferBytes = 64 * 1024;
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 

@@ -1,5 +1,6 @@
-// What serving threads tell the gate's thread: a list, and a descriptor that wakes its epoll loop.
-// A notice takes no memory, so that none is lost where there is none: each connection has a slot.
+// The mailbox by which serving threads tell the gate's thread: a list, and a descriptor that wakes
+// its epoll loop. A notice takes no memory, so that none is lost where there is none: each
+// connection has a slot.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace lockstep {
 
-// What a connection has been told since the gate has last looked.
+// Tells what has come to a connection since the gate has last looked.
 struct Notice {
   enum class Kind {
     kOutput,        // the connection's outbox holds new bytes

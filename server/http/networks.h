@@ -52,7 +52,7 @@ class Networks {
   };
 
   Table& table() { return table_; }
-  // Of a network without connections all is 0.
+  // All members are 0 for a network without connections.
   Network find(const std::string& name) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// What an empty buffer keeps for the connection's next answer.
+// The bytes that an empty buffer keeps for the connection's next answer.
 constexpr size_t kKeptBytes = 64 * 1024;
 // After so many the gate's other connections have their turn, however fast this client takes them.
 constexpr size_t kBytesPerTurn = 512 * 1024;
@@ -171,7 +171,7 @@ void Outbox::forget() {
   owed_bytes_ = 0;
 }
 
-// What it throws, for want of memory say, costs its own request alone.
+// An exception of the callback, for want of memory say, costs its own request alone.
 void Outbox::run_callback() {
   const MutexLock lock(callback_mutex_);
   if (!callback_) return;

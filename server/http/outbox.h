@@ -48,7 +48,7 @@ class Outbox {
   void post(Notice::Kind kind) { slot_.post(kind); }
   // Any thread. The client is cut: for a stream of which more is made than may wait for it.
   void cut_too_slow();
-  // What the client has not taken yet.
+  // The bytes that the client has not taken yet.
   size_t owed_bytes() const;
   bool client_gone() const { return state_.load(std::memory_order_acquire) != State::kOpen; }
   bool is_closed() const { return state_.load(std::memory_order_acquire) == State::kClosed; }

@@ -1,4 +1,4 @@
-// Where a client comes from.
+// The address of a client.
 #pragma once
 
 #include <sys/socket.h>
@@ -9,8 +9,8 @@ namespace lockstep {
 
 struct PeerAddress {
   std::string text;  // "192.0.2.1", "2001:db8::1", "unix"
-  // What one client can have many connections from: an IPv4 address, or an IPv6 network of 64 bits,
-  // since a host gets at least one of these. "" for a Unix socket: it has no address.
+  // The network that one client can have many connections from: an IPv4 address, or an IPv6 network
+  // of 64 bits, since a host gets at least one of these. "" for a Unix socket: it has no address.
   std::string network;
   // The longest prefix that the Internet routes, 24 bits of an IPv4 address and 48 of an IPv6 one:
   // a guess at the owner of the network. One owner may have all networks of such a prefix, and gets

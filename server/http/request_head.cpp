@@ -144,7 +144,7 @@ std::expected<void, HttpRefusal> read_body_framing(RequestHead& head) {
   return {};
 }
 
-// What the remaining fields of the protocol itself ask for.
+// Reads what the remaining fields of the protocol itself ask for.
 std::expected<void, HttpRefusal> read_protocol_fields(RequestHead& head) {
   const size_t hosts = head.fields.count("host");
   if (hosts > 1) return refuse(400, "Host is given more than once");

@@ -35,7 +35,7 @@ namespace lockstep {
 // Used by one thread at a time.
 class ThreadShares {
  public:
-  // So many threads from here on, be fewer or more of them busy.
+  // Sets the number of threads from here on, be fewer or more of them busy.
   void set_most(size_t most) { most_ = most; }
 
   // A request of the client waits. A client is of one site as long as it has requests; "": of none.
@@ -53,7 +53,7 @@ class ThreadShares {
   size_t site_count() const { return sites_.size(); }
 
  private:
-  // Of a client, or of all clients of a site.
+  // The requests of a client, or of all clients of a site.
   struct Holder {
     size_t requests = 0;  // that wait or are served
     size_t served = 0;

@@ -26,7 +26,7 @@ int no_passphrase(char*, int, int, void*) {
   return -1;
 }
 
-// Of the protocols that the client names, HTTP/1.1; none of the others is spoken here.
+// Chooses HTTP/1.1 of the protocols that the client names; none of the others is spoken here.
 int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_size,
                     const unsigned char* offered, unsigned int offered_size, void*) {
   static constexpr std::array<unsigned char, 9> kHttp11 = {8,   'h', 't', 't', 'p',
@@ -38,9 +38,9 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_si
   return status == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-// What a client may have sent without a byte of a request: after the handshake that is new keys,
-// empty records, alerts and, with TLS 1.2, wishes for a new handshake. Browsers and HTTP libraries
-// send none of them, or one key update in gigabytes.
+// The records that a client may have sent without a byte of a request: after the handshake these
+// are new keys, empty records, alerts and, with TLS 1.2, requests for a new handshake. Browsers and
+// HTTP libraries send none of them, or one key update in gigabytes.
 constexpr uint64_t kSilentRecordsMax = 16;
 constexpr uint64_t kBytesPerSilentRecord = 64 * 1024;  // of requests: one more is allowed
 // The records of a whole handshake: a client needs three or four, and more where it sends its first
@@ -249,7 +249,7 @@ Result<TlsIdentity::Context> TlsIdentity::read() const {
                                       SSL_MODE_RELEASE_BUFFERS);
   // On by default: a read would go on over records without a byte until the socket is empty.
   SSL_CTX_clear_mode(context.get(), SSL_MODE_AUTO_RETRY);
-  // Of TLS 1.2: forward secrecy, and authenticated encryption alone. TLS 1.3 has nothing else.
+  // TLS 1.2 with forward secrecy and authenticated encryption alone. TLS 1.3 has nothing else.
   CHECK(SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM:ECDHE+CHACHA20") == 1,
         "SSL_CTX_set_cipher_list: {}", openssl_reason());
   SSL_CTX_set_client_hello_cb(context.get(), no_tickets_of_old, nullptr);

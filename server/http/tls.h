@@ -16,8 +16,8 @@ struct ssl_ctx_st;
 
 namespace lockstep {
 
-// What OpenSSL has last complained of in this thread, which is forgotten with that; `otherwise` if
-// it has not.
+// The last complaint of OpenSSL in this thread, which is forgotten with that; `otherwise` if it has
+// not.
 std::string openssl_reason(const char* otherwise = "unknown reason");
 
 // The certificate and key that new connections use.

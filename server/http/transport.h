@@ -27,7 +27,7 @@ class Transport {
   // Whether handshake() must have given kDone before bytes may go.
   virtual bool needs_handshake() const = 0;
   virtual Outcome handshake() = 0;
-  // What an unencrypted client is told if the handshake has failed because it is one; else "".
+  // The hint to an unencrypted client if the handshake has failed because it is one; else "".
   virtual std::string_view hint_to_client() const = 0;
 
   // Never leaves received bytes behind where epoll does not see them, if `size` is 16 KiB or more.

@@ -1,4 +1,5 @@
-// What waits, of clients that take turns: one that has much waiting does not delay another's first.
+// A queue of clients that take turns: one that has much waiting does not delay another's first
+// item.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +34,8 @@ class Turns {
     turns_.splice(turns_.end(), turn);
   }
 
-  // Of the client whose turn it is, what has waited longest. Something must be waiting. Takes no
-  // memory.
+  // Takes what has waited longest of the client whose turn it is. Something must be waiting. Takes
+  // no memory.
   Item next() { return take(turns_.begin()); }
 
   // Whether something of a client waits for which may_go(client) holds.

@@ -211,8 +211,8 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                     waits));
 }
 
-// What the engine holds of the GPUs' memory and has of their time; no series where it computes on
-// processors.
+// Adds what the engine holds of the GPUs' memory and has of their time; no series where it computes
+// on processors.
 void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
   std::vector<Sample> memory;
   std::vector<Sample> seconds;

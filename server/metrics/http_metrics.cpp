@@ -41,7 +41,7 @@ void HttpMetrics::observe(const HttpRecord& record) {
   counted.seconds.observe(record.seconds);
 }
 
-// Who ends a request waits for this copy at most, not for what is made of it.
+// A thread that ends a request waits for this copy at most, not for what is made of it.
 std::vector<HttpMetrics::Copy> HttpMetrics::copies() const {
   std::vector<Copy> copies;
   const MutexLock lock(mutex_);

@@ -1,4 +1,4 @@
-// What the HTTP layer did, counted by route, method and status.
+// Counts the requests of the HTTP layer by route, method and status.
 #pragma once
 
 #include <prometheus/metric_family.h>

@@ -66,7 +66,7 @@ void send_file(std::string_view name, const HttpRequest& request, HttpResponse& 
 void add_page_routes(std::vector<HttpRoute>& routes) {
   // Always: it is wanted most when the machine is busy, and copies bytes that are there.
   constexpr bool kAlways = true;
-  // Who has a key types it into the page, so that the page must come first.
+  // A key is typed into the page, so that the page must come first.
   constexpr bool kWithoutKey = true;
   routes.push_back({"GET", "/",
                     [](const HttpRequest& request, HttpResponse& response) {

@@ -19,7 +19,7 @@ struct AttentionBlock {
   ChunkScratch scratch;
   SoftmaxState states[kBlockStates];
   alignas(64) float output[kBlockFloats];
-  // Of the chunk at hand.
+  // The maximums and sums of the chunk at hand.
   alignas(64) float chunk_maximums[kBlockRows];
   alignas(64) float chunk_sums[kBlockRows];
   alignas(64) float chunk_output[kBlockFloats];
@@ -87,7 +87,7 @@ inline void attend_in_format(const AttentionArguments& arguments) {
   }
 }
 
-// Where the parts of a partial result are.
+// The parts of a partial result.
 inline ChunkResult partial_result(const AttentionArguments& arguments, size_t first,
                                   float* partial) {
   const size_t maximums = padded_dimension(arguments.query_count);

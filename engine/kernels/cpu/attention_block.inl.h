@@ -23,7 +23,8 @@ struct RowRange {
   size_t end;
 };
 
-// What a tile's rows see of a chunk: the tokens that any of them sees, and those that all see.
+// The tokens of a chunk that a tile's rows see: those that any of them sees, and those that all
+// see.
 struct TileView {
   TokenRange any;
   TokenRange all;
@@ -35,22 +36,22 @@ struct RowBlock {
   size_t tile_count;
   size_t tile_rows;             // of every tile, but the last may have fewer
   TokenRange keys[kBlockRows];  // that each row sees, by position
-  // Of the chunk that is computed: what each row sees, and which rows see anything.
+  // The tokens of the chunk at hand that each row sees, and the rows that see any.
   TokenRange views[kBlockRows];
   RowRange seeing;
   TileView tiles[kBlockTiles];
   alignas(64) float queries[kBlockFloats];  // [tile][dimension][kAttentionTileRows]
 };
 
-// What a chunk gives: per row the maximum, the sum and `padded_dimension` floats of output.
+// The results of a chunk: per row the maximum, the sum and `padded_dimension` floats of output.
 struct ChunkResult {
   float* maximums;
   float* sums;
   float* output;
 };
 
-// Where scores and then probabilities of a chunk are, and a page's elements and scales are unpacked
-// to.
+// The memory for scores and then probabilities of a chunk, and for a page's unpacked elements and
+// scales.
 struct ChunkScratch {
   alignas(64) float scores[kBlockRows * kAttentionChunkTokens];
   alignas(64) float unpacked[kPageTokens * kMaxHeadDimension];

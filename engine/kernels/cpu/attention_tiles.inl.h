@@ -28,7 +28,8 @@ struct PageRows {
   const std::byte* elements;
   size_t strip_vectors;
   size_t strip_elements;
-  // Of kQ8_0 alone: in f32 and otherwise as they are stored; for values, how many a token has.
+  // The scales of kQ8_0 alone: in f32 and otherwise as they are stored; for values, how many a
+  // token has.
   const float* scales;
   size_t token_scales;
 
@@ -38,7 +39,7 @@ struct PageRows {
   }
 };
 
-// What will be read next, fetched while a tile is computed: two lines at `at`, which moves on by
+// Fetches what will be read next while a tile is computed: two lines at `at`, which moves on by
 // `step` bytes with every step of the tile. Into the second cache: it waits for more lines at once
 // than the first, and one sequence's keys and values then come as fast as memory gives them.
 struct Ahead {

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// Of a block's queries and outputs: with more dimensions than 128 it has fewer rows.
+// The elements of a block's queries and outputs: with more dimensions than 128 it has fewer rows.
 inline constexpr size_t kUnitBlockElements = kBf16AttentionRows * 128;
 inline constexpr size_t kUnitGroupRows = 2 * kProductSide;
 // A line more than a chunk, so that the rows of a tile lie in different sets of the cache.
@@ -36,9 +36,9 @@ struct UnitAttentionScratch {
   // A chunk's second operands.
   alignas(64) uint16_t keys[kAttentionChunkTokens * kMaxHeadDimension];
   alignas(64) uint16_t values[kAttentionChunkTokens * kMaxHeadDimension];
-  // Of a group: scores, in whose place the probabilities are put, each row's in its first half.
+  // The scores of a group, in whose place the probabilities are put, each row's in its first half.
   alignas(64) float scores[kUnitGroupRows * kUnitScoreStride];
-  // Of a group: its output as it would be.
+  // The output of a group as it would be.
   alignas(64) float trial[kUnitGroupRows * kMaxHeadDimension];
 };
 
@@ -290,7 +290,7 @@ class UnitAttention {
     }
   }
 
-  // What has been summed of a tile's rows, in terms of their new maximums.
+  // Brings the sums of a tile's rows in terms of their new maximums.
   void scale_rows(size_t row, size_t rows, const float* factors) {
     float* output = scratch_.output + row * padded_;
     for (size_t i = 0; i < rows; ++i) {

@@ -1,4 +1,4 @@
-// What attention in bf16 wants of the small vector type beyond lanes_avx512.h and
+// The operations of the small vector type that attention in bf16 needs beyond lanes_avx512.h and
 // bf16_avx512bf16.h.
 #pragma once
 

@@ -20,7 +20,7 @@ constexpr size_t depth_steps(size_t count) {
   return (count + kProductDepth - 1) / kProductDepth;
 }
 
-// Where the scales of a page's keys or values begin, in a block of that many elements.
+// The first of the scales of a page's keys or values, in a block of that many elements.
 inline const uint16_t* block_scales(const std::byte* block, size_t elements) {
   return reinterpret_cast<const uint16_t*>(block + elements);
 }

@@ -1,6 +1,6 @@
-// What processors with AVX-512's bf16 instructions compute in another way than avx512.cpp. Compiled
-// with flags of its own: nothing in here may be used or emitted for use outside this file but the
-// function at its end.
+// The product that processors with AVX-512's bf16 instructions compute in another way than
+// avx512.cpp. Compiled with flags of its own: nothing in here may be used or emitted for use
+// outside this file but the function at its end.
 #include "engine/kernels/cpu/lanes_avx512.h"
 
 // The rest is written over lanes_avx512.h and must come after it.

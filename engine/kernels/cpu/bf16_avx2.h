@@ -1,5 +1,6 @@
-// What products with bf16 activations want of the small vector type, for AVX2. Beside lanes_avx2.h,
-// and as there: the bf16_*.h give the same bits. Included by cpu/avx2.cpp alone.
+// The operations of the small vector type that products with bf16 activations need, for AVX2.
+// Beside lanes_avx2.h, and as there: the bf16_*.h give the same bits. Included by cpu/avx2.cpp
+// alone.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,6 @@
-// What products with bf16 activations want of the small vector type, for AVX-512 without its bf16
-// instructions. Beside lanes_avx512.h, and as there: the bf16_*.h give the same bits.
+// The operations of the small vector type that products with bf16 activations need, for AVX-512
+// without its bf16 instructions. Beside lanes_avx512.h, and as there: the bf16_*.h give the same
+// bits.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// What products with bf16 activations want of the small vector type, for AVX-512 with its bf16
-// instructions, which every machine with AMX has. Beside bf16_avx512.h.
+// The operations of the small vector type that products with bf16 activations need, for AVX-512
+// with its bf16 instructions, which every machine with AMX has. Beside bf16_avx512.h.
 #pragma once
 
 #include "engine/kernels/cpu/bf16_avx512.h"
@@ -26,7 +26,7 @@ struct InputPair {
 inline WeightPair load_weight_pair(const uint16_t* p) {
   return {reinterpret_cast<__m512bh>(interleave_columns(_mm512_loadu_si512(p)))};
 }
-// Of a last column without a second.
+// The pair of a last column without a second.
 inline WeightPair load_last_weights(const uint16_t* p) {
   const __m256i column = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {reinterpret_cast<__m512bh>(_mm512_cvtepu16_epi32(column))};

@@ -24,7 +24,7 @@ struct InputPair {
 inline WeightPair load_weight_pair(const uint16_t* p) {
   return {load_bf16(p), load_bf16(p + kPanelRows)};
 }
-// Of a last column without a second.
+// The pair of a last column without a second.
 inline WeightPair load_last_weights(const uint16_t* p) {
   return {load_bf16(p), zero()};
 }

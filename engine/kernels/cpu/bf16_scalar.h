@@ -1,5 +1,5 @@
-// What products with bf16 activations want of the small vector type, as plain arrays: the
-// definition that the other bf16_*.h match bit for bit. Beside lanes_scalar.h.
+// The operations of the small vector type that products with bf16 activations need, as plain
+// arrays: the definition that the other bf16_*.h match bit for bit. Beside lanes_scalar.h.
 #pragma once
 
 #include <bit>

@@ -88,7 +88,7 @@ inline Bytes offset_signed(Bytes a) {
   return a;
 }
 
-// Where the compiler is to have both.
+// Makes the compiler have both here.
 inline void hold(__m256i& low, __m256i& high) {
   asm("" : "+x"(low), "+x"(high));
 }

@@ -27,7 +27,7 @@ void without_denormals(const Arguments& arguments) {
   in_mode<kKernel>(_mm_getcsr() | kFlushMode, arguments);
 }
 
-// What such a kernel calls that takes such numbers for what they are.
+// Calls from such a kernel one that takes such numbers for what they are.
 template <auto kKernel, typename Arguments>
 void with_denormals(const Arguments& arguments) {
   in_mode<kKernel>(_mm_getcsr() & ~kFlushMode, arguments);

@@ -46,15 +46,16 @@ static_assert(kChunkTokens % kTokenTile == 0);
 // tokens Q8_0 then streams at 19 instead of 12 GB/s, Q4_0 at 12 instead of 10, Q6_K at 10 instead
 // of 7.
 constexpr size_t kPrefetchBytes = 4096;
-// Of two streams side by side, which only Intel's processors walk (see preferred_panel_streams()),
-// and into the first cache. On two cores of a Granite Rapids, GB/s without, 1, 2 and 4 KiB ahead:
-// Q4_0 29.8, 31.9, 34.4, 31.5; Q4_K 28.0, 30.6, 33.8, 29.6; Q6_K 18.8, 28.4, 29.6, 27.0; Q8_0,
-// which has the least to unpack, 30.6, 33.5, 31.6, 29.7. Into the second cache 1 to 2 GB/s less.
+// The same for two streams side by side, which only Intel's processors walk (see
+// preferred_panel_streams()), and into the first cache. On two cores of a Granite Rapids, GB/s
+// without, 1, 2 and 4 KiB ahead: Q4_0 29.8, 31.9, 34.4, 31.5; Q4_K 28.0, 30.6, 33.8, 29.6; Q6_K
+// 18.8, 28.4, 29.6, 27.0; Q8_0, which has the least to unpack, 30.6, 33.5, 31.6, 29.7. Into the
+// second cache 1 to 2 GB/s less.
 template <typename Tile>
 constexpr size_t kStreamPrefetchBytes = Tile::kWidest == 0 ? 1024 : 2048;
 
-// Of two streams, how many blocks of one are taken before those of the other, in formats whose tile
-// is one block; in others a turn is a step of a tile.
+// The number of blocks of one of two streams that are taken before those of the other, in formats
+// whose tile is one block; in others a turn is a step of a tile.
 constexpr size_t kTurnBlocks = 2;
 // Whether two streams are multiplied side by side, from so many tokens on; with fewer, and in other
 // formats, they take turns. On two cores of a Granite Rapids, GB/s of 4, 6, 8 and 16 tokens in
@@ -109,8 +110,8 @@ inline Rows<kTokens> rows_from(const MatmulArguments& arguments, const Q8Row& la
   return rows;
 }
 
-// What an integer sum begins with to take off the weights' offset: columns [32 index, + 32), or
-// with kHalf 0 or 1 the half of them.
+// The integer sum's start, which takes off the weights' offset: columns [32 index, + 32), or with
+// kHalf 0 or 1 the half of them.
 template <typename Tile, int kHalf>
 [[gnu::always_inline]] inline I32x16 start_of(const std::byte* row, const Q8Row& layout,
                                               size_t index) {
@@ -253,7 +254,7 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
   }
   for (size_t tile = 0; tile < tile_count; tile += kTurnTiles) {
     size_t end = tile + kTurnTiles < tile_count ? tile + kTurnTiles : tile_count;
-    // Where it knows a turn to be one tile, GCC 12 keeps the sums of all panels in registers, of
+    // If GCC 12 knows that a turn is one tile, it keeps the sums of all panels in registers, of
     // which there are too few: Q4_K with 8 tokens is then read at 13 GB/s, not at 20.
     if constexpr (kPanels > 1) asm volatile("" : "+r"(end));
     typename Tile::Scales scales[kPanels];

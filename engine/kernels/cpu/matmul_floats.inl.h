@@ -12,15 +12,16 @@
 namespace lockstep {
 namespace {
 
-// Of two streams side by side, into the first cache. On two cores of a Granite Rapids, GB/s with
-// one token and 1, 2, 3 and 4 KiB ahead: F16 31.5, 33.6, 32.4, 30.9; BF16 32.5, 33.6, 34.4, 32.5.
-// Without any 30 and 32, and with 8 tokens, for which that is half, 15 to 17 instead of 28.
+// How far ahead memory is asked for, of two streams side by side, into the first cache. On two
+// cores of a Granite Rapids, GB/s with one token and 1, 2, 3 and 4 KiB ahead: F16 31.5, 33.6, 32.4,
+// 30.9; BF16 32.5, 33.6, 34.4, 32.5. Without any 30 and 32, and with 8 tokens, for which that is
+// half, 15 to 17 instead of 28.
 constexpr size_t kFloatStreamPrefetchBytes = 2048;
 
 // The most tokens for which weights are widened as they are multiplied.
 constexpr size_t kFewFloatTokens = 16;
 
-// What is taken of a panel at a time, its 16 rows side by side:
+// A part of a panel that is taken at a time, its 16 rows side by side:
 //   kColumns     columns
 //   kBytes       of one column
 //   Weights      of the 16 rows; read(p), and where kColumns is 2 read_last(p) of a column without

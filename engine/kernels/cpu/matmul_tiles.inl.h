@@ -51,7 +51,7 @@ struct UnitStrip {
   }
 };
 
-// Where Weights::unpack() puts pairs of columns: second operands, one after another.
+// The place for Weights::unpack() to put pairs of columns: second operands, one after another.
 [[gnu::always_inline]] inline auto store_into(std::byte (*operands)[kUnitTileBytes]) {
   return [operands] [[gnu::always_inline]] (size_t index, size_t pair, const auto& columns) {
     store_pairs(operands[index] + pair * kUnitRowBytes, columns);
@@ -68,7 +68,7 @@ struct UnitPanels {
   alignas(64) std::byte operands[kUnitPanels][kUnitPromptBlocks][kUnitTileBytes];
 };
 
-// What is unpacked at once: of each of a product's matrices the same panels.
+// The panels that are unpacked at once: the same ones of each of a product's matrices.
 struct UnitStep {
   size_t group;  // the first panel of its group
   size_t panel;
@@ -158,7 +158,7 @@ class UnitBlocks {
   [[gnu::always_inline]] void take_turn() {
     for (due_ += total_; due_ >= turns_; due_ -= turns_) multiply();
   }
-  // What is left of them.
+  // Multiplies what is left of them.
   void finish() {
     while (left_ > 0) multiply();
   }
@@ -300,7 +300,7 @@ struct GatedProduct {
 
 struct UnitScratch {
   UnitPanels weights[2];
-  // Of a group: [panels side by side][tile of tokens][panel].
+  // The sums of a group: [panels side by side][tile of tokens][panel].
   alignas(
       64) UnitSums sums[kUnitGroupPanels / kUnitPanels][kUnitChunkTokens / kUnitRows][kUnitPanels];
 };

@@ -60,7 +60,7 @@ class MatrixUnit {
   }
 
  private:
-  // What LDTILECFG reads.
+  // The configuration that LDTILECFG reads.
   struct alignas(64) Configuration {
     uint8_t palette = 1;
     uint8_t start_row = 0;

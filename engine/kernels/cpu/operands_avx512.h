@@ -1,6 +1,6 @@
-// What unpacking weights to second operands of a matrix unit wants of the small vector type, for
-// AVX-512 with its bf16 and VBMI instructions, which every machine with AMX has. Beside
-// bf16_avx512bf16.h, and as there: the operands_*.h give the same bits.
+// The operations of the small vector type that unpacking weights to second operands of a matrix
+// unit needs, for AVX-512 with its bf16 and VBMI instructions, which every machine with AMX has.
+// Beside bf16_avx512bf16.h, and as there: the operands_*.h give the same bits.
 //
 // Two columns of 16 rows lie in two vectors, in the order in which an operand has them: lane 2i and
 // lane 2i + 1 of the first are the first and the second column of row i, of the other those of row
@@ -21,7 +21,7 @@ struct ColumnPair {
   F32x16 lower;  // rows 8 to 15
 };
 
-// Where each byte of a vector comes from, so that it spreads bytes 2 pair and 2 pair + 1 of lanes 8
+// The source of each byte of a vector, so that it spreads bytes 2 pair and 2 pair + 1 of lanes 8
 // half to 8 half + 7: to all four bytes of a lane, of which one is taken.
 struct SpreadIndex {
   alignas(64) uint8_t bytes[64];
@@ -113,11 +113,11 @@ inline HalfColumns load_one_column(const uint16_t* p) {
 inline HalfColumns no_columns() {
   return {_mm512_setzero_si512()};
 }
-// Of numbers that are bf16.
+// Interleaves numbers that are bf16.
 inline Bf16Pairs interleave(HalfColumns columns) {
   return {interleave_columns(columns.v)};
 }
-// Of halves: rounded to bf16, and what that leaves, whose bits beyond the upper 16 are zero.
+// Splits halves: rounded to bf16, and what that leaves, whose bits beyond the upper 16 are zero.
 inline SplitPairs split_halves(HalfColumns columns) {
   const __m512 first = _mm512_cvtph_ps(_mm512_castsi512_si256(columns.v));
   const __m512 second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(columns.v, 1));

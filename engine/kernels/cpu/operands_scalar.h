@@ -1,5 +1,6 @@
-// What unpacking weights to second operands of a matrix unit wants of the small vector type, as
-// plain arrays: the definition that operands_avx512.h matches bit for bit. Beside bf16_scalar.h.
+// The operations of the small vector type that unpacking weights to second operands of a matrix
+// unit needs, as plain arrays: the definition that operands_avx512.h matches bit for bit. Beside
+// bf16_scalar.h.
 #pragma once
 
 #include <cmath>
@@ -105,7 +106,7 @@ inline HalfColumns load_one_column(const uint16_t* p) {
 inline HalfColumns no_columns() {
   return {};
 }
-// Of numbers that are bf16.
+// Interleaves numbers that are bf16.
 inline Bf16Pairs interleave(const HalfColumns& columns) {
   Bf16Pairs pairs;
   for (size_t i = 0; i < 16; ++i) {
@@ -114,7 +115,7 @@ inline Bf16Pairs interleave(const HalfColumns& columns) {
   }
   return pairs;
 }
-// Of halves: rounded to bf16, and what that leaves.
+// Splits halves: rounded to bf16, and what that leaves.
 inline SplitPairs split_halves(const HalfColumns& columns) {
   SplitPairs pairs;
   for (size_t i = 0; i < 16; ++i) {

@@ -119,7 +119,7 @@ using Q4_1Tile = NibbleTile<false, true>;
 using Q5_0Tile = NibbleTile<true, false>;
 using Q5_1Tile = NibbleTile<true, true>;
 
-// Of Q4_K and Q5_K: per block of 32 columns d * sc and dmin * m, each rounded once.
+// The scales of Q4_K and Q5_K: per block of 32 columns d * sc and dmin * m, each rounded once.
 struct SuperBlockScales {
   F32x16 scale[8];
   F32x16 minimum[8];
@@ -156,7 +156,7 @@ inline SuperBlockScales read_super_block_scales(const std::byte* p) {
   return result;
 }
 
-// Of the packed scales and minimums, d and dmin.
+// The bytes of the packed scales and minimums, d and dmin.
 constexpr size_t kSuperBlockScaleBytes = 4 * kGroupBytes;
 
 struct Q4_KTile {

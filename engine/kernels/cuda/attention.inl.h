@@ -47,7 +47,7 @@ GPU_FUNCTION bool comes_last(uint32_t* arrived, unsigned count, uint32_t* flag) 
   return *flag != 0;
 }
 
-// What a unit does to those before it: a warp finds it for a query, a lane for a unit.
+// Finds the factors by which a unit changes those before it: a warp for a query, a lane for a unit.
 GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count, Floats4* factors) {
   float carried = -FLT_MAX;
   for (unsigned begin = 0; begin < count; begin += kWarpThreads) {
@@ -70,8 +70,8 @@ GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count,
   }
 }
 
-// Of all of a token's units in order, whoever was last: by the block whose query heads they are.
-// `first`: the token's first unit.
+// Merges all of a token's units in order, whichever was last: by the block whose query heads they
+// are. `first`: the token's first unit.
 template <unsigned kQueries>
 GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const BlockHeads& heads,
                               unsigned first, unsigned count, const AttendMemory& memory) {

@@ -35,7 +35,7 @@ struct KeyStep {
   }
 };
 
-// Of a step's keys, or of its values with their dimensions rounded up.
+// The bytes of a step's keys, or of its values with their dimensions rounded up.
 template <KvFormat kFormat>
 constexpr unsigned stage_bytes(unsigned dimensions, unsigned slots) {
   const unsigned quants = dimensions * slots * kElementBytes<kFormat>;

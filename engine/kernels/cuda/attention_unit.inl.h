@@ -1,4 +1,4 @@
-// What a block does with a unit of a token's keys and values (gpu_attention.h). Included after
+// Attention of a block over a unit of a token's keys and values (gpu_attention.h). Included after
 // gpu_code.h.
 #pragma once
 
@@ -53,7 +53,7 @@ GPU_FUNCTION UnitKeys unit_keys(const GpuAttention& a, const TokenUnits& units, 
   return {pages, begin < first ? first : begin, end < position + 1 ? end : position + 1, kNoKey};
 }
 
-// Of the step of `size` keys that begins at `at`.
+// The keys that are seen of the step of `size` keys that begins at `at`.
 GPU_FUNCTION SeenKeys seen_keys(const UnitKeys& keys, unsigned at, unsigned size) {
   return {keys.begin < at ? 0 : keys.begin - at, keys.end < at + size ? keys.end - at : size};
 }
@@ -145,7 +145,7 @@ GPU_FUNCTION void score_keys(const SeenKeys& seen, float scale, const AttendMemo
   }
 }
 
-// What a warp's query has come to; all lanes have it.
+// The softmax that a warp's query has come to; all lanes have it.
 struct Softmax {
   float maximum = -FLT_MAX;
   float sum = 0;
@@ -184,7 +184,7 @@ GPU_FUNCTION void weigh_keys(const SeenKeys& seen, const AttendMemory& memory, S
   if (lane_index() == 0) memory.scales[query] = scale;
 }
 
-// Of a pair of keys, [query][2].
+// Loads the weights of a pair of keys, [query][2].
 template <unsigned kQueries>
 GPU_FUNCTION void load_weights(const float* from, float (&weights)[kQueries * 2]) {
   if constexpr (kQueries == 1) {
@@ -222,7 +222,7 @@ GPU_FUNCTION void add_values(const SeenKeys& seen, const Chain& chain, const Att
     for (unsigned i = 0; i < kValuePiece; ++i) sums[query][i] = multiply(sums[query][i], scale);
   }
   const unsigned first = seen.begin / 2;
-  // Of the chain's own pairs the first that the token sees a key of.
+  // The first of the chain's own pairs that the token sees a key of.
   const unsigned skipped = first > chain.index ? divide_up(first - chain.index, chain.count) : 0;
   GPU_KEEP_LOOP
   for (unsigned pair = chain.index + skipped * chain.count; 2 * pair < seen.end;
@@ -231,7 +231,7 @@ GPU_FUNCTION void add_values(const SeenKeys& seen, const Chain& chain, const Att
     load_values<kFormat>(memory.stage, pair, chain.dimension, values);
     float weights[kQueries * 2];
     load_weights<kQueries>(memory.weights + pair * kQueries * 2, weights);
-    // What lies in a neighbour's place that the token does not see may be no number.
+    // A neighbour's value that the token does not see may be no number.
     const bool first_seen = 2 * pair >= seen.begin;
     const bool second_seen = 2 * pair + 1 < seen.end;
     for (unsigned i = 0; i < kValuePiece; ++i) {

@@ -14,7 +14,7 @@ struct UnitFactors {
   float maximum;
 };
 
-// What the units of a token that have been walked over give, in shared memory.
+// The results of the units of a token that have been walked over, in shared memory.
 struct WalkedUnits {
   float* outputs;  // [query][dimension]
   float* maxima;   // [query]

@@ -143,7 +143,7 @@ GPU_FUNCTION uint32_t keep_candidates(const Entries& entries, const LastCandidat
   return count;
 }
 
-// What a row's search leaves between its two kernels.
+// The words that a row's search leaves between its two kernels.
 struct SegmentWords {
   uint32_t* keys;        // [segment][candidate]
   uint32_t* tokens;      // [segment][candidate]

@@ -1,4 +1,4 @@
-// What follows a product that a library has computed (gpu_panel.h). Included after gpu_code.h.
+// The steps after a product that a library has computed (gpu_panel.h). Included after gpu_code.h.
 #pragma once
 
 #include "engine/kernels/cuda/product_finish.inl.h"
@@ -17,7 +17,7 @@ struct PanelPlace {
   size_t sum;
 };
 
-// Of a part's rows in the panel those that it has.
+// The number of a part's rows that the panel has.
 constexpr size_t own_rows(const GpuPanelSums& sums, size_t part) {
   const size_t left = sums.product.parts[part].matrix.rows - sums.panel.row_begin[part];
   return left < sums.panel.row_count[part] ? left : sums.panel.row_count[part];

@@ -1,7 +1,7 @@
-// What kernels are written in, for nvcc: the threads of a block, what they exchange, and the
-// instructions that C++ has no word for. The kernels themselves (*.inl.h) are included after this
-// file, or after its twin of the tests, whose threads run on the host; so everything but this file
-// is tested without a GPU.
+// The words that kernels are written in, for nvcc: the threads of a block, what they exchange, and
+// the instructions that C++ has no word for. The kernels themselves (*.inl.h) are included after
+// this file, or after its twin of the tests, whose threads run on the host; so everything but this
+// file is tested without a GPU.
 //
 // Include in .cu files alone. Everything is in an anonymous namespace, as the kernels are.
 #pragma once
@@ -206,7 +206,7 @@ GPU_FUNCTION uint32_t load_4(const void* address) {
   return *static_cast<const uint32_t*>(address);
 }
 
-// What was computed stays in a register: else the compiler may compute it anew wherever it is used.
+// Keeps what was computed in a register: else the compiler may compute it anew wherever it is used.
 // An address: of what is no shared memory.
 GPU_FUNCTION void keep(const std::byte*& address) {
   asm volatile("" : "+l"(address));

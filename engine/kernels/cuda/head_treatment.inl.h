@@ -1,4 +1,4 @@
-// What a warp does to a head (gpu_heads.h). Included after gpu_code.h.
+// The treatment of a head by a warp (gpu_heads.h). Included after gpu_code.h.
 #pragma once
 
 #include "engine/kernels/cuda/kernel_words.inl.h"

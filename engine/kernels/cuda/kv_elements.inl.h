@@ -141,7 +141,7 @@ GPU_FUNCTION void load_key(const KvBlocks& blocks, unsigned slot, unsigned dimen
   }
 }
 
-// Of the values in slots 2 * pair and the next, from `dimension` on, a multiple of kValuePiece:
+// Loads the values in slots 2 * pair and the next, from `dimension` on, a multiple of kValuePiece:
 // out[2 * i] and out[2 * i + 1].
 template <KvFormat kFormat>
 GPU_FUNCTION void load_values(const KvBlocks& blocks, unsigned pair, unsigned dimension,

@@ -79,7 +79,7 @@ inline bool launches_overlap(const void* kernel) {
   static std::atomic<Answer> answers[kGpus] = {};
   int gpu = 0;
   if (!wanted || cudaGetDevice(&gpu) != cudaSuccess || gpu < 0 || gpu >= kGpus) return false;
-  // Whoever asks at the same time gets the same answer.
+  // Threads that ask at the same time get the same answer.
   Answer answer = answers[gpu].load(std::memory_order_relaxed);
   if (answer == kUnknown) {
     cudaFuncAttributes attributes = {};

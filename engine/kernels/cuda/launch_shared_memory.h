@@ -13,12 +13,12 @@
 namespace lockstep {
 namespace {
 
-// Of a block; what a kernel has without asking for it (CUDA Programming Guide, "Compute
-// Capabilities").
+// The shared memory of a block that a kernel has without asking for it (CUDA Programming Guide,
+// "Compute Capabilities").
 constexpr size_t kSharedWithoutAsking = 48 * 1024;
 
-// What kernels may have, by GPU. CUDA is asked once: asking can wait for copies that are under way,
-// and so would every launch of a prompt's passes. Any thread may call.
+// The shared memory that kernels may have, by GPU. CUDA is asked once: asking can wait for copies
+// that are under way, and so would every launch of a prompt's passes. Any thread may call.
 class SharedMemoryGrants {
  public:
   // On the thread's GPU. An error is CUDA's.
@@ -30,7 +30,8 @@ class SharedMemoryGrants {
     std::atomic<int>* const granted = grant_of(kernel, gpu);
     if (granted == nullptr) return set(kernel, wanted);
     if (granted->load(std::memory_order_acquire) >= wanted) return cudaSuccess;
-    // Of this GPU alone: on another, a launch may wait for what this thread has yet to launch.
+    // The lock is of this GPU alone: on another, a launch may wait for what this thread has yet to
+    // launch.
     const MutexLock lock(asking_[static_cast<size_t>(gpu)]);
     if (granted->load(std::memory_order_relaxed) >= wanted) return cudaSuccess;
     const cudaError_t error = set(kernel, wanted);
@@ -64,7 +65,7 @@ class SharedMemoryGrants {
   std::array<std::array<std::atomic<int>, kGpus>, kKernels> bytes_ = {};
 };
 
-// Of the .cu file's kernels.
+// The grants of the .cu file's kernels.
 inline SharedMemoryGrants& shared_memory_grants() {
   static SharedMemoryGrants grants;
   return grants;

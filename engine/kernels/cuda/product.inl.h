@@ -12,7 +12,7 @@ namespace {
 // The activations of consecutive tokens.
 template <unsigned kGroups>
 struct ProductInput {
-  // Of more groups they are computed where they are read: registers would not do.
+  // Rows of more groups are computed where they are read: registers would not do.
   static constexpr bool kHoldsRows = kGroups <= 2;
 
   const std::byte* rows;
@@ -22,8 +22,8 @@ struct ProductInput {
   const std::byte* lane;  // what this one reads of the first token's row
   const std::byte* lane_rows[kHoldsRows ? kGroups : 1];
 
-  // What the lane reads for tile products: of a group's token lane / 4. Where there is none, of the
-  // last one's row: nobody reads those sums.
+  // The row that the lane reads for tile products: that of a group's token lane / 4. Where there is
+  // none, the last one's row: nobody reads those sums.
   GPU_FUNCTION const std::byte* find_lane_row(unsigned group) const {
     const unsigned token = group * kGroupTokens + lane_index() / 4;
     return lane + size_t{token < tokens ? token : tokens - 1} * stride_bytes;

@@ -1,5 +1,5 @@
-// What becomes of a block's sums: of each token by one warp, of each row by one lane. Included by
-// product.inl.h and finish_panel.inl.h.
+// Finishes a block's sums: a token's by one warp, a row's by one lane. Included by product.inl.h
+// and finish_panel.inl.h.
 #pragma once
 
 #include "engine/kernels/cuda/kernel_words.inl.h"

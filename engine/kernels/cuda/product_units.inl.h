@@ -15,14 +15,14 @@ struct ProductSums {
   uint32_t taker[4];  // begin_sums(): the A operand of add_inputs()
 };
 
-// Where in a row of bf16 a lane begins to read: it has 8 columns of 32, or 4 of 16.
+// The byte in a row of bf16 at which a lane begins to read: it has 8 columns of 32, or 4 of 16.
 template <Format kFormat>
 GPU_FUNCTION unsigned lane_row_byte() {
   return lane_index() % 4 * (gpu_layout(kFormat).scale_columns / 4) * sizeof(uint16_t);
 }
 
-// What the lane reads of a group's tokens from column `column` on: 8 columns of bf16 of 32, or 4 of
-// 16.
+// Reads the lane's part of a group's tokens from column `column` on: 8 columns of bf16 of 32, or 4
+// of 16.
 template <typename Input>
 GPU_FUNCTION Words4 read_wide(const Input& input, unsigned group, size_t column) {
   return load_16(input.lane_row(group) + column * sizeof(uint16_t));
@@ -239,14 +239,14 @@ GPU_FUNCTION void add_tile(const Input& input, const std::byte* stage, size_t co
     for (unsigned half = 0; half < 2; ++half) {
       if (!kWhole && column + half * 32 >= input.columns) return;
       if (half == 1) hold_loads<kGroups>();
-      // Of many tokens the registers would not do for both halves' at once.
+      // With many tokens the registers would not do for both halves' at once.
       if (half == 1 && kGroups >= 4) read_tile_scales<kFormat>(stage, tile, scales);
       add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, scales, sums);
     }
   }
 }
 
-// Of many tokens a tile is long enough, and minimums leave no registers for more.
+// With many tokens a tile is long enough, and minimums leave no registers for more.
 template <Format kFormat, unsigned kGroups>
 constexpr unsigned kTilesAtOnce = kGroups >= 4 || has_minimums(kFormat)
                                       ? 1

@@ -28,8 +28,8 @@ struct Stage {
   static constexpr unsigned kHigh = kBlockPanels * kQuantBytes;
   static constexpr unsigned kScales = kHigh + kBlockPanels * kHighBytes;
   static constexpr unsigned kFactors = kScales + kBlockRows * kLayout.scale_bytes;
-  // Where scales take some work to unpack, a lane does it for a row, a tile at a time, and leaves
-  // them for all: with minimums in place of the scales as they came, which it keeps.
+  // If scales take some work to unpack, a lane does it for a row, a tile at a time, and leaves them
+  // for all: with minimums in place of the scales as they came, which it keeps.
   static constexpr bool kUnpacks = kLayout.block_elements == 256;
   static constexpr unsigned kUnpacked =
       has_minimums(kFormat) ? kScales : kFactors + kBlockRows * kLayout.factor_bytes;
@@ -37,11 +37,11 @@ struct Stage {
                                          ? kUnpacked + kBlockRows * kTileScales * sizeof(float)
                                          : kFactors + kBlockRows * kLayout.factor_bytes;
   static_assert(kBytes % 16 == 0);
-  // What of F16 is multiplied by itself: a weight is the sum of two bf16.
+  // The parts of F16 are multiplied each by itself: a weight is the sum of two bf16.
   static constexpr unsigned kParts = kFormat == Format::kF16 ? 2 : 1;
 };
 
-// Where the two panels of a block lie: what this lane copies of the unit that its warp asks for
+// The addresses of a block's two panels: what this lane copies of the unit that its warp asks for
 // next. The warp takes every kProductWarps-th.
 struct BlockWeights {
   const std::byte* quants[kBlockPanels];
@@ -98,8 +98,8 @@ GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
 // Whether what tile products multiply is quant + quant_bias().
 template <Format kFormat>
 constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits == 4;
-// What is too much of each quant, the format's offset included. Minimums take it away: w = scale *
-// quant + minimum is scale * (quant + bias) + (minimum - bias * scale), and the sum of the x, which
+// The excess of each quant, the format's offset included. Minimums take it away: w = scale * quant
+// + minimum is scale * (quant + bias) + (minimum - bias * scale), and the sum of the x, which
 // minimums are multiplied with, is at hand. Without them the sum of quant * x begins at -bias times
 // that of the x.
 template <Format kFormat>
@@ -182,7 +182,7 @@ GPU_FUNCTION void read_weights(const std::byte* stage, unsigned panel, unsigned 
       stage + panel * S::kQuantBytes, stage + S::kHigh + panel * S::kHighBytes, tile, step, a);
 }
 
-// What lane i keeps of a unit to unpack the scales of row i of 32.
+// The data of a unit that lane i keeps to unpack the scales of row i of 32.
 template <Format kFormat>
 struct RowScales {
   KScales row;
@@ -257,7 +257,7 @@ GPU_FUNCTION TwoScales read_two_scales(const std::byte* stage, unsigned row, uns
   }
 }
 
-// Of Q6_K: those of a tile's four steps.
+// Reads the scales of Q6_K for a tile's four steps.
 GPU_FUNCTION Floats4 read_four_scales(const std::byte* stage, unsigned row) {
   const Words4 words = load_16(stage + Stage<Format::kQ6_K>::kUnpacked + row * sizeof(Words4));
   return {{bits_to_float(words.words[0]), bits_to_float(words.words[1]),

@@ -34,7 +34,8 @@ constexpr unsigned tile_query_bytes() {
   return kTileWarps * kBlocks * 2 * kWarpThreads * sizeof(Words4);
 }
 
-// What a block copies for a tile: turn 2 * i is the keys of the tile's page i, the next the values.
+// The copies of a block for a tile: turn 2 * i is the keys of the tile's page i, the next the
+// values.
 struct RingTurns {
   const GpuKvLayer* kv;
   const uint32_t* pages;  // of the tile's first

@@ -115,7 +115,7 @@ struct TilePlace {
   unsigned place;
 };
 
-// What a lane has of two rows.
+// The state that a lane has of two rows.
 struct TileRowsState {
   float maximum[2] = {-FLT_MAX, -FLT_MAX};
   float sum[2] = {0, 0};

@@ -11,9 +11,9 @@ namespace lockstep {
 namespace {
 
 constexpr unsigned kReadThreads = 256;
-// So many loads of a thread are under way. With as many threads as a multiprocessor holds these are
-// 128 KiB, several times what the largest bandwidth and a microsecond's latency come to. Not
-// measured.
+// The loads of a thread that are under way at once. With as many threads as a multiprocessor holds
+// these are 128 KiB, several times what the largest bandwidth and a microsecond's latency come to.
+// Not measured.
 constexpr unsigned kReadsAtOnce = 4;
 constexpr size_t kReadTurn = size_t{kReadsAtOnce} * kWarpThreads * sizeof(Words4);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kUnpackThreads = 128;
 
-// Where a tile's weights lie: its unit's in each plane, and which tile of the unit it is.
+// The place of a tile's weights: its unit's in each plane, and which tile of the unit it is.
 struct TilePlace {
   const std::byte* quants;
   const std::byte* high;
@@ -59,7 +59,8 @@ GPU_FUNCTION uint32_t scaled_pair(uint32_t pair, const Scale& scale) {
   return bf16_pair(lower, upper);
 }
 
-// What the lane holds of a step: of the rows lane / 4 and 8 more 4 columns each, as words of two.
+// Unpacks the lane's part of a step: 4 columns each of the rows lane / 4 and 8 more, as words of
+// two.
 template <Format kFormat>
 GPU_FUNCTION void unpack_step(const TilePlace& place, unsigned step, Words2 (&rows)[2]) {
   uint32_t a[Stage<kFormat>::kParts][4];

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// What a format's quants are offset by.
+// The offset of a format's quants.
 template <Format kFormat>
 constexpr uint32_t quant_offset() {
   if (kFormat == Format::kQ4_0) return 8;

@@ -19,8 +19,8 @@ struct ExpertMixture {
   size_t feed_forward = 0;  // of an expert
 };
 
-// Of a file whose <architecture>.expert_count is above 0. Refuses what would need other experts,
-// other weights of them, or layers without.
+// Reads the mixture of a file whose <architecture>.expert_count is above 0. Refuses what would need
+// other experts, other weights of them, or layers without.
 Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& architecture,
                                           size_t layers);
 

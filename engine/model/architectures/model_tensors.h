@@ -52,8 +52,8 @@ class ModelTensors {
   // One matrix for each expert, all in one format. For "blk.0.ffn_up" they lie one after the other
   // in the tensor "blk.0.ffn_up_exps.weight"; older files have "blk.0.ffn_up.E.weight" for each.
   std::vector<WeightId> experts(const std::string& name, size_t count, size_t rows, size_t columns);
-  // Of `names`, each with `rows` rows, by name. The tensor <fused>_exps.weight may hold them all:
-  // expert by expert, in each the matrices of that expert in this order.
+  // The matrices of `names`, each with `rows` rows, by name. The tensor <fused>_exps.weight may
+  // hold them all: expert by expert, in each the matrices of that expert in this order.
   std::vector<std::vector<WeightId>> experts(std::span<const std::string> names,
                                              const std::string& fused, size_t count, size_t rows,
                                              size_t columns);

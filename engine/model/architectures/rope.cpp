@@ -20,7 +20,7 @@ constexpr std::string_view kFactors = "rope_freqs.weight";
 constexpr std::string_view kLongFactors = "rope_factors_long.weight";
 constexpr std::string_view kShortFactors = "rope_factors_short.weight";
 
-// What the keys say.
+// The scaling that the keys say.
 struct Scaling {
   std::string type;
   size_t dimensions = 0;

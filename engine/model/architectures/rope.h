@@ -41,7 +41,7 @@ struct Rope {
 Result<Rope> read_rope(const GgufFile& file, const std::string& architecture,
                        const RopeShape& shape);
 
-// Of the tensors that read_rope() may read, and which need no place in the graph.
+// Whether it is one of the tensors that read_rope() may read, and which need no place in the graph.
 bool is_rope_tensor(std::string_view name);
 
 }  // namespace lockstep

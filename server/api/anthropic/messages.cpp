@@ -21,7 +21,7 @@ ApiResult<ChatRequest> parse(const ServedModel& model, const HttpRequest& reques
   return chat;
 }
 
-// What is left of a request while its answer is made.
+// The parts of a request that are kept while its answer is made.
 struct Prepared {
   ChatTurns turns;
   std::string name;  // of the model, as the request has it

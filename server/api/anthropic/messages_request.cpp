@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kTextTypes[] = {"text"};
 
-// What one message of Anthropic's says, taken apart.
+// The parts of one message of Anthropic's.
 struct Blocks {
   std::string text;
   std::string thinking;

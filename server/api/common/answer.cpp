@@ -19,8 +19,8 @@ namespace {
 
 // How long a stream may be silent; proxies cut connections that are silent for a minute.
 constexpr std::chrono::milliseconds kKeepAlive{15'000};
-// What the engine may have made of a stream and its client not have room for, beside what the
-// connection itself may owe: some thousand tokens with 20 alternatives each.
+// The bytes that the engine may have made of a stream and its client cannot take yet, beside what
+// the connection itself may owe: some thousand tokens with 20 alternatives each.
 constexpr size_t kStreamBytesMax = 8 * 1024 * 1024;
 
 // A whole answer is bounded before it begins, by check_answer(): all that comes of it is kept.

@@ -147,8 +147,8 @@ std::optional<ApiError> check_amount(const std::vector<std::vector<TokenId>>& pr
                              requests, tokens, limits.prompt_tokens_max));
 }
 
-// Of memory, for a token that is collected and written, and for a log-probability beside it: its
-// place in JSON, as an object and as text.
+// The bytes of memory for a token that is collected and written, and for a log-probability beside
+// it: its place in JSON, as an object and as text.
 constexpr uint64_t kAnswerTokenBytes = 100;
 constexpr uint64_t kAnswerLogprobBytes = 400;
 

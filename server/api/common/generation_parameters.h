@@ -1,5 +1,5 @@
-// What /v1/completions and /v1/chat/completions have in common: the fields that say how to
-// generate, and the engine's requests that come of them.
+// The fields that say how to generate, which /v1/completions and /v1/chat/completions have in
+// common, and the engine's requests that come of them.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ class JsonFields {
   std::optional<std::string> text(std::string_view name);
   const Json* object(std::string_view name);
   const Json* array(std::string_view name);
-  // Of any type; null if it is absent or null.
+  // The member of any type; null if it is absent or null.
   const Json* any(std::string_view name) const;
 
   // Records an error about a field, unless there is one already.

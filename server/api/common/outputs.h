@@ -17,7 +17,8 @@
 
 namespace lockstep {
 
-// What the engine's thread says about several requests, for the one thread that answers them.
+// The queue by which the engine's thread tells of several requests, to the one thread that answers
+// them.
 class OutputQueue {
  public:
   struct Event {

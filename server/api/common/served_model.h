@@ -1,4 +1,5 @@
-// What the endpoints share: the engine, the names it is served under, and whether it serves yet.
+// The model that the endpoints share: the engine, the names it is served under, and whether it
+// serves yet.
 #pragma once
 
 #include <atomic>
@@ -28,15 +29,15 @@ enum class EngineHealth {
   kFailed,   // it never will: the process is about to end
 };
 
-// What a request may ask for, checked before the engine sees it.
+// The limits of a request, checked before the engine sees it.
 struct RequestLimits {
   uint32_t vocabulary_size = 0;
   uint32_t context_tokens = 0;
   uint32_t choices_max = 128;    // n
   uint32_t requests_max = 1024;  // n times prompts: what runs and waits in the engine at most
   uint64_t prompt_tokens_max = 1'048'576;  // of the prompts of all choices together
-  // What a whole (not streamed) answer may come to, as make_requests() estimates it; one choice of
-  // one prompt may always fill the context.
+  // The bytes that a whole (not streamed) answer may come to, as make_requests() estimates it; one
+  // choice of one prompt may always fill the context.
   uint64_t answer_bytes_max = 256 << 20;
   double request_seconds = 0;  // after which a request ends; 0: never
 };
@@ -46,7 +47,8 @@ RequestLimits request_limits(const ModelInfo& model, const EngineOptions& option
 
 class ServedModel {
  public:
-  // Of a name where any is taken: it is kept while the answer is made, and repeated in every chunk.
+  // The longest name where any is taken: it is kept while the answer is made, and repeated in every
+  // chunk.
   static constexpr size_t kNameBytesMax = 256;
 
   // `names`: none is the name in the file; "*" among them takes any name. The engine is open and
@@ -59,7 +61,7 @@ class ServedModel {
   RequestLimits limits() const;
   void set_limits(const RequestLimits& limits);
   const ChatFamily& chat_family() const { return chat_family_; }
-  // Where requests are prepared. Any thread.
+  // The threads that prepare requests. Any thread.
   Preparation& preparation() const { return preparation_; }
 
   ServingState state() const { return state_.load(std::memory_order_acquire); }
@@ -87,8 +89,8 @@ class ServedModel {
   // The engine's error as the client sees it.
   ApiError to_api_error(const Error& error) const;
 
-  // What the owners of API keys may still ask for; null: there are no keys. Set before requests
-  // come; outlives this.
+  // The allowances of the owners of API keys; null: there are no keys. Set before requests come;
+  // outlives this.
   void set_key_limits(KeyLimits* limits) { key_limits_ = limits; }
   KeyLimits* key_limits() const { return key_limits_; }
   // Whether notes bring the request's body, for the log. Any thread.

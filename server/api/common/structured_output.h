@@ -1,5 +1,5 @@
-// What a request says its answer must be: response_format, and the fields of other servers that say
-// the same.
+// The form that a request asks of its answer: response_format, and the fields of other servers that
+// say the same.
 #pragma once
 
 #include <optional>

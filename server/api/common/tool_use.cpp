@@ -129,7 +129,7 @@ Json calls_part(const CallSyntax& syntax, const ToolUse& tools) {
   return Json::array({literal(open), std::move(calls), literal(close)});
 }
 
-// What the answer must be, as a part; null where it cannot be one.
+// The form of the answer, as a part; null where it cannot be one.
 Json answer_part(const StructuredOutput& answer) {
   const auto json = parse_json(answer.source.text);
   switch (answer.source.kind) {

@@ -58,7 +58,7 @@ std::vector<TurnEvent> TurnParser::finish() {
   } else if (place_ == Place::kOpened) {
     say(std::exchange(group_, {}));
   }
-  // What is left behind a call may only be the beginning of its group's end.
+  // Text that is left behind a call may only be the beginning of its group's end.
   const bool unfinished_mark = place_ == Place::kAfterCall;
   const auto kind =
       place_ == Place::kReasoning ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;

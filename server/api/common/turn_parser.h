@@ -37,8 +37,8 @@ struct Turn {
   std::string text;
   std::string reasoning;
   std::vector<TurnCall> calls;
-  // What the turn would go on with: text or thoughts; none: it ends with a call, or with thoughts
-  // that are over.
+  // The part that the turn would go on with: text or reasoning; none: it ends with a call, or with
+  // reasoning that is over.
   std::optional<TurnEvent::Kind> open;
 };
 
@@ -57,8 +57,8 @@ class TurnParser {
   std::vector<TurnEvent> push(std::string_view text);
   std::vector<TurnEvent> finish();
 
-  // Where the turn is with its thoughts: there are none, some may come yet, they go on, or they
-  // have come to their end.
+  // The state of the turn's reasoning: there is none, some may come yet, it goes on, or it has come
+  // to its end.
   enum class ReasoningState { kNone, kAwaited, kOpen, kOver };
   ReasoningState reasoning_state() const;
 
@@ -111,9 +111,9 @@ Turn read_turn(const TurnRules& rules, std::string_view text);
 // How many of a request's tokens were reasoning. Belongs to one thread.
 class ReasoningCount {
  public:
-  // Of an answer without thoughts.
+  // Counts for an answer without reasoning.
   ReasoningCount() = default;
-  // Of one that is read by these rules, before its first token.
+  // Counts for an answer that is read by these rules, before its first token.
   explicit ReasoningCount(const TurnRules& rules);
 
   // The next output of the request.

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// What there is of the prompt up to white space at its end.
+// The bytes of the prompt up to white space at its end.
 size_t said_bytes(std::string_view prompt) {
   const size_t last = prompt.find_last_not_of(" \n\t\r");
   return last == std::string_view::npos ? 0 : last + 1;
@@ -53,7 +53,7 @@ constexpr std::string_view kProbeSystem = "lockstep_system";
 // In which tools are put to a model whose template knows none: most models of today have seen it.
 constexpr const CallSyntax& kGeneral = kRows[0];
 
-// What the template makes of a question and this answer; empty where it refuses.
+// Renders a question and this answer by the template; empty where it refuses.
 std::string render_probe(const Engine& engine, Json answer, bool with_tools,
                          bool with_system = false) {
   Json messages = Json::array();

@@ -27,7 +27,8 @@ bool close_reasoning(TracedText& prompt);
 // `separator` between them, then `close`.
 struct CallSyntax {
   std::string_view name;
-  // What a template of the family writes for a turn that calls the function kProbeFunction.
+  // The text that a template of the family writes for a turn that calls the function
+  // kProbeFunction.
   std::string_view sign;
   std::string_view open;
   std::string_view list_open;  // may follow `open`
@@ -45,7 +46,7 @@ std::span<const CallSyntax> call_syntaxes();
 // Tells families apart: see CallSyntax::sign.
 constexpr std::string_view kProbeFunction = "lockstep_probe";
 
-// What the model's chat template knows beyond text.
+// The abilities of the model's chat template beyond text.
 struct ChatFamily {
   const CallSyntax* calls = nullptr;  // null: there is no chat template
   // The template knows no tools: they and their calls are put into the messages.

@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Of a text that one answer gives back: far more than a context holds. Some tokens stand for a
-// hundred bytes and more, so that a body could ask for a hundred times its own size.
+// The most bytes of text that one answer gives back: far more than a context holds. Some tokens
+// stand for a hundred bytes and more, so that a body could ask for a hundred times its own size.
 constexpr uint64_t kDetokenizedBytesMax = 8 << 20;
 
 constexpr size_t kTokensPerPause = 64;  // some microseconds

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What is left of a request while its answer is made: neither its body nor its messages.
+// The parts of a request that are kept while its answer is made: neither its body nor its messages.
 struct PreparedChat {
   AnswerPlan plan;
   TurnRules rules;

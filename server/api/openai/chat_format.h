@@ -18,7 +18,7 @@ class ChatFormat : public ChoiceFormat {
   Json choice(size_t index, const Output& whole) override;
 
  private:
-  // What a choice has told so far.
+  // The parts of a choice that have been told so far.
   struct Told {
     explicit Told(const TurnRules& rules) : parser(rules) {}
 

@@ -23,7 +23,7 @@ class CompletionFormat : public ChoiceFormat {
   Json choice(size_t index, const Output& whole) override;
 
  private:
-  // What a choice has told so far.
+  // The parts of a choice that have been told so far.
   struct Told {
     bool started = false;
     LegacyLogprobs logprobs;

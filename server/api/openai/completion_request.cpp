@@ -73,7 +73,7 @@ constexpr int64_t kTopLogprobsMax = 20;  // OpenAI's, for this endpoint
 constexpr std::string_view kRoles[] = {"developer", "system",   "user",
                                        "assistant", "function", "tool"};
 constexpr std::string_view kTextTypes[] = {"text"};
-// What the server itself gives the template.
+// The variables that the server itself gives the template.
 constexpr std::string_view kReservedVariables[] = {
     "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
 
-// What is left of a request while its answer is made: neither its body nor its prompts.
+// The parts of a request that are kept while its answer is made: neither its body nor its prompts.
 struct PreparedCompletion {
   AnswerPlan plan;
   std::vector<Prompt> echoed;  // each prompt as it came; empty texts without `echo`

@@ -142,7 +142,7 @@ ApiResult<EmbeddingRequest> parse(const ServedModel& model, const RequestLimits&
   return asked;
 }
 
-// What is left of a request while its answer is made.
+// The parts of a request that are kept while its answer is made.
 struct PreparedEmbedding {
   std::vector<Request> requests;
   std::string name;  // of the model, as the request has it

@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-// Of one choice of /v1/completions: four parallel arrays, one entry per token. A token that is no
-// whole text is written "bytes:\xe2\x82", as OpenAI does. text_offset counts characters.
+// The log-probabilities of one choice of /v1/completions: four parallel arrays, one entry per
+// token. A token that is no whole text is written "bytes:\xe2\x82", as OpenAI does. text_offset
+// counts characters.
 class LegacyLogprobs {
  public:
   // `echo`: the text starts with the prompt, whose first space a SentencePiece vocabulary makes up.
@@ -26,7 +27,8 @@ class LegacyLogprobs {
   int64_t character_ = 0;  // where the next token's text starts
 };
 
-// Of one choice of a chat: {"content":[…],"refusal":null}, without the token that ended it.
+// The log-probabilities of one choice of a chat: {"content":[…],"refusal":null}, without the token
+// that ended it.
 Json chat_logprobs(const Tokenizer& tokenizer, const Output& output);
 
 // A log-probability as JSON can hold it: OpenAI's -9999 stands for minus infinity.

@@ -23,7 +23,7 @@ ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& r
   return parsed;
 }
 
-// What is left of a request while its answer is made.
+// The parts of a request that are kept while its answer is made.
 struct PreparedResponse {
   ChatTurns turns;
   std::string echoed;

@@ -20,7 +20,7 @@ void append_number(double number, std::string& text) {
 constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
 constexpr std::string_view kTextTypes[] = {"input_text", "output_text", "text"};
 
-// What asks for stored state, or for what this server does not do.
+// The fields that ask for stored state, or for what this server does not do.
 constexpr std::string_view kUnsupported[] = {
     "previous_response_id", "conversation", "background", "prompt", "top_logprobs", "n",
     "max_tool_calls"};

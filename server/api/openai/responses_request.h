@@ -15,8 +15,9 @@ void append_compact_text(const Json& value, std::string& text);
 
 struct ResponsesRequest {
   ChatRequest chat;
-  // What the answer repeats of the request, as the answer words it: the members of an object, as
-  // JSON text, which takes no more than one and a half times what the request has of them.
+  // The members of the request that the answer repeats, as the answer words them: the members of an
+  // object, as JSON text, which takes no more than one and a half times what the request has of
+  // them.
   std::string echoed;
 };
 
