@@ -1,6 +1,6 @@
-// What an earlier process is said to have left: memfds of weights and caches, and a description of
-// them that the input changes, or makes. It is used or refused; what is used has the sizes that are
-// needed, and what is refused is free.
+// The memory that an earlier process is said to have left: memfds of weights and caches, and a
+// description of them that the input changes, or makes. It is used or refused; what is used has the
+// sizes that are needed, and what is refused is free.
 #include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
 #include <sys/mman.h>

@@ -103,7 +103,7 @@ MadeModel::MadeModel(FuzzedDataProvider& input) {
   feed_forward_ = wide();
   kv_heads_ = input.ConsumeIntegralInRange<uint64_t>(1, 3);
   heads_ = kv_heads_ * input.ConsumeIntegralInRange<uint64_t>(1, 3);
-  // What the heads leave is as wide as a row of attn_output, a whole number of blocks.
+  // The heads' output is as wide as a row of attn_output, a whole number of blocks.
   head_dimension_ = unit > 1 ? unit : 2 * input.ConsumeIntegralInRange<uint64_t>(1, 20);
   experts_ = is_mixture ? input.ConsumeIntegralInRange<uint64_t>(1, 5) : 0;
   add_metadata(architecture_, input);

@@ -29,7 +29,7 @@ TurnRules make_rules(FuzzedDataProvider& input) {
           .starts_in_reasoning = input.ConsumeBool()};
 }
 
-// What comes in several events of a kind, joined.
+// Joins what comes in several events of a kind.
 void add_events(std::vector<TurnEvent> events, std::vector<TurnEvent>& joined) {
   for (TurnEvent& event : events) {
     const bool goes_on = !joined.empty() && joined.back().kind == event.kind &&

@@ -29,7 +29,7 @@ void check_error(const ApiError& error) {
   CHECK(!error.message.empty() && error.message.size() <= kMessageBytesMax, "a message of {} bytes",
         error.message.size());
   for (const Json& object : {error_object(error), anthropic_error_object(error)}) {
-    // What it repeats of the body need not be UTF-8: the text is.
+    // The parts of the body that it repeats need not be UTF-8: the text is.
     const std::string text = to_text(object);
     const auto again = parse_json(text);
     CHECK(again.has_value() && to_text(*again) == text, "an error that is no JSON: {}", text);

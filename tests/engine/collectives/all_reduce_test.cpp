@@ -35,7 +35,7 @@ float round_trip(float value) {
   return bf16_to_float(float_to_bf16(value));
 }
 
-// What all ranks must hold, element by element, as the header says it.
+// Adds what all ranks must hold, element by element, as the header says it.
 void add_reference(const std::vector<std::vector<float>>& partials,
                    const std::vector<size_t>& contributors, bool bf16, std::vector<float>& output) {
   for (size_t index = 0; index < output.size(); ++index) {

@@ -26,7 +26,7 @@ constexpr uint32_t kWarmUpRounds = 20;
 
 const std::vector<size_t> kContributors = {0, 1};
 
-// Where in an exchange arena what lies; two buffers in turn.
+// The layout of an exchange arena; two buffers in turn.
 struct Exchange {
   MadeUpRanks& ranks;
   size_t rank = 0;

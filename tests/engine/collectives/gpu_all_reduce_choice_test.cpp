@@ -82,7 +82,7 @@ TEST(GpuSumWay, goes_by_what_was_measured) {
   EXPECT_EQ(measured(2, 1 << 20, 0), GpuSumWay::kPeerMemory);
 }
 
-// Of sums of 1, 2, 4 ... bytes, by where one shot is as fast ('1').
+// The choice for sums of 1, 2, 4 ... bytes, by where one shot is as fast ('1').
 size_t one_shot_of(std::string_view as_fast) {
   std::vector<GpuSumTime> times;
   for (const char one : as_fast) {

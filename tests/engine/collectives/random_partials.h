@@ -1,4 +1,4 @@
-// What ranks have to sum.
+// Partial sums for ranks to add.
 #pragma once
 
 #include <cmath>

@@ -29,7 +29,7 @@ struct Page {
   std::vector<std::byte> values;
 };
 
-// Of a format that stores each element by itself.
+// The bytes of an element in a format that stores each by itself.
 size_t element_bytes(KvFormat format) {
   return format == KvFormat::kF32 ? 4 : 2;
 }
@@ -139,7 +139,7 @@ std::vector<std::vector<float>> hard_blocks() {
   blocks.emplace_back(kKvBlockDimensions, 0.0F);
   blocks.back()[30] = -5.0F;
   blocks.emplace_back(kKvBlockDimensions, 0.0F);
-  // What is no finite number, in either half.
+  // Values that are no finite number, in either half.
   for (const float value :
        {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
         std::numeric_limits<float>::quiet_NaN()}) {

@@ -1,5 +1,5 @@
-// What attention in bf16 is by its definition in attention.h, in plain C++: nothing here depends on
-// how a processor fuses, or on its mode for small numbers.
+// Attention in bf16 by its definition in attention.h, in plain C++: nothing here depends on how a
+// processor fuses, or on its mode for small numbers.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,7 @@ class Prompt {
 
   std::vector<float> attend(const KernelTable& table) const { return part(table, 0, tokens_); }
 
-  // Of `count` of the tokens, from token `first` on.
+  // The output for `count` of the tokens, from token `first` on.
   std::vector<float> part(const KernelTable& table, size_t first, size_t count) const {
     std::vector<float> output(count * row_, 7.0F);
     AttentionArguments arguments =

@@ -45,7 +45,7 @@ struct Queries {
         query_count(count),
         values(random_floats(tokens * count * sequence.head_dimension(), 77)) {}
 
-  // Of the last `tokens` tokens.
+  // The arguments for the last `tokens` tokens.
   AttentionArguments arguments(size_t tokens, size_t window, std::vector<float>& output) const {
     const size_t row = query_count * sequence_.head_dimension();
     output.assign(tokens * row, 0.0F);
@@ -75,7 +75,7 @@ struct Queries {
     return whole;
   }
 
-  // Of the last token, chunk by chunk.
+  // Attends for the last token, chunk by chunk.
   std::vector<float> attend_in_chunks(const KernelTable& table, size_t window) const {
     std::vector<float> output;
     const AttentionArguments one = arguments(1, window, output);

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What one query gets, and how far each element of a result may be from it.
+// The result of one query, and how far each element of a result may be from it.
 struct AttentionReference {
   std::vector<double> output;
   std::vector<double> bound;

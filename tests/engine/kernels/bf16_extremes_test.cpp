@@ -133,7 +133,7 @@ TEST_P(Bf16Extremes, results_below_the_normal_numbers_are_zero) {
     std::vector<float> values(kTokens * columns());
     for (float& value : values) value = random_bf16(random, exponent, exponent + 2);
     expect_definition(matrix, values);
-    // What cancels is small again.
+    // Sums that cancel are small again.
     for (size_t i = 1; i < values.size(); i += 2) values[i] = -values[i - 1];
     expect_definition(matrix, values);
   }

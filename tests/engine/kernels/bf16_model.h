@@ -1,5 +1,5 @@
-// What products with bf16 activations are by their definition in kernel_table.h, in plain double
-// arithmetic: nothing here depends on how a processor fuses, or on its mode for small numbers.
+// Products with bf16 activations by their definition in kernel_table.h, in plain double arithmetic:
+// nothing here depends on how a processor fuses, or on its mode for small numbers.
 #pragma once
 
 #include <cstddef>

@@ -120,10 +120,11 @@ class Matmul : public testing::TestWithParam<Case> {
   Format format() const { return std::get<1>(GetParam()); }
 };
 
-// Of the formats whose activations are quantized.
+// Tests of the formats whose activations are quantized.
 class QuantizedMatmul : public Matmul {};
 
-// What the weights of a row would be with all quants zero: -minimum in the formats that have one.
+// The weights of a row as they would be with all quants zero: -minimum in the formats that have
+// one.
 std::vector<float> values_of_zero_quants(const Problem& problem, size_t row) {
   const Format format = problem.matrix.packed().format;
   size_t quants_begin = 0;

@@ -1,4 +1,4 @@
-// What is packed stays in memory over a restart, and a later version of the program takes it over:
+// Packed weights stay in memory over a restart, and a later version of the program takes it over:
 // one that packs otherwise must say so.
 #include <gtest/gtest.h>
 

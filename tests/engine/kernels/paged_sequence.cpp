@@ -195,7 +195,7 @@ void PagedSequence::write_pages() {
   }
 }
 
-// What was stored is stored as it is: its greatest element is 127 times the scale.
+// A stored block is stored again as it is: its greatest element is 127 times the scale.
 void PagedSequence::write_quants(size_t slot, std::span<const float> key,
                                  std::span<const float> value, std::byte* keys, std::byte* values) {
   const size_t quants = head_dimension_ * kPageTokens;

@@ -46,8 +46,8 @@ class PagedSequence {
   PagedSequence(KvFormat format, size_t head_dimension, size_t context, uint32_t seed,
                 uint8_t filler = 0);
 
-  // Of the context's last `token_count` tokens. Queries and outputs are rows of head_dimension
-  // floats, one after the other, token after token.
+  // The arguments for the context's last `token_count` tokens. Queries and outputs are rows of
+  // head_dimension floats, one after the other, token after token.
   AttentionArguments arguments(const float* queries, size_t query_count, float* output,
                                size_t token_count = 1) const;
 

@@ -11,7 +11,7 @@ void store_bits(std::byte* p, uint16_t bits) {
   std::memcpy(p, &bits, sizeof bits);
 }
 
-// Where a format's block holds its halves (scales, minimums), in bytes.
+// The offsets at which a format's block holds its halves (scales, minimums), in bytes.
 std::vector<size_t> half_offsets(Format format) {
   switch (format) {
     case Format::kF32:

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// Of their functions only the products with bf16 activations are there.
+// The tables have only the products with bf16 activations.
 const KernelTable& software_tiles_scalar();
 // For machines with AVX-512, VNNI, VBMI and bf16.
 const KernelTable& software_tiles_avx512();

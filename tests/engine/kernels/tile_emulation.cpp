@@ -18,7 +18,7 @@ namespace lockstep {
 
 namespace {
 
-// What the handler knows: a signal has no other way to its data.
+// The data of the handler: a signal has no other way to them.
 bool installed = false;
 struct sigaction action_before;
 std::array<std::atomic<uint64_t>, kTileOperationCount> counts;
@@ -68,8 +68,8 @@ const KernelTable& table_called(std::string_view name) {
   CHECK(false, "no row is called {}", name);
 }
 
-// What is emulated is tiles alone; and a processor with tiles that the system does not lend would
-// do some of their instructions itself.
+// Only tiles are emulated; and a processor with tiles that the system does not lend would do some
+// of their instructions itself.
 std::string find_obstacle() {
   if (!tile_support().tiles && has_vectors_of_amx()) return {};
   return "tile instructions run neither on AMX nor emulated: " +

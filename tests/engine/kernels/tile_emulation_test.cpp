@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kSeed = 91;
 
-// What LDTILECFG reads: any tile of any shape.
+// The configuration that LDTILECFG reads: any tile of any shape.
 struct alignas(64) TileShapes {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -78,7 +78,7 @@ class TileInstructions : public testing::Test {
     MatrixUnit().store<kTile>(to, static_cast<size_t>(stride));
   }
 
-  // What an instruction makes of tile 1 from tiles 2 and 3.
+  // The result of an instruction in tile 1 from tiles 2 and 3.
   template <typename Instruction>
   static Words product(const Shape& shape, const Words& sum, const Words& first,
                        const Words& second, const Instruction& instruction) {
@@ -96,8 +96,7 @@ class TileInstructions : public testing::Test {
     return result;
   }
 
-  // What an instruction that is wrong is answered with; on a processor with tiles no reason is
-  // said.
+  // The answer to an instruction that is wrong; on a processor with tiles no reason is said.
   testing::Matcher<const std::string&> reason(const std::string& said) const {
     if (emulation_.is_active()) return testing::HasSubstr("tile instruction refused: " + said);
     return testing::_;
@@ -375,7 +374,8 @@ TEST_F(TileInstructions, work_on_tiles_of_the_thread) {
   configure(TileShapes().with(0, 16, 64));
   load<0>(mine.data(), 64);
   std::thread([&] {
-    // What a thread begins with is the system's affair: Linux lets it inherit the configuration.
+    // The state that a thread begins with is the system's affair: Linux lets it inherit the
+    // configuration.
     configure(TileShapes().with(0, 16, 64));
     load<0>(others.data(), 64);
     release();

@@ -6,7 +6,7 @@ namespace lockstep {
 
 namespace {
 
-// Of a VEX prefix of three bytes: no prefix, or the one that it stands for.
+// The field of a VEX prefix of three bytes: no prefix, or the one that it stands for.
 enum class Prefix : uint8_t { kNone = 0, k66 = 1, kF3 = 2, kF2 = 3 };
 
 // A VEX prefix of three bytes (C4), the opcode behind it, and its ModRM byte.

@@ -17,7 +17,7 @@ enum class TileOperation : uint8_t {
   kLoadT1,
   kStore,
   kBf16Product,
-  // Of bytes: the first operand's signed or not, then the second's.
+  // Products of bytes: the first operand's signed or not, then the second's.
   kSignedSignedProduct,
   kSignedUnsignedProduct,
   kUnsignedSignedProduct,

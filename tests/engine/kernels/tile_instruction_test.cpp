@@ -165,7 +165,7 @@ TEST(TileInstruction, is_read_with_the_tiles_of_a_product) {
 
 using Bytes = std::vector<uint8_t>;
 
-// Of each kind of encoding, one.
+// One of each kind of encoding.
 const Bytes kReleaseCode = {0xC4, 0xE2, 0x78, 0x49, 0xC0};
 const Bytes kZeroCode = {0xC4, 0xE2, 0x7B, 0x49, 0xC8};
 const Bytes kLoadCode = {0xC4, 0xE2, 0x7B, 0x4B, 0x0C, 0x37};

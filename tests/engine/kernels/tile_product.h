@@ -15,7 +15,7 @@ constexpr size_t kTileRows = 16;      // at most
 constexpr size_t kTileRowBytes = 64;  // at most
 constexpr size_t kTileRowWords = kTileRowBytes / 4;
 
-// What lies beyond its rows and columns is zero.
+// The words beyond its rows and columns are zero.
 struct Tile {
   uint32_t words[kTileRows][kTileRowWords];
   size_t rows;

@@ -89,7 +89,7 @@ TileFault fault_of(const Tile& tile) {
   return {};
 }
 
-// Of an instruction that goes through a tile's rows.
+// The fault of an instruction that goes through a tile's rows.
 TileFault fault_of_rows(const Tile& tile) {
   if (const TileFault fault = fault_of(tile); fault.signal != 0) return fault;
   if (tile.row_bytes % 4 != 0) return undefined("a tile's rows are no multiple of 4 bytes");

@@ -1,5 +1,5 @@
-// What AMX's instructions do to the tiles of a thread and to memory, by Intel's manual (volume 2:
-// LDTILECFG, TILELOADD, TDPBF16PS ... and their exception classes).
+// The effect of AMX's instructions on the tiles of a thread and on memory, by Intel's manual
+// (volume 2: LDTILECFG, TILELOADD, TDPBF16PS ... and their exception classes).
 #pragma once
 
 #include "tests/engine/kernels/tile_instruction.h"

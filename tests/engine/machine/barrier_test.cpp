@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-// Of each case. With LOCKSTEP_TEST_ROUNDS=500000 two workers meet ten million times in the case of
-// many rounds.
+// The rounds of each case. With LOCKSTEP_TEST_ROUNDS=500000 two workers meet ten million times in
+// the case of many rounds.
 uint32_t rounds_per_case() {
   const char* wanted = std::getenv("LOCKSTEP_TEST_ROUNDS");
   return wanted != nullptr ? static_cast<uint32_t>(std::atoi(wanted)) : 10000;

@@ -75,7 +75,7 @@ TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_o
   const DeviceChoice misfit = choose("auto", topology, 4 * room + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
-  // What NCCL takes is not shared.
+  // Memory that NCCL takes is not shared.
   const uint64_t nccl_bytes = kGiB;
   const auto joined = choose_devices("auto", topology, 4 * (room - nccl_bytes), nccl_bytes);
   ASSERT_TRUE(joined.has_value());
@@ -114,7 +114,7 @@ TEST(DeviceChoice, gpus_that_may_come_back_are_the_machines_refusal) {
     EXPECT_THAT(refusal(wish, topology, ErrorKind::kMachineRefused),
                 HasSubstr("there is no NVIDIA driver"));
   }
-  // What is wrong with the wish itself stays so.
+  // A request that is wrong in itself stays so.
   EXPECT_THAT(refusal("gpu0,gpu0x", topology), HasSubstr("is not known"));
   EXPECT_THAT(refusal("gpu0,node9", topology), HasSubstr("there is no node9"));
   EXPECT_THAT(refusal("gpu0,gpu0", topology), HasSubstr("named twice"));
@@ -137,7 +137,7 @@ TEST(DeviceChoice, nodes_that_cannot_have_a_rank_are_refused) {
   EXPECT_THAT(refusal("node0,node2", topology), HasSubstr("node0, node1, node7 have"));
   EXPECT_THAT(refusal("node1", topology), HasSubstr("no memory of node1"));
   EXPECT_THAT(choose("node1,node7", topology).nodes, ElementsAre(1, 7));
-  // What this process may not use does not count.
+  // Nodes that this process may not use do not count.
   const Topology confined = topology_of(two_socket_machine(), "0-3", "0");
   EXPECT_THAT(refusal("node1", confined), HasSubstr("node0 has"));
 }

@@ -45,7 +45,7 @@ class FaultyCalls : public DiskCalls {
     uint64_t offset = 0;
     uint64_t end = 0;
   };
-  // What was read, as far as it was not said to have failed.
+  // The reads, as far as they were not said to have failed.
   std::vector<Seen> seen() const { return seen_; }
   size_t reads() const { return reads_; }
 

@@ -22,7 +22,7 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kPageBytes = 4096;
 constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest count
 
-// What is enqueued: a kernel of gpu_code.h, or other work.
+// An enqueued step: a kernel of gpu_code.h, or other work.
 struct Step {
   HostStream::Kernel begin = nullptr;    // or none, and
   std::function<bool()> work = nullptr;  // false: it is not done yet
@@ -35,7 +35,7 @@ using Steps = std::deque<Step>;
 thread_local const HostGpu* used_gpu = nullptr;
 thread_local int recordings = 0;
 
-// What any GPU of the process can reach: memory that is pinned for one is for all.
+// The memory that any GPU of the process can reach: memory that is pinned for one is for all.
 class Reachable {
  public:
   static Reachable& memory() {

@@ -25,7 +25,7 @@ GPU_KERNEL void add_to_all(float* values, float more) {
   values[thread_index()] += more;
 }
 
-// What lies there before and after the launches before are done.
+// Reads the value before and after the launches before are done.
 GPU_KERNEL void look_twice(const float* value, float* seen) {
   if (thread_index() == 0) seen[0] = *value;
   follow_launches();

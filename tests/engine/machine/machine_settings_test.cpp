@@ -114,7 +114,7 @@ TEST(MachineFaults, each_is_named_with_its_values_and_the_command_that_mends_it)
   mapped.settings.overcommit = 2;
   mapped.settings.commit_left_bytes = 100 * kMiB;
   mapped.wishes.mapped_bytes = 101 * kMiB;
-  // Of 256 pages of node 1 half are free; 150 are needed, so 22 more.
+  // Half of the 256 pages of node 1 are free; 150 are needed, so 22 more.
   add("128 huge pages of 2048 KiB are free on node 1, 150 are needed",
       "echo 278 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages")
       .wishes.huge_pages = {{.node = 1, .bytes = 299 * kMiB}};

@@ -11,7 +11,7 @@ namespace lockstep {
 
 constexpr uint64_t kGiB = 1U << 30U;
 
-// Of compute capability 9.0 with 80 GiB, all of them free; without links.
+// A GPU of compute capability 9.0 with 80 GiB, all of them free; without links.
 inline Gpu made_up_gpu(int index, int node) {
   Gpu gpu;
   gpu.index = index;

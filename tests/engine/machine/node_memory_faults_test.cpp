@@ -1,4 +1,4 @@
-// What NodeMemory does where the kernel or a container refuses it something.
+// NodeMemory where the kernel or a container refuses it something.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class NodeMemoryFaults : public ::testing::Test {
     tree_.write("sys/kernel/mm/transparent_hugepage/shmem_enabled", choice);
   }
 
-  // So that nothing lies in the pool.
+  // Makes nothing lie in the pool.
   void empty_pools() {
     for (const char* const node : {"node0", "node1"}) {
       tree_.write(std::string("sys/devices/system/node/") + node +
@@ -308,7 +308,7 @@ TEST_F(NodeMemoryFaults, placement_of_an_arena_is_known_without_asking_for_pages
     if (!asked) continue;
     EXPECT_EQ(known->bytes_on_node, asked->bytes_on_node);
     EXPECT_EQ(known->wrong_bytes, asked->wrong_bytes);
-    // Of a part it is not known.
+    // The placement of a part is not known.
     EXPECT_FALSE(examine_placement(bytes.subspan(4096), 0, &calls).has_value());
   }
 }

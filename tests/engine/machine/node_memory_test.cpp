@@ -210,7 +210,7 @@ TEST(NodeMemory, where_a_filter_refuses_mbind_memory_lies_where_the_ranks_worker
       memory = NodeMemory::allocate(
           {.bytes = 70 * kMiB, .what = "weights", .node = place.node, .workers = workers->get()});
       if (!memory) return;
-      // Of a whole mapping it can be known even here.
+      // The placement of a whole mapping can be known even here.
       const auto placement = examine_placement(all_of(*memory), place.node);
       absent = placement && placement->absent_bytes > 0;
     });

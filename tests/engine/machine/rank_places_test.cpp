@@ -96,7 +96,7 @@ TEST(RankPlaces, naming_every_node_is_naming_none) {
 TEST(RankPlaces, cores_of_nodes_that_are_not_named_are_reserved_first) {
   RankRequest request;
   request.nodes = {1};
-  // Of 8 cores one is to be free of workers by default, and four are on node 0.
+  // One of 8 cores is to be free of workers by default, and four are on node 0.
   EXPECT_THAT(worker_counts(place(two_sockets(), request)), ElementsAre(4));
   request.reserved_cores = 6;
   EXPECT_THAT(worker_counts(place(two_sockets(), request)), ElementsAre(2));
@@ -258,7 +258,7 @@ TEST(RankPlaces, an_absurd_number_of_ranks_is_refused) {
   EXPECT_EQ(places.error().kind, ErrorKind::kInvalidInput);
 }
 
-// What holds on every machine for every request.
+// Checks what holds on every machine for every request.
 void check_places(const Topology& topology, const RankRequest& request) {
   const auto places = place(topology, request);
   const std::vector<int> cores = one_cpu_per_core(topology);

@@ -62,7 +62,7 @@ TEST(Workers, a_processor_that_is_not_there_is_an_error_that_names_it) {
   EXPECT_NE(workers.error().message.find("1023"), std::string::npos);
 }
 
-// Of a thread of this process: "State" or "voluntary_ctxt_switches".
+// The status of a thread of this process: "State" or "voluntary_ctxt_switches".
 std::string status_of(pid_t thread, const std::string& name) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
   for (std::string line; std::getline(file, line);) {

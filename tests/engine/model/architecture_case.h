@@ -108,7 +108,7 @@ class ArchitectureTest : public ::testing::Test {
     return model ? "" : model.error().message;
   }
 
-  // Where the experts of "gate", "up" and "down" are expected: tensor and first row.
+  // The place where the experts of "gate", "up" and "down" are expected: tensor and first row.
   using Place = std::function<std::pair<std::string, size_t>(std::string part, size_t expert)>;
 
   static void expect_places(const Graph& graph, const GraphNode& node, const std::string& part,

@@ -1,4 +1,5 @@
-// What a file must say for a model to be built of it, and what is said of those that do not.
+// Files must say certain things for a model to be built of them; those that do not are refused by
+// name.
 #include "engine/model/architecture.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What the parser makes of good files: hand-made ones, and real ones as the gguf package reads them
+// The parser on good files: hand-made ones, and real ones as the gguf package reads them
 // (tests/fixtures/make_gguf_headers.py).
 #include "engine/model/gguf_file.h"
 

@@ -57,7 +57,7 @@ inline Result<GgufFile> parse(const std::vector<std::byte>& bytes) {
   return GgufFile::parse(bytes, "sample.gguf");
 }
 
-// What a caller may rely on, whatever the file's bytes were.
+// Checks what a caller may rely on, whatever the file's bytes were.
 inline void expect_consistent(const GgufFile& file, uint64_t size_bytes) {
   std::vector<std::pair<uint64_t, uint64_t>> extents;
   for (const GgufTensor& tensor : file.tensors()) {

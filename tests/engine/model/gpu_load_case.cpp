@@ -15,7 +15,7 @@ constexpr size_t kSliceAlignment = 256;
 constexpr size_t kBounceBytes = 4096;  // less than most extents have
 constexpr std::byte kUnfilled{0xFF};
 
-// What gpu_pack_rows() does, as gpu_matrix_test shows; this runs under sanitizers as well.
+// Does what gpu_pack_rows() does, as gpu_matrix_test shows; this runs under sanitizers as well.
 void pack_rows_when_due(void* stream, const GpuPacking& packing) {
   static_cast<HostStream*>(stream)->enqueue_library([packing] { pack_gpu_rows(packing); });
 }

@@ -70,7 +70,7 @@ TEST_F(GpuWeightLoader, a_panel_is_read_as_a_whole_however_wide_it_is) {
   ASSERT_NO_FATAL_FAILURE(expect_loads(load_case, {.buffer_bytes = 1}));
 }
 
-// Of each slice every row is in one extent; a GPU's extents are whole panels of it.
+// Every row of each slice is in one extent; a GPU's extents are whole panels of it.
 TEST_F(GpuWeightLoader, extents_of_gpus_are_whole_panels_of_their_slices) {
   for (uint64_t seed = 100; seed < 130; ++seed) {
     const std::vector<bool> on_gpu = places()[seed % places().size()];

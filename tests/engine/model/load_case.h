@@ -59,8 +59,8 @@ class LoadCase {
   uint64_t bytes_done() const { return bytes_done_; }
   uint64_t bytes_to_load();
 
-  // What the arenas must hold then: packed row by row, straight from the file. All arenas, one
-  // after the other, with what lies between the slices.
+  // The bytes that the arenas must hold then: packed row by row, straight from the file. All
+  // arenas, one after the other, with what lies between the slices.
   const std::vector<std::byte>& expected() const { return expected_; }
   std::vector<std::byte> loaded() const;
 

@@ -104,7 +104,7 @@ TEST_F(ArchitectureTest, yarn_mixes_frequencies_and_has_a_magnitude) {
             "llama.rope.scaling.type is \"ntk\"; known are none, linear, yarn and longrope");
 }
 
-// Where a part of a head is rotated, frequencies run from 1 to nearly 1 / base over that part.
+// If a part of a head is rotated, frequencies run from 1 to nearly 1 / base over that part.
 TEST_F(ArchitectureTest, frequencies_are_those_of_the_dimensions_that_are_rotated) {
   GgufWriter part = tiny_llama().add("llama.rope.freq_base", 10000.0F);
   part.add("llama.rope.dimension_count", uint32_t{8});

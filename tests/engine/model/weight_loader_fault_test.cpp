@@ -273,8 +273,8 @@ TEST_F(WeightLoaderFaults, the_page_cache_is_left_as_it_was) {
   }
 }
 
-// What lies in the page cache is copied from there where that is asked for, and the rest is read
-// past it; the weights are the same.
+// Bytes that lie in the page cache are copied from there where that is asked for, and the rest is
+// read past it; the weights are the same.
 TEST_F(WeightLoaderFaults, what_is_in_the_page_cache_is_copied_from_there) {
   for (const bool io_uring : {true, false}) {
     SCOPED_TRACE(io_uring);

@@ -154,7 +154,7 @@ TEST(CandidateSampling, picks_the_token_of_the_whole_row_whatever_the_parameters
   EXPECT_LT(count.sure, count.picks * 3 / 4);
 }
 
-// What most requests ask for needs no whole row.
+// The parameters of most requests need no whole row.
 TEST(CandidateSampling, common_parameters_are_served_by_candidates_alone) {
   struct Common {
     std::string what;
@@ -229,7 +229,7 @@ TEST(CandidateSampling, limits_that_leave_the_rest_no_weight_need_no_draw) {
   }
 }
 
-// What is not among the candidates may be anything that is behind them.
+// A token that is not among the candidates may have any logit that is behind them.
 TEST(CandidateSampling, a_raised_token_of_the_rest_is_looked_for) {
   std::vector<float> logits(1000, 0.0F);
   for (size_t token = 500; token < 600; ++token) logits[token] = 5;
@@ -273,7 +273,7 @@ TEST(FewWeights, sum_and_draw_as_all_weights_together) {
     }
     ASSERT_EQ(few.weigh(all, 0, 1, 0), sum);
     EXPECT_EQ(few.draw(0, vocabulary), few.tokens().front().token);
-    // Where rounding has put the target behind all weights.
+    // Rounding has put the target behind all weights.
     EXPECT_EQ(few.draw(sum * 1.001, vocabulary), few.tokens().back().token);
     EXPECT_EQ(few.draw(sum * 1.001, vocabulary + 1000), few.tokens().back().token);
   }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What a format with these widths says; NaN and infinity in the last exponent.
+// The value of the bits in a format with these widths; NaN and infinity in the last exponent.
 double defined_value(uint32_t bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int last_exponent = (1 << exponent_bits) - 1;

@@ -239,7 +239,7 @@ TEST(ChatTemplateBudget, memory_is_bounded) {
         "{% endfor %}",
         "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns = namespace(x='ab') %}"
         "{% for i in range(99) %}{% set ns.x = m(ns.x) %}{% endfor %}"}) {
-    // What copies much on its way may spend its steps first.
+    // A template that copies much on its way may spend its steps first.
     EXPECT_THAT(error_of(source), HasSubstr("budget")) << source;
   }
   EXPECT_THAT(error_of("{{ x|length }}", {.memory_bytes = 1000}, {{"x", std::string(2000, 'a')}}),

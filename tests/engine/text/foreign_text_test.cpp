@@ -235,7 +235,7 @@ TEST(ForeignText, cannot_add_a_mark_to_a_conversation_under_any_template) {
   EXPECT_GT(rendered_count, 100U);
 }
 
-// What templates do with a string X; each is one again, and none brings a mark of its own.
+// Steps that templates take with a string X; each is one again, and none brings a mark of its own.
 constexpr std::string_view kSteps[] = {"(X|trim)",
                                        "(X|upper|lower)",
                                        "(X|lower)",

@@ -1,7 +1,7 @@
-// What masks cost: for answers of realistic schemas, token by token, finding the mask and applying
-// it to a vocabulary's logits. LOCKSTEP_BENCHMARK_MODEL names the file with the vocabulary; without
-// it that of the bundled model is taken, which is small (2048 tokens): figures for a model that
-// people use want its own file.
+// The cost of masks: for answers of realistic schemas, token by token, finding the mask and
+// applying it to a vocabulary's logits. LOCKSTEP_BENCHMARK_MODEL names the file with the
+// vocabulary; without it that of the bundled model is taken, which is small (2048 tokens): figures
+// for a model that people use want its own file.
 //
 //   lockstep_grammar_benchmark
 //

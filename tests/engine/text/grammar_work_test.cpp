@@ -1,5 +1,5 @@
-// What masks may cost, in counted work: whatever the source, however large the vocabulary, whoever
-// else has used the same grammar.
+// The cost of masks is bounded, in counted work: whatever the source, however large the vocabulary,
+// and however much others have used the same grammar.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 using Kind = GrammarSource::Kind;
 
-// What is charged for visits, and one move more.
+// The visits that are charged for, and one move more.
 constexpr size_t kVisitsPerMaskMax =
     MaskMemory::kWorkMax / MaskMemory::kWorkPerVisit + Steps::kVisitsMax + Steps::kHeadsMax;
 

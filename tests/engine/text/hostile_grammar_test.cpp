@@ -183,7 +183,7 @@ TEST(HostileGrammarTest, what_is_merged_is_bounded_by_counts) {
   }
 }
 
-// What is merged is as large as the sum of its parts, and there once per alternative.
+// A merged schema is as large as the sum of its parts, and there once per alternative.
 TEST(HostileGrammarTest, what_is_merged_counts_as_memory) {
   GrammarLimits patient;
   patient.time = std::chrono::hours(1);
@@ -324,7 +324,7 @@ TEST(HostileGrammarTest, ambiguity_and_depth_end_one_answer_with_an_error) {
   ASSERT_TRUE(deep.has_value());
   EXPECT_TRUE(survives(**deep, "[", 400));
   EXPECT_FALSE(survives(**deep, "[", 5000));
-  // What is recursive at its end alone goes on for ever.
+  // A rule that is recursive at its end alone goes on for ever.
   const auto flat = compile_grammar({Kind::kGbnf, "root ::= \"a\" root | \"\""}, trie());
   ASSERT_TRUE(flat.has_value());
   EXPECT_TRUE(survives(**flat, "a", 20000));

@@ -1,4 +1,4 @@
-// Who may ask for what, by the head of a request.
+// Access control by the head of a request.
 #include "server/access/access.h"
 
 #include <gtest/gtest.h>

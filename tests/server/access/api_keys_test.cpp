@@ -40,7 +40,7 @@ TEST(ApiKeys, a_key_is_found_by_its_hash_and_no_other_is) {
   for (const std::string wrong : {"", "ab", "abcd", "ABC", "a key in plain tex", "abc "}) {
     EXPECT_EQ(keys->find(wrong), nullptr) << wrong;
   }
-  // Who has read the file has no key.
+  // Reading the file gives nobody a key.
   EXPECT_EQ(keys->find(kAbcHash), nullptr);
 }
 

@@ -1,4 +1,4 @@
-// What owners of keys may use, over times that the tests make up.
+// The limits of keys' owners, over simulated times.
 #include "server/access/key_limits.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Who is let in is decided when a head is whole: before its body, before its path is said to exist.
+// Access is decided when a head is whole: before its body, before its path is said to exist.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -215,7 +215,7 @@ TEST(HttpLimits, all_bodies_together_have_at_most_bodies_bytes) {
   first.send("b");
   EXPECT_EQ(first.receive()->body, "1500");
   first.close();
-  // What a request held is free again when it has ended, however it ended.
+  // The bytes that a request held are free again when it has ended, however it ended.
   for (int count = 0; count < 10; ++count) {
     wait_for_open_connections(server, 0);
     EXPECT_EQ(status_of(server, request_text("POST", "/size", "", std::string(3000, 'b'))), 200);
@@ -239,7 +239,7 @@ TEST(HttpLimits, of_all_answers_together_the_largest_is_given_up) {
   EXPECT_FALSE(greedy.receive_bytes(2'000'000));
   EXPECT_TRUE(modest.receive()->body == small);
   EXPECT_EQ(server.cuts(HttpCut::kUnsent), 1U);
-  // What was given up and what was taken counts no more.
+  // Requests that were given up or answered count no more.
   for (int count = 0; count < 5; ++count) {
     EXPECT_EQ(status_of(server, request_text("POST", "/echo", "", small)), 200);
   }

@@ -1,4 +1,4 @@
-// Where the server listens: Unix sockets, and what is in their way.
+// The sockets on which the server listens: Unix sockets, and what is in their way.
 #include "server/http/listener.h"
 
 #include <arpa/inet.h>

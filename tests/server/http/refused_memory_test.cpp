@@ -1,4 +1,4 @@
-// Where the machine refuses memory, or to watch another descriptor, one client or request ends; the
+// If the machine refuses memory, or to watch another descriptor, one client or request ends; the
 // server goes on. Every allocation of the server's threads is refused in turn.
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>

@@ -1,6 +1,6 @@
-// What a TLS client can cost the gate: one call reads a few records, and a client that sends
-// records without a byte of a request is given up after a few. No clock is asserted: what is left
-// in the socket shows how far a call has read.
+// The cost of a TLS client to the gate is bounded: one call reads a few records, and a client that
+// sends records without a byte of a request is given up after a few. No clock is asserted: what is
+// left in the socket shows how far a call has read.
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <sys/ioctl.h>
@@ -54,7 +54,7 @@ class TlsCost : public testing::Test {
     return bytes;
   }
 
-  // Of what the client has sent.
+  // The bytes of what the client has sent that are unread.
   size_t unread_bytes() {
     int count = 0;
     ioctl(far_.number(), FIONREAD, &count);

@@ -97,7 +97,7 @@ TEST(Metrics, a_gpus_memory_and_time_are_told_and_a_nodes_are_not) {
   const auto has = [&](const std::string& line) { EXPECT_THAT(text, HasSubstr(line)); };
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"weights\"} 1000\n");
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"kv\"} 200\n");
-  // What of them lies in the host's memory is not the GPU's.
+  // The bytes of them that lie in the host's memory are not the GPU's.
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"activations\"} 40\n");
   has("lockstep_gpu_pass_seconds_total{model=\"m\",gpu=\"3\"} 2.5\n");
   has("rank=\"0\",node=\"1\",gpu=\"gpu3 Made-up GPU\"");

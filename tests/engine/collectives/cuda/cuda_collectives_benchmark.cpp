@@ -39,7 +39,7 @@ void expect(const Result<void>& result) {
   CHECK(result.has_value(), "{}", result.error().message);
 }
 
-// What a rank's GPU writes into the host's memory.
+// The words that a rank's GPU writes into the host's memory.
 struct Words {
   uint32_t failure = 0;
   uint64_t spent_ns = 0;

@@ -44,7 +44,7 @@ float as_it_travels(float value, bool bf16) {
   return bf16 ? bf16_to_float(float_to_bf16(value)) : value;
 }
 
-// What all ranks must hold, element by element, as the header says it.
+// Adds what all ranks must hold, element by element, as the header says it.
 void add_reference(const std::vector<std::vector<float>>& partials,
                    const std::vector<size_t>& contributors, bool bf16, std::vector<float>& output) {
   for (size_t index = 0; index < output.size(); ++index) {
@@ -221,7 +221,7 @@ TEST(GpuAllReduce, one_shot_and_two_give_the_same_bits_around_every_border) {
   }
 }
 
-// Of rows that were rounded up, those that a pass has.
+// Limits leave of rows that were rounded up those that a pass has.
 TEST(GpuAllReduce, rows_beyond_the_limit_are_left_out) {
   const std::vector<uint32_t> limits = {0, 1, 3, 5, 9};
   for (const Sending& sending : kSendings) {

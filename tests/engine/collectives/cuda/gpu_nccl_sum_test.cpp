@@ -127,7 +127,7 @@ TEST(GpuNcclSum, joins_what_each_rank_has_a_part_of_bit_for_bit) {
   for (const size_t ranks : kRankCounts) {
     SCOPED_TRACE(ranks);
     std::vector<float> whole = random_values(1003, 5);
-    // What a sum could change: zeros of both signs, the least numbers, infinities.
+    // Numbers that a sum could change: zeros of both signs, the least numbers, infinities.
     const float odd[] = {0.0F, -0.0F, std::bit_cast<float>(1U), -std::bit_cast<float>(1U),
                          INFINITY};
     for (size_t index = 0; index < 50; ++index) whole[index * 20] = odd[index % std::size(odd)];

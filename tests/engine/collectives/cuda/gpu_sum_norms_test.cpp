@@ -36,7 +36,7 @@ std::ostream& operator<<(std::ostream& out, const Case& sum) {
              << " shots, " << sum.channels << " channels, odd: " << static_cast<int>(sum.odd);
 }
 
-// What a norm leaves, with bits that nobody has written.
+// The output of a norm, which begins with bits that nobody has written.
 struct Normed {
   explicit Normed(const Case& sum)
       : bf16_stride(round_up<size_t>(sum.columns, 32) + (sum.odd == Odd::kBf16 ? 5 : 4)),
@@ -218,7 +218,7 @@ TEST(GpuSumNorms, have_the_same_bits_where_they_are_not_aligned) {
   }
 }
 
-// What a rank's share of a piece is ends within a warp, and pieces follow one another.
+// A rank's share of a piece ends within a warp, and pieces follow one another.
 TEST(GpuSumNorms, have_the_same_bits_in_several_pieces) {
   for (const size_t channels : {1U, 2U}) {
     expect_norms_however_sent({.ranks = 3, .rows = 3, .columns = 4129, .channels = channels});

@@ -64,7 +64,7 @@ class HostNcclRanks final : public NcclRanks {
   }
 
  private:
-  // What a rank has brought to the call at hand.
+  // The arguments that a rank has brought to the call at hand.
   struct Posted {
     const float* values = nullptr;
     size_t count = 0;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// What a launch reads and writes.
+// The memory that a launch reads and writes.
 class Launch {
  public:
   Launch(const Attended& run, const std::vector<AttendedPlace>& places)

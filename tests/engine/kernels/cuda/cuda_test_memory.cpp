@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kHeapBytes = size_t{1} << 30U;  // taken from the machine as they are touched
-// Of every block, whose header lies before it in as many bytes.
+// The alignment of every block, whose header lies before it in as many bytes.
 constexpr size_t kAlignment = 64;
 
 // Blocks of powers of two, which go back to a list of their size. Never destroyed: others' static

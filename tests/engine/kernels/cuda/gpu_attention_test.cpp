@@ -89,7 +89,7 @@ TEST(GpuAttention, units_of_several_pages) {
   }
 }
 
-// Where a page of large heads is taken in several steps.
+// A page of large heads is taken in several steps.
 TEST(GpuAttention, steps_of_fewer_keys_than_a_page) {
   EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 128), 64U);
   EXPECT_EQ(gpu_attention_step(KvFormat::kF16, 256), 64U);

@@ -83,7 +83,7 @@ TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_room) {
   }
 }
 
-// What kernels may read lies before used_bytes(), however much room there is for units.
+// All that kernels may read lies before used_bytes(), whatever the capacity for units.
 TEST(GpuBatch, copying_what_is_used_copies_all_that_was_written) {
   const GpuBatchLimits limits = {
       .tokens = 5, .sequences = 2, .pages = 9, .logits = 3, .attention_units = 1000};

@@ -37,7 +37,8 @@ class GpuTestBatch {
 
 class GpuCache {
  public:
-  // Of a sequence of `contexts[i]` tokens each: their pages lie among one another's, in no order.
+  // A cache of one sequence of `contexts[i]` tokens for each i: their pages lie among one
+  // another's, in no order.
   GpuCache(KvFormat format, unsigned head_dimension, unsigned kv_head_count,
            const std::vector<size_t>& contexts, uint32_t seed);
 
@@ -45,7 +46,7 @@ class GpuCache {
   unsigned kv_head_count() const { return kv_head_count_; }
   size_t sequence_count() const { return contexts_.size(); }
   const std::vector<uint32_t>& pages(size_t sequence) const { return pages_[sequence]; }
-  // What is stored of a KV head.
+  // The stored pages of a KV head.
   const PagedSequence& stored(size_t sequence, size_t kv_head) const;
   GpuBatchLimits limits() const;
 

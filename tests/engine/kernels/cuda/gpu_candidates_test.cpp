@@ -64,7 +64,7 @@ Row random_row(size_t columns, uint64_t seed) {
   return row;
 }
 
-// Of one segment and of several, and more than one block merges at once; rows without and with
+// Rows have one segment or several, and more than one block merges at once; rows without and with
 // others beside them.
 TEST(GpuCandidates, are_the_first_in_the_order_of_likelihood) {
   for (const size_t columns : {size_t{1}, size_t{150}, size_t{256}, size_t{257}, size_t{8192},

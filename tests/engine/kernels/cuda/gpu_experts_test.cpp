@@ -160,7 +160,7 @@ TEST(GpuRouting, adds_from_the_largest_score_to_the_least_however_large_they_are
   }
 }
 
-// Whoever sees the token's results sees that they are of no use.
+// The token's results show that they are of no use.
 TEST(GpuRouting, a_score_that_is_not_finite_is_chosen_and_spoils_its_token_alone) {
   constexpr size_t kExperts = 6;
   for (const float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity()}) {
@@ -326,7 +326,7 @@ TEST_P(GpuExpertProductOf, an_input_by_row_has_the_bits_that_it_has_alone) {
 INSTANTIATE_TEST_SUITE_P(Formats, GpuExpertProductOf, testing::ValuesIn(every_format()),
                          name_of_format);
 
-// What three experts of eleven tokens give, in rows of no order.
+// The products of three experts with eleven tokens, in rows of no order.
 struct Products {
   static constexpr uint32_t kTokens = 11;
   static constexpr size_t kChosen = 3;

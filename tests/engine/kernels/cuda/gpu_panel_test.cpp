@@ -137,7 +137,7 @@ std::vector<float> sums_of(const GpuProduct& product, const GpuPanel& panel, con
       const size_t rows = product.parts[part].matrix.rows;
       for (size_t index = 0; index < panel.row_count[part]; ++index) {
         const size_t row = panel.row_begin[part] + index;
-        // What lies beyond is a sum of zeros, which nobody uses.
+        // Rows beyond are sums of zeros, which nobody uses.
         sums.push_back(row < rows ? plain[part][(token - kFirst) * rows + row] : NAN);
       }
     }

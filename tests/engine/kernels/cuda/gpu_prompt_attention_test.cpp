@@ -208,7 +208,7 @@ TEST(GpuPromptAttention, a_tokens_bits_are_its_own) {
   }
 }
 
-// Where query heads share a block, keys and values come by way of shared memory.
+// If query heads share a block, keys and values come by way of shared memory.
 TEST(GpuPromptAttention, a_heads_bits_are_the_same_in_a_group_and_by_itself) {
   struct Case {
     KvFormat format;

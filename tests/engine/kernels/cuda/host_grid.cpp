@@ -50,12 +50,12 @@ struct Place {
   bool begun = false;
 };
 
-// What a thread has begun to copy.
+// A copy that a thread has begun.
 struct Copy {
   std::byte* shared;
   const std::byte* source;
   size_t bytes;
-  // What lay there, of a copy that was begun before the launches before were done.
+  // The bytes that lay there, of a copy that was begun before the launches before were done.
   bool is_early;
   std::array<std::byte, 16> seen;
 };
@@ -198,7 +198,7 @@ void take_turns() {
       block->thread = thread;
       go_on(block->scheduler, next.place);
     }
-    // Whoever rests, or has met somebody, has moved.
+    // A thread that rests, or has met others, has moved.
   } while (block->moved);
 }
 

@@ -61,18 +61,19 @@ class HostGrid {
   static void let_next_launch_begin();
   static void meet_block();
   static void meet_warp();
-  // What every lane of the warp has brought. Valid until the lane's next call of any of these.
+  // The words that every lane of the warp has brought. Valid until the lane's next call of any of
+  // these.
   static const WarpWords& exchange(const Words& own);
   // Lets other threads have their turns.
   static void rest();
-  // Of 16 bytes at most; copied when waited for, garbage until then.
+  // Copies 16 bytes at most: when waited for; garbage until then.
   static void begin_copy(std::byte* shared, const std::byte* source, size_t bytes);
   static void close_copies();
   // All but the last `groups`.
   static void wait_for_copies(size_t groups);
-  // Of a load or store by one of gpu_code.h's words.
+  // Checks a load or store by one of gpu_code.h's words.
   static void check_access(const void* address, size_t bytes);
-  // Of a flag by which other GPUs are waited for.
+  // Checks a flag by which other GPUs are waited for.
   static void check_flag();
 
  private:

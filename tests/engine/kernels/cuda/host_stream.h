@@ -1,4 +1,4 @@
-// What launch() in gpu_code.h takes for a stream. Null is a stream that runs everything at once.
+// The stream that launch() in gpu_code.h takes. Null is a stream that runs everything at once.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What follows a product on a GPU is what plain code makes of the product alone, bit for bit.
+// The steps after a product on a GPU give what plain code makes of the product alone, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>

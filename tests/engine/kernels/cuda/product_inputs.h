@@ -35,7 +35,7 @@ class Weights {
                     matrix_.columns, values.data());
     return values;
   }
-  // What the row would be with all quants 0, or 1; of formats whose quants have 4 bits and more in
+  // The row as it would be with all quants 0, or 1; of formats whose quants have 4 bits and more in
   // another place. With minimums it is these.
   std::vector<float> row_of_zeros(size_t index) const { return row_of_quants(index, 0); }
   std::vector<float> row_of_ones(size_t index) const { return row_of_quants(index, 1); }
@@ -96,8 +96,8 @@ class Inputs {
   const std::byte* row(size_t token) const { return bytes_.data() + token * stride_; }
   size_t stride_bytes() const { return stride_; }
   float at(size_t token, size_t column) const { return values_[token * columns_ + column]; }
-  // Where kernels read that all tokens are there: like all that they read, not on the stack, which
-  // a real GPU does not reach.
+  // The count by which kernels see that all tokens are there: like all that they read, not on the
+  // stack, which a real GPU does not reach.
   const uint32_t* token_count() const { return token_count_.get(); }
 
  private:

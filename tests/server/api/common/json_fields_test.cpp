@@ -14,7 +14,7 @@ Json object(std::string_view text) {
   return *parse_json(text);
 }
 
-// What a getter makes of {"x": value}: the value as text, "unset", or "refused".
+// The outcome of a getter on {"x": value}: the value as text, "unset", or "refused".
 template <typename Getter>
 std::string outcome(std::string_view value, Getter getter) {
   const Json body = object(fmt::format("{{\"x\": {}}}", value));

@@ -17,7 +17,7 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// What is left of a prompt that ends with this content, by a template that trims or does not.
+// The rest of a prompt that ends with this content, by a template that trims or does not.
 std::string cut(const std::string& given, bool trims, const std::string& before = "user: a\n") {
   Json message = {{"role", "assistant"}, {"content", given}};
   mark_content_end(message);

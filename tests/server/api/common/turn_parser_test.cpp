@@ -64,7 +64,7 @@ const std::vector<Case>& cases() {
       {"hermes", "<tool_call>{\"name\": \"now\", \"arguments\": {}}", "", {"now({})"}},
       {"hermes", "a < b <tool b> <tool_cal", "a < b <tool b> <tool_cal"},
       {"hermes", "  two  spaces  ", "  two  spaces  "},
-      // What is no call is text.
+      // Text that is no call stays text.
       {"hermes", "<tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call>",
        "<tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call>"},
       {"hermes", "<tool_call>no object</tool_call>", "<tool_call>no object</tool_call>"},
@@ -153,7 +153,7 @@ TurnRules rules_of(const Case& which) {
           .reasoning = which.reasons};
 }
 
-// What the events of a stream add up to.
+// The sum of a stream's events.
 struct Streamed {
   std::string said, reasoning;
   std::vector<std::string> calls;
