@@ -85,7 +85,7 @@ void gpu_attend_generated(void* stream, const GpuAttention& attention,
                           const GpuHeads* unprepared = nullptr);
 
 // Attention of the other generated tokens, with the same bits, slowly: a block per token and 8
-// heads walks over all units. It needs no room for partial results. All heads are prepared.
+// heads walks over all units. It needs no memory for partial results. All heads are prepared.
 void gpu_attend_walked(void* stream, const GpuAttention& attention);
 
 // Attention of the batch's prompted tokens: by tile products where gpu_has_prompt_tiles, else as

@@ -78,7 +78,7 @@ struct GpuBatch {
   uint32_t* page_tables = nullptr;
   uint32_t* pages = nullptr;
   // [unit]: gpu_token_units() of each generated token before `split`, in order. The block's last,
-  // since it is what most room is for and what passes use least of.
+  // since most of the capacity is for it, and passes use the least of it.
   GpuAttentionUnit* units = nullptr;
 };
 
@@ -86,7 +86,7 @@ size_t gpu_batch_bytes(const GpuBatchLimits& limits);
 // 16-byte aligned.
 GpuBatch gpu_batch_at(std::byte* block, const GpuBatchLimits& limits);
 
-// Fills a batch in the host's memory. Allocates nothing; more than there is room for is a bug.
+// Fills a batch in the host's memory. Allocates nothing; more than its capacity is a bug.
 class GpuBatchWriter {
  public:
   GpuBatchWriter(std::byte* block, const GpuBatchLimits& limits);
@@ -101,7 +101,7 @@ class GpuBatchWriter {
   // Asks for the logits of the token added last.
   void want_logits(const GpuDrawWish& draw = {});
   // Lays out the attention of what has been added. Generated tokens get their units in order, up to
-  // the first that there is no room for.
+  // the first that exceeds the capacity.
   void end();
   // The bytes of the block that are to be copied, from its beginning on: after end().
   size_t used_bytes() const;

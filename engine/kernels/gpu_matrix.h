@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// A view; whoever owns the memory owns the bytes. `planes` begins at a multiple of 256.
+// A view; the memory's owner owns the bytes. `planes` begins at a multiple of 256.
 struct GpuMatrix {
   Format format = Format::kF32;
   size_t rows = 0;

@@ -19,7 +19,7 @@ namespace lockstep {
 
 inline constexpr size_t kPanelRows = 16;
 
-// A view of a packed matrix; whoever owns the arena owns the bytes. `panels` is 64-byte aligned.
+// A view of a packed matrix; the arena's owner owns the bytes. `panels` is 64-byte aligned.
 struct PackedMatrix {
   Format format = Format::kF32;
   size_t rows = 0;

@@ -27,11 +27,11 @@ class Reading {
     while (under_way_ > 0) {
       while (const auto ended = queue_.next_ended()) {
         --under_way_;
-        const auto stretch = queue_.take(*ended);
-        if (stretch) {
-          bytes_ += stretch->size();
+        const auto bytes = queue_.take(*ended);
+        if (bytes) {
+          bytes_ += bytes->size();
         } else if (result) {
-          result = std::unexpected(stretch.error());
+          result = std::unexpected(bytes.error());
         }
         if (result) start(*ended);
       }

@@ -67,9 +67,9 @@ Result<std::string> sample_digest(int descriptor, uint64_t bytes) {
   const uint64_t last = bytes - std::min<uint64_t>(bytes, kSampleBytes);
   for (uint64_t index = 0; index < kSampleCount; ++index) {
     const uint64_t offset = last / (kSampleCount - 1) * index;
-    const std::span stretch(sample.data(), std::min<uint64_t>(kSampleBytes, bytes - offset));
-    if (!read_whole(descriptor, offset, stretch)) return refused("reading");
-    digest.add(stretch);
+    const std::span slice(sample.data(), std::min<uint64_t>(kSampleBytes, bytes - offset));
+    if (!read_whole(descriptor, offset, slice)) return refused("reading");
+    digest.add(slice);
   }
   return digest.finish();
 }

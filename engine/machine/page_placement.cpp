@@ -201,10 +201,10 @@ std::expected<Placement, int> placement_of_pages(MemoryCalls& calls,
   // Mappings are long and few, so the step is looked up once per 2 MiB.
   while (at < end && failed == 0) {
     const size_t step = step_bytes(mappings, at);
-    const size_t stretch = std::max(step, kHugePageBytes);
-    const uintptr_t stretch_end = std::min(end, (at / stretch + 1) * stretch);
-    while (at < stretch_end && failed == 0) {
-      const uintptr_t next = std::min(stretch_end, (at / step + 1) * step);
+    const size_t slice_bytes = std::max(step, kHugePageBytes);
+    const uintptr_t slice_end = std::min(end, (at / slice_bytes + 1) * slice_bytes);
+    while (at < slice_end && failed == 0) {
+      const uintptr_t next = std::min(slice_end, (at / step + 1) * step);
       failed = query.add(at / step * step, next - at);
       at = next;
     }

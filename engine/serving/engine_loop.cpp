@@ -154,7 +154,7 @@ void EngineLoop::run_task(const std::function<void()>& task) {
   task();
   scheduler_.forget_prefixes();  // it may have used the same pages
   publish_gauges();
-  // Before whoever waits for the task hears of it.
+  // Before the thread that waits for the task is told.
   if (executor_.failure()) fail(*executor_.failure());
 }
 

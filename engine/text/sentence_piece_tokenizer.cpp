@@ -85,8 +85,8 @@ void SentencePieceTokenizer::encode_plain(std::string_view text, bool first, siz
   while (position < normal.size() && tokens.size() <= tokens_max) {
     const auto match = user_defined_.find(normal, position);
     const size_t end = match ? match->position : normal.size();
-    const std::string_view stretch = std::string_view(normal).substr(position, end - position);
-    merge_stretch(replace_all(stretch, " ", kSpaceMark), tokens);
+    const std::string_view slice = std::string_view(normal).substr(position, end - position);
+    merge_slice(replace_all(slice, " ", kSpaceMark), tokens);
     if (match) tokens.push_back(match->token);
     position = match ? end + match->size_bytes : end;
   }
@@ -105,8 +105,8 @@ std::string SentencePieceTokenizer::normalize(std::string_view text, bool first)
   return begin < end ? result : std::string();
 }
 
-void SentencePieceTokenizer::merge_stretch(std::string_view text,
-                                           std::vector<TokenId>& tokens) const {
+void SentencePieceTokenizer::merge_slice(std::string_view text,
+                                         std::vector<TokenId>& tokens) const {
   PairMerging merging;
   for (size_t position = 0; position < text.size();) {
     const size_t size_bytes = decode_utf8(text.substr(position)).size_bytes;

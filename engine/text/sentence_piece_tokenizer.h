@@ -30,7 +30,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   using UnusedParts = std::unordered_map<TokenId, uint32_t>;
 
   std::string normalize(std::string_view text, bool first) const;
-  void merge_stretch(std::string_view text, std::vector<TokenId>& tokens) const;
+  void merge_slice(std::string_view text, std::vector<TokenId>& tokens) const;
   void emit(std::string_view symbol, const UnusedParts& unused, std::vector<TokenId>& tokens) const;
   void emit_bytes(std::string_view symbol, std::vector<TokenId>& tokens) const;
 

@@ -112,7 +112,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   while (position < text.size() && tokens.size() <= options.tokens_max) {
     const auto match = special.find(text, position, accepts);
     const size_t end = match ? match->position : text.size();
-    encode_stretch(text.substr(position, end - position), true, options.tokens_max, tokens);
+    encode_slice(text.substr(position, end - position), true, options.tokens_max, tokens);
     pause_point();
     if (match) tokens.push_back(match->token);
     position = match ? end + match->size_bytes : end;
@@ -121,12 +121,12 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   return tokens;
 }
 
-void Tokenizer::encode_stretch(std::string_view text, bool first, size_t tokens_max,
-                               std::vector<TokenId>& tokens) const {
+void Tokenizer::encode_slice(std::string_view text, bool first, size_t tokens_max,
+                             std::vector<TokenId>& tokens) const {
   while (!text.empty()) {
-    const std::string_view stretch = text.substr(0, kStretchBytesMax);
-    encode_plain(stretch, first, tokens_max, tokens);
-    text.remove_prefix(stretch.size());
+    const std::string_view slice = text.substr(0, kSliceBytesMax);
+    encode_plain(slice, first, tokens_max, tokens);
+    text.remove_prefix(slice.size());
     first = false;
   }
 }

@@ -75,11 +75,11 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
   // Encodes a slice of text that holds no tokens that encode() splits out. `first`: it starts the
-  // whole text or follows such a token. At most kStretchBytesMax long. May stop once there are more
+  // whole text or follows such a token. At most kSliceBytesMax long. May stop once there are more
   // than `tokens_max`.
   virtual void encode_plain(std::string_view text, bool first, size_t tokens_max,
                             std::vector<TokenId>& tokens) const = 0;
-  static constexpr size_t kStretchBytesMax = size_t{1} << 30U;
+  static constexpr size_t kSliceBytesMax = size_t{1} << 30U;
 
   // Takes over checked data: everything but pieces_ and the tokens that are split out.
   void adopt(TokenizerData data, bool adds_bos_by_default);
@@ -117,8 +117,8 @@ class Tokenizer {
 
  private:
   void find_end_tokens();
-  void encode_stretch(std::string_view text, bool first, size_t tokens_max,
-                      std::vector<TokenId>& tokens) const;
+  void encode_slice(std::string_view text, bool first, size_t tokens_max,
+                    std::vector<TokenId>& tokens) const;
 
   size_t token_bytes_max_ = 0;  // of text that one token stands for; 0: it can be any
 };

@@ -42,7 +42,7 @@ class KeyLimits {
     uint64_t open_choices = 0;  // how many those are
   };
 
-  // From here on these owners and allowances count. Whoever is known keeps what has been used.
+  // From here on these owners and allowances count. A known owner keeps what has been used.
   void set_owners(const std::vector<KeyOwner>& owners, Time now);
 
   // Counts one HTTP request; unknown owners and "" have no limits, here and below.
@@ -64,7 +64,7 @@ class KeyLimits {
   std::expected<uint64_t, Refusal> reserve(std::string_view owner, const TokenDemand& demand,
                                            uint64_t prepared_tokens, Time now);
   // Gives the place back and charges what was used instead of what was reserved, be it more: then
-  // nothing is left until the minutes have made up for it.
+  // nothing is left until the minutes have refilled it.
   void end(std::string_view owner, uint64_t reserved_tokens, uint64_t used_tokens, Time now);
 
   Headers headers(std::string_view owner, Time now);

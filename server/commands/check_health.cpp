@@ -82,7 +82,7 @@ struct TrustOptions {
 };
 
 // Whom to believe: the certificates given, the daemon's own and those that it was signed with
-// (whose name for this machine nobody can know), or whoever answers on this machine.
+// (whose name for this machine nobody can know), or any server that answers on this machine.
 Result<TlsTrust> choose_trust(const TrustOptions& given, const std::string& own_certificate,
                               const std::string& host) {
   if (!given.tls_ca.empty()) return TlsTrust{.certificates = given.tls_ca, .checks_name = true};

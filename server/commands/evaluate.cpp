@@ -54,7 +54,7 @@ Result<std::string> read_text(const std::filesystem::path& path) {
   return invalid_input("--text: {} cannot be read; give a file of plain text", path.string());
 }
 
-// Room for one group of chunks, and logits for as many of a pass as will be scored.
+// Capacity for one group of chunks, and logits for as many of a pass as will be scored.
 EngineOptions engine_options(const EngineOptions& given, const EvaluateOptions& evaluate) {
   EngineOptions options = given;
   options.context_tokens = evaluate.context;

@@ -1,5 +1,5 @@
 // lockstepd hash-key: the row of an API key for the file of --api-keys. The key comes from standard
-// input or is made up, never from the command line, which other users of the machine can read.
+// input or is generated, never from the command line, which other users of the machine can read.
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 

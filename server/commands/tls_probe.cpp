@@ -84,7 +84,7 @@ Result<ContextPointer> make_context(const TlsTrust& trust) {
                          openssl_reason(kNoReason));
   }
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-  // A certificate in the file is trusted as it is, whoever has signed it.
+  // A certificate in the file is trusted as it is, no matter who has signed it.
   X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context.get()), X509_V_FLAG_PARTIAL_CHAIN);
   return context;
 }

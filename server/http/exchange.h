@@ -19,7 +19,7 @@ namespace lockstep {
 // The terms of the connection that an answer goes over, which the answer must state.
 struct ConnectionTerms {
   int minor_version = 1;                                 // the client's HTTP/1.x
-  bool keep_alive = true;                                // the client's wish
+  bool keep_alive = true;                                // as the client asked
   std::multimap<std::string, std::string> headers = {};  // those that every answer bears (CORS)
 };
 

@@ -31,8 +31,8 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 // A handshake costs about as much as a hundred requests' reading, a millisecond with an RSA key of
 // 2048 bits: after so many, others are heard.
 constexpr int kHandshakesPerTurn = 4;
-// To find the one that makes room all connections are looked at.
-constexpr int kRoomsPerTurn = 8;
+// All connections are looked at to find the one whose place is freed.
+constexpr int kPlacesFreedPerTurn = 8;
 constexpr int kDebtorsPerTurn = 32;
 
 // False where the kernel refuses, for want of memory say.
@@ -127,7 +127,7 @@ void Gate::run() {
     CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
     const Time now = std::chrono::steady_clock::now();
     turn_began_ = now;
-    rooms_made_ = 0;
+    places_freed_ = 0;
     if (has_new_limits_.exchange(false)) take_limits();
     note_events({events.data(), static_cast<size_t>(std::max(count, 0))}, now);
     give_turns(now);
@@ -146,7 +146,7 @@ void Gate::run() {
   cut_all();
 }
 
-// New clients last: whoever has left makes room for them.
+// New clients last: those who have left free places for them.
 void Gate::note_events(std::span<const epoll_event> events, Time now) {
   bool has_notices = false;
   for (const epoll_event& event : events) {
@@ -226,8 +226,8 @@ void Gate::cut_idle() {
 }
 
 void Gate::accept_clients(const Listener& listener, Time now) {
-  // Once accepting has ended, whoever still waits is left to the socket's next owner, if there is
-  // one. While draining, clients are still let in and told so.
+  // Once accepting has ended, a client that still waits is left to the socket's next owner, if
+  // there is one. While draining, clients are still let in and told so.
   for (int count = 0; count < kAcceptsPerTurn && listener.is_open() && !accepting_ended_; ++count) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
@@ -255,10 +255,10 @@ void Gate::admit_client(const Listener& listener, Descriptor socket, PeerAddress
                         Time now) {
   if (accepting_ended_) return;
   const auto over = limit_reached(address);
-  const bool has_room = !over || (over == HttpRejection::kConnections && make_room(address, now));
-  if (has_room) {
+  const bool has_place = !over || (over == HttpRejection::kConnections && free_place(address, now));
+  if (has_place) {
     enter_client(listener, std::move(socket), std::move(address), std::nullopt, now);
-  } else if (make_room_over_limit(now)) {
+  } else if (free_place_over_limit(now)) {
     enter_client(listener, std::move(socket), std::move(address), over, now);
   } else {
     turn_away(socket, address, *over);
@@ -316,8 +316,8 @@ std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) con
 // Where all places are taken, frees that of a client without a request, of the site that has most
 // and there of the network that has most; for one whose site has fewer, or in sites that have as
 // many its network. False if there is none.
-bool Gate::make_room(const PeerAddress& address, Time now) {
-  if (rooms_made_ >= kRoomsPerTurn) return false;
+bool Gate::free_place(const PeerAddress& address, Time now) {
+  if (places_freed_ >= kPlacesFreedPerTurn) return false;
   // The connections of the newcomer's site and network, itself included.
   std::pair most = {edge_.sites.find(address.site).connections + 1,
                     edge_.networks.find(address.network).connections + 1};
@@ -335,15 +335,15 @@ bool Gate::make_room(const PeerAddress& address, Time now) {
     }
   }
   if (chosen == nullptr) return false;
-  ++rooms_made_;
+  ++places_freed_;
   tell(chosen->first, chosen->second, now,
        [&](Connection& connection) { connection.turn_away(now); });
   return true;
 }
 
-// The oldest of the network that has most such places, of the site that has most, makes room. False
-// if all are taken by clients that are being answered.
-bool Gate::make_room_over_limit(Time now) {
+// The oldest of the network that has most such places, of the site that has most, gives up its
+// place. False if all are taken by clients that are being answered.
+bool Gate::free_place_over_limit(Time now) {
   if (over_limit_.size() < edge_.limits.over_limit_connections) return true;
   std::optional<uint64_t> chosen;
   std::pair<size_t, size_t> most;  // of a site, and of a network

@@ -71,8 +71,8 @@ class Gate {
   void enter_client(const Listener& listener, Descriptor socket, PeerAddress address,
                     std::optional<HttpRejection> over, Time now);
   std::optional<HttpRejection> limit_reached(const PeerAddress& address) const;
-  bool make_room(const PeerAddress& address, Time now);
-  bool make_room_over_limit(Time now);
+  bool free_place(const PeerAddress& address, Time now);
+  bool free_place_over_limit(Time now);
   void turn_away(const Descriptor& socket, const PeerAddress& address, HttpRejection reason);
   void pause_accepting(Time now);
   void resume_accepting(Time now);
@@ -96,7 +96,7 @@ class Gate {
   std::unordered_map<uint64_t, Client> clients_;
   Deadlines deadlines_;
   uint64_t next_id_;
-  int rooms_made_ = 0;                // in this turn, by make_room()
+  int places_freed_ = 0;              // in this turn, by free_place()
   Turns<uint64_t> ready_;             // by network; some may be gone
   std::deque<uint64_t> over_limit_;   // clients above a limit, the oldest first
   std::optional<Time> accept_again_;  // while the machine has no descriptor left

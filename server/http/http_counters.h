@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Why a connection was ended before its client wished.
+// Why a connection was ended before its client wanted.
 enum class HttpCut {
   kHead,     // the head (or the TLS handshake) did not come in time
   kBody,     // the body did not

@@ -31,14 +31,14 @@ struct HttpLimits {
   size_t connections = 4096;
   size_t connections_per_address = 256;  // of an IPv4 address or an IPv6 network of 64 bits
   // Above these limits so many more clients are heard, for probes and scrapes; the oldest that does
-  // not get an answer makes room for the next.
+  // not get an answer gives its place to the next.
   size_t over_limit_connections = 64;
   // For the handshake and the head of such a client: others want its place.
   std::chrono::milliseconds over_limit_deadline{1'000};
   // Requests served at once; more wait, /health and /metrics excepted. One client's have a part of
   // them: see may_serve() of networks.h.
   size_t threads = 64;
-  size_t nesting = 64;  // levels of arrays and objects in a body: for whoever parses it
+  size_t nesting = 64;  // levels of arrays and objects in a body: for the code that parses it
 };
 
 }  // namespace lockstep

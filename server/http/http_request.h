@@ -27,7 +27,7 @@ struct HttpRequest {
   std::string body;
   std::string remote_address;
   std::string principal;   // the name of the key it came with; "" where none is asked for
-  std::string request_id;  // X-Request-Id as sent (if at most 128 printable characters), or made up
+  std::string request_id;  // X-Request-Id as sent (at most 128 printable characters), or generated
   std::map<std::string, std::string> path_parameters;  // ":id" of the route's pattern
   size_t nesting_max = 64;                             // limits.nesting
   std::chrono::steady_clock::time_point arrived = {};  // when it was whole

@@ -31,7 +31,7 @@ class HttpServer {
   virtual std::vector<std::string> addresses() const = 0;
   virtual void start() = 0;  // begins to serve; returns at once
   // From here on connections close after their answer, those without a request at once; new ones
-  // are still accepted, so that whoever asks is told.
+  // are still accepted, so that new clients are told.
   virtual void close_after_answers() = 0;
   virtual void stop_accepting() = 0;  // the same, and closes the listening socket
   virtual void stop() = 0;            // cuts what is left and joins all threads

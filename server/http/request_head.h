@@ -34,7 +34,7 @@ struct RequestHead {
   int minor_version = 1;                           // HTTP/1.x
   std::multimap<std::string, std::string> fields;  // names in lower case, values trimmed
 
-  bool keep_alive = true;   // what the client wishes
+  bool keep_alive = true;   // what the client requests
   bool is_chunked = false;  // else the body has content_length bytes
   uint64_t content_length = 0;
   bool expects_continue = false;  // "Expect: 100-continue"

@@ -43,7 +43,7 @@ struct BlockSums {
   CandidateShared& shared;
   unsigned turn = 0;
 
-  // Two places by turns: whoever is still reading the sum before is not disturbed.
+  // Two places by turns: a thread that still reads the sum before is not disturbed.
   GPU_FUNCTION uint32_t operator()(uint32_t value) {
     value = sum_of_lanes(value);
     uint32_t* sums = shared.sums[turn];
@@ -238,7 +238,7 @@ GPU_KERNEL_OF(kCandidateThreads) void merge_segments(GpuCandidates find) {
       Entries entries;
       load_found(words, begin, end, count, shared, entries);
       begin += static_cast<unsigned>(kGpuCandidateSegment) - count;
-      // Its sums are a meeting between these loads and what is kept next.
+      // Its sums are a barrier between these loads and what is kept next.
       const LastCandidate last = find_last(entries, sum);
       count = keep_candidates(entries, last, shared);
     }

@@ -73,8 +73,8 @@ GPU_FUNCTION unsigned block_rows() {
 GPU_FUNCTION void wait_for_launches() {
   grid_dependency_wait();
 }
-// The same, and lets the next launch's blocks begin where there is room: in all kernels but those
-// that wait for other GPUs.
+// The same, and lets the next launch's blocks begin where there is capacity: in all kernels but
+// those that wait for other GPUs.
 GPU_FUNCTION void follow_launches() {
   grid_dependency_wait();
   grid_dependents_launch();
@@ -166,7 +166,7 @@ GPU_FUNCTION Words4 stream_16(const void* address) {
 
 // Copies of weights into shared memory that go on while the thread computes. A thread closes what
 // it has begun into groups; with all but the last kGroups of them waited for, what they copied is
-// seen by that thread, and after a meeting by the others. Both addresses are aligned to the size.
+// seen by that thread, and after a barrier by the others. Both addresses are aligned to the size.
 GPU_FUNCTION void begin_copy_16(std::byte* shared, const std::byte* source) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
@@ -255,7 +255,7 @@ GPU_FUNCTION uint32_t load_acquire(const uint32_t* flag) {
   return value;
 }
 // Adds to a counter of this GPU's blocks, and returns what it was before. What a block has written
-// before, all of its threads once they have met, is seen by whoever adds to it later.
+// before, all of its threads once they have met, is seen by the blocks that add to it later.
 GPU_FUNCTION uint32_t add_acquire_release(uint32_t* counter, uint32_t value) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
@@ -340,7 +340,7 @@ static_assert(is_launchs_own(cudaErrorInvalidValue) &&
               is_launchs_own(cudaErrorLaunchOutOfResources) &&
               is_launchs_own(cudaErrorInvalidResourceHandle));
 
-// Whether whoever waits for the stream hears of it as well: of a GPU that is lost, or has gone
+// Whether a call that waits for the stream reports it as well: of a GPU that is lost, or has gone
 // wrong. Else the launch's kernel would be missing without a word.
 inline bool stream_tells(cudaError_t error, cudaStream_t stream) {
   if (error == cudaSuccess) return true;

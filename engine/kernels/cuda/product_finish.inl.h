@@ -109,7 +109,7 @@ GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& plac
 // `sums` is [warp][token][kSumsStride]; the first token's results go to row `first`.
 template <unsigned kWarps, unsigned kSumsStride, unsigned kFactors>
 GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& place,
-                                const float* sums, unsigned tokens, unsigned token_room,
+                                const float* sums, unsigned tokens, unsigned token_capacity,
                                 const float (&factors)[kFactors], size_t first) {
   GPU_UNROLL
   for (unsigned turn = 0; turn < kFactors; ++turn) {
@@ -117,7 +117,7 @@ GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& pla
     if (token >= tokens) return;
     float y = sums[token * kSumsStride + lane_index()];
     for (unsigned warp = 1; warp < kWarps; ++warp) {
-      y += sums[(warp * token_room + token) * kSumsStride + lane_index()];
+      y += sums[(warp * token_capacity + token) * kSumsStride + lane_index()];
     }
     finish_token(product, place, y, factors[turn], first + token);
   }

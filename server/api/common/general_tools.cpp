@@ -19,7 +19,7 @@ void append_paragraph(std::string& text, std::string_view more) {
 }
 
 // Which and how many calls there shall be.
-std::string wish(const ToolUse& tools) {
+std::string call_hint(const ToolUse& tools) {
   std::string text;
   if (!tools.named.empty()) {
     text = fmt::format("Answer with a call of {}.", tools.named);
@@ -43,7 +43,7 @@ std::string describe(const CallSyntax& syntax, const ToolUse& tools) {
       "value\"}}}}\n{1}\n"
       "What it gives comes back between <tool_response> and </tool_response>. ",
       syntax.open, syntax.close, syntax.arguments);
-  return text + wish(tools);
+  return text + call_hint(tools);
 }
 
 std::string call_text(const CallSyntax& syntax, const Json& function) {

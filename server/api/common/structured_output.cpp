@@ -9,9 +9,9 @@ namespace {
 using Kind = GrammarSource::Kind;
 
 // Collects what is asked for, field by field.
-class Wishes {
+class OutputRequests {
  public:
-  explicit Wishes(JsonFields& fields) : fields_(fields) {}
+  explicit OutputRequests(JsonFields& fields) : fields_(fields) {}
 
   void add(Kind kind, std::string text, std::string parameter) {
     found_.push_back({{kind, std::move(text)}, std::move(parameter)});
@@ -54,7 +54,7 @@ class Wishes {
     if (found_.empty()) return std::nullopt;
     if (found_.size() > 1) {
       std::vector<std::string_view> names;
-      for (const StructuredOutput& wish : found_) names.push_back(wish.parameter);
+      for (const StructuredOutput& request : found_) names.push_back(request.parameter);
       fields_.refuse(found_.back().parameter,
                      fmt::format("at most one field may say what the answer must be; here are {}",
                                  fmt::join(names, ", ")));
@@ -67,7 +67,7 @@ class Wishes {
   std::vector<StructuredOutput> found_;
 };
 
-void parse_json_schema_format(JsonFields& format, Wishes& wishes) {
+void parse_json_schema_format(JsonFields& format, OutputRequests& requests) {
   const Json* given = format.object("json_schema");
   if (given == nullptr) {
     format.refuse("json_schema", "is required with the type json_schema");
@@ -80,23 +80,23 @@ void parse_json_schema_format(JsonFields& format, Wishes& wishes) {
   static_cast<void>(inner.text("description"));
   const Json* schema = inner.object("schema");
   if (schema == nullptr) inner.refuse("schema", "is required");
-  if (schema != nullptr) wishes.add_value(Kind::kJsonSchema, inner, "schema");
+  if (schema != nullptr) requests.add_value(Kind::kJsonSchema, inner, "schema");
   format.adopt(inner);
 }
 
-void parse_response_format(JsonFields& fields, Wishes& wishes) {
+void parse_response_format(JsonFields& fields, OutputRequests& requests) {
   const Json* given = fields.object("response_format");
   if (given == nullptr) return;
   JsonFields format(*given, fields.path() + "response_format.");
   const std::string type = format.text("type").value_or("");
   if (type == "json_object") {
     if (format.any("schema") != nullptr) {
-      wishes.add_value(Kind::kJsonSchema, format, "schema");
+      requests.add_value(Kind::kJsonSchema, format, "schema");
     } else {
-      wishes.add(Kind::kJsonObject, "", "response_format");
+      requests.add(Kind::kJsonObject, "", "response_format");
     }
   } else if (type == "json_schema") {
-    parse_json_schema_format(format, wishes);
+    parse_json_schema_format(format, requests);
   } else if (type != "text") {
     format.refuse("type",
                   fmt::format("must be text, json_object or json_schema, not \"{:.40}\"", type));
@@ -104,15 +104,15 @@ void parse_response_format(JsonFields& fields, Wishes& wishes) {
   fields.adopt(format);
 }
 
-void parse_structured_outputs(JsonFields& fields, Wishes& wishes) {
+void parse_structured_outputs(JsonFields& fields, OutputRequests& requests) {
   const Json* given = fields.object("structured_outputs");
   if (given == nullptr) return;
   JsonFields inner(*given, fields.path() + "structured_outputs.");
-  wishes.add_value(Kind::kJsonSchema, inner, "json");
-  wishes.add_value(Kind::kJsonObject, inner, "json_object");
-  wishes.add_value(Kind::kRegex, inner, "regex");
-  wishes.add_value(Kind::kChoice, inner, "choice");
-  wishes.add_value(Kind::kGbnf, inner, "grammar");
+  requests.add_value(Kind::kJsonSchema, inner, "json");
+  requests.add_value(Kind::kJsonObject, inner, "json_object");
+  requests.add_value(Kind::kRegex, inner, "regex");
+  requests.add_value(Kind::kChoice, inner, "choice");
+  requests.add_value(Kind::kGbnf, inner, "grammar");
   inner.refuse_unsupported("structural_tag");
   fields.adopt(inner);
 }
@@ -120,18 +120,18 @@ void parse_structured_outputs(JsonFields& fields, Wishes& wishes) {
 }  // namespace
 
 std::optional<StructuredOutput> parse_structured_output(JsonFields& fields) {
-  Wishes wishes(fields);
-  parse_response_format(fields, wishes);
-  parse_structured_outputs(fields, wishes);
-  wishes.add_value(Kind::kJsonSchema, fields, "json_schema");
-  wishes.add_value(Kind::kRegex, fields, "regex");
-  wishes.add_value(Kind::kChoice, fields, "choice");
-  wishes.add_value(Kind::kGbnf, fields, "grammar");
-  wishes.add_value(Kind::kJsonSchema, fields, "guided_json");
-  wishes.add_value(Kind::kRegex, fields, "guided_regex");
-  wishes.add_value(Kind::kChoice, fields, "guided_choice");
-  wishes.add_value(Kind::kGbnf, fields, "guided_grammar");
-  return wishes.only();
+  OutputRequests requests(fields);
+  parse_response_format(fields, requests);
+  parse_structured_outputs(fields, requests);
+  requests.add_value(Kind::kJsonSchema, fields, "json_schema");
+  requests.add_value(Kind::kRegex, fields, "regex");
+  requests.add_value(Kind::kChoice, fields, "choice");
+  requests.add_value(Kind::kGbnf, fields, "grammar");
+  requests.add_value(Kind::kJsonSchema, fields, "guided_json");
+  requests.add_value(Kind::kRegex, fields, "guided_regex");
+  requests.add_value(Kind::kChoice, fields, "guided_choice");
+  requests.add_value(Kind::kGbnf, fields, "guided_grammar");
+  return requests.only();
 }
 
 ApiResult<std::shared_ptr<const Grammar>> compile_structured_output(
