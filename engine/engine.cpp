@@ -236,7 +236,11 @@ Result<void> Engine::Parts::fill_weights() {
   for (size_t rank = 0; rank < ranks->count(); ++rank) {
     Rank& target = (*ranks)[rank];
     sinks.push_back(target.make_weight_sink());
-    targets.push_back({target.plan(), target.workers(), target.place().node, sinks.back().get()});
+    targets.push_back({.plan = target.plan(),
+                       .weights = target.addresses().at(ArenaOffset<std::byte>{Arena::kWeights}),
+                       .workers = target.workers(),
+                       .node = target.place().node,
+                       .sink = sinks.back().get()});
   }
   bytes_total = bytes_to_load(file, model.graph, targets);
   const LoadOptions how = {.direct = options.direct_io != DirectIo::kNo,

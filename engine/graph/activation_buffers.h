@@ -9,19 +9,25 @@
 #include <vector>
 
 #include "engine/base/range.h"
+#include "engine/graph/arenas.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/scratch_allocator.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {
 
-enum class Arena : uint8_t { kScratch, kExchange };
-
-// `row_count` rows, stride_bytes apart.
+// Rows of an arena, stride_bytes apart.
 struct Stretch {
-  Arena arena = Arena::kScratch;
-  size_t offset = 0;
+  Arena arena = Arena::kScratch;  // or kExchange
+  size_t offset = 0;              // bytes
   size_t stride_bytes = 0;
+
+  size_t floats() const { return stride_bytes / sizeof(float); }  // of the stride
+  // Column `column` of the first row.
+  template <typename T>
+  ArenaOffset<T> at(size_t column = 0) const {
+    return {arena, offset + column * sizeof(T)};
+  }
 };
 
 // A value's place: its own f32 columns `held`, or rows in the forms in which products consume

@@ -93,6 +93,7 @@ ValueId Graph::route(ValueId scores, size_t chosen_count) {
   const size_t experts = columns(scores);
   CHECK(chosen_count > 0 && chosen_count <= experts, "{} of {} experts", chosen_count, experts);
   chosen_experts_ = std::max(chosen_experts_, chosen_count);
+  most_experts_ = std::max(most_experts_, experts);
   return append({.operation = Operation::kRoute,
                  .inputs = {scores},
                  .expert_count = experts,

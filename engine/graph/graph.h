@@ -108,6 +108,8 @@ class Graph {
   ValueId logits() const { return logits_; }
   // To how many experts a token goes, at most of all layers; 0: the model is no mixture.
   size_t chosen_experts() const { return chosen_experts_; }
+  // The number of experts of the layer that has most; 0: the model is no mixture.
+  size_t most_experts() const { return most_experts_; }
   // The matrices that score a mixture's experts.
   std::set<WeightId> routers() const;
 
@@ -121,6 +123,7 @@ class Graph {
   Rotary rotary_;
   ValueId logits_ = kNone;
   size_t chosen_experts_ = 0;
+  size_t most_experts_ = 0;
 };
 
 }  // namespace lockstep

@@ -6,24 +6,23 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/graph/plan_areas.h"
 #include "engine/graph/rank_planner.h"
 #include "engine/graph/weight_placement.h"
-#include "engine/kernels/gpu_candidates.h"
-#include "engine/kernels/gpu_draw.h"
 
 namespace lockstep {
 
-PackedMatrix RankPlanner::matrix(WeightId weight) const {
+PlannedMatrix RankPlanner::matrix(WeightId weight) const {
   const WeightSlice& slice = plan_.weights[weight];
   if (slice.size_bytes == 0) return {.format = graph_.weights()[weight].format};
-  return {graph_.weights()[weight].format, slice.row_end - slice.row_begin,
-          slice.column_end - slice.column_begin, slice.address};
+  return {graph_.weights()[weight].format,
+          slice.row_end - slice.row_begin,
+          slice.column_end - slice.column_begin,
+          {Arena::kWeights, slice.offset}};
 }
 
-const float* RankPlanner::vector(WeightId weight) const {
-  if (weight == kNone || plan_.weights[weight].size_bytes == 0) return nullptr;
-  return reinterpret_cast<const float*>(plan_.weights[weight].address);
+ArenaOffset<const float> RankPlanner::vector(WeightId weight) const {
+  if (weight == kNone || plan_.weights[weight].size_bytes == 0) return {};
+  return {Arena::kWeights, plan_.weights[weight].offset};
 }
 
 Range RankPlanner::own_columns(ValueId value) const {
@@ -42,11 +41,11 @@ void RankPlanner::emit_rotary_table() {
   if (pairs == 0) return;
   const Stretch table =
       values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
-  rotary_stride_ = floats(table);
-  rotary_table_ = at<float>(table);
-  emit_step(RotaryTableStep{.frequencies = &graph_.rotary_parameters().frequencies,
+  rotary_stride_ = table.floats();
+  rotary_table_ = table.at<float>();
+  emit_step(RotaryTableStep{.frequencies = graph_.rotary_parameters().frequencies,
                             .magnitude = graph_.rotary_parameters().magnitude,
-                            .table = at<float>(table),
+                            .table = table.at<float>(),
                             .stride = rotary_stride_});
 }
 
@@ -55,8 +54,8 @@ void RankPlanner::emit_embed(const GraphNode& node) {
       values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
   emit_step(EmbedStep{.table = matrix(node.weight),
                       .row_begin = plan_.weights[node.weight].row_begin,
-                      .output = at<float>(rows),
-                      .output_stride = floats(rows),
+                      .output = rows.at<float>(),
+                      .output_stride = rows.floats(),
                       .gather = true},
             Meet::kAllRanks);
 }
@@ -71,7 +70,7 @@ NormOutput RankPlanner::make_norm(const GraphNode& node) {
   norm.weight = vector(node.weight) + own.begin;
   norm.output = values_.place_forms(node.output, own);
   norm.chunks = values_.place_chunk_sums(node.output, graph_.columns(residual), node.epsilon);
-  norm.chunks.sums += own.begin / kChunkColumns;
+  norm.chunks.sums = norm.chunks.sums + own.begin / kChunkColumns;
   if (feeds_logits(node.output)) {
     plan_.hidden = hidden_rows(node);  // never consumed: nothing else comes to lie there
   } else {
@@ -93,8 +92,8 @@ HiddenRows RankPlanner::hidden_rows(const GraphNode& norm) {
   const Buffer& buffer = values_.of(residual);
   const bool is_sliced = split_.values[residual].kind == SplitKind::kSliced;
   const Range own = own_columns(residual);
-  return {.residual = at<float>(*buffer.plain, own.begin - buffer.held.begin),
-          .residual_stride = floats(*buffer.plain),
+  return {.residual = buffer.plain->at<float>(own.begin - buffer.held.begin),
+          .residual_stride = buffer.plain->floats(),
           .columns = is_sliced || rank_ == 0 ? own : Range{},
           .norm_weight = vector(norm.weight) + own.begin,
           .width = graph_.columns(residual),
@@ -104,8 +103,8 @@ HiddenRows RankPlanner::hidden_rows(const GraphNode& norm) {
 void RankPlanner::emit_norm(const GraphNode& node) {
   const Buffer residual = values_.of(node.inputs[0]);
   const Range own = own_columns(node.inputs[0]);
-  NormStep step{.residual = at<float>(*residual.plain, own.begin - residual.held.begin),
-                .residual_stride = floats(*residual.plain),
+  NormStep step{.residual = residual.plain->at<float>(own.begin - residual.held.begin),
+                .residual_stride = residual.plain->floats(),
                 .columns = own.size(),
                 .norm = make_norm(node)};
   const Meet meet = step.norm.output.gather ? Meet::kAllRanks : Meet::kRank;
@@ -132,11 +131,9 @@ ResidualFinish RankPlanner::fuse_norms(ValueId residual) {
 
 // Taken for the sum alone: the barrier of all ranks after it frees them.
 void RankPlanner::place_bf16_sums(ValueId value, AllReduceStep& sum) {
-  for (uint16_t** area : {&sum.bf16_partial, &sum.bf16_sum}) {
-    const Stretch stretch = values_.activations().allocate_f32(
-        Arena::kExchange, (sum.columns + 1) / 2, values_.row_count(value));
-    *area = at<uint16_t>(stretch);
-    step_areas_.push_back(stretch);
+  for (ArenaOffset<uint16_t>* area : {&sum.bf16_partial, &sum.bf16_sum}) {
+    *area = step_areas_.take_f32(Arena::kExchange, (sum.columns + 1) / 2, values_.row_count(value))
+                .at<uint16_t>();
   }
 }
 
@@ -149,10 +146,10 @@ void RankPlanner::add_reduction(ValueId product, const Stretch& sums, const Stre
   }
   reductions_.push_back({.contributors = std::move(contributors),
                          .rows = values_.rows(product),
-                         .partial = at<float>(partial),
-                         .partial_stride = floats(partial),
-                         .output = at<float>(sums),
-                         .output_stride = floats(sums),
+                         .partial = partial.at<float>(),
+                         .partial_stride = partial.floats(),
+                         .output = sums.at<float>(),
+                         .output_stride = sums.floats(),
                          .columns = graph_.columns(product)});
   if (options_.bf16_sums) place_bf16_sums(product, reductions_.back());
 }
@@ -175,14 +172,15 @@ ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNod
         values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
     partial_values_.push_back(node.output);
     add_reduction(node.output, sums, partial);
-    return {at<float>(partial), floats(partial), false, std::nullopt};
+    return {partial.at<float>(), partial.floats(), false, std::nullopt};
   }
-  float* const rows = at<float>(sums, own_columns(node.output).begin - buffer.held.begin);
+  const ArenaOffset<float> rows =
+      sums.at<float>(own_columns(node.output).begin - buffer.held.begin);
   ResidualFinish finish = fuse_norms(sum.output);
   const auto is_pushed = [](const NormOutput& norm) { return norm.output.gather; };
   if (std::ranges::any_of(finish.norms, is_pushed)) meet_ = Meet::kAllRanks;
   if (own_columns(sum.output).empty()) finish.norms.clear();
-  return {rows, floats(sums), true, std::move(finish)};
+  return {rows, sums.floats(), true, std::move(finish)};
 }
 
 // Every rank had the residual, and from this sum on one alone has it.
@@ -200,10 +198,10 @@ void RankPlanner::move_residual(ValueId residual, ValueId sum) {
   const Stretch to = values_.place_plain(sum, Arena::kScratch, own);
   Forms rows;
   rows.columns = own.size();
-  rows[ActivationForm::kF32] = {at<std::byte>(to), to.stride_bytes, /*prompted=*/true,
+  rows[ActivationForm::kF32] = {to.at<std::byte>(), to.stride_bytes, /*prompted=*/true,
                                 /*generated=*/true};
-  emit_step(FormStep{.input = at<float>(*from.plain, own.begin),
-                     .input_stride = floats(*from.plain),
+  emit_step(FormStep{.input = from.plain->at<float>(own.begin),
+                     .input_stride = from.plain->floats(),
                      .columns = own.size(),
                      .output = {.forms = rows}});
   values_.consume(residual);
@@ -213,11 +211,10 @@ void RankPlanner::move_residual(ValueId residual, ValueId sum) {
 void RankPlanner::place_logits(const GraphNode& node, MatmulPart& part) {
   plan_.vocabulary_size = graph_.columns(node.output);
   plan_.logits_stride = activation_stride(plan_.vocabulary_size);
-  plan_.logits = reinterpret_cast<float*>(root_.logits);
+  plan_.logits = {Arena::kLogits, 0};
   const size_t rows = values_.row_count(node.output);
   if (rank_ == 0) plan_.logits_bytes = rows * plan_.logits_stride * sizeof(float);
-  part.output =
-      reinterpret_cast<float*>(root_.logits + own_columns(node.output).begin * sizeof(float));
+  part.output = plan_.logits + own_columns(node.output).begin;
   part.output_stride = plan_.logits_stride;
   part.remote = rank_ != 0;
   meet_ = Meet::kAllRanks;
@@ -244,14 +241,14 @@ void RankPlanner::add_part(const GraphNode& node, MatmulStep& step) {
           node.output);
     const Stretch rows =
         values_.place_plain(node.output, Arena::kScratch, own_columns(node.output));
-    part.output = at<float>(rows);
-    part.output_stride = floats(rows);
+    part.output = rows.at<float>();
+    part.output_stride = rows.floats();
   }
   if (part.matrix.rows > 0) step.parts.push_back(part);
 }
 
-// Whether the product of node `node_index` and the next one of the same input are a gate and what
-// it gates; then their activation is placed.
+// True where the product of node `node_index` and the next one of the same input are a gate and
+// what it gates; then their activation is placed.
 bool RankPlanner::fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish) {
   const auto next = only_consumer(graph_.nodes()[node_index].output);
   if (!next || graph_.nodes()[*next].operation != Operation::kSiluMultiply) return false;
@@ -307,21 +304,16 @@ void RankPlanner::begin_product() {
 void RankPlanner::emit_product(StepWork work) {
   emit_step(std::move(work), meet_);
   for (const ValueId partial : partial_values_) values_.consume(partial);
-  release_step_areas();
+  step_areas_.release();
   for (const AllReduceStep& reduction : reductions_) emit_step(reduction, Meet::kAllRanks);
-}
-
-void RankPlanner::release_step_areas() {
-  for (const Stretch& area : step_areas_) values_.activations().release(area);
-  step_areas_.clear();
 }
 
 PrepareHeads RankPlanner::prepare_heads(const GraphNode& node) {
   const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
   const Stretch keys = *values_.of(k).plain;
-  PrepareHeads prepare{.keys = at<float>(keys),
-                       .values = at<float>(*values_.of(v).plain),
-                       .kv_stride = floats(keys),
+  PrepareHeads prepare{.keys = keys.at<float>(),
+                       .values = values_.of(v).plain->at<float>(),
+                       .kv_stride = keys.floats(),
                        .query_norm = vector(heads_[q].norm),
                        .key_norm = vector(heads_[k].norm),
                        .epsilon = heads_[q].epsilon,
@@ -352,8 +344,8 @@ void RankPlanner::emit_attend(const GraphNode& node) {
   AttendStep step{
       .layer = node.layer,
       .prepare = prepare_heads(node),
-      .queries = at<float>(*queries.plain),
-      .query_stride = floats(*queries.plain),
+      .queries = queries.plain->at<float>(),
+      .query_stride = queries.plain->floats(),
       .head_count = own.size() / dimension,
       .kv_head_count = keys.held.size() / dimension,
       .group = group,
@@ -362,16 +354,15 @@ void RankPlanner::emit_attend(const GraphNode& node) {
       .window = node.window,
       .scale = node.scale,
       .prompt_attention = options_.prompt_attention,
-      .output = at<float>(output),
-      .output_stride = floats(output),
-      .partials = partials_,
+      .output = output.at<float>(),
+      .output_stride = output.floats(),
       .forms = in_blocks ? std::optional(forms) : std::nullopt,
   };
   for (const ValueId input : node.inputs) values_.consume(input);
   emit_step(std::move(step), in_blocks ? meet : Meet::kRank);
   if (in_blocks) return;
-  emit_step(FormStep{.input = at<float>(output),
-                     .input_stride = floats(output),
+  emit_step(FormStep{.input = output.at<float>(),
+                     .input_stride = output.floats(),
                      .columns = own.size(),
                      .output = forms},
             meet);
@@ -419,20 +410,16 @@ void RankPlanner::emit(size_t node_index) {
 }
 
 Plan RankPlanner::make() {
+  plan_.rank = rank_;
+  plan_.rank_count = split_.rank_count;
   plan_.batch_tokens = options_.batch_tokens;
   plan_.logit_rows = options_.logit_rows;
-  plan_.weights = place_weights(graph_, split_, rank_, own_.weights, options_.weight_layout);
-  plan_.weight_bytes = weight_arena_bytes(plan_.weights, options_.weight_layout);
-  plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages, own_.kv);
-  partials_ = place_partials(graph_, split_, rank_, options_, plan_.kv, values_);
-  plan_.attention_blocks = partials_.block_count;
-  routing_ = place_routing(graph_, options_, values_);
-  if (is_on_gpu()) {
-    plan_.gpu = place_gpu_areas(graph_, options_, partials_.block_count, rank_ == 0, values_);
-    if (rank_ == 0) {
-      plan_.candidate_bytes = options_.logit_rows * (sizeof(GpuCandidateRow) + sizeof(GpuDrawn));
-    }
-  }
+  plan_.weights = place_weights(graph_, split_, rank_, target_);
+  plan_.weight_bytes = weight_arena_bytes(plan_.weights, target_);
+  plan_.kv = place_kv(graph_, split_, rank_, options_.kv_format, options_.kv_pages);
+  plan_.areas =
+      target_.place_areas({graph_, split_, rank_, options_}, plan_.kv, values_.activations());
+  place_routing();
   emit_step(ClearPagesStep{});
   emit_rotary_table();
   for (size_t index = 0; index < graph_.nodes().size(); ++index) {
@@ -440,26 +427,23 @@ Plan RankPlanner::make() {
   }
   plan_.scratch_bytes = values_.activations().scratch_bytes();
   plan_.exchange_bytes = values_.activations().exchange_bytes();
-  if (is_on_gpu()) {
-    place_panel_areas(options_.panel_limits, own_.scratch, plan_);
-  }
+  target_.place_last_areas(options_, plan_);
   return std::move(plan_);
 }
 
 PlanOptions options_on(const RankPlace& place, PlanOptions options) {
   options.workers = place.cpus.size();
+  options.target = place.gpu ? &gpu_plan_target() : &node_plan_target();
   if (!place.gpu) return options;
-  options.weight_layout = WeightLayout::kGpuTiles;
   options.forms = gpu_product_forms();
   options.prompt_attention = AttentionForm::kF32;
   return options;
 }
 
-Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
-               std::span<const ArenaAddresses> arenas) {
+Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options) {
   CHECK(graph.logits() != kNone, "the graph has no logits");
   CHECK(rank < split.rank_count, "rank {} of {}", rank, split.rank_count);
-  return RankPlanner(graph, split, rank, options, arenas).make();
+  return RankPlanner(graph, split, rank, options).make();
 }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
@@ -12,14 +11,12 @@
 
 namespace lockstep {
 
-// These options for a rank at this place, with its workers: a GPU has a layout and arithmetic of
-// its own.
+// These options for a rank at this place: its device's target, the number of its workers, and on a
+// GPU the arithmetic that GPUs have.
 PlanOptions options_on(const RankPlace& place, PlanOptions options);
 
-// The plan of one rank. `arenas`: of all ranks, or none for the sizes. The same graph, split and
-// options give the same plan but for the addresses. The graph must outlive the plan. CHECKs that
-// the graph is one that the steps can express.
-Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
-               std::span<const ArenaAddresses> arenas = {});
+// The plan of one rank; the same graph, split and options give an equal plan. CHECKs that the graph
+// is one that the steps can express.
+Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options);
 
 }  // namespace lockstep

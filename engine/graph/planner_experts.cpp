@@ -11,6 +11,20 @@ const GraphNode& RankPlanner::consumer_of(const GraphNode& node, Operation opera
   return graph_.nodes()[*next];
 }
 
+// One for all layers: each is done with it before the next one routes.
+void RankPlanner::place_routing() {
+  const size_t experts = graph_.most_experts();
+  if (experts == 0) return;
+  const size_t rows = options_.batch_tokens * graph_.chosen_experts();
+  const auto place = [&](size_t count) {
+    return values_.activations().allocate_f32(Arena::kScratch, count, 1);
+  };
+  routing_.chosen = place(rows).at<uint32_t>();
+  routing_.weights = place(rows).at<float>();
+  routing_.row_begin = place(experts + 1).at<uint32_t>();
+  routing_.row_tokens = place(rows).at<uint32_t>();
+}
+
 Routing RankPlanner::routing_of(ValueId routing) const {
   const GraphNode& node = graph_.producer(routing);
   Routing result = routing_;
@@ -29,8 +43,8 @@ ExpertPart RankPlanner::expert_part(const GraphNode& node) const {
 void RankPlanner::emit_route(const GraphNode& node) {
   const ValueId scores = node.inputs[0];
   const Stretch rows = *values_.of(scores).plain;
-  RouteStep step{.scores = own_columns(scores).empty() ? nullptr : at<float>(rows),
-                 .score_stride = floats(rows),
+  RouteStep step{.scores = own_columns(scores).empty() ? ArenaOffset<float>() : rows.at<float>(),
+                 .score_stride = rows.floats(),
                  .routing = routing_of(node.output)};
   values_.consume(scores);
   emit_step(std::move(step));
@@ -41,35 +55,8 @@ void RankPlanner::place_expert_rows(const GraphNode& node, ExpertPart& part, boo
   values_.set_rows(node.output, Rows::kExperts);
   const Stretch rows =
       values_.place_plain(node.output, Arena::kScratch, fused ? Range{} : own_columns(node.output));
-  part.output = at<float>(rows);
-  part.output_stride = floats(rows);
-}
-
-// In the forms in which the experts read their input.
-void RankPlanner::place_gathered(ExpertGateStep& step) {
-  step.gathered.columns = step.input.columns;
-  for (const ExpertPart* part : {&step.gate, &step.up}) {
-    for (const ActivationForm form : {part->forms.prompted, part->forms.generated}) {
-      FormBuffer& buffer = step.gathered[form];
-      if (buffer.is_read()) continue;
-      const Stretch rows = values_.activations().allocate(form, Arena::kScratch, step.input.columns,
-                                                          kExpertRows * options_.workers);
-      buffer = step.input[form];
-      buffer.rows = at<std::byte>(rows);
-      buffer.stride_bytes = rows.stride_bytes;
-      step_areas_.push_back(rows);
-    }
-  }
-}
-
-void RankPlanner::place_products(ExpertSumStep& step, ValueId input) {
-  const bool by_row = is_on_gpu();
-  const Stretch rows = values_.activations().allocate_f32(
-      Arena::kScratch, by_row ? step.down.matrices.front().rows : kExpertSumColumns,
-      by_row ? values_.row_count(input) : kExpertRows * options_.workers);
-  step.products = at<float>(rows);
-  step.product_stride = floats(rows);
-  step_areas_.push_back(rows);
+  part.output = rows.at<float>();
+  part.output_stride = rows.floats();
 }
 
 // The products of both inputs of a gate's activation, whichever of them the graph computes first.
@@ -84,20 +71,21 @@ void RankPlanner::emit_expert_gate(const GraphNode& node) {
   ExpertGateStep step{.input = values_.forms(input),
                       .norm = values_.of(input).norm,
                       .routing = routing_of(gate.inputs[1]),
-                      .workers = options_.workers,
                       .gate = expert_part(gate),
                       .up = expert_part(up)};
-  const bool fused = is_on_gpu() && step.is_one_shape();
+  const bool fused = target_.fuses_gate(step);
   place_expert_rows(gate, step.gate, fused);
   place_expert_rows(up, step.up, fused);
-  if (step.gate.matrices.front().rows > 0 && !is_on_gpu()) place_gathered(step);
+  if (step.gate.matrices.front().rows > 0) {
+    step.gathered = target_.place_gathered(step, options_, step_areas_);
+  }
   values_.set_rows(activation.output, Rows::kExperts);
   step.output = values_.place_forms(activation.output, own_columns(activation.output));
   for (const ValueId value : {gate.output, up.output, input, input}) values_.consume(value);
   for (const ValueId value : {gate.output, up.output, activation.output}) emitted_[value] = true;
   const Meet meet = step.output.gather ? Meet::kAllRanks : Meet::kRank;
   emit_step(std::move(step), meet);
-  release_step_areas();
+  step_areas_.release();
 }
 
 void RankPlanner::emit_expert_sum(const GraphNode& node) {
@@ -105,9 +93,10 @@ void RankPlanner::emit_expert_sum(const GraphNode& node) {
   begin_product();
   ExpertSumStep step{.input = values_.forms(node.inputs[0]),
                      .routing = routing_of(node.inputs[1]),
-                     .down = expert_part(node),
-                     .workers = options_.workers};
-  if (step.down.matrices.front().rows > 0) place_products(step, node.inputs[0]);
+                     .down = expert_part(node)};
+  if (step.down.matrices.front().rows > 0) {
+    target_.place_products(step, values_.row_count(node.inputs[0]), options_, step_areas_);
+  }
   ResidualPlace place = add_to_residual(node, sum);
   step.down.output = place.rows;
   step.down.output_stride = place.stride;

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/plan_options.h"
+#include "engine/graph/plan_target.h"
 #include "engine/graph/split.h"
 #include "engine/graph/value_buffers.h"
 
@@ -25,7 +25,7 @@ struct HeadTreatment {
 // The destination of a product that is added to a residual: the residual's rows or, for a partial
 // result, rows of its own.
 struct ResidualPlace {
-  float* rows = nullptr;
+  ArenaOffset<float> rows;
   size_t stride = 0;
   bool accumulate = false;
   std::optional<ResidualFinish> finish;  // none: partial results are summed first
@@ -34,36 +34,21 @@ struct ResidualPlace {
 // Makes one plan, once.
 class RankPlanner {
  public:
-  RankPlanner(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options,
-              std::span<const ArenaAddresses> arenas)
+  RankPlanner(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options)
       : graph_(graph),
         split_(split),
         rank_(rank),
         options_(options),
-        own_(arenas.empty() ? ArenaAddresses{} : arenas[rank]),
-        root_(arenas.empty() ? ArenaAddresses{} : arenas[0]),
-        values_(graph, split, options, own_),
+        target_(*options.target),
+        values_(graph, split, options),
         heads_(graph.value_count()),
-        emitted_(graph.nodes().size()) {
-    plan_.peers.rank = rank;
-    for (size_t other = 0; other < split.rank_count; ++other) {
-      plan_.peers.distances.push_back(
-          arenas.empty() ? 0 : static_cast<std::ptrdiff_t>(arenas[other].exchange - own_.exchange));
-    }
-  }
+        emitted_(graph.nodes().size()) {}
 
   Plan make();
 
  private:
-  template <typename T>
-  T* at(const Stretch& stretch, size_t column = 0) const {
-    return values_.at<T>(stretch, column);
-  }
-  static size_t floats(const Stretch& stretch) { return ValueBuffers::floats(stretch); }
-
-  bool is_on_gpu() const { return options_.weight_layout == WeightLayout::kGpuTiles; }
-  PackedMatrix matrix(WeightId weight) const;
-  const float* vector(WeightId weight) const;
+  PlannedMatrix matrix(WeightId weight) const;
+  ArenaOffset<const float> vector(WeightId weight) const;
 
   // Columns of the value that this rank computes.
   Range own_columns(ValueId value) const;
@@ -79,7 +64,6 @@ class RankPlanner {
   void add_part(const GraphNode& node, MatmulStep& step);
   void begin_product();
   void emit_product(StepWork work);
-  void release_step_areas();
   ResidualPlace add_to_residual(const GraphNode& node, const GraphNode& sum);
   bool becomes_one_ranks(ValueId residual, ValueId sum) const;
   void move_residual(ValueId residual, ValueId sum);
@@ -93,11 +77,10 @@ class RankPlanner {
   void emit_route(const GraphNode& node);
   void emit_expert_gate(const GraphNode& node);
   void emit_expert_sum(const GraphNode& node);
+  void place_routing();
   Routing routing_of(ValueId routing) const;
   ExpertPart expert_part(const GraphNode& node) const;
   void place_expert_rows(const GraphNode& node, ExpertPart& part, bool fused);
-  void place_gathered(ExpertGateStep& step);
-  void place_products(ExpertSumStep& step, ValueId input);
   const GraphNode& consumer_of(const GraphNode& node, Operation operation) const;
   void emit_rotary_table();
   std::optional<size_t> only_consumer(ValueId value) const {
@@ -110,20 +93,18 @@ class RankPlanner {
   const Split& split_;
   const size_t rank_;
   const PlanOptions& options_;
-  const ArenaAddresses own_;
-  const ArenaAddresses root_;  // rank 0's, for the logits
+  const PlanTarget& target_;
   ValueBuffers values_;
   std::vector<HeadTreatment> heads_;  // by value
   std::vector<bool> emitted_;         // by node
-  const float* rotary_table_ = nullptr;
+  ArenaOffset<const float> rotary_table_;
   size_t rotary_stride_ = 0;
-  AttentionPartials partials_;
   Routing routing_;
   // The barrier of the product step at hand.
   Meet meet_ = Meet::kRank;
   std::vector<AllReduceStep> reductions_;
   std::vector<ValueId> partial_values_;
-  std::vector<Stretch> step_areas_;  // that nothing but this step needs
+  StepAreas step_areas_{values_.activations()};
   Plan plan_;
 };
 

@@ -4,12 +4,10 @@
 
 namespace lockstep {
 
-ValueBuffers::ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options,
-                           const ArenaAddresses& addresses)
+ValueBuffers::ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options)
     : graph_(graph),
       split_(split),
       options_(options),
-      addresses_(addresses),
       uses_(find_uses(graph, options.forms)),
       rows_(graph.value_count(), Rows::kTokens),
       buffer_(graph.value_count(), kNone) {}
@@ -59,7 +57,7 @@ ChunkSums ValueBuffers::place_chunk_sums(ValueId value, size_t columns, float ep
   Buffer& buffer = buffer_of(value);
   buffer.chunk_sums = activations_.allocate_f32(
       arena, (columns + kChunkColumns - 1) / kChunkColumns, row_count(value));
-  const ChunkSums chunks = {at<float>(*buffer.chunk_sums), floats(*buffer.chunk_sums)};
+  const ChunkSums chunks = {buffer.chunk_sums->at<float>(), buffer.chunk_sums->floats()};
   buffer.norm = {chunks, columns, epsilon};
   return chunks;
 }
@@ -85,7 +83,7 @@ Forms ValueBuffers::forms(ValueId value) {
   for (size_t form = 0; form < kActivationFormCount; ++form) {
     if (!buffer.forms[form]) continue;
     const ValueUses::Form& read = uses_[value].forms[form];
-    forms.buffers[form] = {at<std::byte>(*buffer.forms[form]), buffer.forms[form]->stride_bytes,
+    forms.buffers[form] = {buffer.forms[form]->at<std::byte>(), buffer.forms[form]->stride_bytes,
                            read.prompted, read.generated};
   }
   return forms;

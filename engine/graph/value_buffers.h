@@ -17,9 +17,8 @@ namespace lockstep {
 
 class ValueBuffers {
  public:
-  // All must outlive this. `addresses`: the rank's own.
-  ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options,
-               const ArenaAddresses& addresses);
+  // All must outlive this.
+  ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options);
 
   const ValueUses& uses(ValueId value) const { return uses_[value]; }
   Rows rows(ValueId value) const { return rows_[value]; }
@@ -45,13 +44,6 @@ class ValueBuffers {
   // For what is no value of the graph.
   ActivationBuffers& activations() { return activations_; }
 
-  template <typename T>
-  T* at(const Stretch& stretch, size_t column = 0) const {
-    const uintptr_t base =
-        stretch.arena == Arena::kScratch ? addresses_.scratch : addresses_.exchange;
-    return reinterpret_cast<T*>(base + stretch.offset + column * sizeof(T));
-  }
-  static size_t floats(const Stretch& stretch) { return stretch.stride_bytes / sizeof(float); }
   size_t row_count(ValueId value) const;
 
  private:
@@ -60,7 +52,6 @@ class ValueBuffers {
   const Graph& graph_;
   const Split& split_;
   const PlanOptions& options_;
-  const ArenaAddresses& addresses_;
   ActivationBuffers activations_;
   std::vector<ValueUses> uses_;  // by value
   std::vector<Rows> rows_;       // by value

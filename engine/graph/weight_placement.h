@@ -11,19 +11,16 @@
 
 namespace lockstep {
 
-// The rank's slice of every weight, one after the other from `base` on, each aligned to
-// weight_alignment(); what the rank does not hold has no bytes. By WeightId.
+// The rank's slice of every weight, by WeightId: one after the other, each aligned as its device
+// wants it. A weight that the rank does not hold has no bytes.
 std::vector<WeightSlice> place_weights(const Graph& graph, const Split& split, size_t rank,
-                                       uintptr_t base, WeightLayout layout = WeightLayout::kPanels);
+                                       const PlanTarget& target);
 
-size_t weight_alignment(WeightLayout layout);
-
-// Bytes of the arena that these slices lie in.
-size_t weight_arena_bytes(const std::vector<WeightSlice>& slices,
-                          WeightLayout layout = WeightLayout::kPanels);
+// The size of the arena of these slices.
+size_t weight_arena_bytes(const std::vector<WeightSlice>& slices, const PlanTarget& target);
 
 // The cache of the KV heads that the rank attends to.
 KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat format,
-                  size_t page_count, uintptr_t base);
+                  size_t page_count);
 
 }  // namespace lockstep

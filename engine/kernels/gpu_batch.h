@@ -32,6 +32,8 @@ struct GpuBatchLimits {
   size_t pages = 0;            // of all sequences' page tables together
   size_t logits = 0;           // rows
   size_t attention_units = 0;  // generated tokens beyond them are attended to by one block each
+
+  friend bool operator==(const GpuBatchLimits&, const GpuBatchLimits&) = default;
 };
 
 // A token to be drawn from a row of logits, by weights of exp((logit - the greatest) *

@@ -29,6 +29,8 @@ inline constexpr size_t kGpuPanelStep = 32;
 struct GpuPanelLimits {
   size_t rows = 8192;
   size_t bytes = size_t{128} << 20U;
+
+  friend bool operator==(const GpuPanelLimits&, const GpuPanelLimits&) = default;
 };
 
 // Rows of a product's parts that are unpacked together, one part's after the other's. Of each

@@ -26,6 +26,8 @@ std::string_view profile_name(Profile profile);  // "exact", "fast"
 struct ProductForms {
   ActivationForm prompted = ActivationForm::kF32;
   ActivationForm generated = ActivationForm::kF32;
+
+  friend bool operator==(const ProductForms&, const ProductForms&) = default;
 };
 
 // The two functions that attention is; see attention.h.

@@ -24,9 +24,9 @@ Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t to
   const size_t pages = pages_for(tokens_each) * sequences;
   size_t most = std::min(plan.logit_rows, plan.batch_tokens);
   size_t most_pages = plan.kv.page_count;
-  if (plan.gpu.batch != nullptr) {
-    most = std::min(most, plan.gpu.limits.sequences);
-    most_pages = std::min(most_pages, plan.gpu.limits.pages);
+  if (const auto* gpu = std::get_if<GpuAreas>(&plan.areas); gpu != nullptr) {
+    most = std::min(most, gpu->limits.sequences);
+    most_pages = std::min(most_pages, gpu->limits.pages);
   }
   if (sequences == 0 || sequences > most) {
     return invalid_input("{} sequences side by side; it must be from 1 to the {} of a pass",

@@ -91,7 +91,7 @@ Result<void> GpuWeightSink::take(Lane& lane, const ReadExtent& read) {
 
 // Whole rows, whatever columns of them are the slice's: then it is one copy.
 Result<void> GpuWeightSink::take_matrix(Lane& lane, const ReadExtent& read) const {
-  const auto& [weight, slice, extent, bytes, pinned] = read;
+  const auto& [weight, slice, to, extent, bytes, pinned] = read;
   std::byte* const staging = lane.staging.data();
   const size_t step = pinned ? extent.bytes : bounce_bytes_;
   for (size_t done = 0; done < extent.bytes; done += step) {
@@ -111,7 +111,7 @@ Result<void> GpuWeightSink::take_matrix(Lane& lane, const ReadExtent& read) cons
               .stride_bytes = row_bytes(weight.format, weight.columns),
               .row_begin = extent.begin - slice.row_begin,
               .row_count = extent.end - extent.begin,
-              .planes = slice.address});
+              .planes = to});
   return {};
 }
 
@@ -120,7 +120,7 @@ Result<void> GpuWeightSink::take_vector(Lane& lane, const ReadExtent& read) cons
   const size_t blocks = read.extent.end - read.extent.begin;
   const size_t step = bounce_bytes_ / (format.block_elements * sizeof(float));
   auto* const floats = reinterpret_cast<float*>(lane.bounce);
-  std::byte* to = read.slice.address + first_float(read) * sizeof(float);
+  std::byte* to = read.to + first_float(read) * sizeof(float);
   for (size_t done = 0; done < blocks; done += step) {
     const size_t count = std::min(step, blocks - done) * format.block_elements;
     format.dequantize(read.bytes + done * format.block_bytes, count, floats);

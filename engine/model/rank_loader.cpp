@@ -100,8 +100,12 @@ void RankLoader::load(size_t buffer, const Read& read) {
     }
     for (const ExtentOwner& owner : extent.owners) {
       const auto taken =
-          places_.sinks[owner.rank]->take({places_.graph.weights()[extent.weight], *owner.slice,
-                                           extent, bytes->data(), pinned_.size_bytes() > 0});
+          places_.sinks[owner.rank]->take({.weight = places_.graph.weights()[extent.weight],
+                                           .slice = *owner.slice,
+                                           .to = places_.arenas[owner.rank] + owner.slice->offset,
+                                           .extent = extent,
+                                           .bytes = bytes->data(),
+                                           .pinned = pinned_.size_bytes() > 0});
       if (!taken) return state_.fail(taken.error());
     }
     state_.add_done(extent.bytes);

@@ -52,11 +52,12 @@ class LoadState {
                                                   "no memory left for reading weights; free some"};
 };
 
-// The sources and destinations of weights.
+// The files that weights come from, and the memory that they go to.
 struct LoadPlaces {
   const Graph& graph;
   std::vector<std::unique_ptr<DirectFile>> files = {};  // by part of the model
   std::vector<WeightSink*> sinks = {};                  // by rank
+  std::vector<std::byte*> arenas = {};                  // of weights, by rank
 };
 
 class RankLoader {

@@ -66,6 +66,7 @@ class Load {
         places_{.graph = graph} {
     for (const LoadTarget& rank : ranks_) {
       places_.sinks.push_back(rank.sink != nullptr ? rank.sink : &host_sink_);
+      places_.arenas.push_back(rank.weights);
     }
   }
 

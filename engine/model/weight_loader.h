@@ -21,10 +21,11 @@ namespace lockstep {
 // A rank whose slices are to be filled, by its own workers.
 struct LoadTarget {
   const Plan& plan;
+  std::byte* weights = nullptr;  // the arena that the slices lie in
   Workers& workers;
-  int node = -1;  // where its buffers shall lie; -1: anywhere
-  WeightSink* sink =
-      nullptr;  // of a rank on a GPU, which nobody else uses; none: the host's memory
+  int node = -1;  // of its buffers; -1: any
+  // A GPU rank's, which nobody else uses; none: the weights are packed into the host's memory.
+  WeightSink* sink = nullptr;
 };
 
 struct LoadOptions {

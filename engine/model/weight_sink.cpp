@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 void pack_rows(const ReadExtent& read) {
-  const auto& [weight, slice, extent, bytes, pinned] = read;
+  const auto& [weight, slice, to, extent, bytes, pinned] = read;
   const FormatTraits& format = traits(weight.format);
   const size_t columns = slice.column_end - slice.column_begin;
   const size_t stride = row_bytes(weight.format, weight.columns);
@@ -19,7 +19,7 @@ void pack_rows(const ReadExtent& read) {
     const size_t place = row - slice.row_begin;
     const size_t lane = place % kPanelRows;
     const size_t count = std::min(kPanelRows - lane, extent.end - row);
-    std::byte* panel = slice.address + place / kPanelRows * panel_size;
+    std::byte* panel = to + place / kPanelRows * panel_size;
     pack_lanes(weight.format, columns, rows + (row - extent.begin) * stride, stride, lane, count,
                panel);
     row += count;
@@ -40,7 +40,7 @@ Result<void> HostWeightSink::take(const ReadExtent& read) {
   }
   const FormatTraits& format = traits(read.weight.format);
   format.dequantize(read.bytes, (read.extent.end - read.extent.begin) * format.block_elements,
-                    reinterpret_cast<float*>(read.slice.address) + first_float(read));
+                    reinterpret_cast<float*>(read.to) + first_float(read));
   return {};
 }
 

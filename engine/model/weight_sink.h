@@ -1,5 +1,5 @@
-// The destination of a rank's weights: what has been read of them is packed for the rank's kernels,
-// at the addresses that its plan says.
+// Packs what has been read of a rank's weights for the rank's kernels, into the memory of its
+// plan's slices.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,11 @@
 
 namespace lockstep {
 
-// The part of one slice that an extent holds; an extent may belong to several.
+// An extent that has been read, for one of the slices that it belongs to.
 struct ReadExtent {
   const Weight& weight;
   const WeightSlice& slice;
+  std::byte* to = nullptr;  // the slice's memory
   const LoadExtent& extent;
   const std::byte* bytes = nullptr;  // extent.bytes
   bool pinned = false;               // a GPU may copy from there
@@ -33,11 +34,11 @@ class WeightSink {
   // Before anything is read. No extent has more bytes than that.
   virtual Result<void> begin(size_t extent_bytes_max) = 0;
 
-  // Pins buffers that ranks read into, for all GPUs, until what is returned goes. Of a sink on a
-  // GPU alone.
+  // Pins buffers that ranks read into, for all GPUs, until what is returned goes. Only a sink on a
+  // GPU is asked.
   virtual Result<GpuMemory> pin(std::span<std::byte> buffers) = 0;
 
-  // Brings the extent's part of the slice to the slice's address, perhaps not yet when it returns;
+  // Brings the extent's part of the slice to the slice's memory, perhaps not yet when it returns;
   // the bytes are no longer needed then.
   virtual Result<void> take(const ReadExtent& read) = 0;
 
@@ -46,7 +47,7 @@ class WeightSink {
   virtual Result<void> finish() = 0;
 };
 
-// The index in the slice of the first of a vector's floats that the extent holds.
+// The first of a vector slice's floats that the extent holds.
 size_t first_float(const ReadExtent& read);
 
 // Weights of ranks whose memory is the host's: the thread that has read them packs them.

@@ -23,8 +23,7 @@ Result<std::string> header_digest(const FileReader& reader, uint64_t header_byte
   return digest.finish();
 }
 
-// Which slice of which weight lies where in the arena. Of a plan without addresses they are the
-// offsets.
+// The slices of weights and their offsets in the arena.
 std::string slices_digest(const Graph& graph, const Plan& plan) {
   Digest digest;
   for (const WeightSlice& slice : plan.weights) {
@@ -32,7 +31,7 @@ std::string slices_digest(const Graph& graph, const Plan& plan) {
     digest.add(fmt::format("{} {} {} {} {} {} {} {} {} {}\n", weight.name,
                            traits(weight.format).name, weight.is_matrix, weight.first_row,
                            slice.row_begin, slice.row_end, slice.column_begin, slice.column_end,
-                           reinterpret_cast<uintptr_t>(slice.address), slice.size_bytes));
+                           slice.offset, slice.size_bytes));
   }
   return digest.finish();
 }

@@ -28,7 +28,7 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
     own.logits_on_host = !all_gpus || !gpus_linked;
     if (!own.on_gpu) continue;
     own.staging_bytes = gpu_staging_bytes_max(model.graph);
-    if (!own.logits_on_host) own.candidate_bytes = plan.candidate_bytes;
+    if (!own.logits_on_host) own.candidate_bytes = std::get<GpuAreas>(plan.areas).candidate_bytes;
     if (!all_gpus) continue;  // then passes are not recorded, and sums are the host's
     own.recording_bytes = recording_bytes(plan);
     own.message_floats = exchanged_floats_max(plan);

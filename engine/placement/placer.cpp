@@ -50,7 +50,6 @@ Result<void> Placer::check_heads() const {
 // A context that is not known yet is as long as it can be.
 PlanOptions Placer::options_on_gpus(PlanOptions options) const {
   options.forms = gpu_product_forms();
-  options.weight_layout = WeightLayout::kGpuTiles;
   options.sequences = settings_.sequence_count;
   options.sequence_pages = pages_for(settings_.context_or(model_.trained_context_tokens));
   return options;
@@ -64,8 +63,7 @@ PlanOptions Placer::plan_options(const DeviceChoice& devices, size_t batch_token
   options.bf16_sums = settings_.bf16_sums;
   if (!devices.gpus.empty()) options = options_on_gpus(options);
   if (devices.nodes.empty()) return options;
-  // options_on() makes it again for GPUs.
-  options.weight_layout = WeightLayout::kPanels;
+  // options_on() makes them again for GPUs.
   options.forms = product_forms(settings_.profile, *settings_.kernels);
   options.prompt_attention =
       prompt_attention(settings_.profile, *settings_.kernels, settings_.kv_format);

@@ -1,5 +1,5 @@
-// What one pass through the plan computes: tokens of any number of sequences. Filled by the
-// engine's thread between passes, read by the workers during one.
+// The tokens, of any number of sequences, that one pass through the plan computes. The engine's
+// thread fills it between passes, the workers read it during one.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct Batch {
   size_t generated_tokens = 0;
   std::vector<std::span<const uint32_t>> page_tables;  // pages of each sequence, in order
   std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
-  // Of the same tokens: what is to be drawn from their logits, if that can be done where they are.
-  // As many, or none at all.
+  // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
+  // all.
   std::vector<LogitDrawWish> draws;
   std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
 

@@ -37,7 +37,7 @@ struct Exchanger {
   const size_t& exchange_count;  // outlives this; the same for all ranks
 
   std::byte* at(size_t offset) const {
-    return reinterpret_cast<std::byte*>(rank.arenas().exchange) + offset;
+    return reinterpret_cast<std::byte*>(rank.arenas()[Arena::kExchange]) + offset;
   }
 
   void meet(size_t worker) const {
@@ -134,8 +134,8 @@ double ExchangeMeasurement::measure(ExchangeKind kind, size_t bytes) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     Peers peers{rank, {}};
     for (const size_t other : all) {
-      peers.distances.push_back(static_cast<std::ptrdiff_t>(ranks[other].arenas().exchange -
-                                                            ranks[rank].arenas().exchange));
+      peers.distances.push_back(static_cast<std::ptrdiff_t>(
+          ranks[other].arenas()[Arena::kExchange] - ranks[rank].arenas()[Arena::kExchange]));
     }
     const Exchanger exchanger{ranks[rank], peers, all, kind, bytes, most_bytes_, exchange_count};
     jobs.emplace_back([exchanger](size_t worker) { exchanger.work(worker); });

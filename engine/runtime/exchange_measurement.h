@@ -1,4 +1,4 @@
-// What one exchange between ranks costs: a token's activation given to all, and all ranks meeting.
+// The cost of one exchange between ranks: a token's activation given to all, and all ranks meeting.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// How often to do, in one measurement, what took `seconds` for kFewRepeats times: so often that the
-// measurement is long against the clock and what begins and ends it, and short for a person, also
-// where the system shares the processors.
+// The repeats of one measurement, if kFewRepeats of them took `seconds`: so many that it is long
+// against the clock and what begins and ends it, and short for a person, also where the system
+// shares the processors.
 inline constexpr size_t kFewRepeats = 4;
 size_t repeats_for(double seconds);
 

@@ -69,7 +69,8 @@ std::unexpected<Error> Executor::fail(const Error& error) {
 LogitRow Executor::logits(size_t row) {
   const Plan& plan = ranks_.root_plan();
   if (!draws_tokens()) {
-    return LogitRow(std::span(plan.logits + row * plan.logits_stride, plan.vocabulary_size));
+    const float* const logits = ranks_[0].addresses().at(plan.logits);
+    return LogitRow(std::span(logits + row * plan.logits_stride, plan.vocabulary_size));
   }
   const LogitDrawWish wish = row < draws_.size() ? draws_[row] : LogitDrawWish();
   const FoundCandidates found = ranks_[0].candidates(row, wish);
@@ -96,11 +97,8 @@ Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
     auto weighed = weigh_hidden(ranks_[rank], token, row);
     if (!weighed) return fail(weighed.error());
   }
-  float factor = 0;
-  norm_factors({.chunks = {hidden_sums_.data(), hidden_sums_.size()},
-                .columns = row.size(),
-                .epsilon = ranks_.root_plan().hidden.epsilon},
-               {0, 1}, &factor);
+  const float factor =
+      norm_factor(hidden_sums_.data(), row.size(), ranks_.root_plan().hidden.epsilon);
   for (float& value : row) value *= factor;
   return {};
 }

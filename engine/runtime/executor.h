@@ -35,17 +35,18 @@ class Executor {
   // to them becomes slow; 0: no rank is a GPU.
   size_t attention_units() const { return needs_.attention_units; }
 
-  // Of the last batch's logit token `row`; valid until the next run(), and what is fetched of it
-  // until another row is, or a hidden one. Where all ranks are GPUs that reach one another's
-  // memory, what is at hand of a row is its likeliest tokens.
+  // The logits of the last batch's logit token `row`; valid until the next run(), and what is
+  // fetched of it until another row is, or a hidden one. If all ranks are GPUs that reach one
+  // another's memory, a row's likeliest tokens are at hand.
   LogitRow logits(size_t row);
   // Batch::draws are heeded; elsewhere they are of no use.
   bool draws_tokens() const { return ranks_[0].finds_candidates(); }
 
   // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
-  // Of token `token` of the last batch, whichever its logit tokens are, until the next run(); as
-  // wide as hidden_width(). The same bits for any number of ranks under `gather`. Fails as run().
+  // Reads that of token `token` of the last batch, whichever its logit tokens are, until the next
+  // run(); `row` is as wide as hidden_width(). The same bits for any number of ranks under
+  // `gather`. Fails as run().
   Result<void> read_hidden_row(size_t token, std::span<float> row);
 
  private:

@@ -40,7 +40,7 @@ void PassLayout::arrange(const Batch& batch) {
     add_run(batch, first, end);
     first = end;
   }
-  // What a block costs: a chunk's keys, or all that its last token sees, for as many tokens.
+  // A block's cost: a chunk's keys, or all that its last token sees, for as many tokens.
   std::ranges::sort(blocks_, std::greater{}, [&](const QueryBlock& block) {
     const size_t keys = block.chunk == QueryBlock::kAllChunks
                             ? batch.tokens[block.token].position + size_t{block.count}

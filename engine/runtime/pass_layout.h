@@ -1,5 +1,5 @@
-// How the attention of a pass is cut into blocks: what all its layers and ranks share. Made once
-// per pass, before the workers begin.
+// The blocks of a pass's attention, which all its layers and ranks share. Made once per pass,
+// before the workers begin.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct QueryBlock {
   uint32_t first_row = 0;  // of the token's partial results; those of its chunks follow one another
 };
 
-// How the prompted tokens of a pass are cut where they attend in bf16: into blocks as large as can
-// be, but enough of them. A block is over all chunks, however many tokens it has.
+// The cut of a pass's prompted tokens where they attend in bf16: into blocks as large as can be,
+// but enough of them. A block is over all chunks, however many tokens it has.
 struct PromptBlocks {
   size_t tokens_most = 0;  // 0: prompted tokens attend in f32, and are cut as generated ones
   size_t wanted = 1;       // so many blocks give all workers something to do
@@ -34,11 +34,11 @@ class PassLayout {
   // Tokens whose queries walk over the keys together: a page is converted once for all of them.
   static constexpr size_t kBlockTokens = 16;
 
-  // `batch_tokens`: of the largest batch. `split_blocks`: for how many blocks there is room where
-  // tokens are split into chunks.
+  // `batch_tokens`: of the largest batch. `split_blocks`: the capacity in blocks of tokens
+  // that are split into chunks.
   PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks = {});
 
-  // Of a batch whose tokens are in order. Allocates nothing.
+  // Lays out a batch whose tokens are in order. Allocates nothing.
   void arrange(const Batch& batch);
 
   // The longest first.

@@ -39,6 +39,24 @@ Result<std::span<const float>> Rank::fetch_logits(size_t) {
   return {};
 }
 
+Result<void> Rank::allocate(Plan plan, ArenaSources sources) {
+  plan_ = std::move(plan);
+  return take_memory(std::move(sources));
+}
+
+Result<void> Rank::bind(std::span<const ArenaAddresses> arenas) {
+  CHECK(arenas.size() == plan_.rank_count, "{} ranks' arenas for a plan of {} ranks", arenas.size(),
+        plan_.rank_count);
+  addresses_ = arenas[plan_.rank];
+  addresses_[Arena::kLogits] = arenas.front()[Arena::kLogits];
+  peers_.rank = plan_.rank;
+  for (const ArenaAddresses& other : arenas) {
+    peers_.distances.push_back(
+        static_cast<std::ptrdiff_t>(other[Arena::kExchange] - addresses_[Arena::kExchange]));
+  }
+  return prepare();
+}
+
 Result<void> Rank::allocate_on_host(const HostBytes& bytes, ArenaSources sources) {
   struct HostArena {
     NodeMemory& memory;
@@ -79,11 +97,13 @@ ArenaAddresses Rank::host_arenas() const {
   const auto address = [](const NodeMemory& arena) {
     return arena.size_bytes() == 0 ? 0 : reinterpret_cast<uintptr_t>(arena.data());
   };
-  return {.weights = address(weights_),
-          .scratch = address(scratch_),
-          .exchange = address(exchange_),
-          .kv = address(kv_),
-          .logits = address(logits_)};
+  ArenaAddresses arenas;
+  arenas[Arena::kWeights] = address(weights_);
+  arenas[Arena::kScratch] = address(scratch_);
+  arenas[Arena::kExchange] = address(exchange_);
+  arenas[Arena::kKv] = address(kv_);
+  arenas[Arena::kLogits] = address(logits_);
+  return arenas;
 }
 
 std::vector<const NodeMemory*> Rank::all_memory() const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/collectives/shared_memory.h"
 #include "engine/graph/planner.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/node_memory.h"
@@ -27,7 +28,7 @@
 
 namespace lockstep {
 
-// Which of a rank's arenas shall outlive the process, and which of an earlier one's it gets.
+// The arenas of a rank that outlive the process, and those of an earlier process that it gets.
 struct ArenaSources {
   bool keep = false;        // weights and KV cache lie in memfds, where that costs no huge pages
   bool keep_small = false;  // even if it costs huge pages
@@ -50,7 +51,7 @@ struct RankNeeds {
   bool layout = false;          // it reads PassInput::layout
   size_t attention_blocks = 0;  // it has room for partial results of so many blocks of queries
   PromptBlocks prompt_blocks = {};
-  // So many units (gpu_token_units()) the generated tokens of a pass may have together before
+  // The units (gpu_token_units()) that the generated tokens of a pass may have together before
   // attention to them becomes slow; 0: any number.
   size_t attention_units = 0;
   std::optional<std::chrono::seconds> deadline = {};  // a pass has failed by then; none: never
@@ -85,16 +86,19 @@ class Rank {
   Workers& workers() { return *workers_; }
   WorkerCounters& counters(size_t worker) { return counters_[worker]; }
 
-  // Takes the memory that the plan needs: what lies on the host on the rank's node, touched by its
-  // workers. A KV cache that is taken over holds anything. Once, by one thread for all ranks of a
-  // node.
-  virtual Result<void> allocate(const Plan& sizes, ArenaSources sources = {}) = 0;
-  // Their addresses; 0 for an arena that is not taken.
+  // Keeps the plan and takes the memory that it needs: on the host on the rank's node, touched by
+  // its workers. A KV cache that is taken over holds anything. Once, by one thread for all ranks of
+  // a node.
+  Result<void> allocate(Plan plan, ArenaSources sources = {});
+  // The addresses of the memory that was taken; 0 for an arena that was not.
   virtual ArenaAddresses arenas() const = 0;
-  // Once, after allocate(): the plan that is computed, whose addresses lie in the arenas.
-  virtual Result<void> set_plan(Plan plan) = 0;
-  // Receives the rank's weights, between set_plan() and the first pass; null: the workers
-  // pack them into the host's memory.
+  // Once, when all ranks have allocated: makes the rank ready to compute its plan. `arenas`: of all
+  // ranks.
+  Result<void> bind(std::span<const ArenaAddresses> arenas);
+  // From bind() on: the addresses of the plan's offsets. The logits' are rank 0's.
+  const ArenaAddresses& addresses() const { return addresses_; }
+  // Receives the rank's weights, between bind() and the first pass; null: the workers pack them
+  // into the host's memory.
   virtual std::unique_ptr<WeightSink> make_weight_sink() = 0;
 
   virtual RankNeeds needs() const = 0;
@@ -142,11 +146,14 @@ class Rank {
   };
   Result<void> allocate_on_host(const HostBytes& bytes, ArenaSources sources);
   ArenaAddresses host_arenas() const;
-  void keep_plan(Plan plan) { plan_ = std::move(plan); }
+  const Peers& peers() const { return peers_; }
   const NodeMemory& exchange() const { return exchange_; }
   const NodeMemory& logits() const { return logits_; }
 
  private:
+  virtual Result<void> take_memory(ArenaSources sources) = 0;  // for plan()
+  virtual Result<void> prepare() = 0;                          // with addresses() and peers()
+
   RankPlace place_;
   std::vector<WorkerCounters> counters_;  // by worker
   NodeMemory weights_;
@@ -154,7 +161,9 @@ class Rank {
   NodeMemory exchange_;
   NodeMemory kv_;
   NodeMemory logits_;  // of rank 0
-  Plan plan_;          // addresses lie in the arenas
+  Plan plan_;
+  ArenaAddresses addresses_;
+  Peers peers_;
   std::unique_ptr<Workers> workers_;
 };
 

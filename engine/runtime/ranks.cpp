@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Whether workers of different ranks need the same processor to make progress.
+// True where workers of different ranks need the same processor to make progress.
 bool is_crowded(std::span<const RankPlace> places) {
   size_t worker_count = 0;
   bool shared = false;
@@ -68,25 +68,25 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
 }
 
 // The ranks of one node follow one another, so that each sees what the ones before have left.
-Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
+Result<void> Ranks::allocate_on_node(std::span<const size_t> ranks, std::span<Plan> plans,
                                      std::span<ArenaSources> sources) {
   for (const size_t rank : ranks) {
-    auto taken = ranks_[rank]->allocate(sizes[rank], std::move(sources[rank]));
+    auto taken = ranks_[rank]->allocate(std::move(plans[rank]), std::move(sources[rank]));
     if (!taken) return taken;
   }
   return {};
 }
 
 // Every node at the same time: clearing its memory is the work of its own processors.
-Result<void> Ranks::allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources) {
+Result<void> Ranks::allocate(std::span<Plan> plans, std::span<ArenaSources> sources) {
   std::map<int, std::vector<size_t>> on_node;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     on_node[ranks_[rank]->place().node].push_back(rank);
   }
   std::vector<Result<void>> results(on_node.size());
-  const auto take = [this, sizes, sources](Result<void>& result, std::span<const size_t> ranks) {
+  const auto take = [this, plans, sources](Result<void>& result, std::span<const size_t> ranks) {
     try {
-      result = allocate_on_node(ranks, sizes, sources);
+      result = allocate_on_node(ranks, plans, sources);
     } catch (const std::bad_alloc&) {
       result = std::unexpected(Error{ErrorKind::kMachineRefused, "no memory left"});
     }
@@ -127,25 +127,20 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
     return std::unexpected(started.error());
   }
   if (auto reached = made->gpus_->reach(); !reached) return std::unexpected(reached.error());
-  std::vector<PlanOptions> own;  // by rank
+  std::vector<Plan> plans;  // by rank
   for (const RankPlace& place : places) {
     CHECK(places.size() == 1 || !place.gpu || split.strategy == Strategy::kReduce, "gpu{} under {}",
           *place.gpu, strategy_name(split.strategy));
-    own.push_back(options_on(place, options));
+    plans.push_back(make_plan(graph, split, plans.size(), options_on(place, options)));
   }
-  std::vector<Plan> sizes;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    sizes.push_back(make_plan(graph, split, rank, own[rank]));
-  }
-  if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
-  if (auto connected = made->gpus_->connect(sizes.front()); !connected) {
+  if (auto taken = made->allocate(plans, sources); !taken) return std::unexpected(taken.error());
+  if (auto connected = made->gpus_->connect(made->root_plan()); !connected) {
     return std::unexpected(connected.error());
   }
   std::vector<ArenaAddresses> arenas;
   for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    auto set = made->ranks_[rank]->set_plan(make_plan(graph, split, rank, own[rank], arenas));
-    if (!set) return std::unexpected(set.error());
+  for (const auto& rank : made->ranks_) {
+    if (auto bound = rank->bind(arenas); !bound) return std::unexpected(bound.error());
   }
   if (auto exchanged = made->gpus_->exchange_first(); !exchanged) {
     return std::unexpected(exchanged.error());
@@ -159,7 +154,7 @@ Result<std::unique_ptr<Ranks>> Ranks::make_bare(std::span<const RankPlace> place
   if (auto started = made->start(places); !started) return std::unexpected(started.error());
   Plan size;
   size.exchange_bytes = exchange_bytes;
-  const std::vector<Plan> sizes(places.size(), size);
+  std::vector<Plan> sizes(places.size(), size);
   std::vector<ArenaSources> sources(places.size());
   if (auto taken = made->allocate(sizes, sources); !taken) return std::unexpected(taken.error());
   return made;

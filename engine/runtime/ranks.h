@@ -20,11 +20,11 @@ using StartRank =
 
 class Ranks {
  public:
-  // Starts the workers of every place, takes the memory and makes the plans. The graph must outlive
-  // the ranks; the split is for as many ranks as there are places. Weights that no source holds are
-  // not loaded yet. `sources`: of every rank, or none. `gpus`: through what places on GPUs are
-  // used; where some are, the first is one: its GPU makes the logits reachable for all.
-  // `elsewhere`: bodies of ranks that other processes compute.
+  // Starts the workers of every place, makes the plans and takes their memory. The split is for as
+  // many ranks as there are places. Weights that no source holds are not loaded yet. `sources`: of
+  // every rank, or none. `gpus`: the platform of places on GPUs; where some are, the first place is
+  // one: its GPU makes the logits reachable for all. `elsewhere`: bodies of ranks that other
+  // processes compute.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places,
@@ -51,9 +51,9 @@ class Ranks {
 
   Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr,
                      const StartRank& elsewhere = {});
-  // One source per rank.
-  Result<void> allocate(std::span<const Plan> sizes, std::span<ArenaSources> sources);
-  Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<const Plan> sizes,
+  // One plan and one source per rank; they are moved from.
+  Result<void> allocate(std::span<Plan> plans, std::span<ArenaSources> sources);
+  Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<Plan> plans,
                                 std::span<ArenaSources> sources);
 
   std::unique_ptr<RankLinks> links_;  // none for one rank

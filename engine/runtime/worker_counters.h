@@ -1,4 +1,4 @@
-// What a worker counts while it walks: written by it alone, read by scrapes, never locked.
+// The counters of a worker while it walks: written by it alone, read by scrapes, never locked.
 #pragma once
 
 #include <atomic>

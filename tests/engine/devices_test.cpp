@@ -44,7 +44,7 @@ TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
     EXPECT_EQ(layout->arithmetic, "gpu");
     EXPECT_EQ(layout->instruction_set, "sm_90");
     EXPECT_EQ(layout->device_titles, "gpu2 Made-up GPU");
-    EXPECT_EQ(layout->plan_options.weight_layout, WeightLayout::kGpuTiles);
+    EXPECT_EQ(layout->options_of(0).target, &gpu_plan_target());
     EXPECT_EQ(layout->plan_options.sequences, options_.sequence_count);
     for (size_t format = 0; format < kFormatCount; ++format) {
       const auto own = static_cast<Format>(format) == Format::kF32 ? ActivationForm::kF32
@@ -58,7 +58,7 @@ TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
 TEST_F(DevicesTest, on_processors_nothing_is_as_on_gpus) {
   const auto layout = split("cpu", machine_with_gpus());
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
-  EXPECT_EQ(layout->plan_options.weight_layout, WeightLayout::kPanels);
+  EXPECT_EQ(layout->options_of(0).target, &node_plan_target());
   EXPECT_EQ(layout->device_titles, "node0, node1");
   EXPECT_EQ(layout->arithmetic, "fast");
   for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, std::nullopt);
@@ -126,8 +126,8 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   EXPECT_EQ(layout->places[0].gpu, 3);
   EXPECT_EQ(layout->places[1].gpu, std::nullopt);
   EXPECT_EQ(layout->split.strategy, Strategy::kReduce);
-  EXPECT_EQ(layout->options_of(0).weight_layout, WeightLayout::kGpuTiles);
-  EXPECT_EQ(layout->options_of(1).weight_layout, WeightLayout::kPanels);
+  EXPECT_EQ(layout->options_of(0).target, &gpu_plan_target());
+  EXPECT_EQ(layout->options_of(1).target, &node_plan_target());
   EXPECT_EQ(layout->device_titles, "gpu3 Made-up GPU, node0, node1");
   EXPECT_GT(layout->sizes[0].weight_bytes, 3 * layout->sizes[1].weight_bytes / 2);
   EXPECT_EQ(layout->sizes[0].exchange_bytes, layout->sizes[1].exchange_bytes);

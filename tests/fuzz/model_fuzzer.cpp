@@ -98,7 +98,10 @@ void load_and_compute(const GgufFile& file, const Model& model, const KernelTabl
   CHECK(ranks.has_value(), "{}", ranks.error().message);
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < (*ranks)->count(); ++rank) {
-    targets.push_back({(**ranks)[rank].plan(), (**ranks)[rank].workers()});
+    Rank& target = (**ranks)[rank];
+    targets.push_back({.plan = target.plan(),
+                       .weights = target.addresses().at(ArenaOffset<std::byte>{Arena::kWeights}),
+                       .workers = target.workers()});
   }
   std::atomic<uint64_t> bytes_done = 0;
   const auto loaded = load_weights(file, model.graph, targets, bytes_done, {.direct = false});

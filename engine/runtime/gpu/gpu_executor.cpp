@@ -32,13 +32,15 @@ const Work* first_step(const Plan& plan) {
 
 const std::vector<double>* rotary_frequencies(const Plan& plan) {
   const auto* const rotary = first_step<RotaryTableStep>(plan);
-  return rotary == nullptr ? nullptr : rotary->frequencies;
+  return rotary == nullptr ? nullptr : &rotary->frequencies;
 }
 
-// What lies in the staging at one time: a batch, the frequencies, a hidden row, or one of logits.
+// The staging holds one of these at a time: a batch, the frequencies, a hidden row, or one of
+// logits.
 size_t staging_bytes(const Plan& plan, bool has_logits) {
   const std::vector<double>* frequencies = rotary_frequencies(plan);
-  return std::max({gpu_batch_bytes(plan.gpu.limits), plan.hidden.width * sizeof(float),
+  return std::max({gpu_batch_bytes(std::get<GpuAreas>(plan.areas).limits),
+                   plan.hidden.width * sizeof(float),
                    has_logits ? plan.vocabulary_size * sizeof(float) : 0,
                    frequencies == nullptr ? 0 : frequencies->size() * sizeof(double)});
 }
@@ -86,7 +88,8 @@ Result<void> GpuExecutor::allocate(const Plan& sizes, int node, const HostShare&
   };
   const HostWish host_wishes[] = {
       {staging_, staging_bytes(sizes, has_logits), "what is copied to a GPU"},
-      {candidates_, has_logits ? sizes.candidate_bytes : 0, "the likeliest logits"},
+      {candidates_, has_logits ? std::get<GpuAreas>(sizes.areas).candidate_bytes : 0,
+       "the likeliest logits"},
   };
   for (const HostWish& wish : host_wishes) {
     if (wish.bytes == 0) continue;
@@ -223,22 +226,28 @@ ArenaAddresses GpuExecutor::arenas() const {
   const auto address = [](const GpuMemory& arena) {
     return reinterpret_cast<uintptr_t>(arena.data());
   };
-  return {.weights = address(weights_),
-          .scratch = address(scratch_),
-          .exchange = address(exchange_),
-          .kv = address(kv_),
-          .logits = address(logits_)};
+  ArenaAddresses arenas;
+  arenas[Arena::kWeights] = address(weights_);
+  arenas[Arena::kScratch] = address(scratch_);
+  arenas[Arena::kExchange] = address(exchange_);
+  arenas[Arena::kKv] = address(kv_);
+  arenas[Arena::kLogits] = address(logits_);
+  return arenas;
 }
 
-Result<void> GpuExecutor::prepare(const Plan& plan) {
+Result<void> GpuExecutor::prepare(const Plan& plan, const ArenaAddresses& addresses,
+                                  const Peers& peers) {
   CHECK(plan_ == nullptr, "a GPU's plan is made once");
   plan_ = &plan;
+  addresses_ = &addresses;
+  areas_ = &std::get<GpuAreas>(plan.areas);
   if (auto used = device_->use(); !used) return used;
-  const size_t library_bytes = plan.gpu.library == nullptr ? 0 : kGpuLibraryBytes;
-  auto library = platform_.open_matrix_library(device_->index(), {plan.gpu.library, library_bytes});
+  const size_t library_bytes = areas_->library ? kGpuLibraryBytes : 0;
+  auto library = platform_.open_matrix_library(device_->index(),
+                                               {addresses.at(areas_->library), library_bytes});
   if (!library) return std::unexpected(library.error());
   library_ = std::move(*library);
-  program_ = std::make_unique<GpuProgram>(plan, platform_, *library_, links_,
+  program_ = std::make_unique<GpuProgram>(plan, addresses, peers, platform_, *library_, links_,
                                           reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
   if (auto prepared = program_->prepare(stream_->handle()); !prepared) return prepared;
   if (auto waited = wait(); !waited) return waited;
@@ -252,17 +261,16 @@ Result<void> GpuExecutor::fill_constants() {
   if (frequencies == nullptr) return {};
   const size_t bytes = frequencies->size() * sizeof(double);
   std::memcpy(staging_.data(), frequencies->data(), bytes);
-  auto copied = stream_->copy(plan_->gpu.frequencies, staging_.data(), bytes);
+  auto copied = stream_->copy(addresses_->at(areas_->frequencies), staging_.data(), bytes);
   return copied ? wait() : copied;
 }
 
 // Every launch of attention leaves its counters as it found them.
 Result<void> GpuExecutor::clear_counters() {
-  const auto* const attend = first_step<AttendStep>(*plan_);
-  if (attend == nullptr || attend->partials.arrived == nullptr) return {};
-  const AttentionPartials& partials = attend->partials;  // of all layers
-  const size_t heads = partials.stride / plan_->kv.head_dimension;
-  auto cleared = stream_->clear(partials.arrived, partials.block_count * heads * sizeof(uint32_t));
+  const GpuPartials& partials = areas_->partials;
+  if (!partials.arrived) return {};
+  auto cleared = stream_->clear(addresses_->at(partials.arrived),
+                                partials.unit_count * partials.head_count * sizeof(uint32_t));
   return cleared ? wait() : cleared;
 }
 
@@ -317,8 +325,8 @@ std::optional<size_t> GpuExecutor::awaited_peer() {
   return std::nullopt;
 }
 
-// Who waits for others runs out of time when they do. Over peer memory it says for whom it waits.
-// What waits by NCCL ends when it is aborted: the stream that does not is its own GPU's failure.
+// A rank that waits for others runs out of time when they do. Over peer memory it says for whom it
+// waits. A wait by NCCL ends when it is aborted: the stream that does not is its own GPU's failure.
 std::unexpected<Error> GpuExecutor::who_hangs(const Error& error) {
   if (const auto awaited = awaited_peer()) return did_not_come(*awaited);
   if (!links_.nccl) return std::unexpected(error);
@@ -347,9 +355,9 @@ Result<void> GpuExecutor::record() {
   return {};
 }
 
-// Returns how many bytes of the staging are to be copied.
+// Returns the number of the staging's bytes that are to be copied.
 size_t GpuExecutor::write_batch(const Batch& batch) {
-  GpuBatchWriter writer(staging_.data(), plan_->gpu.limits);
+  GpuBatchWriter writer(staging_.data(), areas_->limits);
   for (const std::span<const uint32_t> pages : batch.page_tables) writer.add_sequence(pages);
   auto wanted = batch.logit_tokens.begin();
   for (size_t index = 0; index < batch.tokens.size(); ++index) {
@@ -375,7 +383,7 @@ size_t GpuExecutor::write_batch(const Batch& batch) {
 Result<void> GpuExecutor::begin(const Batch& batch) {
   if (auto used = device_->use(); !used) return used;
   const size_t bytes = write_batch(batch);
-  return stream_->copy(plan_->gpu.batch, staging_.data(), bytes);
+  return stream_->copy(addresses_->at(areas_->batch), staging_.data(), bytes);
 }
 
 Result<void> GpuExecutor::run_steps(Range steps) {
@@ -414,7 +422,7 @@ Result<void> GpuExecutor::compute(const Batch& batch) {
   return computed;
 }
 
-// What NCCL is asked for has deadlines as well: what it has taken is not given once more.
+// NCCL's calls have deadlines as well: the time that they have taken is not given once more.
 Result<void> GpuExecutor::wait_since(Clock::time_point begin) {
   const auto left = kPassDeadline - (Clock::now() - begin);
   return wait(std::max<std::chrono::nanoseconds>(left, kLastWait));

@@ -1,5 +1,5 @@
-// What a rank has on its GPU: memory for its arenas, and its plan as launches. The rank's one
-// worker drives it.
+// A rank's part on its GPU: memory for its arenas, and its plan as launches. The rank's one worker
+// drives it.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-// What of a GPU's activations lies in the host's memory.
+// The part of a GPU's activations that lies in the host's memory.
 struct HostShare {
   bool exchange = false;  // what ranks exchange: other ranks are processors
   bool logits = false;    // then, and where GPUs do not reach one another's memory
@@ -34,20 +34,20 @@ class GpuExecutor {
   // The longest that it waits for another rank's GPU; less, so that it is told who is missing.
   static constexpr std::chrono::seconds kSumDeadline{3};
 
-  // What NCCL has for finding and connecting the GPUs.
+  // NCCL's time for finding and connecting the GPUs.
   static constexpr std::chrono::seconds kJoinDeadline{60};
 
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuExecutor>> open(const GpuPlatform& platform, int gpu);
   ~GpuExecutor();
 
-  // Takes the memory that the plan needs but for the host's share. `node`: where its own memory of
-  // the host lies.
+  // Takes the memory that the plan, which is one for a GPU, needs but for the host's share. `node`:
+  // of its own memory on the host.
   Result<void> allocate(const Plan& sizes, int node, const HostShare& host);
   // Makes the host's memory, which must outlive this, reachable for the GPU.
   Result<void> pin(const NodeMemory& memory);
-  // Of all ranks, which are GPUs: lets each reach the others' memory, where all can. Then whether
-  // they do (gpu_link_trial.h).
+  // Lets each of all ranks, which are GPUs, reach the others' memory, where all can. Then tries
+  // whether they do (gpu_link_trial.h).
   static Result<void> reach(std::span<GpuExecutor* const> ranks);
   static Result<void> try_links(std::span<GpuExecutor* const> ranks);
   // Once all have allocated: makes what they exchange through, memory where `reached`, and NCCL
@@ -55,21 +55,21 @@ class GpuExecutor {
   // long as the ranks compute; null: there is no NCCL, or no need.
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuExecutor* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
-  // Then, where more than two reach one another's memory: how long sums of up to so many bytes take
+  // Then, where more than two reach one another's memory: times sums of up to so many bytes
   // (gpu_sum_trial.h), by all ranks at the same time, in the memory that activations will have; and
-  // what follows from it, for all ranks alike. Both before prepare().
+  // takes what follows from it, for all ranks alike. Both before prepare().
   size_t timed_sum_bytes_max() const;
   Result<std::vector<GpuSumRounds>> time_sums(size_t bytes_max);
   void set_one_shot_bytes_max(size_t bytes) { links_.one_shot_bytes_max = bytes; }
   // But for those that are the host's.
   ArenaAddresses arenas() const;
 
-  // Makes the launches of the plan, which must outlive this, and records those of passes that
-  // generate for up to `sequences`. Once, after allocate().
-  Result<void> prepare(const Plan& plan);
+  // Makes the launches of the plan, and records those of passes that generate for up to as many
+  // sequences as it has room for. Once, after allocate(). All must outlive this.
+  Result<void> prepare(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers);
 
-  // Of ranks that NCCL has joined, once, all at the same time and before the first pass: their
-  // first exchanges, which connect them.
+  // Once, for all ranks that NCCL has joined at the same time, before the first pass: their first
+  // exchanges, which connect them.
   Result<void> exchange_first();
 
   // Computes a pass, by one thread at a time; when it returns, the logits are there, and their
@@ -85,7 +85,7 @@ class GpuExecutor {
     return reinterpret_cast<const GpuCandidateRow*>(candidates_.data());
   }
 
-  // Of the rows from which Batch::draws wanted one; where there are candidates.
+  // The draws of rows from which Batch::draws wanted one; where there are candidates.
   const GpuDrawn* drawn() const {
     return reinterpret_cast<const GpuDrawn*>(candidates() + plan_->logit_rows);
   }
@@ -98,21 +98,22 @@ class GpuExecutor {
   GpuDevice& device() { return *device_; }
   const GpuKernels& kernels() const { return *platform_.kernels; }
   size_t recording_count() const { return recordings_.size(); }
-  // What the last pass has sent to the other ranks, all of them GPUs, and how long it exchanged.
+  // The bytes that the last pass has sent to the other ranks, all of them GPUs, and its time in
+  // exchange.
   struct Exchanged {
     size_t bytes = 0;
     uint64_t nanoseconds = 0;
   };
   const Exchanged& exchanged() const { return exchanged_; }
 
-  // Whether what has failed is another rank's: this GPU has waited for it, and answers.
+  // True where the failure is another rank's: this GPU has waited for it, and answers.
   bool has_waited_in_vain() const { return has_waited_in_vain_; }
 
  private:
   GpuExecutor(const GpuPlatform& platform, std::unique_ptr<GpuDevice> device)
       : platform_(platform), device_(std::move(device)) {}
 
-  // What the GPU writes there.
+  // The GPU writes it.
   struct Report {
     uint32_t failure = 0;  // which rank did not come: missing_rank()
     uint64_t spent_ns = 0;
@@ -153,6 +154,8 @@ class GpuExecutor {
   GpuLinks links_;
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
+  const ArenaAddresses* addresses_ = nullptr;
+  const GpuAreas* areas_ = nullptr;  // the plan's
   std::unique_ptr<GpuMatrixLibrary> library_;
   std::unique_ptr<GpuProgram> program_;
   std::unique_ptr<GpuStream> stream_;

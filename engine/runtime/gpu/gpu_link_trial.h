@@ -1,6 +1,6 @@
-// Whether GPUs that are said to reach one another's memory do. Drivers have been seen to promise
-// what an IOMMU or PCIe's access control keeps from happening: what one GPU writes into another's
-// memory never comes, and no call fails.
+// Tries whether GPUs that are said to reach one another's memory do. Drivers have been seen to
+// promise what an IOMMU or PCIe's access control keeps from happening: what one GPU writes into
+// another's memory never comes, and no call fails.
 #pragma once
 
 #include <chrono>

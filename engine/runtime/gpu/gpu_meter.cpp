@@ -21,16 +21,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhat = "a measurement of its speed";
 
-// Of the host's memory: more than its caches hold.
+// More of the host's memory than its caches hold.
 constexpr size_t kHostBytes = size_t{256} << 20U;
-// Of a recording.
+// Launches of a recording.
 constexpr size_t kLaunches = 100;
-// Of a round, so that what begins and ends it is not seen in it; and how many there are at least.
+// A round is so long that its beginning and end do not show; and there are so many at least.
 constexpr double kMeterRoundSeconds = 0.02;
 constexpr int kRoundsMin = 4;
 // In a round: more than any GPU has time for.
 constexpr size_t kTimesMax = size_t{1} << 20U;
-// Of a product's matrices: more tiles than any GPU computes at once.
+// The side of a product's matrices: more tiles than any GPU computes at once.
 constexpr size_t kSideMax = 8192;
 constexpr size_t kSquareBytes = 2 * sizeof(uint16_t) + sizeof(float);  // of an element: both, a sum
 
@@ -48,7 +48,7 @@ void fill_at_random_bf16(std::span<uint64_t> words) {
     mixed = (mixed ^ (mixed >> 30U)) * 0xBF58476D1CE4E5B9;
     mixed = (mixed ^ (mixed >> 27U)) * 0x94D049BB133111EB;
     mixed ^= mixed >> 31U;
-    // Of an exponent's eight bits the last three are random, below 01111.
+    // The last three of an exponent's eight bits are random, below 01111.
     word = (mixed & 0x83FF83FF83FF83FF) | 0x3C003C003C003C00;
   }
 }

@@ -1,5 +1,5 @@
-// What a GPU can do, measured: how fast its memory is read and copied, what goes to and from it,
-// what a launch costs, and how fast it multiplies matrices.
+// Measures a GPU: the speeds at which its memory is read and copied, to and from the host as well,
+// the cost of a launch, and the speed of products of matrices.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class GpuMeter {
 
   int gpu() const { return device_->index(); }
   bool is_lost() const { return device_->is_lost(); }
-  // What is looked at.
+  // The size of the memory that is measured.
   uint64_t memory_bytes() const { return memory_.size_bytes(); }
 
   // Bytes per second that a kernel reads which does nothing else.

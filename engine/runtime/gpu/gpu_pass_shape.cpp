@@ -19,7 +19,7 @@ constexpr uint32_t kTokenSteps[] = {1, 2, 4, 8, 16, 32, 64};
 // than a GPU has multiprocessors, and those without keys end at once. Not measured.
 constexpr uint32_t kFewestUnits = 16;
 
-// What a launch in a recording takes of the GPU's memory. Not measured; published: around 10 KB
+// The GPU's memory that a launch in a recording takes. Not measured; published: around 10 KB
 // with drivers from CUDA 12.4 on (64 KB with older ones, which this program does not run with).
 constexpr size_t kRecordedLaunchBytes = 16 << 10;
 
@@ -60,7 +60,7 @@ size_t launches_of(const MatmulStep& step) {
   return count;
 }
 size_t launches_of(const RouteStep& step) {
-  return step.scores == nullptr ? 0 : 2;
+  return step.scores ? 2 : 0;
 }
 size_t launches_of(const ExpertGateStep& step) {
   return step.is_one_shape() ? 1 : 3;
@@ -110,9 +110,10 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) 
 }
 
 std::vector<GpuPassShape> generation_shapes(const Plan& plan) {
-  const size_t sequences = std::min(plan.gpu.limits.sequences, plan.batch_tokens);
+  const GpuBatchLimits& limits = std::get<GpuAreas>(plan.areas).limits;
+  const size_t sequences = std::min(limits.sequences, plan.batch_tokens);
   return generation_shapes(static_cast<uint32_t>(sequences),
-                           static_cast<uint32_t>(plan.attention_blocks));
+                           static_cast<uint32_t>(limits.attention_units));
 }
 
 size_t generation_launches(const Plan& plan) {

@@ -1,4 +1,4 @@
-// What passes of a GPU are alike in: their shapes, and what recordings of them take.
+// The shapes of a GPU's passes, and the memory that recordings of them take.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Of a pass: at least what its batch has of everything.
+// Upper bounds of a pass's sizes; never less than its batch.
 struct GpuPassShape {
   uint32_t tokens = 0;
   uint32_t logits = 0;        // rows
@@ -32,19 +32,20 @@ GpuPassShape round_up_shape(const GpuBatchCounts& counts);
 // The shapes of all passes that only generate, one token for each of at most `sequences` (but no
 // more than one product takes), with logits for each of them; at most `units` of attention.
 std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
-// Of this plan's passes: those that are recorded, or would be if NCCL carried none of their sums.
+// The shapes of the plan's passes that are recorded, or would be if NCCL carried none of their
+// sums.
 std::vector<GpuPassShape> generation_shapes(const Plan& plan);
 // Launches of each of them, at most.
 size_t generation_launches(const Plan& plan);
-// Of the GPU's memory that is kept free for the recordings, which CUDA takes by itself: an
-// allowance per launch, not measured. The plan may be without addresses.
+// The GPU's memory that is kept free for the recordings, which CUDA takes by itself: an allowance
+// per launch, not measured.
 size_t recording_bytes(const Plan& plan);
 
-// Whether the norm is one of what the sum leaves, whole rows of it, as a sum between GPUs forms
-// norms itself (GpuAllReduce::norms).
+// True where the norm reads whole rows that the sum leaves: a sum between GPUs forms such norms
+// itself (GpuAllReduce::norms).
 bool reads_sum(const NormStep& norm, const AllReduceStep& sum);
 
-// Whether one product computes these parts as gate and up, and what follows with them.
+// True where one product computes these parts as gate and up, with what follows.
 bool is_one_shape(const std::vector<MatmulPart>& parts);
 
 }  // namespace lockstep

@@ -35,9 +35,9 @@ struct GpuPlatform {
                                              std::chrono::nanoseconds deadline) = nullptr;
   // False: GPUs are used as though none reached another's memory.
   bool peer_access = true;
-  // Which way each sum goes.
+  // Chooses the way of each sum.
   GpuSumWay (*sum_way)(const GpuSumQuestion& question) = &gpu_sum_way;
-  // What shares and estimates of speed follow.
+  // Shares and estimates of speed follow it.
   Result<double> (*measure_read)(const GpuPlatform& platform, const Gpu& gpu) = &measure_gpu_read;
   // Sums of up to so many bytes over peer memory are timed at the load, and sum_way is told which
   // take one shot; fewer than kGpuSumTrialBytesMin: none is timed.

@@ -20,7 +20,7 @@ uint32_t row_count(GpuRowSet rows, const GpuPassShape& shape) {
   return rows == GpuRowSet::kTokens ? shape.tokens : shape.logits;
 }
 
-// What walks over so many rows, with a block of the second dimension for each.
+// A launch that walks over so many rows, with a block of the second dimension for each.
 template <typename Launch>
 void launch_rows(void (*kernel)(void* stream, const Launch& launch), Launch launch, uint32_t rows,
                  void* stream) {
@@ -78,7 +78,7 @@ size_t GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape
   return 1;
 }
 
-// Of more tokens than a product takes, windows that follow one another. How a token is multiplied
+// More tokens than a product takes are windows that follow one another. A token's arithmetic
 // depends on whether it was prompted, and on nothing else of the pass.
 size_t GpuProgram::run(const Product& product, void* stream, const GpuPassShape& shape) const {
   const bool by_panels = !product.panels.empty() && shape.prompted > 0;
@@ -99,7 +99,7 @@ size_t GpuProgram::run(const Product& product, void* stream, const GpuPassShape&
 size_t GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* stream,
                              const GpuPassShape& shape) const {
   const GpuProduct& whole = product.product;
-  uint16_t* rows = areas_.panel;
+  uint16_t* rows = panel_;
   size_t count = 2;  // of the library and of what follows
   for (size_t part = 0; part < whole.part_count; ++part) {
     if (panel.row_count[part] == 0) continue;
@@ -114,7 +114,7 @@ size_t GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void
   library_.multiply(stream, library_product(whole, panel, shape.generated, shape.prompted));
   GpuPanelSums sums = {.product = whole,
                        .panel = panel,
-                       .sums = areas_.panel_sums,
+                       .sums = panel_sums_,
                        .grid_rows = grid_rows(shape.prompted)};
   sums.product.token_begin = shape.generated;
   sums.product.token_limit = shape.prompted;
@@ -125,13 +125,13 @@ size_t GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void
 GpuMatrixProduct GpuProgram::library_product(const GpuProduct& product, const GpuPanel& panel,
                                              size_t token_begin, size_t tokens) const {
   const std::byte* inputs = product.input + token_begin * product.input_stride_bytes;
-  return {.weights = areas_.panel,
+  return {.weights = panel_,
           .rows = panel.rows(),
           .columns = gpu_panel_columns(product.parts[0].matrix.columns),
           .inputs = reinterpret_cast<const uint16_t*>(inputs),
           .input_stride = product.input_stride_bytes / sizeof(uint16_t),
           .tokens = tokens,
-          .sums = areas_.panel_sums};
+          .sums = panel_sums_};
 }
 
 size_t GpuProgram::run(const GpuRouting& routing, void* stream, const GpuPassShape& shape) const {
@@ -175,7 +175,7 @@ size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassSh
     ++count;
   }
   if (shape.prompt_tiles == 0) return count;
-  // Where there are no tile products, each block takes a token.
+  // Each block takes a token where there are no tile products.
   const bool tiles = gpu_has_prompt_tiles(attend.kv.format, attend.kv.head_dimension);
   attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
   kernels_.attend_prompted(stream, attend);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/collectives/gpu_nccl_sum.h"
+#include "engine/collectives/shared_memory.h"
 #include "engine/graph/plan.h"
 #include "engine/runtime/batch.h"
 #include "engine/runtime/gpu/gpu_pass_shape.h"
@@ -23,7 +24,7 @@ namespace lockstep {
 // The largest sum of a plan's passes, or what all ranks embed: what a message by NCCL has at most.
 size_t exchanged_floats_max(const Plan& plan);
 
-// How a GPU reaches those of all other ranks: one of the two at least. They enqueue the same shapes
+// A GPU's ways to those of all other ranks: one of the two at least. They enqueue the same shapes
 // in the same order.
 struct GpuLinks {
   std::optional<GpuPeers> peers;             // over their memory
@@ -33,14 +34,15 @@ struct GpuLinks {
 
 class GpuProgram {
  public:
-  // CHECKs that the plan is one of a GPU (WeightLayout::kGpuTiles), and alone or under `reduce`.
-  // `library`: for the rank's stream, with the plan's memory for it; must outlive this.
+  // CHECKs that the plan is one for a GPU, and alone or under `reduce`. `addresses`: of the plan's
+  // offsets. `library`: for the rank's stream, with the plan's memory for it; must outlive this.
   // `links`: of several ranks, all of them GPUs. None: the GPU is the only rank, or others are
-  // processors: what is exchanged with those is the host's work, and no launch. `candidates`: where
-  // those of each row of logits go, in pinned memory; none: the rank has no logits, or they lie in
-  // the host's memory.
-  GpuProgram(const Plan& plan, const GpuPlatform& platform, GpuMatrixLibrary& library,
-             const GpuLinks& links, GpuCandidateRow* candidates);
+  // processors: what is exchanged with those is the host's work, and no launch. `candidates`: of
+  // each row of logits, in pinned memory; none: the rank has no logits, or they lie in the host's
+  // memory.
+  GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
+             const GpuPlatform& platform, GpuMatrixLibrary& library, const GpuLinks& links,
+             GpuCandidateRow* candidates);
 
   // Prepares the library for every product that it will compute, and enqueues one of each shape.
   Result<void> prepare(void* stream) const;
@@ -62,10 +64,10 @@ class GpuProgram {
   Range enqueue(void* stream, const GpuPassShape& shape, Range launches,
                 size_t count_max = kLaunchesAtOnce) const;
 
-  // Whether what such a pass launches can be recorded: not what NCCL does, which meets the other
+  // True where the launches of such a pass can be recorded. NCCL's cannot: it meets the other
   // ranks' threads while it is enqueued.
   bool is_recordable(const GpuPassShape& shape) const;
-  // What this rank sends to others in a pass of this shape with these tokens.
+  // The bytes that this rank sends to others in a pass of this shape with these tokens.
   size_t sent_bytes(const GpuPassShape& shape, std::span<const BatchToken> tokens) const;
   // Sums by NCCL of as many rows as a pass can have, and fewer, so that no pass is the first to
   // connect the ranks. All of them at the same time.
@@ -90,17 +92,18 @@ class GpuProgram {
     Rows rows = Rows::kTokens;
     std::vector<size_t> contributors;  // ranks
     GpuAllReduce sum;                  // of all rows that there is room for
-    // That read it, at most kGpuProductNorms. Of what goes over peer memory they are a part of the
-    // sum; where any of a pass's rows go by NCCL, they are launched behind it.
+    // The norms that read it, at most kGpuProductNorms. Over peer memory they are a part of the
+    // sum; if any of a pass's rows go by NCCL, they are launched behind it.
     std::vector<GpuNormRows> norms;
   };
   struct Meeting {};
-  // Of rows of the embedding, where ranks do not write into one another's memory.
+  // The exchange of rows of the embedding, where ranks do not write into one another's memory.
   struct Join {
     float* rows = nullptr;
     size_t stride = 0;  // floats
   };
-  // Where the ranks' parts of the logits meet and their candidates are found.
+  // The barrier after which the ranks' parts of the logits are there, and the search for
+  // candidates.
   struct Search {
     bool meets = false;
     GpuCandidates find;  // no rows: on another rank
@@ -137,7 +140,7 @@ class GpuProgram {
   // near to that: prompts are long messages, for which a link's width counts; tokens that are
   // generated are few, and for them its latency does.
   std::array<GpuAllReduce, 2> parts_of(const Sum& sum, const GpuPassShape& shape) const;
-  // What sums the rows, with the norms where that goes over peer memory; returns as run() does.
+  // Sums the rows, with the norms where that goes over peer memory; returns as run() does.
   size_t exchange(const Sum& sum, void* stream, const GpuPassShape& shape) const;
   GpuSumWay way_of(const GpuAllReduce& sum) const;
   bool is_by_nccl(const Sum& sum, const GpuPassShape& shape) const;  // a part of it
@@ -149,7 +152,8 @@ class GpuProgram {
   const GpuCollectives& collectives_;
   GpuSumWay (*const sum_way_)(const GpuSumQuestion& question);
   GpuMatrixLibrary& library_;
-  GpuAreas areas_;
+  uint16_t* panel_ = nullptr;  // of GpuAreas
+  float* panel_sums_ = nullptr;
   GpuLinks links_;
   size_t rank_count_ = 1;
   size_t batch_tokens_ = 0;  // of the largest pass

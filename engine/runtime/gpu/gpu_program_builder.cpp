@@ -8,25 +8,20 @@
 namespace lockstep {
 namespace {
 
-GpuRows rows_of(const FormsOutput& output) {
+GpuRows rows_of(const FormsOutput& output, const ArenaAddresses& addresses) {
   const Forms& forms = output.forms;
   CHECK(!forms[ActivationForm::kQ8].is_read() && !forms[ActivationForm::kBf16Dots].is_read(),
         "a GPU's activations are bf16 or f32");
   GpuRows rows;
   if (const FormBuffer& bf16 = forms[ActivationForm::kBf16]; bf16.is_read()) {
-    rows.bf16 = reinterpret_cast<uint16_t*>(bf16.rows) + output.first_column;
+    rows.bf16 = reinterpret_cast<uint16_t*>(addresses.at(bf16.rows)) + output.first_column;
     rows.bf16_stride = bf16.stride_bytes / sizeof(uint16_t);
   }
   if (const FormBuffer& f32 = forms[ActivationForm::kF32]; f32.is_read()) {
-    rows.f32 = reinterpret_cast<float*>(f32.rows) + output.first_column;
+    rows.f32 = reinterpret_cast<float*>(addresses.at(f32.rows)) + output.first_column;
     rows.f32_stride = f32.stride_bytes / sizeof(float);
   }
   return rows;
-}
-
-// Planner and panels name what lies there; here it is tiles.
-GpuMatrix gpu_matrix(const PackedMatrix& matrix) {
-  return {matrix.format, matrix.rows, matrix.columns, matrix.panels};
 }
 
 GpuRowSet row_set(Rows rows) {
@@ -37,9 +32,13 @@ GpuRowSet row_set(Rows rows) {
 
 class GpuProgram::Builder {
  public:
-  Builder(const Plan& plan, const GpuLinks& links, std::vector<Launch>& launches)
+  Builder(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
+          const GpuLinks& links, std::vector<Launch>& launches)
       : plan_(plan),
-        batch_(gpu_batch_at(plan.gpu.batch, plan.gpu.limits)),
+        areas_(std::get<GpuAreas>(plan.areas)),
+        addresses_(addresses),
+        peers_(peers),
+        batch_(gpu_batch_at(at(areas_.batch), areas_.limits)),
         links_(links),
         launches_(launches) {}
 
@@ -48,31 +47,31 @@ class GpuProgram::Builder {
 
   void add(const RotaryTableStep& step) {
     launches_.emplace_back(GpuRotaryTable{.batch = batch_,
-                                          .frequencies = plan_.gpu.frequencies,
-                                          .pairs = step.frequencies->size(),
-                                          .table = step.table,
+                                          .frequencies = at(areas_.frequencies),
+                                          .pairs = step.frequencies.size(),
+                                          .table = at(step.table),
                                           .stride = step.stride,
                                           .magnitude = step.magnitude});
   }
 
   void add(const EmbedStep& step) {
     launches_.emplace_back(GpuEmbedding{.batch = batch_,
-                                        .table = gpu_matrix(step.table),
+                                        .table = matrix_at(step.table),
                                         .row_begin = step.row_begin,
-                                        .output = step.output,
+                                        .output = at(step.output),
                                         .output_stride = step.output_stride});
     if (!step.gather || !is_linked()) return;
     auto& embedding = std::get<GpuEmbedding>(launches_.back());
     if (!links_.peers) {
       embedding.others_zero = true;
-      launches_.emplace_back(Join{step.output, step.output_stride});
+      launches_.emplace_back(Join{at(step.output), step.output_stride});
       return;
     }
     // Into every rank's copy. What another rank writes is there once all have met.
-    for (size_t rank = 0; rank < plan_.peers.distances.size(); ++rank) {
-      if (rank == plan_.peers.rank) continue;
+    for (size_t rank = 0; rank < peers_.distances.size(); ++rank) {
+      if (rank == peers_.rank) continue;
       embedding.copies[embedding.copy_count++] =
-          at_distance(step.output, plan_.peers.distances[rank]);
+          at_distance(at(step.output), peers_.distances[rank]);
     }
     launches_.emplace_back(Meeting{});
   }
@@ -90,7 +89,7 @@ class GpuProgram::Builder {
   void add(const FormStep& step) {
     if (step.columns == 0) return;
     launches_.emplace_back(GpuFormRows{.batch = batch_,
-                                       .input = step.input,
+                                       .input = at(step.input),
                                        .input_stride = step.input_stride,
                                        .columns = step.columns,
                                        .rows = rows(step.output)});
@@ -120,8 +119,8 @@ class GpuProgram::Builder {
     if (gate == nullptr || fused_gate || step.parts.empty()) return;
     launches_.emplace_back(GpuFormRows{.batch = batch_,
                                        .which = row_set(step.rows),
-                                       .input = step.parts[0].output,
-                                       .up = step.parts[1].output,
+                                       .input = at(step.parts[0].output),
+                                       .up = at(step.parts[1].output),
                                        .input_stride = step.parts[0].output_stride,
                                        .columns = step.parts[0].matrix.rows,
                                        .rows = rows(gate->output)});
@@ -129,18 +128,18 @@ class GpuProgram::Builder {
 
   // A rank without experts routes nothing, and adds nothing to their sum.
   void add(const RouteStep& step) {
-    if (step.scores == nullptr) return;
+    if (!step.scores) return;
     const Routing& routing = step.routing;
     launches_.emplace_back(GpuRouting{.batch = batch_,
-                                      .scores = step.scores,
+                                      .scores = at(step.scores),
                                       .score_stride = step.score_stride,
                                       .expert_count = routing.expert_count,
                                       .chosen_count = routing.chosen_count,
-                                      .chosen = routing.chosen,
-                                      .weights = routing.weights,
-                                      .choice_rows = routing.choice_rows,
-                                      .row_begin = routing.row_begin,
-                                      .row_tokens = routing.row_tokens});
+                                      .chosen = at(routing.chosen),
+                                      .weights = at(routing.weights),
+                                      .choice_rows = at(areas_.choice_rows),
+                                      .row_begin = at(routing.row_begin),
+                                      .row_tokens = at(routing.row_tokens)});
   }
 
   void add(const ExpertGateStep& step) {
@@ -150,7 +149,7 @@ class GpuProgram::Builder {
     for (size_t begin = 0; begin < std::size(parts);) {
       const ActivationForm form = form_of(*parts[begin]);
       Experts experts = experts_of(step.routing, step.input[form]);
-      experts.product.row_tokens = step.routing.row_tokens;
+      experts.product.row_tokens = at(step.routing.row_tokens);
       GpuProduct& product = experts.product.product;
       product.norm = norm_of(step.norm);
       for (; begin < std::size(parts) && form_of(*parts[begin]) == form; ++begin) {
@@ -166,8 +165,8 @@ class GpuProgram::Builder {
     launches_.emplace_back(
         GpuFormRows{.batch = batch_,
                     .rows_each = static_cast<unsigned>(step.routing.chosen_count),
-                    .input = step.gate.output,
-                    .up = step.up.output,
+                    .input = at(step.gate.output),
+                    .up = at(step.up.output),
                     .input_stride = step.gate.output_stride,
                     .columns = step.gate.matrices.front().rows,
                     .rows = rows(step.output)});
@@ -176,19 +175,20 @@ class GpuProgram::Builder {
   void add(const ExpertSumStep& step) {
     if (step.down.matrices.front().rows == 0) return;
     Experts experts = experts_of(step.routing, step.input[form_of(step.down)]);
+    const auto& products = std::get<RowProducts>(step.products);
     ExpertPart down = step.down;
-    down.output = step.products;
-    down.output_stride = step.product_stride;
+    down.output = products.rows;
+    down.output_stride = products.stride;
     add_part(down, /*fused=*/false, experts.product);
     launches_.emplace_back(experts);
     GpuExpertSum sum = {.batch = batch_,
-                        .products = step.products,
-                        .product_stride = step.product_stride,
-                        .weights = step.routing.weights,
-                        .choice_rows = step.routing.choice_rows,
+                        .products = at(products.rows),
+                        .product_stride = products.stride,
+                        .weights = at(step.routing.weights),
+                        .choice_rows = at(areas_.choice_rows),
                         .chosen_count = step.routing.chosen_count,
                         .columns = down.matrices.front().rows,
-                        .output = step.down.output,
+                        .output = at(step.down.output),
                         .output_stride = step.down.output_stride,
                         .accumulate = step.accumulate};
     add_norms(step.finish, sum);
@@ -201,20 +201,20 @@ class GpuProgram::Builder {
   }
 
   void add(const AllReduceStep& step) {
-    CHECK(plan_.peers.distances.size() > 1, "a GPU alone is to sum its parts");
+    CHECK(peers_.distances.size() > 1, "a GPU alone is to sum its parts");
     if (!is_linked()) return;
     Sum sum;
     sum.rows = step.rows;
     sum.contributors = step.contributors;
-    sum.sum.partial = step.partial;
+    sum.sum.partial = at(step.partial);
     sum.sum.partial_stride = step.partial_stride;
-    sum.sum.output = step.output;
+    sum.sum.output = at(step.output);
     sum.sum.output_stride = step.output_stride;
     const bool of_tokens = step.rows == Rows::kTokens;
     sum.sum.row_count = of_tokens ? plan_.batch_tokens : plan_.logit_rows;
     sum.sum.row_limit = of_tokens ? &batch_.counts->tokens : &batch_.counts->logits;
     sum.sum.column_count = step.columns;
-    sum.sum.bf16 = step.bf16_partial != nullptr;
+    sum.sum.bf16 = static_cast<bool>(step.bf16_partial);
     launches_.emplace_back(std::move(sum));
     last_sum_ = &step;
   }
@@ -226,19 +226,19 @@ class GpuProgram::Builder {
     search.meets = links_.peers.has_value();
     if (candidates != nullptr) {
       search.find = {.row_count = &batch_.counts->logits,
-                     .logits = plan_.logits,
+                     .logits = at(plan_.logits),
                      .stride = plan_.logits_stride,
                      .columns = plan_.vocabulary_size,
-                     .words = plan_.gpu.candidate_words,
-                     .maxima = plan_.gpu.logit_maxima,
+                     .words = at(areas_.candidate_words),
+                     .maxima = at(areas_.logit_maxima),
                      .rows = candidates};
       search.draw = {.row_count = &batch_.counts->logits,
                      .wishes = batch_.draws,
-                     .logits = plan_.logits,
+                     .logits = at(plan_.logits),
                      .stride = plan_.logits_stride,
                      .columns = plan_.vocabulary_size,
-                     .maxima = plan_.gpu.logit_maxima,
-                     .sums = plan_.gpu.draw_sums,
+                     .maxima = at(areas_.logit_maxima),
+                     .sums = at(areas_.draw_sums),
                      .drawn = reinterpret_cast<GpuDrawn*>(candidates + plan_.logit_rows)};
     }
     launches_.emplace_back(search);
@@ -246,9 +246,17 @@ class GpuProgram::Builder {
 
  private:
   GpuRows rows(const FormsOutput& output) const {
-    CHECK(!output.gather || plan_.peers.distances.size() == 1,
+    CHECK(!output.gather || peers_.distances.size() == 1,
           "GPUs push nothing into one another's activations");
-    return rows_of(output);
+    return rows_of(output, addresses_);
+  }
+
+  template <typename T>
+  T* at(const ArenaOffset<T>& offset) const {
+    return addresses_.at(offset);
+  }
+  GpuMatrix matrix_at(const PlannedMatrix& matrix) const {
+    return {matrix.format, matrix.rows, matrix.columns, at(matrix.data)};
   }
 
   bool is_linked() const { return links_.peers || links_.nccl; }
@@ -259,45 +267,47 @@ class GpuProgram::Builder {
     return part.forms.generated;
   }
 
-  static GpuNormFactor norm_of(const NormFactor& norm) {
-    return {.chunk_sums = norm.chunks.sums,
+  GpuNormFactor norm_of(const NormFactor& norm) const {
+    return {.chunk_sums = at(norm.chunks.sums),
             .stride = norm.chunks.stride,
             .columns = norm.columns,
             .epsilon = norm.epsilon};
   }
 
-  static Experts experts_of(const Routing& routing, const FormBuffer& input) {
+  Experts experts_of(const Routing& routing, const FormBuffer& input) const {
     Experts experts;
     experts.chosen_count = routing.chosen_count;
     experts.product.expert_count = routing.expert_count;
-    experts.product.row_begin = routing.row_begin;
-    experts.product.chosen = routing.chosen;
-    experts.product.choice_rows = routing.choice_rows;
-    experts.product.product.input = input.rows;
+    experts.product.row_begin = at(routing.row_begin);
+    experts.product.chosen = at(routing.chosen);
+    experts.product.choice_rows = at(areas_.choice_rows);
+    experts.product.product.input = at(input.rows);
     experts.product.product.input_stride_bytes = input.stride_bytes;
     return experts;
   }
 
   // Experts lie one after the other, all of one size, as they are added to a graph.
-  static void add_part(const ExpertPart& part, bool fused, GpuExpertProduct& experts) {
-    const std::vector<PackedMatrix>& matrices = part.matrices;
-    const std::ptrdiff_t stride = matrices.size() > 1 ? matrices[1].panels - matrices[0].panels : 0;
+  void add_part(const ExpertPart& part, bool fused, GpuExpertProduct& experts) const {
+    const std::vector<PlannedMatrix>& matrices = part.matrices;
+    const auto distance = [&](size_t expert) {
+      return matrices[expert].data.bytes - matrices[0].data.bytes;
+    };
+    const size_t stride = matrices.size() > 1 ? distance(1) : 0;
     for (size_t expert = 0; expert < matrices.size(); ++expert) {
-      CHECK(matrices[expert].panels - matrices[0].panels ==
-                stride * static_cast<std::ptrdiff_t>(expert),
-            "expert {} does not follow those before it", expert);
+      CHECK(distance(expert) == stride * expert, "expert {} does not follow those before it",
+            expert);
     }
     GpuProduct& product = experts.product;
-    experts.matrix_stride_bytes[product.part_count] = static_cast<size_t>(stride);
-    product.parts[product.part_count++] = {.matrix = gpu_matrix(matrices[0]),
-                                           .output = fused ? nullptr : part.output,
+    experts.matrix_stride_bytes[product.part_count] = stride;
+    product.parts[product.part_count++] = {.matrix = matrix_at(matrices[0]),
+                                           .output = fused ? nullptr : at(part.output),
                                            .output_stride = part.output_stride};
   }
 
   GpuProduct input_of(const MatmulStep& step, ActivationForm form) const {
     const FormBuffer& input = step.input[form];
     GpuProduct product;
-    product.input = input.rows;
+    product.input = at(input.rows);
     product.input_stride_bytes = input.stride_bytes;
     product.token_count =
         step.rows == Rows::kTokens ? &batch_.counts->tokens : &batch_.counts->logits;
@@ -313,13 +323,13 @@ class GpuProgram::Builder {
       part_rows[part] = product.parts[part].matrix.rows;
     }
     return gpu_panels({part_rows, product.part_count}, product.parts[0].matrix.columns,
-                      product.finish == GpuFinish::kGate, plan_.gpu.panel_limits);
+                      product.finish == GpuFinish::kGate, areas_.panel_limits);
   }
 
-  static GpuPart part_of(const MatmulPart& part, bool gated) {
-    return {.matrix = gpu_matrix(part.matrix),
-            .bias = part.bias,
-            .output = gated ? nullptr : part.output,
+  GpuPart part_of(const MatmulPart& part, bool gated) const {
+    return {.matrix = matrix_at(part.matrix),
+            .bias = at(part.bias),
+            .output = gated ? nullptr : at(part.output),
             .output_stride = part.output_stride,
             .accumulate = part.accumulate};
   }
@@ -336,9 +346,9 @@ class GpuProgram::Builder {
   template <typename Launch>
   void add_norm(const NormOutput& norm, Launch& launch) const {
     launch.norms[launch.norm_count++] = {
-        .weight = norm.weight,
+        .weight = at(norm.weight),
         .rows = rows(norm.output),
-        .chunk_sums = norm.chunks.sums,
+        .chunk_sums = at(norm.chunks.sums),
         .chunk_stride = norm.chunks.stride,
         .row_of_token = norm.rows == Rows::kLogits ? batch_.logit_rows : nullptr};
   }
@@ -346,12 +356,12 @@ class GpuProgram::Builder {
   GpuNormRows norm_rows_of(const NormStep& step) const {
     return {.batch = batch_,
             .which = row_set(step.norm.rows),
-            .residual = step.residual,
+            .residual = at(step.residual),
             .residual_stride = step.residual_stride,
             .columns = step.columns,
-            .weight = step.norm.weight,
+            .weight = at(step.norm.weight),
             .rows = rows(step.norm.output),
-            .sums = step.norm.chunks.sums,
+            .sums = at(step.norm.chunks.sums),
             .sum_stride = step.norm.chunks.stride};
   }
 
@@ -366,7 +376,7 @@ class GpuProgram::Builder {
     const KvLayout& kv = plan_.kv;
     return {.format = kv.format,
             .head_dimension = static_cast<unsigned>(kv.head_dimension),
-            .blocks = kv.keys(step.layer, 0),
+            .blocks = at(kv.keys(step.layer, 0)),
             .head_stride_bytes = kv.page_count * kv.page_stride_bytes(),
             .page_stride_bytes = kv.page_stride_bytes()};
   }
@@ -375,19 +385,19 @@ class GpuProgram::Builder {
     const PrepareHeads& prepare = step.prepare;
     return {.batch = batch_,
             .kv = kv,
-            .queries = step.queries,
+            .queries = at(step.queries),
             .query_stride = step.query_stride,
-            .keys = prepare.keys,
-            .values = prepare.values,
+            .keys = at(prepare.keys),
+            .values = at(prepare.values),
             .kv_stride = prepare.kv_stride,
             .head_count = static_cast<unsigned>(step.head_count),
             .kv_head_count = static_cast<unsigned>(step.kv_head_count),
-            .query_norm = prepare.query_norm,
-            .key_norm = prepare.key_norm,
+            .query_norm = at(prepare.query_norm),
+            .key_norm = at(prepare.key_norm),
             .epsilon = prepare.epsilon,
             .norm_is_last = prepare.norm_is_last,
             .pairs = prepare.pairs,
-            .rotary_table = prepare.rotary_table,
+            .rotary_table = at(prepare.rotary_table),
             .rotary_stride = prepare.rotary_stride,
             .rotary_dimensions = static_cast<unsigned>(prepare.rotary_dimensions)};
   }
@@ -397,12 +407,12 @@ class GpuProgram::Builder {
     if (step.forms) {
       out = rows(*step.forms);
     } else {
-      out.f32 = step.output;
+      out.f32 = at(step.output);
       out.f32_stride = step.output_stride;
     }
     return {.batch = batch_,
             .kv = kv,
-            .queries = step.queries,
+            .queries = at(step.queries),
             .query_stride = step.query_stride,
             .head_count = static_cast<unsigned>(step.head_count),
             .kv_head_count = static_cast<unsigned>(step.kv_head_count),
@@ -414,30 +424,36 @@ class GpuProgram::Builder {
                        .float_stride = out.f32_stride,
                        .bf16 = out.bf16,
                        .bf16_stride = out.bf16_stride},
-            .partial_outputs = step.partials.rows,
-            .partial_sums = step.partials.sums,
-            .arrived = step.partials.arrived};
+            .partial_outputs = at(areas_.partials.rows),
+            .partial_sums = at(areas_.partials.sums),
+            .arrived = at(areas_.partials.arrived)};
   }
 
   const Plan& plan_;
+  const GpuAreas& areas_;
+  const ArenaAddresses& addresses_;
+  const Peers& peers_;
   const GpuBatch batch_;
   const GpuLinks& links_;
   std::vector<Launch>& launches_;
   const AllReduceStep* last_sum_ = nullptr;  // of the launches
 };
 
-GpuProgram::GpuProgram(const Plan& plan, const GpuPlatform& platform, GpuMatrixLibrary& library,
+GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
+                       const GpuPlatform& platform, GpuMatrixLibrary& library,
                        const GpuLinks& links, GpuCandidateRow* candidates)
     : kernels_(*platform.kernels),
       collectives_(*platform.collectives),
       sum_way_(platform.sum_way),
       library_(library),
-      areas_(plan.gpu),
       links_(links),
-      rank_count_(plan.peers.distances.size()),
+      rank_count_(plan.rank_count),
       batch_tokens_(plan.batch_tokens) {
-  CHECK(plan.gpu.batch != nullptr, "the plan is none of a GPU");
-  Builder builder(plan, links_, launches_);
+  const auto* const areas = std::get_if<GpuAreas>(&plan.areas);
+  CHECK(areas != nullptr, "the plan is none of a GPU");
+  panel_ = addresses.at(areas->panel);
+  panel_sums_ = addresses.at(areas->panel_sums);
+  Builder builder(plan, addresses, peers, links_, launches_);
   for (const Step& step : plan.steps) {
     step_begins_.push_back(launches_.size());
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);

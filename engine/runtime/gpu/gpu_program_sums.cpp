@@ -1,4 +1,4 @@
-// How a GPU rank's program exchanges with the other ranks', all of them GPUs.
+// A GPU rank's exchange with the other ranks, all of them GPUs.
 #include <algorithm>
 #include <array>
 
@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-// Of the smallest sum that connects the ranks.
+// The rows of the smallest sum that connects the ranks.
 constexpr size_t kFewestRows = 1;
 
-// What NCCL sends in two parts, with what adds them up between and what times each of them.
+// Two parts that NCCL sends, the addition between them, and the timing of each.
 constexpr size_t kNcclLaunches = 7;
 
 // The sum of the tokens from this one on.
@@ -151,7 +151,7 @@ void GpuProgram::connect(void* stream) const {
     const GpuPassShape shape = {.tokens = tokens, .logits = tokens};
     GpuPassShape of_prompts = shape;
     of_prompts.prompted = tokens;
-    // What of them travels as bf16 may take other links of NCCL's.
+    // Rows that travel as bf16 may take other links of NCCL's.
     for (const GpuPassShape& each : {shape, of_prompts}) {
       const auto found = std::ranges::find_if(launches_, [&](const Launch& launch) {
         const auto* const sum = std::get_if<Sum>(&launch);

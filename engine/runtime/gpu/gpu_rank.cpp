@@ -36,12 +36,12 @@ Result<std::unique_ptr<GpuRank>> GpuRank::start(const RankPlace& place, bool cro
 }
 
 // A GPU exchanges with processors by the host's memory.
-Result<void> GpuRank::allocate(const Plan& sizes, ArenaSources sources) {
-  auto taken = allocate_on_host({.exchange = host_.exchange ? sizes.exchange_bytes : 0,
-                                 .logits = host_.logits ? sizes.logits_bytes : 0},
+Result<void> GpuRank::take_memory(ArenaSources sources) {
+  auto taken = allocate_on_host({.exchange = host_.exchange ? plan().exchange_bytes : 0,
+                                 .logits = host_.logits ? plan().logits_bytes : 0},
                                 std::move(sources));
   if (!taken) return taken;
-  if (auto own = executor_->allocate(sizes, place().node, host_); !own) return own;
+  if (auto own = executor_->allocate(plan(), place().node, host_); !own) return own;
   if (auto pinned = executor_->pin(exchange()); !pinned) return pinned;
   return executor_->pin(logits());
 }
@@ -49,23 +49,23 @@ Result<void> GpuRank::allocate(const Plan& sizes, ArenaSources sources) {
 ArenaAddresses GpuRank::arenas() const {
   ArenaAddresses arenas = executor_->arenas();
   const ArenaAddresses host = host_arenas();
-  if (host.exchange != 0) arenas.exchange = host.exchange;
-  if (host.logits != 0) arenas.logits = host.logits;
+  for (const Arena shared : {Arena::kExchange, Arena::kLogits}) {
+    if (host[shared] != 0) arenas[shared] = host[shared];
+  }
   return arenas;
 }
 
-// The GPU's launches are made here, and captured.
-Result<void> GpuRank::set_plan(Plan plan) {
-  tasks_ = std::vector<TaskCounter>(plan.steps.size());
-  residual_.resize(plan.hidden.columns.size());
-  norm_weights_.reserve(plan.hidden.columns.size());
+// Makes the GPU's launches, and captures them.
+Result<void> GpuRank::prepare() {
+  tasks_ = std::vector<TaskCounter>(plan().steps.size());
+  residual_.resize(plan().hidden.columns.size());
+  norm_weights_.reserve(plan().hidden.columns.size());
   if (host_.exchange) {
     job_ = [this](size_t) { run_among_processors(); };
   } else {
     job_ = [this](size_t) { run_alone(); };
   }
-  keep_plan(std::move(plan));
-  return executor_->prepare(this->plan());
+  return executor_->prepare(plan(), addresses(), peers());
 }
 
 std::unique_ptr<WeightSink> GpuRank::make_weight_sink() {
@@ -78,7 +78,7 @@ uint64_t GpuRank::host_scratch_bytes() const {
 }
 
 RankNeeds GpuRank::needs() const {
-  return {.attention_units = plan().gpu.limits.attention_units,
+  return {.attention_units = std::get<GpuAreas>(plan().areas).limits.attention_units,
           .deadline = GpuExecutor::kPassDeadline};
 }
 
@@ -106,7 +106,14 @@ void GpuRank::run_among_processors() {
   const std::vector<Step>& steps = plan().steps;
   Barrier& barrier = workers().barrier();
   WorkerCounters& counters = this->counters(0);
-  const Pass pass{plan(), *input_->kernels, *input_->batch, *input_->layout, barrier, counters};
+  const Pass pass{.plan = plan(),
+                  .addresses = addresses(),
+                  .peers = peers(),
+                  .kernels = *input_->kernels,
+                  .batch = *input_->batch,
+                  .layout = *input_->layout,
+                  .barrier = barrier,
+                  .counters = counters};
   const auto run_until = [&](Range range) {
     if (!result_ || range.empty()) return;
     result_ = timed(counters, [&] { return executor_->run_steps(range); });
@@ -140,7 +147,8 @@ FoundCandidates GpuRank::candidates(size_t row, const LogitDrawWish& wish) const
 }
 
 Result<std::span<const float>> GpuRank::fetch_logits(size_t row) {
-  return executor_->fetch(plan().logits + row * plan().logits_stride, plan().vocabulary_size);
+  return executor_->fetch(addresses().at(plan().logits) + row * plan().logits_stride,
+                          plan().vocabulary_size);
 }
 
 // One rank alone has columns of hidden rows where GPUs are ranks: its weights are all there are.
@@ -148,11 +156,11 @@ Result<HiddenPart> GpuRank::hidden_part(size_t token) {
   const HiddenRows& hidden = plan().hidden;
   if (norm_weights_.empty()) {
     norm_weights_.resize(hidden.columns.size());
-    if (auto read = executor_->read(hidden.norm_weight, norm_weights_); !read) {
+    if (auto read = executor_->read(addresses().at(hidden.norm_weight), norm_weights_); !read) {
       return std::unexpected(read.error());
     }
   }
-  const float* const residual = hidden.residual + token * hidden.residual_stride;
+  const float* const residual = addresses().at(hidden.residual) + token * hidden.residual_stride;
   if (auto read = executor_->read(residual, residual_); !read) return std::unexpected(read.error());
   return HiddenPart{residual_.data(), norm_weights_.data()};
 }

@@ -24,9 +24,7 @@ class GpuRank final : public Rank {
   GpuExecutor& executor() { return *executor_; }
   const GpuExecutor& executor() const { return *executor_; }
 
-  Result<void> allocate(const Plan& sizes, ArenaSources sources) override;
   ArenaAddresses arenas() const override;
-  Result<void> set_plan(Plan plan) override;
   std::unique_ptr<WeightSink> make_weight_sink() override;
   RankNeeds needs() const override;
   void begin(const PassInput& input) override;
@@ -39,6 +37,8 @@ class GpuRank final : public Rank {
   uint64_t host_scratch_bytes() const override;
 
  private:
+  Result<void> take_memory(ArenaSources sources) override;
+  Result<void> prepare() override;
   GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
           std::unique_ptr<GpuExecutor> executor);
   void run_alone();

@@ -1,5 +1,5 @@
-// How long sums between GPUs over one another's memory take in one shot and in two: on the machine
-// at hand, before its first pass.
+// Times sums between GPUs over one another's memory in one shot and in two, on the machine at hand,
+// before its first pass.
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ struct GpuSumTrial {
   const GpuCollectives& collectives;
   const GpuPeers& peers;  // with `spent_ns`
   void* stream = nullptr;
-  // Of the rank's GPU, aligned to 16 bytes: what they hold is added up, whatever it is.
+  // In the memory of the rank's GPU, aligned to 16 bytes: their values are added up, whatever they
+  // are.
   const float* partial = nullptr;
   float* output = nullptr;
   size_t bytes_max = 0;                      // of each, and the same on all ranks
@@ -45,8 +46,7 @@ struct GpuSumTrial {
 // Fails as `wait` does.
 Result<std::vector<GpuSumRounds>> time_gpu_sums(const GpuSumTrial& trial);
 
-// Of what all ranks have measured: per size and way what the slowest of them takes in a round, of
-// all rounds the median.
+// The median over the rounds, per size and way, of the slowest rank's time in each round.
 std::vector<GpuSumTime> slowest_medians(std::span<const std::vector<GpuSumRounds>> ranks);
 
 // For the log: "32 KiB 7.1/9.9 us, ...", one shot before two.

@@ -1,4 +1,4 @@
-// What stands in for cuda_platform.cpp in a build without CUDA.
+// Stands in for cuda_platform.cpp in a build without CUDA.
 #include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {

@@ -16,8 +16,8 @@ void treat_head(const AttendStep& step, const Pass& pass, size_t token, const fl
   if (norm != nullptr && !prepare.norm_is_last) {
     pass.kernels.rms_norm(head, norm, step.head_dimension, prepare.epsilon, head);
   }
-  if (prepare.rotary_table != nullptr) {
-    const float* cosines = prepare.rotary_table + token * prepare.rotary_stride;
+  if (prepare.rotary_table) {
+    const float* cosines = pass.at(prepare.rotary_table) + token * prepare.rotary_stride;
     rotate(prepare.pairs, cosines, cosines + prepare.rotary_dimensions / 2,
            prepare.rotary_dimensions, head);
   }
@@ -30,13 +30,13 @@ void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, siz
   const KvLayout& kv = pass.plan.kv;
   const BatchToken& where = pass.batch.tokens[token];
   const uint32_t page = pass.batch.page_tables[where.sequence][where.position / kPageTokens];
-  std::byte* keys = kv.keys(step.layer, head) + page * kv.page_stride_bytes();
+  std::byte* keys = pass.at(kv.keys(step.layer, head)) + page * kv.page_stride_bytes();
   const size_t offset = token * step.prepare.kv_stride + head * step.head_dimension;
   alignas(64) float key[kMaxHeadDimension];
-  std::memcpy(key, step.prepare.keys + offset, step.head_dimension * sizeof(float));
-  treat_head(step, pass, token, step.prepare.key_norm, key);
+  std::memcpy(key, pass.at(step.prepare.keys) + offset, step.head_dimension * sizeof(float));
+  treat_head(step, pass, token, pass.at(step.prepare.key_norm), key);
   pass.kernels.append_kv(kv.format, step.head_dimension, where.position % kPageTokens, key,
-                         step.prepare.values + offset, keys, keys + kv.keys_bytes());
+                         pass.at(step.prepare.values) + offset, keys, keys + kv.keys_bytes());
 }
 
 // The rank's query heads that attend to one of its KV heads.
@@ -55,12 +55,12 @@ class Queries {
 
   Queries(const AttendStep& step, const Pass& pass, const QueryBlock& block, Range heads) {
     for (size_t token = 0; token < block.count; ++token) {
-      const float* row = step.queries + (block.token + token) * step.query_stride +
+      const float* row = pass.at(step.queries) + (block.token + token) * step.query_stride +
                          heads.begin * step.head_dimension;
       float* own = rows_ + token * heads.size() * step.head_dimension;
       std::memcpy(own, row, heads.size() * step.head_dimension * sizeof(float));
       for (size_t head = 0; head < heads.size(); ++head) {
-        treat_head(step, pass, block.token + token, step.prepare.query_norm,
+        treat_head(step, pass, block.token + token, pass.at(step.prepare.query_norm),
                    own + head * step.head_dimension);
       }
     }
@@ -68,7 +68,7 @@ class Queries {
   const float* rows() const { return rows_; }
 
  private:
-  // What kBf16AttentionRows of 128 dimensions take.
+  // The size of kBf16AttentionRows of 128 dimensions.
   static constexpr size_t kFloats = 2 * kMaxQueryGroup * kMaxHeadDimension;
   alignas(64) float rows_[kFloats];
 };
@@ -78,25 +78,25 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
   const KvLayout& kv = pass.plan.kv;
   const BatchToken& where = pass.batch.tokens[block.token];
   const Range heads = queries_of(step, kv_head);
-  const std::byte* keys = kv.keys(step.layer, kv_head);
-  return {
-      .format = kv.format,
-      .head_dimension = step.head_dimension,
-      .keys = keys,
-      .values = keys + kv.keys_bytes(),
-      .page_stride_bytes = kv.page_stride_bytes(),
-      .pages = pass.batch.page_tables[where.sequence].data(),
-      .position = where.position,
-      .token_count = block.count,
-      .window = step.window,
-      .queries = queries,
-      .query_stride = step.head_dimension,
-      .query_token_stride = heads.size() * step.head_dimension,
-      .query_count = heads.size(),
-      .scale = step.scale,
-      .output = step.output + block.token * step.output_stride + heads.begin * step.head_dimension,
-      .output_stride = step.head_dimension,
-      .output_token_stride = step.output_stride};
+  const std::byte* keys = pass.at(kv.keys(step.layer, kv_head));
+  return {.format = kv.format,
+          .head_dimension = step.head_dimension,
+          .keys = keys,
+          .values = keys + kv.keys_bytes(),
+          .page_stride_bytes = kv.page_stride_bytes(),
+          .pages = pass.batch.page_tables[where.sequence].data(),
+          .position = where.position,
+          .token_count = block.count,
+          .window = step.window,
+          .queries = queries,
+          .query_stride = step.head_dimension,
+          .query_token_stride = heads.size() * step.head_dimension,
+          .query_count = heads.size(),
+          .scale = step.scale,
+          .output = pass.at(step.output) + block.token * step.output_stride +
+                    heads.begin * step.head_dimension,
+          .output_stride = step.head_dimension,
+          .output_token_stride = step.output_stride};
 }
 
 void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& block,
@@ -105,8 +105,8 @@ void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& b
   const Range heads = queries_of(step, kv_head);
   const Range columns = {heads.begin * step.head_dimension, heads.end * step.head_dimension};
   for (size_t token = block.token; token < block.token + block.count; ++token) {
-    write_forms(pass, step.output + token * step.output_stride + columns.begin, *step.forms, token,
-                columns, token < pass.batch.generated_tokens);
+    write_forms(pass, pass.at(step.output) + token * step.output_stride + columns.begin,
+                *step.forms, token, columns, token < pass.batch.generated_tokens);
   }
 }
 
@@ -114,18 +114,20 @@ void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& b
 void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
                   const AttentionArguments& arguments) {
   const AttentionChunks chunks = attention_chunks(arguments.position, arguments.window);
+  const NodePartials& partials = pass.areas().partials;
+  float* const rows = pass.at(partials.rows);
   const auto row_of = [&](size_t chunk) {
-    const size_t index = (block.first_row + chunk) + kv_head * step.partials.block_count;
-    return step.partials.rows + index * step.partials.stride;
+    const size_t index = (block.first_row + chunk) + kv_head * partials.block_count;
+    return rows + index * partials.stride;
   };
   pass.kernels.attend_chunk(arguments, block.chunk, row_of(block.chunk));
   // Releases this chunk's partial result to whoever merges, and acquires those of the others.
   std::atomic_ref<uint32_t> arrived(
-      step.partials.arrived[block.token * step.kv_head_count + kv_head]);
+      pass.at(partials.arrived)[block.token * step.kv_head_count + kv_head]);
   const uint32_t others = arrived.fetch_add(1, std::memory_order_acq_rel);
   if (others + 1 < chunks.end - chunks.begin) return;
   arrived.store(0, std::memory_order_relaxed);  // seen by the next layer after the barrier
-  pass.kernels.merge_chunks(arguments, row_of(chunks.begin), step.partials.stride);
+  pass.kernels.merge_chunks(arguments, row_of(chunks.begin), partials.stride);
   write_outputs(step, pass, block, kv_head);
 }
 

@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// Where every sequence has one token, nothing is waited for: whoever takes the block with a token's
-// own position appends its key and value, and of a sequence cut into chunks the last one to have
-// computed its chunk merges them. Otherwise the workers meet once in between.
+// If every sequence has one token, no worker waits: the one that takes the block with a token's own
+// position appends its key and value, and the one that computes a sequence's last chunk merges the
+// chunks. Otherwise the workers meet once in between.
 void run_attention(const AttendStep& step, const Pass& pass, TaskCounter& tasks);
 
 }  // namespace lockstep

@@ -12,11 +12,12 @@
 namespace lockstep {
 namespace {
 
-// Of few tokens an expert has no more rows than are multiplied at once.
+// An expert has no more rows of few tokens than are multiplied at once.
 static_assert(kStaticRows <= kExpertRows);
 
-Range rows_of(const Routing& routing, size_t expert) {
-  return {routing.row_begin[expert], routing.row_begin[expert + 1]};
+Range rows_of(const Routing& routing, size_t expert, const Pass& pass) {
+  const uint32_t* const begins = pass.at(routing.row_begin);
+  return {begins[expert], begins[expert + 1]};
 }
 
 // Calls work(rows) for the expert's rows, at most kExpertRows at a time.
@@ -31,11 +32,11 @@ size_t block_count(Range rows) {
   return (rows.size() + kExpertRows - 1) / kExpertRows;
 }
 
-void choose_experts(const RouteStep& step, size_t token) {
+void choose_experts(const RouteStep& step, size_t token, const Pass& pass) {
   const Routing& routing = step.routing;
-  const float* scores = step.scores + token * step.score_stride;
-  uint32_t* chosen = routing.chosen + token * routing.chosen_count;
-  float* weights = routing.weights + token * routing.chosen_count;
+  const float* scores = pass.at(step.scores) + token * step.score_stride;
+  uint32_t* chosen = pass.at(routing.chosen) + token * routing.chosen_count;
+  float* weights = pass.at(routing.weights) + token * routing.chosen_count;
   size_t count = 0;  // of those chosen so far, the largest score first
   for (uint32_t expert = 0; expert < routing.expert_count; ++expert) {
     const auto is_above = [&](size_t place) { return scores[expert] > scores[chosen[place]]; };
@@ -61,27 +62,33 @@ void choose_experts(const RouteStep& step, size_t token) {
 }
 
 // Counts, adds up, and then puts each row behind its expert's last one.
-void order_rows(const Routing& routing, size_t token_count, size_t generated_tokens) {
-  uint32_t* const ends = routing.generated_end;  // where an expert's next row goes, until the end
+void order_rows(const Routing& routing, const Pass& pass) {
+  const uint32_t* const chosen = pass.at(routing.chosen);
+  const float* const weights = pass.at(routing.weights);
+  uint32_t* const begins = pass.at(routing.row_begin);
+  uint32_t* const row_tokens = pass.at(routing.row_tokens);
+  float* const row_weights = pass.at(pass.areas().row_weights);
+  // Until the end the places of the experts' next rows.
+  uint32_t* const ends = pass.at(pass.areas().generated_end);
   std::fill_n(ends, routing.expert_count, 0U);
-  const size_t choices = token_count * routing.chosen_count;
-  for (size_t choice = 0; choice < choices; ++choice) ++ends[routing.chosen[choice]];
+  const size_t choices = pass.batch.tokens.size() * routing.chosen_count;
+  for (size_t choice = 0; choice < choices; ++choice) ++ends[chosen[choice]];
   uint32_t begin = 0;
   for (size_t expert = 0; expert < routing.expert_count; ++expert) {
-    routing.row_begin[expert] = begin;
+    begins[expert] = begin;
     begin += std::exchange(ends[expert], begin);
   }
-  routing.row_begin[routing.expert_count] = begin;
+  begins[routing.expert_count] = begin;
   for (size_t choice = 0; choice < choices; ++choice) {
-    const uint32_t row = ends[routing.chosen[choice]]++;
-    routing.row_tokens[row] = static_cast<uint32_t>(choice / routing.chosen_count);
-    routing.row_weights[row] = routing.weights[choice];
+    const uint32_t row = ends[chosen[choice]]++;
+    row_tokens[row] = static_cast<uint32_t>(choice / routing.chosen_count);
+    row_weights[row] = weights[choice];
   }
   for (size_t expert = 0; expert < routing.expert_count; ++expert) {
-    const uint32_t* const first = routing.row_tokens + routing.row_begin[expert];
-    const uint32_t* const last = routing.row_tokens + routing.row_begin[expert + 1];
-    const uint32_t* const prompted = std::lower_bound(first, last, generated_tokens);
-    ends[expert] = static_cast<uint32_t>(prompted - routing.row_tokens);
+    const uint32_t* const first = row_tokens + begins[expert];
+    const uint32_t* const last = row_tokens + begins[expert + 1];
+    const uint32_t* const prompted = std::lower_bound(first, last, pass.batch.generated_tokens);
+    ends[expert] = static_cast<uint32_t>(prompted - row_tokens);
   }
 }
 
@@ -90,20 +97,21 @@ class ExpertGate {
  public:
   ExpertGate(const ExpertGateStep& step, const Pass& pass)
       : step_(step), pass_(pass), units_(unit_count(step.gate.matrices.front())) {
-    CHECK(pass.worker < step.workers, "worker {} of {}", pass.worker, step.workers);
+    const size_t workers = step.gathered ? step.gathered->workers : 0;
+    CHECK(units_ == 0 || pass.worker < workers, "worker {} of {}", pass.worker, workers);
   }
 
-  // Of the units of all experts that have rows, this worker's share.
+  // This worker's share of the units of all experts that have rows.
   void run_share() {
     if (units_ == 0) return;
     size_t busy = 0;
     for (size_t expert = 0; expert < step_.routing.expert_count; ++expert) {
-      if (!rows_of(step_.routing, expert).empty()) ++busy;
+      if (!rows_of(expert).empty()) ++busy;
     }
     const Range mine = share(Range{0, busy * units_}, pass_.worker, pass_.worker_count);
     size_t before = 0;
     for (size_t expert = 0; expert < step_.routing.expert_count; ++expert) {
-      const Range rows = rows_of(step_.routing, expert);
+      const Range rows = rows_of(expert);
       if (rows.empty()) continue;
       const size_t begin = std::max(mine.begin, before);
       const size_t end = std::min(mine.end, before + units_);
@@ -117,7 +125,7 @@ class ExpertGate {
     if (units_ == 0) return;
     size_t blocks = 0;
     for (size_t expert = 0; expert < step_.routing.expert_count; ++expert) {
-      blocks += block_count(rows_of(step_.routing, expert));
+      blocks += block_count(rows_of(expert));
     }
     size_t parts = 1;
     while (parts < units_ && blocks * parts < kTasksPerWorker * pass_.worker_count) parts *= 2;
@@ -126,10 +134,10 @@ class ExpertGate {
     size_t expert = 0;
     size_t before = 0;  // tasks of the experts before
     for (size_t task = tasks.take(); task < blocks * parts; task = tasks.take()) {
-      while (task >= before + block_count(rows_of(step_.routing, expert)) * parts) {
-        before += block_count(rows_of(step_.routing, expert++)) * parts;
+      while (task >= before + block_count(rows_of(expert)) * parts) {
+        before += block_count(rows_of(expert++)) * parts;
       }
-      const Range all = rows_of(step_.routing, expert);
+      const Range all = rows_of(expert);
       const size_t first = all.begin + (task - before) / parts * kExpertRows;
       const size_t unit = (task - before) % parts * part_units;
       compute(expert, {unit, std::min(units_, unit + part_units)},
@@ -138,40 +146,43 @@ class ExpertGate {
   }
 
  private:
+  Range rows_of(size_t expert) const { return lockstep::rows_of(step_.routing, expert, pass_); }
+
   // The rows' inputs and factors, for as long as no others are wanted.
   ProductRows gather(size_t expert, Range rows) {
-    const uint32_t* tokens = step_.routing.row_tokens + rows.begin;
-    const uint32_t generated_end = step_.routing.generated_end[expert];
+    const uint32_t* tokens = pass_.at(step_.routing.row_tokens) + rows.begin;
+    const uint32_t generated_end = pass_.at(pass_.areas().generated_end)[expert];
     const size_t count = rows.size();
-    const bool normed = step_.norm.chunks.sums != nullptr;
+    const bool normed{step_.norm.chunks.sums};
     const bool in_order = tokens[count - 1] - tokens[0] == count - 1;
     const size_t place = pass_.worker * kExpertRows;
     if (rows != gathered_) {
       gathered_ = rows;
       for (size_t index = 0; index < count; ++index) {
         const size_t token = tokens[index];
-        if (normed) norm_factors(step_.norm, {token, token + 1}, factors_ + index);
+        if (normed) norm_factors(pass_, step_.norm, {token, token + 1}, factors_ + index);
         if (!in_order) copy_row(token, place + index, rows.begin + index < generated_end);
       }
     }
     return {.rows = rows,
             .generated_end = generated_end,
-            .input = in_order ? step_.input : step_.gathered,
+            .input = in_order ? step_.input : step_.gathered->rows,
             .input_begin = in_order ? tokens[0] : place,
             .factors = normed ? factors_ : nullptr};
   }
 
   void copy_row(size_t token, size_t place, bool generated) {
     for (size_t form = 0; form < kActivationFormCount; ++form) {
-      const FormBuffer& to = step_.gathered.buffers[form];
+      const FormBuffer& to = step_.gathered->rows.buffers[form];
       if (!(generated ? to.generated : to.prompted)) continue;
       const FormBuffer& from = step_.input.buffers[form];
-      std::memcpy(to.rows + place * to.stride_bytes, from.rows + token * from.stride_bytes,
+      std::memcpy(pass_.at(to.rows) + place * to.stride_bytes,
+                  pass_.at(from.rows) + token * from.stride_bytes,
                   std::min(to.stride_bytes, from.stride_bytes));
     }
   }
 
-  // Of at most kExpertRows rows.
+  // At most kExpertRows rows.
   void compute(size_t expert, Range units, Range rows) {
     const auto part = [expert](const ExpertPart& experts) {
       return MatmulPart{.matrix = experts.matrices[expert],
@@ -206,24 +217,27 @@ void add_scattered(const ExpertSumStep& step, size_t expert, Range panels, Range
                    const Pass& pass) {
   MatmulPart part = down_part(step, expert);
   const Range columns = columns_of(panels, part.matrix);
-  float* const products = step.products + pass.worker * kExpertRows * step.product_stride;
-  part.matrix.panels += panels.begin * panel_bytes(part.matrix.format, part.matrix.columns);
+  const auto& places = std::get<WorkerProducts>(step.products);
+  part.matrix.data =
+      part.matrix.data + panels.begin * panel_bytes(part.matrix.format, part.matrix.columns);
   part.matrix.rows = columns.size();
-  part.output = products;
-  part.output_stride = step.product_stride;
+  part.output = places.rows + pass.worker * kExpertRows * places.stride;
+  part.output_stride = places.stride;
   part.accumulate = false;
-  const size_t generated_end = step.routing.generated_end[expert];
+  const size_t generated_end = pass.at(pass.areas().generated_end)[expert];
   multiply(part, {0, panels.size()},
            {.rows = {0, rows.size()},
             .generated_end = generated_end - std::min(generated_end, rows.begin),
             .input = step.input,
             .input_begin = rows.begin,
-            .factors = step.routing.row_weights + rows.begin},
+            .factors = pass.at(pass.areas().row_weights) + rows.begin},
            pass);
-  const uint32_t* tokens = step.routing.row_tokens + rows.begin;
+  const uint32_t* tokens = pass.at(step.routing.row_tokens) + rows.begin;
+  const float* const products = pass.at(part.output);
+  float* const sums = pass.at(step.down.output);
   for (size_t row = 0; row < rows.size(); ++row) {
-    const float* from = products + row * step.product_stride;
-    float* to = step.down.output + tokens[row] * step.down.output_stride + columns.begin;
+    const float* from = products + row * places.stride;
+    float* to = sums + tokens[row] * step.down.output_stride + columns.begin;
     for (size_t column = 0; column < columns.size(); ++column) to[column] += from[column];
   }
 }
@@ -231,7 +245,7 @@ void add_scattered(const ExpertSumStep& step, size_t expert, Range panels, Range
 // The products of one expert's rows, added to their tokens' rows.
 void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows,
               const Pass& pass) {
-  const uint32_t* tokens = step.routing.row_tokens + rows.begin;
+  const uint32_t* tokens = pass.at(step.routing.row_tokens) + rows.begin;
   const size_t count = rows.size();
   const size_t first = tokens[0];
   if (tokens[count - 1] - first == count - 1) {
@@ -240,7 +254,7 @@ void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows
                      .generated_end = pass.batch.generated_tokens,
                      .input = step.input,
                      .input_begin = rows.begin,
-                     .factors = step.routing.row_weights + rows.begin},
+                     .factors = pass.at(pass.areas().row_weights) + rows.begin},
                     pass);
   }
   constexpr size_t kPanels = kExpertSumColumns / kPanelRows;
@@ -253,37 +267,38 @@ void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows
 // long stretches.
 void add_experts(const ExpertSumStep& step, Range units, const Pass& pass) {
   if (units.empty()) return;
-  const PackedMatrix& matrix = step.down.matrices.front();
+  const PlannedMatrix& matrix = step.down.matrices.front();
   const Range panels = panels_of(units, matrix);
   const Range columns = columns_of(panels, matrix);
   const size_t tokens = pass.batch.tokens.size();
   if (!step.accumulate) {
     for (size_t token = 0; token < tokens; ++token) {
-      std::fill_n(step.down.output + token * step.down.output_stride + columns.begin,
+      std::fill_n(pass.at(step.down.output) + token * step.down.output_stride + columns.begin,
                   columns.size(), 0.0F);
     }
   }
   for (size_t expert = 0; expert < step.routing.expert_count; ++expert) {
-    for_each_block(rows_of(step.routing, expert),
+    for_each_block(rows_of(step.routing, expert, pass),
                    [&](Range rows) { add_rows(step, expert, panels, rows, pass); });
   }
   for (const NormOutput& norm : step.finish.norms) {
-    write_norm(pass, step.down.output, step.down.output_stride, norm, {0, tokens}, columns);
+    write_norm(pass, pass.at(step.down.output), step.down.output_stride, norm, {0, tokens},
+               columns);
   }
 }
 
 }  // namespace
 
 void run_route(const RouteStep& step, const Pass& pass) {
-  if (step.scores == nullptr) return;
+  if (!step.scores) return;
   const size_t tokens = pass.batch.tokens.size();
-  // Of few tokens one worker is done before others could have helped it.
+  // One worker is done with few tokens before others could have helped it.
   const bool alone = tokens <= kStaticRows;
   const Range mine = alone ? Range{0, pass.worker == 0 ? tokens : 0}
                            : share(Range{0, tokens}, pass.worker, pass.worker_count);
-  for (size_t token = mine.begin; token < mine.end; ++token) choose_experts(step, token);
+  for (size_t token = mine.begin; token < mine.end; ++token) choose_experts(step, token, pass);
   if (!alone) meet_rank(pass);
-  if (pass.worker == 0) order_rows(step.routing, tokens, pass.batch.generated_tokens);
+  if (pass.worker == 0) order_rows(step.routing, pass);
 }
 
 void run_expert_gate(const ExpertGateStep& step, const Pass& pass, TaskCounter& tasks) {
@@ -293,8 +308,10 @@ void run_expert_gate(const ExpertGateStep& step, const Pass& pass, TaskCounter& 
 }
 
 void run_expert_sum(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks) {
-  CHECK(pass.worker < step.workers, "worker {} of {}", pass.worker, step.workers);
   const size_t units = unit_count(step.down.matrices.front());
+  if (units == 0) return;
+  const size_t workers = std::get<WorkerProducts>(step.products).workers;
+  CHECK(pass.worker < workers, "worker {} of {}", pass.worker, workers);
   if (pass.batch.tokens.size() <= kStaticRows) {
     return add_experts(step, share(Range{0, units}, pass.worker, pass.worker_count), pass);
   }

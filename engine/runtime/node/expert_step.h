@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-// Of each token the experts with the largest scores, of equal ones the first, and the softmax of
-// their scores. Scores that are not finite choose experts as well, with weights that are not finite
-// either: nothing but their token gets to feel them.
+// Chooses each token's experts with the largest scores (of equal ones the first) and takes the
+// softmax of their scores. Scores that are not finite choose experts as well, with weights that are
+// not finite either: only their token is affected.
 void run_route(const RouteStep& step, const Pass& pass);
 
 // Products of few tokens are shared statically by weight, those of more by tasks; neither changes

@@ -25,8 +25,8 @@ void write_q8(const Pass& pass, const float* values, const FormsOutput& output, 
   }
 }
 
-// What follows on columns of a row. The products take 32 columns at a time: the last ones may be
-// followed by zeros.
+// Zeroes what products read behind a row's last column, since they take 32 columns at a time, and
+// pushes the columns.
 void complete_bf16(const Pass& pass, const FormsOutput& output, std::byte* row, size_t first,
                    size_t count) {
   std::byte* place = row + first * sizeof(uint16_t);
@@ -60,7 +60,7 @@ void write_forms(const Pass& pass, const float* values, const FormsOutput& outpu
   const auto place = [&](ActivationForm form) -> std::byte* {
     const FormBuffer& buffer = output.forms[form];
     const bool read = generated ? buffer.generated : buffer.prompted;
-    return read ? buffer.rows + row * buffer.stride_bytes : nullptr;
+    return read ? pass.at(buffer.rows) + row * buffer.stride_bytes : nullptr;
   };
   if (std::byte* q8 = place(ActivationForm::kQ8)) {
     write_q8(pass, values, output, q8, first, columns.size());
@@ -79,7 +79,7 @@ void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Rang
   if (columns.empty()) return;
   const FormBuffer& buffer = output.forms[ActivationForm::kBf16];
   for (size_t row = rows.begin; row < rows.end; ++row) {
-    complete_bf16(pass, output, buffer.rows + row * buffer.stride_bytes,
+    complete_bf16(pass, output, pass.at(buffer.rows) + row * buffer.stride_bytes,
                   output.first_column + columns.begin, columns.size());
   }
 }
@@ -88,10 +88,10 @@ void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
                 const NormOutput& norm, Range tokens, Range columns) {
   alignas(64) float product[kStretchColumns];
   const auto write_row = [&](size_t token, size_t row, bool generated) {
-    float* sums = norm.chunks.sums + row * norm.chunks.stride;
+    float* sums = pass.at(norm.chunks.sums) + row * norm.chunks.stride;
     for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
       const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
-      pass.kernels.weigh(residual + token * residual_stride + begin, norm.weight + begin,
+      pass.kernels.weigh(residual + token * residual_stride + begin, pass.at(norm.weight) + begin,
                          stretch.size(), product, sums + begin / kChunkColumns);
       write_forms(pass, product, norm.output, row, stretch, generated);
     }
@@ -114,14 +114,19 @@ void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
   }
 }
 
-void norm_factors(const NormFactor& norm, Range rows, float* factors) {
-  const size_t chunks = (norm.columns + kChunkColumns - 1) / kChunkColumns;
+float norm_factor(const float* chunk_sums, size_t columns, float epsilon) {
+  const size_t chunks = (columns + kChunkColumns - 1) / kChunkColumns;
+  float sum = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) sum += chunk_sums[chunk];
+  const float mean = sum / static_cast<float>(columns);
+  return 1.0F / std::sqrt(mean + epsilon);
+}
+
+void norm_factors(const Pass& pass, const NormFactor& norm, Range rows, float* factors) {
+  const float* const sums = pass.at(norm.chunks.sums);
   for (size_t row = rows.begin; row < rows.end; ++row) {
-    const float* sums = norm.chunks.sums + row * norm.chunks.stride;
-    float sum = 0;
-    for (size_t chunk = 0; chunk < chunks; ++chunk) sum += sums[chunk];
-    const float mean = sum / static_cast<float>(norm.columns);
-    factors[row - rows.begin] = 1.0F / std::sqrt(mean + norm.epsilon);
+    factors[row - rows.begin] =
+        norm_factor(sums + row * norm.chunks.stride, norm.columns, norm.epsilon);
   }
 }
 

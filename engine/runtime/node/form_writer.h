@@ -18,12 +18,15 @@ void write_forms(const Pass& pass, const float* values, const FormsOutput& outpu
 // The rest of that where a kernel has written columns of `rows` as kBf16, which alone is read.
 void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Range columns);
 
-// Of rows `rows` of a residual (the token's, or the logit's own) the columns `columns`: their
-// product with the norm's weight, and the sums of their squares. Pushed as the output says.
+// Writes the product of a residual's columns with the norm's weight, and the sums of their squares,
+// for `tokens`, and pushes them as the output says. `residual`: the first token's row.
 void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
                 const NormOutput& norm, Range tokens, Range columns);
 
+// The factor of a normed row of `columns`, from the sums of its chunks' squares.
+float norm_factor(const float* chunk_sums, size_t columns, float epsilon);
+
 // The factors of a normed input's rows [rows): `factors` gets one per row.
-void norm_factors(const NormFactor& norm, Range rows, float* factors);
+void norm_factors(const Pass& pass, const NormFactor& norm, Range rows, float* factors);
 
 }  // namespace lockstep

@@ -38,18 +38,17 @@ Result<std::unique_ptr<NodeRank>> NodeRank::start(const RankPlace& place, bool c
   return std::unique_ptr<NodeRank>(new NodeRank(place, std::move(*workers)));
 }
 
-Result<void> NodeRank::allocate(const Plan& sizes, ArenaSources sources) {
-  return allocate_on_host({.weights = sizes.weight_bytes,
-                           .scratch = sizes.scratch_bytes,
-                           .exchange = sizes.exchange_bytes,
-                           .kv = sizes.kv.size_bytes(),
-                           .logits = sizes.logits_bytes},
+Result<void> NodeRank::take_memory(ArenaSources sources) {
+  return allocate_on_host({.weights = plan().weight_bytes,
+                           .scratch = plan().scratch_bytes,
+                           .exchange = plan().exchange_bytes,
+                           .kv = plan().kv.size_bytes(),
+                           .logits = plan().logits_bytes},
                           std::move(sources));
 }
 
-Result<void> NodeRank::set_plan(Plan plan) {
-  tasks_ = std::vector<TaskCounter>(plan.steps.size());
-  keep_plan(std::move(plan));
+Result<void> NodeRank::prepare() {
+  tasks_ = std::vector<TaskCounter>(plan().steps.size());
   return {};
 }
 
@@ -59,7 +58,7 @@ uint64_t NodeRank::host_scratch_bytes() const {
 
 RankNeeds NodeRank::needs() const {
   return {.layout = true,
-          .attention_blocks = plan().attention_blocks,
+          .attention_blocks = std::get<NodeAreas>(plan().areas).partials.block_count,
           .prompt_blocks = prompt_blocks(plan(), place().cpus.size())};
 }
 
@@ -76,8 +75,17 @@ Result<void> NodeRank::finish() {
 void NodeRank::walk(size_t worker) {
   Barrier& barrier = workers().barrier();
   WorkerCounters& counters = this->counters(worker);
-  const Pass pass{plan(),   *input_->kernels, *input_->batch,    *input_->layout,      barrier,
-                  counters, worker,           workers().count(), input_->panel_streams};
+  const Pass pass{.plan = plan(),
+                  .addresses = addresses(),
+                  .peers = peers(),
+                  .kernels = *input_->kernels,
+                  .batch = *input_->batch,
+                  .layout = *input_->layout,
+                  .barrier = barrier,
+                  .counters = counters,
+                  .worker = worker,
+                  .worker_count = workers().count(),
+                  .panel_streams = input_->panel_streams};
   const std::vector<Step>& steps = plan().steps;
   for (size_t index = 0; index < steps.size(); ++index) {
     const Step& step = steps[index];
@@ -102,7 +110,8 @@ void NodeRank::walk(size_t worker) {
 // The workers have left the pass, and nobody writes to the residual before the next one.
 Result<HiddenPart> NodeRank::hidden_part(size_t token) {
   const HiddenRows& hidden = plan().hidden;
-  return HiddenPart{hidden.residual + token * hidden.residual_stride, hidden.norm_weight};
+  return HiddenPart{addresses().at(hidden.residual) + token * hidden.residual_stride,
+                    addresses().at(hidden.norm_weight)};
 }
 
 }  // namespace lockstep

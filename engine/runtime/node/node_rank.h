@@ -17,9 +17,7 @@ class NodeRank final : public Rank {
   // processors. Fails with kMachineRefused where a thread cannot be started or pinned.
   static Result<std::unique_ptr<NodeRank>> start(const RankPlace& place, bool crowded);
 
-  Result<void> allocate(const Plan& sizes, ArenaSources sources) override;
   ArenaAddresses arenas() const override { return host_arenas(); }
-  Result<void> set_plan(Plan plan) override;
   std::unique_ptr<WeightSink> make_weight_sink() override { return nullptr; }
   RankNeeds needs() const override;
   void begin(const PassInput& input) override;
@@ -28,6 +26,8 @@ class NodeRank final : public Rank {
   uint64_t host_scratch_bytes() const override;
 
  private:
+  Result<void> take_memory(ArenaSources sources) override;
+  Result<void> prepare() override;
   NodeRank(const RankPlace& place, std::unique_ptr<Workers> workers);
   void walk(size_t worker);
 

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/collectives/shared_memory.h"
 #include "engine/graph/plan.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/kernels/packed_matrix.h"
 #include "engine/machine/barrier.h"
 #include "engine/machine/tick_clock.h"
 #include "engine/runtime/batch.h"
@@ -17,6 +19,8 @@ namespace lockstep {
 
 struct Pass {
   const Plan& plan;
+  const ArenaAddresses& addresses;  // of the plan's offsets
+  const Peers& peers;
   const KernelTable& kernels;
   const Batch& batch;
   const PassLayout& layout;
@@ -25,9 +29,19 @@ struct Pass {
   size_t worker = 0;
   size_t worker_count = 1;
   size_t panel_streams = 1;  // as in MatmulArguments
+
+  template <typename T>
+  T* at(const ArenaOffset<T>& offset) const {
+    return addresses.at(offset);
+  }
+  PackedMatrix matrix_at(const PlannedMatrix& matrix) const {
+    return {matrix.format, matrix.rows, matrix.columns, at(matrix.data)};
+  }
+  // The areas of a plan for processors.
+  const NodeAreas& areas() const { return std::get<NodeAreas>(plan.areas); }
 };
 
-// Rows that a step runs over, and how many of them, the first ones, are of generated tokens.
+// The number of rows that a step runs over; the first `generated` are of generated tokens.
 struct RowCount {
   size_t all = 0;
   size_t generated = 0;

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Those of the rows that are in `rows`.
+// The product of those rows that are in `rows`.
 ProductRows among(const ProductRows& product, Range rows) {
   const size_t skipped = rows.begin - product.rows.begin;
   return {.rows = rows,
@@ -26,16 +26,16 @@ size_t first_prompted(const ProductRows& product) {
 MatmulArguments arguments_of(const MatmulPart& part, Range panels, const ProductRows& product,
                              ActivationForm form, const Pass& pass) {
   const FormBuffer& input = product.input[form];
-  return {.matrix = part.matrix,
+  return {.matrix = pass.matrix_at(part.matrix),
           .panel_begin = panels.begin,
           .panel_end = panels.end,
-          .input = input.rows + product.input_begin * input.stride_bytes,
+          .input = pass.at(input.rows) + product.input_begin * input.stride_bytes,
           .input_stride_bytes = input.stride_bytes,
           .token_count = product.rows.size(),
-          .output = part.output + product.rows.begin * part.output_stride,
+          .output = pass.at(part.output) + product.rows.begin * part.output_stride,
           .output_stride = part.output_stride,
           .token_scales = product.factors,
-          .bias = part.bias,
+          .bias = pass.at(part.bias),
           .accumulate = part.accumulate,
           .panel_streams = pass.panel_streams};
 }
@@ -52,19 +52,20 @@ void finish_gate(const GateParts& parts, const FormsOutput& output, Range column
   constexpr size_t kStretchColumns = 512;
   alignas(64) float values[kStretchColumns];
   const auto& [gate, up] = parts;
+  const float* const gate_rows = pass.at(gate.output);
+  const float* const up_rows = pass.at(up.output);
   for (size_t row = product.rows.begin; row < product.rows.end; ++row) {
     const bool generated = row < product.generated_end;
     for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
       const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
-      pass.kernels.silu_multiply(gate.output + row * gate.output_stride + begin,
-                                 up.output + row * up.output_stride + begin, stretch.size(),
-                                 values);
+      pass.kernels.silu_multiply(gate_rows + row * gate.output_stride + begin,
+                                 up_rows + row * up.output_stride + begin, stretch.size(), values);
       write_forms(pass, values, output, row, stretch, generated);
     }
   }
 }
 
-// Whether tokens of this kind go into a gate, and what follows on, as kBf16 alone.
+// True where tokens of this kind go into a gate, and what follows on, as kBf16 alone.
 bool is_gated_in_bf16(const GateParts& parts, const FormsOutput& output, bool generated) {
   for (const MatmulPart* part : {&parts.gate, &parts.up}) {
     const ProductForms& forms = part->forms;
@@ -101,7 +102,7 @@ void multiply_gated(const GateParts& parts, const FormsOutput& output, Range pan
   gated_kernel(pass.kernels, parts.gate.matrix.format)(
       {.gate = arguments(parts.gate),
        .up = arguments(parts.up),
-       .output = rows.rows + product.rows.begin * rows.stride_bytes +
+       .output = pass.at(rows.rows) + product.rows.begin * rows.stride_bytes +
                  output.first_column * sizeof(uint16_t),
        .output_stride_bytes = rows.stride_bytes});
   complete_bf16(pass, output, product.rows, columns_of(panels, parts.gate.matrix));
@@ -109,7 +110,7 @@ void multiply_gated(const GateParts& parts, const FormsOutput& output, Range pan
 
 }  // namespace
 
-Range columns_of(Range panels, const PackedMatrix& matrix) {
+Range columns_of(Range panels, const PlannedMatrix& matrix) {
   return {panels.begin * kPanelRows, std::min(panels.end * kPanelRows, matrix.rows)};
 }
 

@@ -1,9 +1,10 @@
-// Products of some rows: what the steps of whole passes and those of experts have in common.
+// Products of some rows: the steps of whole passes and those of experts share them.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
+#include "engine/base/checked_math.h"
 #include "engine/base/range.h"
 #include "engine/graph/plan.h"
 #include "engine/runtime/node/pass.h"
@@ -13,16 +14,17 @@ namespace lockstep {
 // Panels of a unit: two give the 32 columns in which what follows takes its results.
 inline constexpr size_t kUnitPanels = kChunkColumns / kPanelRows;
 
-inline size_t unit_count(const PackedMatrix& matrix) {
-  return (matrix.panel_count() + kUnitPanels - 1) / kUnitPanels;
+inline size_t unit_count(const PlannedMatrix& matrix) {
+  return divide_up(matrix.rows, kChunkColumns);
 }
 
-inline Range panels_of(Range units, const PackedMatrix& matrix) {
-  return {units.begin * kUnitPanels, std::min(units.end * kUnitPanels, matrix.panel_count())};
+inline Range panels_of(Range units, const PlannedMatrix& matrix) {
+  return {units.begin * kUnitPanels,
+          std::min(units.end * kUnitPanels, divide_up(matrix.rows, kPanelRows))};
 }
 
-// How many tasks each worker should find: with few, the last ones are waited for; with many, each
-// reads its activations again.
+// The number of tasks that each worker should find: with few, the last ones are waited for; with
+// many, each reads its activations again.
 inline constexpr size_t kTasksPerWorker = 4;
 
 // Up to so many rows a product reads weights for most of its time.
@@ -43,7 +45,7 @@ struct GateParts {
 };
 
 // The columns of a product that these panels give.
-Range columns_of(Range panels, const PackedMatrix& matrix);
+Range columns_of(Range panels, const PlannedMatrix& matrix);
 
 void multiply(const MatmulPart& part, Range panels, const ProductRows& product, const Pass& pass);
 

@@ -53,7 +53,7 @@ class UnitList {
   }
   size_t units_of(size_t part) const { return unit_count(step_.parts[part].matrix); }
   size_t unit_bytes(size_t part) const {
-    const PackedMatrix& matrix = step_.parts[part].matrix;
+    const PlannedMatrix& matrix = step_.parts[part].matrix;
     return kUnitPanels * panel_bytes(matrix.format, matrix.columns);
   }
   size_t unit_at(size_t byte) const {
@@ -77,7 +77,8 @@ void finish(const MatmulStep& step, Range panels, Range rows, const Pass& pass) 
   if (residual == nullptr) return;
   const MatmulPart& part = step.parts.front();
   for (const NormOutput& norm : residual->norms) {
-    write_norm(pass, part.output, part.output_stride, norm, rows, columns_of(panels, part.matrix));
+    write_norm(pass, pass.at(part.output), part.output_stride, norm, rows,
+               columns_of(panels, part.matrix));
   }
 }
 
@@ -85,8 +86,8 @@ void finish(const MatmulStep& step, Range panels, Range rows, const Pass& pass) 
 void compute(const MatmulStep& step, const UnitList& list, Range units, Range rows,
              const Pass& pass) {
   float factors[kTaskRows];
-  const bool normed = step.norm.chunks.sums != nullptr;
-  if (normed) norm_factors(step.norm, rows, factors);
+  const bool normed{step.norm.chunks.sums};
+  if (normed) norm_factors(pass, step.norm, rows, factors);
   const ProductRows product = {.rows = rows,
                                .generated_end = row_count(step.rows, pass).generated,
                                .input = step.input,
@@ -104,7 +105,7 @@ void compute(const MatmulStep& step, const UnitList& list, Range units, Range ro
   });
 }
 
-// How units and rows are cut into tasks: the same for all workers.
+// The cut of units and rows into tasks: the same for all workers.
 struct TaskGrid {
   size_t units = kTaskUnits;
   size_t rows = kTaskRows;

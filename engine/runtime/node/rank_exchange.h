@@ -1,4 +1,4 @@
-// What a worker sends to the other ranks during a step, with its time and bytes counted.
+// Sends what a worker has computed to the other ranks, and counts time and bytes.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class ExchangeTime {
 };
 
 inline bool has_peers(const Pass& pass) {
-  return pass.plan.peers.distances.size() > 1;
+  return pass.peers.distances.size() > 1;
 }
 
 // Pushes what this worker has just computed into the other ranks' copies.

@@ -39,7 +39,7 @@ void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
   const KvLayout& kv = pass.plan.kv;
   const Range mine = share(kv.layer_count * kv.head_count, pass);
   for (size_t unit = mine.begin; unit < mine.end; ++unit) {
-    std::byte* pages = kv.keys(unit / kv.head_count, unit % kv.head_count);
+    std::byte* pages = pass.at(kv.keys(unit / kv.head_count, unit % kv.head_count));
     for (const uint32_t page : pass.batch.cleared_pages) {
       std::memset(pages + page * kv.page_stride_bytes(), 0, kv.page_stride_bytes());
     }
@@ -47,13 +47,13 @@ void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
 }
 
 void run(const RotaryTableStep& step, const Pass& pass, TaskCounter&) {
-  const size_t pairs = step.frequencies->size();
+  const size_t pairs = step.frequencies.size();
   const Range mine = share(pass.batch.tokens.size(), pass);
   for (size_t token = mine.begin; token < mine.end; ++token) {
     const auto position = static_cast<double>(pass.batch.tokens[token].position);
-    float* cosines = step.table + token * step.stride;
+    float* cosines = pass.at(step.table) + token * step.stride;
     for (size_t pair = 0; pair < pairs; ++pair) {
-      const double angle = position * (*step.frequencies)[pair];
+      const double angle = position * step.frequencies[pair];
       cosines[pair] = static_cast<float>(step.magnitude * std::cos(angle));
       cosines[pairs + pair] = static_cast<float>(step.magnitude * std::sin(angle));
     }
@@ -70,8 +70,8 @@ void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
   for (size_t token = mine.begin; token < mine.end; ++token) {
     if (!holds_row(step, pass.batch.tokens[token])) continue;
     const auto row = static_cast<size_t>(pass.batch.tokens[token].token);
-    float* output = step.output + token * step.output_stride;
-    unpack_row(step.table, row - step.row_begin, output);
+    float* output = pass.at(step.output) + token * step.output_stride;
+    unpack_row(pass.matrix_at(step.table), row - step.row_begin, output);
     if (step.gather) push(pass, output, step.table.columns * sizeof(float));
   }
 }
@@ -79,7 +79,8 @@ void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
 void run(const NormStep& step, const Pass& pass, TaskCounter&) {
   const size_t tokens = pass.batch.tokens.size();
   for_each_stretch(tokens, step.columns, pass, [&](size_t token, Range columns) {
-    write_norm(pass, step.residual, step.residual_stride, step.norm, {token, token + 1}, columns);
+    write_norm(pass, pass.at(step.residual), step.residual_stride, step.norm, {token, token + 1},
+               columns);
   });
 }
 
@@ -105,8 +106,8 @@ void run(const AttendStep& step, const Pass& pass, TaskCounter& tasks) {
 
 void run(const FormStep& step, const Pass& pass, TaskCounter&) {
   for_each_stretch(pass.batch.tokens.size(), step.columns, pass, [&](size_t row, Range columns) {
-    write_forms(pass, step.input + row * step.input_stride + columns.begin, step.output, row,
-                columns, row < pass.batch.generated_tokens);
+    write_forms(pass, pass.at(step.input) + row * step.input_stride + columns.begin, step.output,
+                row, columns, row < pass.batch.generated_tokens);
   });
 }
 
@@ -114,16 +115,16 @@ void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {
   const size_t rows = row_count(step.rows, pass).all;
   if (rows == 0) return;
   const ExchangeTime time(pass);
-  pass.counters.exchange_bytes.add(all_reduce({.partial = step.partial,
+  pass.counters.exchange_bytes.add(all_reduce({.partial = pass.at(step.partial),
                                                .partial_stride = step.partial_stride,
-                                               .output = step.output,
+                                               .output = pass.at(step.output),
                                                .output_stride = step.output_stride,
                                                .row_count = rows,
                                                .column_count = step.columns,
                                                .contributors = step.contributors,
-                                               .bf16_partial = step.bf16_partial,
-                                               .bf16_sum = step.bf16_sum},
-                                              pass.plan.peers, pass.barrier, pass.worker,
+                                               .bf16_partial = pass.at(step.bf16_partial),
+                                               .bf16_sum = pass.at(step.bf16_sum)},
+                                              pass.peers, pass.barrier, pass.worker,
                                               pass.worker_count));
 }
 
@@ -135,7 +136,8 @@ void exchange_step(const StepWork& step, const Pass& pass, TaskCounter& tasks) {
   if (embed == nullptr || !embed->gather) return;
   for (size_t token = 0; token < pass.batch.tokens.size(); ++token) {
     if (!holds_row(*embed, pass.batch.tokens[token])) continue;
-    push(pass, embed->output + token * embed->output_stride, embed->table.columns * sizeof(float));
+    push(pass, pass.at(embed->output) + token * embed->output_stride,
+         embed->table.columns * sizeof(float));
   }
 }
 

@@ -11,8 +11,8 @@ namespace lockstep {
 // No allocation, lock or system call. `tasks` starts at 0, shared by the workers of the rank.
 void run_step(const StepWork& step, const Pass& pass, TaskCounter& tasks);
 
-// What a step of all ranks is for the one worker of a rank whose GPU has computed it: sums, and
-// what other ranks have copies of. The plan's memory for both is the host's.
+// The exchange of a step of all ranks, by the one worker of a rank whose GPU has computed it: sums,
+// and rows of which other ranks have copies. Both lie in the host's memory.
 void exchange_step(const StepWork& step, const Pass& pass, TaskCounter& tasks);
 
 }  // namespace lockstep

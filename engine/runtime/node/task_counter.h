@@ -1,4 +1,4 @@
-// Which of a step's tasks has been taken.
+// The counter of a step's tasks that have been taken.
 #pragma once
 
 #include <atomic>

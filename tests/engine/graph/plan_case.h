@@ -76,8 +76,8 @@ inline Split split_evenly(const Graph& graph, size_t rank_count,
   return split_graph(graph, shares, strategy).value();
 }
 
-inline Plan plan_alone(const Graph& graph, const ArenaAddresses& arenas = {}) {
-  return make_plan(graph, split_evenly(graph, 1), 0, kOptions, {&arenas, 1});
+inline Plan plan_alone(const Graph& graph) {
+  return make_plan(graph, split_evenly(graph, 1), 0, kOptions);
 }
 
 template <typename T>
@@ -87,15 +87,27 @@ size_t count_steps(const Plan& plan) {
 }
 
 struct Extent {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
+  Arena arena = Arena::kNowhere;
+  size_t begin = 0;
+  size_t end = 0;
 
-  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+  bool overlaps(const Extent& other) const {
+    return arena == other.arena && begin < other.end && other.begin < end;
+  }
 };
 
-inline Extent extent(const void* base, size_t rows, size_t stride_bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(base);
-  return {begin, begin + rows * stride_bytes};
+template <typename T>
+Extent extent(const ArenaOffset<T>& base, size_t rows, size_t stride_bytes) {
+  return {base.arena, base.bytes, base.bytes + rows * stride_bytes};
+}
+
+// Whether it lies in its arena, which the plan has taken.
+inline bool is_held(const Extent& extent, const Plan& plan) {
+  const size_t bytes = extent.arena == Arena::kScratch    ? plan.scratch_bytes
+                       : extent.arena == Arena::kExchange ? plan.exchange_bytes
+                       : extent.arena == Arena::kLogits   ? plan.logits_bytes
+                                                          : 0;
+  return extent.end <= bytes;
 }
 
 inline void add_forms(std::vector<Extent>& extents, const Forms& forms,
@@ -107,7 +119,7 @@ inline void add_forms(std::vector<Extent>& extents, const Forms& forms,
 
 inline void add_chunks(std::vector<Extent>& extents, const ChunkSums& chunks,
                        size_t rows = kOptions.batch_tokens) {
-  if (chunks.sums == nullptr) return;
+  if (!chunks.sums) return;
   extents.push_back(extent(chunks.sums, rows, chunks.stride * sizeof(float)));
 }
 

@@ -11,14 +11,14 @@ namespace {
 
 TEST(PlannerOfExperts, a_layer_of_a_mixture_takes_seven_steps_and_holds_every_expert_once) {
   const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
-  const Plan plan = plan_alone(graph, {.weights = 1U << 20U});
+  const Plan plan = plan_alone(graph);
   EXPECT_EQ(plan.steps.size(), 5 + 2 * 7U);
   EXPECT_EQ(count_steps<RouteStep>(plan), 2U);
-  std::set<const std::byte*> matrices;
+  std::set<size_t> matrices;
   for (const Step& step : plan.steps) {
     const auto add = [&](const ExpertPart& part) {
       EXPECT_EQ(part.matrices.size(), kExpertCount);
-      for (const PackedMatrix& matrix : part.matrices) matrices.insert(matrix.panels);
+      for (const PlannedMatrix& matrix : part.matrices) matrices.insert(matrix.data.bytes);
     };
     if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) {
       add(gate->gate);
@@ -68,7 +68,7 @@ void expect_nothing_computed(const Plan& plan, size_t begin) {
                   std::get<ResidualFinish>(product->finish).norms.empty());
     }
     if (const auto* route = std::get_if<RouteStep>(&work)) {
-      EXPECT_EQ(route->scores, nullptr);
+      EXPECT_FALSE(route->scores);
     }
     if (const auto* sum = std::get_if<ExpertSumStep>(&work)) {
       EXPECT_EQ(sum->down.matrices.front().rows, 0U);
@@ -81,19 +81,21 @@ void expect_nothing_computed(const Plan& plan, size_t begin) {
   EXPECT_TRUE(plan.hidden.columns.empty());
 }
 
-// From this step on, the residual is copied out of the exchange arena once, and then added to where
-// it lies, between these addresses: twice. Gives where.
-const float* expect_added_in_place(const Plan& plan, size_t begin, Range scratch) {
-  const float* residual = nullptr;
+// From this step on, the residual is copied out of the exchange arena once, and then added to in
+// its place in the scratch arena: twice. Returns the place.
+ArenaOffset<float> expect_added_in_place(const Plan& plan, size_t begin) {
+  ArenaOffset<float> residual;
   size_t additions = 0;
   for (size_t step = begin; step < plan.steps.size(); ++step) {
     const StepWork& work = plan.steps[step].work;
     if (const auto* form = std::get_if<FormStep>(&work)) {
-      EXPECT_EQ(residual, nullptr);
-      EXPECT_EQ(form->input, std::get<AllReduceStep>(plan.steps[begin - 1].work).output);
-      residual = reinterpret_cast<float*>(form->output.forms[ActivationForm::kF32].rows);
-      EXPECT_GE(reinterpret_cast<uintptr_t>(residual), scratch.begin);
-      EXPECT_LT(reinterpret_cast<uintptr_t>(residual), scratch.end);
+      EXPECT_FALSE(residual);
+      EXPECT_EQ(form->input, ArenaOffset<const float>(
+                                 std::get<AllReduceStep>(plan.steps[begin - 1].work).output));
+      const ArenaOffset<std::byte> rows = form->output.forms[ActivationForm::kF32].rows;
+      residual = {rows.arena, rows.bytes};
+      EXPECT_EQ(residual.arena, Arena::kScratch);
+      EXPECT_LT(residual.bytes, plan.scratch_bytes);
     }
     if (const auto* product = std::get_if<MatmulStep>(&work);
         product != nullptr && product->parts.front().accumulate) {
@@ -117,11 +119,9 @@ TEST(PlannerOfExperts, once_one_rank_has_all_that_is_left_nothing_is_exchanged) 
   const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
   const Shares shares = {.dense = {1, 0, 0}, .experts = {0, 2, 1}, .apart_layers = 1};
   const Split split = split_graph(graph, shares, Strategy::kReduce).value();
-  const std::vector<ArenaAddresses> arenas(
-      3, {.weights = 1U << 20U, .scratch = 1U << 24U, .exchange = 1U << 26U, .kv = 1U << 28U});
   std::vector<Plan> plans;
   for (size_t rank = 0; rank < 3; ++rank) {
-    plans.push_back(make_plan(graph, split, rank, kOptions, arenas));
+    plans.push_back(make_plan(graph, split, rank, kOptions));
   }
   const size_t begin = last_sum(plans[0]) + 1;
   for (const Plan& plan : plans) {
@@ -136,23 +136,21 @@ TEST(PlannerOfExperts, once_one_rank_has_all_that_is_left_nothing_is_exchanged) 
     EXPECT_EQ(plan.exchange_bytes, plans[0].exchange_bytes);
   }
   for (const size_t rank : {1U, 2U}) expect_nothing_computed(plans[rank], begin);
-  const float* residual = expect_added_in_place(
-      plans[0], begin, {arenas[0].scratch, arenas[0].scratch + plans[0].scratch_bytes});
+  const ArenaOffset<const float> residual = expect_added_in_place(plans[0], begin);
   EXPECT_EQ(plans[0].hidden.residual, residual);
   EXPECT_EQ(plans[0].hidden.columns, (Range{0, 64}));
 }
 
-void add_routing(std::vector<Extent>& extents, const Routing& routing) {
-  const auto add = [&](const void* base, size_t count) {
+void add_routing(std::vector<Extent>& extents, const Routing& routing, const NodeAreas& areas) {
+  const auto add = [&](const auto& base, size_t count) {
     extents.push_back(extent(base, count, sizeof(float)));
   };
-  for (const void* base :
-       {static_cast<void*>(routing.chosen), static_cast<void*>(routing.weights),
-        static_cast<void*>(routing.row_tokens), static_cast<void*>(routing.row_weights)}) {
-    add(base, kExpertOutputRows);
-  }
+  add(routing.chosen, kExpertOutputRows);
+  add(routing.weights, kExpertOutputRows);
+  add(routing.row_tokens, kExpertOutputRows);
   add(routing.row_begin, kExpertCount + 1);
-  add(routing.generated_end, kExpertCount);
+  add(areas.row_weights, kExpertOutputRows);
+  add(areas.generated_end, kExpertCount);
 }
 
 void add_part(std::vector<Extent>& extents, const ExpertPart& part, size_t rows) {
@@ -160,52 +158,48 @@ void add_part(std::vector<Extent>& extents, const ExpertPart& part, size_t rows)
 }
 
 // All that a step of experts reads and writes, of a rank by itself.
-std::vector<Extent> places_of(const ExpertGateStep& step) {
+std::vector<Extent> places_of(const ExpertGateStep& step, const NodeAreas& areas) {
   std::vector<Extent> places;
   add_forms(places, step.input);
-  add_forms(places, step.gathered, kExpertRows * step.workers);
+  add_forms(places, step.gathered->rows, kExpertRows * step.gathered->workers);
   add_chunks(places, step.norm.chunks);
-  add_routing(places, step.routing);
+  add_routing(places, step.routing, areas);
   add_part(places, step.gate, kExpertOutputRows);
   add_part(places, step.up, kExpertOutputRows);
   add_forms(places, step.output.forms, kExpertOutputRows);
   return places;
 }
 
-std::vector<Extent> places_of(const ExpertSumStep& step) {
+std::vector<Extent> places_of(const ExpertSumStep& step, const NodeAreas& areas) {
   std::vector<Extent> places;
   add_forms(places, step.input, kExpertOutputRows);
-  add_routing(places, step.routing);
+  add_routing(places, step.routing, areas);
   add_part(places, step.down, kOptions.batch_tokens);
+  const auto& products = std::get<WorkerProducts>(step.products);
   places.push_back(
-      extent(step.products, kExpertRows * step.workers, step.product_stride * sizeof(float)));
+      extent(products.rows, kExpertRows * products.workers, products.stride * sizeof(float)));
   add_norms(places, step.finish);
   return places;
 }
 
 TEST(PlannerOfExperts, buffers_do_not_overlap) {
-  constexpr uintptr_t kScratch = 1U << 21U;
-  constexpr uintptr_t kExchange = 1U << 26U;
   for (const Format format : {Format::kF32, Format::kQ8_0}) {
     const Graph graph = make_graph(format, /*is_mixture=*/true);
     for (const size_t rank_count : {1U, 2U}) {
       PlanOptions options = kOptions;
       options.workers = 3;
-      const std::vector<ArenaAddresses> arenas(rank_count,
-                                               {.scratch = kScratch, .exchange = kExchange});
-      const Plan plan = make_plan(graph, split_evenly(graph, rank_count), 0, options, arenas);
-      ASSERT_LT(kScratch + plan.scratch_bytes, kExchange);
+      const Plan plan = make_plan(graph, split_evenly(graph, rank_count), 0, options);
+      const auto& areas = std::get<NodeAreas>(plan.areas);
       size_t steps = 0;
       for (const Step& step : plan.steps) {
         std::vector<Extent> places;
-        if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) places = places_of(*gate);
-        if (const auto* sum = std::get_if<ExpertSumStep>(&step.work)) places = places_of(*sum);
+        if (const auto* gate = std::get_if<ExpertGateStep>(&step.work))
+          places = places_of(*gate, areas);
+        if (const auto* sum = std::get_if<ExpertSumStep>(&step.work))
+          places = places_of(*sum, areas);
         steps += places.empty() ? 0 : 1;
         for (size_t one = 0; one < places.size(); ++one) {
-          EXPECT_GE(places[one].begin, kScratch);
-          EXPECT_TRUE(places[one].end <= kScratch + plan.scratch_bytes ||
-                      (places[one].begin >= kExchange &&
-                       places[one].end <= kExchange + plan.exchange_bytes));
+          EXPECT_TRUE(is_held(places[one], plan));
           for (size_t other = one + 1; other < places.size(); ++other) {
             EXPECT_FALSE(places[one].overlaps(places[other])) << one << " and " << other;
           }

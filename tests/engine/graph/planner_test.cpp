@@ -48,33 +48,33 @@ TEST(Planner, products_of_one_input_are_one_step_and_residuals_are_added_in_plac
   const Graph graph = make_graph(Format::kF32);
   const Plan plan = plan_alone(graph);
   std::vector<size_t> parts;
-  std::set<float*> accumulated;
+  std::set<size_t> accumulated;
   for (const Step& step : plan.steps) {
     const auto* matmul = std::get_if<MatmulStep>(&step.work);
     if (matmul == nullptr) continue;
     parts.push_back(matmul->parts.size());
     for (const MatmulPart& part : matmul->parts) {
-      if (part.accumulate) accumulated.insert(part.output);
+      if (part.accumulate) accumulated.insert(part.output.bytes);
     }
   }
   EXPECT_EQ(parts, (std::vector<size_t>{3, 1, 2, 1, 3, 1, 2, 1, 1}));
   EXPECT_EQ(accumulated.size(), 1U);
-  EXPECT_EQ(*accumulated.begin(), std::get<EmbedStep>(plan.steps[2].work).output);
+  EXPECT_EQ(*accumulated.begin(), std::get<EmbedStep>(plan.steps[2].work).output.bytes);
 }
 
 TEST(Planner, a_tied_matrix_is_held_once_and_slices_do_not_overlap) {
   const Graph graph = make_graph(Format::kF16);
-  const Plan plan = plan_alone(graph, {.weights = 1U << 20U, .scratch = 1U << 21U});
+  const Plan plan = plan_alone(graph);
   EXPECT_EQ(plan.weights.size(), graph.weights().size());
-  std::byte* end = reinterpret_cast<std::byte*>(uintptr_t{1} << 20U);
+  size_t end = 0;
   for (const WeightSlice& slice : plan.weights) {
-    EXPECT_GE(slice.address, end);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(slice.address) % 64, 0U);
-    end = slice.address + slice.size_bytes;
+    EXPECT_GE(slice.offset, end);
+    EXPECT_EQ(slice.offset % 64, 0U);
+    end = slice.offset + slice.size_bytes;
   }
-  EXPECT_LE(reinterpret_cast<uintptr_t>(end), (1U << 20U) + plan.weight_bytes);
-  EXPECT_EQ(std::get<EmbedStep>(plan.steps[2].work).table.panels,
-            std::get<MatmulStep>(plan.steps.back().work).parts[0].matrix.panels);
+  EXPECT_LE(end, plan.weight_bytes);
+  EXPECT_EQ(std::get<EmbedStep>(plan.steps[2].work).table,
+            std::get<MatmulStep>(plan.steps.back().work).parts[0].matrix);
 }
 
 TEST(Planner, logits_are_computed_for_the_rows_that_are_asked_for) {
@@ -100,19 +100,11 @@ std::vector<Extent> written_forms(const MatmulStep& step) {
 
 // What a product writes must not be what it reads, and must lie in the arenas.
 TEST(Planner, buffers_of_one_step_do_not_overlap) {
-  constexpr uintptr_t kScratch = 1U << 21U;
-  constexpr uintptr_t kExchange = 1U << 24U;
-  constexpr uintptr_t kLogits = 1U << 26U;
   const Graph graph = make_graph(Format::kQ8_0);
   for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
     for (const size_t rank_count : {1U, 2U}) {
       const Split split = split_evenly(graph, rank_count, strategy);
-      const std::vector<ArenaAddresses> arenas(
-          rank_count, {.scratch = kScratch, .exchange = kExchange, .logits = kLogits});
-      const Plan plan = make_plan(graph, split, 0, kOptions, arenas);
-      const Extent scratch = {kScratch, kScratch + plan.scratch_bytes};
-      const Extent exchange = {kExchange, kExchange + plan.exchange_bytes};
-      const Extent logits = {kLogits, kLogits + plan.logits_bytes};
+      const Plan plan = make_plan(graph, split, 0, kOptions);
       for (const Step& step : plan.steps) {
         const auto* matmul = std::get_if<MatmulStep>(&step.work);
         if (matmul == nullptr) continue;
@@ -124,10 +116,7 @@ TEST(Planner, buffers_of_one_step_do_not_overlap) {
           Extent output = extent(part.output, rows, part.output_stride * sizeof(float));
           output.end -= part.output_stride * sizeof(float) - part.matrix.rows * sizeof(float);
           EXPECT_FALSE(output.overlaps(input));
-          const auto holds = [&](const Extent& arena) {
-            return output.begin >= arena.begin && output.end <= arena.end;
-          };
-          EXPECT_TRUE(holds(scratch) || holds(exchange) || holds(logits));
+          EXPECT_TRUE(is_held(output, plan));
         }
       }
     }
@@ -150,10 +139,8 @@ TEST(Planner, hidden_rows_are_those_columns_of_the_last_residual_that_each_rank_
     for (const size_t rank_count : {1U, 2U}) {
       size_t end = 0;
       for (size_t rank = 0; rank < rank_count; ++rank) {
-        const std::vector<ArenaAddresses> arenas(rank_count,
-                                                 {.scratch = 1U << 20U, .exchange = 1U << 24U});
         const Plan plan =
-            make_plan(graph, split_evenly(graph, rank_count, strategy), rank, kOptions, arenas);
+            make_plan(graph, split_evenly(graph, rank_count, strategy), rank, kOptions);
         const HiddenRows& hidden = plan.hidden;
         EXPECT_EQ(hidden.width, 64U);
         EXPECT_EQ(hidden.epsilon, 1e-5F);
@@ -161,7 +148,7 @@ TEST(Planner, hidden_rows_are_those_columns_of_the_last_residual_that_each_rank_
         EXPECT_EQ(hidden.columns.begin, end);
         end = hidden.columns.end;
         const auto& embed = std::get<EmbedStep>(plan.steps[2].work);
-        EXPECT_EQ(hidden.residual, embed.output + hidden.columns.begin);
+        EXPECT_EQ(hidden.residual, ArenaOffset<const float>(embed.output + hidden.columns.begin));
         EXPECT_EQ(hidden.residual_stride, embed.output_stride);
       }
       EXPECT_EQ(end, 64U);
@@ -213,12 +200,9 @@ struct Traffic {
   std::vector<Extent> pushes;
 };
 
-Extent rows_of(const void* base, size_t stride_bytes) {
-  return extent(base, kOptions.batch_tokens, stride_bytes);
-}
-
-void add(std::vector<Extent>& extents, const void* base, size_t stride_bytes) {
-  if (base != nullptr) extents.push_back(rows_of(base, stride_bytes));
+template <typename T>
+void add(std::vector<Extent>& extents, const ArenaOffset<T>& base, size_t stride_bytes) {
+  if (base) extents.push_back(extent(base, kOptions.batch_tokens, stride_bytes));
 }
 
 bool is_gathered(const MatmulStep& step) {
@@ -277,8 +261,6 @@ void expect_no_push_into_what_is_read(const Plan& plan) {
 }
 
 TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
-  const std::vector<ArenaAddresses> arenas(
-      3, {.scratch = 1U << 21U, .exchange = 1U << 24U, .logits = 1U << 26U});
   size_t plans = 0;
   for (const auto& [format, is_mixture] : {std::pair{Format::kF32, false},
                                            {Format::kQ8_0, false},
@@ -294,8 +276,7 @@ TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
           PlanOptions options = kOptions;
           options.bf16_sums = bf16;
           for (size_t rank = 0; rank < shares.size(); ++rank) {
-            expect_no_push_into_what_is_read(
-                make_plan(graph, *split, rank, options, std::span(arenas).first(shares.size())));
+            expect_no_push_into_what_is_read(make_plan(graph, *split, rank, options));
             ++plans;
           }
         }
@@ -334,8 +315,9 @@ TEST(Planner, on_a_gpu_there_is_room_for_all_units_of_a_token_of_every_sequence)
     options.sequences = sequences;
     options.kv_pages = sequences * kGpuTokenUnits;
     const Plan plan = make_plan(graph, split_evenly(graph, 1), 0, options_on(place, options));
-    EXPECT_GE(plan.attention_blocks, sequences * kGpuTokenUnits);
-    EXPECT_EQ(plan.gpu.limits.attention_units, plan.attention_blocks);
+    const auto& areas = std::get<GpuAreas>(plan.areas);
+    EXPECT_GE(areas.partials.unit_count, sequences * kGpuTokenUnits);
+    EXPECT_EQ(areas.limits.attention_units, areas.partials.unit_count);
   }
 }
 

@@ -19,7 +19,7 @@ using test::LoadFolder;
 constexpr std::chrono::seconds kDeadline{10};
 
 // Matrices at multiples of 256 bytes, vectors behind them; returns how many bytes they take.
-size_t place(const Graph& graph, Plan& plan, std::byte* begin) {
+size_t place(const Graph& graph, Plan& plan) {
   size_t bytes = 0;
   for (WeightSlice& slice : plan.weights) {
     const Weight& weight = graph.weights()[slice.weight];
@@ -27,7 +27,7 @@ size_t place(const Graph& graph, Plan& plan, std::byte* begin) {
     const size_t columns = slice.column_end - slice.column_begin;
     slice.size_bytes = weight.is_matrix ? gpu_matrix_bytes(weight.format, rows, columns)
                                         : rows * columns * sizeof(float);
-    if (begin != nullptr) slice.address = begin + bytes;
+    slice.offset = bytes;
     bytes += round_up<size_t>(slice.size_bytes, 256);
   }
   return bytes;
@@ -57,12 +57,12 @@ TEST(CudaWeightLoader, the_gpu_holds_the_files_values_in_every_format) {
   for (const size_t buffer_bytes : {size_t{12} << 10U, size_t{0}}) {
     const LoadCase load_case(folder.path(), {.seed = 81, .ranks = 2, .tensors = 60});
     Plan plan = *load_case.ranks().front().plan;
-    const size_t bytes = place(load_case.graph(), plan, nullptr);
+    const size_t bytes = place(load_case.graph(), plan);
     const GpuMemory memory = (*device)->allocate(bytes, "weights").value();
-    place(load_case.graph(), plan, memory.data());
     const auto workers = Workers::start(std::vector<int>{-1, -1}, true).value();
     GpuWeightSink sink(**device, gpu_pack_rows);
-    const std::vector<LoadTarget> targets = {{.plan = plan, .workers = *workers, .sink = &sink}};
+    const std::vector<LoadTarget> targets = {
+        {.plan = plan, .weights = memory.data(), .workers = *workers, .sink = &sink}};
     std::atomic<uint64_t> bytes_done = 0;
     const auto report = load_weights(load_case.file(), load_case.graph(), targets, bytes_done,
                                      {.buffer_bytes = buffer_bytes});
@@ -75,7 +75,7 @@ TEST(CudaWeightLoader, the_gpu_holds_the_files_values_in_every_format) {
     ASSERT_TRUE(stream->copy(host.data(), memory.data(), bytes).has_value());
     ASSERT_TRUE(stream->wait(kDeadline).has_value());
     for (const WeightSlice& slice : plan.weights) {
-      const std::byte* loaded = host.data() + (slice.address - memory.data());
+      const std::byte* loaded = host.data() + slice.offset;
       ASSERT_NO_FATAL_FAILURE(expect_slice(load_case, slice, loaded));
     }
   }

@@ -52,24 +52,19 @@ GpuLoadCase::GpuLoadCase(const std::filesystem::path& folder, const GpuLoadShape
 void GpuLoadCase::place_slices() {
   for (size_t rank = 0; rank < plans_.size(); ++rank) {
     size_t bytes = 0;
-    std::vector<size_t> offsets;
     for (WeightSlice& slice : plans_[rank].weights) {
       slice.size_bytes = slice_bytes(case_.graph().weights()[slice.weight], slice, on_gpu_[rank]);
-      offsets.push_back(bytes);
+      slice.offset = bytes;
       bytes += round_up(slice.size_bytes, kSliceAlignment);
     }
-    std::byte* begin = nullptr;
     if (on_gpu_[rank]) {
       memory_[rank] = GpuMemory();
       memory_[rank] = devices_[rank]->allocate(bytes, "weights").value();
-      begin = memory_[rank].data();
+      targets_[rank].weights = memory_[rank].data();
     } else {
       host_memory_[rank].assign(bytes + kSliceAlignment, kUnfilled);
-      begin = reinterpret_cast<std::byte*>(round_up<uintptr_t>(
+      targets_[rank].weights = reinterpret_cast<std::byte*>(round_up<uintptr_t>(
           reinterpret_cast<uintptr_t>(host_memory_[rank].data()), kSliceAlignment));
-    }
-    for (size_t index = 0; index < offsets.size(); ++index) {
-      plans_[rank].weights[index].address = begin + offsets[index];
     }
   }
 }
@@ -92,15 +87,16 @@ testing::AssertionResult GpuLoadCase::is_loaded(size_t rank, const WeightSlice& 
   const Weight& weight = case_.graph().weights()[slice.weight];
   const size_t rows = slice.row_end - slice.row_begin;
   const size_t columns = slice.column_end - slice.column_begin;
+  const std::byte* const held = targets_[rank].weights + slice.offset;
   std::vector<float> values(columns);
   for (size_t row = 0; row < rows && columns > 0; ++row) {
     const std::vector<float> expected = case_.row_values(slice, row);
     if (!weight.is_matrix) {
-      std::memcpy(values.data(), slice.address, columns * sizeof(float));
+      std::memcpy(values.data(), held, columns * sizeof(float));
     } else if (on_gpu_[rank]) {
-      unpack_gpu_row({weight.format, rows, columns, slice.address}, row, values.data());
+      unpack_gpu_row({weight.format, rows, columns, held}, row, values.data());
     } else {
-      unpack_row({weight.format, rows, columns, slice.address}, row, values.data());
+      unpack_row({weight.format, rows, columns, held}, row, values.data());
     }
     if (std::memcmp(values.data(), expected.data(), columns * sizeof(float)) != 0) {
       return testing::AssertionFailure()

@@ -102,7 +102,7 @@ LoadCase::LoadCase(const std::filesystem::path& folder, const LoadShape& shape) 
   const std::vector<int> cpus(shape.workers, -1);
   for (size_t rank = 0; rank < shape.ranks; ++rank) {
     workers_.push_back(Workers::start(cpus, true).value());
-    targets_.push_back({plans_[rank], *workers_.back()});
+    targets_.push_back({.plan = plans_[rank], .weights = arena_, .workers = *workers_.back()});
   }
 }
 
@@ -152,7 +152,6 @@ void LoadCase::make_plans(const LoadShape& shape) {
   RandomEngine random(shape.seed + 1'000'000);
   plans_.resize(shape.ranks);
   size_t offset = 0;
-  std::vector<size_t> offsets;
   for (WeightId id = 0; id < graph_.weights().size(); ++id) {
     const Weight& weight = graph_.weights()[id];
     const WeightCut cut = weight.is_matrix ? cut_matrix(random, shape.ranks, weight)
@@ -167,8 +166,8 @@ void LoadCase::make_plans(const LoadShape& shape) {
       slice.size_bytes = weight.is_matrix ? (rows + kPanelRows - 1) / kPanelRows *
                                                 panel_bytes(weight.format, columns)
                                           : rows * columns * sizeof(float);
+      slice.offset = offset;
       plans_[rank].weights.push_back(slice);
-      offsets.push_back(offset);
       offset += round_up<size_t>(slice.size_bytes + 64, 64);  // with something between them
     }
   }
@@ -176,9 +175,6 @@ void LoadCase::make_plans(const LoadShape& shape) {
   storage_.resize(arena_bytes_ + 64);
   arena_ = reinterpret_cast<std::byte*>(
       round_up<uintptr_t>(reinterpret_cast<uintptr_t>(storage_.data()), 64));
-  for (size_t index = 0; index < offsets.size(); ++index) {
-    plans_[index % shape.ranks].weights[index / shape.ranks].address = arena_ + offsets[index];
-  }
 }
 
 void LoadCase::fill_expected() {
@@ -189,7 +185,7 @@ void LoadCase::fill_expected() {
       const FormatTraits& format = traits(weight.format);
       const size_t stride = row_bytes(weight.format, weight.columns);
       const size_t columns = slice.column_end - slice.column_begin;
-      std::byte* target = expected_.data() + (slice.address - arena_);
+      std::byte* target = expected_.data() + slice.offset;
       const std::byte* source = weights_[slice.weight].data() +
                                 slice.column_begin / format.block_elements * format.block_bytes;
       if (!weight.is_matrix) {

@@ -17,6 +17,12 @@
 namespace lockstep {
 namespace {
 
+// Memory by its own address, in an arena that begins at 0.
+template <typename T>
+ArenaOffset<T> own(T* begin) {
+  return {Arena::kScratch, reinterpret_cast<uintptr_t>(begin)};
+}
+
 // A routing with memory of its own.
 class Routed {
  public:
@@ -28,20 +34,22 @@ class Routed {
     for (auto* area : {&weights_, &row_weights_}) area->resize(tokens_ * chosen);
     row_begin_.resize(experts + 1);
     generated_end_.resize(experts);
-    const RouteStep step = {.scores = scores.data(),
+    const RouteStep step = {.scores = own(scores.data()),
                             .score_stride = experts,
                             .routing = {.expert_count = experts,
                                         .chosen_count = chosen,
-                                        .chosen = chosen_area_.data(),
-                                        .weights = weights_.data(),
-                                        .row_begin = row_begin_.data(),
-                                        .generated_end = generated_end_.data(),
-                                        .row_tokens = row_tokens_.data(),
-                                        .row_weights = row_weights_.data()}};
+                                        .chosen = own(chosen_area_.data()),
+                                        .weights = own(weights_.data()),
+                                        .row_begin = own(row_begin_.data()),
+                                        .row_tokens = own(row_tokens_.data())}};
     Batch batch;
     batch.tokens.resize(tokens_);
     batch.generated_tokens = generated;
-    const Plan plan;
+    Plan plan;
+    plan.areas = NodeAreas{.generated_end = own(generated_end_.data()),
+                           .row_weights = own(row_weights_.data())};
+    const ArenaAddresses addresses;
+    const Peers peers;
     const PassLayout layout(tokens_, 0);
     Barrier barrier(workers, 0);
     std::vector<WorkerCounters> counters(workers);
@@ -49,6 +57,8 @@ class Routed {
     for (size_t worker = 0; worker < workers; ++worker) {
       threads.emplace_back([&, worker] {
         run_route(step, {.plan = plan,
+                         .addresses = addresses,
+                         .peers = peers,
                          .kernels = *all_kernel_tables().front(),
                          .batch = batch,
                          .layout = layout,

@@ -58,12 +58,10 @@ TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   const RandomModel model(Format::kQ4_0, Format::kF16, /*seed=*/41);
   const auto tokens = some_tokens(70, 2);
   LoadedModel loaded(model.path(), on_made_up_gpu());
-  const GpuAreas& areas = loaded.plan().gpu;
-  ASSERT_NE(areas.panel, nullptr);
-  const auto* panel = reinterpret_cast<const std::byte*>(areas.panel);
-  const auto* sums = reinterpret_cast<const std::byte*>(areas.panel_sums);
-  EXPECT_GE(sums - panel, 1024 * 256 * 2);
-  EXPECT_GE(areas.library - sums, 1024 * 128 * 4);
+  const auto& areas = std::get<GpuAreas>(loaded.plan().areas);
+  ASSERT_TRUE(areas.panel);
+  EXPECT_GE(areas.panel_sums.bytes, areas.panel.bytes + 1024 * 256 * 2);
+  EXPECT_GE(areas.library.bytes, areas.panel_sums.bytes + 1024 * 128 * 4);
   const HostGpu::Counts before = host_gpu(0).counts();
   loaded.compute_alone(tokens, 128);
   const HostGpu::Counts after = host_gpu(0).counts();
@@ -72,8 +70,9 @@ TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   // Where nothing is rounded to bf16, nothing is unpacked.
   const RandomModel floats(Format::kF32, Format::kF32, /*seed=*/42);
   LoadedModel unpacked(floats.path(), on_made_up_gpu());
-  EXPECT_EQ(unpacked.plan().gpu.panel, nullptr);
-  EXPECT_EQ(unpacked.plan().gpu.library, nullptr);
+  const auto& none = std::get<GpuAreas>(unpacked.plan().areas);
+  EXPECT_FALSE(none.panel);
+  EXPECT_FALSE(none.library);
 }
 
 TEST(GpuPrompts, a_product_that_the_library_refuses_fails_the_pass_and_those_after_it) {

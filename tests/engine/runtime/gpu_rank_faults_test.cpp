@@ -153,22 +153,28 @@ TEST(GpuRankFaults, two_tokens_of_one_sequence_play_no_recording) {
   expect_same_bits({together.front(), together.front()}, apart);
 }
 
+template <typename T>
+ArenaOffset<const std::byte> bytes_at(const ArenaOffset<T>& offset) {
+  return {offset.arena, offset.bytes};
+}
+
 struct Area {
   const char* name;
-  const void* begin;
+  ArenaOffset<const std::byte> begin;
   size_t bytes;
 };
 
 void expect_apart(const std::vector<Area>& areas) {
-  std::vector<std::pair<uintptr_t, uintptr_t>> taken;
+  std::vector<std::tuple<Arena, size_t, size_t>> taken;
   for (const Area& area : areas) {
-    const auto begin = reinterpret_cast<uintptr_t>(area.begin);
+    const auto [arena, begin] = std::pair(area.begin.arena, area.begin.bytes);
+    EXPECT_TRUE(area.begin) << area.name;
     for (size_t other = 0; other < taken.size(); ++other) {
-      const auto& [other_begin, other_end] = taken[other];
-      EXPECT_TRUE(begin + area.bytes <= other_begin || other_end <= begin)
+      const auto& [other_arena, other_begin, other_end] = taken[other];
+      EXPECT_TRUE(arena != other_arena || begin + area.bytes <= other_begin || other_end <= begin)
           << area.name << " and " << areas[other].name;
     }
-    taken.emplace_back(begin, begin + area.bytes);
+    taken.emplace_back(arena, begin, begin + area.bytes);
   }
 }
 
@@ -181,17 +187,19 @@ TEST(GpuRankFaults, attention_has_places_for_every_page_and_no_more_than_tokens_
     LoadedModel loaded(model.path(), options);
     const Plan& plan = loaded.plan();
     const size_t units = std::min(2 + pages, 2 * size_t{kGpuTokenUnits});
-    EXPECT_EQ(plan.gpu.limits.attention_units, units);
+    const auto& gpu = std::get<GpuAreas>(plan.areas);
+    EXPECT_EQ(gpu.limits.attention_units, units);
     for (const Step& step : plan.steps) {
       const auto* attend = std::get_if<AttendStep>(&step.work);
       if (attend == nullptr) continue;
-      const AttentionPartials& partials = attend->partials;
+      const GpuPartials& partials = gpu.partials;
       const size_t heads = units * attend->head_count;
-      expect_apart({{"outputs", partials.rows, heads * plan.kv.head_dimension * sizeof(float)},
-                    {"sums", partials.sums, 2 * heads * sizeof(float)},
-                    {"arrived", partials.arrived, heads * sizeof(uint32_t)},
-                    {"queries", attend->queries, 1},
-                    {"the batch", plan.gpu.batch, gpu_batch_bytes(plan.gpu.limits)}});
+      expect_apart(
+          {{"outputs", bytes_at(partials.rows), heads * plan.kv.head_dimension * sizeof(float)},
+           {"sums", bytes_at(partials.sums), 2 * heads * sizeof(float)},
+           {"arrived", bytes_at(partials.arrived), heads * sizeof(uint32_t)},
+           {"queries", bytes_at(attend->queries), 1},
+           {"the batch", bytes_at(gpu.batch), gpu_batch_bytes(gpu.limits)}});
     }
   }
 }
@@ -203,35 +211,40 @@ TEST(GpuRankFaults, every_row_of_experts_has_a_place_and_nothing_else_is_taken) 
     const RandomModel model(Format::kQ8_0, others, /*seed=*/51, {.count = 9, .used = 8});
     LoadedModel loaded(model.path(), on_made_up_gpu());
     const Plan& plan = loaded.plan();
+    const auto& gpu = std::get<GpuAreas>(plan.areas);
     const size_t rows = plan.batch_tokens * 8;
     size_t steps = 0;
     const auto areas_of = [&](const Routing& routing) {
-      return std::vector<Area>{{"what lies behind activations", plan.gpu.panel, 1},
-                               {"chosen", routing.chosen, rows * sizeof(uint32_t)},
-                               {"weights", routing.weights, rows * sizeof(float)},
-                               {"choice_rows", routing.choice_rows, rows * sizeof(uint32_t)},
-                               {"row_tokens", routing.row_tokens, rows * sizeof(uint32_t)},
-                               {"row_begin", routing.row_begin, 10 * sizeof(uint32_t)}};
+      return std::vector<Area>{
+          {"what lies behind activations", bytes_at(gpu.panel), 1},
+          {"chosen", bytes_at(routing.chosen), rows * sizeof(uint32_t)},
+          {"weights", bytes_at(routing.weights), rows * sizeof(float)},
+          {"choice_rows", bytes_at(gpu.choice_rows), rows * sizeof(uint32_t)},
+          {"row_tokens", bytes_at(routing.row_tokens), rows * sizeof(uint32_t)},
+          {"row_begin", bytes_at(routing.row_begin), 10 * sizeof(uint32_t)}};
     };
     for (const Step& step : plan.steps) {
       if (const auto* gate = std::get_if<ExpertGateStep>(&step.work)) {
         ++steps;
         std::vector<Area> areas = areas_of(gate->routing);
         const FormBuffer& gated = gate->output.forms[ActivationForm::kBf16];
-        areas.push_back({"gated", gated.rows, rows * gated.stride_bytes});
+        areas.push_back({"gated", bytes_at(gated.rows), rows * gated.stride_bytes});
         for (const ExpertPart* part : {&gate->gate, &gate->up}) {
           EXPECT_EQ(part->output_stride < part->matrices.front().rows, fused);
-          areas.push_back({"a gate's", part->output, rows * part->output_stride * sizeof(float)});
+          areas.push_back(
+              {"a gate's", bytes_at(part->output), rows * part->output_stride * sizeof(float)});
         }
-        EXPECT_FALSE(gate->gathered[ActivationForm::kBf16].is_read());
+        EXPECT_FALSE(gate->gathered.has_value());
         expect_apart(areas);
       } else if (const auto* sum = std::get_if<ExpertSumStep>(&step.work)) {
         ++steps;
         std::vector<Area> areas = areas_of(sum->routing);
         const FormBuffer& gated = sum->input[ActivationForm::kBf16];
-        areas.push_back({"gated", gated.rows, rows * gated.stride_bytes});
-        areas.push_back({"products", sum->products, rows * sum->product_stride * sizeof(float)});
-        areas.push_back({"residual", sum->down.output,
+        areas.push_back({"gated", bytes_at(gated.rows), rows * gated.stride_bytes});
+        const auto& products = std::get<RowProducts>(sum->products);
+        areas.push_back(
+            {"products", bytes_at(products.rows), rows * products.stride * sizeof(float)});
+        areas.push_back({"residual", bytes_at(sum->down.output),
                          plan.batch_tokens * sum->down.output_stride * sizeof(float)});
         expect_apart(areas);
       }

@@ -129,7 +129,7 @@ TEST_F(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bit
     loaded.give_back(sequence);
     return rows;
   };
-  ASSERT_LT(loaded.plan().attention_blocks, tokens.size());
+  ASSERT_LT(std::get<GpuAreas>(loaded.plan().areas).limits.attention_units, tokens.size());
   expect_same_bits(generate(70), generate(35));
   expect_same_bits(generate(70), generate(1));  // attention prepares the heads itself
 }

@@ -52,7 +52,10 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {
     Rank& target = (*ranks_)[rank];
     sinks.push_back(target.make_weight_sink());
-    targets.push_back({target.plan(), target.workers(), -1, sinks.back().get()});
+    targets.push_back({.plan = target.plan(),
+                       .weights = target.addresses().at(ArenaOffset<std::byte>{Arena::kWeights}),
+                       .workers = target.workers(),
+                       .sink = sinks.back().get()});
   }
   std::atomic<uint64_t> bytes_done = 0;
   value_or_throw(load_weights(file, model_->graph, targets, bytes_done));

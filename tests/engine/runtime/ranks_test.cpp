@@ -171,6 +171,23 @@ TEST(Ranks, sums_in_bf16_are_the_same_in_every_run_and_near_to_one_rank) {
   EXPECT_GT(difference, spread(expected.prompt) * 1e-5) << "nothing was rounded to bf16";
 }
 
+// Two models of one file lie at different addresses, of which their plans know nothing.
+TEST(Ranks, have_equal_plans_wherever_their_memory_lies) {
+  const RandomModel file(Format::kQ8_0, Format::kF16, /*seed=*/6, {.count = 4, .used = 2});
+  const LoadedModelOptions options{.shares = {2, 1}};
+  const LoadedModel one(file.path(), options);
+  const LoadedModel other(file.path(), options);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const Rank& of_one = one.ranks()[rank];
+    const Rank& of_other = other.ranks()[rank];
+    EXPECT_EQ(of_one.plan(), of_other.plan());
+    for (const Arena arena : {Arena::kWeights, Arena::kScratch, Arena::kExchange, Arena::kKv}) {
+      EXPECT_NE(of_one.addresses()[arena], of_other.addresses()[arena]);
+    }
+    EXPECT_EQ(of_one.addresses()[Arena::kLogits], one.ranks()[0].addresses()[Arena::kLogits]);
+  }
+}
+
 TEST(Ranks, weights_are_held_once_but_for_norms_and_shared_heads) {
   const RandomModel file(Format::kQ8_0, Format::kQ8_0, /*seed=*/5);
   const LoadedModel whole(file.path(), {});

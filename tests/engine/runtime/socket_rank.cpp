@@ -59,23 +59,22 @@ Result<std::unique_ptr<Rank>> SocketRank::start(size_t rank, const RankPlace& pl
   return std::unique_ptr<Rank>(new SocketRank(rank, place, std::move(*workers), socket));
 }
 
-Result<void> SocketRank::allocate(const Plan& sizes, ArenaSources sources) {
-  return allocate_on_host({.exchange = sizes.exchange_bytes, .logits = sizes.logits_bytes},
+Result<void> SocketRank::take_memory(ArenaSources sources) {
+  return allocate_on_host({.exchange = plan().exchange_bytes, .logits = plan().logits_bytes},
                           std::move(sources));
 }
 
 // The rank here is the other of the two; the logits are rank 0's.
-Result<void> SocketRank::set_plan(Plan plan) {
-  const ArenaAddresses own = host_arenas();
-  auto* const exchange = reinterpret_cast<std::byte*>(own.exchange);
+Result<void> SocketRank::prepare() {
+  auto* const exchange = addresses().at(ArenaOffset<std::byte>{Arena::kExchange});
+  const size_t exchange_bytes = plan().exchange_bytes;
   areas_.push_back(
-      {.mirror = {exchange, plan.exchange_bytes},
-       .local = {at_distance(exchange, plan.peers.distances.at(1 - rank_)), plan.exchange_bytes}});
-  auto* const mirrored = rank_ == 0 ? reinterpret_cast<std::byte*>(own.logits) : nullptr;
-  auto* const local = rank_ == 0 ? nullptr : reinterpret_cast<std::byte*>(plan.logits);
-  const size_t bytes = plan.logit_rows * plan.logits_stride * sizeof(float);
-  areas_.push_back({.mirror = {mirrored, bytes}, .local = {local, bytes}});
-  keep_plan(std::move(plan));
+      {.mirror = {exchange, exchange_bytes},
+       .local = {at_distance(exchange, peers().distances.at(1 - rank_)), exchange_bytes}});
+  auto* const logits = addresses().at(ArenaOffset<std::byte>{Arena::kLogits});
+  const size_t bytes = plan().logit_rows * plan().logits_stride * sizeof(float);
+  areas_.push_back({.mirror = {rank_ == 0 ? logits : nullptr, bytes},
+                    .local = {rank_ == 0 ? nullptr : logits, bytes}});
   return {};
 }
 

@@ -24,9 +24,7 @@ class SocketRank final : public Rank {
   static Result<std::unique_ptr<Rank>> start(size_t rank, const RankPlace& place, bool crowded,
                                              int socket);
 
-  Result<void> allocate(const Plan& sizes, ArenaSources sources) override;
   ArenaAddresses arenas() const override { return host_arenas(); }
-  Result<void> set_plan(Plan plan) override;
   std::unique_ptr<WeightSink> make_weight_sink() override;
   RankNeeds needs() const override { return {}; }
   void begin(const PassInput& input) override;
@@ -54,6 +52,8 @@ class SocketRank final : public Rank {
 
   SocketRank(size_t rank, const RankPlace& place, std::unique_ptr<Workers> workers, int socket)
       : Rank(place, std::move(workers)), rank_(rank), socket_(socket) {}
+  Result<void> take_memory(ArenaSources sources) override;
+  Result<void> prepare() override;
   void walk();
   void send_changes(Copy& copy);
   void receive_changes(Copy& copy);

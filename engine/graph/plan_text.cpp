@@ -1,0 +1,264 @@
+#include "engine/graph/plan_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iterator>
+#include <string_view>
+#include <variant>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kArenaNames[] = {"none",     "weights", "scratch",
+                                            "exchange", "kv",      "logits"};
+static_assert(std::size(kArenaNames) == kArenaCount);
+constexpr std::string_view kRowNames[] = {"tokens", "logits", "experts"};
+constexpr std::string_view kFormNames[] = {"f32", "q8", "bf16", "bf16_dots"};
+static_assert(std::size(kFormNames) == kActivationFormCount);
+constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
+constexpr std::string_view kPairNames[] = {"interleaved", "halves"};
+constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};
+
+template <typename Enum, size_t kCount>
+std::string_view name(const std::string_view (&names)[kCount], Enum value) {
+  return names[static_cast<size_t>(value)];
+}
+
+template <typename T>
+std::string text(const ArenaOffset<T>& offset) {
+  return offset ? fmt::format("{}+{}", name(kArenaNames, offset.arena), offset.bytes) : "none";
+}
+
+template <typename T>
+std::string text(const ArenaOffset<T>& rows, size_t stride) {
+  return fmt::format("{}/{}", text(rows), stride);
+}
+
+std::string text(const ChunkSums& chunks) {
+  return text(chunks.sums, chunks.stride);
+}
+
+std::string text(const Forms& forms) {
+  std::string all = fmt::format("{} columns", forms.columns);
+  for (size_t form = 0; form < kActivationFormCount; ++form) {
+    const FormBuffer& buffer = forms.buffers[form];
+    if (buffer == FormBuffer()) continue;
+    fmt::format_to(std::back_inserter(all), " {} {} of{}{}", kFormNames[form],
+                   text(buffer.rows, buffer.stride_bytes), buffer.prompted ? " prompted" : "",
+                   buffer.generated ? " generated" : "");
+  }
+  return all;
+}
+
+std::string text(const FormsOutput& output) {
+  return fmt::format("({} from {}{})", text(output.forms), output.first_column,
+                     output.gather ? " gather" : "");
+}
+
+std::string text(const NormFactor& norm) {
+  return norm == NormFactor() ? ""
+                              : fmt::format(" norm {} over {} epsilon {}", text(norm.chunks),
+                                            norm.columns, norm.epsilon);
+}
+
+std::string text(const NormOutput& norm) {
+  return fmt::format(" norm of {} weight {} sums {} {}", name(kRowNames, norm.rows),
+                     text(norm.weight), text(norm.chunks), text(norm.output));
+}
+
+std::string text(const std::monostate&) {
+  return "";
+}
+
+std::string text(const ResidualFinish& finish) {
+  std::string all = " residual";
+  for (const NormOutput& norm : finish.norms) all += text(norm);
+  return all;
+}
+
+std::string text(const GateFinish& finish) {
+  return fmt::format(" gate {}", text(finish.output));
+}
+
+std::string text(const PlannedMatrix& matrix) {
+  return fmt::format("{} {}x{} {}", traits(matrix.format).name, matrix.rows, matrix.columns,
+                     text(matrix.data));
+}
+
+std::string text(const ProductForms& forms) {
+  return fmt::format("{}:{}", name(kFormNames, forms.prompted), name(kFormNames, forms.generated));
+}
+
+std::string text(const Routing& routing) {
+  return fmt::format(" routing {} of {} chosen {} weights {} begins {} tokens {}",
+                     routing.chosen_count, routing.expert_count, text(routing.chosen),
+                     text(routing.weights), text(routing.row_begin), text(routing.row_tokens));
+}
+
+std::string text(const ExpertPart& part) {
+  std::string all =
+      fmt::format("({} to {} of", text(part.forms), text(part.output, part.output_stride));
+  for (const PlannedMatrix& matrix : part.matrices) {
+    fmt::format_to(std::back_inserter(all), " {}", text(matrix));
+  }
+  return all + ")";
+}
+
+std::string text(const WorkerProducts& products) {
+  return fmt::format(" products {} of {} workers", text(products.rows, products.stride),
+                     products.workers);
+}
+
+std::string text(const RowProducts& products) {
+  return fmt::format(" products {} by row", text(products.rows, products.stride));
+}
+
+template <typename... Kinds>
+std::string text(const std::variant<Kinds...>& kinds);
+
+std::string text(const ClearPagesStep&) {
+  return "clear pages";
+}
+
+std::string text(const RotaryTableStep& step) {
+  return fmt::format("rotary table {} magnitude {} frequencies {}", text(step.table, step.stride),
+                     step.magnitude, fmt::join(step.frequencies, " "));
+}
+
+std::string text(const EmbedStep& step) {
+  return fmt::format("embed {} from row {} to {}{}", text(step.table), step.row_begin,
+                     text(step.output, step.output_stride), step.gather ? " gather" : "");
+}
+
+std::string text(const NormStep& step) {
+  return fmt::format("norm step {} columns {}{}", text(step.residual, step.residual_stride),
+                     step.columns, text(step.norm));
+}
+
+std::string text(const MatmulStep& step) {
+  std::string all = fmt::format("product of {} input {}{}", name(kRowNames, step.rows),
+                                text(step.input), text(step.norm));
+  for (const MatmulPart& part : step.parts) {
+    fmt::format_to(std::back_inserter(all), " part ({} {} bias {} to {}{}{})", text(part.matrix),
+                   text(part.forms), text(part.bias), text(part.output, part.output_stride),
+                   part.accumulate ? " accumulate" : "", part.remote ? " remote" : "");
+  }
+  return all + text(step.finish);
+}
+
+std::string text(const RouteStep& step) {
+  return fmt::format("route scores {}{}", text(step.scores, step.score_stride), text(step.routing));
+}
+
+std::string text(const ExpertGateStep& step) {
+  std::string all = fmt::format("experts' gate input {}{}{}", text(step.input), text(step.norm),
+                                text(step.routing));
+  if (step.gathered) {
+    fmt::format_to(std::back_inserter(all), " gathered {} of {} workers", text(step.gathered->rows),
+                   step.gathered->workers);
+  }
+  return all +
+         fmt::format(" gate {} up {} to {}", text(step.gate), text(step.up), text(step.output));
+}
+
+std::string text(const ExpertSumStep& step) {
+  return fmt::format("experts' sum input {}{} down {}{}{}{}", text(step.input), text(step.routing),
+                     text(step.down), step.accumulate ? " accumulate" : "", text(step.products),
+                     text(step.finish));
+}
+
+std::string text(const PrepareHeads& prepare) {
+  return fmt::format("keys {} values {} norms {} {} epsilon {}{} rotary {} {} dimensions {}",
+                     text(prepare.keys, prepare.kv_stride), text(prepare.values),
+                     text(prepare.query_norm), text(prepare.key_norm), prepare.epsilon,
+                     prepare.norm_is_last ? " last" : "", name(kPairNames, prepare.pairs),
+                     text(prepare.rotary_table, prepare.rotary_stride), prepare.rotary_dimensions);
+}
+
+std::string text(const AttendStep& step) {
+  return fmt::format(
+      "attend layer {} queries {} heads {} of {} KV heads group {} offset {} dimension {} window "
+      "{} scale {} prompts {} {} to {} {}",
+      step.layer, text(step.queries, step.query_stride), step.head_count, step.kv_head_count,
+      step.group, step.group_offset, step.head_dimension, step.window, step.scale,
+      name(kAttentionNames, step.prompt_attention), text(step.prepare),
+      text(step.output, step.output_stride), step.forms ? text(*step.forms) : "");
+}
+
+std::string text(const FormStep& step) {
+  return fmt::format("form {} columns {} {}", text(step.input, step.input_stride), step.columns,
+                     text(step.output));
+}
+
+std::string text(const AllReduceStep& step) {
+  return fmt::format("reduce {} columns {} of ranks {} from {} to {} bf16 {} {}",
+                     name(kRowNames, step.rows), step.columns, fmt::join(step.contributors, ","),
+                     text(step.partial, step.partial_stride), text(step.output, step.output_stride),
+                     text(step.bf16_partial), text(step.bf16_sum));
+}
+
+std::string text(const NodeAreas& areas) {
+  return fmt::format("node: partials {} blocks {} arrived {}, generated ends {}, row weights {}",
+                     text(areas.partials.rows, areas.partials.stride), areas.partials.block_count,
+                     text(areas.partials.arrived), text(areas.generated_end),
+                     text(areas.row_weights));
+}
+
+std::string text(const GpuAreas& areas) {
+  const GpuBatchLimits& limits = areas.limits;
+  const GpuPartials& partials = areas.partials;
+  return fmt::format(
+      "gpu: batch {} of {} tokens {} sequences {} pages {} logits {} units, frequencies {}, "
+      "partials {} sums {} arrived {} units {} heads {}, choice rows {}, candidates {} {} {} bytes "
+      "{}, panels of {} rows {} bytes {} sums {} library {}",
+      text(areas.batch), limits.tokens, limits.sequences, limits.pages, limits.logits,
+      limits.attention_units, text(areas.frequencies), text(partials.rows), text(partials.sums),
+      text(partials.arrived), partials.unit_count, partials.head_count, text(areas.choice_rows),
+      text(areas.candidate_words), text(areas.logit_maxima), text(areas.draw_sums),
+      areas.candidate_bytes, areas.panel_limits.rows, areas.panel_limits.bytes, text(areas.panel),
+      text(areas.panel_sums), text(areas.library));
+}
+
+std::string text(const WeightSlice& slice) {
+  return fmt::format("weight {}: rows {}-{} columns {}-{} at {} bytes {}", slice.weight,
+                     slice.row_begin, slice.row_end, slice.column_begin, slice.column_end,
+                     slice.offset, slice.size_bytes);
+}
+
+std::string text(const KvLayout& kv) {
+  return fmt::format("kv: {} layers {} heads {} dimension {} pages {}", name(kKvNames, kv.format),
+                     kv.layer_count, kv.head_count, kv.head_dimension, kv.page_count);
+}
+
+std::string text(const HiddenRows& hidden) {
+  return fmt::format("hidden rows: {} columns {}-{} of {} weight {} epsilon {}",
+                     text(hidden.residual, hidden.residual_stride), hidden.columns.begin,
+                     hidden.columns.end, hidden.width, text(hidden.norm_weight), hidden.epsilon);
+}
+
+template <typename... Kinds>
+std::string text(const std::variant<Kinds...>& kinds) {
+  return std::visit([](const auto& kind) { return text(kind); }, kinds);
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan) {
+  std::string all = fmt::format(
+      "rank {} of {}: {} tokens, {} rows of logits {} of {}\n"
+      "bytes: weights {} scratch {} exchange {} kv {} logits {}\n{}\n{}\n{}\n",
+      plan.rank, plan.rank_count, plan.batch_tokens, plan.logit_rows,
+      text(plan.logits, plan.logits_stride), plan.vocabulary_size, plan.weight_bytes,
+      plan.scratch_bytes, plan.exchange_bytes, plan.kv.size_bytes(), plan.logits_bytes,
+      text(plan.kv), text(plan.hidden), text(plan.areas));
+  for (const WeightSlice& slice : plan.weights) all += text(slice) + "\n";
+  for (size_t index = 0; index < plan.steps.size(); ++index) {
+    const Step& step = plan.steps[index];
+    fmt::format_to(std::back_inserter(all), "step {}: {}{}\n", index, text(step.work),
+                   step.meet == Meet::kAllRanks ? "; all ranks meet" : "");
+  }
+  return all;
+}
+
+}  // namespace lockstep
