@@ -12,7 +12,7 @@ constexpr unsigned kDrawLanes = 8;
 constexpr unsigned kDrawBlocks = kDrawThreads / kDrawLanes;  // that a block of threads sums
 static_assert(kDrawThreads == kGpuDrawBlock);                // a thread for each weight
 
-// exp_nonpositive() of engine/text/exponential.h, to the bit.
+// exp_nonpositive() of engine/sampling/exponential.h, to the bit.
 GPU_FUNCTION float weight_exponential(float x) {
   constexpr float kLeast = -87.0F;
   constexpr float kLog2E = 1.44269504F;
