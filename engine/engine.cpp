@@ -53,6 +53,9 @@ struct Engine::Parts {
     waiting.prompt_tokens = options.waiting_prompt_tokens;
   }
 
+  // With the model's file read and checked; no machine is looked at yet.
+  static Result<std::unique_ptr<Parts>> open(const EngineOptions& options,
+                                             std::vector<KeptDescriptor> kept);
   Result<void> read_texts();
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
@@ -124,7 +127,6 @@ Result<void> Engine::Parts::read_texts() {
 }
 
 Result<void> Engine::Parts::lay_out() {
-  machine = Machine::read(options, may_choose_gpus(options.devices));
   auto parsed = parse(options, *kernels, machine);
   if (!parsed) return std::unexpected(parsed.error());
   auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
@@ -175,8 +177,8 @@ Result<void> Engine::Parts::examine_kept() {
   return {};
 }
 
-Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
-                                             std::vector<KeptDescriptor> kept) {
+Result<std::unique_ptr<Engine::Parts>> Engine::Parts::open(const EngineOptions& options,
+                                                           std::vector<KeptDescriptor> kept) {
   auto kernels = choose_kernel_table(options.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
   auto file = GgufFile::open(options.model);
@@ -193,6 +195,25 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
       std::make_unique<Parts>(options, std::move(*file), std::move(*model), std::move(kept));
   parts->kernels = *kernels;
   if (auto read = parts->read_texts(); !read) return with_file(read.error());
+  return parts;
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
+                                             std::vector<KeptDescriptor> kept) {
+  auto parts = Parts::open(options, std::move(kept));
+  if (!parts) return std::unexpected(parts.error());
+  return lay_out(std::move(*parts), Machine::read(may_choose_gpus(options.devices)));
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, const Machine& machine,
+                                             std::vector<KeptDescriptor> kept) {
+  auto parts = Parts::open(options, std::move(kept));
+  if (!parts) return std::unexpected(parts.error());
+  return lay_out(std::move(*parts), machine);
+}
+
+Result<std::unique_ptr<Engine>> Engine::lay_out(std::unique_ptr<Parts> parts, Machine machine) {
+  parts->machine = std::move(machine);
   if (auto laid_out = parts->lay_out(); !laid_out) return std::unexpected(laid_out.error());
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
@@ -272,7 +293,7 @@ Result<void> Engine::Parts::load() {
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   loop =
       std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                   pooling, counters, PassHooks{options.before_pass, on_failure});
+                                   pooling, counters, PassHooks{machine.before_pass, on_failure});
   return {};
 }
 

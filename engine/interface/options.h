@@ -3,18 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/base/result.h"
 #include "engine/interface/kept_memory.h"
 
 namespace lockstep {
-
-struct Gpu;
-struct GpuPlatform;
 
 // How a model file is read.
 enum class DirectIo : uint8_t {
@@ -55,12 +50,6 @@ struct EngineOptions {
   std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
-  // For tests; what they point to outlives the engine. GPUs instead of the machine's, and what
-  // opens them; null: the machine's, by CUDA.
-  const std::vector<Gpu>* gpus = nullptr;
-  const GpuPlatform* gpu_platform = nullptr;
-  // For tests: called before each pass; where it fails, the pass does.
-  std::function<Result<void>()> before_pass = {};
 };
 
 }  // namespace lockstep

@@ -206,7 +206,7 @@ Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& opti
   MachineMeasurement result;
   // First, so that a wrong name is said at once.
   if (auto done = measure_file(options, result); !done) return std::unexpected(done.error());
-  const Machine machine = Machine::read({}, /*with_gpus=*/true);
+  const Machine machine = Machine::read(/*with_gpus=*/true);
   const Topology& topology = machine.topology;
   const std::vector<MeasuredNode> nodes = list_nodes(topology);
   for (const MeasuredNode& node : nodes) {

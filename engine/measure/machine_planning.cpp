@@ -311,7 +311,7 @@ MachinePlan describe_plan(const Model& model, const EngineOptions& options, cons
 }  // namespace
 
 Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
-  return plan_machine(options, Machine::read(options, /*with_gpus=*/true), measure);
+  return plan_machine(options, Machine::read(/*with_gpus=*/true), measure);
 }
 
 Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& machine,

@@ -87,7 +87,7 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
 TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_with_nccl) {
   GpuPlatform with_nccl;
   with_nccl.join = &NcclRanks::create;
-  options_.gpu_platform = &with_nccl;
+  platform_ = &with_nccl;
   for (const char* devices : {"auto", "gpu"}) {
     const auto apart = split(devices, machine_with_gpus());
     ASSERT_TRUE(apart.has_value()) << apart.error().message;
@@ -282,16 +282,15 @@ TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
 }
 
 TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_would_give) {
-  const std::vector<Gpu> gpus = machine_with_one_gpu().gpus;
-  options_.gpus = &gpus;
+  const Machine machine = this_machine_with(machine_with_one_gpu().gpus);
   options_.devices = "gpu3";
   speeds_ = {{3, 2e12}};
-  const auto plan = plan_machine(options_, /*measure=*/true);
+  const auto plan = plan_machine(options_, machine, /*measure=*/true);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   ASSERT_EQ(plan->ranks.size(), 1U);
   const MachinePlan::Rank& rank = plan->ranks[0];
   EXPECT_EQ(rank.gpu, 3);
-  EXPECT_EQ(rank.available_bytes, usable_bytes(gpus[0]));
+  EXPECT_EQ(rank.available_bytes, usable_bytes(machine.topology.gpus[0]));
   EXPECT_EQ(rank.bytes_per_second, 2e12);
   EXPECT_GT(rank.read_bytes, 0U);
   EXPECT_DOUBLE_EQ(plan->tokens_per_second, 2e12 / static_cast<double>(rank.read_bytes));
@@ -304,7 +303,7 @@ TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_wo
 TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
   GpuPlatform with_nccl;
   with_nccl.join = &NcclRanks::create;
-  options_.gpu_platform = &with_nccl;
+  platform_ = &with_nccl;
   const auto names_of = [](const MachinePlan::Rank& rank) {
     std::vector<std::string> names;
     for (const MachinePlan::Need& need : rank.other_needs) names.push_back(need.what);
@@ -312,10 +311,9 @@ TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
   };
   for (const bool linked : {true, false}) {
     const Topology topology = linked ? machine_with_linked_gpus() : machine_with_gpus();
-    options_.gpus = &topology.gpus;
     const auto layout = split("gpu", topology);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
-    const auto plan = plan_machine(options_, /*measure=*/false);
+    const auto plan = plan_machine(options_, this_machine_with(topology.gpus), /*measure=*/false);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     for (size_t rank = 0; rank < plan->ranks.size(); ++rank) {
       const MachinePlan::Rank& told = plan->ranks[rank];
@@ -326,10 +324,9 @@ TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
                                               linked ? "sums over peer memory" : "NCCL"));
     }
   }
-  const auto nodes = machine_with_one_gpu().gpus;
-  options_.gpus = &nodes;
   options_.devices = "cpu";
-  const auto plan = plan_machine(options_, /*measure=*/false);
+  const auto plan = plan_machine(options_, this_machine_with(machine_with_one_gpu().gpus),
+                                 /*measure=*/false);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   for (const MachinePlan::Rank& rank : plan->ranks) EXPECT_TRUE(rank.other_needs.empty());
 }
@@ -485,12 +482,11 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
 // So that a service manager tries again until it is back.
 TEST_F(DevicesTest,
        a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {
-  const std::vector<Gpu> gpus = {made_up_gpu(0, -1)};
-  options_.gpus = &gpus;
+  const Machine machine = this_machine_with({made_up_gpu(0, -1)});
   for (const auto& [devices, code] :
        std::map<std::string, int>{{"gpu1", 1}, {"gpu0,gpu1", 1}, {"gpux", 2}, {"gpu1,node99", 2}}) {
     options_.devices = devices;
-    const auto refused = Engine::open(options_);
+    const auto refused = Engine::open(options_, machine);
     ASSERT_FALSE(refused.has_value()) << devices;
     EXPECT_EQ(exit_code(refused.error()), code) << refused.error().message;
   }

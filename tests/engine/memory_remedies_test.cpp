@@ -87,7 +87,7 @@ struct Request {
   EngineOptions options;
 
   Machine machine() const {
-    Machine machine = machine_of(topology, options);
+    Machine machine = machine_of(topology, &kPlatform);
     machine.memory = limits_of(topology);
     return machine;
   }
@@ -275,7 +275,6 @@ std::vector<EngineOptions> options_on(const std::vector<std::string>& devices, s
       for (const uint32_t pages : {0U, 160U}) {
         for (const uint32_t ranks : {0U, 1U}) {
           EngineOptions options;
-          options.gpu_platform = &kPlatform;
           options.devices = device;
           options.context_tokens = context;
           options.kv_pages = pages;
