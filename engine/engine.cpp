@@ -103,6 +103,7 @@ struct Engine::Parts {
   std::atomic<bool> draining = false;
   std::function<void(const Error&)> on_failure;
 
+  std::optional<GpuPlatform> gpus;  // the machine's, used as the settings say
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<RankReport> rank_statistics;
   std::unique_ptr<Executor> executor;
@@ -222,11 +223,14 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::make_ranks() {
-  const GpuPlatform* const gpus = machine.gpu_platform;
-  const auto make = [this, gpus] {
+  if (machine.gpu_platform != nullptr) {
+    gpus = *machine.gpu_platform;
+    gpus->settings = settings.gpus;
+  }
+  const auto make = [this] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
                        handover.sources(layout.places.size(), keeping(), options.lock_memory),
-                       gpus);
+                       gpus ? &*gpus : nullptr);
   };
   auto made = make();
   if (!made && handover.has_weights()) {

@@ -94,6 +94,19 @@ def test_the_server_sees_the_engine_through_its_one_door():
     assert not wrong, wrong
 
 
+ENVIRONMENT = re.compile(r"\b(secure_)?getenv\b|\benviron\b")
+
+
+def test_the_environment_is_read_in_one_place():
+    """What a variable says is a row of the table of options, or the service manager's word."""
+    readers = {
+        str(path.relative_to(ROOT))
+        for path in sources("engine", "server", suffixes=CODE)
+        if ENVIRONMENT.search(path.read_text())
+    }
+    assert readers == {"server/options/options.cpp"}, readers
+
+
 def component(name):
     return re.sub(r"(\.inl)?\.(h|cpp|cu)$", "", name)
 

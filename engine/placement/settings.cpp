@@ -90,6 +90,8 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   settings.measure_shares = options.measure_shares;
   settings.gpu_expert_layers = options.gpu_expert_layers;
   settings.reserved_cores = options.reserved_cores;
+  settings.gpus = {.launch_overlap = options.gpu_launch_overlap,
+                   .nccl_peer_access = options.nccl_peer_access};
   return settings;
 }
 

@@ -203,6 +203,20 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   EXPECT_EQ(ranks[1].host_scratch_bytes, ranks[1].scratch_bytes);
 }
 
+std::optional<bool> told_to_overlap;
+
+TEST_F(GpuEngineTest, launches_overlap_as_the_options_say) {
+  static GpuPlatform platform = test_gpus();
+  platform.let_launches_overlap = [](bool wanted) { told_to_overlap = wanted; };
+  machine_->gpu_platform = &platform;
+  for (const bool wanted : {false, true}) {
+    options_.gpu_launch_overlap = wanted;
+    engine();
+    EXPECT_EQ(told_to_overlap, wanted);
+    engine_.reset();
+  }
+}
+
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   const ModelInfo& info = engine().model();
   EXPECT_EQ(info.devices, "gpu0 Made-up GPU");

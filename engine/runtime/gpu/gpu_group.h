@@ -20,7 +20,7 @@ class GpuGroup {
 
   // Before any rank allocates. Lets each GPU reach the others' memory, and tries it; then says to
   // each rank what of its activations is to lie on the host. Fails with kMachineRefused where GPUs
-  // only seem to reach one another, unless NCCL has been told to do without (kNcclWithoutPeers).
+  // only seem to reach one another, unless NCCL does without (GpuSettings::nccl_peer_access).
   Result<void> reach();
 
   // Once all ranks have allocated and before they get their plans: makes what GPUs exchange
