@@ -20,7 +20,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
-#include "engine/placement/device_places.h"
+#include "engine/placement/device_rules.h"
 #include "engine/placement/gpu_layout.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/memory_handover.h"
@@ -69,7 +69,7 @@ struct Engine::Parts {
   Result<void> check_request(const Request& request) const;
   // Memory of the host alone can be handed over.
   MemoryKeeping keeping() const {
-    return layout.on_gpus() ? MemoryKeeping::kNo : options.keep_memory;
+    return layout.rules().traits.memory_can_be_kept ? options.keep_memory : MemoryKeeping::kNo;
   }
   // On the engine's thread, between passes; kUnavailable while there is something else to do,
   // kMachineRefused where there is no memory for it.
@@ -136,10 +136,8 @@ Result<void> Engine::Parts::lay_out() {
   settings = std::move(ranked->settings);
   options = with_ranks_of(settings, std::move(options));
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
-  if (layout.on_gpus() && options.arithmetic != "auto") {
-    spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
-                 options.arithmetic);
-  }
+  const std::string unheeded = layout.rules().unheeded_text(options.arithmetic);
+  if (!unheeded.empty()) spdlog::info(unheeded);
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
@@ -157,7 +155,7 @@ Result<void> Engine::Parts::lay_out() {
 }
 
 Result<void> Engine::Parts::examine_kept() {
-  if (layout.on_gpus()) {
+  if (!layout.rules().traits.memory_can_be_kept) {
     handover.refuse("a GPU's memory cannot be handed over");
     if (options.keep_memory == MemoryKeeping::kAlways) {
       spdlog::info(
@@ -287,12 +285,8 @@ Result<void> Engine::Parts::load() {
   limits.unit_keys = kPageTokens;
   limits.token_units_max = kGpuTokenUnits;
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
-  // computed. On GPUs their attention is of its own.
-  limits.share_generated =
-      !layout.on_gpus() && layout.plan_options.prompt_attention == AttentionForm::kF32 &&
-      std::ranges::all_of(layout.plan_options.forms, [](const ProductForms& forms) {
-        return forms.prompted == forms.generated;
-      });
+  // computed.
+  limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   loop =
@@ -480,22 +474,23 @@ Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurem
 }
 
 Result<MachineLimits> Engine::measure_limits() {
+  const ModelLayout& layout = parts_->layout;
+  const auto nodes = layout.node_places();
   Result<MachineLimits> result = MachineLimits();
-  std::vector<RankPlace> places = parts_->layout.places;
-  std::erase_if(places, [](const RankPlace& place) { return place.gpu.has_value(); });
-  if (!places.empty()) {
+  if (!nodes.empty()) {
     auto ran =
-        parts_->run_if_idle([&] { result = measure_limits_of(places, parts_->kernels->name); });
+        parts_->run_if_idle([&] { result = measure_limits_of(nodes, parts_->kernels->name); });
     if (!ran) return std::unexpected(ran.error());
   }
   if (!result) return result;
-  const auto& speeds = parts_->layout.gpu_speeds;
-  for (const int gpu : parts_->layout.devices.gpus) {
+  const auto& speeds = layout.gpu_speeds;
+  for (const int gpu : layout.devices.gpus) {
     result->read_bytes_per_second += speeds
                                          ? speeds->bytes_per_second.at(gpu)
                                          : gpu_at(parts_->machine.topology, gpu).bytes_per_second;
   }
-  if (parts_->layout.on_gpus()) result->arithmetic.clear();  // of GPUs it is not known
+  // The GPUs' is not known.
+  if (nodes.size() < layout.places.size()) result->arithmetic.clear();
   return result;
 }
 

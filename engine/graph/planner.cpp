@@ -448,7 +448,7 @@ Plan RankPlanner::make() {
 
 PlanOptions options_on(const RankPlace& place, PlanOptions options) {
   options.workers = place.cpus.size();
-  if (!place.gpu) return options;
+  if (!std::holds_alternative<GpuPlace>(place.device)) return options;
   options.weight_layout = WeightLayout::kGpuTiles;
   options.forms = gpu_product_forms();
   options.prompt_attention = AttentionForm::kF32;

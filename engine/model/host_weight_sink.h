@@ -8,9 +8,9 @@ namespace lockstep {
 // Of any number of ranks: it has no state.
 class HostWeightSink final : public WeightSink {
  public:
-  bool is_on_gpu() const override { return false; }
+  bool takes_whole_panels() const override { return false; }
   Result<void> begin(size_t) override { return {}; }
-  Result<GpuMemory> pin(std::span<std::byte> buffers) override;
+  Result<GpuMemory> pin(std::span<std::byte>) override { return GpuMemory(); }
   Result<void> take(const ReadExtent& read) override;
   Result<void> finish() override { return {}; }
 };

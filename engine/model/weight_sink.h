@@ -27,14 +27,14 @@ class WeightSink {
  public:
   virtual ~WeightSink() = default;
 
-  // The slices are a GPU's: it takes whole panels (RankToLoad::on_gpu), and pinned bytes faster.
-  virtual bool is_on_gpu() const = 0;
+  // It packs whole panels alone (RankToLoad::whole_panels).
+  virtual bool takes_whole_panels() const = 0;
 
   // Before anything is read. No extent has more bytes than that.
   virtual Result<void> begin(size_t extent_bytes_max) = 0;
 
-  // Pins buffers that ranks read into, for all GPUs, until what is returned goes. Of a sink on a
-  // GPU alone.
+  // Pins buffers that ranks read into, for all GPUs, until what is returned goes: a sink on a GPU
+  // takes pinned bytes faster. Returns no memory where pinned bytes are like any other.
   virtual Result<GpuMemory> pin(std::span<std::byte> buffers) = 0;
 
   // Brings the extent's part of the slice to the slice's address, perhaps not yet when it returns;

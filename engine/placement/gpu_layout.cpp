@@ -41,14 +41,14 @@ std::string gpu_code_name(const Gpu& gpu) {
   return fmt::format("sm_{}{}", gpu.capability_major, gpu.capability_minor);
 }
 
-GpuRoom::GpuRoom(const Topology& topology, uint64_t kept_bytes) {
+GpuBudget::GpuBudget(const Topology& topology, uint64_t kept_bytes) {
   for (const Gpu& gpu : topology.gpus) {
     const uint64_t usable = usable_bytes(gpu);
     free_[gpu.index] = usable - std::min(usable, kept_bytes);
   }
 }
 
-bool GpuRoom::take(int gpu, uint64_t bytes) {
+bool GpuBudget::take(int gpu, uint64_t bytes) {
   uint64_t& left = free_.at(gpu);
   if (left < bytes) return false;
   left -= bytes;

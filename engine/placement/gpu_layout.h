@@ -25,10 +25,10 @@ std::string gpu_title(const Gpu& gpu);      // "gpu0 NVIDIA H200"
 std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc has it: "sm_90"
 
 // How much room the GPUs have, before any memory is taken.
-class GpuRoom {
+class GpuBudget {
  public:
   // `kept_bytes`: of each, that nobody gets here.
-  explicit GpuRoom(const Topology& topology, uint64_t kept_bytes = 0);
+  explicit GpuBudget(const Topology& topology, uint64_t kept_bytes = 0);
 
   // False when there is not enough; nothing is taken then.
   bool take(int gpu, uint64_t bytes);

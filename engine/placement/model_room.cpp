@@ -18,11 +18,6 @@ namespace {
 // The share of the memory left beside the weights that an automatic context may take.
 constexpr uint64_t kKvShareDivisor = 2;
 
-std::string place_text(const RankPlace& place) {
-  if (place.gpu) return fmt::format("gpu{}", *place.gpu);
-  return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
-}
-
 // "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
 std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) {
   const RankSizes& sizes = layout.sizes[rank];
@@ -41,12 +36,12 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
 }
 
 // Room on all that ranks may lie on.
-struct Rooms {
-  Rooms(const Machine& machine, const ModelLayout& layout)
+struct Budgets {
+  Budgets(const Machine& machine, const ModelLayout& layout)
       : memory(machine.topology, machine.memory), gpus(machine.topology, layout.nccl_bytes) {}
 
   MemoryRoom memory;
-  GpuRoom gpus;
+  GpuBudget gpus;
 };
 
 // An arena for which there is no room.
@@ -56,27 +51,23 @@ struct Misfit {
   std::string_view what = {};
 };
 
+// Whether an earlier process has left it.
+bool is_held(const ModelLayout& layout, const HostArena& arena) {
+  return (arena.use == HostArena::Use::kWeights && layout.weights_held) ||
+         (arena.use == HostArena::Use::kKvCache && layout.kv_pages_held);
+}
+
 // Takes room for all arenas of these sizes that are not there already, in the order in which a rank
 // takes them in earnest.
 std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<RankSizes>& sizes,
-                               Rooms& rooms) {
+                               Budgets& budgets) {
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
-    const RankSizes& own = sizes[rank];
-    if (own.on_gpu && !rooms.gpus.take(*place.gpu, own.gpu_bytes())) return Misfit{.rank = rank};
-    std::vector<Misfit> arenas;
-    if (own.on_gpu) {
-      arenas = {{rank, own.candidate_bytes, "candidates"},
-                {rank, own.host_bytes() - own.candidate_bytes, "activations"}};
-    } else {
-      arenas = {{rank, layout.weights_held ? 0 : own.weight_bytes, "weights"},
-                {rank, own.scratch_bytes, "activations"},
-                {rank, own.exchange_bytes, "activations"},
-                {rank, layout.kv_pages_held ? 0 : own.kv_bytes, "the KV cache"},
-                {rank, own.logits_bytes, "logits"}};
-    }
-    for (const Misfit& arena : arenas) {
-      if (!rooms.memory.take(place.node, arena.bytes)) return arena;
+    const RankDevice& device = device_of(place);
+    if (!device.take_gpu_memory(place, sizes[rank], budgets.gpus)) return Misfit{.rank = rank};
+    for (const HostArena& arena : device.host_arenas(sizes[rank])) {
+      const uint64_t bytes = is_held(layout, arena) ? 0 : arena.bytes;
+      if (!budgets.memory.take(place.node, bytes)) return Misfit{rank, bytes, arena.what};
     }
   }
   return std::nullopt;
@@ -133,19 +124,25 @@ uint64_t pages_here(const MemoryRoom& room, int node, const PageShare& share, ui
 }
 
 // How many pages of the cache there is room for, and the rank that has none for another.
-struct PageRoom {
+struct PageFit {
   size_t pages = 0;
   size_t rank = 0;
 };
 
-// Of those wanted, as many pages as the nodes have room for.
-PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
-                    const std::vector<RankSizes>& one_page, PageRoom wanted) {
+uint64_t host_cache_bytes(const RankPlace& place, const RankSizes& sizes) {
+  const auto arenas = device_of(place).host_arenas(sizes);
+  const auto cache = std::ranges::find(arenas, HostArena::Use::kKvCache, &HostArena::use);
+  return cache == arenas.end() ? 0 : cache->bytes;
+}
+
+// As many of the pages wanted as the nodes have room for.
+PageFit node_pages(const ModelLayout& layout, const MemoryRoom& room,
+                   const std::vector<RankSizes>& one_page, PageFit wanted) {
   std::map<int, PageShare> shares;  // by node; -1: of all together
   std::map<int, size_t> first_ranks;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const uint64_t bytes = one_page[rank].kv_bytes;
-    if (layout.places[rank].gpu || bytes == 0) continue;
+    const uint64_t bytes = host_cache_bytes(layout.places[rank], one_page[rank]);
+    if (bytes == 0) continue;
     for (const int node : std::set<int>{-1, layout.places[rank].node}) {
       PageShare& share = shares[node];
       share.bytes += bytes;
@@ -168,7 +165,7 @@ PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
 // The sizes with so many pages, of which a sequence has no more than the model was trained for.
 std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout, size_t pages) {
   PlanOptions options = layout.plan_options;
-  if (layout.on_gpus()) {
+  if (options.sequence_pages > 0) {
     options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
   }
   return rank_sizes(model, layout.split, options, pages, layout.places, layout.gpus_linked);
@@ -176,17 +173,17 @@ std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout,
 
 // Of those wanted, as many pages as the nodes have room for beside what such a cache needs: what
 // attention takes of the activations grows with it.
-PageRoom pages_beside_activations(const Model& model, const ModelLayout& layout,
-                                  const Machine& machine, size_t wanted) {
+PageFit pages_beside_activations(const Model& model, const ModelLayout& layout,
+                                 const Machine& machine, size_t wanted) {
   const auto one_page = sizes_with(model, layout, 1);
-  PageRoom found{.pages = wanted};
+  PageFit found{.pages = wanted};
   size_t attended = 0;
   for (int round = 0; round < 2; ++round) {
     auto sizes = sizes_with(model, layout, attended);
     for (RankSizes& own : sizes) own.kv_bytes = 0;
-    Rooms rooms(machine, layout);
-    if (take_all(layout, sizes, rooms)) break;
-    found = node_pages(layout, rooms.memory, one_page, found);
+    Budgets budgets(machine, layout);
+    if (take_all(layout, sizes, budgets)) break;
+    found = node_pages(layout, budgets.memory, one_page, found);
     attended = found.pages;
   }
   return found;
@@ -194,16 +191,16 @@ PageRoom pages_beside_activations(const Model& model, const ModelLayout& layout,
 
 // Of those wanted, as many pages as all arenas have room with. Not quite the most where an arena
 // that grows with the pages drives another one out of a pool.
-PageRoom search_down(const Model& model, const ModelLayout& layout, const Machine& machine,
-                     PageRoom wanted) {
+PageFit search_down(const Model& model, const ModelLayout& layout, const Machine& machine,
+                    PageFit wanted) {
   const auto misfit_of = [&](size_t pages) {
-    Rooms rooms(machine, layout);
-    return take_all(layout, sizes_with(model, layout, pages), rooms);
+    Budgets budgets(machine, layout);
+    return take_all(layout, sizes_with(model, layout, pages), budgets);
   };
   if (wanted.pages == 0) return wanted;
   auto misfit = misfit_of(wanted.pages);
   if (!misfit) return wanted;
-  PageRoom found{.pages = 0, .rank = misfit->rank};
+  PageFit found{.pages = 0, .rank = misfit->rank};
   size_t too_many = wanted.pages;
   while (found.pages + 1 < too_many) {
     const size_t pages = found.pages + (too_many - found.pages) / 2;
@@ -217,9 +214,9 @@ PageRoom search_down(const Model& model, const ModelLayout& layout, const Machin
 // As many pages as fit beside weights and activations; at most those wanted.
 Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout, const Machine& machine,
                              size_t wanted) {
-  Rooms rooms(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
-  PageRoom found;
+  Budgets budgets(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, budgets);
+  PageFit found;
   if (!misfit) {
     found = pages_beside_activations(model, layout, machine, wanted);
     found = search_down(model, layout, machine, found);
@@ -228,9 +225,10 @@ Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout, cons
   const size_t rank = misfit ? misfit->rank : found.rank;
   const RankPlace& place = layout.places[rank];
   return machine_refused("rank {} needs {} on {}, where {} MiB are available; {}", rank,
-                         needs_text(layout, rank, /*with_cache=*/false), place_text(place),
-                         takeable_bytes(machine, place) >> 20U,
-                         misfit ? "they do not fit" + shortage_text(*misfit, place, rooms.memory)
+                         needs_text(layout, rank, /*with_cache=*/false),
+                         device_of(place).memory_name(place),
+                         device_of(place).takeable_bytes(machine, place) >> 20U,
+                         misfit ? "they do not fit" + shortage_text(*misfit, place, budgets.memory)
                                 : "nothing is left for a context");
 }
 
@@ -259,17 +257,19 @@ Result<void> size_quietly(const Model& model, const Settings& settings, const Ma
     layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
   }
   layout.plan_options.kv_pages = pages;
-  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
+  size_t& sequence_pages = layout.plan_options.sequence_pages;
+  if (sequence_pages > 0) sequence_pages = pages_for(layout.context_tokens);
   layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
                             layout.gpus_linked);
-  Rooms rooms(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
+  Budgets budgets(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, budgets);
   if (!misfit) return {};
   const RankPlace& place = layout.places[misfit->rank];
   return machine_refused("rank {} needs {} on {}, where ranks share {} MiB{}", misfit->rank,
-                         needs_text(layout, misfit->rank, /*with_cache=*/true), place_text(place),
-                         takeable_bytes(machine, place) >> 20U,
-                         shortage_text(*misfit, place, rooms.memory));
+                         needs_text(layout, misfit->rank, /*with_cache=*/true),
+                         device_of(place).memory_name(place),
+                         device_of(place).takeable_bytes(machine, place) >> 20U,
+                         shortage_text(*misfit, place, budgets.memory));
 }
 
 }  // namespace
@@ -283,28 +283,8 @@ size_t wanted_pages(const Settings& settings, size_t context_tokens) {
                                 : pages_for(context_tokens) * settings.sequence_count;
 }
 
-uint64_t takeable_bytes(const Machine& machine, int node) {
-  const Topology& topology = machine.topology;
-  const MemoryLimits& limits = machine.memory;
-  uint64_t free_bytes = 0;
-  for (const Node& each : topology.nodes) {
-    if (node < 0 || each.id == node) free_bytes += each.free_bytes;
-  }
-  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
-  const uint64_t available = limits.available_bytes;
-  return (whole_machine ? available : std::min(available, free_bytes)) +
-         free_pool_bytes(topology, limits.pools, node, kHugePageBytes) +
-         free_pool_bytes(topology, limits.pools, node, kGigaPageBytes);
-}
-
-uint64_t takeable_bytes(const Machine& machine, const RankPlace& place) {
-  return place.gpu ? usable_bytes(gpu_at(machine.topology, *place.gpu))
-                   : takeable_bytes(machine, place.node);
-}
-
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {
   const RankSizes& sizes = layout.sizes[rank];
-  if (!sizes.on_gpu) return {};
   std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
                                           {"recordings of passes", sizes.recording_bytes},
                                           {"sums over peer memory", sizes.mailbox_bytes},
@@ -314,8 +294,8 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine) {
-  Rooms rooms(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
+  Budgets budgets(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, budgets);
   if (!misfit) return std::nullopt;
   return misfit->rank;
 }

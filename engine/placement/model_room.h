@@ -17,12 +17,6 @@
 
 namespace lockstep {
 
-// What ranks on this node can take; of node -1: what the process can. Pages set aside in pools are
-// counted where they are the node's.
-uint64_t takeable_bytes(const Machine& machine, int node);
-// The same for a rank, which may be a GPU.
-uint64_t takeable_bytes(const Machine& machine, const RankPlace& place);
-
 // What a rank on a GPU takes of its memory beside weights, cache and activations; none on
 // processors.
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);

@@ -41,8 +41,6 @@ class Placer {
   // GPUs.
   Result<RankSizes> least_gpu_sizes() const;
   Result<DeviceChoice> find_devices(const RankSizes& least) const;
-  PlanOptions plan_options(const DeviceChoice& devices, size_t batch_tokens) const;
-  PlanOptions options_on_gpus(PlanOptions options) const;
   // `gpu_bytes`: of least_gpu_sizes().
   Result<ModelLayout> lay_out(const Candidate& candidate, uint64_t gpu_bytes);
   // Where shares follow them: to open GPUs and to measure them takes its time.

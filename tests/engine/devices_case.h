@@ -21,6 +21,13 @@
 
 namespace lockstep {
 
+inline decltype(RankPlace::device) on_gpu(int index) {
+  return GpuPlace{index};
+}
+inline decltype(RankPlace::device) on_node() {
+  return NodePlace();
+}
+
 class DevicesTest : public ::testing::Test {
  protected:
   DevicesTest() {

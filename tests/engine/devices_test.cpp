@@ -6,7 +6,7 @@
 #include <map>
 
 #include "engine/kernels/kernel_table.h"
-#include "engine/measure/device_report.h"
+#include "engine/measure/plan_report.h"
 #include "engine/model/gguf_file.h"
 #include "engine/placement/gpu_layout.h"
 #include "engine/placement/model_info.h"
@@ -39,7 +39,7 @@ TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
     const auto layout = split("gpu2", topology);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
     ASSERT_EQ(layout->places.size(), 1U);
-    EXPECT_EQ(layout->places[0].gpu, 2);
+    EXPECT_EQ(layout->places[0].device, on_gpu(2));
     EXPECT_EQ(layout->places[0].node, 1);
     EXPECT_EQ(layout->arithmetic, "gpu");
     EXPECT_EQ(layout->instruction_set, "sm_90");
@@ -61,13 +61,13 @@ TEST_F(DevicesTest, on_processors_nothing_is_as_on_gpus) {
   EXPECT_EQ(layout->plan_options.weight_layout, WeightLayout::kPanels);
   EXPECT_EQ(layout->device_titles, "node0, node1");
   EXPECT_EQ(layout->arithmetic, "fast");
-  for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, std::nullopt);
+  for (const RankPlace& place : layout->places) EXPECT_EQ(place.device, on_node());
 }
 
 TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) {
   const auto one = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(one.has_value()) << one.error().message;
-  EXPECT_EQ(one->places[0].gpu, 3);
+  EXPECT_EQ(one->places[0].device, on_gpu(3));
   EXPECT_THAT(one->devices.reason, HasSubstr("the model fits on all GPUs"));
   const auto apart = split("auto", machine_with_gpus());
   ASSERT_TRUE(apart.has_value()) << apart.error().message;
@@ -78,7 +78,7 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
   EXPECT_EQ(linked->places.size(), 4U);
   EXPECT_EQ(linked->split.strategy, Strategy::kReduce);
   for (size_t rank = 0; rank < linked->places.size(); ++rank) {
-    EXPECT_EQ(linked->places[rank].gpu, static_cast<int>(rank));
+    EXPECT_EQ(linked->places[rank].device, on_gpu(static_cast<int>(rank)));
   }
   EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
 }
@@ -103,7 +103,7 @@ TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_wi
   EXPECT_THAT(sized_.error().message, HasSubstr("MiB for NCCL on gpu0"));
   const auto crowded = split("auto", tight);
   ASSERT_TRUE(crowded.has_value()) << crowded.error().message;
-  EXPECT_FALSE(crowded->on_gpus());
+  EXPECT_TRUE(crowded->gpu_places().empty());
   EXPECT_THAT(crowded->devices.reason, HasSubstr("the model does not fit on all GPUs"));
   EXPECT_THAT(crowded->devices.reason, HasSubstr("for NCCL"));
   // Small sums between GPUs that are linked need none of it, nor does a GPU alone.
@@ -122,9 +122,9 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
   ASSERT_EQ(layout->places.size(), 3U);
-  EXPECT_TRUE(layout->is_mixed());
-  EXPECT_EQ(layout->places[0].gpu, 3);
-  EXPECT_EQ(layout->places[1].gpu, std::nullopt);
+  EXPECT_EQ(layout->gpu_places().size(), 1U);
+  EXPECT_EQ(layout->places[0].device, on_gpu(3));
+  EXPECT_EQ(layout->places[1].device, on_node());
   EXPECT_EQ(layout->split.strategy, Strategy::kReduce);
   EXPECT_EQ(layout->options_of(0).weight_layout, WeightLayout::kGpuTiles);
   EXPECT_EQ(layout->options_of(1).weight_layout, WeightLayout::kPanels);
@@ -232,11 +232,11 @@ TEST_F(DevicesTest, a_context_that_is_asked_for_counts_when_the_gpu_is_weighed) 
   options_.sequence_count = 4;
   const auto fitting = split("auto", topology);
   ASSERT_TRUE(fitting.has_value()) << fitting.error().message;
-  ASSERT_TRUE(fitting->on_gpus());
+  ASSERT_FALSE(fitting->gpu_places().empty());
   options_.context_tokens = 1U << 30U;
   const auto misfit = split("auto", topology);
   ASSERT_TRUE(misfit.has_value()) << misfit.error().message;
-  EXPECT_FALSE(misfit->on_gpus()) << misfit->devices.reason;
+  EXPECT_TRUE(misfit->gpu_places().empty()) << misfit->devices.reason;
 }
 
 // All that is left on the GPU is the cache's; half of it was left to others on a node.
@@ -407,7 +407,7 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   options_.gpu_expert_layers.reset();
   const auto automatic = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
-  EXPECT_TRUE(automatic->on_gpus() && !automatic->is_mixed());
+  EXPECT_TRUE(automatic->node_places().empty());
   EXPECT_EQ(automatic->places[0].expert_share, std::nullopt);
 }
 

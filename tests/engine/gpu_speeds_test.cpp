@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/placement/device_places.h"
+#include "engine/placement/device_rules.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {

@@ -119,7 +119,9 @@ struct Request {
     for (size_t rank = 0; rank < layout->places.size(); ++rank) {
       const RankPlace& place = layout->places[rank];
       nodes[place.node] += layout->sizes[rank].host_bytes();
-      if (place.gpu) gpus[*place.gpu] += layout->sizes[rank].gpu_bytes();
+      if (const auto* const gpu = std::get_if<GpuPlace>(&place.device)) {
+        gpus[gpu->index] += layout->sizes[rank].gpu_bytes();
+      }
     }
     const auto left = [&](uint64_t needed, int index) {
       const double part = index == 0 ? shortage.first : shortage.others;

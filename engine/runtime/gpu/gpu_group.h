@@ -31,6 +31,7 @@ class GpuGroup {
   // Once all have their plans and before the first pass: the first exchanges, which connect them.
   Result<void> exchange_first();
 
+  bool is_empty() const { return ranks_.empty(); }
   // Several ranks, all on GPUs, and each reaches the others' memory.
   bool shares_memory() const { return reached_.has_value(); }
 
