@@ -71,7 +71,7 @@ Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devi
         "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
         index, fmt::join(std::vector<int>(gpus.size() + nodes.size(), 1), ":"));
   }
-  const auto measured = machine.meter.read(nodes);
+  const auto measured = machine.meter.read_speeds(nodes);
   if (!measured) return std::unexpected(measured.error());
   const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
   double taken = 0;
@@ -188,7 +188,7 @@ class NodeRules final : public DeviceRules {
     auto places = find_node_places(settings, machine.topology, devices, settings.rank_count,
                                    settings.shares, machine.cpu_limit);
     if (!places || !settings.measure_shares || places->size() == 1) return places;
-    const auto bandwidths = machine.meter.read(*places);
+    const auto bandwidths = machine.meter.read_speeds(*places);
     if (!bandwidths) return std::unexpected(bandwidths.error());
     const auto shares = shares_in_parts(*bandwidths);
     for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = shares[rank];

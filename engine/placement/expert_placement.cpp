@@ -78,7 +78,7 @@ Result<bool> gpus_are_faster(const Machine& machine, const ModelLayout& layout) 
   if (!layout.gpu_speeds) return true;
   double gpu_bandwidth = 0;
   for (const auto& [gpu, speed] : layout.gpu_speeds->bytes_per_second) gpu_bandwidth += speed;
-  const auto measured = machine.meter.read(layout.node_places());
+  const auto measured = machine.meter.read_speeds(layout.node_places());
   if (!measured) return std::unexpected(measured.error());
   return gpu_bandwidth > std::accumulate(measured->begin(), measured->end(), 0.0);
 }

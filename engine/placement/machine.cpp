@@ -15,7 +15,7 @@ Machine Machine::read(bool with_gpus) {
   machine.cpu_limit = read_control_group_limits().cpus;
   machine.settings = read_machine_settings();
   machine.gpu_platform = cuda_platform();
-  machine.meter = {.read = &measure_read_bandwidths, .exchange = &measure_exchange};
+  machine.meter = {.read_speeds = &measure_read_bandwidths, .exchange_seconds = &measure_exchange};
   return machine;
 }
 

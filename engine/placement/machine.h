@@ -20,9 +20,9 @@ struct GpuPlatform;
 struct SpeedMeter {
   // Bytes per second that each place reads on its node, all places at once
   // (measure_read_bandwidths()).
-  std::function<Result<std::vector<double>>(std::span<const RankPlace>)> read;
+  std::function<Result<std::vector<double>>(std::span<const RankPlace>)> read_speeds;
   // Seconds of one exchange of so many bytes between ranks (measure_exchange()).
-  std::function<Result<double>(std::span<const RankPlace>, size_t)> exchange;
+  std::function<Result<double>(std::span<const RankPlace>, size_t)> exchange_seconds;
 };
 
 struct Machine {

@@ -35,7 +35,7 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
   return fmt::format("{} and {}", fmt::join(needs, ", "), last);
 }
 
-// Room on all that ranks may lie on.
+// The memory of everything that ranks may lie on.
 struct Budgets {
   Budgets(const Machine& machine, const ModelLayout& layout)
       : memory(machine.topology, machine.memory), gpus(machine.topology, layout.nccl_bytes) {}
@@ -89,7 +89,7 @@ std::string shortage_text(const Misfit& misfit, const RankPlace& place, const Me
       arena, pools >> 20U, left_mib);
 }
 
-// What a page of the cache takes of the ranks on a node.
+// The bytes that a page of the cache takes of the ranks on a node.
 struct PageShare {
   uint64_t bytes = 0;       // of all of them
   uint64_t bytes_most = 0;  // of one
@@ -162,115 +162,139 @@ PageFit node_pages(const ModelLayout& layout, const MemoryRoom& room,
   return wanted;
 }
 
-// The sizes with so many pages, of which a sequence has no more than the model was trained for.
-std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout, size_t pages) {
-  PlanOptions options = layout.plan_options;
-  if (options.sequence_pages > 0) {
-    options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
-  }
-  return rank_sizes(model, layout.split, options, pages, layout.places, layout.gpus_linked);
-}
+// Finds how long a sequence may get in a layout, and how many pages of cache that takes.
+class ContextSearch {
+ public:
+  ContextSearch(const Model& model, const Settings& settings, const Machine& machine,
+                ModelLayout& layout)
+      : model_(model), settings_(settings), machine_(machine), layout_(layout) {}
 
-// Of those wanted, as many pages as the nodes have room for beside what such a cache needs: what
-// attention takes of the activations grows with it.
-PageFit pages_beside_activations(const Model& model, const ModelLayout& layout,
-                                 const Machine& machine, size_t wanted) {
-  const auto one_page = sizes_with(model, layout, 1);
-  PageFit found{.pages = wanted};
-  size_t attended = 0;
-  for (int round = 0; round < 2; ++round) {
-    auto sizes = sizes_with(model, layout, attended);
-    for (RankSizes& own : sizes) own.kv_bytes = 0;
-    Budgets budgets(machine, layout);
-    if (take_all(layout, sizes, budgets)) break;
-    found = node_pages(layout, budgets.memory, one_page, found);
-    attended = found.pages;
+  // Sizes the layout. Nothing is logged.
+  Result<void> size() {
+    auto pages = find_pages();
+    if (!pages) return std::unexpected(std::move(pages).error());
+    layout_.plan_options.kv_pages = *pages;
+    size_t& sequence_pages = layout_.plan_options.sequence_pages;
+    if (sequence_pages > 0) sequence_pages = pages_for(layout_.context_tokens);
+    layout_.sizes = rank_sizes(model_, layout_.split, layout_.plan_options, *pages, layout_.places,
+                               layout_.gpus_linked);
+    Budgets budgets(machine_, layout_);
+    const auto misfit = take_all(layout_, layout_.sizes, budgets);
+    if (!misfit) return {};
+    const RankPlace& place = layout_.places[misfit->rank];
+    return refusal(misfit->rank, /*with_cache=*/true,
+                   fmt::format("where ranks share {} MiB{}", takeable_mib(place),
+                               shortage_text(*misfit, place, budgets.memory)));
   }
-  return found;
-}
 
-// Of those wanted, as many pages as all arenas have room with. Not quite the most where an arena
-// that grows with the pages drives another one out of a pool.
-PageFit search_down(const Model& model, const ModelLayout& layout, const Machine& machine,
-                    PageFit wanted) {
-  const auto misfit_of = [&](size_t pages) {
-    Budgets budgets(machine, layout);
-    return take_all(layout, sizes_with(model, layout, pages), budgets);
-  };
-  if (wanted.pages == 0) return wanted;
-  auto misfit = misfit_of(wanted.pages);
-  if (!misfit) return wanted;
-  PageFit found{.pages = 0, .rank = misfit->rank};
-  size_t too_many = wanted.pages;
-  while (found.pages + 1 < too_many) {
-    const size_t pages = found.pages + (too_many - found.pages) / 2;
-    misfit = misfit_of(pages);
-    if (misfit) found.rank = misfit->rank;
-    (misfit ? too_many : found.pages) = pages;
-  }
-  return found;
-}
-
-// As many pages as fit beside weights and activations; at most those wanted.
-Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout, const Machine& machine,
-                             size_t wanted) {
-  Budgets budgets(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, budgets);
-  PageFit found;
-  if (!misfit) {
-    found = pages_beside_activations(model, layout, machine, wanted);
-    found = search_down(model, layout, machine, found);
-  }
-  if (found.pages > 0) return found.pages;
-  const size_t rank = misfit ? misfit->rank : found.rank;
-  const RankPlace& place = layout.places[rank];
-  return machine_refused("rank {} needs {} on {}, where {} MiB are available; {}", rank,
-                         needs_text(layout, rank, /*with_cache=*/false),
-                         device_of(place).memory_name(place),
-                         device_of(place).takeable_bytes(machine, place) >> 20U,
-                         misfit ? "they do not fit" + shortage_text(*misfit, place, budgets.memory)
-                                : "nothing is left for a context");
-}
-
-// size_context() without its warning.
-Result<void> size_quietly(const Model& model, const Settings& settings, const Machine& machine,
-                          ModelLayout& layout) {
-  size_t pages = 0;
-  if (settings.context_tokens != 0) {
-    layout.context_tokens = settings.context_tokens;
-    pages = wanted_pages(settings, settings.context_tokens);
-    if (pages < pages_for(settings.context_tokens)) {
-      return invalid_input(
-          "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
-          "--context {}",
-          pages, settings.context_tokens, pages_for(settings.context_tokens), kPageTokens,
-          pages_for(settings.context_tokens), pages * kPageTokens);
+ private:
+  // Sets the layout's context; asked for, left by an earlier process, or what fits.
+  Result<size_t> find_pages() {
+    if (settings_.context_tokens != 0) return asked_pages();
+    size_t pages = 0;
+    if (layout_.kv_pages_held) {
+      pages = *layout_.kv_pages_held;
+    } else {
+      auto fitting = fitting_pages(wanted_pages(settings_, model_.trained_context_tokens));
+      if (!fitting) return fitting;
+      pages = *fitting;
     }
-  } else if (layout.kv_pages_held) {
-    pages = *layout.kv_pages_held;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
-  } else {
-    const auto fitting =
-        fitting_pages(model, layout, machine, wanted_pages(settings, model.trained_context_tokens));
-    if (!fitting) return std::unexpected(fitting.error());
-    pages = *fitting;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+    layout_.context_tokens = std::min(model_.trained_context_tokens, pages * kPageTokens);
+    return pages;
   }
-  layout.plan_options.kv_pages = pages;
-  size_t& sequence_pages = layout.plan_options.sequence_pages;
-  if (sequence_pages > 0) sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
-                            layout.gpus_linked);
-  Budgets budgets(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, budgets);
-  if (!misfit) return {};
-  const RankPlace& place = layout.places[misfit->rank];
-  return machine_refused("rank {} needs {} on {}, where ranks share {} MiB{}", misfit->rank,
-                         needs_text(layout, misfit->rank, /*with_cache=*/true),
-                         device_of(place).memory_name(place),
-                         device_of(place).takeable_bytes(machine, place) >> 20U,
-                         shortage_text(*misfit, place, budgets.memory));
-}
+
+  Result<size_t> asked_pages() {
+    const size_t context = settings_.context_tokens;
+    layout_.context_tokens = context;
+    const size_t pages = wanted_pages(settings_, context);
+    const size_t least = pages_for(context);
+    if (pages >= least) return pages;
+    return invalid_input(
+        "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
+        "--context {}",
+        pages, context, least, kPageTokens, least, pages * kPageTokens);
+  }
+
+  // As many pages as fit beside weights and activations; at most those wanted.
+  Result<size_t> fitting_pages(size_t wanted) const {
+    Budgets budgets(machine_, layout_);
+    const auto misfit = take_all(layout_, layout_.sizes, budgets);
+    PageFit found;
+    if (!misfit) found = search_down(pages_beside_activations(wanted));
+    if (found.pages > 0) return found.pages;
+    const size_t rank = misfit ? misfit->rank : found.rank;
+    const RankPlace& place = layout_.places[rank];
+    return refusal(
+        rank, /*with_cache=*/false,
+        fmt::format("where {} MiB are available; {}", takeable_mib(place),
+                    misfit ? "they do not fit" + shortage_text(*misfit, place, budgets.memory)
+                           : "nothing is left for a context"));
+  }
+
+  // As many of the pages wanted as the nodes have room for beside what such a cache needs: what
+  // attention takes of the activations grows with it.
+  PageFit pages_beside_activations(size_t wanted) const {
+    const auto one_page = sizes_with(1);
+    PageFit found{.pages = wanted};
+    size_t attended = 0;
+    for (int round = 0; round < 2; ++round) {
+      auto sizes = sizes_with(attended);
+      for (RankSizes& own : sizes) own.kv_bytes = 0;
+      Budgets budgets(machine_, layout_);
+      if (take_all(layout_, sizes, budgets)) break;
+      found = node_pages(layout_, budgets.memory, one_page, found);
+      attended = found.pages;
+    }
+    return found;
+  }
+
+  // As many of the pages wanted as all arenas have room with. Not quite the most where an arena
+  // that grows with the pages drives another one out of a pool.
+  PageFit search_down(PageFit wanted) const {
+    if (wanted.pages == 0) return wanted;
+    auto misfit = misfit_with(wanted.pages);
+    if (!misfit) return wanted;
+    PageFit found{.pages = 0, .rank = misfit->rank};
+    size_t too_many = wanted.pages;
+    while (found.pages + 1 < too_many) {
+      const size_t pages = found.pages + (too_many - found.pages) / 2;
+      misfit = misfit_with(pages);
+      if (misfit) found.rank = misfit->rank;
+      (misfit ? too_many : found.pages) = pages;
+    }
+    return found;
+  }
+
+  std::optional<Misfit> misfit_with(size_t pages) const {
+    Budgets budgets(machine_, layout_);
+    return take_all(layout_, sizes_with(pages), budgets);
+  }
+
+  // The sizes with so many pages, of which a sequence has no more than the model was trained for.
+  std::vector<RankSizes> sizes_with(size_t pages) const {
+    PlanOptions options = layout_.plan_options;
+    if (options.sequence_pages > 0) {
+      options.sequence_pages = std::min(pages, pages_for(model_.trained_context_tokens));
+    }
+    return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked);
+  }
+
+  uint64_t takeable_mib(const RankPlace& place) const {
+    return device_of(place).takeable_bytes(machine_, place) >> 20U;
+  }
+
+  std::unexpected<Error> refusal(size_t rank, bool with_cache, const std::string& reason) const {
+    const RankPlace& place = layout_.places[rank];
+    return machine_refused("rank {} needs {} on {}, {}", rank,
+                           needs_text(layout_, rank, with_cache),
+                           device_of(place).memory_name(place), reason);
+  }
+
+  const Model& model_;
+  const Settings& settings_;
+  const Machine& machine_;
+  ModelLayout& layout_;
+};
 
 }  // namespace
 
@@ -306,12 +330,12 @@ Result<void> size_context(const Model& model, const Settings& settings, const Ma
     spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
                  settings.context_tokens, model.trained_context_tokens);
   }
-  return size_quietly(model, settings, machine, layout);
+  return ContextSearch(model, settings, machine, layout).size();
 }
 
 bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
                 ModelLayout& layout) {
-  return size_quietly(model, settings, machine, layout).has_value();
+  return ContextSearch(model, settings, machine, layout).size().has_value();
 }
 
 }  // namespace lockstep

@@ -391,16 +391,16 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   const auto model = build_model({.file = *file});
   for (size_t rank = 0; rank < 3; ++rank) {
     const Plan plan = make_plan(model->graph, layout->split, rank, layout->options_of(rank));
-    const bool on_gpu = rank == 0;
-    EXPECT_EQ(layout->sizes[rank].kv_bytes > 0, on_gpu);
+    const bool is_gpu = rank == 0;
+    EXPECT_EQ(layout->sizes[rank].kv_bytes > 0, is_gpu);
     for (const GraphNode& node : model->graph.nodes()) {
       for (const WeightId expert : node.experts) {
-        EXPECT_EQ(plan.weights[expert].size_bytes > 0, !on_gpu) << rank;
+        EXPECT_EQ(plan.weights[expert].size_bytes > 0, !is_gpu) << rank;
       }
       if (node.operation != Operation::kMatmul) continue;
       const Weight& weight = model->graph.weights()[node.weight];
       const bool is_router = weight.name.find("ffn_gate_inp") != weight.name.npos;
-      EXPECT_EQ(plan.weights[node.weight].size_bytes > 0, on_gpu != is_router) << weight.name;
+      EXPECT_EQ(plan.weights[node.weight].size_bytes > 0, is_gpu != is_router) << weight.name;
     }
   }
   options_.shares.clear();
