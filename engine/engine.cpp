@@ -477,7 +477,7 @@ Result<MachineLimits> Engine::measure_limits() {
   const ModelLayout& layout = parts_->layout;
   const auto nodes = layout.node_places();
   Result<MachineLimits> result = MachineLimits();
-  if (!nodes.empty()) {
+  if (!layout.node_places().empty()) {
     auto ran =
         parts_->run_if_idle([&] { result = measure_limits_of(nodes, parts_->kernels->name); });
     if (!ran) return std::unexpected(ran.error());

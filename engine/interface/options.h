@@ -24,8 +24,8 @@ struct EngineOptions {
   uint32_t rank_count = 0;       // 0: one per NUMA node of these with processors and memory
   std::vector<double> shares;    // of the work, one per rank; none: as many as it has workers
   bool measure_shares = false;   // instead: by the memory bandwidth that each rank reaches
-  // Of a mixture on GPUs and nodes: so many last layers' experts lie on the GPUs; none: as many as
-  // there is room for.
+  // The last layers of a mixture on GPUs and nodes whose experts lie on the GPUs; none: as many as
+  // fit.
   std::optional<uint32_t> gpu_expert_layers = {};
   std::string strategy = "auto";           // how products are split: "auto", "gather" or "reduce"
   std::string exchange_format = "f32";     // of partial sums under "reduce": "f32" or "bf16"

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Of each of the machine's GPUs, one after the other, and of each way between two that reach one
+// Measures each of the machine's GPUs, one after the other, and each way between two that reach one
 // another. One that fails says so in its place, and the others are measured. `platform`: null where
 // there are none.
 void measure_gpus(const GpuPlatform* platform, const Topology& topology,

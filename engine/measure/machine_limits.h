@@ -1,4 +1,4 @@
-// What bounds the speed of an engine on this machine, measured.
+// The bounds of an engine's speed on this machine, measured.
 #pragma once
 
 #include <span>

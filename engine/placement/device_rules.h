@@ -80,7 +80,7 @@ class DeviceRules {
 
   // Whether tokens that were generated leave the same keys and values as tokens that were prompted.
   virtual bool generated_pages_are_shared(const PlanOptions& options) const = 0;
-  // What answers depend on beside what the model's file and the split say.
+  // Answers depend on these, beside the model's file and the split.
   virtual std::vector<std::string> fingerprint_parts(const std::string& instruction_set,
                                                      const std::vector<RankPlace>& places,
                                                      Strategy strategy) const = 0;

@@ -1,5 +1,4 @@
-// What is different about a model's layout where its ranks are GPUs: the names, what cannot be
-// computed there, and the room.
+// GPUs in a model's layout: their names, the graphs that they cannot compute, and their memory.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace lockstep {
 
-// What ModelInfo::arithmetic says: GPUs have one, whatever --arithmetic says. Attention of prompted
-// and of generated tokens differs in the last bits there, so it is not `exact`.
+// ModelInfo::arithmetic of GPUs, whatever --arithmetic says. Attention of prompted and of generated
+// tokens differs in the last bits there, so it is not `exact`.
 inline constexpr std::string_view kGpuArithmetic = "gpu";
 
 // Fails with kInvalidInput, naming what the kernels of GPUs cannot compute and the remedy.

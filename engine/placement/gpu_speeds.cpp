@@ -21,7 +21,7 @@ bool are_alike(const Gpu& one, const Gpu& other) {
   return one.name == other.name && one.memory_bytes == other.memory_bytes;
 }
 
-// Of each kind the one with the most free memory.
+// The GPU of each kind with the most free memory.
 std::vector<const Gpu*> one_of_each_kind(const Topology& topology, std::span<const int> gpus) {
   std::vector<const Gpu*> kinds;
   for (const int index : gpus) {

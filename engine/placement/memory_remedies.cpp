@@ -276,7 +276,7 @@ class Search {
   std::optional<Remedy> other_shares(const Remedy& from, const ModelLayout& layout) const {
     if (layout.places.size() < 2) return std::nullopt;
     const std::vector<double> even(layout.places.size(), 1.0);
-    for (const auto& shares : {in_small_numbers(rooms_of(layout)), even}) {
+    for (const auto& shares : {in_small_numbers(budgets_of(layout)), even}) {
       Remedy remedy = from;
       set_shares_to(shares, remedy);
       if (shares != options_.shares && works(remedy.options)) return remedy;
@@ -284,9 +284,9 @@ class Search {
     return std::nullopt;
   }
 
-  // What each rank has left of its memory beside its activations, of which all ranks there have as
-  // much.
-  std::vector<double> rooms_of(const ModelLayout& layout) const {
+  // The bytes that each rank has left of its memory beside its activations, of which all ranks
+  // there have as much.
+  std::vector<double> budgets_of(const ModelLayout& layout) const {
     std::vector<double> budgets;
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
       const RankPlace& place = layout.places[rank];
@@ -337,7 +337,7 @@ class Search {
     return layout ? other_shares(remedy, *layout) : std::nullopt;
   }
 
-  // Where no setting is enough by itself: less of all that may be less, first on these devices,
+  // For where no setting is enough by itself: less of all that may be less, first on these devices,
   // then on others; and of that no more than is of use.
   std::optional<Remedy> several() const {
     std::vector<std::function<void(Remedy&)>> savings;

@@ -109,8 +109,8 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
            layout.instruction_set, layout.places, layout.split.strategy)) {
     fingerprint.add(part);
   }
-  // Where ranks add their parts of a sum, how it is cut and how the parts travel is seen in the
-  // bits. Whole results that are gathered have the same for any ranks.
+  // A sum whose parts ranks add has other bits if it is cut otherwise or its parts travel
+  // otherwise. Whole results that are gathered have the same for any ranks.
   if (layout.places.size() > 1 && layout.split.strategy == Strategy::kReduce) {
     fingerprint.add(strategy_name(layout.split.strategy));
     fingerprint.add(options.exchange_format);

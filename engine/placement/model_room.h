@@ -17,8 +17,7 @@
 
 namespace lockstep {
 
-// What a rank on a GPU takes of its memory beside weights, cache and activations; none on
-// processors.
+// The memory that a rank on a GPU takes beside weights, cache and activations; none on processors.
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
 
 // KV pages that hold so many tokens of a sequence.

@@ -43,7 +43,7 @@ class Placer {
   Result<DeviceChoice> find_devices(const RankSizes& least) const;
   // `gpu_bytes`: of least_gpu_sizes().
   Result<ModelLayout> lay_out(const Candidate& candidate, uint64_t gpu_bytes);
-  // Where shares follow them: to open GPUs and to measure them takes its time.
+  // Nothing unless shares follow them: to open GPUs and to measure them takes its time.
   Result<void> find_gpu_speeds(ModelLayout& layout);
   Result<void> split(ModelLayout& layout) const;
   // Why a candidate that must fit is not to be used; empty: it is.

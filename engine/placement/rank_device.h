@@ -84,7 +84,7 @@ class RankDevice {
   // Takes what is a GPU's; false where that has no room for it, and nothing is taken.
   virtual bool take_gpu_memory(const RankPlace& place, const RankSizes& sizes,
                                GpuBudget& gpus) const = 0;
-  // What ranks can take of the memory that this one calls its own.
+  // The bytes that ranks can take of the memory that this one calls its own.
   virtual uint64_t takeable_bytes(const Machine& machine, const RankPlace& place) const = 0;
   // The pages that so many bytes of weights get: "transparent", "2 MiB of the pool".
   virtual std::string page_text(const Machine& machine, const RankPlace& place,
@@ -94,8 +94,8 @@ class RankDevice {
 // Lives as long as the program.
 const RankDevice& device_of(const RankPlace& place);
 
-// What the ranks on this node can take; of node -1: what the process can. Pages set aside in pools
-// are counted where they are the node's.
+// The bytes that ranks can take on this node; of node -1: that the process can. Pages set aside in
+// pools are counted where they are the node's.
 uint64_t takeable_bytes(const Machine& machine, int node);
 
 // The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
