@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/placement/gpu_speeds.h"
+#include "engine/placement/gpu_traits.h"
 
 namespace lockstep {
 namespace {

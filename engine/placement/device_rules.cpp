@@ -11,7 +11,7 @@
 #include "engine/collectives/gpu_all_reduce_choice.h"
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/nccl.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
@@ -139,7 +139,7 @@ void set_node_options(const Settings& settings, PlanOptions& options) {
 
 class NodeRules final : public DeviceRules {
  public:
-  NodeRules() : DeviceRules({}) {}
+  NodeRules() : DeviceRules(DeviceTraits()) {}
 
   Result<void> check(const Graph& /*graph*/, const Settings& /*settings*/,
                      const Machine& /*machine*/, const DeviceChoice& /*devices*/) const override {

@@ -16,7 +16,7 @@
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/model/architecture.h"
-#include "engine/placement/gpu_speeds.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/settings.h"
 

@@ -10,7 +10,7 @@
 
 #include "engine/kernels/gpu_experts.h"
 #include "engine/placement/device_rules.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/model_room.h"
 
 namespace lockstep {

@@ -14,7 +14,7 @@
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/device_rules.h"
-#include "engine/placement/gpu_speeds.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/rank_device.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/base/log.h"
 #include "engine/machine/arena_rules.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/placement/device_rules.h"
 #include "engine/placement/expert_placement.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/model_room.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 
 #include "engine/base/result.h"
 #include "engine/model/architecture.h"
-#include "engine/placement/gpu_speeds.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/settings.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/collectives/gpu_all_reduce.h"
+#include "engine/machine/arena_rules.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/weight_loader.h"
 #include "engine/runtime/gpu/gpu_program.h"

@@ -14,7 +14,7 @@
 #include "engine/graph/split.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
 
 namespace lockstep {

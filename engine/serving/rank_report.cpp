@@ -4,7 +4,7 @@
 
 #include "engine/base/log.h"
 #include "engine/machine/page_placement.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 
 namespace lockstep {
 namespace {

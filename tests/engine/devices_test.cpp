@@ -8,7 +8,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/measure/plan_report.h"
 #include "engine/model/gguf_file.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/model_room.h"

@@ -1,11 +1,10 @@
 // What shares and a plan's estimate follow of GPUs' speeds, and when they are measured: on machines
 // made up.
-#include "engine/placement/gpu_speeds.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/placement/device_rules.h"
+#include "engine/placement/gpu_traits.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {
