@@ -14,14 +14,14 @@
 #include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
-#include "engine/measure/machine_limits.h"
+#include "engine/measure/machine_benchmark.h"
 #include "engine/measure/measurement.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/pooling.h"
 #include "engine/model/weight_loader.h"
-#include "engine/placement/device_places.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/device_rules.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/memory_handover.h"
 #include "engine/placement/memory_identity.h"
@@ -53,6 +53,9 @@ struct Engine::Parts {
     waiting.prompt_tokens = options.waiting_prompt_tokens;
   }
 
+  // With the model's file read and checked; no machine is looked at yet.
+  static Result<std::unique_ptr<Parts>> open(const EngineOptions& options,
+                                             std::vector<KeptDescriptor> kept);
   Result<void> read_texts();
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
@@ -66,7 +69,7 @@ struct Engine::Parts {
   Result<void> check_request(const Request& request) const;
   // Memory of the host alone can be handed over.
   MemoryKeeping keeping() const {
-    return layout.on_gpus() ? MemoryKeeping::kNo : options.keep_memory;
+    return layout.rules().traits.memory_can_be_kept ? options.keep_memory : MemoryKeeping::kNo;
   }
   // On the engine's thread, between passes; kUnavailable while there is something else to do,
   // kMachineRefused where there is no memory for it.
@@ -100,6 +103,7 @@ struct Engine::Parts {
   std::atomic<bool> draining = false;
   std::function<void(const Error&)> on_failure;
 
+  std::optional<GpuPlatform> gpus;  // the machine's, used as the settings say
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<RankReport> rank_statistics;
   std::unique_ptr<Executor> executor;
@@ -124,7 +128,6 @@ Result<void> Engine::Parts::read_texts() {
 }
 
 Result<void> Engine::Parts::lay_out() {
-  machine = Machine::read(options, may_choose_gpus(options.devices));
   auto parsed = parse(options, *kernels, machine);
   if (!parsed) return std::unexpected(parsed.error());
   auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
@@ -133,10 +136,8 @@ Result<void> Engine::Parts::lay_out() {
   settings = std::move(ranked->settings);
   options = with_ranks_of(settings, std::move(options));
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
-  if (layout.on_gpus() && options.arithmetic != "auto") {
-    spdlog::info("GPUs have arithmetic of their own: --arithmetic {} is for processors",
-                 options.arithmetic);
-  }
+  const std::string unheeded = layout.rules().unheeded_text(options.arithmetic);
+  if (!unheeded.empty()) spdlog::info(unheeded);
   info = describe_model(file, model, options, layout);
   pooling = describe_embeddings(file, model.architecture, info);
   if (auto examined = examine_kept(); !examined) return examined;
@@ -154,7 +155,7 @@ Result<void> Engine::Parts::lay_out() {
 }
 
 Result<void> Engine::Parts::examine_kept() {
-  if (layout.on_gpus()) {
+  if (!layout.rules().traits.memory_can_be_kept) {
     handover.refuse("a GPU's memory cannot be handed over");
     if (options.keep_memory == MemoryKeeping::kAlways) {
       spdlog::info(
@@ -175,8 +176,8 @@ Result<void> Engine::Parts::examine_kept() {
   return {};
 }
 
-Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
-                                             std::vector<KeptDescriptor> kept) {
+Result<std::unique_ptr<Engine::Parts>> Engine::Parts::open(const EngineOptions& options,
+                                                           std::vector<KeptDescriptor> kept) {
   auto kernels = choose_kernel_table(options.instruction_set);
   if (!kernels) return std::unexpected(kernels.error());
   auto file = GgufFile::open(options.model);
@@ -193,6 +194,25 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
       std::make_unique<Parts>(options, std::move(*file), std::move(*model), std::move(kept));
   parts->kernels = *kernels;
   if (auto read = parts->read_texts(); !read) return with_file(read.error());
+  return parts;
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options,
+                                             std::vector<KeptDescriptor> kept) {
+  auto parts = Parts::open(options, std::move(kept));
+  if (!parts) return std::unexpected(parts.error());
+  return lay_out(std::move(*parts), Machine::read(may_choose_gpus(options.devices)));
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, const Machine& machine,
+                                             std::vector<KeptDescriptor> kept) {
+  auto parts = Parts::open(options, std::move(kept));
+  if (!parts) return std::unexpected(parts.error());
+  return lay_out(std::move(*parts), machine);
+}
+
+Result<std::unique_ptr<Engine>> Engine::lay_out(std::unique_ptr<Parts> parts, Machine machine) {
+  parts->machine = std::move(machine);
   if (auto laid_out = parts->lay_out(); !laid_out) return std::unexpected(laid_out.error());
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
@@ -201,11 +221,14 @@ Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Engine::~Engine() = default;
 
 Result<void> Engine::Parts::make_ranks() {
-  const GpuPlatform* const gpus = machine.gpu_platform;
-  const auto make = [this, gpus] {
+  if (machine.gpu_platform != nullptr) {
+    gpus = *machine.gpu_platform;
+    gpus->settings = settings.gpus;
+  }
+  const auto make = [this] {
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
                        handover.sources(layout.places.size(), keeping(), options.lock_memory),
-                       gpus);
+                       gpus ? &*gpus : nullptr);
   };
   auto made = make();
   if (!made && handover.has_weights()) {
@@ -266,17 +289,13 @@ Result<void> Engine::Parts::load() {
   limits.unit_keys = kPageTokens;
   limits.token_units_max = kGpuTokenUnits;
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
-  // computed. On GPUs their attention is of its own.
-  limits.share_generated =
-      !layout.on_gpus() && layout.plan_options.prompt_attention == AttentionForm::kF32 &&
-      std::ranges::all_of(layout.plan_options.forms, [](const ProductForms& forms) {
-        return forms.prompted == forms.generated;
-      });
+  // computed.
+  limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   loop =
       std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                   pooling, counters, PassHooks{options.before_pass, on_failure});
+                                   pooling, counters, PassHooks{machine.before_pass, on_failure});
   return {};
 }
 
@@ -459,22 +478,23 @@ Result<std::vector<Measurement>> Engine::measure(const MeasurementCase& measurem
 }
 
 Result<MachineLimits> Engine::measure_limits() {
+  const ModelLayout& layout = parts_->layout;
+  const auto nodes = layout.node_places();
   Result<MachineLimits> result = MachineLimits();
-  std::vector<RankPlace> places = parts_->layout.places;
-  std::erase_if(places, [](const RankPlace& place) { return place.gpu.has_value(); });
-  if (!places.empty()) {
+  if (!layout.node_places().empty()) {
     auto ran =
-        parts_->run_if_idle([&] { result = measure_limits_of(places, parts_->kernels->name); });
+        parts_->run_if_idle([&] { result = measure_limits_of(nodes, parts_->kernels->name); });
     if (!ran) return std::unexpected(ran.error());
   }
   if (!result) return result;
-  const auto& speeds = parts_->layout.gpu_speeds;
-  for (const int gpu : parts_->layout.devices.gpus) {
+  const auto& speeds = layout.gpu_speeds;
+  for (const int gpu : layout.devices.gpus) {
     result->read_bytes_per_second += speeds
                                          ? speeds->bytes_per_second.at(gpu)
                                          : gpu_at(parts_->machine.topology, gpu).bytes_per_second;
   }
-  if (parts_->layout.on_gpus()) result->arithmetic.clear();  // of GPUs it is not known
+  // The GPUs' is not known.
+  if (nodes.size() < layout.places.size()) result->arithmetic.clear();
   return result;
 }
 

@@ -29,12 +29,17 @@
 
 namespace lockstep {
 
+struct Machine;
+
 class Engine final : public LogitSource {
  public:
   // Reads and checks the model file's headers, makes the plan, reserves nothing yet. Fast. `kept`:
   // what an earlier process has left. What of it this model and these options cannot use is freed;
   // the log says why.
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options,
+                                              std::vector<KeptDescriptor> kept = {});
+  // The same on a given machine, whose GPUs have been looked for.
+  static Result<std::unique_ptr<Engine>> open(const EngineOptions& options, const Machine& machine,
                                               std::vector<KeptDescriptor> kept = {});
 
   // Takes the memory, starts the workers, reads the weights that were not kept. Once; blocks until
@@ -115,6 +120,7 @@ class Engine final : public LogitSource {
  private:
   struct Parts;
   explicit Engine(std::unique_ptr<Parts> parts);
+  static Result<std::unique_ptr<Engine>> lay_out(std::unique_ptr<Parts> parts, Machine machine);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -108,6 +108,68 @@ def test_the_server_sees_the_engine_through_its_one_door():
     assert not wrong, wrong
 
 
+# Lines that ask whether something is a GPU, or whether GPUs or nodes are among the devices. What
+# differs by device is behind an interface, whose body a factory chooses.
+ASKS_FOR_GPUS = re.compile("|".join([
+    r"\b(?:is_)?on_gpus?\b(?!;)", r"\bis_gpu\b", r"\bis_mixed\b", r"\ball_gpus\b(?!\(const)",
+    r"\b(?:devices|choice|chosen|topology|measured|plan)(?:\.|->)gpus\.empty\(\)",
+    r"\b(?:devices|choice|chosen)(?:\.|->)nodes\.empty\(\)",
+    r"\b(?:gpu_|node_)?places(?:\(\))?\.empty\(\)",
+    r"(?:\.|->)gpu(?=\s*(?:\?|\)|&&|\|\||==|!=|;|\.has_value))", r"\*\w+(?:\.|->)gpu\b",
+    r"\bgpu\s*(?:>=|<)\s*0\b", r"\bgpu\(\)\s*(?:==|!=|>=)",
+    r"\b(?:get_if|get|holds_alternative)<(?:Gpu|Node)Place>",
+    r"[=!]= WeightLayout::kGpuTiles",
+]))
+# Code of GPUs alone asks nothing.
+OF_GPUS = re.compile(r"/(?:gpu|cuda)(?:_|/)")
+# What chooses a body, reads names of devices, or tells of GPUs to people: so many lines at most.
+DEVICE_FACTORIES = {
+    "engine/machine/device_choice.cpp": 9,  # reads --devices
+    "engine/placement/device_rules.cpp": 2,  # rules_of()
+    "engine/placement/rank_device.cpp": 2,  # device_of(), and its body of a GPU
+    "engine/runtime/ranks.cpp": 5,  # starts the bodies of ranks
+    "engine/measure/speed_estimate.cpp": 2,  # speed_model()
+    "engine/measure/plan_report.cpp": 2,
+    "engine/serving/rank_report.cpp": 2,
+    "server/commands/bench_machine.cpp": 1,
+    "server/commands/plan.cpp": 2,
+    "server/commands/plan_json.cpp": 1,
+    "server/metrics/engine_metrics.cpp": 3,
+}
+# All other lines together. These numbers may only shrink.
+MOST_ASKS_FOR_GPUS = 16
+
+
+def test_only_factories_ask_for_gpus():
+    asks = {}
+    for path in sources("engine", "server", suffixes=CODE):
+        name = str(path.relative_to(ROOT))
+        if OF_GPUS.search(name):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if ASKS_FOR_GPUS.search(line.split("//")[0]):
+                asks.setdefault(name, []).append(f"{name}:{number}: {line.strip()}")
+    wrong = [line for name, most in DEVICE_FACTORIES.items() if len(asks.get(name, [])) > most
+             for line in asks[name]]
+    assert not wrong, wrong
+    others = [line for name, lines in asks.items() if name not in DEVICE_FACTORIES
+              for line in lines]
+    assert len(others) <= MOST_ASKS_FOR_GPUS, (len(others), others)
+
+
+ENVIRONMENT = re.compile(r"\b(secure_)?getenv\b|\benviron\b")
+
+
+def test_the_environment_is_read_in_one_place():
+    """What a variable says is a row of the table of options, or the service manager's word."""
+    readers = {
+        str(path.relative_to(ROOT))
+        for path in sources("engine", "server", suffixes=CODE)
+        if ENVIRONMENT.search(path.read_text())
+    }
+    assert readers == {"server/options/options.cpp"}, readers
+
+
 def component(name):
     return re.sub(r"(\.inl)?\.(h|cpp|cu)$", "", name)
 

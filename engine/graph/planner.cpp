@@ -433,8 +433,9 @@ Plan RankPlanner::make() {
 
 PlanOptions options_on(const RankPlace& place, PlanOptions options) {
   options.workers = place.cpus.size();
-  options.target = place.gpu ? &gpu_plan_target() : &node_plan_target();
-  if (!place.gpu) return options;
+  const bool on_gpu = std::holds_alternative<GpuPlace>(place.device);
+  options.target = on_gpu ? &gpu_plan_target() : &node_plan_target();
+  if (!on_gpu) return options;
   options.forms = gpu_product_forms();
   options.prompt_attention = AttentionForm::kF32;
   return options;

@@ -1,4 +1,4 @@
-// What a machine can do, measured: what `lockstepd bench-machine` prints. Part of the engine's
+// Measured speeds of a machine, as `lockstepd bench-machine` prints them. Part of the engine's
 // door.
 #pragma once
 

@@ -42,7 +42,7 @@ struct MachinePlan {
     double bytes_per_second = 0;  // of its memory, by clock and width; 0: it does not say
     std::vector<GpuPath> links;   // to each of the others
   };
-  // What computes, by EngineOptions::devices.
+  // The devices that compute, by EngineOptions::devices.
   struct Devices {
     std::vector<int> nodes;  // Node::id
     std::vector<int> gpus;   // Gpu::index
@@ -75,7 +75,7 @@ struct MachinePlan {
     bool measured = false;           // else, of a GPU, by the memory's clock and width
     double seconds_per_token = 0;    // read_bytes / bytes_per_second
   };
-  // What more than one rank holds.
+  // Weights that more than one rank holds.
   struct Replica {
     std::string what;
     uint64_t extra_bytes = 0;  // over one copy, all ranks together

@@ -3,18 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/base/result.h"
 #include "engine/interface/kept_memory.h"
 
 namespace lockstep {
-
-struct Gpu;
-struct GpuPlatform;
 
 // How a model file is read.
 enum class DirectIo : uint8_t {
@@ -29,8 +24,8 @@ struct EngineOptions {
   uint32_t rank_count = 0;       // 0: one per NUMA node of these with processors and memory
   std::vector<double> shares;    // of the work, one per rank; none: as many as it has workers
   bool measure_shares = false;   // instead: by the memory bandwidth that each rank reaches
-  // Of a mixture on GPUs and nodes: so many last layers' experts lie on the GPUs; none: as many as
-  // there is room for.
+  // The last layers of a mixture on GPUs and nodes whose experts lie on the GPUs; none: as many as
+  // fit.
   std::optional<uint32_t> gpu_expert_layers = {};
   std::string strategy = "auto";           // how products are split: "auto", "gather" or "reduce"
   std::string exchange_format = "f32";     // of partial sums under "reduce": "f32" or "bf16"
@@ -55,12 +50,9 @@ struct EngineOptions {
   std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
-  // For tests; what they point to outlives the engine. GPUs instead of the machine's, and what
-  // opens them; null: the machine's, by CUDA.
-  const std::vector<Gpu>* gpus = nullptr;
-  const GpuPlatform* gpu_platform = nullptr;
-  // For tests: called before each pass; where it fails, the pass does.
-  std::function<Result<void>()> before_pass = {};
+  // Diagnostics of GPUs, as GpuSettings has them.
+  bool gpu_launch_overlap = true;
+  bool nccl_peer_access = true;
 };
 
 }  // namespace lockstep

@@ -42,10 +42,10 @@ struct RankStatistics {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
-  // Of them, in the host's memory: all but of a GPU. There the logits where it does not hold them,
-  // and among processors what it exchanges.
+  // The part in the host's memory: all, but of a GPU the logits where it does not hold them, and
+  // among processors what it exchanges.
   uint64_t host_scratch_bytes = 0;
-  // Of the weights in the host's memory, found elsewhere than on `node` after the load; none: the
+  // Weights in the host's memory that were found elsewhere than on `node` after the load; none: the
   // kernel does not say.
   std::optional<uint64_t> wrong_node_bytes;
   PageBytes pages;              // of all arenas in the host's memory

@@ -86,6 +86,14 @@ DeviceChoice choose_automatically(const Topology& topology, uint64_t model_bytes
   return choice;
 }
 
+template <typename... Arguments>
+std::unexpected<Error> wrong_devices(std::string_view request,
+                                     fmt::format_string<Arguments...> format,
+                                     Arguments&&... arguments) {
+  return invalid_input("devices \"{}\": {}", request,
+                       fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
 // A list of names, whether what they name is there or not.
 Result<DeviceChoice> read_names(std::string_view request) {
   DeviceChoice choice{.nodes = {},
@@ -99,14 +107,14 @@ Result<DeviceChoice> read_names(std::string_view request) {
     const auto gpu = number_after(kGpu, name);
     const auto number = gpu ? gpu : number_after(kNode, name);
     if (!number) {
-      return invalid_input(
-          "devices \"{}\": \"{}\" is not known; give auto, cpu, gpu, all, or a list of names like "
-          "gpu0,node1",
-          request, name);
+      return wrong_devices(
+          request,
+          "\"{}\" is not known; give auto, cpu, gpu, all, or a list of names like gpu0,node1",
+          name);
     }
     std::vector<int>& chosen = gpu ? choice.gpus : choice.nodes;
     if (std::ranges::find(chosen, *number) != chosen.end()) {
-      return invalid_input("devices \"{}\": {} is named twice", request, name);
+      return wrong_devices(request, "{} is named twice", name);
     }
     chosen.push_back(*number);
     if (end == rest.size()) break;
@@ -124,22 +132,21 @@ Result<void> check_nodes(std::string_view request, const Topology& topology,
   for (const int id : nodes) {
     const Node* const node = topology.find_node(id);
     if (node == nullptr) {
-      return invalid_input("devices \"{}\": there is no node{}: this machine has {}", request, id,
+      return wrong_devices(request, "there is no node{}: this machine has {}", id,
                            names_of(kNode, all_nodes(topology)));
     }
     if (!has_processors(topology, id)) {
       std::vector<int> others = all_nodes(topology);
       std::erase_if(others, [&](int other) { return !has_processors(topology, other); });
-      return invalid_input(
-          "devices \"{}\": node{} has no processors that this process may use; {} {}", request, id,
-          names_of(kNode, others), others.size() == 1 ? "has" : "have");
+      return wrong_devices(request, "node{} has no processors that this process may use; {} {}", id,
+                           names_of(kNode, others), others.size() == 1 ? "has" : "have");
     }
     have_memory = have_memory || node->has_usable_memory();
   }
   if (!have_memory && !nodes.empty()) {
-    return invalid_input(
-        "devices \"{}\": no memory of {} may be used by this process; name a node that has some",
-        request, names_of(kNode, nodes));
+    return wrong_devices(request,
+                         "no memory of {} may be used by this process; name a node that has some",
+                         names_of(kNode, nodes));
   }
   return {};
 }

@@ -120,8 +120,8 @@ void find_withheld(const Topology& topology, const MachineSettings& settings, Fa
   }
 }
 
-void find_short_pools(const Topology& topology, const MachineWishes& wishes, Faults& faults) {
-  for (const MachineWishes::HugePages& hint : wishes.huge_pages) {
+void find_short_pools(const Topology& topology, const MachineHints& hints, Faults& faults) {
+  for (const MachineHints::HugePages& hint : hints.huge_pages) {
     const Node* const node = topology.find_node(hint.node);
     if (node == nullptr || hint.page_bytes == 0) continue;
     // Pages of 1 GiB that hold it are better still.
@@ -176,13 +176,13 @@ bool gives_shared_huge_pages(const MachineSettings& settings) {
 
 std::vector<MachineFault> find_machine_faults(const Topology& topology,
                                               const MachineSettings& settings,
-                                              const MachineWishes& wishes) {
+                                              const MachineHints& hints) {
   Faults faults;
   find_withheld(topology, settings, faults);
-  if (settings.commit_left_bytes && *settings.commit_left_bytes < wishes.mapped_bytes) {
+  if (settings.commit_left_bytes && *settings.commit_left_bytes < hints.mapped_bytes) {
     faults.push_back(
         {fmt::format("vm.overcommit_memory is 2 and lets {} MiB more be mapped, {} are needed",
-                     *settings.commit_left_bytes >> 20U, wishes.mapped_bytes >> 20U),
+                     *settings.commit_left_bytes >> 20U, hints.mapped_bytes >> 20U),
          "sysctl -w vm.overcommit_memory=0"});
   }
   if (settings.transparent_huge_pages == "never") {
@@ -191,18 +191,18 @@ std::vector<MachineFault> find_machine_faults(const Topology& topology,
          "huge-page pool comes in pages of 4 KiB",
          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
   }
-  find_short_pools(topology, wishes, faults);
+  find_short_pools(topology, hints, faults);
   if (topology.nodes.size() > 1 && settings.numa_balancing.value_or(0) != 0) {
     faults.push_back({fmt::format("kernel.numa_balancing is {}: the kernel unmaps pages again and "
                                   "again to see who touches them, which stops workers",
                                   *settings.numa_balancing),
                       "sysctl -w kernel.numa_balancing=0"});
   }
-  if (settings.memlock_bytes && *settings.memlock_bytes < wishes.locked_bytes) {
+  if (settings.memlock_bytes && *settings.memlock_bytes < hints.locked_bytes) {
     faults.push_back(
         {fmt::format("this process may lock {} KiB of memory, {} KiB of read buffers are to be "
                      "registered with io_uring",
-                     *settings.memlock_bytes >> 10U, wishes.locked_bytes >> 10U),
+                     *settings.memlock_bytes >> 10U, hints.locked_bytes >> 10U),
          settings.in_container ? "docker run --ulimit memlock=-1 ..."
                                : "ulimit -l unlimited (in a service: LimitMEMLOCK=infinity)"});
   }

@@ -36,7 +36,7 @@ bool gives_huge_pages(const MachineSettings& settings);         // anonymous mem
 bool gives_shared_huge_pages(const MachineSettings& settings);  // memfds
 
 // The settings that the daemon asks for.
-struct MachineWishes {
+struct MachineHints {
   struct HugePages {
     int node = 0;
     uint64_t page_bytes = 2U << 20U;
@@ -55,6 +55,6 @@ struct MachineFault {
 // The worst first. Empty: nothing is wrong.
 std::vector<MachineFault> find_machine_faults(const Topology& topology,
                                               const MachineSettings& settings,
-                                              const MachineWishes& wishes);
+                                              const MachineHints& hints);
 
 }  // namespace lockstep

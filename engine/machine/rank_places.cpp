@@ -248,7 +248,7 @@ RankPlace place_gpu(const Topology& topology, const Gpu& gpu,
                     const std::vector<std::vector<int>>& cores,
                     std::vector<std::vector<int>>& left) {
   RankPlace place;
-  place.gpu = gpu.index;
+  place.device = GpuPlace{gpu.index};
   place.cpus = {-1};
   const size_t node = node_place_of(topology, gpu);
   if (node >= topology.nodes.size()) return place;

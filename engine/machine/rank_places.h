@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -11,15 +12,26 @@
 
 namespace lockstep {
 
+// The processors compute, in their node's memory.
+struct NodePlace {
+  bool operator==(const NodePlace&) const = default;
+};
+
+// A GPU computes, in its own memory.
+struct GpuPlace {
+  int index = 0;  // Gpu::index
+  bool operator==(const GpuPlace&) const = default;
+};
+
+// The host's part of a rank, and the device that computes it.
 struct RankPlace {
-  int node = -1;                     // its memory; -1: the machine does not say
+  int node = -1;                     // its memory of the host; -1: the machine does not say
   std::vector<int> cpus;             // one per worker; -1: the worker is not pinned to one
   std::vector<int> processors = {};  // that workers may run on which are not pinned; none: any
   double share = 1;                  // of the work, against the other ranks'
   // The share of a mixture's experts, if that is another.
   std::optional<double> expert_share = {};
-  // Gpu::index of the one that computes and whose memory holds the rank's; none: the processors do.
-  std::optional<int> gpu = {};
+  std::variant<NodePlace, GpuPlace> device = {};
 };
 
 struct RankRequest {

@@ -85,7 +85,7 @@ class Score {
     divergence_.add(divergences_.back());
   }
 
-  // What add() has been told; fills everything but the sizes of the text.
+  // Fills in the figures of all that was added, not the sizes of the text.
   void fill(Evaluation& evaluation) {
     evaluation.scored_tokens = count_;
     evaluation.log_loss = log_loss_.estimate();

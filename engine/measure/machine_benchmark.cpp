@@ -2,21 +2,84 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <utility>
-#include <vector>
 
+#include "engine/machine/arithmetic_speed.h"
 #include "engine/machine/file_speed.h"
 #include "engine/machine/memory_speed.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/machine/workers.h"
-#include "engine/measure/gpu_benchmark.h"
-#include "engine/measure/machine_limits.h"
 #include "engine/placement/machine.h"
 #include "engine/runtime/exchange_measurement.h"
+#include "engine/runtime/gpu/gpu_meter.h"
 
 namespace lockstep {
 namespace {
+
+// The node whose memory a rank on this GPU would have.
+int node_of(const Topology& topology, const Gpu& gpu) {
+  const auto places = place_gpu_ranks(topology, {gpu.index}, {});
+  return places ? places->front().node : -1;
+}
+
+Result<void> measure(GpuMeter& meter, MachineMeasurement::Gpu& figures) {
+  figures.memory_bytes = meter.memory_bytes();
+  const auto read = meter.read();
+  if (!read) return std::unexpected(read.error());
+  figures.read = *read;
+  const auto copy = meter.copy();
+  if (!copy) return std::unexpected(copy.error());
+  figures.copy = *copy;
+  const auto host = meter.copy_host(figures.node);
+  if (!host) return std::unexpected(host.error());
+  figures.from_host = host->from_host;
+  figures.to_host = host->to_host;
+  const auto launch = meter.launch();
+  if (!launch) return std::unexpected(launch.error());
+  figures.launch_seconds = launch->alone;
+  figures.recorded_launch_seconds = launch->recorded;
+  const auto product = meter.product();
+  if (!product) return std::unexpected(product.error());
+  figures.product = *product;
+  return {};
+}
+
+// Null where it has failed, which is said.
+std::unique_ptr<GpuMeter> measure_gpu(const GpuPlatform& platform, const Topology& topology,
+                                      const Gpu& gpu, const MachineMeasurementOptions& options,
+                                      MachineMeasurement& result) {
+  MachineMeasurement::Gpu& figures = result.gpus.emplace_back();
+  figures.index = gpu.index;
+  figures.name = gpu.name;
+  figures.node = node_of(topology, gpu);
+  figures.by_clock = gpu.bytes_per_second;
+  auto meter = GpuMeter::open(platform, gpu, {options.memory_bytes, options.seconds});
+  auto measured = meter ? measure(**meter, figures) : std::unexpected(meter.error());
+  if (measured) return std::move(*meter);
+  figures.failure = measured.error().message;
+  return nullptr;
+}
+
+// `meters`: of each of the machine's GPUs, in their order.
+void measure_paths(const Topology& topology, std::span<const std::unique_ptr<GpuMeter>> meters,
+                   MachineMeasurement& result) {
+  const auto is_usable = [](const auto& meter) { return meter != nullptr && !meter->is_lost(); };
+  for (size_t from = 0; from < meters.size(); ++from) {
+    const Gpu& gpu = topology.gpus[from];
+    for (size_t to = 0; to < meters.size(); ++to) {
+      const bool reaches = gpu.links[to] == GpuLink::kNvlink || gpu.links[to] == GpuLink::kPeer;
+      if (!reaches || !is_usable(meters[from]) || !is_usable(meters[to])) continue;
+      const auto copy = meters[from]->copy_to(*meters[to]);
+      result.gpu_paths.push_back({.from_gpu = gpu.index,
+                                  .to_gpu = topology.gpus[to].index,
+                                  .link = std::string(link_name(gpu.links[to])),
+                                  .failure = copy ? "" : copy.error().message,
+                                  .copy = copy.value_or(0)});
+    }
+  }
+}
 
 // Tensors of one token of a small model up to a prompt's of a large one.
 constexpr size_t kLeastTensorBytes = 1U << 10U;
@@ -202,11 +265,57 @@ Result<void> measure_file(const MachineMeasurementOptions& options, MachineMeasu
 
 }  // namespace
 
+Result<std::vector<MachineArithmetic>> measure_arithmetic_of(std::span<const int> cpus,
+                                                             std::string_view instruction_set,
+                                                             double seconds) {
+  std::vector<MachineArithmetic> measured;
+  for (const ArithmeticLoop& loop : arithmetic_loops()) {
+    // avx512bf16 computes with avx512's instructions as well; amx's vectors are not its speed.
+    if (!instruction_set.empty() && !instruction_set.starts_with(loop.instruction_set)) continue;
+    if (!loop.is_supported()) continue;
+    const auto speed = measure_arithmetic(loop, cpus, seconds);
+    if (!speed) return std::unexpected(speed.error());
+    measured.push_back({.instruction_set = std::string(loop.instruction_set),
+                        .operation = std::string(loop.operation),
+                        .operations_per_second = speed->all_cores,
+                        .one_core_operations_per_second = speed->one_core});
+  }
+  return measured;
+}
+
+Result<MachineLimits> measure_limits_of(std::span<const RankPlace> places,
+                                        std::string_view instruction_set) {
+  constexpr double kSeconds = 0.1;  // for each figure
+  MachineLimits limits;
+  const auto bandwidths = measure_read_bandwidths(places);
+  if (!bandwidths) return std::unexpected(bandwidths.error());
+  for (const double bandwidth : *bandwidths) limits.read_bytes_per_second += bandwidth;
+  std::vector<int> cpus;
+  for (const RankPlace& place : places) {
+    cpus.insert(cpus.end(), place.cpus.begin(), place.cpus.end());
+  }
+  auto arithmetic = measure_arithmetic_of(cpus, instruction_set, kSeconds);
+  if (!arithmetic) return std::unexpected(arithmetic.error());
+  limits.arithmetic = std::move(*arithmetic);
+  return limits;
+}
+
+void measure_gpus(const GpuPlatform* platform, const Topology& topology,
+                  const MachineMeasurementOptions& options, MachineMeasurement& result) {
+  result.no_gpus = topology.gpus.empty() ? topology.no_gpus : "";
+  if (platform == nullptr) return;
+  std::vector<std::unique_ptr<GpuMeter>> meters;
+  for (const Gpu& gpu : topology.gpus) {
+    meters.push_back(measure_gpu(*platform, topology, gpu, options, result));
+  }
+  measure_paths(topology, meters, result);
+}
+
 Result<MachineMeasurement> measure_machine(const MachineMeasurementOptions& options) {
   MachineMeasurement result;
   // First, so that a wrong name is said at once.
   if (auto done = measure_file(options, result); !done) return std::unexpected(done.error());
-  const Machine machine = Machine::read({}, /*with_gpus=*/true);
+  const Machine machine = Machine::read(/*with_gpus=*/true);
   const Topology& topology = machine.topology;
   const std::vector<MeasuredNode> nodes = list_nodes(topology);
   for (const MeasuredNode& node : nodes) {

@@ -40,7 +40,7 @@ class Measurer {
     }
   }
 
-  // So many passes, each of one token of every sequence.
+  // Runs so many passes, each of one token of every sequence.
   MeasuredWork generate(size_t count) {
     return timed([&] {
       for (size_t pass = 0; pass < count; ++pass) {

@@ -1,5 +1,5 @@
-// What passes through a model read and compute, whatever the kernels: the figures against which
-// their speed is held.
+// The bytes and operations of passes through a model, whatever the kernels: the figures against
+// which their speed is held.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ class ModelWork {
   void add(const Batch& batch, MeasuredWork& work) const;
 
  private:
-  // Of the matrices that products multiply with: those that every token meets, and those that only
-  // tokens meet whose logits are wanted.
+  // The matrices of products: those that every token meets, and those that only tokens meet whose
+  // logits are wanted.
   struct Matrices {
     double bytes = 0;  // as the file stores them
     double elements = 0;
   };
   Matrices layers_;
   Matrices output_;
-  // Of mixtures: all experts together, and the part of them that one token meets.
+  // All experts of a mixture together, and the part of them that one token meets.
   Matrices experts_;
   double expert_share_ = 0;
-  // Of the layers whose tokens see at most `window` keys (0: all): the cache's bytes of one token.
+  // The cache's bytes of one token, in the layers whose tokens see at most `window` keys (0: all).
   struct Cache {
     size_t window = 0;
     double bytes = 0;

@@ -5,16 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/placement/model_room.h"
 #include "engine/scheduler/prompt_work.h"
 
 namespace lockstep {
-namespace {
-
-size_t pages_for(size_t tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens;
-}
-
-}  // namespace
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

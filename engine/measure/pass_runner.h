@@ -46,9 +46,9 @@ class PassRunner {
            TokenOrigin origin = TokenOrigin::kPrompted);
   // Computes what has been added, unless a pass has failed before.
   void run();
-  // Of all passes so far: the first failure.
+  // The first failure of all passes so far.
   const Result<void>& outcome() const { return outcome_; }
-  // So many tokens of a sequence remain, the others are forgotten.
+  // Keeps so many tokens of a sequence and forgets the others.
   void cut(size_t sequence, size_t length) { lengths_[sequence] = length; }
 
   // Passes so far that had room for a token that the next one got, but for the deadline.

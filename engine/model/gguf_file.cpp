@@ -138,6 +138,18 @@ Result<void> GgufFile::add_part(const ByteSource& source, const std::filesystem:
   return {};
 }
 
+namespace {
+
+template <typename... Arguments>
+std::unexpected<Error> wrong_set(const std::filesystem::path& first,
+                                 fmt::format_string<Arguments...> format,
+                                 Arguments&&... arguments) {
+  return invalid_input("{}: {}", first.string(),
+                       fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace
+
 Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
   const auto count = integer("split.count");
   const auto number = integer("split.no");
@@ -149,23 +161,23 @@ Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
   const uint64_t part_count = std::max<uint64_t>(count->value_or(1), 1);
   const uint64_t part_number = number->value_or(0);
   if (part_count > kPartsMax || part_number >= part_count) {
-    return invalid_input(
-        "{}: metadata \"split.no\" {} and \"split.count\" {} do not name a part of a split set",
-        first.string(), part_number, part_count);
+    return wrong_set(
+        first, "metadata \"split.no\" {} and \"split.count\" {} do not name a part of a split set",
+        part_number, part_count);
   }
   if (part_number != 0) {
     const auto prefix = prefix_of_part(first, part_number + 1, part_count);
-    return invalid_input("{}: this is part {} of {}; open the first part{}", first.string(),
-                         part_number + 1, part_count,
-                         prefix ? ", " + part_path(*prefix, 1, part_count).string() : "");
+    return wrong_set(first, "this is part {} of {}; open the first part{}", part_number + 1,
+                     part_count, prefix ? ", " + part_path(*prefix, 1, part_count).string() : "");
   }
   if (part_count > 1) {
     const auto prefix = prefix_of_part(first, 1, part_count);
     if (!prefix) {
-      return invalid_input(
-          "{}: this is part 1 of {}, but its name does not end in \"{}\", so that the other parts "
+      return wrong_set(
+          first,
+          "this is part 1 of {}, but its name does not end in \"{}\", so that the other parts "
           "cannot be found; give all parts their names again",
-          first.string(), part_count, part_path("", 1, part_count).string());
+          part_count, part_path("", 1, part_count).string());
     }
     for (uint64_t part = 2; part <= part_count; ++part) {
       const std::filesystem::path path = part_path(*prefix, part, part_count);
@@ -173,8 +185,8 @@ Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
     }
   }
   if (*tensor_count && **tensor_count != tensors_.size()) {
-    return invalid_input("{}: metadata \"split.tensors.count\" is {}, but the {} parts hold {}",
-                         first.string(), **tensor_count, part_count, tensors_.size());
+    return wrong_set(first, "metadata \"split.tensors.count\" is {}, but the {} parts hold {}",
+                     **tensor_count, part_count, tensors_.size());
   }
   return {};
 }

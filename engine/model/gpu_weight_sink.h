@@ -33,7 +33,7 @@ class GpuWeightSink final : public WeightSink {
     return kLaneCount * extent_bytes_max;
   }
 
-  bool is_on_gpu() const override { return true; }
+  bool takes_whole_panels() const override { return true; }
   Result<void> begin(size_t extent_bytes_max) override;
   Result<GpuMemory> pin(std::span<std::byte> buffers) override { return device_.pin(buffers); }
   // The calling thread uses this GPU from then on.

@@ -67,7 +67,7 @@ class Cutter {
         const Range units = units_of(weight, slice);
         if (units.size() == 0) continue;
         owners_[slice.weight].push_back(
-            {rank, &slice, units, ranks[rank].on_gpu && weight.is_matrix});
+            {rank, &slice, units, ranks[rank].whole_panels && weight.is_matrix});
       }
     }
   }
@@ -116,15 +116,15 @@ class Cutter {
   void cut_run(WeightId id, Range units, const std::vector<Owner>& owners) {
     const Weight& weight = graph_.weights()[id];
     const size_t unit_bytes = load_unit_bytes(weight);
-    const auto on_gpu = std::ranges::find_if(owners, &Owner::whole_panels);
-    const Owner& aligned = on_gpu != owners.end() ? *on_gpu : owners.front();
+    const auto whole = std::ranges::find_if(owners, &Owner::whole_panels);
+    const Owner& aligned = whole != owners.end() ? *whole : owners.front();
     const size_t units_max =
         std::max(aligned.whole_panels ? kPanelRows : size_t{1}, extent_bytes_ / unit_bytes);
     const size_t parts = (units.size() + units_max - 1) / units_max;
     size_t step = (units.size() + parts - 1) / parts;
-    const size_t whole = round_up(step, kPanelRows);
+    const size_t rounded = round_up(step, kPanelRows);
     const bool by_panels = units_max >= kPanelRows;
-    if (by_panels) step = whole <= units_max ? whole : units_max / kPanelRows * kPanelRows;
+    if (by_panels) step = rounded <= units_max ? rounded : units_max / kPanelRows * kPanelRows;
     size_t begin = units.begin;
     while (begin < units.end) {
       size_t end = begin + step;

@@ -37,9 +37,9 @@ struct LoadExtents {
 // A rank whose plan's slices are to be loaded.
 struct RankToLoad {
   const Plan* plan = nullptr;
-  // It is a GPU, which packs whole panels: of a matrix each of its extents begins and ends at a
-  // multiple of 16 rows of the slice, or at the slice's end.
-  bool on_gpu = false;
+  // Each of its extents of a matrix begins and ends at a multiple of 16 rows of the slice, or at
+  // the slice's end: GPUs pack whole panels.
+  bool whole_panels = false;
 };
 
 // A row of a matrix or a block of a vector: what is never cut.

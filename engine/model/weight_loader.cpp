@@ -33,23 +33,23 @@ constexpr size_t kBuffersMin = 2;   // one is read while the other is packed
 // which take whole panels.
 constexpr size_t kPanelBytesMax = 32U << 20U;
 
-bool is_on_gpu(const LoadTarget& rank) {
-  return rank.sink != nullptr && rank.sink->is_on_gpu();
+bool takes_whole_panels(const LoadTarget& rank) {
+  return rank.sink != nullptr && rank.sink->takes_whole_panels();
 }
 
 std::vector<RankToLoad> ranks_to_load(std::span<const LoadTarget> ranks) {
   std::vector<RankToLoad> result;
-  for (const LoadTarget& rank : ranks) result.push_back({&rank.plan, is_on_gpu(rank)});
+  for (const LoadTarget& rank : ranks) result.push_back({&rank.plan, takes_whole_panels(rank)});
   return result;
 }
 
 // The largest stretch that has to fit into a buffer as a whole.
-size_t least_extent_bytes(const Graph& graph, bool with_gpus) {
+size_t least_extent_bytes(const Graph& graph, bool whole_panels) {
   size_t least = 0;
   for (const Weight& weight : graph.weights()) {
     const size_t unit = load_unit_bytes(weight);
     const size_t panel = unit * std::min(weight.rows, kPanelRows);
-    least = std::max(least, with_gpus || panel <= kPanelBytesMax ? panel : unit);
+    least = std::max(least, whole_panels || panel <= kPanelBytesMax ? panel : unit);
   }
   return least;
 }
@@ -117,8 +117,8 @@ class Load {
                                                                   kBufferBytesMin, kBufferBytesMax);
     // Beside its stretch a buffer holds what is left of the first and the last block.
     const size_t ends = 2 * block;
-    const bool with_gpus = std::ranges::any_of(ranks_, is_on_gpu);
-    const size_t least = round_up(least_extent_bytes(places_.graph, with_gpus) + ends, block);
+    const bool whole_panels = std::ranges::any_of(ranks_, takes_whole_panels);
+    const size_t least = round_up(least_extent_bytes(places_.graph, whole_panels) + ends, block);
     const size_t extent_bytes = std::max(round_up(wanted, block), least) - ends;
     extents_ = cut_extents(file_, places_.graph, ranks_to_load(ranks_), extent_bytes);
     const size_t largest = largest_extent();
@@ -154,12 +154,12 @@ class Load {
   GpuMemory pin(const ReadQueue& queue, std::span<const LoadExtent> extents) {
     for (const LoadExtent& extent : extents) {
       for (const ExtentOwner& owner : extent.owners) {
-        WeightSink& sink = *places_.sinks[owner.rank];
-        if (!sink.is_on_gpu()) continue;
-        auto pinned = sink.pin(queue.memory());
-        if (pinned) return std::move(*pinned);
-        not_pinned_ = pinned.error().message;
-        return {};
+        auto pinned = places_.sinks[owner.rank]->pin(queue.memory());
+        if (!pinned) {
+          not_pinned_ = pinned.error().message;
+          return {};
+        }
+        if (pinned->size_bytes() > 0) return std::move(*pinned);
       }
     }
     return {};

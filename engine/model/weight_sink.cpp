@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/base/check.h"
 #include "engine/kernels/packed_matrix.h"
 
 namespace lockstep {
@@ -28,10 +27,6 @@ void pack_rows(const ReadExtent& read) {
 }
 
 }  // namespace
-
-Result<GpuMemory> HostWeightSink::pin(std::span<std::byte> buffers) {
-  CHECK(false, "{} bytes are to be pinned for no GPU", buffers.size());
-}
 
 Result<void> HostWeightSink::take(const ReadExtent& read) {
   if (read.weight.is_matrix) {

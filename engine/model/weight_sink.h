@@ -28,14 +28,14 @@ class WeightSink {
  public:
   virtual ~WeightSink() = default;
 
-  // The slices are a GPU's: it takes whole panels (RankToLoad::on_gpu), and pinned bytes faster.
-  virtual bool is_on_gpu() const = 0;
+  // It packs whole panels alone (RankToLoad::whole_panels).
+  virtual bool takes_whole_panels() const = 0;
 
   // Before anything is read. No extent has more bytes than that.
   virtual Result<void> begin(size_t extent_bytes_max) = 0;
 
-  // Pins buffers that ranks read into, for all GPUs, until what is returned goes. Only a sink on a
-  // GPU is asked.
+  // Pins buffers that ranks read into, for all GPUs, until what is returned goes: a sink on a GPU
+  // takes pinned bytes faster. Returns no memory where pinned bytes are like any other.
   virtual Result<GpuMemory> pin(std::span<std::byte> buffers) = 0;
 
   // Brings the extent's part of the slice to the slice's memory, perhaps not yet when it returns;
@@ -54,9 +54,9 @@ size_t first_float(const ReadExtent& read);
 // Serves any number of ranks: it has no state.
 class HostWeightSink final : public WeightSink {
  public:
-  bool is_on_gpu() const override { return false; }
+  bool takes_whole_panels() const override { return false; }
   Result<void> begin(size_t) override { return {}; }
-  Result<GpuMemory> pin(std::span<std::byte> buffers) override;
+  Result<GpuMemory> pin(std::span<std::byte>) override { return GpuMemory(); }
   Result<void> take(const ReadExtent& read) override;
   Result<void> finish() override { return {}; }
 };

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "engine/kernels/gpu_experts.h"
-#include "engine/machine/device_choice.h"
-#include "engine/placement/device_places.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/device_rules.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/model_room.h"
 
 namespace lockstep {
@@ -24,11 +23,11 @@ Result<Split> split_with(const Model& model, const ModelLayout& layout, size_t g
   return split_graph(model.graph, shares, Strategy::kReduce);
 }
 
-// What is tried before a number of layers is chosen.
+// Tries numbers of layers before one is chosen.
 class Trial {
  public:
-  Trial(const Model& model, const ModelLayout& layout, const Topology& topology)
-      : model_(model), layout_(layout), topology_(topology) {}
+  Trial(const Model& model, const ModelLayout& layout, const Machine& machine)
+      : model_(model), layout_(layout), machine_(machine) {}
 
   Result<std::vector<RankSizes>> sizes(size_t gpu_layers, size_t pages) const {
     const auto split = split_with(model_, layout_, gpu_layers);
@@ -40,28 +39,28 @@ class Trial {
   bool has_room(size_t gpu_layers, size_t pages) const {
     const auto tried = sizes(gpu_layers, pages);
     if (!tried) return false;
-    GpuRoom room(topology_);
+    GpuBudget room(machine_.topology);
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
-      const std::optional<int> gpu = layout_.places[rank].gpu;
-      if (gpu && !room.take(*gpu, (*tried)[rank].gpu_bytes())) return false;
+      const RankPlace& place = layout_.places[rank];
+      if (!device_of(place).take_gpu_memory(place, (*tried)[rank], room)) return false;
     }
     return true;
   }
 
-  // Of those wanted, the pages of the cache for which half of what the GPUs have left without any
-  // experts is enough.
+  // The pages of the cache, up to those wanted, for which half of what the GPUs have left without
+  // any experts is enough.
   Result<size_t> half_the_room(size_t wanted) const {
     const auto without = sizes(0, 0);
     if (!without) return std::unexpected(without.error());
     const auto with_one = sizes(0, 1);
     if (!with_one) return std::unexpected(with_one.error());
     size_t pages = wanted;
-    for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
-      const std::optional<int> gpu = layout_.places[rank].gpu;
+    for (size_t rank = 0; rank < layout_.gpu_places().size(); ++rank) {
+      const RankPlace& place = layout_.places[rank];
       const uint64_t page = (*with_one)[rank].kv_bytes;
-      if (!gpu || page == 0) continue;
-      const uint64_t usable = usable_bytes(gpu_at(topology_, *gpu));
-      const uint64_t left = usable - std::min(usable, (*without)[rank].gpu_bytes());
+      if (page == 0) continue;
+      const uint64_t usable = device_of(place).takeable_bytes(machine_, place);
+      const uint64_t left = usable - std::min(usable, (*without)[rank].own_bytes());
       pages = std::min<size_t>(pages, left / 2 / page);
     }
     return pages;
@@ -70,7 +69,7 @@ class Trial {
  private:
   const Model& model_;
   const ModelLayout& layout_;
-  const Topology& topology_;
+  const Machine& machine_;
 };
 
 // Whether the GPUs together read faster than the nodes. Where somebody has said how they share,
@@ -79,13 +78,19 @@ Result<bool> gpus_are_faster(const Machine& machine, const ModelLayout& layout) 
   if (!layout.gpu_speeds) return true;
   double gpu_bandwidth = 0;
   for (const auto& [gpu, speed] : layout.gpu_speeds->bytes_per_second) gpu_bandwidth += speed;
-  std::vector<RankPlace> nodes;
-  for (const RankPlace& place : layout.places) {
-    if (!place.gpu) nodes.push_back(place);
-  }
-  const auto measured = machine.meter.read(nodes);
+  const auto measured = machine.meter.read_speeds(layout.node_places());
   if (!measured) return std::unexpected(measured.error());
   return gpu_bandwidth > std::accumulate(measured->begin(), measured->end(), 0.0);
+}
+
+// The shares of GPUs and nodes become those of experts on the nodes, and of all else on the GPUs.
+void share_by_kind(ModelLayout& layout) {
+  const size_t gpu_count = layout.gpu_places().size();
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    RankPlace& place = layout.places[rank];
+    place.expert_share = rank < gpu_count ? 0 : place.share;
+    if (rank >= gpu_count) place.share = 0;
+  }
 }
 
 struct Choice {
@@ -100,7 +105,7 @@ Result<Choice> choose_layers(const Model& model, const Settings& settings, const
     return Choice{0, fmt::format("a token goes to {} of them, and a GPU computes up to {}", chosen,
                                  kGpuChosenMax)};
   }
-  const Trial trial(model, layout, machine.topology);
+  const Trial trial(model, layout, machine);
   const size_t context = settings.context_or(model.trained_context_tokens);
   size_t pages = wanted_pages(settings, context);
   if (settings.context_tokens == 0 && settings.kv_pages == 0) {
@@ -161,6 +166,7 @@ Result<void> check_expert_layers(const Graph& graph, const Settings& settings, b
 
 Result<void> place_experts(const Model& model, const Settings& settings, const Machine& machine,
                            ModelLayout& layout) {
+  share_by_kind(layout);
   Choice choice;
   if (settings.gpu_expert_layers) {
     choice = {*settings.gpu_expert_layers, "as asked for"};

@@ -7,20 +7,15 @@
 
 namespace lockstep {
 
-Machine Machine::read(const EngineOptions& options, bool with_gpus) {
+Machine Machine::read(bool with_gpus) {
   Machine machine;
   machine.topology = read_topology();
-  if (with_gpus && options.gpus == nullptr) {
-    add_gpus(machine.topology);
-  } else if (with_gpus) {
-    machine.topology.gpus = *options.gpus;
-    machine.topology.no_gpus = "none were made up";
-  }
+  if (with_gpus) add_gpus(machine.topology);
   machine.memory = read_memory_limits();
   machine.cpu_limit = read_control_group_limits().cpus;
   machine.settings = read_machine_settings();
-  machine.gpu_platform = options.gpu_platform != nullptr ? options.gpu_platform : cuda_platform();
-  machine.meter = {.read = &measure_read_bandwidths, .exchange = &measure_exchange};
+  machine.gpu_platform = cuda_platform();
+  machine.meter = {.read_speeds = &measure_read_bandwidths, .exchange_seconds = &measure_exchange};
   return machine;
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/interface/options.h"
 #include "engine/machine/machine_settings.h"
 #include "engine/machine/memory_room.h"
 #include "engine/machine/rank_places.h"
@@ -21,9 +20,9 @@ struct GpuPlatform;
 struct SpeedMeter {
   // Bytes per second that each place reads on its node, all places at once
   // (measure_read_bandwidths()).
-  std::function<Result<std::vector<double>>(std::span<const RankPlace>)> read;
+  std::function<Result<std::vector<double>>(std::span<const RankPlace>)> read_speeds;
   // Seconds of one exchange of so many bytes between ranks (measure_exchange()).
-  std::function<Result<double>(std::span<const RankPlace>, size_t)> exchange;
+  std::function<Result<double>(std::span<const RankPlace>, size_t)> exchange_seconds;
 };
 
 struct Machine {
@@ -33,10 +32,13 @@ struct Machine {
   MachineSettings settings;
   const GpuPlatform* gpu_platform = nullptr;  // opens GPUs; null: none can be opened
   SpeedMeter meter;
+  // Says before each pass whether the machine still computes: where it fails, so does the pass.
+  // None: it does until a rank fails. Called by the engine's thread.
+  std::function<Result<void>()> before_pass = {};
 
-  // Reads this machine; nothing else in the engine's placement does. The options may replace the
-  // GPUs and their platform. `with_gpus`: GPUs are asked for, which takes a moment with a driver.
-  static Machine read(const EngineOptions& options, bool with_gpus);
+  // Reads this machine; nothing else in the engine's placement does. `with_gpus`: GPUs are looked
+  // for, which takes a moment with a driver.
+  static Machine read(bool with_gpus);
 
   // Reads again what changes when memory is taken or given back: the nodes and the limits.
   void read_memory();

@@ -43,8 +43,8 @@ class MemoryHandover {
   // One per rank, with descriptors of their own. `lock`: as ArenaSources::lock.
   std::vector<ArenaSources> sources(size_t rank_count, MemoryKeeping keeping, bool lock) const;
 
-  // What the ranks, loaded, leave to the next process. Seals the weights; `description` becomes the
-  // memfd that describes it all. No entries where that cannot be: the log says why.
+  // The memory that the ranks, loaded, leave to the next process. Seals the weights; `description`
+  // becomes the memfd that describes it all. No entries where that cannot be: the log says why.
   MemoryToKeep leave(Ranks& ranks, const MemoryIdentity& identity, size_t kv_pages,
                      MemoryKeeping keeping, Descriptor& description) const;
 

@@ -21,7 +21,7 @@ struct MemoryIdentity {
   // The files (size, modification time, device, inode, a digest of the header), the packing, the
   // instruction set, and the plan: per rank its node and a digest of which slice lies where.
   nlohmann::ordered_json weights;
-  // What decides how long it is: the options, and a page's bytes per rank.
+  // Its length follows from these: the options, and a page's bytes per rank.
   nlohmann::ordered_json kv;
 };
 

@@ -14,7 +14,7 @@
 
 #include "engine/kernels/kv_format.h"
 #include "engine/machine/device_choice.h"
-#include "engine/placement/device_places.h"
+#include "engine/placement/device_rules.h"
 #include "engine/placement/model_room.h"
 #include "engine/placement/placer.h"
 #include "engine/placement/settings.h"
@@ -163,7 +163,8 @@ class Search {
     for (const RankPlace& place : layout_.places) {
       options.shares.push_back(place.share > 0 ? place.share : place.expert_share.value_or(1));
     }
-    if (!options.gpu_expert_layers && layout_.is_mixed() && model_.graph.chosen_experts() > 0) {
+    const bool by_kind = layout_.rules().traits.experts_by_kind;
+    if (!options.gpu_expert_layers && by_kind && model_.graph.chosen_experts() > 0) {
       options.gpu_expert_layers = static_cast<uint32_t>(layout_.gpu_expert_layers);
     }
     return options;
@@ -180,7 +181,8 @@ class Search {
   bool works_in_place(const EngineOptions& changed) const {
     EngineOptions options = as_measured(changed);
     // GPUs would be chosen where all fits on them alone; until then they are not asked.
-    if (options.devices == "auto" && !layout_.on_gpus()) options.devices = "cpu";
+    const bool would_choose = layout_.rules().gives_way(layout_.devices);
+    if (options.devices == "auto" && !would_choose) options.devices = "cpu";
     const auto settings = parse(options, kernels_, machine_);
     if (!settings) return false;
     auto layout = Placer(model_, *settings, machine_).place();
@@ -259,7 +261,7 @@ class Search {
 
   // One per node, or one in all.
   std::optional<Remedy> other_ranks() const {
-    if (layout_.on_gpus()) return std::nullopt;
+    if (!layout_.rules().traits.rank_count_is_free) return std::nullopt;
     for (const size_t count : {layout_.devices.nodes.size(), size_t{1}}) {
       if (count == layout_.places.size()) continue;
       Remedy remedy{.options = options_};
@@ -274,7 +276,7 @@ class Search {
   std::optional<Remedy> other_shares(const Remedy& from, const ModelLayout& layout) const {
     if (layout.places.size() < 2) return std::nullopt;
     const std::vector<double> even(layout.places.size(), 1.0);
-    for (const auto& shares : {in_small_numbers(rooms_of(layout)), even}) {
+    for (const auto& shares : {in_small_numbers(budgets_of(layout)), even}) {
       Remedy remedy = from;
       set_shares_to(shares, remedy);
       if (shares != options_.shares && works(remedy.options)) return remedy;
@@ -282,23 +284,24 @@ class Search {
     return std::nullopt;
   }
 
-  // Of each rank, what is left on its place beside its activations, of which all ranks there have
-  // as much.
-  std::vector<double> rooms_of(const ModelLayout& layout) const {
-    std::vector<double> rooms;
+  // The bytes that each rank has left of its memory beside its activations, of which all ranks
+  // there have as much.
+  std::vector<double> budgets_of(const ModelLayout& layout) const {
+    std::vector<double> budgets;
     for (size_t rank = 0; rank < layout.places.size(); ++rank) {
       const RankPlace& place = layout.places[rank];
       const RankSizes& sizes = layout.sizes[rank];
+      const RankDevice& device = device_of(place);
+      const std::string memory = device.memory_name(place);
       const auto beside =
           static_cast<size_t>(std::ranges::count_if(layout.places, [&](const RankPlace& other) {
-            return other.gpu == place.gpu && (place.gpu || other.node == place.node);
+            return device_of(other).memory_name(other) == memory;
           }));
-      const uint64_t taken = place.gpu ? sizes.gpu_bytes() - sizes.weight_bytes - sizes.kv_bytes
-                                       : sizes.activation_bytes();
-      const uint64_t all = takeable_bytes(machine_, place) / beside;
-      rooms.push_back(static_cast<double>(all - std::min(all, taken) + 1));
+      const uint64_t taken = sizes.own_bytes() - sizes.weight_bytes - sizes.kv_bytes;
+      const uint64_t all = device.takeable_bytes(machine_, place) / beside;
+      budgets.push_back(static_cast<double>(all - std::min(all, taken) + 1));
     }
-    return rooms;
+    return budgets;
   }
 
   // Those ranks anew: what was said of the others does not hold for them.
@@ -311,7 +314,8 @@ class Search {
     Remedy remedy = from;
     set_devices(devices, remedy);
     if (options_.rank_count != 0) set_ranks(0, remedy);
-    if (!chosen->gpus.empty() && options_.strategy == "gather") {
+    const DeviceRules& rules = rules_of(*chosen);
+    if (rules.traits.sums_parts && options_.strategy == "gather") {
       remedy.options.strategy = "auto";
       remedy.settings.emplace_back("--strategy auto");
     }
@@ -323,7 +327,7 @@ class Search {
     set_even_shares(plain);
     const auto settings = parse(plain.options, kernels_, machine_);
     if (!settings) return std::nullopt;
-    if (!shares_follow_gpu_speeds(*settings, machine_.topology, *chosen)) {
+    if (!rules.shares_follow_gpu_speeds(*settings, machine_.topology, *chosen)) {
       return works(plain.options) ? std::optional(plain) : std::nullopt;
     }
     remedy.options.shares.assign(chosen->gpus.size() + chosen->nodes.size(), 1.0);
@@ -333,7 +337,7 @@ class Search {
     return layout ? other_shares(remedy, *layout) : std::nullopt;
   }
 
-  // Where no setting is enough by itself: less of all that may be less, first on these devices,
+  // For where no setting is enough by itself: less of all that may be less, first on these devices,
   // then on others; and of that no more than is of use.
   std::optional<Remedy> several() const {
     std::vector<std::function<void(Remedy&)>> savings;

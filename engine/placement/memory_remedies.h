@@ -1,4 +1,4 @@
-// What can be done where a model finds no room. A remedy is named only after it was tried on paper.
+// Remedies for a model that does not fit. A remedy is named only after it was tried on paper.
 #pragma once
 
 #include "engine/base/result.h"

@@ -105,11 +105,12 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   }
   if (layout.plan_options.prompt_attention == AttentionForm::kBf16)
     fingerprint.add("bf16 attention");
-  // Processors compute the same whichever they are; how GPUs round within a tile product is not
-  // told.
-  if (layout.on_gpus()) fingerprint.add(layout.instruction_set);
-  // Where ranks add their parts of a sum, how it is cut and how the parts travel is seen in the
-  // bits. Whole results that are gathered have the same for any ranks.
+  for (const std::string& part : layout.rules().fingerprint_parts(
+           layout.instruction_set, layout.places, layout.split.strategy)) {
+    fingerprint.add(part);
+  }
+  // A sum whose parts ranks add has other bits if it is cut otherwise or its parts travel
+  // otherwise. Whole results that are gathered have the same for any ranks.
   if (layout.places.size() > 1 && layout.split.strategy == Strategy::kReduce) {
     fingerprint.add(strategy_name(layout.split.strategy));
     fingerprint.add(options.exchange_format);
@@ -125,8 +126,6 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
       fingerprint.add(std::to_string(*place.expert_share / all_expert_shares));
     }
     fingerprint.add(layout.gpu_expert_layers);
-  } else if (layout.on_gpus()) {
-    fingerprint.add(std::to_string(layout.places.front().share));
   }
   info.fingerprint =
       fmt::format("lockstep-{}-{}-{:08x}", LOCKSTEP_VERSION, info.arithmetic, fingerprint.folded());

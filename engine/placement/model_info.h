@@ -1,4 +1,4 @@
-// What is told about a model in listings, logs and metrics.
+// The words about a model in listings, logs and metrics.
 #pragma once
 
 #include "engine/interface/model_info.h"

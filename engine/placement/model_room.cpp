@@ -10,18 +10,13 @@
 #include "engine/base/checked_math.h"
 #include "engine/base/log.h"
 #include "engine/machine/arena_rules.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 
 namespace lockstep {
 namespace {
 
 // The share of the memory left beside the weights that an automatic context may take.
 constexpr uint64_t kKvShareDivisor = 2;
-
-std::string place_text(const RankPlace& place) {
-  if (place.gpu) return fmt::format("gpu{}", *place.gpu);
-  return place.node < 0 ? "this machine" : fmt::format("node {}", place.node);
-}
 
 // "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
 std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) {
@@ -40,13 +35,13 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
   return fmt::format("{} and {}", fmt::join(needs, ", "), last);
 }
 
-// Room on all that ranks may lie on.
-struct Rooms {
-  Rooms(const Machine& machine, const ModelLayout& layout)
+// The memory of everything that ranks may lie on.
+struct Budgets {
+  Budgets(const Machine& machine, const ModelLayout& layout)
       : memory(machine.topology, machine.memory), gpus(machine.topology, layout.nccl_bytes) {}
 
   MemoryRoom memory;
-  GpuRoom gpus;
+  GpuBudget gpus;
 };
 
 // An arena for which there is no room.
@@ -56,27 +51,23 @@ struct Misfit {
   std::string_view what = {};
 };
 
+// Whether an earlier process has left it.
+bool is_held(const ModelLayout& layout, const HostArena& arena) {
+  return (arena.use == HostArena::Use::kWeights && layout.weights_held) ||
+         (arena.use == HostArena::Use::kKvCache && layout.kv_pages_held);
+}
+
 // Takes room for all arenas of these sizes that are not there already, in the order in which a rank
 // takes them in earnest.
 std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<RankSizes>& sizes,
-                               Rooms& rooms) {
+                               Budgets& budgets) {
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
-    const RankSizes& own = sizes[rank];
-    if (own.on_gpu && !rooms.gpus.take(*place.gpu, own.gpu_bytes())) return Misfit{.rank = rank};
-    std::vector<Misfit> arenas;
-    if (own.on_gpu) {
-      arenas = {{rank, own.candidate_bytes, "candidates"},
-                {rank, own.host_bytes() - own.candidate_bytes, "activations"}};
-    } else {
-      arenas = {{rank, layout.weights_held ? 0 : own.weight_bytes, "weights"},
-                {rank, own.scratch_bytes, "activations"},
-                {rank, own.exchange_bytes, "activations"},
-                {rank, layout.kv_pages_held ? 0 : own.kv_bytes, "the KV cache"},
-                {rank, own.logits_bytes, "logits"}};
-    }
-    for (const Misfit& arena : arenas) {
-      if (!rooms.memory.take(place.node, arena.bytes)) return arena;
+    const RankDevice& device = device_of(place);
+    if (!device.take_gpu_memory(place, sizes[rank], budgets.gpus)) return Misfit{.rank = rank};
+    for (const HostArena& arena : device.host_arenas(sizes[rank])) {
+      const uint64_t bytes = is_held(layout, arena) ? 0 : arena.bytes;
+      if (!budgets.memory.take(place.node, bytes)) return Misfit{rank, bytes, arena.what};
     }
   }
   return std::nullopt;
@@ -98,7 +89,7 @@ std::string shortage_text(const Misfit& misfit, const RankPlace& place, const Me
       arena, pools >> 20U, left_mib);
 }
 
-// What a page of the cache takes of the ranks on a node.
+// The bytes that a page of the cache takes of the ranks on a node.
 struct PageShare {
   uint64_t bytes = 0;       // of all of them
   uint64_t bytes_most = 0;  // of one
@@ -133,19 +124,25 @@ uint64_t pages_here(const MemoryRoom& room, int node, const PageShare& share, ui
 }
 
 // How many pages of the cache there is room for, and the rank that has none for another.
-struct PageRoom {
+struct PageFit {
   size_t pages = 0;
   size_t rank = 0;
 };
 
-// Of those wanted, as many pages as the nodes have room for.
-PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
-                    const std::vector<RankSizes>& one_page, PageRoom wanted) {
+uint64_t host_cache_bytes(const RankPlace& place, const RankSizes& sizes) {
+  const auto arenas = device_of(place).host_arenas(sizes);
+  const auto cache = std::ranges::find(arenas, HostArena::Use::kKvCache, &HostArena::use);
+  return cache == arenas.end() ? 0 : cache->bytes;
+}
+
+// As many of the pages wanted as the nodes have room for.
+PageFit node_pages(const ModelLayout& layout, const MemoryRoom& room,
+                   const std::vector<RankSizes>& one_page, PageFit wanted) {
   std::map<int, PageShare> shares;  // by node; -1: of all together
   std::map<int, size_t> first_ranks;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const uint64_t bytes = one_page[rank].kv_bytes;
-    if (layout.places[rank].gpu || bytes == 0) continue;
+    const uint64_t bytes = host_cache_bytes(layout.places[rank], one_page[rank]);
+    if (bytes == 0) continue;
     for (const int node : std::set<int>{-1, layout.places[rank].node}) {
       PageShare& share = shares[node];
       share.bytes += bytes;
@@ -165,112 +162,139 @@ PageRoom node_pages(const ModelLayout& layout, const MemoryRoom& room,
   return wanted;
 }
 
-// The sizes with so many pages, of which a sequence has no more than the model was trained for.
-std::vector<RankSizes> sizes_with(const Model& model, const ModelLayout& layout, size_t pages) {
-  PlanOptions options = layout.plan_options;
-  if (layout.on_gpus()) {
-    options.sequence_pages = std::min(pages, pages_for(model.trained_context_tokens));
-  }
-  return rank_sizes(model, layout.split, options, pages, layout.places, layout.gpus_linked);
-}
+// Finds how long a sequence may get in a layout, and how many pages of cache that takes.
+class ContextSearch {
+ public:
+  ContextSearch(const Model& model, const Settings& settings, const Machine& machine,
+                ModelLayout& layout)
+      : model_(model), settings_(settings), machine_(machine), layout_(layout) {}
 
-// Of those wanted, as many pages as the nodes have room for beside what such a cache needs: what
-// attention takes of the activations grows with it.
-PageRoom pages_beside_activations(const Model& model, const ModelLayout& layout,
-                                  const Machine& machine, size_t wanted) {
-  const auto one_page = sizes_with(model, layout, 1);
-  PageRoom found{.pages = wanted};
-  size_t attended = 0;
-  for (int round = 0; round < 2; ++round) {
-    auto sizes = sizes_with(model, layout, attended);
-    for (RankSizes& own : sizes) own.kv_bytes = 0;
-    Rooms rooms(machine, layout);
-    if (take_all(layout, sizes, rooms)) break;
-    found = node_pages(layout, rooms.memory, one_page, found);
-    attended = found.pages;
+  // Sizes the layout. Nothing is logged.
+  Result<void> size() {
+    auto pages = find_pages();
+    if (!pages) return std::unexpected(std::move(pages).error());
+    layout_.plan_options.kv_pages = *pages;
+    size_t& sequence_pages = layout_.plan_options.sequence_pages;
+    if (sequence_pages > 0) sequence_pages = pages_for(layout_.context_tokens);
+    layout_.sizes = rank_sizes(model_, layout_.split, layout_.plan_options, *pages, layout_.places,
+                               layout_.gpus_linked);
+    Budgets budgets(machine_, layout_);
+    const auto misfit = take_all(layout_, layout_.sizes, budgets);
+    if (!misfit) return {};
+    const RankPlace& place = layout_.places[misfit->rank];
+    return refusal(misfit->rank, /*with_cache=*/true,
+                   fmt::format("where ranks share {} MiB{}", takeable_mib(place),
+                               shortage_text(*misfit, place, budgets.memory)));
   }
-  return found;
-}
 
-// Of those wanted, as many pages as all arenas have room with. Not quite the most where an arena
-// that grows with the pages drives another one out of a pool.
-PageRoom search_down(const Model& model, const ModelLayout& layout, const Machine& machine,
-                     PageRoom wanted) {
-  const auto misfit_of = [&](size_t pages) {
-    Rooms rooms(machine, layout);
-    return take_all(layout, sizes_with(model, layout, pages), rooms);
-  };
-  if (wanted.pages == 0) return wanted;
-  auto misfit = misfit_of(wanted.pages);
-  if (!misfit) return wanted;
-  PageRoom found{.pages = 0, .rank = misfit->rank};
-  size_t too_many = wanted.pages;
-  while (found.pages + 1 < too_many) {
-    const size_t pages = found.pages + (too_many - found.pages) / 2;
-    misfit = misfit_of(pages);
-    if (misfit) found.rank = misfit->rank;
-    (misfit ? too_many : found.pages) = pages;
-  }
-  return found;
-}
-
-// As many pages as fit beside weights and activations; at most those wanted.
-Result<size_t> fitting_pages(const Model& model, const ModelLayout& layout, const Machine& machine,
-                             size_t wanted) {
-  Rooms rooms(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
-  PageRoom found;
-  if (!misfit) {
-    found = pages_beside_activations(model, layout, machine, wanted);
-    found = search_down(model, layout, machine, found);
-  }
-  if (found.pages > 0) return found.pages;
-  const size_t rank = misfit ? misfit->rank : found.rank;
-  const RankPlace& place = layout.places[rank];
-  return machine_refused("rank {} needs {} on {}, where {} MiB are available; {}", rank,
-                         needs_text(layout, rank, /*with_cache=*/false), place_text(place),
-                         takeable_bytes(machine, place) >> 20U,
-                         misfit ? "they do not fit" + shortage_text(*misfit, place, rooms.memory)
-                                : "nothing is left for a context");
-}
-
-// size_context() without its warning.
-Result<void> size_quietly(const Model& model, const Settings& settings, const Machine& machine,
-                          ModelLayout& layout) {
-  size_t pages = 0;
-  if (settings.context_tokens != 0) {
-    layout.context_tokens = settings.context_tokens;
-    pages = wanted_pages(settings, settings.context_tokens);
-    if (pages < pages_for(settings.context_tokens)) {
-      return invalid_input(
-          "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
-          "--context {}",
-          pages, settings.context_tokens, pages_for(settings.context_tokens), kPageTokens,
-          pages_for(settings.context_tokens), pages * kPageTokens);
+ private:
+  // Sets the layout's context; asked for, left by an earlier process, or what fits.
+  Result<size_t> find_pages() {
+    if (settings_.context_tokens != 0) return asked_pages();
+    size_t pages = 0;
+    if (layout_.kv_pages_held) {
+      pages = *layout_.kv_pages_held;
+    } else {
+      auto fitting = fitting_pages(wanted_pages(settings_, model_.trained_context_tokens));
+      if (!fitting) return fitting;
+      pages = *fitting;
     }
-  } else if (layout.kv_pages_held) {
-    pages = *layout.kv_pages_held;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
-  } else {
-    const auto fitting =
-        fitting_pages(model, layout, machine, wanted_pages(settings, model.trained_context_tokens));
-    if (!fitting) return std::unexpected(fitting.error());
-    pages = *fitting;
-    layout.context_tokens = std::min(model.trained_context_tokens, pages * kPageTokens);
+    layout_.context_tokens = std::min(model_.trained_context_tokens, pages * kPageTokens);
+    return pages;
   }
-  layout.plan_options.kv_pages = pages;
-  if (layout.on_gpus()) layout.plan_options.sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, pages, layout.places,
-                            layout.gpus_linked);
-  Rooms rooms(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
-  if (!misfit) return {};
-  const RankPlace& place = layout.places[misfit->rank];
-  return machine_refused("rank {} needs {} on {}, where ranks share {} MiB{}", misfit->rank,
-                         needs_text(layout, misfit->rank, /*with_cache=*/true), place_text(place),
-                         takeable_bytes(machine, place) >> 20U,
-                         shortage_text(*misfit, place, rooms.memory));
-}
+
+  Result<size_t> asked_pages() {
+    const size_t context = settings_.context_tokens;
+    layout_.context_tokens = context;
+    const size_t pages = wanted_pages(settings_, context);
+    const size_t least = pages_for(context);
+    if (pages >= least) return pages;
+    return invalid_input(
+        "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
+        "--context {}",
+        pages, context, least, kPageTokens, least, pages * kPageTokens);
+  }
+
+  // As many pages as fit beside weights and activations; at most those wanted.
+  Result<size_t> fitting_pages(size_t wanted) const {
+    Budgets budgets(machine_, layout_);
+    const auto misfit = take_all(layout_, layout_.sizes, budgets);
+    PageFit found;
+    if (!misfit) found = search_down(pages_beside_activations(wanted));
+    if (found.pages > 0) return found.pages;
+    const size_t rank = misfit ? misfit->rank : found.rank;
+    const RankPlace& place = layout_.places[rank];
+    return refusal(
+        rank, /*with_cache=*/false,
+        fmt::format("where {} MiB are available; {}", takeable_mib(place),
+                    misfit ? "they do not fit" + shortage_text(*misfit, place, budgets.memory)
+                           : "nothing is left for a context"));
+  }
+
+  // As many of the pages wanted as the nodes have room for beside what such a cache needs: what
+  // attention takes of the activations grows with it.
+  PageFit pages_beside_activations(size_t wanted) const {
+    const auto one_page = sizes_with(1);
+    PageFit found{.pages = wanted};
+    size_t attended = 0;
+    for (int round = 0; round < 2; ++round) {
+      auto sizes = sizes_with(attended);
+      for (RankSizes& own : sizes) own.kv_bytes = 0;
+      Budgets budgets(machine_, layout_);
+      if (take_all(layout_, sizes, budgets)) break;
+      found = node_pages(layout_, budgets.memory, one_page, found);
+      attended = found.pages;
+    }
+    return found;
+  }
+
+  // As many of the pages wanted as all arenas have room with. Not quite the most where an arena
+  // that grows with the pages drives another one out of a pool.
+  PageFit search_down(PageFit wanted) const {
+    if (wanted.pages == 0) return wanted;
+    auto misfit = misfit_with(wanted.pages);
+    if (!misfit) return wanted;
+    PageFit found{.pages = 0, .rank = misfit->rank};
+    size_t too_many = wanted.pages;
+    while (found.pages + 1 < too_many) {
+      const size_t pages = found.pages + (too_many - found.pages) / 2;
+      misfit = misfit_with(pages);
+      if (misfit) found.rank = misfit->rank;
+      (misfit ? too_many : found.pages) = pages;
+    }
+    return found;
+  }
+
+  std::optional<Misfit> misfit_with(size_t pages) const {
+    Budgets budgets(machine_, layout_);
+    return take_all(layout_, sizes_with(pages), budgets);
+  }
+
+  // The sizes with so many pages, of which a sequence has no more than the model was trained for.
+  std::vector<RankSizes> sizes_with(size_t pages) const {
+    PlanOptions options = layout_.plan_options;
+    if (options.sequence_pages > 0) {
+      options.sequence_pages = std::min(pages, pages_for(model_.trained_context_tokens));
+    }
+    return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked);
+  }
+
+  uint64_t takeable_mib(const RankPlace& place) const {
+    return device_of(place).takeable_bytes(machine_, place) >> 20U;
+  }
+
+  std::unexpected<Error> refusal(size_t rank, bool with_cache, const std::string& reason) const {
+    const RankPlace& place = layout_.places[rank];
+    return machine_refused("rank {} needs {} on {}, {}", rank,
+                           needs_text(layout_, rank, with_cache),
+                           device_of(place).memory_name(place), reason);
+  }
+
+  const Model& model_;
+  const Settings& settings_;
+  const Machine& machine_;
+  ModelLayout& layout_;
+};
 
 }  // namespace
 
@@ -283,28 +307,8 @@ size_t wanted_pages(const Settings& settings, size_t context_tokens) {
                                 : pages_for(context_tokens) * settings.sequence_count;
 }
 
-uint64_t takeable_bytes(const Machine& machine, int node) {
-  const Topology& topology = machine.topology;
-  const MemoryLimits& limits = machine.memory;
-  uint64_t free_bytes = 0;
-  for (const Node& each : topology.nodes) {
-    if (node < 0 || each.id == node) free_bytes += each.free_bytes;
-  }
-  const bool whole_machine = node < 0 || topology.nodes.size() == 1;
-  const uint64_t available = limits.available_bytes;
-  return (whole_machine ? available : std::min(available, free_bytes)) +
-         free_pool_bytes(topology, limits.pools, node, kHugePageBytes) +
-         free_pool_bytes(topology, limits.pools, node, kGigaPageBytes);
-}
-
-uint64_t takeable_bytes(const Machine& machine, const RankPlace& place) {
-  return place.gpu ? usable_bytes(gpu_at(machine.topology, *place.gpu))
-                   : takeable_bytes(machine, place.node);
-}
-
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {
   const RankSizes& sizes = layout.sizes[rank];
-  if (!sizes.on_gpu) return {};
   std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
                                           {"recordings of passes", sizes.recording_bytes},
                                           {"sums over peer memory", sizes.mailbox_bytes},
@@ -314,8 +318,8 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine) {
-  Rooms rooms(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, rooms);
+  Budgets budgets(machine, layout);
+  const auto misfit = take_all(layout, layout.sizes, budgets);
   if (!misfit) return std::nullopt;
   return misfit->rank;
 }
@@ -326,12 +330,12 @@ Result<void> size_context(const Model& model, const Settings& settings, const Ma
     spdlog::warn("the context of {} tokens is longer than the {} the model was trained for",
                  settings.context_tokens, model.trained_context_tokens);
   }
-  return size_quietly(model, settings, machine, layout);
+  return ContextSearch(model, settings, machine, layout).size();
 }
 
 bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
                 ModelLayout& layout) {
-  return size_quietly(model, settings, machine, layout).has_value();
+  return ContextSearch(model, settings, machine, layout).size().has_value();
 }
 
 }  // namespace lockstep

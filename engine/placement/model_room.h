@@ -17,14 +17,7 @@
 
 namespace lockstep {
 
-// What ranks on this node can take; of node -1: what the process can. Pages set aside in pools are
-// counted where they are the node's.
-uint64_t takeable_bytes(const Machine& machine, int node);
-// The same for a rank, which may be a GPU.
-uint64_t takeable_bytes(const Machine& machine, const RankPlace& place);
-
-// What a rank on a GPU takes of its memory beside weights, cache and activations; none on
-// processors.
+// The memory that a rank on a GPU takes beside weights, cache and activations; none on processors.
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
 
 // KV pages that hold so many tokens of a sequence.

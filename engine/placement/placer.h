@@ -8,7 +8,7 @@
 
 #include "engine/base/result.h"
 #include "engine/model/architecture.h"
-#include "engine/placement/gpu_speeds.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/settings.h"
@@ -41,11 +41,9 @@ class Placer {
   // GPUs.
   Result<RankSizes> least_gpu_sizes() const;
   Result<DeviceChoice> find_devices(const RankSizes& least) const;
-  PlanOptions plan_options(const DeviceChoice& devices, size_t batch_tokens) const;
-  PlanOptions options_on_gpus(PlanOptions options) const;
   // `gpu_bytes`: of least_gpu_sizes().
   Result<ModelLayout> lay_out(const Candidate& candidate, uint64_t gpu_bytes);
-  // Where shares follow them: to open GPUs and to measure them takes its time.
+  // Nothing unless shares follow them: to open GPUs and to measure them takes its time.
   Result<void> find_gpu_speeds(ModelLayout& layout);
   Result<void> split(ModelLayout& layout) const;
   // Why a candidate that must fit is not to be used; empty: it is.

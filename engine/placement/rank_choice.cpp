@@ -15,32 +15,116 @@ namespace {
 // start would have the weights read anew at each of them.
 constexpr double kClearlyFaster = 1.1;
 
-uint32_t count_exchanges(const Model& model, const ModelLayout& layout) {
-  const Plan plan = make_plan(model.graph, layout.split, 0, layout.options_of(0));
-  return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
-}
+// Measures a layout whose ranks are nodes'.
+class NodeMeasurement {
+ public:
+  NodeMeasurement(const Model& model, const Settings& settings, const Machine& machine,
+                  const ModelLayout& layout)
+      : model_(model), settings_(settings), machine_(machine), layout_(layout) {}
 
-// Tokens per second; 0 where one rank has no room.
-Result<double> estimate_one_rank(const Model& model, const Settings& settings,
-                                 const Machine& machine, size_t kv_pages) {
-  const Settings alone = with_one_rank(settings);
-  auto layout = Placer(model, alone, machine).place();
-  if (!layout) return std::unexpected(layout.error());
-  layout->sizes = rank_sizes(model, layout->split, layout->plan_options, kv_pages, layout->places,
-                             layout->gpus_linked);
-  if (first_misfit(*layout, machine)) return 0.0;
-  const auto bandwidths = machine.meter.read(layout->places);
-  if (!bandwidths) return std::unexpected(bandwidths.error());
-  return bandwidths->front() / static_cast<double>(bytes_per_token(model, *layout).front().all);
-}
+  Result<NodeSpeed> measure(size_t kv_pages) const {
+    auto bandwidths = machine_.meter.read_speeds(layout_.places);
+    if (!bandwidths) return std::unexpected(bandwidths.error());
+    NodeSpeed speed;
+    speed.bytes_per_second = std::move(*bandwidths);
+    speed.read_seconds = read_seconds(speed.bytes_per_second);
+    if (layout_.places.size() == 1) {
+      speed.one_rank_tokens_per_second = speed.tokens_per_second();
+      return speed;
+    }
+    speed.exchanges_per_token = count_exchanges();
+    const size_t columns = model_.graph.columns(model_.graph.nodes().front().output);
+    const auto exchange = machine_.meter.exchange_seconds(layout_.places, columns * sizeof(float));
+    if (!exchange) return std::unexpected(exchange.error());
+    speed.seconds_per_exchange = *exchange;
+    const auto alone = estimate_one_rank(kv_pages);
+    if (!alone) return std::unexpected(alone.error());
+    speed.one_rank_tokens_per_second = *alone;
+    return speed;
+  }
 
-Result<RankChoice> take_one_rank(const Model& model, const Machine& machine, RankChoice choice) {
-  choice.settings = with_one_rank(std::move(choice.settings));
-  auto alone = Placer(model, choice.settings, machine).place();
-  if (!alone) return std::unexpected(alone.error());
-  choice.layout = std::move(*alone);
-  return choice;
-}
+ private:
+  // Ranks wait for the slowest at the dense weights of a layer, and again at its experts.
+  double read_seconds(const std::vector<double>& bytes_per_second) const {
+    const std::vector<ReadBytes> read = bytes_per_token(model_, layout_);
+    double dense = 0;
+    double experts = 0;
+    for (size_t rank = 0; rank < read.size(); ++rank) {
+      const double rate = bytes_per_second[rank];
+      dense = std::max(dense, static_cast<double>(read[rank].all - read[rank].experts) / rate);
+      experts = std::max(experts, static_cast<double>(read[rank].experts) / rate);
+    }
+    return dense + experts;
+  }
+
+  uint32_t count_exchanges() const {
+    const Plan plan = make_plan(model_.graph, layout_.split, 0, layout_.options_of(0));
+    return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
+  }
+
+  // Tokens per second; 0 where one rank has no room.
+  Result<double> estimate_one_rank(size_t kv_pages) const {
+    const Settings settings = with_one_rank(settings_);
+    auto alone = Placer(model_, settings, machine_).place();
+    if (!alone) return std::unexpected(alone.error());
+    alone->sizes = rank_sizes(model_, alone->split, alone->plan_options, kv_pages, alone->places,
+                              alone->gpus_linked);
+    if (first_misfit(*alone, machine_)) return 0.0;
+    const auto bandwidths = machine_.meter.read_speeds(alone->places);
+    if (!bandwidths) return std::unexpected(bandwidths.error());
+    return bandwidths->front() / static_cast<double>(bytes_per_token(model_, *alone).front().all);
+  }
+
+  const Model& model_;
+  const Settings& settings_;
+  const Machine& machine_;
+  const ModelLayout& layout_;
+};
+
+// Chooses how many ranks compute, of a layout with one per node.
+class RankChooser {
+ public:
+  RankChooser(const Model& model, const Settings& settings, const Machine& machine)
+      : model_(model), settings_(settings), machine_(machine) {}
+
+  Result<RankChoice> choose(ModelLayout layout, std::optional<size_t> kept_ranks) const {
+    RankChoice choice = {.settings = settings_, .layout = std::move(layout), .reason = {}};
+    if (!may_choose_ranks(settings_, choice.layout)) return choice;
+    const size_t rank_count = choice.layout.places.size();
+    if (kept_ranks == rank_count) return choice;
+    if (kept_ranks == 1U) {
+      choice.reason = "one rank, as those have that an earlier process left weights for";
+      return take_one_rank(std::move(choice));
+    }
+    ModelLayout sized = choice.layout;
+    if (!size_context(model_, settings_, machine_, sized)) return choice;
+    auto speed = NodeMeasurement(model_, settings_, machine_, choice.layout)
+                     .measure(sized.plan_options.kv_pages);
+    if (!speed) {
+      choice.reason =
+          fmt::format("{} ranks, one per node; how fast they are could not be measured: {}",
+                      rank_count, speed.error().message);
+      return choice;
+    }
+    choice.speed = std::move(*speed);
+    choice.reason = compare_with_one_rank(*choice.speed, rank_count);
+    if (!prefers_one_rank(*choice.speed)) return choice;
+    return take_one_rank(std::move(choice));
+  }
+
+ private:
+  Result<RankChoice> take_one_rank(RankChoice choice) const {
+    choice.settings = with_one_rank(std::move(choice.settings));
+    auto alone = Placer(model_, choice.settings, machine_).place();
+    if (!alone) return std::unexpected(alone.error());
+    choice.layout = std::move(*alone);
+    return choice;
+  }
+
+  const Model& model_;
+  const Settings& settings_;
+  const Machine& machine_;
+};
 
 }  // namespace
 
@@ -76,33 +160,7 @@ std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& la
 Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& settings,
                                      const Machine& machine, const ModelLayout& layout,
                                      size_t kv_pages) {
-  auto bandwidths = machine.meter.read(layout.places);
-  if (!bandwidths) return std::unexpected(bandwidths.error());
-  NodeSpeed speed;
-  speed.bytes_per_second = std::move(*bandwidths);
-  const std::vector<ReadBytes> read = bytes_per_token(model, layout);
-  // Ranks wait for the slowest at the dense weights of a layer, and again at its experts.
-  double dense = 0;
-  double experts = 0;
-  for (size_t rank = 0; rank < read.size(); ++rank) {
-    const double rate = speed.bytes_per_second[rank];
-    dense = std::max(dense, static_cast<double>(read[rank].all - read[rank].experts) / rate);
-    experts = std::max(experts, static_cast<double>(read[rank].experts) / rate);
-  }
-  speed.read_seconds = dense + experts;
-  if (layout.places.size() == 1) {
-    speed.one_rank_tokens_per_second = speed.tokens_per_second();
-    return speed;
-  }
-  speed.exchanges_per_token = count_exchanges(model, layout);
-  const size_t columns = model.graph.columns(model.graph.nodes().front().output);
-  const auto exchange = machine.meter.exchange(layout.places, columns * sizeof(float));
-  if (!exchange) return std::unexpected(exchange.error());
-  speed.seconds_per_exchange = *exchange;
-  const auto alone = estimate_one_rank(model, settings, machine, kv_pages);
-  if (!alone) return std::unexpected(alone.error());
-  speed.one_rank_tokens_per_second = *alone;
-  return speed;
+  return NodeMeasurement(model, settings, machine, layout).measure(kv_pages);
 }
 
 bool prefers_one_rank(const NodeSpeed& speed) {
@@ -130,34 +188,13 @@ std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count) {
 bool may_choose_ranks(const Settings& settings, const ModelLayout& layout) {
   const bool asked = settings.rank_count != 0 || settings.worker_count != 0 ||
                      !settings.shares.empty() || settings.measure_shares;
-  return !asked && !layout.on_gpus() && layout.places.size() > 1;
+  return !asked && layout.rules().traits.rank_count_is_free && layout.places.size() > 1;
 }
 
 Result<RankChoice> choose_ranks(const Model& model, const Settings& settings,
                                 const Machine& machine, ModelLayout layout,
                                 std::optional<size_t> kept_ranks) {
-  RankChoice choice = {.settings = settings, .layout = std::move(layout), .reason = {}};
-  if (!may_choose_ranks(settings, choice.layout)) return choice;
-  const size_t rank_count = choice.layout.places.size();
-  if (kept_ranks == rank_count) return choice;
-  if (kept_ranks == 1U) {
-    choice.reason = "one rank, as those have that an earlier process left weights for";
-    return take_one_rank(model, machine, std::move(choice));
-  }
-  ModelLayout sized = choice.layout;
-  if (!size_context(model, settings, machine, sized)) return choice;
-  auto speed =
-      measure_node_speed(model, settings, machine, choice.layout, sized.plan_options.kv_pages);
-  if (!speed) {
-    choice.reason =
-        fmt::format("{} ranks, one per node; how fast they are could not be measured: {}",
-                    rank_count, speed.error().message);
-    return choice;
-  }
-  choice.speed = std::move(*speed);
-  choice.reason = compare_with_one_rank(*choice.speed, rank_count);
-  if (!prefers_one_rank(*choice.speed)) return choice;
-  return take_one_rank(model, machine, std::move(choice));
+  return RankChooser(model, settings, machine).choose(std::move(layout), kept_ranks);
 }
 
 Result<RankChoice> lay_out_ranks(const Model& model, const Settings& settings,

@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// What one generated token reads of a rank's weights: all of each matrix that is multiplied with,
-// and of experts as many as it goes to.
+// The bytes of a rank's weights that one generated token reads: all of each matrix that is
+// multiplied with, and of experts as many as it goes to.
 struct ReadBytes {
   uint64_t all = 0;
   uint64_t experts = 0;  // of them
@@ -66,9 +66,9 @@ struct RankChoice {
   std::optional<NodeSpeed> speed = {};  // of the layout that came in, where it was measured
 };
 
-// What --ranks auto comes to: of `layout`, a rank per node, whether all of them compute or one rank
-// alone, whichever is measured to be faster; as it is where the number is not to be chosen, or
-// cannot be measured. `kept_ranks`: those of weights that an earlier process has left, which are of
+// Decides for --ranks auto whether all ranks of `layout`, one per node, compute or one rank alone,
+// whichever is measured to be faster; all where the number is not to be chosen, or cannot be
+// measured. `kept_ranks`: those of weights that an earlier process has left, which are of
 // use to as many ranks alone, so that it is done as there. Fails where one rank was chosen and
 // cannot be laid out.
 Result<RankChoice> choose_ranks(const Model& model, const Settings& settings,

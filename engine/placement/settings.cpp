@@ -14,19 +14,24 @@ constexpr size_t kLeastLogitRows = 32;
 // Tokens of a pass where nothing was asked for.
 constexpr size_t kBatchTokens = 512;
 
+std::unexpected<Error> not_known(std::string_view what, const std::string& name,
+                                 std::string_view known) {
+  return invalid_input("{} \"{}\" is not known; known are {}", what, name, known);
+}
+
 Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "f32") return KvFormat::kF32;
   if (name == "f16") return KvFormat::kF16;
   if (name == "bf16") return KvFormat::kBf16;
   if (name == "q8_0") return KvFormat::kQ8_0;
-  return invalid_input("KV format \"{}\" is not known; known are f16, bf16, f32 and q8_0", name);
+  return not_known("KV format", name, "f16, bf16, f32 and q8_0");
 }
 
 Result<std::optional<Strategy>> parse_strategy(const std::string& name) {
   if (name == "auto") return std::nullopt;
   if (name == "gather") return Strategy::kGather;
   if (name == "reduce") return Strategy::kReduce;
-  return invalid_input("strategy \"{}\" is not known; known are auto, gather and reduce", name);
+  return not_known("strategy", name, "auto, gather and reduce");
 }
 
 Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
@@ -35,8 +40,7 @@ Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
   settings.kv_format = *kv_format;
   settings.kv_format_name = options.kv_format;
   if (options.exchange_format != "f32" && options.exchange_format != "bf16") {
-    return invalid_input("exchange format \"{}\" is not known; known are f32 and bf16",
-                         options.exchange_format);
+    return not_known("exchange format", options.exchange_format, "f32 and bf16");
   }
   settings.bf16_sums = options.exchange_format == "bf16";
   return {};
@@ -90,6 +94,8 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   settings.measure_shares = options.measure_shares;
   settings.gpu_expert_layers = options.gpu_expert_layers;
   settings.reserved_cores = options.reserved_cores;
+  settings.gpus = {.launch_overlap = options.gpu_launch_overlap,
+                   .nccl_peer_access = options.nccl_peer_access};
   return settings;
 }
 

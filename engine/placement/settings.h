@@ -16,6 +16,7 @@
 #include "engine/kernels/profile.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/machine.h"
+#include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 
@@ -36,6 +37,7 @@ struct Settings {
   bool measure_shares = false;
   std::optional<size_t> gpu_expert_layers;
   std::optional<size_t> reserved_cores;
+  GpuSettings gpus;
 
   // Tokens of a pass; at least as many as sequences run at once.
   size_t batch_tokens = 0;

@@ -42,8 +42,8 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
         continue;
       }
     }
-    if (place.gpu) {
-      CHECK(gpus != nullptr, "a rank on gpu{} without a way to use it", *place.gpu);
+    if (const auto* const gpu = std::get_if<GpuPlace>(&place.device)) {
+      CHECK(gpus != nullptr, "a rank on gpu{} without a way to use it", gpu->index);
       auto started = GpuRank::start(place, crowded, *gpus);
       if (!started) return std::unexpected(started.error());
       on_gpus.push_back(started->get());
@@ -55,7 +55,7 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
     }
   }
   const bool mixed = !on_gpus.empty() && on_gpus.size() < places.size();
-  CHECK(!mixed || places.front().gpu, "rank 0 is no GPU, and others are");
+  CHECK(!mixed || on_gpus.front() == ranks_.front().get(), "rank 0 is no GPU, and others are");
   gpus_ = std::make_unique<GpuGroup>(std::move(on_gpus), mixed);
   if (places.size() == 1) return {};
   std::vector<int> nodes;
@@ -127,10 +127,10 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
     return std::unexpected(started.error());
   }
   if (auto reached = made->gpus_->reach(); !reached) return std::unexpected(reached.error());
+  CHECK(places.size() == 1 || made->gpus_->is_empty() || split.strategy == Strategy::kReduce,
+        "GPUs under {}", strategy_name(split.strategy));
   std::vector<Plan> plans;  // by rank
   for (const RankPlace& place : places) {
-    CHECK(places.size() == 1 || !place.gpu || split.strategy == Strategy::kReduce, "gpu{} under {}",
-          *place.gpu, strategy_name(split.strategy));
     plans.push_back(make_plan(graph, split, plans.size(), options_on(place, options)));
   }
   if (auto taken = made->allocate(plans, sources); !taken) return std::unexpected(taken.error());

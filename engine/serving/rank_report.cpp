@@ -4,7 +4,7 @@
 
 #include "engine/base/log.h"
 #include "engine/machine/page_placement.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 
 namespace lockstep {
 namespace {
@@ -39,8 +39,10 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
   statistics.host_scratch_bytes = rank.host_scratch_bytes();
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
-  statistics.gpu = rank.place().gpu;
-  if (statistics.gpu) statistics.gpu_title = gpu_title(gpu_at(topology, *statistics.gpu));
+  if (const auto* const gpu = std::get_if<GpuPlace>(&rank.place().device)) {
+    statistics.gpu = gpu->index;
+    statistics.gpu_title = gpu_title(gpu_at(topology, gpu->index));
+  }
   if (statistics.node < 0 || rank.weights().size_bytes() == 0) {
     statistics.wrong_node_bytes = 0;
     return statistics;

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-APART = {"GPU_LAUNCH_OVERLAP": "0"}
+APART = {"LOCKSTEP_GPU_LAUNCH_OVERLAP": "false"}
 # Name, program of the build with its arguments, environment, seconds until it is killed.
 STEPS = [
     ("device", ["cuda_device_test"], {}, 60),
@@ -110,7 +110,7 @@ def pack(build, archive):
 def run(command, environment, seconds, log):
     """The exit status; None: it was killed, with all that it had started."""
     inherited = {name: value for name, value in os.environ.items()
-                 if not name.startswith("LOCKSTEP_") and name not in APART}
+                 if not name.startswith("LOCKSTEP_")}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
                                    stdin=subprocess.DEVNULL, start_new_session=True,

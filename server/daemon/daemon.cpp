@@ -165,6 +165,7 @@ Result<void> Daemon::listen() {
   if (!access) return std::unexpected(access.error());
   access_ = std::move(*access);
   HttpOptions http = options_.http;
+  http.environment = process_environment();
   if (access_->is_on()) {
     model_.set_key_limits(&access_->limits());
     http.authorize = [this](const HttpHead& head) {

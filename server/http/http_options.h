@@ -10,6 +10,7 @@
 
 #include "server/http/http_limits.h"
 #include "server/http/http_request.h"
+#include "server/http/listener.h"
 #include "server/http/peer_address.h"
 
 namespace lockstep {
@@ -43,6 +44,7 @@ struct HttpOptions {
   std::string host_option = "--host";  // what an error about the address is told of
   // Whether the sockets that the service manager has passed go before host and port.
   bool takes_passed_sockets = true;
+  Environment environment = {};    // the process's, where it says which sockets those are
   std::string gate_name = "gate";  // of its thread; at most 15 bytes
   // Files in PEM; with both, clients over IP speak TLS 1.2 or newer. A Unix socket stays as it is.
   std::string tls_certificate;  // the server's own first, then those that lead to its issuer

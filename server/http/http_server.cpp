@@ -78,7 +78,7 @@ class GateServer final : public HttpServer {
 // says where to listen.
 Result<std::vector<Listener>> listen(const HttpOptions& options) {
   std::vector<Listener> listeners;
-  if (options.takes_passed_sockets) listeners = Listener::passed();
+  if (options.takes_passed_sockets) listeners = Listener::passed(options.environment);
   if (!listeners.empty()) return listeners;
   if (options.host == kSystemd && !options.takes_passed_sockets) {
     return invalid_input(

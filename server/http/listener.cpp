@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -61,12 +61,13 @@ std::string text_of(const addrinfo& address) {
   return text_of(address.ai_addr, address.ai_addrlen);
 }
 
-std::optional<int> number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return std::nullopt;
+std::optional<int> number_in(const Environment& environment, std::string_view name) {
+  const auto variable = std::ranges::find(environment, name, &Environment::value_type::first);
+  if (variable == environment.end()) return std::nullopt;
+  const std::string& text = variable->second;
   int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, value);
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || rest != end) return std::nullopt;
   return value;
 }
@@ -207,10 +208,10 @@ Result<Listener> Listener::bind_path(const std::string& path, uint32_t mode) {
   return listener;
 }
 
-std::vector<Listener> Listener::passed() {
+std::vector<Listener> Listener::passed(const Environment& environment) {
   std::vector<Listener> listeners;
-  const auto process = number_in_environment("LISTEN_PID");
-  const auto count = number_in_environment("LISTEN_FDS");
+  const auto process = number_in(environment, "LISTEN_PID");
+  const auto count = number_in(environment, "LISTEN_FDS");
   if (!process || *process != getpid() || !count) return listeners;
   for (int number = kFirstPassed; number - kFirstPassed < *count; ++number) {
     if (!is_listening_stream(number)) continue;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/descriptor.h"
@@ -12,6 +13,8 @@
 struct addrinfo;
 
 namespace lockstep {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;  // names and values
 
 class Listener {
  public:
@@ -27,8 +30,8 @@ class Listener {
   static Result<Listener> bind_path(const std::string& path, uint32_t mode);
   // The listening stream sockets that the service manager has passed to this process
   // (sd_listen_fds), in their order and whatever their names; what else was passed is left alone.
-  // Once per process.
-  static std::vector<Listener> passed();
+  // `environment`: the process's, which says how many. Once per process.
+  static std::vector<Listener> passed(const Environment& environment);
 
   Listener(Listener&&) = default;
   Listener& operator=(Listener&&) = default;

@@ -182,6 +182,14 @@ const std::vector<OptionRow>& rows() {
        "exact: prompts and generation compute one function, the same on every machine; fast: each "
        "the fastest there is; auto: what the instruction set's table says",
        [](const Json& v, Options& o) { o.engine.arithmetic = v.get<std::string>(); }},
+      {"gpu-launch-overlap", kLoading, kBoolean, true, 0, 0, {},
+       "Whether a kernel's blocks may begin while those of the one before it end, on GPUs that can "
+       "(compute capability 9.0 and later); false: to measure in pairs and to find faults",
+       [](const Json& v, Options& o) { o.engine.gpu_launch_overlap = v.get<bool>(); }},
+      {"nccl-peer-access", kLoading, kBoolean, true, 0, 0, {},
+       "Whether NCCL may use peer access between GPUs; false: its sums go through the host's "
+       "memory, also where a driver promises access that does not happen",
+       [](const Json& v, Options& o) { o.engine.nccl_peer_access = v.get<bool>(); }},
       {"waiting-requests", kServe, kInteger, 1024, 0, 1000000, {},
        "Requests that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_requests = v.get<uint32_t>(); },

@@ -21,11 +21,17 @@
 
 namespace lockstep {
 
+inline decltype(RankPlace::device) on_gpu(int index) {
+  return GpuPlace{index};
+}
+inline decltype(RankPlace::device) on_node() {
+  return NodePlace();
+}
+
 class DevicesTest : public ::testing::Test {
  protected:
   DevicesTest() {
     options_.model = source_dir() + "/config/demo.gguf";
-    options_.gpu_platform = &without_nccl_;
     speeds_.clear();
     measured_.clear();
   }
@@ -45,7 +51,7 @@ class DevicesTest : public ::testing::Test {
     auto model = build_model({.file = *file});
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
-    const Machine machine = machine_of(topology, options_);
+    const Machine machine = machine_of(topology, platform_);
     const auto settings = parse(options_, machine);
     if (!settings) return std::unexpected(settings.error());
     auto layout = Placer(*model, *settings, machine).place();
@@ -80,6 +86,14 @@ class DevicesTest : public ::testing::Test {
     return nodes;
   }
 
+  // The nodes of the machine that runs the test, and these GPUs.
+  Machine this_machine_with(std::vector<Gpu> gpus) const {
+    Machine machine = Machine::read(/*with_gpus=*/false);
+    machine.topology.gpus = std::move(gpus);
+    machine.gpu_platform = platform_;
+    return machine;
+  }
+
   static Topology machine_with_one_gpu() {
     Topology topology = machine_with_gpus();
     topology.gpus.erase(topology.gpus.begin(), topology.gpus.end() - 1);
@@ -96,6 +110,7 @@ class DevicesTest : public ::testing::Test {
   static inline std::map<int, double> speeds_;  // by Gpu::index; 0: it fails
   static inline std::vector<int> measured_;     // Gpu::index
   const GpuPlatform without_nccl_ = {.measure_read = &measure_read};
+  const GpuPlatform* platform_ = &without_nccl_;  // the machine's
   EngineOptions options_;
   Result<void> sized_;
   size_t trained_tokens_ = 0;

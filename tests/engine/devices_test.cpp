@@ -6,9 +6,9 @@
 #include <map>
 
 #include "engine/kernels/kernel_table.h"
-#include "engine/measure/device_report.h"
+#include "engine/measure/plan_report.h"
 #include "engine/model/gguf_file.h"
-#include "engine/placement/gpu_layout.h"
+#include "engine/placement/gpu_traits.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
 #include "engine/placement/model_room.h"
@@ -39,7 +39,7 @@ TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
     const auto layout = split("gpu2", topology);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
     ASSERT_EQ(layout->places.size(), 1U);
-    EXPECT_EQ(layout->places[0].gpu, 2);
+    EXPECT_EQ(layout->places[0].device, on_gpu(2));
     EXPECT_EQ(layout->places[0].node, 1);
     EXPECT_EQ(layout->arithmetic, "gpu");
     EXPECT_EQ(layout->instruction_set, "sm_90");
@@ -61,13 +61,13 @@ TEST_F(DevicesTest, on_processors_nothing_is_as_on_gpus) {
   EXPECT_EQ(layout->options_of(0).target, &node_plan_target());
   EXPECT_EQ(layout->device_titles, "node0, node1");
   EXPECT_EQ(layout->arithmetic, "fast");
-  for (const RankPlace& place : layout->places) EXPECT_EQ(place.gpu, std::nullopt);
+  for (const RankPlace& place : layout->places) EXPECT_EQ(place.device, on_node());
 }
 
 TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) {
   const auto one = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(one.has_value()) << one.error().message;
-  EXPECT_EQ(one->places[0].gpu, 3);
+  EXPECT_EQ(one->places[0].device, on_gpu(3));
   EXPECT_THAT(one->devices.reason, HasSubstr("the model fits on all GPUs"));
   const auto apart = split("auto", machine_with_gpus());
   ASSERT_TRUE(apart.has_value()) << apart.error().message;
@@ -78,7 +78,7 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
   EXPECT_EQ(linked->places.size(), 4U);
   EXPECT_EQ(linked->split.strategy, Strategy::kReduce);
   for (size_t rank = 0; rank < linked->places.size(); ++rank) {
-    EXPECT_EQ(linked->places[rank].gpu, static_cast<int>(rank));
+    EXPECT_EQ(linked->places[rank].device, on_gpu(static_cast<int>(rank)));
   }
   EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
 }
@@ -87,7 +87,7 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
 TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_with_nccl) {
   GpuPlatform with_nccl;
   with_nccl.join = &NcclRanks::create;
-  options_.gpu_platform = &with_nccl;
+  platform_ = &with_nccl;
   for (const char* devices : {"auto", "gpu"}) {
     const auto apart = split(devices, machine_with_gpus());
     ASSERT_TRUE(apart.has_value()) << apart.error().message;
@@ -103,7 +103,7 @@ TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_wi
   EXPECT_THAT(sized_.error().message, HasSubstr("MiB for NCCL on gpu0"));
   const auto crowded = split("auto", tight);
   ASSERT_TRUE(crowded.has_value()) << crowded.error().message;
-  EXPECT_FALSE(crowded->on_gpus());
+  EXPECT_TRUE(crowded->gpu_places().empty());
   EXPECT_THAT(crowded->devices.reason, HasSubstr("the model does not fit on all GPUs"));
   EXPECT_THAT(crowded->devices.reason, HasSubstr("for NCCL"));
   // Small sums between GPUs that are linked need none of it, nor does a GPU alone.
@@ -122,9 +122,9 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
   ASSERT_EQ(layout->places.size(), 3U);
-  EXPECT_TRUE(layout->is_mixed());
-  EXPECT_EQ(layout->places[0].gpu, 3);
-  EXPECT_EQ(layout->places[1].gpu, std::nullopt);
+  EXPECT_EQ(layout->gpu_places().size(), 1U);
+  EXPECT_EQ(layout->places[0].device, on_gpu(3));
+  EXPECT_EQ(layout->places[1].device, on_node());
   EXPECT_EQ(layout->split.strategy, Strategy::kReduce);
   EXPECT_EQ(layout->options_of(0).target, &gpu_plan_target());
   EXPECT_EQ(layout->options_of(1).target, &node_plan_target());
@@ -232,11 +232,11 @@ TEST_F(DevicesTest, a_context_that_is_asked_for_counts_when_the_gpu_is_weighed) 
   options_.sequence_count = 4;
   const auto fitting = split("auto", topology);
   ASSERT_TRUE(fitting.has_value()) << fitting.error().message;
-  ASSERT_TRUE(fitting->on_gpus());
+  ASSERT_FALSE(fitting->gpu_places().empty());
   options_.context_tokens = 1U << 30U;
   const auto misfit = split("auto", topology);
   ASSERT_TRUE(misfit.has_value()) << misfit.error().message;
-  EXPECT_FALSE(misfit->on_gpus()) << misfit->devices.reason;
+  EXPECT_TRUE(misfit->gpu_places().empty()) << misfit->devices.reason;
 }
 
 // All that is left on the GPU is the cache's; half of it was left to others on a node.
@@ -282,16 +282,15 @@ TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
 }
 
 TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_would_give) {
-  const std::vector<Gpu> gpus = machine_with_one_gpu().gpus;
-  options_.gpus = &gpus;
+  const Machine machine = this_machine_with(machine_with_one_gpu().gpus);
   options_.devices = "gpu3";
   speeds_ = {{3, 2e12}};
-  const auto plan = plan_machine(options_, /*measure=*/true);
+  const auto plan = plan_machine(options_, machine, /*measure=*/true);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   ASSERT_EQ(plan->ranks.size(), 1U);
   const MachinePlan::Rank& rank = plan->ranks[0];
   EXPECT_EQ(rank.gpu, 3);
-  EXPECT_EQ(rank.available_bytes, usable_bytes(gpus[0]));
+  EXPECT_EQ(rank.available_bytes, usable_bytes(machine.topology.gpus[0]));
   EXPECT_EQ(rank.bytes_per_second, 2e12);
   EXPECT_GT(rank.read_bytes, 0U);
   EXPECT_DOUBLE_EQ(plan->tokens_per_second, 2e12 / static_cast<double>(rank.read_bytes));
@@ -304,7 +303,7 @@ TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_wo
 TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
   GpuPlatform with_nccl;
   with_nccl.join = &NcclRanks::create;
-  options_.gpu_platform = &with_nccl;
+  platform_ = &with_nccl;
   const auto names_of = [](const MachinePlan::Rank& rank) {
     std::vector<std::string> names;
     for (const MachinePlan::Need& need : rank.other_needs) names.push_back(need.what);
@@ -312,10 +311,9 @@ TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
   };
   for (const bool linked : {true, false}) {
     const Topology topology = linked ? machine_with_linked_gpus() : machine_with_gpus();
-    options_.gpus = &topology.gpus;
     const auto layout = split("gpu", topology);
     ASSERT_TRUE(layout.has_value()) << layout.error().message;
-    const auto plan = plan_machine(options_, /*measure=*/false);
+    const auto plan = plan_machine(options_, this_machine_with(topology.gpus), /*measure=*/false);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     for (size_t rank = 0; rank < plan->ranks.size(); ++rank) {
       const MachinePlan::Rank& told = plan->ranks[rank];
@@ -326,10 +324,9 @@ TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
                                               linked ? "sums over peer memory" : "NCCL"));
     }
   }
-  const auto nodes = machine_with_one_gpu().gpus;
-  options_.gpus = &nodes;
   options_.devices = "cpu";
-  const auto plan = plan_machine(options_, /*measure=*/false);
+  const auto plan = plan_machine(options_, this_machine_with(machine_with_one_gpu().gpus),
+                                 /*measure=*/false);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   for (const MachinePlan::Rank& rank : plan->ranks) EXPECT_TRUE(rank.other_needs.empty());
 }
@@ -394,23 +391,23 @@ TEST_F(DevicesTest, of_a_mixture_nodes_have_the_experts_and_the_gpu_all_else) {
   const auto model = build_model({.file = *file});
   for (size_t rank = 0; rank < 3; ++rank) {
     const Plan plan = make_plan(model->graph, layout->split, rank, layout->options_of(rank));
-    const bool on_gpu = rank == 0;
-    EXPECT_EQ(layout->sizes[rank].kv_bytes > 0, on_gpu);
+    const bool is_gpu = rank == 0;
+    EXPECT_EQ(layout->sizes[rank].kv_bytes > 0, is_gpu);
     for (const GraphNode& node : model->graph.nodes()) {
       for (const WeightId expert : node.experts) {
-        EXPECT_EQ(plan.weights[expert].size_bytes > 0, !on_gpu) << rank;
+        EXPECT_EQ(plan.weights[expert].size_bytes > 0, !is_gpu) << rank;
       }
       if (node.operation != Operation::kMatmul) continue;
       const Weight& weight = model->graph.weights()[node.weight];
       const bool is_router = weight.name.find("ffn_gate_inp") != weight.name.npos;
-      EXPECT_EQ(plan.weights[node.weight].size_bytes > 0, on_gpu != is_router) << weight.name;
+      EXPECT_EQ(plan.weights[node.weight].size_bytes > 0, is_gpu != is_router) << weight.name;
     }
   }
   options_.shares.clear();
   options_.gpu_expert_layers.reset();
   const auto automatic = split("auto", machine_with_one_gpu());
   ASSERT_TRUE(automatic.has_value()) << automatic.error().message;
-  EXPECT_TRUE(automatic->on_gpus() && !automatic->is_mixed());
+  EXPECT_TRUE(automatic->node_places().empty());
   EXPECT_EQ(automatic->places[0].expert_share, std::nullopt);
 }
 
@@ -485,12 +482,11 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
 // So that a service manager tries again until it is back.
 TEST_F(DevicesTest,
        a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {
-  const std::vector<Gpu> gpus = {made_up_gpu(0, -1)};
-  options_.gpus = &gpus;
+  const Machine machine = this_machine_with({made_up_gpu(0, -1)});
   for (const auto& [devices, code] :
        std::map<std::string, int>{{"gpu1", 1}, {"gpu0,gpu1", 1}, {"gpux", 2}, {"gpu1,node99", 2}}) {
     options_.devices = devices;
-    const auto refused = Engine::open(options_);
+    const auto refused = Engine::open(options_, machine);
     ASSERT_FALSE(refused.has_value()) << devices;
     EXPECT_EQ(exit_code(refused.error()), code) << refused.error().message;
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/placement/machine.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -96,9 +97,13 @@ class EngineTest : public ::testing::Test {
     options_.batch_tokens = 48;
   }
 
+  Result<std::unique_ptr<Engine>> open() const {
+    return machine_ ? Engine::open(options_, *machine_) : Engine::open(options_);
+  }
+
   Engine& engine() {
     if (!engine_) {
-      auto opened = Engine::open(options_);
+      auto opened = open();
       if (!opened) throw std::runtime_error(opened.error().message);
       engine_ = std::move(*opened);
       if (auto loaded = engine_->load(); !loaded) throw std::runtime_error(loaded.error().message);
@@ -137,6 +142,7 @@ class EngineTest : public ::testing::Test {
   }
 
   EngineOptions options_;
+  std::optional<Machine> machine_;  // none: the one that runs the test
   std::unique_ptr<Engine> engine_;
   RequestId last_id_ = 0;
 };

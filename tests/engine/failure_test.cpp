@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 class FailureTest : public EngineTest {
  protected:
   FailureTest() {
-    options_.before_pass = [this]() -> Result<void> {
+    machine_ = Machine::read(/*with_gpus=*/false);
+    machine_->before_pass = [this]() -> Result<void> {
       if (passes_left_.fetch_sub(1) > 0) return {};
       return machine_refused("gpu0 is lost");
     };
@@ -58,7 +59,7 @@ TEST_F(FailureTest, every_request_ends_with_the_reason_and_later_ones_are_refuse
 TEST_F(FailureTest, the_handler_hears_of_it_once_and_before_the_clients) {
   std::atomic<int> heard = 0;
   std::atomic<int> heard_before_an_end = 0;
-  auto opened = Engine::open(options_);
+  auto opened = open();
   ASSERT_TRUE(opened.has_value()) << opened.error().message;
   engine_ = std::move(*opened);
   EXPECT_FALSE(engine_->failure().has_value());

@@ -28,8 +28,8 @@ class GpuEngineTest : public EngineTest {
     host_gpu(0).reset();
     options_.devices = "gpu0";
     options_.worker_count = 0;
-    options_.gpus = &gpus_;
-    options_.gpu_platform = &test_gpus();
+    gpus_ = {made_up_gpu(0, -1)};
+    machine_->gpu_platform = &test_gpus();
   }
 
   LogitRows logits_of(std::span<const TokenId> tokens) {
@@ -49,7 +49,7 @@ class GpuEngineTest : public EngineTest {
     return rank.weight_bytes + rank.kv_bytes + rank.scratch_bytes - rank.host_scratch_bytes;
   }
 
-  std::vector<Gpu> gpus_ = {made_up_gpu(0, -1)};
+  std::vector<Gpu>& gpus_ = machine_.emplace(Machine::read(/*with_gpus=*/false)).topology.gpus;
 };
 
 TEST_F(GpuEngineTest, logits_are_those_of_ranks_without_an_engine) {
@@ -154,11 +154,11 @@ TEST_F(GpuEngineTest, two_gpus_that_do_not_reach_one_another_answer_together) {
   gpus_.push_back(made_up_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kHost);
   options_.devices = "gpu0,gpu1";
-  const auto refused = Engine::open(options_);
+  const auto refused = open();
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(refused.error().message, HasSubstr("in a build without NCCL"));
   const GpuPlatform by_nccl = test_gpus_by_nccl();
-  options_.gpu_platform = &by_nccl;
+  machine_->gpu_platform = &by_nccl;
   const std::string text = answer_to(request("Once upon a time", 4));
   EXPECT_FALSE(text.empty());
   const auto ranks = engine().statistics().ranks;
@@ -203,6 +203,20 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   EXPECT_EQ(ranks[1].host_scratch_bytes, ranks[1].scratch_bytes);
 }
 
+std::optional<bool> told_to_overlap;
+
+TEST_F(GpuEngineTest, launches_overlap_as_the_options_say) {
+  static GpuPlatform platform = test_gpus();
+  platform.let_launches_overlap = [](bool wanted) { told_to_overlap = wanted; };
+  machine_->gpu_platform = &platform;
+  for (const bool wanted : {false, true}) {
+    options_.gpu_launch_overlap = wanted;
+    engine();
+    EXPECT_EQ(told_to_overlap, wanted);
+    engine_.reset();
+  }
+}
+
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   const ModelInfo& info = engine().model();
   EXPECT_EQ(info.devices, "gpu0 Made-up GPU");
@@ -223,7 +237,7 @@ TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
 
 TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {
   host_gpu(0).set_memory(1U << 16U);
-  auto opened = Engine::open(options_);
+  auto opened = open();
   ASSERT_TRUE(opened.has_value()) << opened.error().message;
   const auto loaded = (*opened)->load();
   ASSERT_FALSE(loaded.has_value());
@@ -245,10 +259,9 @@ TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_take
   const auto model = build_model({.file = *file});
   ASSERT_TRUE(model.has_value());
   const auto layout_of = [&] {
-    const Machine machine = Machine::read(options_, /*with_gpus=*/true);
-    const auto settings = parse(options_, machine);
-    auto layout = place_model(*model, options_, machine);
-    EXPECT_TRUE(layout.has_value() && size_context(*model, *settings, machine, *layout));
+    const auto settings = parse(options_, *machine_);
+    auto layout = place_model(*model, options_, *machine_);
+    EXPECT_TRUE(layout.has_value() && size_context(*model, *settings, *machine_, *layout));
     return *layout;
   };
   const std::vector<RankSizes> roomy = layout_of().sizes;
@@ -308,7 +321,7 @@ TEST_F(GpuEngineTest, a_measurement_that_loses_its_gpu_is_the_engines_end_too) {
                                        [](size_t, size_t, std::span<const float>) {});
       }};
   for (const auto& task : tasks) {
-    auto opened = Engine::open(options_);
+    auto opened = open();
     ASSERT_TRUE(opened.has_value()) << opened.error().message;
     engine_ = std::move(*opened);
     int heard = 0;
@@ -367,7 +380,7 @@ TEST_F(GpuEngineTest, a_gpu_that_is_lost_before_a_row_is_fetched_ends_the_engine
 
 TEST_F(GpuEngineTest, a_gpu_that_is_lost_during_the_load_is_the_loads_failure) {
   host_gpu(0).lose(30);
-  auto opened = Engine::open(options_);
+  auto opened = open();
   ASSERT_TRUE(opened.has_value()) << opened.error().message;
   const auto loaded = (*opened)->load();
   ASSERT_FALSE(loaded.has_value());

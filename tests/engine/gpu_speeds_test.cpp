@@ -1,11 +1,10 @@
 // What shares and a plan's estimate follow of GPUs' speeds, and when they are measured: on machines
 // made up.
-#include "engine/placement/gpu_speeds.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/placement/device_places.h"
+#include "engine/placement/device_rules.h"
+#include "engine/placement/gpu_traits.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {
@@ -128,7 +127,7 @@ TEST_F(GpuSpeedsTest, among_nodes_a_gpu_has_the_share_that_is_measured) {
   options_.rank_count = 2;
   const auto devices = choose_devices("all", topology, 0);
   ASSERT_TRUE(devices.has_value()) << devices.error().message;
-  const Machine machine = machine_of(topology, options_);
+  const Machine machine = machine_of(topology, platform_);
   const auto settings = parse(options_, machine);
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   // A byte per second, and more than any node.
@@ -141,11 +140,10 @@ TEST_F(GpuSpeedsTest, among_nodes_a_gpu_has_the_share_that_is_measured) {
 }
 
 TEST_F(GpuSpeedsTest, a_plan_tells_whether_its_estimate_is_by_what_was_measured) {
-  std::vector<Gpu> gpus = machine_with_two_kinds().gpus;
-  options_.gpus = &gpus;
+  const Machine machine = this_machine_with(machine_with_two_kinds().gpus);
   options_.devices = "gpu0,gpu1";
   speeds_ = {{0, 2e12}, {2, 1.5e12}};
-  const auto alike = plan_machine(options_, /*measure=*/true);
+  const auto alike = plan_machine(options_, machine, /*measure=*/true);
   ASSERT_TRUE(alike.has_value()) << alike.error().message;
   EXPECT_THAT(measured_, ElementsAre(0));
   for (const MachinePlan::Rank& rank : alike->ranks) {
@@ -157,14 +155,14 @@ TEST_F(GpuSpeedsTest, a_plan_tells_whether_its_estimate_is_by_what_was_measured)
   // For the shares, and not once more.
   options_.devices = "gpu";
   measured_.clear();
-  ASSERT_TRUE(plan_machine(options_, /*measure=*/true).has_value());
+  ASSERT_TRUE(plan_machine(options_, machine, /*measure=*/true).has_value());
   EXPECT_THAT(measured_, ElementsAre(0, 2));
   options_.devices = "gpu0";
   measured_.clear();
-  ASSERT_TRUE(plan_machine(options_, /*measure=*/false).has_value());
+  ASSERT_TRUE(plan_machine(options_, machine, /*measure=*/false).has_value());
   EXPECT_THAT(measured_, IsEmpty());
   speeds_ = {{0, 0}};
-  const auto failing = plan_machine(options_, /*measure=*/true);
+  const auto failing = plan_machine(options_, machine, /*measure=*/true);
   ASSERT_TRUE(failing.has_value()) << failing.error().message;
   EXPECT_FALSE(failing->ranks[0].measured);
   EXPECT_EQ(failing->ranks[0].bytes_per_second, 3.3e12);

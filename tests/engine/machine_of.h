@@ -7,10 +7,11 @@
 
 namespace lockstep {
 
-inline Machine machine_of(Topology topology, const EngineOptions& options = {}) {
-  static const Machine read = Machine::read({}, /*with_gpus=*/false);
+// `platform`: how its GPUs are opened; null: as this machine's.
+inline Machine machine_of(Topology topology, const GpuPlatform* platform = nullptr) {
+  static const Machine read = Machine::read(/*with_gpus=*/false);
   Machine machine = read;
-  if (options.gpu_platform != nullptr) machine.gpu_platform = options.gpu_platform;
+  if (platform != nullptr) machine.gpu_platform = platform;
   machine.topology = std::move(topology);
   return machine;
 }

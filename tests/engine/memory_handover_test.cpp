@@ -308,7 +308,7 @@ TEST(ModelLayout, what_is_held_needs_no_room) {
   EngineOptions options;
   options.context_tokens = 256;
   options.rank_count = 1;
-  const Machine machine = Machine::read(options, /*with_gpus=*/false);
+  const Machine machine = Machine::read(/*with_gpus=*/false);
   auto layout = place_model(*model, options, machine);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   Machine full = machine;

@@ -87,7 +87,7 @@ struct Request {
   EngineOptions options;
 
   Machine machine() const {
-    Machine machine = machine_of(topology, options);
+    Machine machine = machine_of(topology, &kPlatform);
     machine.memory = limits_of(topology);
     return machine;
   }
@@ -119,7 +119,9 @@ struct Request {
     for (size_t rank = 0; rank < layout->places.size(); ++rank) {
       const RankPlace& place = layout->places[rank];
       nodes[place.node] += layout->sizes[rank].host_bytes();
-      if (place.gpu) gpus[*place.gpu] += layout->sizes[rank].gpu_bytes();
+      if (const auto* const gpu = std::get_if<GpuPlace>(&place.device)) {
+        gpus[gpu->index] += layout->sizes[rank].gpu_bytes();
+      }
     }
     const auto left = [&](uint64_t needed, int index) {
       const double part = index == 0 ? shortage.first : shortage.others;
@@ -275,7 +277,6 @@ std::vector<EngineOptions> options_on(const std::vector<std::string>& devices, s
       for (const uint32_t pages : {0U, 160U}) {
         for (const uint32_t ranks : {0U, 1U}) {
           EngineOptions options;
-          options.gpu_platform = &kPlatform;
           options.devices = device;
           options.context_tokens = context;
           options.kv_pages = pages;

@@ -21,7 +21,8 @@ class RefusedMemoryOfEngine : public EngineTest {
   RefusedMemoryOfEngine() {
     options_.sequence_count = 2;
     options_.kv_pages = 4;  // fewer than the requests below fill: pages are taken from one another
-    options_.before_pass = []() -> Result<void> {
+    machine_ = Machine::read(/*with_gpus=*/false);
+    machine_->before_pass = []() -> Result<void> {
       refusals::is_chosen = true;
       return {};
     };

@@ -47,6 +47,7 @@ struct Request {
   const Model* with_f32_biases = nullptr;  // the same model from another file; null: there is none
   const Topology* topology = nullptr;
   EngineOptions options;
+  const GpuPlatform* platform = &kWithoutNccl;
 
   Result<ModelLayout> lay_out() const {
     EngineOptions asked = options;
@@ -54,7 +55,7 @@ struct Request {
     if (is_mixed() && asked.shares.empty() && topology->gpus.front().bytes_per_second > 0) {
       asked.shares.assign(asked.rank_count > 0 ? asked.rank_count : devices().size(), 1.0);
     }
-    return place_model(*model, asked, machine_of(*topology, asked));
+    return place_model(*model, asked, machine_of(*topology, platform));
   }
   std::vector<std::string> devices() const {
     const auto chosen = choose_devices(options.devices, *topology, 0);
@@ -190,7 +191,7 @@ std::vector<Remedy> remedies_about_devices(const Request& request, const std::st
     remedies.push_back(set_devices("all"));
   }
   if (says(message, "use a build with it")) {
-    remedies.push_back({"build", [](Request& each) { each.options.gpu_platform = &kWithNccl; }});
+    remedies.push_back({"build", [](Request& each) { each.platform = &kWithNccl; }});
     const uint32_t gpu = number_behind(message, "or --devices gpu");
     remedies.push_back(set_devices(fmt::format("gpu{}", gpu)));
     std::vector<std::string> names = request.devices();
@@ -349,7 +350,6 @@ TEST_F(Remedies, end_in_a_layout) {
               if (const auto other = twins_.find(each); other != twins_.end()) {
                 request.with_f32_biases = other->second;
               }
-              request.options.gpu_platform = &kWithoutNccl;
               request.options.devices = devices;
               request.options.strategy = strategy;
               request.options.rank_count = ranks;
@@ -379,7 +379,6 @@ TEST_F(Remedies, end_in_a_layout_where_layers_of_experts_or_a_cache_are_asked_fo
         for (const char* const kv_format : {"f16", "q8_0"}) {
           for (const uint32_t layers : {0U, 1U, 2U, 7U}) {
             Request request{.model = each, .topology = &topology, .options = {}};
-            request.options.gpu_platform = &kWithoutNccl;
             request.options.devices = devices;
             request.options.kv_format = kv_format;
             request.options.gpu_expert_layers = layers;

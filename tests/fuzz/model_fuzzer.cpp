@@ -44,7 +44,7 @@ Topology made_topology() {
 }
 
 Machine made_machine() {
-  Machine machine = Machine::read({}, /*with_gpus=*/false);
+  Machine machine = Machine::read(/*with_gpus=*/false);
   machine.topology = made_topology();
   machine.memory = {.available_bytes = kRoomBytes};
   return machine;

@@ -52,14 +52,13 @@ struct Case {
     machine.memory.available_bytes = 64 * kGiB;
     machine.settings.transparent_huge_pages = "madvise";
     machine.gpu_platform = &kWithoutNccl;
-    machine.meter.read = &read_speeds;
+    machine.meter.read_speeds = &read_speeds;
     set_exchange_seconds(1e-9);
   }
 
   void set_exchange_seconds(double seconds) {
-    machine.meter.exchange = [seconds](std::span<const RankPlace>, size_t) -> Result<double> {
-      return seconds;
-    };
+    machine.meter.exchange_seconds = [seconds](std::span<const RankPlace>,
+                                               size_t) -> Result<double> { return seconds; };
   }
   void use_fixture(const std::string& name) {
     options.model = source_dir() + "/tests/fixtures/" + name;

@@ -34,7 +34,7 @@ def check(folder, **programs):
 
 def test_a_step_that_fails_keeps_no_other_from_running(tmp_path):
     code, rows = check(tmp_path, cuda_device_test="exit 0", cuda_kernels_test="echo why; exit 3",
-                       cuda_rank_test='test "$GPU_LAUNCH_OVERLAP" != 0')
+                       cuda_rank_test='test "$LOCKSTEP_GPU_LAUNCH_OVERLAP" != false')
     assert code == 1
     states = {name: row["state"] for name, row in rows.items()}
     assert (states["kernels"], states["rank"], states["rank-apart"], states["nccl"]) == (
@@ -148,7 +148,7 @@ def test_models_are_measured_with_and_without_overlap_in_turns(tmp_path):
     model = tmp_path / "m.gguf"
     model.write_text("")
     make(build, lockstepd='echo "a warning {" >&2; speed=20\n'
-         'test "$GPU_LAUNCH_OVERLAP" = 0 && speed=10\n'
+         'test "$LOCKSTEP_GPU_LAUNCH_OVERLAP" = false && speed=10\n'
          'test "$*" = "bench --json --devices gpu0 --model ' + str(model) + '" || exit 2\n'
          'printf \'{\\n "results": [{"test": "tg1", "tokens_per_second": %s}]\\n}\\n\' $speed')
     options = ["--build", build, "--output", tmp_path / "out", "--json", tmp_path / "report.json",

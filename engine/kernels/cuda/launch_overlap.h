@@ -41,14 +41,11 @@
 #include <cuda_runtime.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <string_view>
+
+#include "engine/kernels/gpu_launches.h"
 
 namespace lockstep {
 namespace {
-
-// "0" in the environment: launches do not overlap; for measurements in pairs, and to find faults.
-constexpr char kOverlapVariable[] = "GPU_LAUNCH_OVERLAP";
 
 // The instructions are there from 9.0 on: device code for less waits for nothing, which is right
 // where launches do not overlap. launches_overlap() looks at what was compiled, not at the GPU.
@@ -64,21 +61,17 @@ __device__ __forceinline__ void grid_dependency_wait() {}
 __device__ __forceinline__ void grid_dependents_launch() {}
 #endif
 
-inline bool overlap_is_wanted() {
-  const char* const value = std::getenv(kOverlapVariable);
-  return value == nullptr || std::string_view(value) != "0";
-}
-
-// Whether launches overlap on the thread's GPU: where the code that runs there was compiled for 9.0
-// or later. Code for an older one that the driver has translated does not wait. Asked of one kernel
-// per GPU and .cu file, whose kernels are all compiled for the same architectures.
+// Whether launches overlap on the thread's GPU: where they may, and the code that runs there was
+// compiled for 9.0 or later. Code for an older one that the driver has translated does not wait.
+// Asked of one kernel per GPU and .cu file, whose kernels are all compiled for the same
+// architectures.
 inline bool launches_overlap(const void* kernel) {
   enum Answer : unsigned char { kUnknown, kNo, kYes };
   constexpr int kGpus = 64;
-  static const bool wanted = overlap_is_wanted();
   static std::atomic<Answer> answers[kGpus] = {};
   int gpu = 0;
-  if (!wanted || cudaGetDevice(&gpu) != cudaSuccess || gpu < 0 || gpu >= kGpus) return false;
+  if (!launches_may_overlap() || cudaGetDevice(&gpu) != cudaSuccess) return false;
+  if (gpu < 0 || gpu >= kGpus) return false;
   // Threads that ask at the same time get the same answer.
   Answer answer = answers[gpu].load(std::memory_order_relaxed);
   if (answer == kUnknown) {

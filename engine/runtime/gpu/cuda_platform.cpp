@@ -1,3 +1,4 @@
+#include "engine/kernels/gpu_launches.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
@@ -8,7 +9,8 @@ const GpuPlatform* cuda_platform() {
                                        .open = &open_cuda_device,
                                        .open_matrix_library = &open_cuda_matrix_library,
                                        .join = has_nccl() ? &NcclRanks::create : nullptr,
-                                       .timed_sum_bytes_max = size_t{8} << 20U};
+                                       .timed_sum_bytes_max = size_t{8} << 20U,
+                                       .let_launches_overlap = &let_launches_overlap};
   return &platform;
 }
 

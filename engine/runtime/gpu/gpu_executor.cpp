@@ -48,6 +48,9 @@ size_t staging_bytes(const Plan& plan, bool has_logits) {
 }  // namespace
 
 Result<std::unique_ptr<GpuExecutor>> GpuExecutor::open(const GpuPlatform& platform, int gpu) {
+  if (platform.let_launches_overlap != nullptr) {
+    platform.let_launches_overlap(platform.settings.launch_overlap);
+  }
   auto device = platform.open(gpu);
   if (!device) return std::unexpected(device.error());
   auto stream = (*device)->make_stream();
@@ -190,6 +193,8 @@ Result<std::unique_ptr<NcclRanks>> GpuExecutor::connect(std::span<GpuExecutor* c
   if (way != GpuSumWay::kNccl) return nullptr;
   std::vector<int> gpus;
   for (const GpuExecutor* rank : ranks) gpus.push_back(rank->device_->index());
+  // NCCL takes this from its environment alone, when it first joins GPUs.
+  if (!platform.settings.nccl_peer_access) ::setenv("NCCL_P2P_DISABLE", "1", 1);
   auto joined = platform.join(gpus, kJoinDeadline);
   if (!joined && reached) {
     spdlog::warn("large sums go over peer memory as well: {}", joined.error().message);

@@ -97,6 +97,7 @@ class GpuExecutor {
 
   GpuDevice& device() { return *device_; }
   const GpuKernels& kernels() const { return *platform_.kernels; }
+  const GpuSettings& settings() const { return platform_.settings; }
   size_t recording_count() const { return recordings_.size(); }
   // The bytes that the last pass has sent to the other ranks, all of them GPUs, and its time in
   // exchange.

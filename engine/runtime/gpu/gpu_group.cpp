@@ -1,8 +1,6 @@
 #include "engine/runtime/gpu/gpu_group.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -26,8 +24,7 @@ Result<void> GpuGroup::reach() {
     reached_ = GpuExecutor::reach(gpus);
     if (reached_) {
       if (auto sound = GpuExecutor::try_links(gpus); !sound) {
-        const char* const apart = std::getenv(kNcclWithoutPeers);
-        if (apart == nullptr || std::string_view(apart) != "1") return sound;
+        if (gpus.front()->settings().nccl_peer_access) return sound;
         reached_ = std::move(sound);
       }
     }

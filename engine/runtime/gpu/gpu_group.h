@@ -20,7 +20,7 @@ class GpuGroup {
 
   // Before any rank allocates. Lets each GPU reach the others' memory, and tries it; then says to
   // each rank what of its activations is to lie on the host. Fails with kMachineRefused where GPUs
-  // only seem to reach one another, unless NCCL has been told to do without (kNcclWithoutPeers).
+  // only seem to reach one another, unless NCCL does without (GpuSettings::nccl_peer_access).
   Result<void> reach();
 
   // Once all ranks have allocated and before they get their plans: makes what GPUs exchange
@@ -31,6 +31,7 @@ class GpuGroup {
   // Once all have their plans and before the first pass: the first exchanges, which connect them.
   Result<void> exchange_first();
 
+  bool is_empty() const { return ranks_.empty(); }
   // Several ranks, all on GPUs, and each reaches the others' memory.
   bool shares_memory() const { return reached_.has_value(); }
 

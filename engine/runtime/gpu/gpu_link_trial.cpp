@@ -93,8 +93,8 @@ Result<void> try_gpu_links(std::span<GpuDevice* const> devices, std::chrono::nan
       return machine_refused(
           "gpu{} does not reach gpu{}'s memory, although the driver says so: an IOMMU or PCIe's "
           "access control (ACS) is in the way; turn it off in the firmware or boot with iommu=pt, "
-          "or set {}=1 in the environment, for sums by NCCL without it",
-          writer->gpu(), reader->gpu(), kNcclWithoutPeers);
+          "or use --nccl-peer-access false, for sums by NCCL without it",
+          writer->gpu(), reader->gpu());
     }
   }
   return {};

@@ -1,6 +1,6 @@
 // Tries whether GPUs that are said to reach one another's memory do. Drivers have been seen to
 // promise what an IOMMU or PCIe's access control keeps from happening: what one GPU writes into
-// another's memory never comes, and no call fails.
+// another's memory never comes, and no call fails. NCCL asks the driver as well, and believes it.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,6 @@
 #include "engine/machine/gpu_device.h"
 
 namespace lockstep {
-
-// NCCL's own word for not using such links: it asks the driver as well, and believes it.
-inline constexpr char kNcclWithoutPeers[] = "NCCL_P2P_DISABLE";
 
 // Each writes some words into every other's memory, which has to find them there. All of them have
 // reached one another (GpuDevice::reach). Fails with kMachineRefused, naming the GPUs and the

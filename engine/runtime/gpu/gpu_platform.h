@@ -19,6 +19,12 @@ namespace lockstep {
 struct Gpu;
 struct GpuPlatform;
 
+// How GPUs are used, for measurements and to find faults.
+struct GpuSettings {
+  bool launch_overlap = true;    // the next kernel's blocks may begin while those before end
+  bool nccl_peer_access = true;  // NCCL may use peer access; false: it goes through the host
+};
+
 // Bytes per second that a kernel of these reads of the GPU's memory (GpuMeter::read); takes a tenth
 // of a second beside what opening the GPU takes. Fails with kMachineRefused.
 Result<double> measure_gpu_read(const GpuPlatform& platform, const Gpu& gpu);
@@ -42,6 +48,9 @@ struct GpuPlatform {
   // Sums of up to so many bytes over peer memory are timed at the load, and sum_way is told which
   // take one shot; fewer than kGpuSumTrialBytesMin: none is timed.
   size_t timed_sum_bytes_max = 0;
+  // let_launches_overlap() of the kernels; null: their launches never do.
+  void (*let_launches_overlap)(bool wanted) = nullptr;
+  GpuSettings settings = {};
 };
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

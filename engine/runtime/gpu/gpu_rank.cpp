@@ -27,10 +27,10 @@ GpuRank::GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
 
 Result<std::unique_ptr<GpuRank>> GpuRank::start(const RankPlace& place, bool crowded,
                                                 const GpuPlatform& platform) {
-  CHECK(place.gpu && place.cpus.size() == 1, "a rank on a GPU with {} workers", place.cpus.size());
+  CHECK(place.cpus.size() == 1, "a rank on a GPU with {} workers", place.cpus.size());
   auto workers = start_workers(place, crowded);
   if (!workers) return std::unexpected(workers.error());
-  auto executor = GpuExecutor::open(platform, *place.gpu);
+  auto executor = GpuExecutor::open(platform, std::get<GpuPlace>(place.device).index);
   if (!executor) return std::unexpected(executor.error());
   return std::unique_ptr<GpuRank>(new GpuRank(place, std::move(*workers), std::move(*executor)));
 }

@@ -308,7 +308,7 @@ TEST(Planner, ranks_without_heads_and_uneven_ones_walk_the_same_steps) {
 TEST(Planner, on_a_gpu_there_is_room_for_all_units_of_a_token_of_every_sequence) {
   const Graph graph = make_graph(Format::kQ8_0);
   RankPlace place;
-  place.gpu = 0;
+  place.device = GpuPlace{0};
   for (const size_t sequences : {size_t{8}, size_t{64}, size_t{200}}) {
     PlanOptions options = kOptions;
     options.batch_tokens = 512;

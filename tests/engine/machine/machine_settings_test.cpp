@@ -93,7 +93,7 @@ TEST(MachineFaults, a_machine_that_is_set_up_well_has_none) {
 
 struct Case {
   MachineSettings settings;
-  MachineWishes wishes;
+  MachineHints hints;
   std::string sentence;
   std::string command;
 };
@@ -109,21 +109,21 @@ TEST(MachineFaults, each_is_named_with_its_values_and_the_command_that_mends_it)
   add("governor powersave", "scaling_governor").settings.governors = {"powersave"};
   Case& locked = add("8192 KiB", "LimitMEMLOCK=infinity");
   locked.settings.memlock_bytes = 8 * kMiB;
-  locked.wishes.locked_bytes = 64 * kMiB;
+  locked.hints.locked_bytes = 64 * kMiB;
   Case& mapped = add("100 MiB more", "vm.overcommit_memory=0");
   mapped.settings.overcommit = 2;
   mapped.settings.commit_left_bytes = 100 * kMiB;
-  mapped.wishes.mapped_bytes = 101 * kMiB;
+  mapped.hints.mapped_bytes = 101 * kMiB;
   // Half of the 256 pages of node 1 are free; 150 are needed, so 22 more.
   add("128 huge pages of 2048 KiB are free on node 1, 150 are needed",
       "echo 278 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages")
-      .wishes.huge_pages = {{.node = 1, .bytes = 299 * kMiB}};
+      .hints.huge_pages = {{.node = 1, .bytes = 299 * kMiB}};
   add("0 huge pages of 1048576 KiB are free on node 0, 3 are needed",
       "echo 3 > /sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages")
-      .wishes.huge_pages = {{.node = 0, .page_bytes = 1024 * kMiB, .bytes = 3072 * kMiB}};
+      .hints.huge_pages = {{.node = 0, .page_bytes = 1024 * kMiB, .bytes = 3072 * kMiB}};
   const Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
   for (const Case& it : cases) {
-    const auto faults = find_machine_faults(topology, it.settings, it.wishes);
+    const auto faults = find_machine_faults(topology, it.settings, it.hints);
     ASSERT_EQ(faults.size(), 1U) << it.sentence;
     EXPECT_THAT(faults[0].sentence, HasSubstr(it.sentence));
     EXPECT_THAT(faults[0].command, HasSubstr(it.command));
@@ -140,21 +140,20 @@ TEST(MachineFaults, balancing_is_no_fault_on_one_node) {
 TEST(MachineFaults, weights_that_1_gib_pages_hold_miss_no_smaller_ones) {
   Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
   topology.nodes[1].pools.back() = {.page_bytes = 1024 * kMiB, .total_pages = 3, .free_pages = 3};
-  MachineWishes wishes{.huge_pages = {{.node = 1, .bytes = 3000 * kMiB}}};
-  EXPECT_TRUE(find_machine_faults(topology, good_settings(), wishes).empty());
-  wishes.huge_pages[0].bytes = 2200 * kMiB;  // would waste most of a page
-  EXPECT_EQ(find_machine_faults(topology, good_settings(), wishes).size(), 1U);
+  MachineHints hints{.huge_pages = {{.node = 1, .bytes = 3000 * kMiB}}};
+  EXPECT_TRUE(find_machine_faults(topology, good_settings(), hints).empty());
+  hints.huge_pages[0].bytes = 2200 * kMiB;  // would waste most of a page
+  EXPECT_EQ(find_machine_faults(topology, good_settings(), hints).size(), 1U);
 }
 
 TEST(MachineFaults, wishes_that_are_met_are_no_faults) {
   MachineSettings settings = good_settings();
   settings.memlock_bytes = 64 * kMiB;
-  const MachineWishes wishes{.huge_pages = {{.node = 1, .bytes = 256 * kMiB}},
-                             .locked_bytes = 64 * kMiB,
-                             .mapped_bytes = 1U << 30U};
-  EXPECT_TRUE(
-      find_machine_faults(topology_of(two_socket_machine(), "0-15", "0-1"), settings, wishes)
-          .empty());
+  const MachineHints hints{.huge_pages = {{.node = 1, .bytes = 256 * kMiB}},
+                           .locked_bytes = 64 * kMiB,
+                           .mapped_bytes = 1U << 30U};
+  EXPECT_TRUE(find_machine_faults(topology_of(two_socket_machine(), "0-15", "0-1"), settings, hints)
+                  .empty());
 }
 
 TEST(MachineFaults, memory_and_processors_that_are_withheld_are_named) {

@@ -346,7 +346,7 @@ TEST(RankPlaces, each_gpu_is_driven_by_a_processor_of_its_node_of_its_own) {
   std::set<int> pinned;
   for (size_t rank = 0; rank < places->size(); ++rank) {
     const RankPlace& place = (*places)[rank];
-    EXPECT_EQ(place.gpu, static_cast<int>(rank));
+    EXPECT_EQ(std::get<GpuPlace>(place.device).index, static_cast<int>(rank));
     EXPECT_EQ(place.node, rank < 2 ? 0 : 1);
     EXPECT_EQ(place.share, 1);
     ASSERT_EQ(place.cpus.size(), 1U);

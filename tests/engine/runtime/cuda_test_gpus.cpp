@@ -1,6 +1,6 @@
 // NVIDIA's. Several ranks on one GPU are streams of it.
-#include <stdlib.h>
-
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "engine/machine/gpu.h"
@@ -27,8 +27,15 @@ Result<std::unique_ptr<GpuDevice>> open_some_gpu(int rank) {
 }  // namespace
 
 const GpuPlatform& test_gpus() {
-  static const GpuPlatform platform = {cuda_platform()->kernels, cuda_platform()->collectives,
-                                       &open_some_gpu, cuda_platform()->open_matrix_library};
+  static const GpuPlatform platform = [] {
+    GpuPlatform cuda = {cuda_platform()->kernels, cuda_platform()->collectives, &open_some_gpu,
+                        cuda_platform()->open_matrix_library};
+    cuda.let_launches_overlap = cuda_platform()->let_launches_overlap;
+    // As the daemon's option of that name, for a run of the tests without it.
+    const char* const wanted = std::getenv("LOCKSTEP_GPU_LAUNCH_OVERLAP");
+    cuda.settings.launch_overlap = wanted == nullptr || std::string_view(wanted) != "false";
+    return cuda;
+  }();
   return platform;
 }
 

@@ -226,12 +226,13 @@ TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_refused_or_left_to_nobo
     const std::string refusal = refusal_of(options(test_gpus()));
     EXPECT_THAT(refusal, HasSubstr(fmt::format("gpu{} does not reach gpu{}'s memory, although",
                                                writer, 1 - writer)));
-    EXPECT_THAT(refusal, HasSubstr("iommu=pt, or set NCCL_P2P_DISABLE=1"));
+    EXPECT_THAT(refusal, HasSubstr("iommu=pt, or use --nccl-peer-access false"));
     GpuPlatform joined = test_gpus();
     joined.join = &join_host_gpus;
     EXPECT_EQ(refusal_of(options(joined)), refusal);
-    setenv("NCCL_P2P_DISABLE", "1", 1);
+    joined.settings.nccl_peer_access = false;
     LoadedModel loaded(model_.path(), options(joined));
+    EXPECT_STREQ(getenv("NCCL_P2P_DISABLE"), "1");
     unsetenv("NCCL_P2P_DISABLE");
     EXPECT_FALSE(loaded.ranks().shares_gpu_memory());
     EXPECT_EQ(failure_of(loaded), "");

@@ -39,11 +39,11 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
       options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());
   for (const double share : options.shares) {
     const bool is_gpu = places.size() < gpu_count;
-    places.push_back(
-        {.node = -1,
-         .cpus = std::vector<int>(is_gpu ? 1 : options.workers, -1),
-         .share = share,
-         .gpu = is_gpu ? std::optional(static_cast<int>(places.size())) : std::nullopt});
+    const GpuPlace gpu{static_cast<int>(places.size())};
+    RankPlace& place = places.emplace_back();
+    place.cpus.assign(is_gpu ? 1 : options.workers, -1);
+    place.share = share;
+    if (is_gpu) place.device = gpu;
   }
   ranks_ = value_or_throw(
       Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus, options.elsewhere));

@@ -13,11 +13,9 @@ namespace {
 // Weights that the other process loads.
 class NoWeights final : public WeightSink {
  public:
-  bool is_on_gpu() const override { return false; }
+  bool takes_whole_panels() const override { return false; }
   Result<void> begin(size_t) override { return {}; }
-  Result<GpuMemory> pin(std::span<std::byte>) override {
-    return machine_refused("there is nothing to pin");
-  }
+  Result<GpuMemory> pin(std::span<std::byte>) override { return GpuMemory(); }
   Result<void> take(const ReadExtent&) override { return {}; }
   Result<void> finish() override { return {}; }
 };

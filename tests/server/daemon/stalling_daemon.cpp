@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "engine/base/log.h"
+#include "engine/placement/machine.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/signals.h"
 #include "tests/engine/machine/host_device.h"
@@ -72,18 +73,18 @@ int run(std::string_view kind) {
   auto values = resolve_options(sources);
   if (!values) return std::fprintf(stderr, "%s\n", values.error().message.c_str()), 2;
   Options options = to_options(*values);
-  options.engine.before_pass = []() -> Result<void> {
+  Machine machine = Machine::read(/*with_gpus=*/false);
+  machine.before_pass = []() -> Result<void> {
     if (passes_left < 0 || passes_left.fetch_sub(1) > 0) return {};
     passes_left = 0;
     return machine_refused("gpu0 is lost");
   };
-  const std::vector<Gpu> gpus = {made_up_gpu(0, -1)};
   if (kind == "gpu") {
-    options.engine.gpus = &gpus;
-    options.engine.gpu_platform = &test_gpus();
+    machine.topology.gpus = {made_up_gpu(0, -1)};
+    machine.gpu_platform = &test_gpus();
   }
   DaemonLog log(options);
-  auto engine = Engine::open(options.engine);
+  auto engine = Engine::open(options.engine, machine);
   if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 2;
   Daemon daemon(std::move(*engine), *values, sources, log);
   std::thread([&] {

@@ -3,12 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "engine/collectives/gpu_all_reduce.h"
+#include "engine/kernels/gpu_launches.h"
 #include "engine/machine/gpu_device.h"
 #include "engine/machine/node_memory.h"
 
@@ -55,6 +54,26 @@ class LaunchOverlap : public testing::Test {
     }
   }
 
+  // That the sums are recorded with such edges between them.
+  void expect_recorded(bool overlaps) {
+    auto* const stream = static_cast<cudaStream_t>(stream_->handle());
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    enqueue_sums();
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    std::vector<cudaGraphNode_t> from(kSums);
+    std::vector<cudaGraphNode_t> to(kSums);
+    std::vector<cudaGraphEdgeData> edges(kSums);
+    size_t count = edges.size();
+    ASSERT_EQ(cudaGraphGetEdges(graph, from.data(), to.data(), edges.data(), &count), cudaSuccess);
+    ASSERT_EQ(count, size_t{kSums} - 1);
+    for (size_t edge = 0; edge < count; ++edge) {
+      EXPECT_EQ(edges[edge].type,
+                overlaps ? cudaGraphDependencyTypeProgrammatic : cudaGraphDependencyTypeDefault);
+    }
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+
   size_t floats_ = 0;  // of each of both
   size_t bytes_ = 0;
   std::unique_ptr<GpuDevice> device_;
@@ -98,24 +117,10 @@ TEST_F(LaunchOverlap, what_a_launch_writes_is_seen_by_the_next) {
 TEST_F(LaunchOverlap, is_recorded_where_the_gpu_has_it) {
   int major = 0;
   ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
-  const char* const wanted = std::getenv("GPU_LAUNCH_OVERLAP");
-  const bool overlaps = major >= 9 && (wanted == nullptr || std::string_view(wanted) != "0");
-  auto* const stream = static_cast<cudaStream_t>(stream_->handle());
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  enqueue_sums();
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  std::vector<cudaGraphNode_t> from(kSums);
-  std::vector<cudaGraphNode_t> to(kSums);
-  std::vector<cudaGraphEdgeData> edges(kSums);
-  size_t count = edges.size();
-  ASSERT_EQ(cudaGraphGetEdges(graph, from.data(), to.data(), edges.data(), &count), cudaSuccess);
-  ASSERT_EQ(count, size_t{kSums} - 1);
-  for (size_t edge = 0; edge < count; ++edge) {
-    EXPECT_EQ(edges[edge].type,
-              overlaps ? cudaGraphDependencyTypeProgrammatic : cudaGraphDependencyTypeDefault);
+  for (const bool wanted : {false, true}) {
+    let_launches_overlap(wanted);
+    expect_recorded(/*overlaps=*/major >= 9 && wanted);
   }
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/placement/gpu_speeds.h"
+#include "engine/placement/gpu_traits.h"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "engine/base/log.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/gpu_experts.h"
 #include "engine/machine/device_choice.h"
-#include "engine/placement/gpu_layout.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {
 namespace {
+
+// Dimensions of a head that lie together in the cache of a GPU.
+constexpr size_t kHeadUnit = 8;
 
 // Less may lie in the second cache for the most part: B200's has 126 MB.
 constexpr uint64_t kLeastBytes = uint64_t{512} << 20U;
@@ -21,7 +25,7 @@ bool are_alike(const Gpu& one, const Gpu& other) {
   return one.name == other.name && one.memory_bytes == other.memory_bytes;
 }
 
-// Of each kind the one with the most free memory.
+// The GPU of each kind with the most free memory.
 std::vector<const Gpu*> one_of_each_kind(const Topology& topology, std::span<const int> gpus) {
   std::vector<const Gpu*> kinds;
   for (const int index : gpus) {
@@ -50,6 +54,47 @@ std::string obstacle(const GpuPlatform* platform, std::span<const Gpu* const> gp
 }
 
 }  // namespace
+
+Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.operation != Operation::kAttention) continue;
+    if (node.head_dimension % kHeadUnit == 0 && node.head_dimension <= kMaxHeadDimension) continue;
+    return invalid_input(
+        "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: use "
+        "--devices cpu",
+        node.head_dimension, kHeadUnit, kMaxHeadDimension);
+  }
+  // After what nodes beside the GPUs would not mend.
+  if (graph.chosen_experts() > kGpuChosenMax && !beside_nodes) {
+    return invalid_input(
+        "in this model a token goes to {} experts, and a GPU computes up to {}: use --devices all, "
+        "which gives the experts to the nodes and all else to the GPUs, or --devices cpu",
+        graph.chosen_experts(), kGpuChosenMax);
+  }
+  return {};
+}
+
+std::string gpu_title(const Gpu& gpu) {
+  return fmt::format("gpu{} {}", gpu.index, gpu.name);
+}
+
+std::string gpu_code_name(const Gpu& gpu) {
+  return fmt::format("sm_{}{}", gpu.capability_major, gpu.capability_minor);
+}
+
+GpuBudget::GpuBudget(const Topology& topology, uint64_t kept_bytes) {
+  for (const Gpu& gpu : topology.gpus) {
+    const uint64_t usable = usable_bytes(gpu);
+    free_[gpu.index] = usable - std::min(usable, kept_bytes);
+  }
+}
+
+bool GpuBudget::take(int gpu, uint64_t bytes) {
+  uint64_t& left = free_.at(gpu);
+  if (left < bytes) return false;
+  left -= bytes;
+  return true;
+}
 
 bool are_alike(const Topology& topology, std::span<const int> gpus) {
   return std::ranges::all_of(gpus, [&](int gpu) {

@@ -1,5 +1,5 @@
 // What measure_machine() tells of GPUs: of made-up ones.
-#include "engine/measure/gpu_benchmark.h"
+#include "engine/measure/machine_benchmark.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/placement/device_places.h"
+#include "engine/placement/device_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,14 +13,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(DevicePlaces, shares_by_bandwidth_are_in_parts_that_hide_small_differences) {
+TEST(DeviceRules, shares_by_bandwidth_are_in_parts_that_hide_small_differences) {
   EXPECT_THAT(shares_in_parts({100e9, 101e9}), ElementsAre(32, 32));
   EXPECT_THAT(shares_in_parts({101e9, 100e9}), ElementsAre(32, 32));
   EXPECT_THAT(shares_in_parts({100e9, 300e9}), ElementsAre(16, 48));
   EXPECT_THAT(shares_in_parts({1e9, 300e9, 299e9}), ElementsAre(1, 48, 48));
 }
 
-TEST(DevicePlaces, measured_shares_are_in_parts) {
+TEST(DeviceRules, measured_shares_are_in_parts) {
   EngineOptions options;
   options.rank_count = 2;
   options.worker_count = 1;

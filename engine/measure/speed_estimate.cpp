@@ -1,0 +1,186 @@
+#include "engine/measure/speed_estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/placement/gpu_traits.h"
+
+namespace lockstep {
+namespace {
+
+using PlanRanks = std::span<MachinePlan::Rank>;
+
+void set_speed(double bytes_per_second, bool measured, MachinePlan::Rank& rank) {
+  rank.measured = measured;
+  rank.bytes_per_second = bytes_per_second;
+  if (bytes_per_second == 0) return;
+  rank.seconds_per_token = static_cast<double>(rank.read_bytes) / bytes_per_second;
+}
+
+double slowest_experts(PlanRanks ranks) {
+  double seconds = 0;
+  for (const MachinePlan::Rank& rank : ranks) {
+    seconds =
+        std::max(seconds, static_cast<double>(rank.read_expert_bytes) / rank.bytes_per_second);
+  }
+  return seconds;
+}
+
+// The slowest rank of each kind of weights. Where GPUs and nodes have experts, layers are either's.
+double read_seconds(PlanRanks gpus, PlanRanks nodes) {
+  double dense = 0;
+  for (const PlanRanks ranks : {gpus, nodes}) {
+    for (const MachinePlan::Rank& rank : ranks) {
+      const double expert_seconds =
+          static_cast<double>(rank.read_expert_bytes) / rank.bytes_per_second;
+      dense = std::max(dense, rank.seconds_per_token - expert_seconds);
+    }
+  }
+  return dense + slowest_experts(nodes) + slowest_experts(gpus);
+}
+
+// The estimate of a layout; one body for nodes alone, one for GPUs, with or without nodes.
+class SpeedModel {
+ public:
+  virtual ~SpeedModel() = default;
+  virtual Result<void> fill(MachinePlan& plan) const = 0;
+};
+
+// By what ranks read and exchange.
+class NodeSpeedModel final : public SpeedModel {
+ public:
+  NodeSpeedModel(const Model& model, const Machine& machine, const RankChoice& choice)
+      : model_(model), machine_(machine), choice_(choice) {}
+
+  Result<void> fill(MachinePlan& plan) const override {
+    const auto speed = measured();
+    if (!speed) return std::unexpected(speed.error());
+    for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+      set_speed(speed->bytes_per_second[rank], true, plan.ranks[rank]);
+    }
+    plan.read_seconds = speed->read_seconds;
+    plan.exchanges_per_token = speed->exchanges_per_token;
+    plan.seconds_per_exchange = speed->seconds_per_exchange;
+    plan.tokens_per_second = speed->tokens_per_second();
+    plan.one_rank_tokens_per_second = speed->one_rank_tokens_per_second;
+    plan.verdict = verdict(*speed, plan);
+    return {};
+  }
+
+ private:
+  // For the number of ranks, if that was chosen and is that of the layout.
+  Result<NodeSpeed> measured() const {
+    const auto& speed = choice_.speed;
+    const ModelLayout& layout = choice_.layout;
+    if (speed && speed->bytes_per_second.size() == layout.places.size()) return *speed;
+    return measure_node_speed(model_, choice_.settings, machine_, layout,
+                              layout.plan_options.kv_pages);
+  }
+
+  std::string verdict(const NodeSpeed& speed, const MachinePlan& plan) const {
+    if (!choice_.reason.empty()) return choice_.reason;
+    if (plan.ranks.size() == 1) return one_rank_verdict(plan);
+    const std::string text = compare_with_one_rank(speed, plan.ranks.size());
+    const int node = plan.ranks.front().node;
+    if (std::ranges::all_of(plan.ranks, [&](const auto& rank) { return rank.node == node; })) {
+      return "ranks on one node share its memory and gain nothing over one rank: " + text;
+    }
+    return prefers_one_rank(speed) ? text + ". Start with --ranks 1" : text;
+  }
+
+  std::string one_rank_verdict(const MachinePlan& plan) const {
+    if (machine_.topology.nodes.size() == 1) return "one rank: this machine has one node";
+    if (choice_.settings.rank_count == 0) {
+      return "one rank: of " + plan.devices.names + " one node has processors and memory";
+    }
+    return "one rank, as asked for; --ranks auto would take what is measured to be faster";
+  }
+
+  const Model& model_;
+  const Machine& machine_;
+  const RankChoice& choice_;
+};
+
+// Leaves out what ranks exchange, which is not known.
+class GpuSpeedModel final : public SpeedModel {
+ public:
+  GpuSpeedModel(const Machine& machine, const ModelLayout& layout)
+      : machine_(machine), layout_(layout) {}
+
+  Result<void> fill(MachinePlan& plan) const override {
+    const PlanRanks gpus = PlanRanks(plan.ranks).first(layout_.gpu_places().size());
+    const PlanRanks nodes = PlanRanks(plan.ranks).subspan(gpus.size());
+    const auto measured = node_speeds();
+    if (!measured) return std::unexpected(measured.error());
+    for (size_t rank = 0; rank < nodes.size(); ++rank) {
+      set_speed((*measured)[rank], true, nodes[rank]);
+    }
+    const GpuSpeeds speeds = gpu_speeds();
+    std::vector<std::string> silent;
+    for (size_t rank = 0; rank < gpus.size(); ++rank) {
+      const int index = layout_.devices.gpus[rank];
+      set_speed(speeds.bytes_per_second.at(index), speeds.measured, gpus[rank]);
+      if (gpus[rank].bytes_per_second == 0) silent.push_back(fmt::format("gpu{}", index));
+    }
+    if (!silent.empty()) {
+      plan.verdict =
+          fmt::format("how fast the memory of {} is, is not known", fmt::join(silent, ", "));
+      return {};
+    }
+    plan.read_seconds = read_seconds(gpus, nodes);
+    plan.tokens_per_second = 1 / plan.read_seconds;
+    if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
+    plan.verdict = verdict(speeds);
+    return {};
+  }
+
+ private:
+  Result<std::vector<double>> node_speeds() const {
+    const auto places = layout_.node_places();
+    return places.empty() ? std::vector<double>() : machine_.meter.read_speeds(places);
+  }
+
+  // Measured, if that has not been done for the shares. A GPU that fails at it is no reason to tell
+  // nothing of the rest.
+  GpuSpeeds gpu_speeds() const {
+    if (layout_.gpu_speeds) return *layout_.gpu_speeds;
+    const std::vector<int>& gpus = layout_.devices.gpus;
+    auto speeds = measure_gpu_speeds(machine_.gpu_platform, machine_.topology, gpus);
+    return speeds ? *speeds : gpu_speeds_by_clock(machine_.topology, gpus, speeds.error().message);
+  }
+
+  static std::string verdict(const GpuSpeeds& speeds) {
+    if (speeds.measured) {
+      return "of GPUs by what a kernel reads that does nothing else, measured, and without what "
+             "ranks exchange";
+    }
+    return "of GPUs by the memory's clock and width, which no kernel reaches, and without what "
+           "ranks exchange; not measured: " +
+           speeds.doubt;
+  }
+
+  const Machine& machine_;
+  const ModelLayout& layout_;
+};
+
+std::unique_ptr<SpeedModel> speed_model(const Model& model, const Machine& machine,
+                                        const RankChoice& choice) {
+  const bool nodes_alone = choice.layout.gpu_places().empty();
+  if (nodes_alone) return std::make_unique<NodeSpeedModel>(model, machine, choice);
+  return std::make_unique<GpuSpeedModel>(machine, choice.layout);
+}
+
+}  // namespace
+
+Result<void> estimate_speed(const Model& model, const Machine& machine, const RankChoice& choice,
+                            MachinePlan& plan) {
+  return speed_model(model, machine, choice)->fill(plan);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,427 @@
+#include "engine/placement/device_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/collectives/gpu_all_reduce.h"
+#include "engine/collectives/gpu_all_reduce_choice.h"
+#include "engine/collectives/gpu_nccl_sum.h"
+#include "engine/collectives/nccl.h"
+#include "engine/placement/gpu_traits.h"
+#include "engine/runtime/gpu/gpu_platform.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kShareParts = 64;
+// Each of several ranks of processors has so many: 64 for two of them.
+constexpr double kPartsPerRank = 32;
+// The part of a GPU's memory that limits its share; the rest is for the cache and what lies there
+// whatever the share is. A guess.
+constexpr double kGpuPartForModel = 0.8;
+
+// Tokens of a pass where nothing was asked for and only GPUs compute: any
+// prompted token has the whole model unpacked: counted in bytes that takes
+// nearly as long as the products of 512 tokens. Not measured.
+constexpr size_t kGpuBatchTokens = 2048;
+
+Result<std::vector<RankPlace>> find_node_places(const Settings& settings, const Topology& topology,
+                                                const DeviceChoice& devices, size_t rank_count,
+                                                const std::vector<double>& shares,
+                                                std::optional<double> cpu_limit) {
+  return place_ranks(topology, {.nodes = devices.nodes,
+                                .rank_count = rank_count,
+                                .shares = shares,
+                                .worker_count = settings.worker_count,
+                                .reserved_cores = settings.reserved_cores,
+                                .cpu_limit = cpu_limit});
+}
+
+// Whole parts of so many, at least 1.
+double in_parts(double share, double parts) {
+  return std::max(1.0, std::round(share * parts));
+}
+
+// GPUs alone share by them. None: one of the GPUs does not say.
+std::vector<double> shares_of_gpus(const GpuSpeeds& speeds) {
+  std::vector<double> bandwidths;
+  for (const auto& [gpu, speed] : speeds.bytes_per_second) {
+    if (speed <= 0) return {};
+    bandwidths.push_back(speed);
+  }
+  return shares_in_parts(bandwidths);
+}
+
+// By bandwidth, but for GPUs that have no room for so much. In parts of kShareParts: what is
+// measured differs a little from start to start, and where the model is cut must not, since sums
+// depend on it. `gpus`: the places of these devices' GPUs, in their order.
+Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devices,
+                                const GpuSpeeds& speeds, uint64_t model_bytes,
+                                std::span<RankPlace> gpus, std::span<RankPlace> nodes) {
+  double gpu_bandwidth = 0;
+  for (const int index : devices.gpus) {
+    const double own = speeds.bytes_per_second.at(index);
+    gpu_bandwidth += own;
+    if (own > 0) continue;
+    return invalid_input(
+        "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
+        index, fmt::join(std::vector<int>(gpus.size() + nodes.size(), 1), ":"));
+  }
+  const auto measured = machine.meter.read_speeds(nodes);
+  if (!measured) return std::unexpected(measured.error());
+  const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
+  double taken = 0;
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    const Gpu& gpu = gpu_at(machine.topology, devices.gpus[rank]);
+    const double room = kGpuPartForModel * static_cast<double>(usable_bytes(gpu)) /
+                        static_cast<double>(model_bytes);
+    const double own = speeds.bytes_per_second.at(gpu.index);
+    const double share = std::min(own / (gpu_bandwidth + node_bandwidth), room);
+    gpus[rank].share = in_parts(share, kShareParts);
+    taken += gpus[rank].share;
+  }
+  const double left = std::max(static_cast<double>(nodes.size()), kShareParts - taken);
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    nodes[rank].share =
+        in_parts(left / kShareParts * (*measured)[rank] / node_bandwidth, kShareParts);
+  }
+  return {};
+}
+
+bool has_nccl_for_ranks(const Machine& machine) {
+  const GpuPlatform* const platform = machine.gpu_platform;
+  return platform != nullptr && platform->join != nullptr;
+}
+
+// Each GPU is one rank.
+std::unexpected<Error> wrong_rank_count(const Settings& settings, const DeviceChoice& devices,
+                                        std::string_view beside) {
+  return invalid_input(
+      "ranks is {}, but each GPU is one rank, of which {} are chosen{}; leave --ranks out, or "
+      "use --devices cpu",
+      settings.rank_count, devices.gpus.size(), beside);
+}
+
+std::unexpected<Error> no_gather(const DeviceChoice& devices) {
+  return invalid_input(
+      "strategy gather is for ranks that share memory; {} sum their parts: use --strategy auto "
+      "or reduce",
+      device_names(devices));
+}
+
+PlanOptions sizes_of_passes(const Settings& settings, size_t batch_tokens) {
+  PlanOptions options;
+  options.batch_tokens = batch_tokens;
+  options.logit_rows = settings.logit_rows;
+  options.kv_format = settings.kv_format;
+  options.bf16_sums = settings.bf16_sums;
+  return options;
+}
+
+void set_gpu_options(const Model& model, const Settings& settings, PlanOptions& options) {
+  options.forms = gpu_product_forms();
+  options.sequences = settings.sequence_count;
+  const size_t context = settings.context_or(model.trained_context_tokens);
+  options.sequence_pages = (context + kPageTokens - 1) / kPageTokens;
+}
+
+void set_node_options(const Settings& settings, PlanOptions& options) {
+  options.forms = product_forms(settings.profile, *settings.kernels);
+  options.prompt_attention =
+      prompt_attention(settings.profile, *settings.kernels, settings.kv_format);
+}
+
+class NodeRules final : public DeviceRules {
+ public:
+  NodeRules() : DeviceRules(DeviceTraits()) {}
+
+  Result<void> check(const Graph& /*graph*/, const Settings& /*settings*/,
+                     const Machine& /*machine*/, const DeviceChoice& /*devices*/) const override {
+    return {};
+  }
+  std::string_view sums_text(const Topology& /*topology*/,
+                             const DeviceChoice& /*devices*/) const override {
+    return "";
+  }
+  uint64_t nccl_bytes(const Machine& /*machine*/, const DeviceChoice& /*devices*/,
+                      bool /*gpus_linked*/, uint64_t /*message_floats*/) const override {
+    return 0;
+  }
+
+  std::string arithmetic(const Settings& settings) const override {
+    return std::string(profile_name(settings.profile));
+  }
+  std::string instruction_set(const Topology& /*topology*/, const Settings& settings,
+                              const DeviceChoice& /*devices*/) const override {
+    return std::string(settings.kernels->name);
+  }
+  std::string unheeded_text(std::string_view /*arithmetic*/) const override { return ""; }
+
+  std::vector<size_t> batches(const Settings& settings) const override {
+    return {settings.batch_tokens};
+  }
+  PlanOptions plan_options(const Model& /*model*/, const Settings& settings,
+                           size_t batch_tokens) const override {
+    PlanOptions options = sizes_of_passes(settings, batch_tokens);
+    set_node_options(settings, options);
+    return options;
+  }
+  // Ranks of one process share its memory: pushing whole results is cheap, and
+  // keeps the bits.
+  Strategy strategy(const Settings& settings, size_t /*rank_count*/) const override {
+    return settings.strategy.value_or(Strategy::kGather);
+  }
+
+  bool shares_follow_gpu_speeds(const Settings& /*settings*/, const Topology& /*topology*/,
+                                const DeviceChoice& /*devices*/) const override {
+    return false;
+  }
+  Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
+                                        const DeviceChoice& devices, uint64_t /*gpu_bytes*/,
+                                        const std::optional<GpuSpeeds>& /*speeds*/) const override {
+    auto places = find_node_places(settings, machine.topology, devices, settings.rank_count,
+                                   settings.shares, machine.cpu_limit);
+    if (!places || !settings.measure_shares || places->size() == 1) return places;
+    const auto bandwidths = machine.meter.read_speeds(*places);
+    if (!bandwidths) return std::unexpected(bandwidths.error());
+    const auto shares = shares_in_parts(*bandwidths);
+    for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = shares[rank];
+    return places;
+  }
+
+  bool generated_pages_are_shared(const PlanOptions& options) const override {
+    return options.prompt_attention == AttentionForm::kF32 &&
+           std::ranges::all_of(options.forms, [](const ProductForms& forms) {
+             return forms.prompted == forms.generated;
+           });
+  }
+  // Processors compute the same whichever they are.
+  std::vector<std::string> fingerprint_parts(const std::string& /*instruction_set*/,
+                                             const std::vector<RankPlace>& /*places*/,
+                                             Strategy /*strategy*/) const override {
+    return {};
+  }
+};
+
+// GPUs have an arithmetic of their own, whether nodes are beside them or not.
+class RulesWithGpus : public DeviceRules {
+ public:
+  using DeviceRules::DeviceRules;
+
+  std::string arithmetic(const Settings& /*settings*/) const final {
+    return std::string(kGpuArithmetic);
+  }
+  std::string unheeded_text(std::string_view arithmetic) const final {
+    if (arithmetic == "auto") return "";
+    return fmt::format("GPUs have arithmetic of their own: --arithmetic {} is for processors",
+                       arithmetic);
+  }
+  // Attention to generated tokens is of its own.
+  bool generated_pages_are_shared(const PlanOptions& /*options*/) const final { return false; }
+  // It is not told how GPUs round within a tile product.
+  std::vector<std::string> fingerprint_parts(const std::string& instruction_set,
+                                             const std::vector<RankPlace>& places,
+                                             Strategy strategy) const final {
+    if (places.size() > 1 && strategy == Strategy::kReduce) return {instruction_set};
+    return {instruction_set, std::to_string(places.front().share)};
+  }
+};
+
+class GpuRules final : public RulesWithGpus {
+ public:
+  GpuRules()
+      : RulesWithGpus({.rank_count_is_free = false,
+                       .memory_can_be_kept = false,
+                       .sums_parts = true,
+                       .has_alternative = true}) {}
+
+  Result<void> check(const Graph& graph, const Settings& settings, const Machine& machine,
+                     const DeviceChoice& devices) const override {
+    const size_t count = devices.gpus.size();
+    // First, as its remedies are other devices, of which the checks of the devices would say more.
+    if (auto fits = check_gpu_graph(graph, /*beside_nodes=*/false); !fits) return fits;
+    if (settings.rank_count != 0 && settings.rank_count != count) {
+      return wrong_rank_count(settings, devices, "");
+    }
+    if (count > kGpuRanksMax) {
+      return invalid_input(
+          "{} GPUs are chosen; at most {} can be ranks of one split: name fewer in --devices",
+          count, kGpuRanksMax);
+    }
+    if (settings.strategy == Strategy::kGather && count > 1) return no_gather(devices);
+    if (has_nccl_for_ranks(machine)) return {};
+    return check_links(machine.topology, devices.gpus);
+  }
+  std::string_view sums_text(const Topology& topology, const DeviceChoice& devices) const override {
+    if (check_links(topology, devices.gpus)) return "";
+    return "; not all of them reach the others' memory, so sums go by NCCL";
+  }
+  uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gpus_linked,
+                      uint64_t message_floats) const override {
+    const size_t count = devices.gpus.size();
+    if (count < 2 || !has_nccl_for_ranks(machine)) return 0;
+    const GpuSumWay way = gpu_sum_way({.rank_count = count,
+                                       .bytes = message_floats * sizeof(float),
+                                       .peer_access = gpus_linked,
+                                       .nccl = true});
+    if (way != GpuSumWay::kNccl) return 0;
+    return kNcclBytes + gpu_nccl_received_floats(count, message_floats) * sizeof(float);
+  }
+
+  std::string instruction_set(const Topology& topology, const Settings& /*settings*/,
+                              const DeviceChoice& devices) const override {
+    return gpu_code_name(gpu_at(topology, devices.gpus.front()));
+  }
+
+  std::vector<size_t> batches(const Settings& settings) const override {
+    if (settings.batch_is_given) return {settings.batch_tokens};
+    return {std::max(kGpuBatchTokens, settings.batch_tokens), settings.batch_tokens};
+  }
+  PlanOptions plan_options(const Model& model, const Settings& settings,
+                           size_t batch_tokens) const override {
+    PlanOptions options = sizes_of_passes(settings, batch_tokens);
+    set_gpu_options(model, settings, options);
+    return options;
+  }
+  // They sum their parts: pushing whole results would need all of them to meet
+  // four times a layer. One alone has nothing to sum.
+  Strategy strategy(const Settings& /*settings*/, size_t rank_count) const override {
+    return rank_count > 1 ? Strategy::kReduce : Strategy::kGather;
+  }
+
+  bool shares_follow_gpu_speeds(const Settings& settings, const Topology& topology,
+                                const DeviceChoice& devices) const override {
+    return settings.shares.empty() && !are_alike(topology, devices.gpus);
+  }
+  Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
+                                        const DeviceChoice& devices, uint64_t /*gpu_bytes*/,
+                                        const std::optional<GpuSpeeds>& speeds) const override {
+    return place_gpu_ranks(machine.topology, devices.gpus,
+                           speeds ? shares_of_gpus(*speeds) : settings.shares);
+  }
+};
+
+class MixedRules final : public RulesWithGpus {
+ public:
+  MixedRules()
+      : RulesWithGpus({.experts_by_kind = true,
+                       .rank_count_is_free = false,
+                       .memory_can_be_kept = false,
+                       .sums_parts = true,
+                       .has_alternative = true}) {}
+
+  Result<void> check(const Graph& graph, const Settings& settings, const Machine& /*machine*/,
+                     const DeviceChoice& devices) const override {
+    if (auto fits = check_gpu_graph(graph, /*beside_nodes=*/true); !fits) return fits;
+    if (settings.rank_count != 0 && settings.rank_count <= devices.gpus.size()) {
+      return wrong_rank_count(settings, devices, ", and nodes are to have some");
+    }
+    if (settings.strategy == Strategy::kGather) return no_gather(devices);
+    return {};
+  }
+  std::string_view sums_text(const Topology& /*topology*/,
+                             const DeviceChoice& /*devices*/) const override {
+    return "";
+  }
+  // GPUs exchange with nodes through the host's memory.
+  uint64_t nccl_bytes(const Machine& /*machine*/, const DeviceChoice& /*devices*/,
+                      bool /*gpus_linked*/, uint64_t /*message_floats*/) const override {
+    return 0;
+  }
+
+  std::string instruction_set(const Topology& topology, const Settings& settings,
+                              const DeviceChoice& devices) const override {
+    return fmt::format("{}+{}", gpu_code_name(gpu_at(topology, devices.gpus.front())),
+                       settings.kernels->name);
+  }
+
+  std::vector<size_t> batches(const Settings& settings) const override {
+    return {settings.batch_tokens};
+  }
+  PlanOptions plan_options(const Model& model, const Settings& settings,
+                           size_t batch_tokens) const override {
+    PlanOptions options = sizes_of_passes(settings, batch_tokens);
+    set_gpu_options(model, settings, options);
+    set_node_options(settings, options);
+    return options;
+  }
+  Strategy strategy(const Settings& /*settings*/, size_t /*rank_count*/) const override {
+    return Strategy::kReduce;
+  }
+
+  bool shares_follow_gpu_speeds(const Settings& settings, const Topology& /*topology*/,
+                                const DeviceChoice& /*devices*/) const override {
+    return settings.shares.empty();
+  }
+  // GPUs first. The nodes' ranks have what cores and what time the threads that drive GPUs leave.
+  Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
+                                        const DeviceChoice& devices, uint64_t gpu_bytes,
+                                        const std::optional<GpuSpeeds>& speeds) const override {
+    const Topology& topology = machine.topology;
+    auto places = place_gpu_ranks(topology, devices.gpus, {});
+    if (!places) return places;
+    const size_t gpu_count = places->size();
+    std::vector<int> drivers;
+    for (const RankPlace& place : *places) drivers.push_back(place.cpus.front());
+    const size_t rank_count = settings.rank_count - std::min(settings.rank_count, gpu_count);
+    auto cpu_limit = machine.cpu_limit;
+    if (cpu_limit) *cpu_limit = std::max(1.0, *cpu_limit - static_cast<double>(drivers.size()));
+    auto nodes = find_node_places(settings, without_cores(topology, drivers), devices, rank_count,
+                                  {}, cpu_limit);
+    if (!nodes) return nodes;
+    places->insert(places->end(), nodes->begin(), nodes->end());
+    if (settings.shares.empty()) {
+      const std::span<RankPlace> all(*places);
+      auto shared = share_by_bandwidth(machine, devices, *speeds, gpu_bytes, all.first(gpu_count),
+                                       all.subspan(gpu_count));
+      if (!shared) return std::unexpected(shared.error());
+    }
+    if (auto set = set_shares(settings.shares, *places); !set) return std::unexpected(set.error());
+    return places;
+  }
+};
+
+}  // namespace
+
+const DeviceRules& rules_of(const DeviceChoice& devices) {
+  static const NodeRules nodes;
+  static const GpuRules gpus;
+  static const MixedRules both;
+  if (devices.gpus.empty()) return nodes;
+  if (devices.nodes.empty()) return gpus;
+  return both;
+}
+
+Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machine& machine,
+                                           const DeviceChoice& devices, uint64_t gpu_bytes,
+                                           const std::optional<GpuSpeeds>& speeds) {
+  const DeviceRules& rules = rules_of(devices);
+  CHECK(speeds.has_value() || !rules.shares_follow_gpu_speeds(settings, machine.topology, devices),
+        "how fast {} are is not known", device_names(devices));
+  return rules.places(settings, machine, devices, gpu_bytes, speeds);
+}
+
+Shares shares_of(const std::vector<RankPlace>& places) {
+  Shares shares;
+  for (const RankPlace& place : places) {
+    shares.dense.push_back(place.share);
+    shares.experts.push_back(expert_share_of(place));
+  }
+  return shares;
+}
+
+std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {
+  const double all = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
+  const double parts = kPartsPerRank * static_cast<double>(bandwidths.size());
+  std::vector<double> shares;
+  for (const double own : bandwidths) {
+    shares.push_back(in_parts(own / all, parts));
+  }
+  return shares;
+}
+
+}  // namespace lockstep
