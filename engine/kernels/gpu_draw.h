@@ -1,6 +1,6 @@
 // Drawing a token by its weight over a whole row of logits, on a GPU. Every number is formed as the
-// host's sampler forms it (engine/sampling/sampler.cpp), operation by operation, so that the token is
-// the one that the host would draw from the row.
+// host's sampler forms it (engine/sampling/sampler.cpp), operation by operation, so that the token
+// is the one that the host would draw from the row.
 #pragma once
 
 #include <cstddef>
