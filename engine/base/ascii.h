@@ -2,6 +2,8 @@
 // made of them. Bytes above ASCII are none of these.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -36,6 +38,26 @@ constexpr std::string_view trimmed(std::string_view text, std::string_view blank
   const size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+// Text from outside, made fit for a message: in double quotes, bytes that are not printable ASCII
+// as \xNN, long text cut with "...".
+inline std::string in_quotes(std::string_view text) {
+  constexpr size_t kShownBytes = 100;
+  std::string result = "\"";
+  for (const char character : text.substr(0, kShownBytes)) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (character == '"' || character == '\\') {
+      result += '\\';
+      result += character;
+    } else if (byte >= 0x20 && byte < 0x7f) {
+      result += character;
+    } else {
+      result += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  result += text.size() > kShownBytes ? "...\"" : "\"";
+  return result;
 }
 
 }  // namespace lockstep

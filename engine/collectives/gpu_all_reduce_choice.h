@@ -1,5 +1,5 @@
 // Which way sums go between GPUs, by their size: the one place for the thresholds. Those of one
-// shot and two may be measured on the machine at hand (gpu_sum_trial.h); whether NCCL is used at
+// shot and two may be measured on the machine at hand (gpu_trials.h); whether NCCL is used at
 // all is asked before anything is, and never depends on it.
 #pragma once
 

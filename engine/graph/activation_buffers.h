@@ -5,16 +5,32 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "engine/base/range.h"
 #include "engine/graph/arenas.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/scratch_allocator.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {
+
+// Places buffers that live for a part of a plan into one arena: released memory is used again.
+class ScratchAllocator {
+ public:
+  // Offset of at least `bytes` of free memory, 64-byte aligned: the first that fits.
+  size_t allocate(size_t bytes);
+  // Gives back memory that allocate() returned.
+  void release(size_t offset);
+
+  size_t size_bytes() const { return size_bytes_; }  // of the arena so far
+
+ private:
+  std::map<size_t, size_t> free_;  // offset -> bytes, neighbours merged
+  std::map<size_t, size_t> used_;
+  size_t size_bytes_ = 0;
+};
 
 // Rows of an arena, stride_bytes apart.
 struct Stretch {
@@ -67,6 +83,23 @@ class ActivationBuffers {
   ScratchAllocator scratch_;
   ScratchAllocator exchange_;
   std::vector<size_t> released_;  // offsets in the exchange arena
+};
+
+// Areas that one step alone needs.
+class StepAreas {
+ public:
+  explicit StepAreas(ActivationBuffers& activations) : activations_(activations) {}
+
+  Stretch take(ActivationForm form, Arena arena, size_t columns, size_t row_count);
+  Stretch take_f32(Arena arena, size_t columns, size_t row_count) {
+    return take(ActivationForm::kF32, arena, columns, row_count);
+  }
+  // After the step: all that have been taken since the last call.
+  void release();
+
+ private:
+  ActivationBuffers& activations_;
+  std::vector<Stretch> taken_;
 };
 
 }  // namespace lockstep

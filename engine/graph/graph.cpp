@@ -139,4 +139,11 @@ ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> expe
       rows);
 }
 
+WeightId multiplied_weight(const GraphNode& node, ValueId input) {
+  const bool is_product = node.operation == Operation::kMatmul;
+  if (!is_product && node.experts.empty()) return kNone;
+  if (input != node.inputs.front()) return kNone;
+  return is_product ? node.weight : node.experts.front();
+}
+
 }  // namespace lockstep

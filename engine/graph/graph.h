@@ -126,4 +126,8 @@ class Graph {
   size_t most_experts_ = 0;
 };
 
+// The matrix that the node multiplies its input `input` with (of experts', which are alike, the
+// first); kNone: it does something else with it.
+WeightId multiplied_weight(const GraphNode& node, ValueId input);
+
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "engine/base/checked_math.h"
-#include "engine/graph/plan_options.h"
 #include "engine/graph/plan_target.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/packed_matrix.h"

@@ -1,6 +1,6 @@
 // One rank's share of a graph: a flat list of steps, in which memory is named by arena and offset
 // (arenas.h). A plan is a value: it holds no address, is made once, before any memory is taken, and
-// can be compared and printed (plan_text.h). The rank that runs it looks its addresses up: on
+// can be compared and printed (plan_text()). The rank that runs it looks its addresses up: on
 // processors where a step needs them, on a GPU once, when the steps become launches.
 //
 // All workers of the rank walk the plan; a barrier follows each step, over all ranks where one has
@@ -33,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -455,5 +456,10 @@ struct Plan {
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+// The plan as text, to compare plans by or to keep a digest of one: everything that it says, its
+// sizes, the device's areas and the weights' slices, then one line per step with its rows, buffers
+// (arena+offset/stride) and sizes. Plans that differ have different texts, and equal ones the same.
+std::string plan_text(const Plan& plan);
 
 }  // namespace lockstep

@@ -1,18 +1,9 @@
 #include "engine/graph/plan_target.h"
 
 #include <algorithm>
+#include <variant>
 
 namespace lockstep {
-
-Stretch StepAreas::take(ActivationForm form, Arena arena, size_t columns, size_t row_count) {
-  taken_.push_back(activations_.allocate(form, arena, columns, row_count));
-  return taken_.back();
-}
-
-void StepAreas::release() {
-  for (const Stretch& area : taken_) activations_.release(area);
-  taken_.clear();
-}
 
 WidestAttention widest_attention(const PlanSubject& subject) {
   WidestAttention widest;
@@ -25,6 +16,16 @@ WidestAttention widest_attention(const PlanSubject& subject) {
     widest.columns = std::max(widest.columns, columns);
   }
   return widest;
+}
+
+PlanOptions options_on(const RankPlace& place, PlanOptions options) {
+  options.workers = place.cpus.size();
+  const bool on_gpu = std::holds_alternative<GpuPlace>(place.device);
+  options.target = on_gpu ? &gpu_plan_target() : &node_plan_target();
+  if (!on_gpu) return options;
+  options.forms = gpu_product_forms();
+  options.prompt_attention = AttentionForm::kF32;
+  return options;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// A plan's dependence on the device that runs it: a body for processors and one for GPUs. The
-// planner asks it at plan time alone; options_on() chooses it by a rank's place.
+// A plan's dependence on what is neither its graph nor its split: its options, and the device that
+// runs it.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +10,14 @@
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/split.h"
+#include "engine/kernels/gpu_panel.h"
+#include "engine/kernels/profile.h"
+#include "engine/machine/rank_places.h"
 #include "engine/tensor/format.h"
 
 namespace lockstep {
 
 struct PlanOptions;
-
-// Areas that one step alone needs.
-class StepAreas {
- public:
-  explicit StepAreas(ActivationBuffers& activations) : activations_(activations) {}
-
-  Stretch take(ActivationForm form, Arena arena, size_t columns, size_t row_count);
-  Stretch take_f32(Arena arena, size_t columns, size_t row_count) {
-    return take(ActivationForm::kF32, arena, columns, row_count);
-  }
-  // After the step: all that have been taken since the last call.
-  void release();
-
- private:
-  ActivationBuffers& activations_;
-  std::vector<Stretch> taken_;
-};
 
 // One rank's part of a plan that is being made.
 struct PlanSubject {
@@ -41,6 +27,7 @@ struct PlanSubject {
   const PlanOptions& options;
 };
 
+// The device: a body for processors and one for GPUs, which the planner asks at plan time alone.
 // Stateless.
 class PlanTarget {
  public:
@@ -82,5 +69,25 @@ struct WidestAttention {
   size_t columns = 0;
 };
 WidestAttention widest_attention(const PlanSubject& subject);
+
+// The options that decide a plan.
+struct PlanOptions {
+  size_t batch_tokens = 512;  // tokens of the largest batch
+  size_t logit_rows = 64;     // rows whose logits one pass may give
+  KvFormat kv_format = KvFormat::kF16;
+  size_t kv_pages = 0;
+  bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
+  ProductFormTable forms = own_product_forms();
+  AttentionForm prompt_attention = AttentionForm::kF32;
+  size_t sequences = 0;              // of a pass at most; 0: one per token
+  size_t sequence_pages = 0;         // of a sequence at most; 0: all there are
+  GpuPanelLimits panel_limits = {};  // of products of prompted tokens on a GPU
+  size_t workers = 1;                // of the rank: each has places of its own for experts' rows
+  const PlanTarget* target = &node_plan_target();  // the device; outlives the options
+};
+
+// These options for a rank at this place: its device's target, the number of its workers, and on a
+// GPU the arithmetic that GPUs have.
+PlanOptions options_on(const RankPlace& place, PlanOptions options);
 
 }  // namespace lockstep

@@ -431,16 +431,6 @@ Plan RankPlanner::make() {
   return std::move(plan_);
 }
 
-PlanOptions options_on(const RankPlace& place, PlanOptions options) {
-  options.workers = place.cpus.size();
-  const bool on_gpu = std::holds_alternative<GpuPlace>(place.device);
-  options.target = on_gpu ? &gpu_plan_target() : &node_plan_target();
-  if (!on_gpu) return options;
-  options.forms = gpu_product_forms();
-  options.prompt_attention = AttentionForm::kF32;
-  return options;
-}
-
 Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options) {
   CHECK(graph.logits() != kNone, "the graph has no logits");
   CHECK(rank < split.rank_count, "rank {} of {}", rank, split.rank_count);

@@ -7,7 +7,6 @@
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/plan_options.h"
 #include "engine/graph/plan_target.h"
 #include "engine/graph/split.h"
 #include "engine/graph/value_buffers.h"

@@ -10,7 +10,6 @@
 #include <span>
 
 #include "engine/base/check.h"
-#include "engine/graph/value_uses.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {

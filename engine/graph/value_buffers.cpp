@@ -4,6 +4,24 @@
 
 namespace lockstep {
 
+std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms) {
+  std::vector<ValueUses> uses(graph.value_count());
+  for (size_t index = 0; index < graph.nodes().size(); ++index) {
+    const GraphNode& node = graph.nodes()[index];
+    for (const ValueId input : node.inputs) {
+      uses[input].consumers.push_back(index);
+      ++uses[input].count;
+      const WeightId weight = multiplied_weight(node, input);
+      if (weight == kNone) continue;
+      const ProductForms read = forms[static_cast<size_t>(graph.weights()[weight].format)];
+      uses[input].forms[static_cast<size_t>(read.prompted)].prompted = true;
+      uses[input].forms[static_cast<size_t>(read.generated)].generated = true;
+    }
+  }
+  ++uses[graph.logits()].count;  // the engine's
+  return uses;
+}
+
 ValueBuffers::ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options)
     : graph_(graph),
       split_(split),

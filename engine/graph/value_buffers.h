@@ -1,6 +1,7 @@
 // The places of the values of one rank's plan, and how long they are kept.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -9,11 +10,28 @@
 #include "engine/graph/activation_buffers.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/plan_options.h"
+#include "engine/graph/plan_target.h"
 #include "engine/graph/split.h"
-#include "engine/graph/value_uses.h"
+#include "engine/kernels/profile.h"
 
 namespace lockstep {
+
+// The readers of a value of the graph, and the forms that they read.
+struct ValueUses {
+  std::vector<size_t> consumers;  // the nodes that read it, ascending
+  size_t count = 0;               // how many uses there are, the engine's included
+
+  // The forms in which products read it, by ActivationForm.
+  struct Form {
+    bool prompted = false;
+    bool generated = false;
+    bool any() const { return prompted || generated; }
+  };
+  std::array<Form, kActivationFormCount> forms;
+};
+
+// The uses of all values, by ValueId.
+std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms);
 
 class ValueBuffers {
  public:

@@ -6,7 +6,7 @@
 
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/plan_options.h"
+#include "engine/graph/plan_target.h"
 #include "engine/graph/split.h"
 
 namespace lockstep {

@@ -3,6 +3,34 @@
 #include "engine/base/checked_math.h"
 
 namespace lockstep {
+namespace {
+
+size_t elements_bytes(KvFormat format, size_t count) {
+  switch (format) {
+    case KvFormat::kF32:
+      return count * sizeof(float);
+    case KvFormat::kF16:
+    case KvFormat::kBf16:
+      return count * sizeof(uint16_t);
+    case KvFormat::kQ8_0:
+      break;
+  }
+  return count + count / kKvBlockDimensions * sizeof(uint16_t);
+}
+
+}  // namespace
+
+bool kv_format_fits(KvFormat format, size_t head_dimension) {
+  return format != KvFormat::kQ8_0 || head_dimension % kKvBlockDimensions == 0;
+}
+
+size_t key_block_bytes(KvFormat format, size_t head_dimension) {
+  return elements_bytes(format, head_dimension * kPageTokens);
+}
+
+size_t value_block_bytes(KvFormat format, size_t head_dimension) {
+  return elements_bytes(format, kPageTokens * round_up<size_t>(head_dimension, 16));
+}
 
 AttentionChunks attention_chunks(size_t position, size_t window) {
   const size_t end = position + 1;

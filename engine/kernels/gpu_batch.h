@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/kernels/kv_format.h"
+#include "engine/kernels/attention.h"
 
 namespace lockstep {
 

@@ -5,14 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/attention.h"
 #include "engine/kernels/gpu_batch.h"
-#include "engine/kernels/kv_format.h"
 #include "engine/kernels/rotary.h"
 
 namespace lockstep {
 
 // The cache of one layer: for each of the rank's KV heads a run of pages, in each page the keys'
-// block and then the values'. The blocks have the sizes and the numbers of kv_format.h, their
+// block and then the values'. The blocks have the sizes and the numbers of attention.h, their
 // elements another order, in which 16 consecutive bytes are what one thread wants:
 //   keys    [head_dimension / 8][kPageTokens][8]: 8 dimensions of a token together
 //   values  [kPageTokens / 2][head_dimension rounded up to 16][2]: of two neighbours a dimension,

@@ -8,13 +8,11 @@
 #include "engine/kernels/gpu_attention.h"
 #include "engine/kernels/gpu_candidates.h"
 #include "engine/kernels/gpu_draw.h"
-#include "engine/kernels/gpu_embedding.h"
 #include "engine/kernels/gpu_experts.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_panel.h"
 #include "engine/kernels/gpu_product.h"
-#include "engine/kernels/gpu_read.h"
 #include "engine/kernels/gpu_rows.h"
 
 namespace lockstep {

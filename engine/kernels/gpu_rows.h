@@ -1,12 +1,14 @@
-// Work of a GPU on rows of activations that is no matrix product. Every array lies in the device's
-// memory; a stream is a cudaStream_t. Nothing waits: a kernel runs when the stream's earlier work
-// is done. An element's arithmetic depends on its row alone.
+// Work of a GPU on rows that is no matrix product: of activations, of the table of embeddings, and
+// a plain read. Every array lies in the device's memory; a stream is a cudaStream_t. Nothing waits:
+// a kernel runs when the stream's earlier work is done. An element's arithmetic depends on its row
+// alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "engine/kernels/gpu_batch.h"
+#include "engine/kernels/gpu_matrix.h"
 
 namespace lockstep {
 
@@ -69,5 +71,38 @@ struct GpuRotaryTable {
   unsigned grid_rows = 1;
 };
 void gpu_rotary_table(void* stream, const GpuRotaryTable& rotary);
+
+// The rows of a table that stand for tokens.
+inline constexpr size_t kGpuEmbeddingCopies = 15;
+
+// output[token] = row (the token's id - row_begin) of the table, bit for bit what dequantizing the
+// file's row gives. Tokens whose row the table does not have are left alone, or become -0, to which
+// anything can be added without changing a bit: other ranks have them.
+struct GpuEmbedding {
+  GpuBatch batch;
+  GpuMatrix table;
+  size_t row_begin = 0;     // the id of the table's first row
+  float* output = nullptr;  // [token][column]
+  size_t output_stride = 0;
+  unsigned grid_rows = 1;  // blocks that share the tokens
+  bool others_zero = false;
+  // The addresses of other ranks' copies of the output, in memory that this GPU reaches.
+  size_t copy_count = 0;
+  float* copies[kGpuEmbeddingCopies] = {};
+};
+void gpu_embed_rows(void* stream, const GpuEmbedding& embedding);
+
+// Reading memory for the time it takes: what a kernel can have that does nothing else. The bytes of
+// a slice, which a warp reads.
+inline constexpr size_t kGpuReadStretch = size_t{16} << 10U;
+
+// sums[s] = the sum of the 32-bit words of stretch s, modulo 2^32, so in whatever order. Of no
+// bytes it is an empty kernel: one block, which ends at once.
+struct GpuRead {
+  const std::byte* memory = nullptr;  // 16-byte aligned
+  size_t bytes = 0;                   // a multiple of kGpuReadStretch
+  uint32_t* sums = nullptr;
+};
+void gpu_read_memory(void* stream, const GpuRead& read);
 
 }  // namespace lockstep

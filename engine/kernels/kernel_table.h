@@ -14,7 +14,6 @@
 
 #include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
-#include "engine/kernels/kv_format.h"
 #include "engine/kernels/packed_matrix.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/placement/model_room.h"
-#include "engine/scheduler/prompt_work.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace lockstep {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/ascii.h"
 #include "engine/base/log.h"
 #include "engine/model/architectures/rope.h"
-#include "engine/model/in_quotes.h"
 #include "engine/model/model.h"
 
 namespace lockstep {

@@ -5,9 +5,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/base/ascii.h"
 #include "engine/base/check.h"
 #include "engine/model/bounded_reader.h"
-#include "engine/model/in_quotes.h"
 
 namespace lockstep {
 namespace {

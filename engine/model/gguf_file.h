@@ -15,7 +15,6 @@
 
 #include "engine/base/result.h"
 #include "engine/machine/file_reader.h"
-#include "engine/model/gguf_metadata.h"
 #include "engine/model/gguf_part.h"
 
 namespace lockstep {

@@ -1,9 +1,8 @@
-#include "engine/model/gguf_metadata.h"
-
 #include <string_view>
 
+#include "engine/base/ascii.h"
 #include "engine/model/bounded_reader.h"
-#include "engine/model/in_quotes.h"
+#include "engine/model/gguf_part.h"
 
 namespace lockstep {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 #include <string_view>
 
+#include "engine/base/ascii.h"
 #include "engine/base/checked_math.h"
 #include "engine/model/bounded_reader.h"
-#include "engine/model/in_quotes.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/graph.h"
-#include "engine/graph/plan_options.h"
+#include "engine/graph/plan_target.h"
 #include "engine/graph/split.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kernels/kv_format.h"
+#include "engine/kernels/attention.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/device_rules.h"
 #include "engine/placement/model_room.h"

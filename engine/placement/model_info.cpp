@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "engine/kernels/kv_format.h"
+#include "engine/kernels/attention.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {

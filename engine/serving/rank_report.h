@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "engine/interface/statistics.h"
-#include "engine/machine/tick_clock.h"
 #include "engine/machine/topology.h"
 #include "engine/runtime/ranks.h"
+#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/scheduler/prompt_work.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace lockstep {
 namespace {

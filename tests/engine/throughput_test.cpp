@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/scheduler/prompt_work.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace lockstep {
 namespace {

@@ -1,10 +1,10 @@
-// Keys and values into a page of the cache; see kv_format.h. Written over the small vector type.
+// Keys and values into a page of the cache; see attention.h. Written over the small vector type.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/kernels/kv_format.h"
+#include "engine/kernels/attention.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +35,7 @@ inline void append_elements(KvFormat format, size_t head_dimension, size_t slot,
   }
 }
 
-// Blocks of kQ8_0; see kv_format.h.
+// Blocks of kQ8_0; see attention.h.
 struct KvBlock {
   alignas(16) std::byte quants[kKvBlockDimensions];
   uint16_t scale;

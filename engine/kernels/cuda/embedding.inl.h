@@ -1,10 +1,10 @@
-// The kernel of gpu_embedding.h. Included after gpu_code.h.
+// The kernel of gpu_rows.h. Included after gpu_code.h.
 #pragma once
 
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/weight_scales.inl.h"
-#include "engine/kernels/gpu_embedding.h"
+#include "engine/kernels/gpu_rows.h"
 #include "engine/kernels/gpu_tile.h"
 
 namespace lockstep {

@@ -1,11 +1,11 @@
-// The kernel of gpu_read.h. Included after gpu_code.h.
+// The kernel of gpu_rows.h. Included after gpu_code.h.
 #pragma once
 
 #include <algorithm>
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
-#include "engine/kernels/gpu_read.h"
+#include "engine/kernels/gpu_rows.h"
 
 namespace lockstep {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/ascii.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architectures/model_keys.h"
 #include "engine/model/gguf_file.h"
-#include "engine/model/in_quotes.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
-#include "engine/runtime/gpu/gpu_link_trial.h"
+#include "engine/runtime/gpu/gpu_trials.h"
 
 namespace lockstep {
 namespace {

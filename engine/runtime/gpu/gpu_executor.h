@@ -16,7 +16,7 @@
 #include "engine/runtime/batch.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "engine/runtime/gpu/gpu_program.h"
-#include "engine/runtime/gpu/gpu_sum_trial.h"
+#include "engine/runtime/gpu/gpu_trials.h"
 
 namespace lockstep {
 
@@ -47,7 +47,7 @@ class GpuExecutor {
   // Makes the host's memory, which must outlive this, reachable for the GPU.
   Result<void> pin(const NodeMemory& memory);
   // Lets each of all ranks, which are GPUs, reach the others' memory, where all can. Then tries
-  // whether they do (gpu_link_trial.h).
+  // whether they do (gpu_trials.h).
   static Result<void> reach(std::span<GpuExecutor* const> ranks);
   static Result<void> try_links(std::span<GpuExecutor* const> ranks);
   // Once all have allocated: makes what they exchange through, memory where `reached`, and NCCL
@@ -56,7 +56,7 @@ class GpuExecutor {
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuExecutor* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
   // Then, where more than two reach one another's memory: times sums of up to so many bytes
-  // (gpu_sum_trial.h), by all ranks at the same time, in the memory that activations will have; and
+  // (gpu_trials.h), by all ranks at the same time, in the memory that activations will have; and
   // takes what follows from it, for all ranks alike. Both before prepare().
   size_t timed_sum_bytes_max() const;
   Result<std::vector<GpuSumRounds>> time_sums(size_t bytes_max);

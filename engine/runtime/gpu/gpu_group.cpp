@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/runtime/gpu/gpu_link_trial.h"
+#include "engine/runtime/gpu/gpu_trials.h"
 
 namespace lockstep {
 

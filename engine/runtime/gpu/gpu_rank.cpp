@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/machine/tick_clock.h"
 #include "engine/model/gpu_weight_sink.h"
-#include "engine/runtime/node/step_runner.h"
+#include "engine/runtime/node/steps.h"
+#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
 namespace {

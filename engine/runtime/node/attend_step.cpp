@@ -1,11 +1,10 @@
-#include "engine/runtime/node/attend_step.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "engine/kernels/rotary.h"
 #include "engine/runtime/node/form_writer.h"
+#include "engine/runtime/node/steps.h"
 
 namespace lockstep {
 namespace {

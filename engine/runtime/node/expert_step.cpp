@@ -1,5 +1,3 @@
-#include "engine/runtime/node/expert_step.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/runtime/node/form_writer.h"
 #include "engine/runtime/node/product_rows.h"
+#include "engine/runtime/node/steps.h"
 
 namespace lockstep {
 namespace {

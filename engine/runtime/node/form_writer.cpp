@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/runtime/node/rank_exchange.h"
+#include "engine/collectives/shared_memory.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +52,12 @@ void write_f32(const Pass& pass, const float* values, const FormsOutput& output,
 }
 
 }  // namespace
+
+void push(const Pass& pass, const void* own, size_t bytes) {
+  if (!has_peers(pass) || bytes == 0) return;
+  const ExchangeTime time(pass);
+  pass.counters.exchange_bytes.add(push_rows(pass.peers, own, 0, 1, bytes));
+}
 
 void write_forms(const Pass& pass, const float* values, const FormsOutput& output, size_t row,
                  Range columns, bool generated) {

@@ -1,4 +1,5 @@
-// Writes activations in the forms in which products consume them.
+// Hands on what a worker has computed: writes activations in the forms in which products consume
+// them, sends them to the other ranks, and counts the time and bytes of that.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +7,29 @@
 #include "engine/base/range.h"
 #include "engine/graph/plan.h"
 #include "engine/runtime/node/pass.h"
+#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
+
+// Counts the time from its making to its end as spent in exchange.
+class ExchangeTime {
+ public:
+  explicit ExchangeTime(const Pass& pass) : counters_(pass.counters) {}
+  ExchangeTime(const ExchangeTime&) = delete;
+  ExchangeTime& operator=(const ExchangeTime&) = delete;
+  ~ExchangeTime() { counters_.exchange_ticks.add(ticks_now() - start_); }
+
+ private:
+  WorkerCounters& counters_;
+  uint64_t start_ = ticks_now();
+};
+
+inline bool has_peers(const Pass& pass) {
+  return pass.peers.distances.size() > 1;
+}
+
+// Pushes what this worker has just computed into the other ranks' copies.
+void push(const Pass& pass, const void* own, size_t bytes);
 
 // Columns of one row: `values` points at the first of them, `columns` counts from the output's
 // first column. Only the forms that are read for tokens of this kind are written; they are pushed

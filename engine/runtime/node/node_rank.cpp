@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/machine/tick_clock.h"
-#include "engine/runtime/node/rank_exchange.h"
-#include "engine/runtime/node/step_runner.h"
+#include "engine/runtime/node/form_writer.h"
+#include "engine/runtime/node/steps.h"
+#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
 namespace {

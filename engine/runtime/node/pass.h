@@ -1,6 +1,7 @@
-// One worker's view of a pass.
+// One worker's view of a pass, and the counters by which workers share a step's tasks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,13 +10,20 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/packed_matrix.h"
 #include "engine/machine/barrier.h"
-#include "engine/machine/tick_clock.h"
+#include "engine/machine/signal_line.h"
 #include "engine/runtime/batch.h"
-#include "engine/runtime/node/task_counter.h"
 #include "engine/runtime/pass_layout.h"
 #include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
+
+// Deals out a step's tasks to the workers of a rank, each task once. It pairs with nothing: what a
+// task computes becomes visible at the barrier after the step.
+struct alignas(kLineBytes) TaskCounter {
+  std::atomic<uint32_t> next = 0;
+
+  size_t take() { return next.fetch_add(1, std::memory_order_relaxed); }
+};
 
 struct Pass {
   const Plan& plan;

@@ -49,15 +49,15 @@ void multiply(const MatmulPart& part, Range panels, const ProductRows& product, 
 
 void finish_gate(const GateParts& parts, const FormsOutput& output, Range columns,
                  const ProductRows& product, const Pass& pass) {
-  constexpr size_t kStretchColumns = 512;
-  alignas(64) float values[kStretchColumns];
+  constexpr size_t kColumnsAtOnce = 512;
+  alignas(64) float values[kColumnsAtOnce];
   const auto& [gate, up] = parts;
   const float* const gate_rows = pass.at(gate.output);
   const float* const up_rows = pass.at(up.output);
   for (size_t row = product.rows.begin; row < product.rows.end; ++row) {
     const bool generated = row < product.generated_end;
-    for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
-      const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
+    for (size_t begin = columns.begin; begin < columns.end; begin += kColumnsAtOnce) {
+      const Range stretch = {begin, std::min(columns.end, begin + kColumnsAtOnce)};
       pass.kernels.silu_multiply(gate_rows + row * gate.output_stride + begin,
                                  up_rows + row * up.output_stride + begin, stretch.size(), values);
       write_forms(pass, values, output, row, stretch, generated);

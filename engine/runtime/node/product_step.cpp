@@ -1,9 +1,8 @@
-#include "engine/runtime/node/product_step.h"
-
 #include <algorithm>
 
 #include "engine/runtime/node/form_writer.h"
 #include "engine/runtime/node/product_rows.h"
+#include "engine/runtime/node/steps.h"
 
 namespace lockstep {
 namespace {

@@ -1,16 +1,11 @@
-#include "engine/runtime/node/step_runner.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
-#include "engine/runtime/node/attend_step.h"
-#include "engine/runtime/node/expert_step.h"
 #include "engine/runtime/node/form_writer.h"
-#include "engine/runtime/node/product_step.h"
-#include "engine/runtime/node/rank_exchange.h"
+#include "engine/runtime/node/steps.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/text/grammar/byte_kinds.h"
+#include "engine/text/grammar/character_set.h"
 #include "engine/text/grammar/draft.h"
 
 namespace lockstep {
@@ -80,5 +80,9 @@ class Automaton {
   std::array<uint8_t, 256> classes_{};
   size_t class_count_ = 0;
 };
+
+// The automaton of a draft. Fails with kInvalidInput for a grammar that is left-recursive, matches
+// nothing, names a rule without a body, or is too much for the draft's budget.
+Result<Automaton> build_automaton(GrammarDraft& draft);
 
 }  // namespace lockstep

@@ -1,11 +1,10 @@
-#include "engine/text/grammar/automaton_builder.h"
-
 #include <algorithm>
 #include <bitset>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "engine/text/grammar/automaton.h"
 #include "engine/text/grammar/subsets.h"
 
 namespace lockstep {

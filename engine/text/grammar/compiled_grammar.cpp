@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/text/grammar/automaton_builder.h"
+#include "engine/text/grammar/automaton.h"
 #include "engine/text/grammar/json_pieces.h"
 #include "engine/text/grammar/sources.h"
 

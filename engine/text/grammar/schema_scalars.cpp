@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/text/grammar/decimal_range.h"
 #include "engine/text/grammar/json_pieces.h"
 #include "engine/text/grammar/schema_reader.h"
 

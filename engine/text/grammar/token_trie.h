@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/grammar/byte_kinds.h"
+#include "engine/text/grammar/character_set.h"
 #include "engine/text/tokenizer.h"
 
 namespace lockstep {

@@ -65,4 +65,21 @@ class Iterator {
 
 std::vector<Value> items_of(Heap& heap, const Value& value);
 
+// An attribute as filters name it: "author.name", "0.title" or an index.
+class AttributePath {
+ public:
+  // None names the item itself.
+  AttributePath(Heap& heap, const Value& attribute);
+
+  // `otherwise` stands for an undefined attribute unless it is None.
+  Value get(const Value& item, const Value& otherwise = {}) const;
+
+ private:
+  Heap& heap_;
+  std::vector<Value> parts_;
+};
+
+// The key that the sorting filters compare: a string in lower case unless case matters.
+Value sort_key(Heap& heap, Value value, bool case_sensitive);
+
 }  // namespace lockstep::jinja

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "engine/text/jinja/arguments.h"
-#include "engine/text/jinja/attribute_path.h"
 #include "engine/text/jinja/objects.h"
 #include "engine/text/jinja/operations.h"
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "engine/text/jinja/arguments.h"
-#include "engine/text/jinja/attribute_path.h"
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/merge_sort.h"

@@ -1,6 +1,4 @@
 // Plans as text: the whole plans of small graphs against goldens under tests/goldens/plan_text.
-#include "engine/graph/plan_text.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/graph/plan.h"
 #include "tests/engine/graph/plan_case.h"
 #include "tests/paths.h"
 

@@ -1,9 +1,9 @@
-#include "engine/graph/scratch_allocator.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
+
+#include "engine/graph/activation_buffers.h"
 
 namespace lockstep {
 namespace {

@@ -206,7 +206,7 @@ TEST(AppendKv, quantizes_blocks_of_32) {
   }
 }
 
-// The bound that kv_format.h states.
+// The bound that attention.h states.
 TEST(AppendKv, quantized_elements_are_near_what_they_were) {
   for (const std::vector<float>& block : hard_blocks()) {
     const KvQuants numbers = quantize_kv(block.data());

@@ -28,7 +28,7 @@ size_t fitting_dimension(KvFormat format, size_t head_dimension);
 // Normally distributed, with deviation 1.
 std::vector<float> random_floats(size_t count, uint32_t seed);
 
-// 32 elements of kQ8_0, as kv_format.h says.
+// 32 elements of kQ8_0, as attention.h says.
 struct KvQuants {
   uint16_t scale;
   std::array<int8_t, kKvBlockDimensions> quants;

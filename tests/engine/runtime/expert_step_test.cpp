@@ -1,6 +1,4 @@
 // Which experts tokens go to, and in which order the rows are that experts compute.
-#include "engine/runtime/node/expert_step.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "engine/kernels/kernel_choice.h"
+#include "engine/runtime/node/steps.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,4 @@
 // What is measured of sums between GPUs at the load, and what becomes of it.
-#include "engine/runtime/gpu/gpu_sum_trial.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/runtime/gpu/gpu_trials.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/engine/runtime/test_gpus.h"

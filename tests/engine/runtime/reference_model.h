@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/kernels/activation.h"
-#include "engine/kernels/kv_format.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/profile.h"
 #include "engine/model/architecture.h"
 #include "tests/engine/runtime/logits_rows.h"

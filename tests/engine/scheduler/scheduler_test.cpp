@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "engine/scheduler/prompt_work.h"
 #include "tests/engine/scheduler/passes.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <limits>
 
-#include "engine/scheduler/prompt_work.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace lockstep {
 namespace {

@@ -1,11 +1,10 @@
 // Rows of a table for tokens on a GPU.
-#include "engine/kernels/gpu_embedding.h"
-
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <vector>
 
+#include "engine/kernels/gpu_rows.h"
 #include "tests/engine/kernels/cuda/format_cases.h"
 #include "tests/engine/kernels/cuda/gpu_cache.h"
 #include "tests/engine/kernels/cuda/product_inputs.h"

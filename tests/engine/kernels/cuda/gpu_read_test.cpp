@@ -1,9 +1,9 @@
 // Reading a GPU's memory, for the time it takes.
-#include "engine/kernels/gpu_read.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "engine/kernels/gpu_rows.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/graph/plan_text.h"
+#include "engine/graph/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,8 +1,9 @@
-// Times sums between GPUs over one another's memory in one shot and in two, on the machine at hand,
-// before its first pass.
+// Tries links between GPUs on the machine at hand, before the first pass: whether they work, and
+// how fast sums over them are.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,8 +14,18 @@
 #include "engine/base/result.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/collectives/gpu_all_reduce_choice.h"
+#include "engine/machine/gpu_device.h"
 
 namespace lockstep {
+
+// Tries whether GPUs that are said to reach one another's memory do. Drivers have been seen to
+// promise what an IOMMU or PCIe's access control keeps from happening: what one GPU writes into
+// another's memory never comes, and no call fails. NCCL asks the driver as well, and believes it.
+//
+// Each writes some words into every other's memory, which has to find them there. All of them have
+// reached one another (GpuDevice::reach). Fails with kMachineRefused, naming the GPUs and the
+// remedy. Takes little memory, and gives it back.
+Result<void> try_gpu_links(std::span<GpuDevice* const> devices, std::chrono::nanoseconds deadline);
 
 // Sums of so many bytes are timed, of twice as many, and so on: from one token's of a small model.
 inline constexpr size_t kGpuSumTrialBytesMin = 4 << 10;
@@ -29,6 +40,7 @@ struct GpuSumRounds {
   Times two_shots_ns = {};
 };
 
+// One rank's part in timing sums over one another's memory, in one shot and in two.
 struct GpuSumTrial {
   const GpuCollectives& collectives;
   const GpuPeers& peers;  // with `spent_ns`
