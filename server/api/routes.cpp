@@ -7,10 +7,8 @@
 
 #include "engine/base/mutex.h"
 #include "server/api/anthropic/endpoints.h"
-#include "server/api/anthropic/error_object.h"
 #include "server/api/native/endpoints.h"
 #include "server/api/openai/endpoints.h"
-#include "server/api/openai/error_object.h"
 
 namespace lockstep {
 namespace {

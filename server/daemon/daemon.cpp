@@ -11,7 +11,7 @@
 #include "server/daemon/daemon_metrics.h"
 #include "server/daemon/exposure.h"
 #include "server/daemon/signals.h"
-#include "server/http/allowed_hosts.h"
+#include "server/http/browser_rules.h"
 #include "server/options/version.h"
 #include "server/ui/page.h"
 

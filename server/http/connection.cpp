@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "server/http/peer_address.h"
+#include "server/http/networks.h"
 
 namespace lockstep {
 namespace {

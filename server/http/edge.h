@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/http/cors.h"
+#include "server/http/browser_rules.h"
 #include "server/http/http_counters.h"
 #include "server/http/http_limits.h"
 #include "server/http/http_options.h"

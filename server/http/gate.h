@@ -22,7 +22,7 @@
 #include "server/http/connection.h"
 #include "server/http/edge.h"
 #include "server/http/listener.h"
-#include "server/http/peer_address.h"
+#include "server/http/networks.h"
 #include "server/http/turns.h"
 
 struct epoll_event;

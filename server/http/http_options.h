@@ -11,7 +11,7 @@
 #include "server/http/http_limits.h"
 #include "server/http/http_request.h"
 #include "server/http/listener.h"
-#include "server/http/peer_address.h"
+#include "server/http/networks.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
-// Whose connections hold how much of what all connections of a gate share. Networks are as
-// PeerAddress has them; sites are counted by a table of their own. The gate's thread only.
+// The addresses and networks of clients, and whose connections hold how much of what all
+// connections of a gate share. Sites are counted by a table of their own.
 //
 // Of bytes of bodies and of threads each network may hold twice what is left for all, so that one
 // alone has two thirds, k of them in the end 2/(2k + 1) each, and one that comes finds at least a
@@ -9,12 +9,33 @@
 // kept for those that hold nothing yet.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 namespace lockstep {
+
+// The address of a client.
+struct PeerAddress {
+  std::string text;  // "192.0.2.1", "2001:db8::1", "unix"
+  // The network that one client can have many connections from: an IPv4 address, or an IPv6 network
+  // of 64 bits, since a host gets at least one of these. "" for a Unix socket: it has no address.
+  std::string network;
+  // The longest prefix that the Internet routes, 24 bits of an IPv4 address and 48 of an IPv6 one:
+  // a guess at the owner of the network. One owner may have all networks of such a prefix, and gets
+  // others only by a further allocation. An address that is routed nowhere (private, local, shared)
+  // has its network for a site: there the server's operator gives the addresses. "" for a Unix
+  // socket.
+  std::string site;
+
+  static PeerAddress of(const sockaddr_storage& address);
+};
+
+// The network of an address as PeerAddress::text has it; "" for one that has none.
+std::string network_of(const std::string& text);
 
 struct Network {
   size_t connections = 0;  // within the limits
@@ -23,6 +44,7 @@ struct Network {
   size_t owed_bytes = 0;   // for Gate::cut_debtors() alone
 };
 
+// The networks of all connections, as PeerAddress has them. The gate's thread only.
 class Networks {
  public:
   using Table = std::unordered_map<std::string, Network>;

@@ -7,9 +7,8 @@
 
 #include "engine/base/check.h"
 #include "server/api/anthropic/endpoints.h"
-#include "server/api/anthropic/error_object.h"
 #include "server/api/openai/completion_request.h"
-#include "server/api/openai/error_object.h"
+#include "server/api/openai/endpoints.h"
 #include "server/api/openai/responses_request.h"
 
 namespace lockstep {

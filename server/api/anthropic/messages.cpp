@@ -5,7 +5,7 @@
 #include "server/api/anthropic/endpoints.h"
 #include "server/api/anthropic/messages_answer.h"
 #include "server/api/common/answer.h"
-#include "server/api/common/chat_turns.h"
+#include "server/api/common/chat_request.h"
 #include "server/api/common/prepare_request.h"
 
 namespace lockstep {

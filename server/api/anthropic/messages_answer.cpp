@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/api/anthropic/error_object.h"
+#include "server/api/anthropic/endpoints.h"
 #include "server/api/common/random.h"
 
 namespace lockstep {

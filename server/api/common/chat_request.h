@@ -1,4 +1,5 @@
-// A conversation to be gone on with, as all dialects parse it, and its prompt.
+// A conversation to be gone on with, as all dialects parse it, its prompt, the engine's requests
+// that come of it, and the rules by which their text is read.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "engine/text/tokenizer.h"
 #include "server/api/common/generation_parameters.h"
 #include "server/api/common/tool_use.h"
+#include "server/api/common/turn_parser.h"
 
 namespace lockstep {
 
@@ -60,5 +62,24 @@ void mark_content_end(Json& message);
 // it is given. False if there is no mark: the template has not written the content's end. The work
 // is linear in the text.
 bool cut_at_mark(TracedText& prompt);
+
+// The engine's requests of /v1/chat/completions, /v1/responses and /v1/messages.
+struct ChatTurns {
+  std::vector<Request> requests;  // one per choice
+  TurnRules rules;
+  std::string constraint;  // the field that says what the turn must be; empty: none does
+};
+
+// The prompt of the conversation, with its tools; its variables are changed for that. Reasoning
+// that the template opens is closed again where the answer is held to a form. Fails with 400 where
+// the model's chat template cannot take the conversation or the tools. `parameter` names the
+// conversation in errors.
+// `must_fit`: 400 also for a prompt that can never fit the context.
+ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
+                                       std::string_view parameter, bool must_fit = false);
+
+// Fails as encode_chat_turn() does, and where the context cannot hold it.
+ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
+                                     std::string_view parameter);
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "server/api/common/json_fields.h"
-#include "server/http/peer_address.h"
+#include "server/http/networks.h"
 
 namespace lockstep {
 

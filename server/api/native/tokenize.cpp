@@ -5,7 +5,6 @@
 #include "engine/base/json.h"
 #include "engine/base/pause_point.h"
 #include "server/api/common/chat_request.h"
-#include "server/api/common/chat_turns.h"
 #include "server/api/common/json_fields.h"
 #include "server/api/common/prepare_request.h"
 #include "server/api/native/endpoints.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "server/api/common/random.h"
-#include "server/api/openai/error_object.h"
+#include "server/api/openai/endpoints.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "server/api/common/answer.h"
-#include "server/api/common/chat_turns.h"
+#include "server/api/common/chat_request.h"
 #include "server/api/common/prepare_request.h"
 #include "server/api/openai/endpoints.h"
 #include "server/api/openai/responses_answer.h"

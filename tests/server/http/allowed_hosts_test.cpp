@@ -1,6 +1,4 @@
 // Names that are made to stand for this machine (DNS rebinding) open nothing on it.
-#include "server/http/allowed_hosts.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "server/http/browser_rules.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/test_server.h"
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "server/http/peer_address.h"
+#include "server/http/networks.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/test_server.h"
 
