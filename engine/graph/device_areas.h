@@ -26,8 +26,8 @@ struct NodePartials {
 struct NodeAreas {
   NodePartials partials;  // none: the rank attends to no head
   // Experts' rows, beside Routing; none without experts.
-  ArenaOffset<uint32_t>
-      generated_end;  // [expert]: its rows before this one are of generated tokens
+  // [expert]: its rows before this one are of generated tokens.
+  ArenaOffset<uint32_t> generated_end = {};
   ArenaOffset<float> row_weights = {};  // [row]
 
   friend bool operator==(const NodeAreas&, const NodeAreas&) = default;

@@ -19,7 +19,7 @@ namespace {
 RankPlace place_of(bool on_gpu) {
   RankPlace place;
   place.cpus = {-1, -1};
-  if (on_gpu) place = {.node = -1, .cpus = {-1}, .gpu = 0};
+  if (on_gpu) place = {.node = -1, .cpus = {-1}, .device = GpuPlace{0}};
   return place;
 }
 

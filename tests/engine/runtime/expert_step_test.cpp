@@ -45,7 +45,8 @@ class Routed {
     batch.tokens.resize(tokens_);
     batch.generated_tokens = generated;
     Plan plan;
-    plan.areas = NodeAreas{.generated_end = own(generated_end_.data()),
+    plan.areas = NodeAreas{.partials = {},
+                           .generated_end = own(generated_end_.data()),
                            .row_weights = own(row_weights_.data())};
     const ArenaAddresses addresses;
     const Peers peers;
