@@ -118,7 +118,6 @@ ASKS_FOR_GPUS = re.compile("|".join([
     r"(?:\.|->)gpu(?=\s*(?:\?|\)|&&|\|\||==|!=|;|\.has_value))", r"\*\w+(?:\.|->)gpu\b",
     r"\bgpu\s*(?:>=|<)\s*0\b", r"\bgpu\(\)\s*(?:==|!=|>=)",
     r"\b(?:get_if|get|holds_alternative)<(?:Gpu|Node)Place>",
-    r"[=!]= WeightLayout::kGpuTiles",
 ]))
 # Code of GPUs alone asks nothing.
 OF_GPUS = re.compile(r"/(?:gpu|cuda)(?:_|/)")
@@ -137,7 +136,7 @@ DEVICE_FACTORIES = {
     "server/metrics/engine_metrics.cpp": 3,
 }
 # All other lines together. These numbers may only shrink.
-MOST_ASKS_FOR_GPUS = 16
+MOST_ASKS_FOR_GPUS = 6
 
 
 def test_only_factories_ask_for_gpus():
@@ -412,14 +411,14 @@ OPENER = re.compile(r"//+ (?:Of|What|Where|Who|Whoever|So) ")
 # Lines that have such a word, and comments that begin with such a one: as many as there were. These
 # numbers may only shrink.
 MOST_OLD_WORDS = {
-    "engine": {"made up": 2, "whoever": 2, "wish": 9, "meeting": 2, "room": 100, "opener": 61},
+    "engine": {"made up": 1, "whoever": 2, "wish": 5, "meeting": 2, "room": 75, "opener": 3},
     "engine/kernels": {"wish": 20},
-    "engine/machine": {"wish": 10, "room": 12},
+    "engine/machine": {"room": 12},
     "engine/model": {"room": 2},
-    "engine/runtime": {"whoever": 4, "wish": 28, "meeting": 15, "room": 7, "opener": 59},
+    "engine/runtime": {"whoever": 3, "wish": 28, "meeting": 15, "room": 7, "opener": 2},
     "engine/sampling": {"wish": 6},
     "server": {"made up": 1, "whoever": 10, "wish": 1, "thoughts": 1, "room": 33, "opener": 31},
-    "tests": {"made up": 27, "whoever": 18, "wish": 57, "meeting": 28, "room": 195, "opener": 144},
+    "tests": {"made up": 27, "whoever": 18, "wish": 45, "meeting": 28, "room": 195, "opener": 144},
 }
 
 
