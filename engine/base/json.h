@@ -1,8 +1,9 @@
-// nlohmann's JSON values, whose destruction takes no memory.
+// nlohmann's JSON values, whose destruction and comparison with a text take no memory.
 #pragma once
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 
 // The library moves the members of a dying array or object to a stack on the heap, so that depth is
 // no recursion; where there is no memory for that stack, the process ends, since a destructor
@@ -29,3 +30,13 @@ inline void nlohmann::ordered_json::json_value::destroy(value_t type) {
       return;
   }
 }
+
+namespace nlohmann {
+
+// The library's makes a value of the text, in a function that must not throw.
+inline bool operator==(const ordered_json& value, const char* text) noexcept {
+  const auto* own = value.get_ptr<const std::string*>();
+  return own != nullptr && *own == text;
+}
+
+}  // namespace nlohmann

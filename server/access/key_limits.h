@@ -42,6 +42,7 @@ class KeyLimits {
   };
 
   // From here on these owners and allowances count. Whoever is known keeps what has been used.
+  // Throws std::bad_alloc, and then those before count.
   void set_owners(const std::vector<KeyOwner>& owners, Time now);
 
   // Counts one HTTP request; unknown owners and "" have no limits, here and below.

@@ -59,8 +59,9 @@ class MetricsPage {
   std::string text(std::chrono::steady_clock::time_point arrived) {
     const MutexLock lock(mutex_);
     if (begun_ <= arrived) {
-      begun_ = std::chrono::steady_clock::now();
+      const auto now = std::chrono::steady_clock::now();
       text_ = metrics_.text();
+      begun_ = now;
     }
     return text_;
   }

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "engine/base/mutex.h"
@@ -82,27 +82,39 @@ class Preparation::Pauses : public PauseHandler {
   Clock::time_point next_look_ = Clock::now() + kLookInterval;
 };
 
-Preparation::Preparation(const PreparationLimits& limits) : order_(limits) {}
+Preparation::Preparation(const PreparationLimits& limits) : order_(limits) {
+  for (std::vector<Seat*>* const resting : {&resting_, &resting_low_}) {
+    resting->reserve(kRestingMost);
+  }
+}
 
 Preparation::~Preparation() {
   const MutexLock lock(mutex_);
   is_stopping_ = true;
   for (const auto& seat : seats_) seat->changed.notify_one();
   while (!seats_.empty()) all_gone_.wait(mutex_);
-  for (std::thread& thread : ended_) thread.join();
+  join(ended_);
+}
+
+void Preparation::join(const Seats& seats) {
+  for (const auto& seat : seats) seat->thread.join();
 }
 
 uint64_t Preparation::run(const std::string& client, size_t body_bytes,
                           const std::function<void()>& task) {
   Job job;
   job.task = &task;
-  std::vector<std::thread> ended;
+  Seats ended;
   size_t trim_bytes = 0;
   {
     MutexLock lock(mutex_);
-    std::swap(ended, ended_);
+    // All the memory that this takes comes before the first thing that would have to be taken back.
+    constexpr PreparationOrder::Id kNone = 0;
+    auto entry = jobs_.extract(jobs_.emplace(kNone, &job).first);
     job.id = order_.add(client, body_bytes, Clock::now());
-    jobs_.emplace(job.id, &job);
+    entry.key() = job.id;
+    jobs_.insert(std::move(entry));
+    std::swap(ended, ended_);
     give_turns();
     while (!job.has_ended && !job.runs_in_place) job.done.wait(mutex_);
     if (job.runs_in_place) {
@@ -116,7 +128,7 @@ uint64_t Preparation::run(const std::string& client, size_t body_bytes,
     }
     if (order_.begun_count() == 0) trim_bytes = std::exchange(most_taken_bytes_, 0);
   }
-  for (std::thread& thread : ended) thread.join();
+  join(ended);
   // A million small pieces that are free again stay with the process unless it is told to look.
   // On this thread: it locks what others allocate from, and has their priority.
   if (trim_bytes >= kTrimBytes) ::malloc_trim(0);
@@ -157,17 +169,18 @@ void Preparation::begin(Job& job, bool is_brisk) {
   seat->changed.notify_one();
 }
 
-// Null if the machine gives no thread.
+// Null if the machine gives no thread, or no memory for one.
 Preparation::Seat* Preparation::add_thread() {
-  seats_.push_back(std::make_unique<Seat>());
-  Seat& seat = *seats_.back();
+  Seats added;
   try {
+    Seat& seat = *added.emplace_back(std::make_unique<Seat>());
     seat.thread = std::thread([this, &seat] { work(seat); });
-    pthread_setname_np(seat.thread.native_handle(), "prepare");
-  } catch (const std::system_error&) {
-    seats_.pop_back();
+  } catch (const std::exception&) {
     return nullptr;
   }
+  seats_.splice(seats_.end(), added);
+  Seat& seat = *seats_.back();
+  pthread_setname_np(seat.thread.native_handle(), "prepare");
   return &seat;
 }
 
@@ -208,8 +221,8 @@ void Preparation::work(Seat& seat) {
     seat.job = nullptr;
     end(job);
   }
-  ended_.push_back(std::move(seat.thread));
-  seats_.erase(std::ranges::find(seats_, &seat, &std::unique_ptr<Seat>::get));
+  ended_.splice(ended_.end(), seats_,
+                std::ranges::find(seats_, &seat, &std::unique_ptr<Seat>::get));
   if (seats_.empty()) all_gone_.notify_one();
 }
 

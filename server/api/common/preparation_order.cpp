@@ -1,8 +1,6 @@
 #include "server/api/common/preparation_order.h"
 
 #include <algorithm>
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -33,18 +31,18 @@ PreparationOrder::Id PreparationOrder::add(const std::string& client_name, size_
                                            Time now) {
   if (clients_.size() > kIdleClientsMax) forget_idle(now);
   const double start = least_tag();
-  const auto [place, is_new] = clients_.try_emplace(client_name);
-  Client& client = place->second;
-  if (is_new) client.credit = {limits_.client_credit_seconds, now};
-  if (client.jobs == 0) client.tag = std::max(client.tag, start);
-  ++client.jobs;
   Job job;
   job.client = client_name;
   job.room = body_bytes <= limits_.small_body_bytes ? 0 : 1;
   job.bytes = std::min(body_bytes, room_bytes(job.room));
-  const Id id = next_id_++;
-  jobs_.emplace(id, std::move(job));
-  return id;
+  heads_.resize(jobs_.size() + 1);
+  const auto [place, is_new] = clients_.try_emplace(client_name);
+  Client& client = place->second;
+  if (is_new) client.credit = {limits_.client_credit_seconds, now};
+  jobs_.emplace(next_id_, std::move(job));  // what throws leaves a client without a job
+  if (client.jobs == 0) client.tag = std::max(client.tag, start);
+  ++client.jobs;
+  return next_id_++;
 }
 
 size_t PreparationOrder::room_bytes(size_t room) const {
@@ -53,15 +51,15 @@ size_t PreparationOrder::room_bytes(size_t room) const {
 
 // The first waiting job of each client, in order. A job that has begun came before those that have
 // not.
-std::vector<PreparationOrder::Id> PreparationOrder::heads() const {
-  std::vector<Id> ids;
-  std::set<std::string_view> seen;
+void PreparationOrder::find_heads() {
+  ++round_;
+  heads_.clear();
   for (const auto& [id, job] : jobs_) {
-    if (job.state == State::kWaiting && seen.insert(job.client).second) ids.push_back(id);
+    if (job.state != State::kWaiting) continue;
+    if (std::exchange(clients_.at(job.client).round, round_) != round_) heads_.push_back(id);
   }
-  std::ranges::sort(ids, {},
+  std::ranges::sort(heads_, {},
                     [&](Id id) { return std::pair(clients_.at(jobs_.at(id).client).tag, id); });
-  return ids;
 }
 
 bool PreparationOrder::may_begin(const Job& job) {
@@ -86,7 +84,8 @@ bool PreparationOrder::may_be_brisk(const Job& job, Client& client, Time now) {
 std::optional<PreparationOrder::Turn> PreparationOrder::next(Time now) {
   if (turns_ >= limits_.turns && brisk_turns_ >= limits_.turns) return std::nullopt;
   for (Room& room : rooms_) room.is_claimed = false;
-  for (const Id id : heads()) {
+  find_heads();
+  for (const Id id : heads_) {
     Job& job = jobs_.at(id);
     const bool brisk = may_be_brisk(job, clients_.at(job.client), now);
     if ((brisk ? brisk_turns_ : turns_) >= limits_.turns) continue;

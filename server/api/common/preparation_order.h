@@ -56,7 +56,8 @@ class PreparationOrder {
 
   explicit PreparationOrder(const PreparationLimits& limits) : limits_(limits) {}
 
-  // A job waits from here on.
+  // A job waits from here on. Throws std::bad_alloc, and then nothing is added; nothing below takes
+  // memory.
   Id add(const std::string& client, size_t body_bytes, Time now);
   // The next job that has a turn from here on; none: nobody waits, or all turns are taken.
   std::optional<Turn> next(Time now);
@@ -83,6 +84,7 @@ class PreparationOrder {
     double used = 0;  // processor time
     Credit credit;
     size_t jobs = 0;
+    uint64_t round = 0;                     // of find_heads() that has seen it
     std::array<size_t, 2> room_bytes = {};  // that its bodies take, by room
   };
   enum class State { kWaiting, kTurn };
@@ -105,7 +107,7 @@ class PreparationOrder {
   bool may_begin(const Job& job);
   bool may_be_brisk(const Job& job, Client& client, Time now);
   bool others_wait_before(const Client& client) const;
-  std::vector<Id> heads() const;
+  void find_heads();
   void give_turn(Job& job, bool brisk);
   void end_turn(Job& job);
   void forget_idle(Time now);
@@ -114,6 +116,8 @@ class PreparationOrder {
   const PreparationLimits limits_;
   std::map<std::string, Client> clients_;
   std::map<Id, Job> jobs_;  // in the order in which they came
+  std::vector<Id> heads_;   // of the last find_heads(); holds all jobs if need be
+  uint64_t round_ = 0;      // number of the last find_heads()
   std::array<Room, 2> rooms_;
   Credit credit_;
   bool has_credit_ = false;  // credit_ has been filled once
