@@ -103,8 +103,8 @@ HttpRoute make_route(const Row& row, ServedModel& model) {
                   },
                   row.use == Use::kAlways};
   if (row.use == Use::kGenerate) {
-    route.busy = [&row, &model](const std::string& client) -> std::optional<HttpRefusal> {
-      const auto full = model.check_room(client);
+    route.busy = [&row, &model](const std::string& tenant) -> std::optional<HttpRefusal> {
+      const auto full = model.check_room(tenant);
       if (!full) return std::nullopt;
       return to_http_refusal(*full, error_object_of(row.pattern));
     };

@@ -22,7 +22,4 @@ struct PeerAddress {
   static PeerAddress of(const sockaddr_storage& address);
 };
 
-// The network of an address as PeerAddress::text has it; "" for one that has none.
-std::string network_of(const std::string& text);
-
 }  // namespace lockstep
