@@ -23,6 +23,8 @@ constexpr size_t kRestingMost = 4;
 constexpr std::chrono::seconds kRest{5};  // and end if none has come after this
 // How often a task looks at the clock of its processor time, which is a system call.
 constexpr std::chrono::microseconds kLookInterval{200};
+// A task that holds so much more than it has told does not wait for that.
+constexpr uint64_t kTellBytes = 256 << 10;
 // From here on what is left behind is worth the milliseconds that it takes to give it back.
 constexpr size_t kTrimBytes = 1 << 20;
 
@@ -45,6 +47,7 @@ struct Preparation::Job {
   bool runs_in_place = false;  // on the thread that waits for it: there is no other
   double charged = 0;          // processor time of its thread that it was charged for
   uint64_t steps = 0;          // of its pause points
+  uint64_t told_bytes = 0;     // that it holds
   std::exception_ptr thrown;
   ConditionVariable given;  // a turn
   ConditionVariable done;   // has_ended or runs_in_place
@@ -70,9 +73,8 @@ class Preparation::Pauses : public PauseHandler {
   void pause(uint64_t steps) override {
     job_.steps += steps;
     if (job_.runs_in_place) return;
-    const Clock::time_point now = Clock::now();
-    if (now < next_look_) return;
-    preparation_.wait_for_turn(job_, used_seconds());
+    if (held_bytes < job_.told_bytes + kTellBytes && Clock::now() < next_look_) return;
+    preparation_.wait_for_turn(job_, used_seconds(), held_bytes);
     next_look_ = Clock::now() + kLookInterval;
   }
 
@@ -234,14 +236,16 @@ void Preparation::lower_if_needed(Job& job) {
 }
 
 // On the job's thread, which has used so much processor time by now.
-void Preparation::wait_for_turn(Job& job, double seconds) {
+void Preparation::wait_for_turn(Job& job, double seconds, uint64_t held_bytes) {
   {
     const MutexLock lock(mutex_);
+    order_.hold(job.id, held_bytes);
+    const bool has_sunk = held_bytes < std::exchange(job.told_bytes, held_bytes);
     const bool goes_on = order_.charge(job.id, seconds - job.charged, Clock::now());
     job.charged = seconds;
+    if (!goes_on) job.has_turn = false;
+    if (!goes_on || has_sunk) give_turns();
     if (goes_on) return;
-    job.has_turn = false;
-    give_turns();
     while (!job.has_turn) job.given.wait(mutex_);
   }
   lower_if_needed(job);

@@ -54,7 +54,7 @@ class Preparation {
   static void do_task(Job& job);
   static void lower_if_needed(Job& job);
   bool wait_for_job(Seat& seat) LOCKSTEP_REQUIRES(mutex_);
-  void wait_for_turn(Job& job, double seconds) LOCKSTEP_EXCLUDES(mutex_);
+  void wait_for_turn(Job& job, double seconds, uint64_t held_bytes) LOCKSTEP_EXCLUDES(mutex_);
   void end(Job& job) LOCKSTEP_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
