@@ -375,6 +375,10 @@ EngineStatistics Engine::statistics() const {
   return statistics;
 }
 
+double Engine::heartbeat_age_seconds() const noexcept {
+  return parts_->ready ? parts_->loop->activity().heartbeat_age_seconds() : 0;
+}
+
 bool Engine::output_is_damaged() const {
   return parts_->counters.unusable_submissions >= kUnusableSubmissionsMax;
 }

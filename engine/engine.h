@@ -61,6 +61,8 @@ class Engine final : public LogitSource {
 
   const ModelInfo& model() const override;
   EngineStatistics statistics() const;
+  // As statistics() has it; 0 before the load. Any thread; takes no lock and no memory.
+  double heartbeat_age_seconds() const noexcept;
   // Whether the last kUnusableSubmissionsMax submissions or more gave no usable numbers. The next
   // one that ends well makes it false again. Any thread; lock-free.
   bool output_is_damaged() const;

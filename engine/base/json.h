@@ -1,5 +1,5 @@
-// JSON values, whose destruction takes no memory; JSON text from outside to a value, strictly and
-// within bounds, and a value to text.
+// JSON values, whose destruction and comparison with a text take no memory; JSON text from outside
+// to a value, strictly and within bounds, and a value to text.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,16 @@ inline void nlohmann::ordered_json::json_value::destroy(value_t type) {
       return;
   }
 }
+
+namespace nlohmann {
+
+// The library's makes a value of the text, in a function that must not throw.
+inline bool operator==(const ordered_json& value, const char* text) noexcept {
+  const auto* own = value.get_ptr<const std::string*>();
+  return own != nullptr && *own == text;
+}
+
+}  // namespace nlohmann
 
 namespace lockstep {
 

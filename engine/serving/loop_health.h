@@ -22,13 +22,12 @@ class LoopActivity {
   void enter(LoopPhase phase);
   void start_pass(uint64_t number, size_t sequences, size_t prompt_tokens, size_t generated_tokens);
 
-  // The heartbeat's age and time.
+  // The heartbeat's age and time. 0: there was none yet.
   void fill(EngineStatistics& statistics) const;
+  double heartbeat_age_seconds() const;
   std::string describe() const;
 
  private:
-  double heartbeat_age_seconds() const;
-
   std::atomic<int64_t> heartbeat_ns_ = 0;  // steady clock; 0: none yet
   std::atomic<LoopPhase> phase_ = LoopPhase::kIdle;
   std::atomic<uint64_t> pass_ = 0;

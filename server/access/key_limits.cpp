@@ -47,15 +47,15 @@ Seconds KeyLimits::Bucket::wait(double missing, double per_minute) {
 
 void KeyLimits::set_owners(const std::vector<KeyOwner>& owners, Time now) {
   const MutexLock lock(mutex_);
+  for (const KeyOwner& given : owners) owners_.try_emplace(given.name);  // nothing below may throw
   for (auto& [name, owner] : owners_) owner.is_removed = true;
   for (const KeyOwner& given : owners) {
-    const auto [place, is_new] = owners_.try_emplace(given.name);
-    Owner& owner = place->second;
+    Owner& owner = owners_.find(given.name)->second;
     owner.is_removed = false;
     const auto change = [&](Bucket& bucket, uint64_t before, uint64_t per_minute) {
       const auto limit = static_cast<double>(per_minute);
       // A limit that is new starts with all of it; one that changes keeps what has been used.
-      if (is_new || before == 0) bucket = {limit, now};
+      if (before == 0) bucket = {limit, now};
       bucket.fill(limit, now);
     };
     change(owner.requests, owner.allowance.requests_per_minute,

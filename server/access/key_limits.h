@@ -43,6 +43,7 @@ class KeyLimits {
   };
 
   // From here on these owners and allowances count. A known owner keeps what has been used.
+  // Throws std::bad_alloc; then the owners before this call count.
   void set_owners(const std::vector<KeyOwner>& owners, Time now);
 
   // Counts one HTTP request; unknown owners and "" have no limits, here and below.

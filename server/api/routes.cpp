@@ -92,8 +92,9 @@ class MetricsPage {
   std::string text(std::chrono::steady_clock::time_point arrived) {
     const MutexLock lock(mutex_);
     if (begun_ <= arrived) {
-      begun_ = std::chrono::steady_clock::now();
+      const auto now = std::chrono::steady_clock::now();
       text_ = metrics_.text();
+      begun_ = now;
     }
     return text_;
   }
@@ -135,8 +136,8 @@ HttpRoute make_route(const Row& row, ServedModel& model) {
                   },
                   row.use == Use::kAlways};
   if (row.use == Use::kGenerate) {
-    route.busy = [&row, &model](const std::string& client) -> std::optional<HttpRefusal> {
-      const auto full = model.check_room(client);
+    route.busy = [&row, &model](const std::string& tenant) -> std::optional<HttpRefusal> {
+      const auto full = model.check_room(tenant);
       if (!full) return std::nullopt;
       return to_http_refusal(*full, error_object_of(row.pattern));
     };

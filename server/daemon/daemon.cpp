@@ -148,8 +148,10 @@ void Daemon::stop_failed() {
   const Error failure = *engine_->failure();
   model_.set_state(ServingState::kDraining);
   watchdog_->expect_end_within(kFailedEndSeconds);
-  notifier_.stopping("Failed: " + failure.message,
-                     std::chrono::seconds(static_cast<int64_t>(kFailedEndSeconds)));
+  log_surely([&] {
+    notifier_.stopping("Failed: " + failure.message,
+                       std::chrono::seconds(static_cast<int64_t>(kFailedEndSeconds)));
+  });
   last_bytes_seconds_ = std::min(last_bytes_seconds_.load(), kFailedLastBytesSeconds);
   server_->close_after_answers();
   engine_->drain(kFailedLastBytesSeconds);  // all of them are being told
@@ -261,9 +263,9 @@ void Daemon::add_reloads() {
     return probe_server_->prepare_tls();
   });
   reloads_.add("options", [this](const Options& options) -> Result<Reloads::Commit> {
-    return [this, options] {
+    return [this, options, limits = limits_of(*engine_, options)] {
       gate_limits_.want(options.http.limits, *server_, probe_server_.get());
-      model_.set_limits(limits_of(*engine_, options));
+      model_.set_limits(limits);
       engine_->set_waiting_limits(options.engine.waiting_requests,
                                   options.engine.waiting_prompt_tokens);
       last_bytes_seconds_ = seconds_of(options.http.limits.write_deadline);
@@ -305,7 +307,7 @@ void Daemon::watch_engine() {
 // Of the engine or of a gate, whichever is the older.
 Heartbeat Daemon::heartbeat() const {
   const Heartbeat heartbeats[] = {
-      {"the engine", engine_->statistics().heartbeat_age_seconds},
+      {"the engine", engine_->heartbeat_age_seconds()},
       {"the gate", server_->turn_seconds()},
       {"the gate for probes", probe_server_ == nullptr ? 0 : probe_server_->turn_seconds()}};
   return std::ranges::max(heartbeats, {}, &Heartbeat::age_seconds);
@@ -318,7 +320,10 @@ void Daemon::signal_to_stop() {
   // Nothing is lost by leaving in the middle of a load.
   if (model_.state() == ServingState::kLoading) leave(0);
   model_.set_state(ServingState::kDraining);
-  notifier_.stopping("Draining", std::chrono::seconds(static_cast<int64_t>(seconds + kEndSeconds)));
+  log_surely([&] {
+    notifier_.stopping("Draining",
+                       std::chrono::seconds(static_cast<int64_t>(seconds + kEndSeconds)));
+  });
 }
 
 // Answers are complete now, but perhaps not yet with their clients; each connection closes when

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <deque>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -30,8 +31,9 @@ struct LogOutput::Queue {
     {
       const MutexLock lock(mutex);
       while (!lines.empty() && bytes + line.size() > bytes_most) drop_first();
-      bytes += line.size();
+      const size_t added = line.size();
       lines.push_back(std::move(line));
+      bytes += added;
     }
     changed.notify_all();
   }
@@ -76,8 +78,17 @@ struct LogOutput::Queue {
       if (!write(line)) {
         dropped.fetch_add(1, std::memory_order_relaxed);
       } else if (const uint64_t now = dropped.load(std::memory_order_relaxed); now != told) {
-        if (write(loss_line(formatter, now - told))) told = now;
+        if (write_loss(formatter, now - told)) told = now;
       }
+    }
+  }
+
+  // False if the line is lost as well: the next one tells of all.
+  bool write_loss(spdlog::formatter& formatter, uint64_t count) {
+    try {
+      return write(loss_line(formatter, count));
+    } catch (const std::bad_alloc&) {
+      return false;
     }
   }
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -74,20 +75,31 @@ void Reloads::work() {
       if (ending_) return;
       requested_ = false;
     }
-    if (on_begin_) on_begin_();
+    log_surely([&] {
+      if (on_begin_) on_begin_();
+    });
     reload();
-    if (on_end_) on_end_();
+    log_surely([&] {
+      if (on_end_) on_end_();
+    });
   }
 }
 
 void Reloads::reload() {
-  const auto done = try_reload();
-  if (done) {
-    spdlog::info("the configuration was read again");
-  } else {
-    spdlog::error("the configuration was not read again, all stays as it was: {}",
-                  done.error().message);
+  Result<void> done;
+  try {
+    done = try_reload();
+  } catch (const std::bad_alloc&) {
+    done = std::unexpected(Error{ErrorKind::kMachineRefused, "no memory"});
   }
+  log_surely([&] {
+    if (done) {
+      spdlog::info("the configuration was read again");
+    } else {
+      spdlog::error("the configuration was not read again, all stays as it was: {}",
+                    done.error().message);
+    }
+  });
   const MutexLock lock(mutex_);
   outcome_ = {.success = done.has_value(), .unix_seconds = unix_seconds()};
 }
@@ -110,12 +122,14 @@ Result<void> Reloads::try_reload() {
     }
     commits.push_back(std::move(*commit));
   }
+  const auto names = fixed_changes(values_, *fresh);
   for (const Commit& commit : commits) commit();
-  if (const auto names = fixed_changes(values_, *fresh); !names.empty()) {
+  std::swap(values_, effective);
+  if (names.empty()) return {};
+  log_surely([&] {
     spdlog::warn("these options differ now but take effect only after a restart: {}",
                  fmt::join(names, ", "));
-  }
-  values_ = std::move(effective);
+  });
   return {};
 }
 

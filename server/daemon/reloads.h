@@ -34,7 +34,8 @@ class Reloads {
   // `name` is what the log calls it. Before start().
   void add(std::string name, Prepare prepare);
 
-  // From here on request() has an effect. Around each reload `on_begin` and `on_end` are called.
+  // From here on request() has an effect. Around each reload `on_begin` and `on_end` are called;
+  // where there is no memory for what they do, the reload goes on without.
   void start(std::function<void()> on_begin = {}, std::function<void()> on_end = {});
 
   // No reload runs any more when it returns.

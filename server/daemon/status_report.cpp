@@ -3,7 +3,9 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <new>
 #include <stop_token>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/base/mutex.h"
@@ -89,26 +91,28 @@ std::string StatusReport::text() const {
 
 void StatusReport::run(const std::stop_token& stop) const {
   Interval interval(stop);
-  std::string told;
-  uint64_t bytes = 0;
-  auto progressed = std::chrono::steady_clock::now();
-  int looks = 0;
+  Told told;
   while (interval.passes()) {
-    const std::string now = text();
-    if (model_.state() != ServingState::kLoading) {
-      if (now != told) notifier_.status(now);
-    } else {
-      const LoadProgress progress = model_.engine().statistics().load;
-      if (progress.bytes_done != bytes) progressed = std::chrono::steady_clock::now();
-      bytes = progress.bytes_done;
-      const bool moves = std::chrono::steady_clock::now() - progressed < kLoadPatience;
-      if (moves) notifier_.loading(now, kMoreTime);
-      if (++looks % kIntervalsPerLogLine == 0) {
-        log_progress(progress);
-      }
+    try {
+      look(told);
+    } catch (const std::bad_alloc&) {  // the next look makes up for it
     }
-    told = now;
   }
+}
+
+void StatusReport::look(Told& told) const {
+  std::string now = text();
+  if (model_.state() != ServingState::kLoading) {
+    if (now != told.text) notifier_.status(now);
+  } else {
+    const LoadProgress progress = model_.engine().statistics().load;
+    if (progress.bytes_done != told.bytes) told.progressed = std::chrono::steady_clock::now();
+    told.bytes = progress.bytes_done;
+    const bool moves = std::chrono::steady_clock::now() - told.progressed < kLoadPatience;
+    if (moves) notifier_.loading(now, kMoreTime);
+    if (++told.looks % kIntervalsPerLogLine == 0) log_progress(progress);
+  }
+  told.text = std::move(now);
 }
 
 }  // namespace lockstep

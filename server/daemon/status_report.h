@@ -3,6 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -20,7 +23,16 @@ class StatusReport {
   std::string text() const;
 
  private:
+  // The text that was told last, and how far the load had come then.
+  struct Told {
+    std::string text = {};
+    uint64_t bytes = 0;
+    std::chrono::steady_clock::time_point progressed = std::chrono::steady_clock::now();
+    int looks = 0;
+  };
+
   void run(const std::stop_token& stop) const;
+  void look(Told& told) const;
 
   const ServedModel& model_;
   const ServiceNotifier& notifier_;

@@ -79,7 +79,7 @@ void Watchdog::run() {
     if (overdue) {
       last_resort_.end_after(2 * kAlarmSeconds);
       dump();
-      end("the daemon did not end in time");
+      end("the daemon", " did not end in time");
     }
     look();
     lock.lock();
@@ -108,32 +108,36 @@ void Watchdog::enter(StallStage stage) {
   const double stalled = detector_.stalled_seconds();
   if (stage == StallStage::kFine) {
     last_resort_.never();
-    spdlog::warn("{} moves again", stalled_);
+    log_surely([&] { spdlog::warn("{} moves again", stalled_); });
     return;
   }
   if (before == StallStage::kFine) {
     // Should anything below hang, the kernel ends the process.
     const double left = std::max(0.0, dead_seconds(stall_seconds_) - stalled);
     last_resort_.end_after(kAlarmSeconds + static_cast<unsigned>(std::ceil(left)));
-    spdlog::error("{} has not moved for {:.1f} s, not ready until it does: {}", stalled_, stalled,
-                  options_.describe());
+    log_surely([&] {
+      spdlog::error("{} has not moved for {:.1f} s, not ready until it does: {}", stalled_, stalled,
+                    options_.describe());
+    });
   }
   if (stage >= StallStage::kStalled && before < StallStage::kStalled) dump();
-  if (stage == StallStage::kDead) end(std::string(stalled_) + " does not move any more");
+  if (stage == StallStage::kDead) end(stalled_, " does not move any more");
 }
 
 void Watchdog::dump() {
-  stacks_.write(STDERR_FILENO, log_frame(options_.log_format, "error"));
+  log_surely([&] { stacks_.write(STDERR_FILENO, log_frame(options_.log_format, "error")); });
 }
 
-void Watchdog::end(std::string_view why) {
+void Watchdog::end(std::string_view what, std::string_view why) {
   last_resort_.end_after(kAlarmSeconds);
-  const LogFrame frame = log_frame(options_.log_format, "critical");
-  for (const std::string_view part :
-       {std::string_view(frame.head), why, std::string_view(": the watchdog ends the process"),
-        std::string_view(frame.tail)}) {
-    if (!write_bounded(STDERR_FILENO, part)) break;
-  }
+  log_surely([&] {
+    const LogFrame frame = log_frame(options_.log_format, "critical");
+    for (const std::string_view part :
+         {std::string_view(frame.head), what, why,
+          std::string_view(": the watchdog ends the process"), std::string_view(frame.tail)}) {
+      if (!write_bounded(STDERR_FILENO, part)) break;
+    }
+  });
   abort_now();
 }
 

@@ -1,6 +1,6 @@
 // Watches that the engine and the gate move. When one does not, the watchdog says so in steps,
 // writes all stacks to standard error, and at last ends the process, so that the service manager
-// starts it again.
+// starts it again. Where there is no memory for what it would say, it does the rest.
 #pragma once
 
 #include <atomic>
@@ -28,11 +28,12 @@ struct Heartbeat {
 struct WatchdogOptions {
   double stall_seconds = 30;
   LogFormat log_format = LogFormat::kLogfmt;
-  // The oldest of all parts. Lock-free.
+  // The oldest of all parts. Lock-free; takes no memory.
   std::function<Heartbeat()> heartbeat;
   // What the engine is at, for the log.
   std::function<std::string()> describe;
-  // Called at each stage that is new, and at each look while all is fine; must not block.
+  // Called at each stage that is new, and at each look while all is fine; must neither block nor
+  // throw.
   std::function<void(StallStage)> on_stage;
   std::function<void()> on_fine;
 };
@@ -61,7 +62,7 @@ class Watchdog {
   void look();
   void enter(StallStage stage);
   void dump();
-  [[noreturn]] void end(std::string_view why);
+  [[noreturn]] void end(std::string_view what, std::string_view why);
 
   const WatchdogOptions options_;
   std::atomic<double> stall_seconds_;

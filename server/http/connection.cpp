@@ -228,8 +228,7 @@ bool Connection::read_body(Time now) {
 
 void Connection::admit(Time now) {
   if (match_.route->busy) {
-    if (auto refusal =
-            match_.route->busy(principal_.empty() ? network_of(remote_address_) : principal_)) {
+    if (auto refusal = match_.route->busy(tenant())) {
       answer_refusal(std::move(*refusal), true, now);
       return;
     }
@@ -242,6 +241,7 @@ void Connection::admit(Time now) {
   request.body = body_.take_body();
   request.remote_address = remote_address_;
   request.principal = principal_;
+  request.tenant = tenant();
   request.request_id = request_id_;
   request.path_parameters = std::move(match_.parameters);
   request.nesting_max = limits_.nesting;

@@ -105,6 +105,8 @@ class Connection {
   void answer_sent(Time now);
   void peer_sends_no_more(Time now);
   std::string chosen_request_id();
+  // As HttpRequest has it, of the current request.
+  const std::string& tenant() const { return principal_.empty() ? site_.name() : principal_; }
   void count_body_bytes(size_t bytes);
   void release_body_bytes() { count_body_bytes(0); }
 

@@ -468,21 +468,26 @@ void Gate::forget(uint64_t id, const Client& client) {
   clients_.erase(id);
 }
 
-// Until all together owe no more than they may, the one that owes most of the network that owes
-// most, however its debts are spread over its connections.
+// Until all together owe no more than they may, of the site that owes most the network that owes
+// most, and of it the connection: however a site's debts are spread over those.
 void Gate::cut_debtors() {
   for (int count = 0; count < kDebtorsPerTurn; ++count) {
     if (edge_.answers_bytes <= edge_.limits.answers_bytes) return;
-    for (auto& [name, network] : edge_.networks.table()) network.owed_bytes = 0;
+    for (Networks* const networks : {&edge_.sites, &edge_.networks}) {
+      for (auto& [name, network] : networks->table()) network.owed_bytes = 0;
+    }
     for (auto& [id, client] : clients_) {
-      client.connection->network().owed_bytes += client.connection->owed_bytes();
+      Connection& connection = *client.connection;
+      connection.site().owed_bytes += connection.owed_bytes();
+      connection.network().owed_bytes += connection.owed_bytes();
     }
     std::pair<const uint64_t, Client>* chosen = nullptr;
-    std::pair<size_t, size_t> most;  // of a network, and of a connection
+    std::array<size_t, 3> most = {};  // of a site, of a network, and of a connection
     for (auto& entry : clients_) {
       const Connection& connection = *entry.second.connection;
-      const std::pair owed = {connection.network().owed_bytes, connection.owed_bytes()};
-      if (owed.second == 0 || owed <= most) continue;
+      const std::array owed = {connection.site().owed_bytes, connection.network().owed_bytes,
+                               connection.owed_bytes()};
+      if (owed[2] == 0 || owed <= most) continue;
       chosen = &entry;
       most = owed;
     }

@@ -26,7 +26,11 @@ struct HttpRequest {
   std::multimap<std::string, std::string> headers;  // names in lower case
   std::string body;
   std::string remote_address;
-  std::string principal;   // the name of the key it came with; "" where none is asked for
+  std::string principal;  // the name of the key it came with; "" where none is asked for
+  // The one that shares with others what the engine and its preparation have: the owner of the key,
+  // or where none is asked for the client's site (PeerAddress), which may have any number of
+  // networks.
+  std::string tenant;
   std::string request_id;  // X-Request-Id as sent (at most 128 printable characters), or generated
   std::map<std::string, std::string> path_parameters;  // ":id" of the route's pattern
   size_t nesting_max = 64;                             // limits.nesting

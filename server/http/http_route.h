@@ -21,10 +21,9 @@ struct HttpRoute {
   HttpHandler handler;
   bool always = false;       // served even when all threads are busy (health, metrics)
   bool without_key = false;  // the same bytes for everybody: for HttpOptions::authorize
-  // Why no request of this client (its key's name, or its network) can be taken now, if so: asked
-  // by the gate's thread when one is whole, which is then refused for next to nothing. Must not
-  // block.
-  std::function<std::optional<HttpRefusal>(const std::string& client)> busy = {};
+  // Why no request of this tenant (HttpRequest::tenant) can be taken now, if so: asked by the
+  // gate's thread when one is whole, which is then refused for next to nothing. Must not block.
+  std::function<std::optional<HttpRefusal>(const std::string& tenant)> busy = {};
 };
 
 // Which handler a path belongs to. Read from top to bottom: the first route that fits is taken.

@@ -76,15 +76,6 @@ PeerAddress PeerAddress::of(const sockaddr_storage& address) {
           ipv6_prefix(bytes, ipv6_site_bytes(bytes))};
 }
 
-std::string network_of(const std::string& text) {
-  in6_addr bytes{};
-  if (inet_pton(AF_INET6, text.c_str(), &bytes) == 1) {
-    return ipv6_prefix(bytes, kIpv6NetworkBytes);
-  }
-  in_addr ipv4{};
-  return inet_pton(AF_INET, text.c_str(), &ipv4) == 1 ? text : std::string();
-}
-
 Networks::Place::Place(Networks& networks, const std::string& name, bool is_over_limit)
     : table_(&networks.table_),
       entry_(&*networks.table_.try_emplace(name).first),

@@ -34,9 +34,6 @@ struct PeerAddress {
   static PeerAddress of(const sockaddr_storage& address);
 };
 
-// The network of an address as PeerAddress::text has it; "" for one that has none.
-std::string network_of(const std::string& text);
-
 struct Network {
   size_t connections = 0;  // within the limits
   size_t over_limit = 0;   // connections above them

@@ -16,11 +16,15 @@ class GrammarBudget {
  public:
   explicit GrammarBudget(const GrammarLimits& limits)
       : limits_(limits), deadline_(now() + limits.time) {}
+  ~GrammarBudget() { note_held_bytes(-static_cast<int64_t>(bytes_)); }
+  GrammarBudget(const GrammarBudget&) = delete;
+  GrammarBudget& operator=(const GrammarBudget&) = delete;
 
   // Notes that so many bytes were or will be taken. False if that is too much, and from then on.
   // Looks at the clock once per so many calls.
   bool take(size_t bytes) {
     bytes_ += bytes;
+    note_held_bytes(static_cast<int64_t>(bytes));
     if (bytes_ > limits_.bytes) spent_ = true;
     return ++calls_ % kCallsPerLook == 0 ? look() : !spent_;
   }

@@ -14,6 +14,7 @@ void Budget::reserve(uint64_t bytes) const {
 void Budget::take(uint64_t bytes) {
   reserve(bytes);
   used_ += bytes;
+  note_held_bytes(static_cast<int64_t>(bytes));
 }
 
 void Budget::fail_steps() const {

@@ -44,7 +44,10 @@ class Budget {
   // Fails when so many bytes more would be over the budget; takes nothing.
   void reserve(uint64_t bytes) const;
   void take(uint64_t bytes);
-  void give(uint64_t bytes) noexcept { used_ -= bytes; }
+  void give(uint64_t bytes) noexcept {
+    used_ -= bytes;
+    note_held_bytes(-static_cast<int64_t>(bytes));
+  }
 
  private:
   static constexpr uint64_t kStepsPerPause = 256;  // some tens of microseconds

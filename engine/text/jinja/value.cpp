@@ -42,13 +42,35 @@ Heap::~Heap() {
     graves_.push_back(std::move(object->values_));
     object->values_.clear();
   }
-  digging_ = false;
-  bury({});
+  dig();
+}
+
+void Heap::add_object(Object& object) {
+  // While graves are dug, each object that is alive fills one at most.
+  const size_t graves = object_count_ + 2;
+  if (graves_.capacity() < graves) graves_.reserve(2 * graves);
+  ++object_count_;
+  object.next_ = objects_;
+  if (objects_ != nullptr) objects_->previous_ = &object;
+  objects_ = &object;
+}
+
+void Heap::remove_object(Object& object) noexcept {
+  --object_count_;
+  if (object.previous_ != nullptr) {
+    object.previous_->next_ = object.next_;
+  } else {
+    objects_ = object.next_;
+  }
+  if (object.next_ != nullptr) object.next_->previous_ = object.previous_;
 }
 
 void Heap::bury(std::vector<Value>&& values) noexcept {
   graves_.push_back(std::move(values));
-  if (digging_) return;
+  if (!digging_) dig();
+}
+
+void Heap::dig() noexcept {
   digging_ = true;
   while (!graves_.empty()) {
     // A value that dies here may bury more: it is only added to the list.
@@ -191,18 +213,11 @@ Value make_dict(Heap& heap, std::vector<DictData::Entry> entries) {
 
 Object::Object(Heap& heap, std::vector<Value> values)
     : heap_(heap), values_(std::move(values)), charge_(heap, 192 + values_.size() * sizeof(Value)) {
-  next_ = heap.objects_;
-  if (next_ != nullptr) next_->previous_ = this;
-  heap.objects_ = this;
+  heap.add_object(*this);
 }
 
 Object::~Object() {
-  if (previous_ != nullptr) {
-    previous_->next_ = next_;
-  } else {
-    heap_.objects_ = next_;
-  }
-  if (next_ != nullptr) next_->previous_ = previous_;
+  heap_.remove_object(*this);
   if (!values_.empty()) heap_.bury(std::move(values_));
 }
 

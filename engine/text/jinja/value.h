@@ -4,6 +4,7 @@
 // whatever walks a value is bounded.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,13 +35,20 @@ class Heap : public Budget {
   ~Heap();
 
   // Destroys what an object held, one object at a time: a long chain of objects must not become a
-  // deep recursion of destructors.
+  // deep recursion of destructors. Takes no memory.
   void bury(std::vector<Value>&& values) noexcept;
 
  private:
   friend class Object;
 
+  // Called of each object as it begins to live and as it dies. add_object() sees to it that bury()
+  // needs no memory: it throws std::bad_alloc, and then the object is not known.
+  void add_object(Object& object);
+  void remove_object(Object& object) noexcept;
+  void dig() noexcept;
+
   Object* objects_ = nullptr;  // all that are alive
+  size_t object_count_ = 0;    // of them
   std::vector<std::vector<Value>> graves_;
   bool digging_ = false;
 };

@@ -1,7 +1,6 @@
 #include "server/api/common/answer.h"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -57,12 +56,7 @@ class Run {
     queue_->on_break({});
     if (ids_.empty()) return;
     settle();
-    if (!unfinished()) return;
-    try {
-      cancel();
-    } catch (const std::exception& error) {
-      spdlog::error("requests of a broken answer run on: {}", error.what());
-    }
+    if (unfinished()) cancel();
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -128,7 +122,7 @@ class Run {
   }
 
   // Charges the key, before the client has the end of its answer.
-  void settle() {
+  void settle() noexcept {
     key_.set_used_tokens(prompt_tokens_ + generated_tokens());
     key_.end();
   }
@@ -154,7 +148,6 @@ class Run {
 
   std::string next_part(StreamWriter& writer) {
     const auto events = queue_->wait(kKeepAlive);
-    if (events.empty()) return writer.keep_alive();
     std::string text;
     for (const auto& event : events) {
       note(event);
@@ -162,6 +155,7 @@ class Run {
       text += writer.news(event.index, event.output);
     }
     note_break();
+    if (events.empty() && !failure_) return writer.keep_alive();
     return text;
   }
 
@@ -169,7 +163,7 @@ class Run {
     return std::accumulate(generated_.begin(), generated_.end(), uint64_t{0});
   }
 
-  void cancel() {
+  void cancel() noexcept {
     for (const RequestId id : ids_) model_.engine().cancel(id);
     if (finish_.empty()) finish_ = "cancelled";
   }
@@ -253,7 +247,7 @@ ApiResult<void> run_plan(Call& call, AnswerPlan plan, size_t queue_bytes, const 
   if (!call.model.logs_prompts()) call.response.release_body(plan.kept_bytes);
   for (Request& part : plan.requests) {
     part.id = call.request.request_id;
-    part.holder = client_of(call.request);
+    part.holder = call.request.tenant;
   }
   if (auto reserved = call.key.reserve(plan.choices, plan.requests, call.response); !reserved) {
     return reserved;

@@ -24,14 +24,14 @@ ApiError refuse(KeyLimits::Refusal refusal, HttpResponse& response) {
 
 ApiResult<KeyLease> KeyLease::enter(ServedModel& model, const HttpRequest& request,
                                     HttpResponse& response) {
-  KeyLimits* limits = request.principal.empty() ? nullptr : model.key_limits();
-  uint64_t prepared = 0;
-  if (limits != nullptr) {
-    auto entered = limits->enter(request.principal, request.body.size(), now());
-    if (!entered) return std::unexpected(refuse(std::move(entered.error()), response));
-    prepared = *entered;
-  }
-  return KeyLease(limits, request.principal, model.limits().context_tokens, prepared);
+  KeyLimits* const limits = request.principal.empty() ? nullptr : model.key_limits();
+  KeyLease lease(request.principal, model.limits().context_tokens);
+  if (limits == nullptr) return lease;
+  auto entered = limits->enter(request.principal, request.body.size(), now());
+  if (!entered) return std::unexpected(refuse(std::move(entered.error()), response));
+  lease.limits_ = limits;  // the place is taken, and nothing has thrown since
+  lease.reserved_ = lease.used_ = *entered;
+  return lease;
 }
 
 ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests,
@@ -78,7 +78,7 @@ KeyLease::~KeyLease() {
   end();
 }
 
-void KeyLease::end() {
+void KeyLease::end() noexcept {
   KeyLimits* const limits = std::exchange(limits_, nullptr);
   if (limits != nullptr) limits->end(owner_, reserved_, used_, now());
 }

@@ -41,19 +41,15 @@ class KeyLease {
   void charge_steps(uint64_t steps);
 
   // Gives back what the destructor would. Called before an answer's last bytes go out: a client
-  // that has them may ask again, and finds its place free.
-  void end();
+  // that has them may ask again, and finds its place free. Takes no memory.
+  void end() noexcept;
 
   // Puts x-ratelimit-* headers on the answer, as reserve() does.
   void show(HttpResponse& response) const;
 
  private:
-  KeyLease(KeyLimits* limits, std::string owner, uint32_t context_tokens, uint64_t prepared)
-      : limits_(limits),
-        owner_(std::move(owner)),
-        context_tokens_(context_tokens),
-        reserved_(prepared),
-        used_(prepared) {}
+  KeyLease(std::string owner, uint32_t context_tokens)
+      : owner_(std::move(owner)), context_tokens_(context_tokens) {}
 
   KeyLimits* limits_ = nullptr;  // null: nothing to give back
   std::string owner_;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "engine/base/mutex.h"
@@ -23,6 +23,8 @@ constexpr size_t kRestingMost = 4;
 constexpr std::chrono::seconds kRest{5};  // and end if none has come after this
 // How often a task looks at the clock of its processor time, which is a system call.
 constexpr std::chrono::microseconds kLookInterval{200};
+// A task that holds so much more than it has told does not wait for that.
+constexpr uint64_t kTellBytes = 256 << 10;
 // From here on what is left behind is worth the milliseconds that it takes to give it back.
 constexpr size_t kTrimBytes = 1 << 20;
 
@@ -45,6 +47,7 @@ struct Preparation::Job {
   bool runs_in_place = false;  // on the thread that waits for it: there is no other
   double charged = 0;          // processor time of its thread that it was charged for
   uint64_t steps = 0;          // of its pause points
+  uint64_t told_bytes = 0;     // that it holds
   std::exception_ptr thrown;
   ConditionVariable given;  // a turn
   ConditionVariable done;   // has_ended or runs_in_place
@@ -70,9 +73,8 @@ class Preparation::Pauses : public PauseHandler {
   void pause(uint64_t steps) override {
     job_.steps += steps;
     if (job_.runs_in_place) return;
-    const Clock::time_point now = Clock::now();
-    if (now < next_look_) return;
-    preparation_.wait_for_turn(job_, used_seconds());
+    if (held_bytes < job_.told_bytes + kTellBytes && Clock::now() < next_look_) return;
+    preparation_.wait_for_turn(job_, used_seconds(), held_bytes);
     next_look_ = Clock::now() + kLookInterval;
   }
 
@@ -82,27 +84,39 @@ class Preparation::Pauses : public PauseHandler {
   Clock::time_point next_look_ = Clock::now() + kLookInterval;
 };
 
-Preparation::Preparation(const PreparationLimits& limits) : order_(limits) {}
+Preparation::Preparation(const PreparationLimits& limits) : order_(limits) {
+  for (std::vector<Seat*>* const resting : {&resting_, &resting_low_}) {
+    resting->reserve(kRestingMost);
+  }
+}
 
 Preparation::~Preparation() {
   const MutexLock lock(mutex_);
   is_stopping_ = true;
   for (const auto& seat : seats_) seat->changed.notify_one();
   while (!seats_.empty()) all_gone_.wait(mutex_);
-  for (std::thread& thread : ended_) thread.join();
+  join(ended_);
+}
+
+void Preparation::join(const Seats& seats) {
+  for (const auto& seat : seats) seat->thread.join();
 }
 
 uint64_t Preparation::run(const std::string& client, size_t body_bytes,
                           const std::function<void()>& task) {
   Job job;
   job.task = &task;
-  std::vector<std::thread> ended;
+  Seats ended;
   size_t trim_bytes = 0;
   {
     MutexLock lock(mutex_);
-    std::swap(ended, ended_);
+    // All the memory that this takes comes before the first thing that would have to be taken back.
+    constexpr PreparationOrder::Id kNone = 0;
+    auto entry = jobs_.extract(jobs_.emplace(kNone, &job).first);
     job.id = order_.add(client, body_bytes, Clock::now());
-    jobs_.emplace(job.id, &job);
+    entry.key() = job.id;
+    jobs_.insert(std::move(entry));
+    std::swap(ended, ended_);
     give_turns();
     while (!job.has_ended && !job.runs_in_place) job.done.wait(mutex_);
     if (job.runs_in_place) {
@@ -116,7 +130,7 @@ uint64_t Preparation::run(const std::string& client, size_t body_bytes,
     }
     if (order_.begun_count() == 0) trim_bytes = std::exchange(most_taken_bytes_, 0);
   }
-  for (std::thread& thread : ended) thread.join();
+  join(ended);
   // A million small pieces that are free again stay with the process unless it is told to look.
   // On this thread: it locks what others allocate from, and has their priority.
   if (trim_bytes >= kTrimBytes) ::malloc_trim(0);
@@ -157,17 +171,18 @@ void Preparation::begin(Job& job, bool is_brisk) {
   seat->changed.notify_one();
 }
 
-// Null if the machine gives no thread.
+// Null if the machine gives no thread, or no memory for one.
 Preparation::Seat* Preparation::add_thread() {
-  seats_.push_back(std::make_unique<Seat>());
-  Seat& seat = *seats_.back();
+  Seats added;
   try {
+    Seat& seat = *added.emplace_back(std::make_unique<Seat>());
     seat.thread = std::thread([this, &seat] { work(seat); });
-    pthread_setname_np(seat.thread.native_handle(), "prepare");
-  } catch (const std::system_error&) {
-    seats_.pop_back();
+  } catch (const std::exception&) {
     return nullptr;
   }
+  seats_.splice(seats_.end(), added);
+  Seat& seat = *seats_.back();
+  pthread_setname_np(seat.thread.native_handle(), "prepare");
   return &seat;
 }
 
@@ -208,8 +223,8 @@ void Preparation::work(Seat& seat) {
     seat.job = nullptr;
     end(job);
   }
-  ended_.push_back(std::move(seat.thread));
-  seats_.erase(std::ranges::find(seats_, &seat, &std::unique_ptr<Seat>::get));
+  ended_.splice(ended_.end(), seats_,
+                std::ranges::find(seats_, &seat, &std::unique_ptr<Seat>::get));
   if (seats_.empty()) all_gone_.notify_one();
 }
 
@@ -221,14 +236,16 @@ void Preparation::lower_if_needed(Job& job) {
 }
 
 // On the job's thread, which has used so much processor time by now.
-void Preparation::wait_for_turn(Job& job, double seconds) {
+void Preparation::wait_for_turn(Job& job, double seconds, uint64_t held_bytes) {
   {
     const MutexLock lock(mutex_);
+    order_.hold(job.id, held_bytes);
+    const bool has_sunk = held_bytes < std::exchange(job.told_bytes, held_bytes);
     const bool goes_on = order_.charge(job.id, seconds - job.charged, Clock::now());
     job.charged = seconds;
+    if (!goes_on) job.has_turn = false;
+    if (!goes_on || has_sunk) give_turns();
     if (goes_on) return;
-    job.has_turn = false;
-    give_turns();
     while (!job.has_turn) job.given.wait(mutex_);
   }
   lower_if_needed(job);

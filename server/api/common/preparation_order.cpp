@@ -1,11 +1,10 @@
 #include "server/api/common/preparation_order.h"
 
 #include <algorithm>
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "server/http/networks.h"
 
 namespace lockstep {
 namespace {
@@ -33,18 +32,18 @@ PreparationOrder::Id PreparationOrder::add(const std::string& client_name, size_
                                            Time now) {
   if (clients_.size() > kIdleClientsMax) forget_idle(now);
   const double start = least_tag();
-  const auto [place, is_new] = clients_.try_emplace(client_name);
-  Client& client = place->second;
-  if (is_new) client.credit = {limits_.client_credit_seconds, now};
-  if (client.jobs == 0) client.tag = std::max(client.tag, start);
-  ++client.jobs;
   Job job;
   job.client = client_name;
   job.room = body_bytes <= limits_.small_body_bytes ? 0 : 1;
   job.bytes = std::min(body_bytes, room_bytes(job.room));
-  const Id id = next_id_++;
-  jobs_.emplace(id, std::move(job));
-  return id;
+  heads_.resize(jobs_.size() + 1);
+  const auto [place, is_new] = clients_.try_emplace(client_name);
+  Client& client = place->second;
+  if (is_new) client.credit = {limits_.client_credit_seconds, now};
+  jobs_.emplace(next_id_, std::move(job));  // what throws leaves a client without a job
+  if (client.jobs == 0) client.tag = std::max(client.tag, start);
+  ++client.jobs;
+  return next_id_++;
 }
 
 size_t PreparationOrder::room_bytes(size_t room) const {
@@ -53,25 +52,47 @@ size_t PreparationOrder::room_bytes(size_t room) const {
 
 // The first waiting job of each client, in order. A job that has begun came before those that have
 // not.
-std::vector<PreparationOrder::Id> PreparationOrder::heads() const {
-  std::vector<Id> ids;
-  std::set<std::string_view> seen;
+void PreparationOrder::find_heads() {
+  ++round_;
+  heads_.clear();
   for (const auto& [id, job] : jobs_) {
-    if (job.state == State::kWaiting && seen.insert(job.client).second) ids.push_back(id);
+    if (job.state != State::kWaiting) continue;
+    if (std::exchange(clients_.at(job.client).round, round_) != round_) heads_.push_back(id);
   }
-  std::ranges::sort(ids, {},
+  std::ranges::sort(heads_, {},
                     [&](Id id) { return std::pair(clients_.at(jobs_.at(id).client).tag, id); });
-  return ids;
 }
 
 bool PreparationOrder::may_begin(const Job& job) {
   Room& room = rooms_[job.room];
-  const size_t own = clients_.at(job.client).room_bytes[job.room];
+  const Client& client = clients_.at(job.client);
+  if (!may_serve(client.begun, begun_, limits_.begun)) return false;
+  const size_t own = client.room_bytes[job.room];
   if (own > 0 && own + job.bytes > room_bytes(job.room) / 2) return false;
   if (room.is_claimed) return false;
   if (room.taken + job.bytes <= room_bytes(job.room)) return true;
   room.is_claimed = true;
   return false;
+}
+
+// The job has begun.
+bool PreparationOrder::may_go_on(Id id, const Job& job) const {
+  if (job.held_bytes <= limits_.light_bytes) return true;
+  const size_t own = clients_.at(job.client).held_bytes;
+  if (held_bytes_ <= limits_.held_bytes && own <= 2 * (limits_.held_bytes - held_bytes_)) {
+    return true;
+  }
+  const auto first =
+      std::ranges::find_if(jobs_, [](const auto& entry) { return entry.second.has_begun; });
+  return first->first == id;
+}
+
+void PreparationOrder::hold(Id id, size_t bytes) {
+  Job& job = jobs_.at(id);
+  const size_t before = std::exchange(job.held_bytes, bytes);
+  for (size_t* const sum : {&held_bytes_, &clients_.at(job.client).held_bytes}) {
+    *sum += bytes - before;  // also where they have become fewer
+  }
 }
 
 bool PreparationOrder::may_be_brisk(const Job& job, Client& client, Time now) {
@@ -86,12 +107,13 @@ bool PreparationOrder::may_be_brisk(const Job& job, Client& client, Time now) {
 std::optional<PreparationOrder::Turn> PreparationOrder::next(Time now) {
   if (turns_ >= limits_.turns && brisk_turns_ >= limits_.turns) return std::nullopt;
   for (Room& room : rooms_) room.is_claimed = false;
-  for (const Id id : heads()) {
+  find_heads();
+  for (const Id id : heads_) {
     Job& job = jobs_.at(id);
     const bool brisk = may_be_brisk(job, clients_.at(job.client), now);
     if ((brisk ? brisk_turns_ : turns_) >= limits_.turns) continue;
     const bool is_new = !job.has_begun;
-    if (is_new && !may_begin(job)) continue;
+    if (is_new ? !may_begin(job) : !may_go_on(id, job)) continue;
     give_turn(job, brisk);
     return Turn{id, is_new, brisk};
   }
@@ -102,6 +124,8 @@ void PreparationOrder::give_turn(Job& job, bool brisk) {
   Client& client = clients_.at(job.client);
   if (!job.has_begun) {
     job.has_begun = true;
+    ++begun_;
+    ++client.begun;
     rooms_[job.room].taken += job.bytes;
     client.room_bytes[job.room] += job.bytes;
   }
@@ -132,26 +156,33 @@ bool PreparationOrder::charge(Id id, double seconds, Time now) {
   client.tag += seconds;
   client.used += seconds;
   job.turn_seconds += seconds;
+  const bool goes_on = may_go_on(id, job);
   if (job.is_brisk) {
     credit_.seconds -= seconds;
     client.credit.seconds -= seconds;
-    if (job.turn_seconds < limits_.brisk_seconds && may_be_brisk(job, client, now)) return true;
+    const bool is_still_brisk =
+        job.turn_seconds < limits_.brisk_seconds && may_be_brisk(job, client, now);
+    if (is_still_brisk && goes_on) return true;
     job.has_sunk = true;
     end_turn(job);
     return false;
   }
-  if (job.turn_seconds < limits_.slice_seconds || !others_wait_before(client)) return true;
+  const bool has_time = job.turn_seconds < limits_.slice_seconds || !others_wait_before(client);
+  if (has_time && goes_on) return true;
   end_turn(job);
   return false;
 }
 
 void PreparationOrder::end(Id id, double seconds, Time now) {
+  hold(id, 0);
   static_cast<void>(charge(id, seconds, now));
   const auto found = jobs_.find(id);
   Job& job = found->second;
   if (job.state == State::kTurn) end_turn(job);
   Client& client = clients_.at(job.client);
   --client.jobs;
+  --client.begun;
+  --begun_;
   client.room_bytes[job.room] -= job.bytes;
   rooms_[job.room].taken -= job.bytes;
   jobs_.erase(found);
@@ -172,11 +203,6 @@ void PreparationOrder::forget_idle(Time now) {
 size_t PreparationOrder::waiting_count() const {
   return static_cast<size_t>(std::ranges::count_if(
       jobs_, [](const auto& entry) { return entry.second.state == State::kWaiting; }));
-}
-
-size_t PreparationOrder::begun_count() const {
-  return static_cast<size_t>(
-      std::ranges::count_if(jobs_, [](const auto& entry) { return entry.second.has_begun; }));
 }
 
 double PreparationOrder::used_seconds(const std::string& client) const {

@@ -16,6 +16,13 @@
 //     up to three values): those of jobs that have begun must fit a room. Small bodies have one of
 //     their own. One that is larger than its room has it alone. A client whose bodies take half of
 //     it begins no further one there. A job that waits for others' bodies to go is not overtaken.
+//   - Between two turns a job keeps what it has made: templates and grammars may take 64 MiB of
+//     whatever body. So jobs that have begun are bounded in number, and a job that holds much goes
+//     on only while all together hold no more than `held_bytes`. Of both, a client may have twice
+//     what it leaves, as elsewhere (may_serve(), may_hold_body()), and its first job any place that
+//     is left. The job that has begun before all others always goes on: so all come to an end. At
+//     most `held_bytes`, that one job's and `begun` times `light_bytes` are held, and what each
+//     takes before it is asked again.
 #pragma once
 
 #include <array>
@@ -41,6 +48,9 @@ struct PreparationLimits {
   size_t small_body_bytes = size_t{64} << 10U;
   size_t small_room_bytes = size_t{2} << 20U;
   size_t room_bytes = size_t{8} << 20U;  // two of the largest bodies that are let in by default
+  size_t begun = 128;                    // jobs
+  size_t held_bytes = size_t{256} << 20U;
+  size_t light_bytes = size_t{1} << 20U;  // a job that holds no more is always let on
 };
 
 // Used by one thread at a time.
@@ -56,19 +66,24 @@ class PreparationOrder {
 
   explicit PreparationOrder(const PreparationLimits& limits) : limits_(limits) {}
 
-  // A job waits from here on.
+  // A job waits from here on. Throws std::bad_alloc, and then nothing is added; nothing below takes
+  // memory.
   Id add(const std::string& client, size_t body_bytes, Time now);
   // The next job that has a turn from here on; none: nobody waits, or all turns are taken.
   std::optional<Turn> next(Time now);
   // A job that has a turn has used so much processor time since it was last charged. False: its
   // turn is over, and it waits for the next one.
   bool charge(Id id, double seconds, Time now);
+  // A job that has a turn holds so many bytes now. Where they are fewer than before, others may
+  // have a turn: next() tells.
+  void hold(Id id, size_t bytes);
   // The job has ended, in its turn.
   void end(Id id, double seconds, Time now);
 
   size_t waiting_count() const;
-  size_t begun_count() const;  // jobs with a turn, and those between two
+  size_t begun_count() const { return begun_; }  // jobs with a turn, and those between two
   size_t taken_bytes() const { return rooms_[0].taken + rooms_[1].taken; }
+  size_t held_bytes() const { return held_bytes_; }
   double used_seconds(const std::string& client) const;  // since it was new; 0: not known
 
  private:
@@ -83,6 +98,9 @@ class PreparationOrder {
     double used = 0;  // processor time
     Credit credit;
     size_t jobs = 0;
+    size_t begun = 0;  // of them
+    size_t held_bytes = 0;
+    uint64_t round = 0;                     // of find_heads() that has seen it
     std::array<size_t, 2> room_bytes = {};  // that its bodies take, by room
   };
   enum class State { kWaiting, kTurn };
@@ -92,6 +110,7 @@ class PreparationOrder {
     size_t bytes = 0;  // what it takes of it
     State state = State::kWaiting;
     bool has_begun = false;
+    size_t held_bytes = 0;
     bool is_brisk = false;    // its turn is
     bool has_sunk = false;    // it is never brisk again
     double turn_seconds = 0;  // used in this turn
@@ -103,9 +122,10 @@ class PreparationOrder {
 
   size_t room_bytes(size_t room) const;
   bool may_begin(const Job& job);
+  bool may_go_on(Id id, const Job& job) const;
   bool may_be_brisk(const Job& job, Client& client, Time now);
   bool others_wait_before(const Client& client) const;
-  std::vector<Id> heads() const;
+  void find_heads();
   void give_turn(Job& job, bool brisk);
   void end_turn(Job& job);
   void forget_idle(Time now);
@@ -114,9 +134,13 @@ class PreparationOrder {
   const PreparationLimits limits_;
   std::map<std::string, Client> clients_;
   std::map<Id, Job> jobs_;  // in the order in which they came
+  std::vector<Id> heads_;   // of the last find_heads(); holds all jobs if need be
+  uint64_t round_ = 0;      // number of the last find_heads()
   std::array<Room, 2> rooms_;
   Credit credit_;
   bool has_credit_ = false;  // credit_ has been filled once
+  size_t begun_ = 0;
+  size_t held_bytes_ = 0;
   size_t turns_ = 0;
   size_t brisk_turns_ = 0;
   double latest_tag_ = 0;

@@ -3,13 +3,8 @@
 #include <utility>
 
 #include "server/api/common/json_fields.h"
-#include "server/http/networks.h"
 
 namespace lockstep {
-
-std::string client_of(const HttpRequest& request) {
-  return request.principal.empty() ? network_of(request.remote_address) : request.principal;
-}
 
 ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request) {
   if (auto unready = model.check_ready()) return std::unexpected(std::move(*unready));

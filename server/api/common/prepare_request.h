@@ -12,10 +12,6 @@
 
 namespace lockstep {
 
-// The owner of the request's key, or where there are no keys the network that it comes from: the
-// one who takes turns with others.
-std::string client_of(const HttpRequest& request);
-
 // The body of a request that can be served now, as an object: 503 while the model takes none, and
 // what parse_body() refuses. Within prepare_request() alone.
 ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request);
@@ -28,7 +24,7 @@ template <typename Make>
 auto prepare_request(Call& call, const Make& make) {
   std::optional<std::invoke_result_t<const Make&, const ServedModel&, const HttpRequest&>> result;
   const uint64_t steps =
-      call.model.preparation().run(client_of(call.request), call.request.body.size(),
+      call.model.preparation().run(call.request.tenant, call.request.body.size(),
                                    [&] { result.emplace(make(call.model, call.request)); });
   constexpr int kServersOwn = 500;  // the first of these statuses
   if (!*result && result->error().status >= kServersOwn) {

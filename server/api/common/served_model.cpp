@@ -113,8 +113,8 @@ std::optional<ApiError> ServedModel::check_ready() const {
   return reason;
 }
 
-std::optional<ApiError> ServedModel::check_room(const std::string& client) const {
-  if (const auto room = engine_.check_room(client); !room) return to_api_error(room.error());
+std::optional<ApiError> ServedModel::check_room(const std::string& tenant) const {
+  if (const auto room = engine_.check_room(tenant); !room) return to_api_error(room.error());
   return std::nullopt;
 }
 

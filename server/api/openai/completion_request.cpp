@@ -46,15 +46,21 @@ size_t prompt_count(const JsonFields& fields) {
 
 std::vector<Prompt> parse_prompts(JsonFields& fields, const RequestLimits& limits) {
   const Json* value = fields.any("prompt");
+  // Made without a list of initializers: where memory is refused, GCC 12 destroys one wrongly.
+  std::vector<Prompt> prompts;
   // Unset is the beginning of a new document, as the empty string is.
-  if (value == nullptr) return {std::string()};
-  if (value->is_string()) return {value->get<std::string>()};
+  if (value == nullptr || value->is_string()) {
+    prompts.emplace_back(value == nullptr ? std::string() : value->get<std::string>());
+    return prompts;
+  }
   if (!value->is_array() || value->empty()) {
     refuse_prompt(fields);
-    return {};
+    return prompts;
   }
-  if (value->front().is_number()) return {parse_ids(fields, *value, limits)};
-  std::vector<Prompt> prompts;
+  if (value->front().is_number()) {
+    prompts.emplace_back(parse_ids(fields, *value, limits));
+    return prompts;
+  }
   const bool strings = value->front().is_string();
   for (const Json& element : *value) {
     if (strings && element.is_string()) {

@@ -83,6 +83,21 @@ TEST(ChatTemplate, what_a_rendering_costs_is_told_in_steps) {
   EXPECT_GE(steps_of("{{ 'a' * 1000000 }}"), 1'000'000U / 64 - 255);  // one step takes many
 }
 
+// A list of 100,000 values has 40 bytes for each at least.
+TEST(ChatTemplate, what_a_rendering_holds_is_told_while_it_holds_it) {
+  for (const uint64_t limit : {uint64_t{64} << 20U, uint64_t{1} << 20U}) {
+    const CountedSteps counted;
+    const auto text = render(
+        "{% set n = namespace(l=[]) %}{% for i in range(2000) %}{% set n.l = n.l + [i] * 50 %}"
+        "{% endfor %}{{ n.l|length }}",
+        ordered_json::object(), {.steps = uint64_t{1} << 40U, .memory_bytes = limit});
+    EXPECT_EQ(text.has_value(), limit > uint64_t{1} << 20U);
+    EXPECT_GT(counted.most_bytes(), std::min(limit / 2, uint64_t{4'000'000}));
+    EXPECT_LE(counted.most_bytes(), limit);
+    EXPECT_EQ(counted.held_bytes, 0U);
+  }
+}
+
 TEST(ChatTemplate, whole_templates_render_every_conversation_as_jinja2_does) {
   const std::filesystem::path folder =
       std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";

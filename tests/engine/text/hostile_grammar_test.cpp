@@ -61,6 +61,21 @@ TEST(HostileGrammarTest, what_a_grammar_costs_is_told_in_steps_however_small_its
   EXPECT_LT(steps_of(Kind::kRegex, "(a|b)*a"), steps / 100);
 }
 
+// So that others can wait while much is held, and nothing is when it has ended, however it ended.
+TEST(HostileGrammarTest, what_a_compilation_holds_is_told_while_it_holds_it) {
+  for (const size_t limit : {size_t{64} << 20U, size_t{1} << 20U}) {
+    const CountedSteps counted;
+    GrammarLimits limits;
+    limits.time = std::chrono::hours(1);
+    limits.bytes = limit;
+    const auto compiled = compile_grammar({Kind::kRegex, "(a|b)*a(a|b){12}"}, trie(), limits);
+    EXPECT_EQ(compiled.has_value(), limit > size_t{1} << 20U);
+    EXPECT_GT(counted.most_bytes(), size_t{512} << 10U);
+    EXPECT_LE(counted.most_bytes(), limit + (size_t{1} << 20U));
+    EXPECT_EQ(counted.held_bytes, 0U);
+  }
+}
+
 struct Refused {
   Kind kind;
   std::string source;

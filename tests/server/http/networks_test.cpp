@@ -6,6 +6,8 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/server/http/raw_client.h"
@@ -257,6 +259,65 @@ TEST(Networks, connections_of_one_sites_networks_give_way_to_anothers) {
   RawClient one_more(server.port(), 0, hog_of_site(6).c_str());
   one_more.send(request_text("GET", "/hello"));
   EXPECT_EQ(one_more.receive()->status, 503);
+}
+
+// Each network of the site owes less than the other client, all together more.
+TEST(Networks, what_one_sites_networks_owe_is_cut_before_anothers_answer) {
+  constexpr int kSmallBuffer = 2048;
+  constexpr size_t kHogs = 8;
+  HttpLimits limits;
+  limits.answers_bytes = 5 * kMiB;
+  limits.write_deadline = 1h;
+  TestServer server(limits, make_one_site);
+  const std::string answer(2 * kMiB, 'v');
+  RawClient victim(server.port(), kSmallBuffer, kVictim);
+  victim.send(request_text("POST", "/echo", "", answer));
+  std::deque<RawClient> hogs;
+  for (size_t count = 0; count < kHogs; ++count) {
+    hogs.emplace_back(server.port(), kSmallBuffer, hog_of_site(count).c_str())
+        .send(request_text("POST", "/echo", "", std::string(kMiB, 'h')));
+  }
+  // A socket takes some of each; of ten MiB five may be owed.
+  while (server.handled < static_cast<int>(kHogs) + 1 || server.cuts(HttpCut::kUnsent) == 0) {
+    std::this_thread::yield();
+  }
+  const auto whole = victim.receive();
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_TRUE(whole->body == answer);
+}
+
+TEST(Networks, all_networks_of_a_site_are_one_tenant_where_there_are_no_keys) {
+  TestServer server({}, make_one_site);
+  for (const auto& [address, tenant] :
+       {std::pair(hog_of_site(0), "site"), std::pair(hog_of_site(1), "site"),
+        std::pair(std::string(kVictim), kVictim)}) {
+    RawClient client(server.port(), 0, address.c_str());
+    client.send(request_text("POST", "/tenant", "", "x"));
+    EXPECT_EQ(client.receive()->body, tenant);
+  }
+}
+
+TEST(Networks, a_route_is_asked_whether_it_is_busy_for_the_whole_site) {
+  TestServer server({}, [](HttpOptions& options) {
+    options.address_of = [](const sockaddr_storage& address) {
+      PeerAddress peer = PeerAddress::of(address);
+      peer.site = "refused";
+      return peer;
+    };
+  });
+  RawClient client(server.port());
+  client.send(request_text("POST", "/tenant", "", "x"));
+  EXPECT_EQ(client.receive()->status, 503);
+}
+
+TEST(Networks, the_owner_of_a_key_is_a_tenant_wherever_the_request_comes_from) {
+  TestServer server({}, [](HttpOptions& options) {
+    make_one_site(options);
+    options.authorize = [](const HttpHead&) { return std::string("alice"); };
+  });
+  RawClient client(server.port(), 0, hog_of_site(0).c_str());
+  client.send(request_text("POST", "/tenant", "", "x"));
+  EXPECT_EQ(client.receive()->body, "alice");
 }
 
 TEST(Networks, connections_of_one_network_make_room_for_anothers) {

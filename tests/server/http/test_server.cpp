@@ -91,6 +91,12 @@ std::vector<HttpRoute> TestServer::routes() {
   };
   add("GET", "/who",
       [](Request request, Response response) { send_text(response, request.principal); });
+  add("POST", "/tenant",
+      [](Request request, Response response) { send_text(response, request.tenant); });
+  routes.back().busy = [](const std::string& tenant) -> std::optional<HttpRefusal> {
+    if (tenant != "refused") return std::nullopt;
+    return HttpRefusal{503, "busy", {}};
+  };
   add("GET", "/models/:id", [](Request request, Response response) {
     send_text(response, request.path_parameters.at("id"));
   });

@@ -43,6 +43,7 @@ struct SeenRecord {
 // POST /size          the body's size
 // POST /queue         the body's size; refused while `is_busy`
 // GET /who            the principal
+// POST /tenant        the tenant, which "busy" was asked for before
 // GET /models/:id     the parameter
 // GET /request        path, query and the header "x-test" as the handler sees them
 // GET /stream         "one", "two", "three" in three writes
