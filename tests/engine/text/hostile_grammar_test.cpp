@@ -61,7 +61,7 @@ TEST(HostileGrammarTest, what_a_grammar_costs_is_told_in_steps_however_small_its
   EXPECT_LT(steps_of(Kind::kRegex, "(a|b)*a"), steps / 100);
 }
 
-// So that others can wait while much is held, and nothing is when it has ended, however it ended.
+// Others can wait while much is held, and nothing is held when it has ended, however it ended.
 TEST(HostileGrammarTest, what_a_compilation_holds_is_told_while_it_holds_it) {
   for (const size_t limit : {size_t{64} << 20U, size_t{1} << 20U}) {
     const CountedSteps counted;
