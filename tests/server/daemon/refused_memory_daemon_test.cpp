@@ -21,6 +21,8 @@
 
 #include "engine/base/json.h"
 #include "engine/base/log.h"
+#include "engine/engine.h"
+#include "engine/placement/machine.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/signals.h"
 #include "tests/paths.h"
@@ -78,13 +80,14 @@ class RunningDaemon {
                             {"max-bodies-bytes", "1048576"}};
     auto values = resolve_options(sources);
     EXPECT_TRUE(values.has_value()) << values.error().message;
-    Options options = to_options(*values);
-    options.engine.before_pass = []() -> Result<void> {
+    const Options options = to_options(*values);
+    Machine machine = Machine::read(/*with_gpus=*/false);
+    machine.before_pass = []() -> Result<void> {
       name_engine_thread();
       return {};
     };
     log_.emplace(options);
-    auto engine = Engine::open(options.engine);
+    auto engine = Engine::open(options.engine, machine);
     EXPECT_TRUE(engine.has_value()) << engine.error().message;
     daemon_.emplace(std::move(*engine), *values, sources, *log_);
     thread_ = std::thread([this] {
