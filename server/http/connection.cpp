@@ -30,8 +30,7 @@ std::string Edge::make_request_id() {
 }
 
 Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
-    : id_(id),
-      socket_(std::move(client.socket)),
+    : socket_(std::move(client.socket)),
       transport_(std::move(client.transport)),
       remote_address_(std::move(client.remote_address)),
       place_(std::move(client.place)),

@@ -110,7 +110,6 @@ class Connection {
   void count_body_bytes(size_t bytes);
   void release_body_bytes() { count_body_bytes(0); }
 
-  const uint64_t id_;
   Descriptor socket_;
   const std::unique_ptr<Transport> transport_;
   const std::string remote_address_;
