@@ -107,10 +107,11 @@ void Reloads::reload() {
 Result<void> Reloads::try_reload() {
   auto fresh = resolve_options(sources_);
   if (!fresh) return std::unexpected(fresh.error());
-  // What takes a restart keeps the value that is in effect, and is named at each reload.
+  // What takes a restart keeps the value that is in effect, and is named at each reload. The others
+  // are moved: a copying assignment may be noexcept though the copy takes memory.
   OptionValues effective = values_;
   for (const OptionRow& row : option_table()) {
-    if (row.reloadable) effective.find(row.name)->second = fresh->find(row.name)->second;
+    if (row.reloadable) effective.find(row.name)->second = std::move(fresh->find(row.name)->second);
   }
   const Options options = to_options(effective);
   std::vector<Commit> commits;
