@@ -214,8 +214,8 @@ std::expected<Placement, int> placement_of_pages(MemoryCalls& calls,
   return query.placement();
 }
 
-// Small enough that the last slice keeps nobody waiting, large enough that taking one costs nothing
-// beside filling it (about 15 ms).
+// Workers take slices in turn. A slice is small enough that the last one ends soon after the
+// others, and large enough that taking one costs nothing beside filling it (about 15 ms).
 constexpr size_t kSliceBytes = 64U << 20U;
 
 // A signal interrupts the kernel's work; it goes on where it was. Bounded, so that a kernel that

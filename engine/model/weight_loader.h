@@ -24,7 +24,8 @@ struct LoadTarget {
   std::byte* weights = nullptr;  // the arena that the slices lie in
   Workers& workers;
   int node = -1;  // of its buffers; -1: any
-  // A GPU rank's, which nobody else uses; none: the weights are packed into the host's memory.
+  // The sink of a rank on a GPU, used for that rank alone; null: the weights are packed into the
+  // host's memory.
   WeightSink* sink = nullptr;
 };
 

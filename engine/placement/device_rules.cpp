@@ -24,9 +24,9 @@ constexpr double kPartsPerRank = 32;
 // whatever the share is. A guess.
 constexpr double kGpuPartForModel = 0.8;
 
-// Tokens of a pass where nothing was asked for and only GPUs compute: any
-// prompted token has the whole model unpacked: counted in bytes that takes
-// nearly as long as the products of 512 tokens. Not measured.
+// Tokens of a pass if the user gives none and only GPUs compute: prompted tokens, however few, have
+// the whole model unpacked, which by its bytes takes nearly as long as the products of 512 tokens.
+// Not measured.
 constexpr size_t kGpuBatchTokens = 2048;
 
 Result<std::vector<RankPlace>> find_node_places(const Settings& settings, const Topology& topology,
@@ -143,14 +143,6 @@ class NodeRules final : public DeviceRules {
                      const Machine& /*machine*/, const DeviceChoice& /*devices*/) const override {
     return {};
   }
-  std::string_view sums_text(const Topology& /*topology*/,
-                             const DeviceChoice& /*devices*/) const override {
-    return "";
-  }
-  uint64_t nccl_bytes(const Machine& /*machine*/, const DeviceChoice& /*devices*/,
-                      bool /*gpus_linked*/, uint64_t /*message_floats*/) const override {
-    return 0;
-  }
 
   std::string arithmetic(const Settings& settings) const override {
     return std::string(profile_name(settings.profile));
@@ -161,17 +153,13 @@ class NodeRules final : public DeviceRules {
   }
   std::string unheeded_text(std::string_view /*arithmetic*/) const override { return ""; }
 
-  std::vector<size_t> batches(const Settings& settings) const override {
-    return {settings.batch_tokens};
-  }
   PlanOptions plan_options(const Model& /*model*/, const Settings& settings,
                            size_t batch_tokens) const override {
     PlanOptions options = sizes_of_passes(settings, batch_tokens);
     set_node_options(settings, options);
     return options;
   }
-  // Ranks of one process share its memory: pushing whole results is cheap, and
-  // keeps the bits.
+  // Ranks of one process share its memory: pushing whole results is cheap, and keeps the bits.
   Strategy strategy(const Settings& settings, size_t /*rank_count*/) const override {
     return settings.strategy.value_or(Strategy::kGather);
   }
@@ -287,8 +275,8 @@ class GpuRules final : public RulesWithGpus {
     set_gpu_options(model, settings, options);
     return options;
   }
-  // They sum their parts: pushing whole results would need all of them to meet
-  // four times a layer. One alone has nothing to sum.
+  // They sum their parts: pushing whole results would need four barriers of all of them a layer.
+  // One alone has nothing to sum.
   Strategy strategy(const Settings& /*settings*/, size_t rank_count) const override {
     return rank_count > 1 ? Strategy::kReduce : Strategy::kGather;
   }
@@ -323,15 +311,6 @@ class MixedRules final : public RulesWithGpus {
     if (settings.strategy == Strategy::kGather) return no_gather(devices);
     return {};
   }
-  std::string_view sums_text(const Topology& /*topology*/,
-                             const DeviceChoice& /*devices*/) const override {
-    return "";
-  }
-  // GPUs exchange with nodes through the host's memory.
-  uint64_t nccl_bytes(const Machine& /*machine*/, const DeviceChoice& /*devices*/,
-                      bool /*gpus_linked*/, uint64_t /*message_floats*/) const override {
-    return 0;
-  }
 
   std::string instruction_set(const Topology& topology, const Settings& settings,
                               const DeviceChoice& devices) const override {
@@ -339,9 +318,6 @@ class MixedRules final : public RulesWithGpus {
                        settings.kernels->name);
   }
 
-  std::vector<size_t> batches(const Settings& settings) const override {
-    return {settings.batch_tokens};
-  }
   PlanOptions plan_options(const Model& model, const Settings& settings,
                            size_t batch_tokens) const override {
     PlanOptions options = sizes_of_passes(settings, batch_tokens);

@@ -37,7 +37,7 @@ class DeviceRules {
 
   const DeviceTraits traits;
 
-  // Whether the devices may be left for nodes: nobody has asked for these.
+  // True if nodes may compute in place of the devices: the user has not chosen the devices.
   bool gives_way(const DeviceChoice& devices) const {
     return traits.has_alternative && devices.automatic;
   }
@@ -45,14 +45,18 @@ class DeviceRules {
   // Whether the devices can compute this graph as these settings want it. Fails with kInvalidInput.
   virtual Result<void> check(const Graph& graph, const Settings& settings, const Machine& machine,
                              const DeviceChoice& devices) const = 0;
-  // How GPUs sum, where that is not over one another's memory: the end of a sentence.
-  virtual std::string_view sums_text(const Topology& topology,
-                                     const DeviceChoice& devices) const = 0;
-  // The bytes that each GPU has to keep free for NCCL, if they are to be joined by it.
-  // `gpus_linked`: each reaches the others' memory. `message_floats`: sent by a rank at once, at
-  // most (exchanged_floats_max()).
-  virtual uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gpus_linked,
-                              uint64_t message_floats) const = 0;
+  // How GPUs alone sum, if not over one another's memory: the end of a sentence; else empty.
+  virtual std::string_view sums_text(const Topology& /*topology*/,
+                                     const DeviceChoice& /*devices*/) const {
+    return "";
+  }
+  // The bytes that each GPU has to keep free for NCCL, if it is to join them: GPUs that compute
+  // with nodes exchange through the host's memory. `gpus_linked`: each reaches the others' memory.
+  // `message_floats`: sent by a rank at once, at most (exchanged_floats_max()).
+  virtual uint64_t nccl_bytes(const Machine& /*machine*/, const DeviceChoice& /*devices*/,
+                              bool /*gpus_linked*/, uint64_t /*message_floats*/) const {
+    return 0;
+  }
 
   // ModelInfo::arithmetic and ModelInfo::instruction_set.
   virtual std::string arithmetic(const Settings& settings) const = 0;
@@ -62,15 +66,17 @@ class DeviceRules {
   virtual std::string unheeded_text(std::string_view arithmetic) const = 0;
 
   // Tokens of a pass, in the order in which they are tried.
-  virtual std::vector<size_t> batches(const Settings& settings) const = 0;
+  virtual std::vector<size_t> batches(const Settings& settings) const {
+    return {settings.batch_tokens};
+  }
   // For the ranks of nodes where there are some, else for those of GPUs; options_on() makes those
   // of each rank from them. A context that is not known yet is as long as it can be.
   virtual PlanOptions plan_options(const Model& model, const Settings& settings,
                                    size_t batch_tokens) const = 0;
   virtual Strategy strategy(const Settings& settings, size_t rank_count) const = 0;
 
-  // Whether it depends on the GPUs' speeds how the devices share: nobody has said how, and they are
-  // GPUs of several kinds, or GPUs and nodes.
+  // True if the devices' shares follow from the GPUs' speeds: the user has given no shares, and the
+  // devices are GPUs of several kinds, or GPUs and nodes.
   virtual bool shares_follow_gpu_speeds(const Settings& settings, const Topology& topology,
                                         const DeviceChoice& devices) const = 0;
   // As find_places() below.

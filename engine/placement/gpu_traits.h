@@ -30,7 +30,7 @@ std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc ha
 // The memory of the GPUs before any is taken.
 class GpuBudget {
  public:
-  // `kept_bytes`: of each, that nobody gets here.
+  // `kept_bytes`: the bytes of each GPU that take() leaves free.
   explicit GpuBudget(const Topology& topology, uint64_t kept_bytes = 0);
 
   // False when there is not enough; nothing is taken then.

@@ -38,7 +38,8 @@ class Generation {
   // The logits after prompt token `index`: the log-probability of the next one is kept.
   void add_prompt_logits(size_t index, std::span<const float> logits);
 
-  // The draw that advance() would have made from the logits, where they are; no wish: nothing.
+  // The draw that advance() would make, for the rank that holds the logits; a default one:
+  // advance() draws from the logits itself.
   LogitDrawWish draw_wish() const;
 
   // Samples the next token from the logits (finite ones) after the last one, calls `sampled` if

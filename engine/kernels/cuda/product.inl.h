@@ -22,8 +22,8 @@ struct ProductInput {
   const std::byte* lane;  // what this one reads of the first token's row
   const std::byte* lane_rows[kHoldsRows ? kGroups : 1];
 
-  // The row that the lane reads for tile products: that of a group's token lane / 4. Where there is
-  // none, the last one's row: nobody reads those sums.
+  // The row that the lane reads for tile products: that of a group's token lane / 4, or the last
+  // token's row if the group has no such token; the sums of such a row are not read.
   GPU_FUNCTION const std::byte* find_lane_row(unsigned group) const {
     const unsigned token = group * kGroupTokens + lane_index() / 4;
     return lane + size_t{token < tokens ? token : tokens - 1} * stride_bytes;

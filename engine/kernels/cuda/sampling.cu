@@ -1,4 +1,4 @@
-// What a GPU does to rows of logits.
+// Kernels on rows of logits: the search for candidates, and draws.
 #include "engine/kernels/cuda/gpu_code.h"
 // After it.
 #include "engine/kernels/cuda/candidates.inl.h"
