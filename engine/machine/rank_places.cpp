@@ -9,15 +9,13 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/base/rank_limit.h"
 
 namespace lockstep {
 namespace {
 
 // From this many on, a core for HTTP costs the workers less than sharing one with them.
 constexpr size_t kCoresThatSpareOne = 8;
-
-// More than any machine has nodes; a number that only a slip of the finger exceeds.
-constexpr size_t kMostRanks = 256;
 
 // A node that ranks may live on, with the cores that are to work on its memory: its own and those
 // of nodes nearby that have no memory. Or several such nodes, joined for one rank.
@@ -286,9 +284,10 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequ
         "affinity)");
   }
   std::vector<Home> homes = find_homes(topology);
-  const size_t rank_count = request.rank_count == 0 ? homes.size() : request.rank_count;
-  if (rank_count > kMostRanks) {
-    return invalid_input("ranks is {}; there may be at most {}", rank_count, kMostRanks);
+  const size_t rank_count =
+      request.rank_count == 0 ? std::min(homes.size(), kRanksMax) : request.rank_count;
+  if (rank_count > kRanksMax) {
+    return invalid_input("ranks is {}; there may be at most {}", rank_count, kRanksMax);
   }
   while (homes.size() > rank_count) join_nearest(topology, homes);
   const std::vector<size_t> ranks = ranks_of_homes(homes, rank_count);

@@ -37,7 +37,7 @@ struct RankPlace {
 struct RankRequest {
   // Node::id of those whose processors and memory ranks may have; none: every node.
   std::optional<std::vector<int>> nodes = {};
-  size_t rank_count = 0;       // 0: one per node that has processors and memory
+  size_t rank_count = 0;       // kRanksMax at most; 0: one per node with processors and memory
   std::vector<double> shares;  // one per rank; none: as many as the rank has workers
   size_t worker_count = 0;     // of each rank; 0: one per physical core
   // Physical cores of the machine that no worker runs on; none: 1 on a machine of 8 cores or more,

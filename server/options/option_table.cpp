@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "engine/base/rank_limit.h"
+
 namespace lockstep {
 namespace {
 
@@ -118,7 +120,7 @@ const std::vector<OptionRow>& rows() {
        "What computes: cpu (every NUMA node), gpu (every GPU), all (both), or some by name "
        "(gpu0,gpu1 or gpu0,node1); auto: every GPU when the model fits on them, else every node",
        [](const Json& v, Options& o) { o.engine.devices = v.get<std::string>(); }},
-      {"ranks", kAll, kIntegerOrAuto, "auto", 1, 64, {},
+      {"ranks", kAll, kIntegerOrAuto, "auto", 1, kRanksMax, {},
        "Places that compute, each with its slice of every weight in its own memory; auto: one "
        "per NUMA node of --devices that has processors and memory, or one in all where that is "
        "measured to generate faster; a GPU is one",

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/base/log.h"
+#include "engine/base/rank_limit.h"
 #include "tests/engine/machine/made_up_gpus.h"
 
 namespace lockstep {
@@ -252,10 +253,31 @@ TEST(RankPlaces, without_a_processor_the_machine_refuses) {
   EXPECT_EQ(places.error().kind, ErrorKind::kMachineRefused);
 }
 
-TEST(RankPlaces, an_absurd_number_of_ranks_is_refused) {
-  const auto places = place_ranks(two_sockets(), ranks(size_t{1} << 40U));
-  ASSERT_FALSE(places.has_value());
-  EXPECT_EQ(places.error().kind, ErrorKind::kInvalidInput);
+TEST(RankPlaces, more_ranks_than_the_option_takes_are_refused) {
+  for (const size_t count : {kRanksMax + 1, size_t{1} << 40U}) {
+    const auto places = place_ranks(two_sockets(), ranks(count));
+    ASSERT_FALSE(places.has_value()) << count;
+    EXPECT_EQ(places.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_THAT(places.error().message, HasSubstr("there may be at most 64"));
+  }
+  EXPECT_EQ(place(two_sockets(), ranks(kRanksMax)).size(), kRanksMax);
+}
+
+TEST(RankPlaces, a_machine_of_more_nodes_has_ranks_of_several) {
+  Topology machine;
+  for (int node = 0; node < 100; ++node) {
+    Node& added = machine.nodes.emplace_back();
+    added.id = node;
+    added.memory_bytes = 1U << 30U;
+    added.distances.assign(100, 20);
+    added.distances[static_cast<size_t>(node)] = 10;
+    machine.cpus.push_back({.id = node, .package = node, .core = 0, .node = node});
+  }
+  const auto places = place(machine, ranks(0));
+  EXPECT_EQ(places.size(), kRanksMax);
+  size_t cores = 0;
+  for (const RankPlace& rank : places) cores += rank.cpus.size();
+  EXPECT_EQ(cores, 100U);
 }
 
 // Checks what holds on every machine for every request.
