@@ -130,7 +130,10 @@ std::string Placer::obstacle_to(const Result<ModelLayout>& layout) const {
   if (!sized) return sized.error().message;
   const size_t wanted = std::min(model_.trained_context_tokens, kLeastAutomaticContext);
   if (settings_.context_tokens != 0 || whole.context_tokens >= wanted) return "";
-  return fmt::format("they leave room for a context of {} tokens alone", whole.context_tokens);
+  return fmt::format(
+      "they leave space for a context of {} tokens alone; give --context {} to have them all the "
+      "same",
+      whole.context_tokens, whole.context_tokens);
 }
 
 Result<ModelLayout> Placer::place() {

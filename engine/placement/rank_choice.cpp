@@ -15,6 +15,14 @@ namespace {
 // start would have the weights read anew at each of them.
 constexpr double kClearlyFaster = 1.1;
 
+// One rank on these devices. If others might have been chosen, they have been given up, for a
+// reason that stays.
+Settings on_one_rank(Settings settings, const DeviceChoice& devices) {
+  settings = with_one_rank(std::move(settings));
+  settings.devices = devices;
+  return settings;
+}
+
 // Measures a layout whose ranks are nodes'.
 class NodeMeasurement {
  public:
@@ -64,7 +72,7 @@ class NodeMeasurement {
 
   // Tokens per second; 0 where one rank has no room.
   Result<double> estimate_one_rank(size_t kv_pages) const {
-    const Settings settings = with_one_rank(settings_);
+    const Settings settings = on_one_rank(settings_, layout_.devices);
     auto alone = Placer(model_, settings, machine_).place();
     if (!alone) return std::unexpected(alone.error());
     alone->sizes = rank_sizes(model_, alone->split, alone->plan_options, kv_pages, alone->places,
@@ -114,7 +122,7 @@ class RankChooser {
 
  private:
   Result<RankChoice> take_one_rank(RankChoice choice) const {
-    choice.settings = with_one_rank(std::move(choice.settings));
+    choice.settings = on_one_rank(std::move(choice.settings), choice.layout.devices);
     auto alone = Placer(model_, choice.settings, machine_).place();
     if (!alone) return std::unexpected(alone.error());
     choice.layout = std::move(*alone);

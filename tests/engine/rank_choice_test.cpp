@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/model/gguf_file.h"
+#include "tests/engine/machine/made_up_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"
 #include "tests/paths.h"
@@ -118,6 +119,24 @@ TEST_F(RankChoiceOnTwoNodes, kept_weights_decide) {
     EXPECT_EQ(choice->layout.places.size(), kept);
     EXPECT_EQ(choice->settings.rank_count, kept == 1 ? 1U : 0U);
   }
+}
+
+// They were given up for a reason that one rank does not change.
+TEST_F(RankChoiceOnTwoNodes, one_rank_keeps_the_reason_for_which_there_is_no_gpu) {
+  if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
+  for (const int index : {0, 1}) {
+    Gpu& gpu = machine_.topology.gpus.emplace_back(made_up_gpu(index, -1));
+    gpu.links.assign(2, GpuLink::kHost);
+    gpu.links[static_cast<size_t>(index)] = GpuLink::kSelf;
+  }
+  auto layout = lay_out(settings_);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  const std::string reason = layout->devices.reason;
+  EXPECT_THAT(reason, HasSubstr("no GPU, since gpu0 does not reach the memory of gpu1"));
+  const auto choice = choose_ranks(model_, settings_, machine_, std::move(*layout), 1);
+  ASSERT_TRUE(choice.has_value()) << choice.error().message;
+  EXPECT_EQ(choice->layout.places.size(), 1U);
+  EXPECT_EQ(choice->layout.devices.reason, reason);
 }
 
 }  // namespace
