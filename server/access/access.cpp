@@ -43,8 +43,10 @@ Result<std::function<void()>> Access::prepare_reload() {
   if (!is_on()) return [] {};
   auto read = ApiKeys::load(key_file_);
   if (!read) return std::unexpected(std::move(read.error()));
-  return [this, keys = std::make_shared<const ApiKeys>(std::move(*read))] {
-    limits_.set_owners(keys->owners(), std::chrono::steady_clock::now());
+  const auto keys = std::make_shared<const ApiKeys>(std::move(*read));
+  const auto owners = std::make_shared<KeyLimits::NewOwners>(keys->owners());
+  return [this, keys, owners] {
+    limits_.set_owners(std::move(*owners), std::chrono::steady_clock::now());
     const MutexLock lock(mutex_);
     keys_ = keys;
   };

@@ -45,12 +45,21 @@ Seconds KeyLimits::Bucket::wait(double missing, double per_minute) {
   return Seconds(missing <= 0 ? 0 : missing * 60 / per_minute);
 }
 
-void KeyLimits::set_owners(const std::vector<KeyOwner>& owners, Time now) {
+KeyLimits::NewOwners::NewOwners(const std::vector<KeyOwner>& owners) {
+  for (const KeyOwner& given : owners) by_name_[given.name].allowance = given.allowance;
+}
+
+void KeyLimits::set_owners(NewOwners&& owners, Time now) noexcept {
   const MutexLock lock(mutex_);
-  for (const KeyOwner& given : owners) owners_.try_emplace(given.name);  // nothing below may throw
   for (auto& [name, owner] : owners_) owner.is_removed = true;
-  for (const KeyOwner& given : owners) {
-    Owner& owner = owners_.find(given.name)->second;
+  for (auto& [name, given] : owners.by_name_) {
+    const auto known = owners_.find(name);
+    if (known == owners_.end()) {
+      given.requests = {static_cast<double>(given.allowance.requests_per_minute), now};
+      given.tokens = {static_cast<double>(given.allowance.tokens_per_minute), now};
+      continue;
+    }
+    Owner& owner = known->second;
     owner.is_removed = false;
     const auto change = [&](Bucket& bucket, uint64_t before, uint64_t per_minute) {
       const auto limit = static_cast<double>(per_minute);
@@ -63,9 +72,14 @@ void KeyLimits::set_owners(const std::vector<KeyOwner>& owners, Time now) {
     change(owner.tokens, owner.allowance.tokens_per_minute, given.allowance.tokens_per_minute);
     owner.allowance = given.allowance;
   }
+  owners_.merge(owners.by_name_);  // those that were not known
   std::erase_if(owners_, [](const auto& entry) {
     return entry.second.is_removed && entry.second.running == 0;
   });
+}
+
+void KeyLimits::set_owners(const std::vector<KeyOwner>& owners, Time now) {
+  set_owners(NewOwners(owners), now);
 }
 
 KeyLimits::Owner* KeyLimits::find(std::string_view name, Time now) {

@@ -24,6 +24,7 @@ namespace lockstep {
 class KeyLimits {
  public:
   using Time = std::chrono::steady_clock::time_point;
+
   // OpenAI's x-ratelimit-* fields, for those amounts that are limited.
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
@@ -42,8 +43,12 @@ class KeyLimits {
     uint64_t open_choices = 0;  // how many those are
   };
 
-  // From here on these owners and allowances count. A known owner keeps what has been used.
-  // Throws std::bad_alloc; then the owners before this call count.
+  // Owners and their allowances that are to count.
+  class NewOwners;
+  // From here on these count, which are handed over. A known owner keeps what has been used. Takes
+  // no memory.
+  void set_owners(NewOwners&& owners, Time now) noexcept;
+  // Makes them as well.
   void set_owners(const std::vector<KeyOwner>& owners, Time now);
 
   // Counts one HTTP request; unknown owners and "" have no limits, here and below.
@@ -89,6 +94,7 @@ class KeyLimits {
     uint64_t running = 0;
     bool is_removed = false;  // forgotten when nothing of it runs
   };
+  using OwnersByName = std::map<std::string, Owner, std::less<>>;
 
   Owner* find(std::string_view name, Time now) LOCKSTEP_REQUIRES(mutex_);
   static bool holds(const Bucket& bucket, double tokens);
@@ -97,7 +103,17 @@ class KeyLimits {
                         std::chrono::duration<double> wait);
 
   Mutex mutex_;
-  std::map<std::string, Owner, std::less<>> owners_ LOCKSTEP_GUARDED_BY(mutex_);
+  OwnersByName owners_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+class KeyLimits::NewOwners {
+ public:
+  // Throws std::bad_alloc.
+  explicit NewOwners(const std::vector<KeyOwner>& owners);
+
+ private:
+  friend KeyLimits;
+  OwnersByName by_name_;
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -86,52 +87,71 @@ void Reloads::work() {
 }
 
 void Reloads::reload() {
-  Result<void> done;
+  bool success = false;
+  Result<Prepared> prepared = std::unexpected(Error{ErrorKind::kMachineRefused, "no memory"});
   try {
-    done = try_reload();
+    prepared = prepare();
   } catch (const std::bad_alloc&) {
-    done = std::unexpected(Error{ErrorKind::kMachineRefused, "no memory"});
+    success = false;  // for the reason that stands there
   }
-  log_surely([&] {
-    if (done) {
-      spdlog::info("the configuration was read again");
-    } else {
+  if (prepared) {
+    success = put_into_effect(std::move(*prepared));
+  } else {
+    log_surely([&] {
       spdlog::error("the configuration was not read again, all stays as it was: {}",
-                    done.error().message);
-    }
-  });
+                    prepared.error().message);
+    });
+  }
   const MutexLock lock(mutex_);
-  outcome_ = {.success = done.has_value(), .unix_seconds = unix_seconds()};
+  outcome_ = {.success = success, .unix_seconds = unix_seconds()};
 }
 
-Result<void> Reloads::try_reload() {
+Result<Reloads::Prepared> Reloads::prepare() const {
   auto fresh = resolve_options(sources_);
   if (!fresh) return std::unexpected(fresh.error());
+  Prepared prepared{.values = values_, .fixed = fixed_changes(values_, *fresh), .commits = {}};
   // What takes a restart keeps the value that is in effect, and is named at each reload. The others
   // are moved: a copying assignment may be noexcept though the copy takes memory.
-  OptionValues effective = values_;
   for (const OptionRow& row : option_table()) {
-    if (row.reloadable) effective.find(row.name)->second = std::move(fresh->find(row.name)->second);
+    if (!row.reloadable) continue;
+    prepared.values.find(row.name)->second = std::move(fresh->find(row.name)->second);
   }
-  const Options options = to_options(effective);
-  std::vector<Commit> commits;
+  const Options options = to_options(prepared.values);
   for (const Entry& entry : entries_) {
     auto commit = entry.prepare(options);
     if (!commit) {
       return std::unexpected(
           Error{commit.error().kind, fmt::format("{}: {}", entry.name, commit.error().message)});
     }
-    commits.push_back(std::move(*commit));
+    prepared.commits.push_back(std::move(*commit));
   }
-  const auto names = fixed_changes(values_, *fresh);
-  for (const Commit& commit : commits) commit();
-  std::swap(values_, effective);
-  if (names.empty()) return {};
+  return prepared;
+}
+
+// Whether all of it is in effect.
+bool Reloads::put_into_effect(Prepared prepared) {
+  bool success = true;
+  for (size_t index = 0; index < entries_.size(); ++index) {
+    try {
+      prepared.commits[index]();
+    } catch (const std::exception& thrown) {
+      success = false;
+      log_surely([&] {
+        spdlog::error(
+            "{}: what was read again is not in effect, or not all of it: {}. Reload once more",
+            entries_[index].name, thrown.what());
+      });
+    }
+  }
+  std::swap(values_, prepared.values);
   log_surely([&] {
-    spdlog::warn("these options differ now but take effect only after a restart: {}",
-                 fmt::join(names, ", "));
+    if (!prepared.fixed.empty()) {
+      spdlog::warn("these options differ now but take effect only after a restart: {}",
+                   fmt::join(prepared.fixed, ", "));
+    }
+    if (success) spdlog::info("the configuration was read again");
   });
-  return {};
+  return success;
 }
 
 }  // namespace lockstep

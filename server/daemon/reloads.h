@@ -15,7 +15,8 @@ namespace lockstep {
 
 class Reloads {
  public:
-  // Puts into effect what has been read; must not fail or block.
+  // Puts into effect what has been read; must not block. One that throws is named in the log, and
+  // the others take effect: so whatever may fail belongs into Prepare.
   using Commit = std::function<void()>;
   // Reads and checks, changes nothing yet. `options` are those that will be in effect: as the
   // configuration is now, but for what takes a restart.
@@ -55,7 +56,13 @@ class Reloads {
 
   void work();
   void reload();
-  Result<void> try_reload();
+  struct Prepared {
+    OptionValues values;                  // that will be in effect
+    std::vector<std::string_view> fixed;  // options that differ and take a restart
+    std::vector<Commit> commits;          // as entries_
+  };
+  Result<Prepared> prepare() const;
+  bool put_into_effect(Prepared prepared);
 
   const OptionSources sources_;
   OptionValues values_;         // of its thread

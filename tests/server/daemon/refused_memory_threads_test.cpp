@@ -145,26 +145,24 @@ TEST(RefusedMemoryOfJson, a_comparison_with_a_text_takes_none) {
   EXPECT_FALSE(is_text);
 }
 
-// An owner of a key whose file cannot be read again keeps what bounds him.
-TEST(RefusedMemoryOfKeys, owners_keep_their_limits) {
+// Owners that were read again come into effect without memory.
+TEST(RefusedMemoryOfKeys, new_owners_take_none) {
   const KeyLimits::Time now = KeyLimits::Time() + std::chrono::hours(1);
   const KeyOwner known{.name = "alice", .digests = {}, .allowance = {.concurrent = 1}};
-  const KeyOwner other{
-      .name = "a name that is longer than a short one", .digests = {}, .allowance = {}};
+  const KeyOwner other{.name = "a name that is longer than a short one",
+                       .digests = {},
+                       .allowance = {.priority = 3}};
   KeyLimits limits;
   limits.set_owners({known}, now);
-  const std::vector<KeyOwner> fresh = {other, known};
-  for (int64_t number = 0; number < 2; ++number) {
-    ASSERT_TRUE(limits.enter("alice", 10, now).has_value());
-    refusals::allocations_left = number;
-    EXPECT_THROW(limits.set_owners(fresh, now), std::bad_alloc);
-    refusals::allocations_left = kNever;
-    limits.end("alice", 0, 0, now);
-    ASSERT_TRUE(limits.enter("alice", 10, now).has_value());
-    EXPECT_FALSE(limits.enter("alice", 10, now).has_value());
-    limits.end("alice", 0, 0, now);
-  }
-  limits.set_owners(fresh, now);
+  ASSERT_TRUE(limits.enter("alice", 10, now).has_value());
+  KeyLimits::NewOwners fresh({other, known});
+  refusals::refuses_all = true;
+  limits.set_owners(std::move(fresh), now);
+  refusals::refuses_all = false;
+  EXPECT_EQ(limits.priority(other.name), 3);
+  EXPECT_FALSE(limits.enter("alice", 10, now).has_value());
+  limits.end("alice", 0, 0, now);
+  EXPECT_TRUE(limits.enter("alice", 10, now).has_value());
 }
 
 // One line of the log is lost with the memory for it; the log's own thread goes on.

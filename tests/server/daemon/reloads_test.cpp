@@ -1,13 +1,19 @@
 #include "server/daemon/reloads.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <mutex>
+#include <new>
+#include <sstream>
+
+#include "engine/base/log.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +39,14 @@ class ReloadsTest : public testing::Test {
       if (second_fails_) return invalid_input("no such file");
       return [this] { ++second_count_; };
     });
+    reloads_->add("third", [this](const Options&) -> Result<Reloads::Commit> {
+      return [this] {
+        if (third_throws_) throw std::bad_alloc();
+      };
+    });
+    reloads_->add("fourth", [this](const Options&) -> Result<Reloads::Commit> {
+      return [this] { ++fourth_count_; };
+    });
     reloads_->start({}, [this] {
       const std::lock_guard lock(mutex_);
       ++ended_;
@@ -57,6 +71,8 @@ class ReloadsTest : public testing::Test {
   Options options_;  // as the first part has them
   bool second_fails_ = false;
   int second_count_ = 0;
+  bool third_throws_ = false;
+  int fourth_count_ = 0;
   std::optional<Reloads> reloads_;  // last: its thread uses the rest
 };
 
@@ -116,6 +132,28 @@ TEST_F(ReloadsTest, one_part_that_fails_keeps_all_parts_as_they_were) {
   second_fails_ = false;
   reload();
   EXPECT_EQ(level_, "debug");
+  EXPECT_TRUE(reloads_->outcome().success);
+}
+
+TEST_F(ReloadsTest, a_part_that_throws_is_named_and_all_others_take_effect) {
+  start();
+  write(R"({"log-level": "debug"})");
+  third_throws_ = true;
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  reload();
+  spdlog::set_default_logger(before);
+  EXPECT_EQ(level_, "debug");
+  EXPECT_EQ(second_count_, 1);
+  EXPECT_EQ(fourth_count_, 1);
+  EXPECT_FALSE(reloads_->outcome().success);
+  EXPECT_NE(log.str().find("third: what was read again is not in effect"), std::string::npos)
+      << log.str();
+  EXPECT_EQ(log.str().find("stays as it was"), std::string::npos) << log.str();
+  third_throws_ = false;
+  reload();
   EXPECT_TRUE(reloads_->outcome().success);
 }
 
