@@ -429,9 +429,9 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
   return parts_->loop->submit(std::move(requests));
 }
 
-Result<void> Engine::check_room(const std::string& holder) {
+Result<void> Engine::check_room(const std::string& tenant) {
   if (parts_->draining || !parts_->ready) return {};
-  return parts_->loop->check_room(holder);
+  return parts_->loop->check_room(tenant);
 }
 
 void Engine::count_rejected(Rejection reason) {

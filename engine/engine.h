@@ -69,15 +69,15 @@ class Engine final : public LogitSource {
 
   // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
-  // loading, draining or full for this holder; then with the time after which there may be room.
+  // loading, draining or full for this tenant; then with the time after which there may be room.
   Result<RequestId> submit(Request request);
   // All of them or none; their ids in the same order. Embeddings that come together take one place
   // of those that may wait.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);
-  // Fails as submit() would for this holder's shortest prompt if the queue is full, and counts
+  // Fails as submit() would for this tenant's shortest prompt if the queue is full, and counts
   // that: a caller asks before it prepares a request at length. Does not fail while loading or
   // draining.
-  Result<void> check_room(const std::string& holder);
+  Result<void> check_room(const std::string& tenant);
   // What may wait from here on, as EngineOptions has it; what waits already stays.
   void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);
   // Counts a request that was turned away before it came here.

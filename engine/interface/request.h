@@ -21,7 +21,7 @@ enum class FinishReason {
   kCancelled,  // cancel(), or the drain cut it off
   kError,      // the model gave no usable numbers, or a bug ended this request alone
   kDeadline,   // Request::deadline_seconds were over
-  kDisplaced,  // the queue was full, its holder above his share, and another asked (queue_shares.h)
+  kDisplaced,  // the queue was full, its tenant above its share, and another asked (queue_shares.h)
   // The request's own rules for its answer (grammar, min_tokens, biases) leave no token to go on
   // with, or are too ambiguous or too deep to follow.
   kInvalidRequest,
@@ -58,13 +58,13 @@ struct Output {
 
 struct Request {
   std::string id;  // for the log
-  // Whose request it is. Tenants share the machine fairly, and no tenant's prompts speed up
-  // another's: the prefix cache is searched within one tenant (and one cache_salt) alone.
+  // The client whose request it is, which tenants share the queue and the passes. Requests that are
+  // submitted together have the same tenant.
   std::string tenant;
-  // The client that holds its place in the queue, which holders share. Requests that are submitted
-  // together have the same holder.
-  std::string holder;
-  std::string cache_salt;       // divides a tenant's prefix cache further
+  // The owner of its pages of the prefix cache: no owner's prompts speed up another's, for the
+  // cache is searched within one owner (and one cache_salt) alone. Many tenants may have one.
+  std::string cache_owner;
+  std::string cache_salt;       // divides an owner's prefix cache further
   int32_t priority = 0;         // lower goes first, among all tenants
   double deadline_seconds = 0;  // from its submission, after which it ends; 0: none
   std::vector<TokenId> prompt;  // at least one token

@@ -20,7 +20,7 @@ std::optional<uint32_t> PrefixCache::take() {
 uint32_t PrefixCache::oldest() const {
   uint64_t since = std::numeric_limits<uint64_t>::max();
   uint32_t page = 0;
-  for (const auto& [tenant, pages] : idle_) {
+  for (const auto& [owner, pages] : idle_) {
     const uint64_t front = entries_[pages.front()]->idle_since;
     if (pages.size() * idle_.size() < idle_count_ || front >= since) continue;
     since = front;
@@ -41,7 +41,7 @@ void PrefixCache::release(uint32_t page) {
     return;
   }
   Entry& entry = *entries_[page];
-  std::list<uint32_t>& own = idle_[entry.scope.tenant];
+  std::list<uint32_t>& own = idle_[entry.scope.owner];
   entry.idle_since = ++releases_;
   entry.idle_place = own.insert(own.end(), page);
   ++idle_count_;
@@ -49,7 +49,7 @@ void PrefixCache::release(uint32_t page) {
 
 void PrefixCache::leave_idle(uint32_t page) {
   Entry& entry = *entries_[page];
-  const auto own = idle_.find(entry.scope.tenant);
+  const auto own = idle_.find(entry.scope.owner);
   own->second.erase(entry.idle_place);
   if (own->second.empty()) idle_.erase(own);
   --idle_count_;

@@ -1,7 +1,7 @@
 // The pages of the KV cache, shared by prefix: sequences that need the keys and values of the same
-// tokens, after the same tokens and for the same tenant and salt, hold the same page. A page that
+// tokens, after the same tokens and for the same owner and salt, hold the same page. A page that
 // no sequence holds stays until its memory is needed; then those go first that have not been used
-// for the longest time, among the tenants that keep at least as many as the mean. Only what can be
+// for the longest time, among the owners that keep at least as many as the mean. Only what can be
 // found is known: the page before a known one is known as well.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace lockstep {
 
 // Whose prefixes: only requests with the same two share pages.
 struct CacheScope {
-  std::string tenant;
+  std::string owner;
   std::string salt;
 
   bool operator==(const CacheScope&) const = default;
@@ -84,7 +84,7 @@ class PrefixCache {
   PagePool pool_;
   std::vector<std::optional<Entry>> entries_;  // by page
   std::unordered_map<PrefixKey, uint32_t, KeyHash> pages_;
-  std::map<std::string, std::list<uint32_t>> idle_;  // by tenant, oldest first; none is empty
+  std::map<std::string, std::list<uint32_t>> idle_;  // by owner, oldest first; none is empty
   size_t idle_count_ = 0;
   uint64_t releases_ = 0;
   uint64_t eviction_count_ = 0;

@@ -84,9 +84,9 @@ Hash128 siphash_128(const HashSecret& secret, std::span<const std::byte> message
   return hash;
 }
 
-PrefixKey root_key(const HashSecret& secret, std::string_view tenant, std::string_view salt) {
+PrefixKey root_key(const HashSecret& secret, std::string_view owner, std::string_view salt) {
   Message message(Field::kRoot);
-  message.add(tenant.data(), tenant.size());
+  message.add(owner.data(), owner.size());
   message.add(salt.data(), salt.size());
   return siphash_128(secret, message.bytes());
 }

@@ -1,4 +1,4 @@
-// The key of a page's contents: a keyed hash over the tenant, the salt and all tokens up to the
+// The key of a page's contents: a keyed hash over the owner, the salt and all tokens up to the
 // page's end. Without the secret two prefixes cannot be made to collide, and no fields be shifted
 // into one another: each is preceded by what it is or how long.
 #pragma once
@@ -27,8 +27,8 @@ Hash128 siphash_128(const HashSecret& secret, std::span<const std::byte> message
 
 using PrefixKey = Hash128;
 
-// The key of the empty prefix of a tenant's requests with this salt.
-PrefixKey root_key(const HashSecret& secret, std::string_view tenant, std::string_view salt);
+// The key of the empty prefix of an owner's requests with this salt.
+PrefixKey root_key(const HashSecret& secret, std::string_view owner, std::string_view salt);
 
 // The key of the prefix that is `page_tokens`, one page, longer than that of `before`.
 PrefixKey next_key(const HashSecret& secret, const PrefixKey& before,

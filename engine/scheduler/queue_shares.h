@@ -1,15 +1,15 @@
-// The shares of the queue's capacity that holders may have: places for requests, and prompt tokens
+// The shares of the queue's capacity that tenants may have: places for requests, and prompt tokens
 // that wait for their first pass. No threads and no clock.
 //
 // The rules. While the queue is not full every request is taken. When it is, its capacity is shared
-// evenly among the holders, the one that asks included. A holder that stays within its share with
-// what it asks for displaces others: of the holder of the most, the group that came last, until the
-// request fits, as long as that holder has more than its share. Only groups with a request that
-// still waits go. So however many requests one holder has, another's first is taken: while that
+// evenly among the tenants, the one that asks included. A tenant that stays within its share with
+// what it asks for displaces others: of the tenant of the most, the group that came last, until the
+// request fits, as long as that tenant has more than its share. Only groups with a request that
+// still waits go. So however many requests one tenant has, another's first is taken: while that
 // one is within its share, some other is above its own.
 //
 // A first prompt may be longer than a share of the tokens: it is taken as if it were within it
-// where those that go leave their holders something.
+// where those that go leave their tenants something.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class QueueShares {
     size_t prompt_tokens = 0;  // one group is taken whatever its length
   };
   struct Demand {
-    std::string holder;
+    std::string tenant;
     size_t requests = 1;
     size_t places = 1;
     size_t prompt_tokens = 1;
@@ -56,13 +56,13 @@ class QueueShares {
 
  private:
   struct Group {
-    std::string holder;
+    std::string tenant;
     size_t requests = 0;
     size_t waiting = 0;  // of them
     size_t places = 0;
     size_t prompt_tokens = 0;  // of those that wait
   };
-  struct Holder {
+  struct Tenant {
     size_t groups = 0;
     size_t places = 0;
     size_t prompt_tokens = 0;
@@ -71,7 +71,7 @@ class QueueShares {
   void leave(GroupId id);
 
   std::map<GroupId, Group> groups_;
-  std::map<std::string, Holder> holders_;  // with at least one group
+  std::map<std::string, Tenant> tenants_;  // with at least one group
   size_t places_ = 0;
   size_t prompt_tokens_ = 0;
 };

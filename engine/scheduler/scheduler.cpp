@@ -64,12 +64,13 @@ SequenceId Scheduler::add(NewSequence added, double now) {
   sequence.prompt = added.prompt.size();
   sequence.most = added.most_tokens;
   sequence.wanted = added.wanted;
+  sequence.tenant_name = std::move(added.tenant);
   sequence.scope = std::move(added.scope);
   sequence.tokens = std::move(added.prompt);
   try {
     enqueue(sequence);
   } catch (...) {
-    if (sequence.tenant != nullptr) queue_.leave(sequence.scope.tenant);
+    if (sequence.tenant != nullptr) queue_.leave(sequence.tenant_name);
     deadlines_.erase({sequence.deadline, id});
     sequences_.erase(id);
     throw;
@@ -84,7 +85,7 @@ void Scheduler::enqueue(Sequence& sequence) {
     if (running->computed >= running->prompt) continue;
     floor = std::min(floor.value_or(running->place.start), running->place.start);
   }
-  sequence.tenant = &queue_.enter(sequence.scope.tenant, floor);
+  sequence.tenant = &queue_.enter(sequence.tenant_name, floor);
   queue_.add(*sequence.tenant, sequence.place);
 }
 
@@ -460,7 +461,7 @@ void Scheduler::forget(Sequence& sequence) {
   sequence.tenant->tag -= sequence.charged;
   deadlines_.erase({sequence.deadline, sequence.id});
   pages_.release(sequence);
-  queue_.leave(sequence.scope.tenant);
+  queue_.leave(sequence.tenant_name);
   sequences_.erase(sequence.id);
 }
 

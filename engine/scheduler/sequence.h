@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "engine/scheduler/fair_queue.h"
@@ -26,6 +27,7 @@ struct NewSequence {
   std::vector<int32_t> prompt;  // at least one token
   size_t most_tokens = 0;       // that can ever be computed, at least as many as the prompt has
   Wanted wanted = Wanted::kLastLogits;
+  std::string tenant;  // tenants share the passes fairly (fair_queue.h)
   CacheScope scope;
   int32_t priority = 0;           // lower goes first
   double deadline = kNoDeadline;  // on the clock whose times next_batch() is given
@@ -33,6 +35,7 @@ struct NewSequence {
 
 struct Sequence {
   SequenceId id = 0;
+  std::string tenant_name;
   CacheScope scope;
   FairQueue::Tenant* tenant = nullptr;
   FairQueue::Place place;

@@ -24,7 +24,7 @@ PrefixCache::Prefix SequencePages::prefix(Sequence& sequence, size_t page) const
         .subspan(index * rules_.page_tokens, rules_.page_tokens);
   };
   if (sequence.keys.empty()) {
-    sequence.keys.push_back(root_key(rules_.secret, sequence.scope.tenant, sequence.scope.salt));
+    sequence.keys.push_back(root_key(rules_.secret, sequence.scope.owner, sequence.scope.salt));
   }
   while (sequence.keys.size() < page + 2) {
     const size_t next = sequence.keys.size() - 1;

@@ -217,7 +217,8 @@ void EngineLoop::enqueue(Generation& added) {
   sequence.prompt = added.tokens();  // the most memory that this takes
   sequence.most_tokens = added.most_computed_tokens();
   sequence.wanted = wanted_of(added);
-  sequence.scope = {request.tenant, request.cache_salt};
+  sequence.tenant = request.tenant;
+  sequence.scope = {request.cache_owner, request.cache_salt};
   sequence.priority = request.priority;
   if (request.deadline_seconds > 0) {
     sequence.deadline = since_start(added.submitted_at) + request.deadline_seconds;

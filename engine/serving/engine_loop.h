@@ -46,9 +46,9 @@ class EngineLoop {
 
   // Any thread. All or none; kUnavailable when draining, full or failed.
   Result<std::vector<RequestId>> submit(std::vector<Request> requests);
-  // Fails as submit() would for a request of one token if the queue is full for its holder. Takes a
+  // Fails as submit() would for a request of one token if the queue is full for its tenant. Takes a
   // lock only where it is full, and never for long.
-  Result<void> check_room(const std::string& holder) const;
+  Result<void> check_room(const std::string& tenant) const;
   // Takes no memory. A request that has ended, or never was, is left alone.
   void cancel(RequestId id) noexcept;
   void drain(double seconds);

@@ -22,7 +22,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   demand.requests = requests.size();
   demand.places = 0;
   demand.prompt_tokens = 0;
-  if (!requests.empty()) demand.holder = requests.front().holder;
+  if (!requests.empty()) demand.tenant = requests.front().tenant;
   for (Request& request : requests) {
     demand.prompt_tokens += request.prompt.size();
     generations.push_back(make_generation(std::move(request)));
@@ -59,7 +59,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   return ids;
 }
 
-Result<void> EngineLoop::check_room(const std::string& holder) const {
+Result<void> EngineLoop::check_room(const std::string& tenant) const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   if (has_failed_.load(kRelaxed)) {
     return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
@@ -70,7 +70,7 @@ Result<void> EngineLoop::check_room(const std::string& holder) const {
       (waiting == 0 || waiting < limits.prompt_tokens)) {
     return {};
   }
-  const QueueShares::Demand demand{.holder = holder};
+  const QueueShares::Demand demand{.tenant = tenant};
   const MutexLock lock(mutex_);
   if (const auto room = shares_.check(demand, limits); !room) {
     return queue_full(room.error(), demand);

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -117,7 +119,7 @@ TEST_F(ServingTest, a_next_turn_has_the_bits_of_a_cold_one) {
 TEST_F(ServingTest, no_tenant_finds_what_another_has_sent) {
   const auto cached = [&](const std::string& tenant, const std::string& salt) {
     Request asked = request(std::string(150, 's'), 2);
-    asked.tenant = tenant;
+    asked.cache_owner = tenant;
     asked.cache_salt = salt;
     return hear(std::move(asked)).cached;
   };
@@ -127,6 +129,32 @@ TEST_F(ServingTest, no_tenant_finds_what_another_has_sent) {
   EXPECT_EQ(cached("alice", "salt"), 0U);
   EXPECT_EQ(cached("alice", ""), 128U);
   EXPECT_EQ(cached("alice", "salt"), 128U);
+}
+
+TEST_F(ServingTest, tenants_that_share_prefixes_take_turns) {
+  options_.sequence_count = 1;
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::array<Answer, 5> answers;
+  const auto ask = [&](const std::string& tenant, Answer& answer) {
+    Request asked = request("of " + tenant, 2);
+    asked.tenant = tenant;
+    asked.on_output = [&, tenant, collect = answer.callback()](Output&& output) {
+      if (output.finish) {
+        const std::lock_guard lock(mutex);
+        order.push_back(tenant);
+      }
+      collect(std::move(output));
+    };
+    ASSERT_TRUE(engine().submit(std::move(asked)).has_value());
+  };
+  Gate gate;
+  hold(gate, answers[0]);
+  for (size_t number = 1; number < 4; ++number) ask("many", answers[number]);
+  ask("few", answers[4]);
+  gate.open();
+  for (Answer& answer : answers) answer.wait();
+  EXPECT_EQ(order, (std::vector<std::string>{"many", "few", "many", "many"}));
 }
 
 TEST_F(ServingTest, what_a_measurement_wrote_over_is_not_found) {
@@ -455,6 +483,7 @@ TEST_F(ServingTest, every_request_ends_exactly_once) {
       asked.prompt.assign(1 + pick(150), static_cast<TokenId>(40 + pick(3)));
       asked.max_tokens = static_cast<uint32_t>(pick(20));
       asked.tenant = std::string(1, static_cast<char>('a' + pick(3)));
+      asked.cache_owner = std::string(1, static_cast<char>('a' + pick(3)));
       asked.priority = static_cast<int32_t>(pick(3));
       asked.deadline_seconds = pick(5) == 0 ? 1e-4 * static_cast<double>(pick(100)) : 0;
       asked.on_output = [&, ended = false](Output&& output) mutable {

@@ -4,6 +4,19 @@ import pytest
 import requests
 from conftest import ENDLESS, parse_events, wait_until
 
+
+
+class FromAddress(requests.adapters.HTTPAdapter):
+    """Connects from this address."""
+
+    def __init__(self, address):
+        self.address = address
+        super().__init__()
+
+    def init_poolmanager(self, *args, **kwargs):
+        super().init_poolmanager(*args, source_address=(self.address, 0), **kwargs)
+
+
 PROMPT = "Once upon a time there was a little girl named Lily. " * 12
 
 
@@ -101,6 +114,25 @@ def test_waiting_prompts_are_bounded_by_their_tokens(start):
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
     assert daemon.metric("lockstep_requests_rejected_total", reason="queue_tokens") == 1
     assert daemon.metric("lockstep_requests_rejected_total", reason="queue_requests") == 0
+
+
+def test_without_keys_every_address_gets_places(start):
+    """One that takes all places, and waits for more, gives one to another that asks."""
+    daemon = start("--served-model-name", "m", "--sequences", "2", *ENDLESS).wait_until_ready()
+
+    def ask_from(address, **fields):
+        with requests.Session() as session:
+            session.mount("http://", FromAddress(address))
+            return session.post(daemon.url + "/v1/completions", timeout=600,
+                                json={"model": "m", "prompt": "Once upon", **fields},
+                                stream=fields.get("stream", False))
+
+    flood = ask_from("127.0.0.2", n=64, max_tokens=60_000, ignore_eos=True, stream=True)
+    assert flood.status_code == 200, flood.text
+    wait_until(lambda: daemon.metric("lockstep_generation_tokens_total") > 0)
+    answer = ask_from("127.0.0.3", max_tokens=1, timeout=30)
+    flood.close()
+    assert answer.status_code == 200, answer.text
 
 
 def test_answers_are_the_same_where_pages_run_out(start):

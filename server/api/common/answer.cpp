@@ -247,7 +247,7 @@ ApiResult<void> run_plan(Call& call, AnswerPlan plan, size_t queue_bytes, const 
   if (!call.model.logs_prompts()) call.response.release_body(plan.kept_bytes);
   for (Request& part : plan.requests) {
     part.id = call.request.request_id;
-    part.holder = call.request.tenant;
+    part.tenant = call.request.tenant;
   }
   if (auto reserved = call.key.reserve(plan.choices, plan.requests, call.response); !reserved) {
     return reserved;

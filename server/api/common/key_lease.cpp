@@ -48,7 +48,7 @@ ApiResult<void> KeyLease::reserve(size_t choices, std::vector<Request>& requests
     } else {
       demand.tokens += part.max_tokens;
     }
-    part.tenant = owner_;
+    part.cache_owner = owner_;
     part.priority = std::max(part.priority, priority);
   }
   if (limits_ == nullptr) return {};

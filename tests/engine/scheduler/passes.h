@@ -70,10 +70,19 @@ class Passes {
   int32_t next_token_ = 0;
 };
 
+// With an API key, whose owner's pages are its own.
 inline NewSequence of_tenant(const std::string& tenant, int32_t priority = 0) {
   NewSequence asked;
-  asked.scope.tenant = tenant;
+  asked.tenant = tenant;
+  asked.scope.owner = tenant;
   asked.priority = priority;
+  return asked;
+}
+
+// Without keys: pages are everybody's.
+inline NewSequence of_site(const std::string& site) {
+  NewSequence asked;
+  asked.tenant = site;
   return asked;
 }
 

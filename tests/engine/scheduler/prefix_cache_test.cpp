@@ -56,7 +56,7 @@ class PrefixCacheTest : public ::testing::Test {
   PrefixCache::Prefix prefix(const CacheScope& scope, int32_t token,
                              std::optional<uint32_t> before = {}) {
     token_ = token;
-    const PrefixKey root = root_key(kSecret, scope.tenant, scope.salt);
+    const PrefixKey root = root_key(kSecret, scope.owner, scope.salt);
     return {next_key(kSecret, root, {&token_, 1}), before, {&token_, 1}};
   }
   std::optional<uint32_t> find(const CacheScope& scope, int32_t token,

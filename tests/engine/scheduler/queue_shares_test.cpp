@@ -14,8 +14,8 @@ namespace {
 using GroupId = QueueShares::GroupId;
 using Shortage = QueueShares::Shortage;
 
-QueueShares::Demand demand(const std::string& holder, size_t places = 1, size_t tokens = 1) {
-  return {.holder = holder, .requests = places, .places = places, .prompt_tokens = tokens * places};
+QueueShares::Demand demand(const std::string& tenant, size_t places = 1, size_t tokens = 1) {
+  return {.tenant = tenant, .requests = places, .places = places, .prompt_tokens = tokens * places};
 }
 
 TEST(QueueShares, one_holder_alone_may_have_everything) {
@@ -89,7 +89,7 @@ TEST(QueueShares, beside_one_that_floods_every_others_request_is_taken) {
                                      .prompt_tokens = 100 * (others + 1) * (1 + below(5))};
     QueueShares shares;
     struct Request {
-      std::string holder;
+      std::string tenant;
       size_t places;
       size_t tokens;  // of each
       size_t started = 0;
@@ -97,15 +97,15 @@ TEST(QueueShares, beside_one_that_floods_every_others_request_is_taken) {
     std::map<GroupId, Request> there;
     GroupId next = 1;
     size_t started = 0;
-    const auto ask = [&](const std::string& holder, size_t places, size_t tokens) {
-      const auto gone = shares.take(next, demand(holder, places, tokens), limits);
+    const auto ask = [&](const std::string& tenant, size_t places, size_t tokens) {
+      const auto gone = shares.take(next, demand(tenant, places, tokens), limits);
       if (!gone) return false;
       for (const GroupId id : *gone) {
-        EXPECT_EQ(there.at(id).holder, "flood");
+        EXPECT_EQ(there.at(id).tenant, "flood");
         started -= there.at(id).started;
         there.erase(id);
       }
-      there[next++] = {holder, places, tokens};
+      there[next++] = {tenant, places, tokens};
       return true;
     };
     for (size_t step = 0; step < 500; ++step) {
@@ -114,7 +114,7 @@ TEST(QueueShares, beside_one_that_floods_every_others_request_is_taken) {
       }
       const std::string other = "tenant " + std::to_string(below(others));
       const bool has_one = std::ranges::any_of(
-          there, [&](const auto& entry) { return entry.second.holder == other; });
+          there, [&](const auto& entry) { return entry.second.tenant == other; });
       if (!has_one) {
         EXPECT_TRUE(ask(other, 1, 1 + below(100))) << other;
       }

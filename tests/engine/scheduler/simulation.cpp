@@ -95,7 +95,8 @@ void Simulation::add() {
   }
   const bool hidden = asked.wanted == Wanted::kLastHidden || asked.wanted == Wanted::kAllHidden;
   if (hidden) asked.most_tokens = asked.prompt.size();
-  asked.scope.tenant = std::string(1, static_cast<char>('a' + pick(3)));
+  asked.tenant = std::string(1, static_cast<char>('a' + pick(3)));
+  asked.scope.owner = chance(2) ? asked.tenant : "";  // with a key, or without
   if (chance(4)) asked.scope.salt = "salt";
   asked.priority = static_cast<int32_t>(pick(3)) - 1;
   if (chance(6)) asked.deadline = now_ + static_cast<double>(pick(80));
@@ -267,7 +268,7 @@ void Simulation::check_chunk(const Chunk& chunk) {
 void Simulation::compute(const Chunk& chunk) {
   Life& life = live_.at(chunk.sequence);
   const std::hash<std::string> hash;
-  uint64_t value = mixed(hash(life.asked.scope.tenant) * 31 + hash(life.asked.scope.salt));
+  uint64_t value = mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
   const size_t end = chunk.begin + chunk.count;
   for (size_t position = 0; position < end; ++position) {
     value = content(life, value, position);

@@ -49,7 +49,7 @@ size_t others_taken(const Flood& flood, const Name& name, uint32_t seed) {
   GroupId next = 1;
   const auto ask = [&](const std::string& address, size_t tokens) {
     return shares
-        .take(next++, {.holder = name(address_of(address)), .prompt_tokens = tokens}, limits)
+        .take(next++, {.tenant = name(address_of(address)), .prompt_tokens = tokens}, limits)
         .has_value();
   };
   size_t taken = 0;
