@@ -66,7 +66,7 @@ bool fits_on_gpus(const Topology& topology, uint64_t model_bytes, uint64_t nccl_
       nccl_bytes == 0 ? "" : fmt::format(" beside {:.1f} GiB for NCCL", gib(nccl_bytes));
   reason = fmt::format(
       "the model {} on all GPUs: {:.1f} GiB of weights, cache and activations at least fall to "
-      "each of {}{}, gpu{} has room for {:.1f} GiB",
+      "each of {}{}, gpu{} has space for {:.1f} GiB",
       fits ? "fits" : "does not fit", gib(share), topology.gpus.size(), beside, fullest.index,
       gib(usable_bytes(fullest)));
   return fits;

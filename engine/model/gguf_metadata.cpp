@@ -123,7 +123,7 @@ class MetadataReader {
     if (reader_.failed()) return false;
     const uint64_t possible = reader_.remaining() / element_bytes_min;
     if (count > possible) {
-      reader_.fail(field, start, "an array of {} elements, but the file has room for {} at most",
+      reader_.fail(field, start, "an array of {} elements, but the file has space for {} at most",
                    count, possible);
       return false;
     }

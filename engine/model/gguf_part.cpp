@@ -56,7 +56,7 @@ uint64_t read_count(BoundedReader& reader, std::string_view field, uint64_t entr
   if (reader.failed()) return 0;
   const uint64_t possible = reader.remaining() / entry_bytes_min;
   if (count > possible) {
-    reader.fail(field, start, "{}, but the file has room for {} at most", count, possible);
+    reader.fail(field, start, "{}, but the file has space for {} at most", count, possible);
   } else if (count > count_max) {
     reader.fail(field, start, "{}; at most {} are accepted", count, count_max);
   }

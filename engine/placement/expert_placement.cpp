@@ -114,7 +114,7 @@ Result<Choice> choose_layers(const Model& model, const Settings& settings, const
     pages = std::min(pages, std::max(*half, pages_for(std::min(context, kLeastAutomaticContext))));
   }
   // The nodes keep one layer's: they are ranks because somebody has asked for them.
-  Choice choice{0, "for more the GPUs have no room beside a context of " +
+  Choice choice{0, "for more the GPUs have no space beside a context of " +
                        std::to_string(std::min(context, pages * kPageTokens)) + " tokens"};
   size_t too_many = model.graph.routers().size();
   while (choice.gpu_layers + 1 < too_many) {

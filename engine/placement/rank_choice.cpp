@@ -179,7 +179,7 @@ std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count) {
   const double ours = speed.tokens_per_second();
   const double alone = speed.one_rank_tokens_per_second;
   if (alone == 0) {
-    return fmt::format("one rank has no room for the model: {} ranks it is", rank_count);
+    return fmt::format("one rank has no space for the model: {} ranks it is", rank_count);
   }
   const std::string costs = fmt::format(
       "the slowest rank reads its weights in {:.2f} ms, {} exchanges take {:.2f} ms; one rank "

@@ -133,7 +133,7 @@ const std::vector<OptionRow>& rows() {
        set_shares},
       {"gpu-expert-layers", kAll, kIntegerOrAuto, "auto", 0, 65536, {},
        "Of a mixture of experts on GPUs and nodes: of how many layers, the last ones, the GPUs "
-       "have the experts; auto: as many as there is room for beside the cache",
+       "have the experts; auto: as many as there is space for beside the cache",
        [](const Json& v, Options& o) {
          if (!v.is_string()) o.engine.gpu_expert_layers = v.get<uint32_t>();
        }},
@@ -168,7 +168,7 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.keep_weights = v.get<std::string>(); }},
       {"batch-tokens", kAll, kIntegerOrAuto, "auto", 1, 65536, {},
        "Tokens of one pass at most; longer prompts are cut into several; auto: 512, and 2048 where "
-       "only GPUs compute and have room for it",
+       "only GPUs compute and have space for it",
        [](const Json& v, Options& o) { o.engine.batch_tokens = count_or_automatic(v); }},
       {"kv-format", kAll, kChoice, "f16", 0, 0, {"f16", "bf16", "f32", "q8_0"},
        "Number format of the KV cache; q8_0 takes half of f16, and heads of 32, 64, 96 ... "

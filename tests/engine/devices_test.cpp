@@ -43,7 +43,7 @@ TEST_F(DevicesTest, a_gpu_is_one_rank_with_its_own_arithmetic_and_layout) {
     EXPECT_EQ(layout->places[0].node, 1);
     EXPECT_EQ(layout->arithmetic, "gpu");
     EXPECT_EQ(layout->instruction_set, "sm_90");
-    EXPECT_EQ(layout->device_titles, "gpu2 Made-up GPU");
+    EXPECT_EQ(layout->device_titles, "gpu2 Simulated GPU");
     EXPECT_EQ(layout->options_of(0).target, &gpu_plan_target());
     EXPECT_EQ(layout->plan_options.sequences, options_.sequence_count);
     for (size_t format = 0; format < kFormatCount; ++format) {
@@ -128,7 +128,7 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   EXPECT_EQ(layout->split.strategy, Strategy::kReduce);
   EXPECT_EQ(layout->options_of(0).target, &gpu_plan_target());
   EXPECT_EQ(layout->options_of(1).target, &node_plan_target());
-  EXPECT_EQ(layout->device_titles, "gpu3 Made-up GPU, node0, node1");
+  EXPECT_EQ(layout->device_titles, "gpu3 Simulated GPU, node0, node1");
   EXPECT_GT(layout->sizes[0].weight_bytes, 3 * layout->sizes[1].weight_bytes / 2);
   EXPECT_EQ(layout->sizes[0].exchange_bytes, layout->sizes[1].exchange_bytes);
   const int driver = layout->places[0].cpus[0];
@@ -219,7 +219,7 @@ TEST_F(DevicesTest, a_model_that_does_not_fit_on_the_gpu_is_said_not_to) {
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   EXPECT_THAT(nodes_of(*layout), ElementsAre(0, 1));
   EXPECT_THAT(layout->devices.reason, HasSubstr("the model does not fit on all GPUs"));
-  EXPECT_THAT(layout->devices.reason, HasSubstr("gpu3 has room for 0.0 GiB"));
+  EXPECT_THAT(layout->devices.reason, HasSubstr("gpu3 has space for 0.0 GiB"));
   ASSERT_TRUE(split("gpu3", topology).has_value());
   ASSERT_FALSE(sized_.has_value());
   EXPECT_EQ(sized_.error().kind, ErrorKind::kMachineRefused);

@@ -90,7 +90,7 @@ TEST_F(ExpertPlacement, the_gpu_has_as_many_layers_as_it_has_room_for_beside_the
   ASSERT_GT(needed, sizes_with(0, 4).gpu_bytes());
   EXPECT_EQ(layers_on(machine_with_room(needed), "the first 1 of 2 layers"), 1U);
   EXPECT_EQ(layers_on(machine_with_room(needed - 1), "the nodes have the experts, of which"), 0U);
-  EXPECT_EQ(layers_on(machine_with_room(needed - 1), "no room beside a context of 128 tokens"), 0U);
+  EXPECT_EQ(layers_on(machine_with_room(needed - 1), "no space beside a context of 128 tokens"), 0U);
   // One layer's are always the nodes'.
   EXPECT_EQ(layers_on(machine_with_one_gpu(), "the first 1 of 2 layers"), 1U);
 }
@@ -106,7 +106,7 @@ TEST_F(ExpertPlacement, an_automatic_context_leaves_half_of_the_room_to_experts)
   // The cache that would be wanted does not fit beside the experts, what is half of it does.
   EXPECT_EQ(layers_on(machine_with_room(without + 4 * experts), "the first 1 of 2 layers"), 1U);
   EXPECT_EQ(context_tokens_, trained_tokens_);
-  EXPECT_EQ(layers_on(machine_with_room(without + experts), "no room"), 0U);
+  EXPECT_EQ(layers_on(machine_with_room(without + experts), "no space"), 0U);
 }
 
 TEST_F(ExpertPlacement, nodes_that_read_faster_keep_the_experts) {

@@ -142,7 +142,7 @@ TEST_F(GpuEngineTest, two_gpus_answer_together) {
                                       .gpus = &test_gpus()});
   expect_same_bits(logits_of(tokens), loaded.compute_alone(tokens, tokens.size()));
   EXPECT_FALSE(answer_to(request("Once upon a time", 4)).empty());
-  EXPECT_EQ(engine().model().devices, "gpu0 Made-up GPU, gpu1 Made-up GPU");
+  EXPECT_EQ(engine().model().devices, "gpu0 Simulated GPU, gpu1 Simulated GPU");
   EXPECT_EQ(engine().model().strategy, "reduce");
   const auto ranks = engine().statistics().ranks;
   ASSERT_EQ(ranks.size(), 2U);
@@ -219,7 +219,7 @@ TEST_F(GpuEngineTest, launches_overlap_as_the_options_say) {
 
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   const ModelInfo& info = engine().model();
-  EXPECT_EQ(info.devices, "gpu0 Made-up GPU");
+  EXPECT_EQ(info.devices, "gpu0 Simulated GPU");
   EXPECT_EQ(info.instruction_set, "sm_90");
   EXPECT_EQ(info.arithmetic, "gpu");
   EXPECT_THAT(info.fingerprint, HasSubstr("-gpu-"));
@@ -227,7 +227,7 @@ TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   const auto ranks = engine().statistics().ranks;
   ASSERT_EQ(ranks.size(), 1U);
   EXPECT_EQ(ranks[0].gpu, 0);
-  EXPECT_EQ(ranks[0].gpu_title, "gpu0 Made-up GPU");
+  EXPECT_EQ(ranks[0].gpu_title, "gpu0 Simulated GPU");
   EXPECT_EQ(ranks[0].wrong_node_bytes, 0U);
   EXPECT_GT(ranks[0].weight_bytes, 0U);
   EXPECT_GT(ranks[0].kv_bytes, 0U);

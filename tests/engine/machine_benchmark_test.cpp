@@ -73,7 +73,7 @@ TEST_F(GpuBenchmarkTest, every_gpu_and_every_way_between_two_that_reach_each_oth
   ASSERT_EQ(measured.gpus.size(), 4U);
   for (const auto& gpu : measured.gpus) expect_figures(gpu);
   EXPECT_EQ(measured.gpus[3].index, 3);
-  EXPECT_EQ(measured.gpus[3].name, "Made-up GPU");
+  EXPECT_EQ(measured.gpus[3].name, "Simulated GPU");
   EXPECT_EQ(measured.no_gpus, "");
   EXPECT_THAT(paths_of(measured),
               ElementsAre("gpu0 to gpu1 by NVLink", "gpu1 to gpu0 by NVLink",

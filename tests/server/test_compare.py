@@ -99,7 +99,7 @@ def test_devices_that_are_no_gpus_are_named(text, visible, named):
 
 
 def gpu(**more):
-    return {"name": "Made-up GPU", "failure": None, "read_bytes_per_second": 2e12,
+    return {"name": "Simulated GPU", "failure": None, "read_bytes_per_second": 2e12,
             "bf16_product_operations_per_second": 5e14, **more}
 
 
@@ -107,7 +107,7 @@ def test_limits_of_gpus_are_those_of_all_of_them_together():
     one = gpu(name="Other GPU", read_bytes_per_second=1e12, bf16_product_operations_per_second=1e14)
     both = programs.Gpus("gpu0,gpu1", "0,1")
     limits = programs.limits_of_gpus(machine(gpus=[gpu(), one], no_gpus=""), both)
-    assert limits == programs.Limits(3e12, {"bf16 product": 6e14}, ("Made-up GPU", "Other GPU"))
+    assert limits == programs.Limits(3e12, {"bf16 product": 6e14}, ("Simulated GPU", "Other GPU"))
     for quantized in (True, False):
         assert limits.tokens_per_second(programs.Work(1e9, 1e12, quantized)) == 600
     assert programs.higher(limits, limits) == limits
@@ -319,7 +319,7 @@ if sys.argv[1:] == ["--list-devices"]:
     hidden = beside.with_name(beside.name + ".hidden")
     cuda = len(visible) - (int(hidden.read_text()) if hidden.exists() else 0)
     for index in range(len(visible)):
-        print(f"  {'CUDA' if index < cuda else 'Vulkan'}{index}: Made-up GPU (9 MiB, 8 MiB free)")
+        print(f"  {'CUDA' if index < cuda else 'Vulkan'}{index}: Simulated GPU (9 MiB, 8 MiB free)")
     sys.exit()
 assert ["-t", "1", "-ngl", "99"] == sys.argv[3:7], sys.argv
 sys.argv[sys.argv.index("-t") + 1] = "2"
@@ -376,7 +376,7 @@ def test_both_are_compared_on_gpus(gpu_programs):
         gpu_programs, "--devices", "gpu1,gpu3", "--model",
         f"{gpu_programs}/m.gguf:pp8,tg4,tg4@d16x2", "--goal", "tg4=6.5", "--goal", "m:pp8=60%")
     assert result.returncode == 0, result.stderr
-    assert ", 2 x Made-up GPU, Linux" in result.stdout
+    assert ", 2 x Simulated GPU, Linux" in result.stdout
     assert "memory 4000.0 GB/s, bf16 product 1000000 Gop/s." in result.stdout
     rows = [[cell.strip() for cell in line.split("|")[1:-1]]
             for line in result.stdout.splitlines() if line.startswith("| m, ")]
@@ -396,7 +396,7 @@ def test_every_gpu_that_cuda_shows_is_used_where_none_is_named(gpu_programs):
         result = run_on_gpus(gpu_programs, "--devices", "gpu", "--variant=-fa on", "--tests", "tg4",
                              "--model", gpu_programs / "m.gguf", **shown)
         assert result.returncode == 0, result.stderr
-        assert f", {count} x Made-up GPU, Linux" in result.stdout
+        assert f", {count} x Simulated GPU, Linux" in result.stdout
         assert ("CUDA_VISIBLE_DEVICES=GPU-a " in result.stderr) == bool(shown)
 
 

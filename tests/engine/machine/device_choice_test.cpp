@@ -71,7 +71,7 @@ TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_o
   EXPECT_EQ(device_names(fitting), "gpu0, gpu1, gpu2, gpu3");
   EXPECT_TRUE(fitting.automatic);
   EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 17.4 GiB"));
-  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has room for 17.4 GiB"));
+  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has space for 17.4 GiB"));
   const DeviceChoice misfit = choose("auto", topology, 4 * room + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));

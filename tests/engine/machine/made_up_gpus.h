@@ -15,7 +15,7 @@ constexpr uint64_t kGiB = 1U << 30U;
 inline Gpu made_up_gpu(int index, int node) {
   Gpu gpu;
   gpu.index = index;
-  gpu.name = "Made-up GPU";
+  gpu.name = "Simulated GPU";
   gpu.uuid = "GPU-00000000-0000-0000-0000-00000000000" + std::to_string(index);
   gpu.pci_address = "0000:" + std::to_string(10 + index) + ":00.0";
   gpu.node = node;

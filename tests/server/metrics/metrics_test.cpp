@@ -86,7 +86,7 @@ TEST(Metrics, a_gpus_memory_and_time_are_told_and_a_nodes_are_not) {
   RankStatistics& gpu = statistics.ranks[0];
   gpu.node = 1;
   gpu.gpu = 3;
-  gpu.gpu_title = "gpu3 Made-up GPU";
+  gpu.gpu_title = "gpu3 Simulated GPU";
   gpu.weight_bytes = 1000;
   gpu.kv_bytes = 200;
   gpu.scratch_bytes = 50;
@@ -100,7 +100,7 @@ TEST(Metrics, a_gpus_memory_and_time_are_told_and_a_nodes_are_not) {
   // The bytes of them that lie in the host's memory are not the GPU's.
   has("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"3\",kind=\"activations\"} 40\n");
   has("lockstep_gpu_pass_seconds_total{model=\"m\",gpu=\"3\"} 2.5\n");
-  has("rank=\"0\",node=\"1\",gpu=\"gpu3 Made-up GPU\"");
+  has("rank=\"0\",node=\"1\",gpu=\"gpu3 Simulated GPU\"");
   EXPECT_EQ(text.find("lockstep_gpu_memory_bytes{model=\"m\",gpu=\"-1\""), std::string::npos);
 }
 
