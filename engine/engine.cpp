@@ -23,12 +23,12 @@
 #include "engine/placement/device_rules.h"
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_handover.h"
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/memory_remedies.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
-#include "engine/placement/model_room.h"
 #include "engine/placement/rank_choice.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/gpu/gpu_platform.h"
@@ -429,9 +429,9 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
   return parts_->loop->submit(std::move(requests));
 }
 
-Result<void> Engine::check_room(const std::string& tenant) {
+Result<void> Engine::check_queue(const std::string& tenant) {
   if (parts_->draining || !parts_->ready) return {};
-  return parts_->loop->check_room(tenant);
+  return parts_->loop->check_queue(tenant);
 }
 
 void Engine::count_rejected(Rejection reason) {

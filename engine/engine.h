@@ -53,7 +53,7 @@ class Engine final : public LogitSource {
   // Why the engine has failed; none: it has not.
   std::optional<Error> failure() const;
 
-  // What the next process can take over; after load().
+  // Gives what the next process can take over; after load().
   const MemoryToKeep& memory_to_keep() const;
 
   // Ends everything that runs with kCancelled and joins all threads.
@@ -69,7 +69,7 @@ class Engine final : public LogitSource {
 
   // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
-  // loading, draining or full for this tenant; then with the time after which there may be room.
+  // loading, draining or full for this tenant; then with the time after which there may be space.
   Result<RequestId> submit(Request request);
   // All of them or none; their ids in the same order. Embeddings that come together take one place
   // of those that may wait.
@@ -77,14 +77,14 @@ class Engine final : public LogitSource {
   // Fails as submit() would for this tenant's shortest prompt if the queue is full, and counts
   // that: a caller asks before it prepares a request at length. Does not fail while loading or
   // draining.
-  Result<void> check_room(const std::string& tenant);
-  // What may wait from here on, as EngineOptions has it; what waits already stays.
+  Result<void> check_queue(const std::string& tenant);
+  // Bounds what may wait from here on, as EngineOptions has it; what waits already stays.
   void set_waiting_limits(uint32_t requests, uint32_t prompt_tokens);
   // Counts a request that was turned away before it came here.
   void count_rejected(Rejection reason);
 
-  // What the engine's thread is doing, in one line, for whoever finds that it does not go on. Takes
-  // no lock; its numbers may be of two neighbouring passes.
+  // Tells what the engine's thread is doing, in one line, for one who finds that it does not go on.
+  // Takes no lock; its numbers may be of two neighbouring passes.
   std::string describe_batch() const;
 
   // Ends a request within one step, wherever it is; its last Output says kCancelled. An id that has

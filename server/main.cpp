@@ -38,8 +38,8 @@ int run(std::vector<std::string> arguments) {
   return lockstep::run_serve(arguments);
 }
 
-// Whoever starts a program with standard input, output or error closed would otherwise have its log
-// written into the first file or connection that is opened.
+// A caller that starts a program with standard input, output or error closed would otherwise have
+// its log written into the first file or connection that is opened.
 void open_standard_descriptors() {
   for (const int number : {0, 1, 2}) {
     if (fcntl(number, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDWR);

@@ -100,8 +100,8 @@ struct MachineMeasurement {
   std::vector<NodeCopy> node_copies;          // every pair of nodes with memory, both ways
   std::vector<MachineArithmetic> arithmetic;  // of every instruction set that the machine has
   std::vector<BarrierRound> barriers;
-  uint32_t rank_count = 0;     // that the collectives ran over; 0: one core, there are none
-  bool made_up_ranks = false;  // the ranks share a node
+  uint32_t rank_count = 0;       // that the collectives ran over; 0: one core, there are none
+  bool simulated_ranks = false;  // the ranks share a node
   std::vector<Collective> collectives;
   std::vector<Gpu> gpus;
   std::string no_gpus;  // why there are none, where there are none

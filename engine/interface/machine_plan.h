@@ -100,13 +100,13 @@ struct MachinePlan {
   bool fits = true;
   std::string misfit;  // where and by how much, when it does not fit
 
-  uint32_t exchanges_per_token = 0;  // meetings of all ranks
+  uint32_t exchanges_per_token = 0;  // barriers of all ranks
   // Until every rank has read its part of a token's weights. What every token meets and experts
   // take turns.
   double read_seconds = 0;
-  double seconds_per_exchange = 0;        // measured: a push of one token's activation, and meeting
-  double tokens_per_second = 0;           // one sequence, by the memory's bandwidth alone
-  double one_rank_tokens_per_second = 0;  // the same model on the first rank alone; 0: no room
+  double seconds_per_exchange = 0;  // measured: a push of one token's activation, and a barrier
+  double tokens_per_second = 0;     // one sequence, by the memory's bandwidth alone
+  double one_rank_tokens_per_second = 0;  // the same model on the first rank alone; 0: no space
   std::string verdict;                    // which is faster, and why
 };
 

@@ -39,7 +39,7 @@ struct EngineOptions {
                                 // as run at once, or what fits
   uint32_t sequence_count = 8;  // sequences in the running batch at most
   uint32_t batch_tokens = 0;    // tokens of one pass at most; 0: 512, and 2048 where all ranks are
-                                // GPUs that have room for it
+                                // GPUs that have space for it
   // The context and the sequences are what the caller's work takes: no refusal asks for less.
   bool fixed_lengths = false;
   uint32_t logit_rows = 0;  // tokens of one pass whose logits can be had; 0: what serving needs

@@ -36,8 +36,8 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.sequences = numbers.take(limits.tokens);
   batch.logit_rows = numbers.take(limits.tokens);
   batch.logit_tokens = numbers.take(limits.logits);
-  batch.draws = reinterpret_cast<GpuDrawWish*>(
-      numbers.take(limits.logits * sizeof(GpuDrawWish) / sizeof(uint32_t)));
+  batch.draws = reinterpret_cast<GpuDrawRequest*>(
+      numbers.take(limits.logits * sizeof(GpuDrawRequest) / sizeof(uint32_t)));
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
   batch.page_tables = numbers.take(limits.sequences);
@@ -100,7 +100,7 @@ void GpuBatchWriter::add_prompted(uint32_t token_id, uint32_t position, uint32_t
   add_token(token_id, position, sequence);
 }
 
-void GpuBatchWriter::want_logits(const GpuDrawWish& draw) {
+void GpuBatchWriter::want_logits(const GpuDrawRequest& draw) {
   const uint32_t row = batch_.counts->logits++;
   CHECK(row < limits_.logits, "more than {} rows of logits", limits_.logits);
   const uint32_t token = batch_.counts->tokens - 1;

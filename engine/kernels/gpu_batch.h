@@ -38,7 +38,7 @@ struct GpuBatchLimits {
 
 // A token to be drawn from a row of logits, by weights of exp((logit - the greatest) *
 // inverse_temperature); those below `weight_min` count as 0.
-struct GpuDrawWish {
+struct GpuDrawRequest {
   float inverse_temperature = 0;  // 0: none is
   float weight_min = 0;
   double uniform = 0;  // in [0, 1)
@@ -71,7 +71,7 @@ struct GpuBatch {
   uint32_t* sequences = nullptr;
   uint32_t* logit_rows = nullptr;    // the token's row of logits, or kGpuNoRow
   uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
-  GpuDrawWish* draws = nullptr;      // [logit row]
+  GpuDrawRequest* draws = nullptr;   // [logit row]
   // [tile]: consecutive prompted tokens of one sequence, the first of them and how many. Those that
   // see most keys come first.
   uint32_t* tile_tokens = nullptr;
@@ -101,7 +101,7 @@ class GpuBatchWriter {
   void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence);
   void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);
   // Asks for the logits of the token added last.
-  void want_logits(const GpuDrawWish& draw = {});
+  void want_logits(const GpuDrawRequest& draw = {});
   // Lays out the attention of what has been added. Generated tokens get their units in order, up to
   // the first that exceeds the capacity.
   void end();

@@ -28,9 +28,9 @@ struct GpuDrawn {
 
 struct GpuDraw {
   const uint32_t* row_count = nullptr;
-  const GpuDrawWish* wishes = nullptr;  // [row]
-  const float* logits = nullptr;        // [row], all finite; others give anything
-  size_t stride = 0;                    // floats
+  const GpuDrawRequest* requests = nullptr;  // [row]
+  const float* logits = nullptr;             // [row], all finite; others give anything
+  size_t stride = 0;                         // floats
   size_t columns = 0;
   const float* maxima = nullptr;  // [row], the greatest logit
   double* sums = nullptr;         // gpu_draw_blocks(columns) for each row, to work with

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "engine/machine/memory_room.h"
+#include "engine/machine/memory_budget.h"
 #include "engine/machine/system_files.h"
 
 namespace lockstep {

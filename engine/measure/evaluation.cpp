@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/machine/memory_room.h"
+#include "engine/machine/memory_budget.h"
 #include "engine/machine/node_memory.h"
 
 namespace lockstep {

@@ -225,7 +225,7 @@ Result<std::vector<RankPlace>> place_measured_ranks(const Topology& topology,
   auto places = place_ranks(topology, request);
   if (!places || places->size() > 1) return places;
   if (one_cpu_per_core(topology).size() < 2) return std::vector<RankPlace>{};
-  result.made_up_ranks = true;
+  result.simulated_ranks = true;
   request.rank_count = 2;
   return place_ranks(topology, request);
 }

@@ -7,9 +7,9 @@
 #include "engine/measure/speed_estimate.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_remedies.h"
 #include "engine/placement/model_info.h"
-#include "engine/placement/model_room.h"
 #include "engine/placement/placer.h"
 
 namespace lockstep {
@@ -25,7 +25,7 @@ Result<RankChoice> choose_layout(const Model& model, const Settings& settings,
   return RankChoice{.settings = settings, .layout = std::move(*layout), .reason = {}};
 }
 
-// Sizes the context. Returns why there is no room for it, and what to do; empty: there is.
+// Sizes the context. Returns why there is no space for it, and what to do; empty: there is.
 std::string size_choice(const Model& model, const EngineOptions& options, const Machine& machine,
                         RankChoice& choice) {
   const auto sized = size_context(model, choice.settings, machine, choice.layout);

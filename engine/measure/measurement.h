@@ -1,4 +1,4 @@
-// Raw speed of an executor: passes over made-up tokens, timed.
+// Raw speed of an executor: passes over simulated tokens, timed.
 #pragma once
 
 #include <vector>

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace lockstep {

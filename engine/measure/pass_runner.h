@@ -51,7 +51,7 @@ class PassRunner {
   // Keeps so many tokens of a sequence and forgets the others.
   void cut(size_t sequence, size_t length) { lengths_[sequence] = length; }
 
-  // Passes so far that had room for a token that the next one got, but for the deadline.
+  // Passes so far that had space for a token that the next one got, but for the deadline.
   size_t shortened_passes() const { return shortened_passes_; }
 
   size_t sequence_count() const { return lengths_.size(); }

@@ -11,8 +11,8 @@
 #include "engine/base/checked_math.h"
 #include "engine/machine/arena_rules.h"
 #include "engine/placement/device_rules.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
-#include "engine/placement/model_room.h"
 
 namespace lockstep {
 namespace {

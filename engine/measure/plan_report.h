@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// The plan of a layout that has been sized, but for its speed. `misfit`: why it finds no room;
+// The plan of a layout that has been sized, but for its speed. `misfit`: why it finds no space;
 // empty where it does.
 MachinePlan describe_plan(const Model& model, const ModelInfo& info, const Machine& machine,
                           const RankChoice& choice, const std::string& misfit);

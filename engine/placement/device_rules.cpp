@@ -56,7 +56,7 @@ std::vector<double> shares_of_gpus(const GpuSpeeds& speeds) {
   return shares_in_parts(bandwidths);
 }
 
-// By bandwidth, but for GPUs that have no room for so much. In parts of kShareParts: what is
+// By bandwidth, but for GPUs that have no space for so much. In parts of kShareParts: what is
 // measured differs a little from start to start, and where the model is cut must not, since sums
 // depend on it. `gpus`: the places of these devices' GPUs, in their order.
 Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devices,
@@ -77,10 +77,10 @@ Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devi
   double taken = 0;
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
     const Gpu& gpu = gpu_at(machine.topology, devices.gpus[rank]);
-    const double room = kGpuPartForModel * static_cast<double>(usable_bytes(gpu)) /
-                        static_cast<double>(model_bytes);
+    const double space = kGpuPartForModel * static_cast<double>(usable_bytes(gpu)) /
+                         static_cast<double>(model_bytes);
     const double own = speeds.bytes_per_second.at(gpu.index);
-    const double share = std::min(own / (gpu_bandwidth + node_bandwidth), room);
+    const double share = std::min(own / (gpu_bandwidth + node_bandwidth), space);
     gpus[rank].share = in_parts(share, kShareParts);
     taken += gpus[rank].share;
   }

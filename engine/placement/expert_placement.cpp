@@ -11,7 +11,7 @@
 #include "engine/kernels/gpu_experts.h"
 #include "engine/placement/device_rules.h"
 #include "engine/placement/gpu_traits.h"
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 
 namespace lockstep {
 namespace {
@@ -36,20 +36,20 @@ class Trial {
                       layout_.gpus_linked);
   }
 
-  bool has_room(size_t gpu_layers, size_t pages) const {
+  bool has_space(size_t gpu_layers, size_t pages) const {
     const auto tried = sizes(gpu_layers, pages);
     if (!tried) return false;
-    GpuBudget room(machine_.topology);
+    GpuBudget space(machine_.topology);
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
       const RankPlace& place = layout_.places[rank];
-      if (!device_of(place).take_gpu_memory(place, (*tried)[rank], room)) return false;
+      if (!device_of(place).take_gpu_memory(place, (*tried)[rank], space)) return false;
     }
     return true;
   }
 
   // The pages of the cache, up to those wanted, for which half of what the GPUs have left without
   // any experts is enough.
-  Result<size_t> half_the_room(size_t wanted) const {
+  Result<size_t> half_the_space(size_t wanted) const {
     const auto without = sizes(0, 0);
     if (!without) return std::unexpected(without.error());
     const auto with_one = sizes(0, 1);
@@ -73,7 +73,7 @@ class Trial {
 };
 
 // Whether the GPUs together read faster than the nodes. Where somebody has said how they share,
-// nothing is measured: whoever has chosen GPUs has them for being faster.
+// nothing is measured: GPUs that were chosen are taken to be faster.
 Result<bool> gpus_are_faster(const Machine& machine, const ModelLayout& layout) {
   if (!layout.gpu_speeds) return true;
   double gpu_bandwidth = 0;
@@ -109,7 +109,7 @@ Result<Choice> choose_layers(const Model& model, const Settings& settings, const
   const size_t context = settings.context_or(model.trained_context_tokens);
   size_t pages = wanted_pages(settings, context);
   if (settings.context_tokens == 0 && settings.kv_pages == 0) {
-    const auto half = trial.half_the_room(pages);
+    const auto half = trial.half_the_space(pages);
     if (!half) return std::unexpected(half.error());
     pages = std::min(pages, std::max(*half, pages_for(std::min(context, kLeastAutomaticContext))));
   }
@@ -119,7 +119,7 @@ Result<Choice> choose_layers(const Model& model, const Settings& settings, const
   size_t too_many = model.graph.routers().size();
   while (choice.gpu_layers + 1 < too_many) {
     const size_t tried = choice.gpu_layers + (too_many - choice.gpu_layers) / 2;
-    (trial.has_room(tried, pages) ? choice.gpu_layers : too_many) = tried;
+    (trial.has_space(tried, pages) ? choice.gpu_layers : too_many) = tried;
   }
   if (choice.gpu_layers == 0) return choice;
   const auto faster = gpus_are_faster(machine, layout);

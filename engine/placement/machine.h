@@ -8,7 +8,7 @@
 
 #include "engine/base/result.h"
 #include "engine/machine/machine_settings.h"
-#include "engine/machine/memory_room.h"
+#include "engine/machine/memory_budget.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 

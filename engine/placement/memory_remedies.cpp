@@ -15,7 +15,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/device_rules.h"
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/placer.h"
 #include "engine/placement/settings.h"
 
@@ -151,7 +151,7 @@ class Search {
     }
     ModelLayout layout = layout_;
     const auto settings = parse(options_, kernels_, machine);
-    return settings && finds_room(model_, *settings, machine, layout);
+    return settings && fits_memory(model_, *settings, machine, layout);
   }
 
  private:
@@ -174,7 +174,7 @@ class Search {
     const auto settings = parse(options, kernels_, machine_);
     if (!settings) return false;
     auto layout = Placer(model_, *settings, machine_).place();
-    return layout && finds_room(model_, *settings, machine_, *layout);
+    return layout && fits_memory(model_, *settings, machine_, *layout);
   }
 
   // The split stays as it is, and with it weights that were held.
@@ -189,7 +189,7 @@ class Search {
     if (!layout) return false;
     const bool same_devices = changed.devices == options_.devices;
     if (same_devices) layout->weights_held = layout_.weights_held;
-    return finds_room(model_, *settings, machine_, *layout);
+    return fits_memory(model_, *settings, machine_, *layout);
   }
 
   // The largest number from `least` to below `end` with which it works; none where `least` is too
@@ -272,7 +272,7 @@ class Search {
     return std::nullopt;
   }
 
-  // As the ranks have room, or even. `layout`: one with the ranks that are to have them.
+  // As the ranks have space, or even. `layout`: one with the ranks that are to have them.
   std::optional<Remedy> other_shares(const Remedy& from, const ModelLayout& layout) const {
     if (layout.places.size() < 2) return std::nullopt;
     const std::vector<double> even(layout.places.size(), 1.0);

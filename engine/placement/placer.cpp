@@ -8,7 +8,7 @@
 #include "engine/placement/device_rules.h"
 #include "engine/placement/expert_placement.h"
 #include "engine/placement/gpu_traits.h"
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/placer.h"
 
 namespace lockstep {
@@ -70,7 +70,7 @@ class NodeMeasurement {
     return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
   }
 
-  // Tokens per second; 0 where one rank has no room.
+  // Tokens per second; 0 where one rank has no space.
   Result<double> estimate_one_rank(size_t kv_pages) const {
     const Settings settings = on_one_rank(settings_, layout_.devices);
     auto alone = Placer(model_, settings, machine_).place();

@@ -34,7 +34,7 @@ struct NodeSpeed {
   double read_seconds = 0;                // until every rank has read its part of a token's weights
   uint32_t exchanges_per_token = 0;       // barriers of all ranks
   double seconds_per_exchange = 0;        // a push of one token's activation, and the barrier
-  double one_rank_tokens_per_second = 0;  // the same model on the first node alone; 0: no room
+  double one_rank_tokens_per_second = 0;  // the same model on the first node alone; 0: no space
 
   double tokens_per_second() const {
     return 1 / (read_seconds + exchanges_per_token * seconds_per_exchange);
@@ -42,7 +42,7 @@ struct NodeSpeed {
 };
 
 // Measures a layout whose ranks are nodes'; takes some tenths of a second. `kv_pages`: of the cache
-// that one rank alone would have to find room for. Fails with kMachineRefused.
+// that one rank alone would have to find space for. Fails with kMachineRefused.
 Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& settings,
                                      const Machine& machine, const ModelLayout& layout,
                                      size_t kv_pages);

@@ -81,7 +81,7 @@ class RankDevice {
                           const RankCompany& company) const = 0;
   // In the order in which a rank takes them.
   virtual std::vector<HostArena> host_arenas(const RankSizes& sizes) const = 0;
-  // Takes what is a GPU's; false where that has no room for it, and nothing is taken.
+  // Takes what is a GPU's; false where that has no space for it, and nothing is taken.
   virtual bool take_gpu_memory(const RankPlace& place, const RankSizes& sizes,
                                GpuBudget& gpus) const = 0;
   // The bytes that ranks can take of the memory that this one calls its own.

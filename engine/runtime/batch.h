@@ -29,7 +29,7 @@ struct Batch {
   std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
   // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
   // all.
-  std::vector<LogitDrawWish> draws;
+  std::vector<LogitDrawRequest> draws;
   std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
 
   void clear() {

@@ -54,7 +54,7 @@ struct Exchanger {
     look_at(buffer);
   }
 
-  // Two meetings, as in a pass: before it the partial results are complete.
+  // Two barriers, as in a pass: before it the partial results are complete.
   void reduce(size_t worker, std::byte* buffer) const {
     const size_t floats = bytes / sizeof(float);
     change(buffer, share_lines({0, bytes}, worker, rank.workers().count()));

@@ -1,4 +1,5 @@
-// The cost of one exchange between ranks: a token's activation given to all, and all ranks meeting.
+// The cost of one exchange between ranks: a token's activation given to all, and a barrier of all
+// ranks.
 #pragma once
 
 #include <cstddef>

@@ -72,8 +72,8 @@ LogitRow Executor::logits(size_t row) {
     const float* const logits = ranks_[0].addresses().at(plan.logits);
     return LogitRow(std::span(logits + row * plan.logits_stride, plan.vocabulary_size));
   }
-  const LogitDrawWish wish = row < draws_.size() ? draws_[row] : LogitDrawWish();
-  const FoundCandidates found = ranks_[0].candidates(row, wish);
+  const LogitDrawRequest request = row < draws_.size() ? draws_[row] : LogitDrawRequest();
+  const FoundCandidates found = ranks_[0].candidates(row, request);
   return LogitRow(
       found.tokens, found.logits, found.finite, [this, row] { return fetch_logits(row); },
       found.draw);
@@ -89,7 +89,7 @@ Result<std::span<const float>> Executor::fetch_logits(size_t row) {
 // By the thread that has run the pass: the workers have left it, and nobody writes to the residual
 // before the next one.
 Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
-  CHECK(row.size() == hidden_width(), "room for {} columns of a hidden row of {}", row.size(),
+  CHECK(row.size() == hidden_width(), "space for {} columns of a hidden row of {}", row.size(),
         hidden_width());
   CHECK(token < token_count_, "token {} is not in the batch", token);
   if (failure_) return std::unexpected(*failure_);

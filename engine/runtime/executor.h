@@ -31,8 +31,8 @@ class Executor {
   // After which a pass has failed, whatever it does: where all ranks are GPUs.
   std::optional<std::chrono::seconds> pass_deadline() const { return needs_.deadline; }
 
-  // So many (gpu_token_units()) generated tokens of a pass may have, all together, before attention
-  // to them becomes slow; 0: no rank is a GPU.
+  // The units (gpu_token_units()) that generated tokens of a pass may have, all together, before
+  // attention to them becomes slow; 0: no rank is a GPU.
   size_t attention_units() const { return needs_.attention_units; }
 
   // The logits of the last batch's logit token `row`; valid until the next run(), and what is
@@ -56,12 +56,12 @@ class Executor {
 
   Ranks& ranks_;
   const KernelTable& kernels_;
-  RankNeeds needs_;                    // of all ranks together
-  PassLayout layout_;                  // of the batch, where a rank reads it
-  PassInput input_;                    // of the last pass
-  size_t token_count_ = 0;             // of the last batch
-  std::vector<LogitDrawWish> draws_;   // its draws
-  std::vector<Result<void>> results_;  // of a pass, by rank
+  RankNeeds needs_;                      // of all ranks together
+  PassLayout layout_;                    // of the batch, where a rank reads it
+  PassInput input_;                      // of the last pass
+  size_t token_count_ = 0;               // of the last batch
+  std::vector<LogitDrawRequest> draws_;  // its draws
+  std::vector<Result<void>> results_;    // of a pass, by rank
   std::optional<Error> failure_;
   std::vector<float> hidden_sums_;  // of a hidden row's chunks
 };

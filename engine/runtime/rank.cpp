@@ -29,7 +29,7 @@ Result<std::unique_ptr<Workers>> Rank::start_workers(const RankPlace& place, boo
   return Workers::start(place.cpus, crowded, place.node, place.processors);
 }
 
-FoundCandidates Rank::candidates(size_t, const LogitDrawWish&) const {
+FoundCandidates Rank::candidates(size_t, const LogitDrawRequest&) const {
   CHECK(false, "this rank finds no candidates");
   return {};
 }

@@ -49,7 +49,7 @@ struct PassInput {
 // A rank's requirements of every pass. The default has none.
 struct RankNeeds {
   bool layout = false;          // it reads PassInput::layout
-  size_t attention_blocks = 0;  // it has room for partial results of so many blocks of queries
+  size_t attention_blocks = 0;  // it has space for partial results of so many blocks of queries
   PromptBlocks prompt_blocks = {};
   // The units (gpu_token_units()) that the generated tokens of a pass may have together before
   // attention to them becomes slow; 0: any number.
@@ -112,8 +112,8 @@ class Rank {
 
   // The next three are rank 0's, between passes. True where candidates() finds any.
   virtual bool finds_candidates() const { return false; }
-  // `wish`: the row's in Batch::draws, or a default one.
-  virtual FoundCandidates candidates(size_t row, const LogitDrawWish& wish) const;
+  // `request`: the row's in Batch::draws, or a default one.
+  virtual FoundCandidates candidates(size_t row, const LogitDrawRequest& request) const;
   // A whole row where candidates() finds some; elsewhere the plan's logits are at hand. Valid until
   // the next call.
   virtual Result<std::span<const float>> fetch_logits(size_t row);

@@ -58,7 +58,7 @@ struct alignas(kLineBytes) WorkerCounters {
   WorkerCounter exchange_bytes;  // written to or read from other ranks
   WorkerCounter gpu_ticks;       // of what its GPU was given, from handing it over to its end
   WorkerCounter wait_ticks;      // spent at barriers
-  WorkerCounter meetings;        // how often it met the others
+  WorkerCounter barriers;        // how often it met the others
 };
 
 }  // namespace lockstep

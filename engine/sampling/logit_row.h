@@ -17,16 +17,16 @@ namespace lockstep {
 // A token to be drawn from a row by weights of exp((logit - the greatest) * inverse_temperature);
 // those below `weight_min` count as 0. The token is the first at which the running sum of weights
 // exceeds `uniform` times their sum, as Sampler forms both.
-struct LogitDrawWish {
+struct LogitDrawRequest {
   float inverse_temperature = 0;  // 0: none is
   float weight_min = 0;
   double uniform = 0;  // in [0, 1)
 
-  bool operator==(const LogitDrawWish&) const = default;
+  bool operator==(const LogitDrawRequest&) const = default;
 };
 
 struct LogitDraw {
-  LogitDrawWish wish;
+  LogitDrawRequest request;
   double weight_sum = 0;
   TokenId token = 0;
 };

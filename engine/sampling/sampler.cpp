@@ -208,7 +208,7 @@ std::optional<TokenId> Sampler::sample(const LogitCandidates& candidates,
   if (best == tokens.end() || !rest.is_behind(*best)) return std::nullopt;
   // A draw from the whole row is good for it as it is.
   const bool may_use_draw =
-      candidates.draw && banned.empty() && candidates.draw->wish == draw_wish();
+      candidates.draw && banned.empty() && candidates.draw->request == draw_request();
   const std::optional<TokenId> picked =
       parameters_.temperature > 0.0F
           ? draw_candidate(rest, best->logit, may_use_draw ? &*candidates.draw : nullptr)
@@ -264,7 +264,7 @@ bool Sampler::adjusts() const {
   return !parameters_.logit_bias.empty() || (penalizes_ && !counts_.empty());
 }
 
-LogitDrawWish Sampler::draw_wish() const {
+LogitDrawRequest Sampler::draw_request() const {
   const bool limited = parameters_.top_k > 0 && parameters_.top_k < vocabulary_size_;
   if (!(parameters_.temperature > 0.0F) || limited || adjusts()) return {};
   // A cut by top_p needs the sum of all weights.

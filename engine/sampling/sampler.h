@@ -44,7 +44,7 @@ class Sampler {
 
   // The draw of the next pick from the row if nothing is adjusted and no candidate would do;
   // otherwise an empty request. The next sample() takes its outcome with the candidates.
-  LogitDrawWish draw_wish() const;
+  LogitDrawRequest draw_request() const;
 
  private:
   // The known facts of the tokens that are no candidates, adjusted.

@@ -362,7 +362,7 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       if (index >= chunk.logits_begin) {
         batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
         const bool last = chunk.sample && index + 1 == chunk.begin + chunk.count;
-        if (draws) batch_.draws.push_back(last ? generation.draw_wish() : LogitDrawWish());
+        if (draws) batch_.draws.push_back(last ? generation.draw_request() : LogitDrawRequest());
       }
       batch_.tokens.push_back({.token = generation.tokens()[index],
                                .position = static_cast<uint32_t>(index),

@@ -48,7 +48,7 @@ class EngineLoop {
   Result<std::vector<RequestId>> submit(std::vector<Request> requests);
   // Fails as submit() would for a request of one token if the queue is full for its tenant. Takes a
   // lock only where it is full, and never for long.
-  Result<void> check_room(const std::string& tenant) const;
+  Result<void> check_queue(const std::string& tenant) const;
   // Takes no memory. A request that has ended, or never was, is left alone.
   void cancel(RequestId id) noexcept;
   void drain(double seconds);

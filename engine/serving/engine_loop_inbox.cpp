@@ -59,7 +59,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   return ids;
 }
 
-Result<void> EngineLoop::check_room(const std::string& tenant) const {
+Result<void> EngineLoop::check_queue(const std::string& tenant) const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   if (has_failed_.load(kRelaxed)) {
     return full(Rejection::kFailed, "the engine has failed: no more requests are taken");
@@ -72,8 +72,8 @@ Result<void> EngineLoop::check_room(const std::string& tenant) const {
   }
   const QueueShares::Demand demand{.tenant = tenant};
   const MutexLock lock(mutex_);
-  if (const auto room = shares_.check(demand, limits); !room) {
-    return queue_full(room.error(), demand);
+  if (const auto space = shares_.check(demand, limits); !space) {
+    return queue_full(space.error(), demand);
   }
   return {};
 }
@@ -92,7 +92,7 @@ void EngineLoop::note_shares() {
 std::unexpected<Error> EngineLoop::queue_full(QueueShares::Shortage shortage,
                                               const QueueShares::Demand& demand) const {
   const QueueShares::Limits limits = queue_limits();
-  const int retry_after_seconds = throughput_.seconds_until_room(
+  const int retry_after_seconds = throughput_.seconds_until_space(
       open_.size(), counters_.waiting_prompt_tokens.load(std::memory_order_relaxed));
   if (shortage == QueueShares::Shortage::kPlaces) {
     return full(Rejection::kQueueRequests,

@@ -154,12 +154,12 @@ LogitCandidates Generation::masked(const LogitCandidates& candidates, const Toke
 }
 
 // Log-probabilities need the whole row, and who has it needs no draw.
-LogitDrawWish Generation::draw_wish() const {
+LogitDrawRequest Generation::draw_request() const {
   const bool bans = generated_count() < request_.min_tokens;
   if (request_.embedding || request_.max_tokens == 0 || request_.logprobs || matcher_ || bans) {
     return {};
   }
-  return sampler_.draw_wish();
+  return sampler_.draw_request();
 }
 
 Result<TokenId> Generation::sample(LogitRow& logits, const TokenMask* mask, bool may_end) {

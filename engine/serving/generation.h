@@ -40,7 +40,7 @@ class Generation {
 
   // The draw that advance() would make, for the rank that holds the logits; a default one:
   // advance() draws from the logits itself.
-  LogitDrawWish draw_wish() const;
+  LogitDrawRequest draw_request() const;
 
   // Samples the next token from the logits (finite ones) after the last one, calls `sampled` if
   // there is one, and tells the client what has become certain. True if the request has ended with

@@ -98,7 +98,7 @@ double Throughput::work_within(double seconds) const {
   return prompt_work_.within(seconds);
 }
 
-int Throughput::seconds_until_room(size_t requests, size_t prompt_tokens) const {
+int Throughput::seconds_until_space(size_t requests, size_t prompt_tokens) const {
   const double rate = tokens_per_second();
   if (rate <= 0) return 1;
   const double work =

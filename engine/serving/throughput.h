@@ -42,7 +42,7 @@ class Throughput {
   // generate, so that their next tokens are not long in coming. The engine's thread only.
   PromptAllowance prompts_most() const;
   // Seconds after which half of such a queue will have been served: 1 to 60.
-  int seconds_until_room(size_t requests, size_t prompt_tokens) const;
+  int seconds_until_space(size_t requests, size_t prompt_tokens) const;
 
  private:
   // The sample of a pass: the last one that says something of passes that are as large.

@@ -137,7 +137,7 @@ HttpRoute make_route(const Row& row, ServedModel& model) {
                   row.use == Use::kAlways};
   if (row.use == Use::kGenerate) {
     route.busy = [&row, &model](const std::string& tenant) -> std::optional<HttpRefusal> {
-      const auto full = model.check_room(tenant);
+      const auto full = model.check_queue(tenant);
       if (!full) return std::nullopt;
       return to_http_refusal(*full, error_object_of(row.pattern));
     };

@@ -115,7 +115,7 @@ void print_collectives(const MachineMeasurement& measured) {
   }
   std::cout << fmt::format("\nexchanges between {} ranks{}, barrier included\n",
                            measured.rank_count,
-                           measured.made_up_ranks ? " made up on one node" : ", one per node");
+                           measured.simulated_ranks ? " simulated on one node" : ", one per node");
   for (const MachineMeasurement::Collective& collective : measured.collectives) {
     std::cout << fmt::format("  {:<12} {:>8} {:>10} {:>8.1f} GB/s\n", collective.name,
                              size_text(collective.bytes), time_text(collective.seconds),
@@ -197,7 +197,7 @@ void print_json(const MachineMeasurement& measured) {
                {"gpu_paths", Json::array()},
                {"barriers", Json::array()},
                {"rank_count", measured.rank_count},
-               {"made_up_ranks", measured.made_up_ranks},
+               {"simulated_ranks", measured.simulated_ranks},
                {"collectives", Json::array()},
                {"files", Json::array()}};
   for (const MachineMeasurement::Node& node : measured.nodes) {

@@ -95,7 +95,7 @@ Result<TlsTrust> choose_trust(const TrustOptions& given, const std::string& own_
   }
   return invalid_input(
       "TLS: name the certificate to trust with --tls-ca, or the daemon's own with "
-      "--tls-certificate; or --insecure to believe whoever answers on this machine");
+      "--tls-certificate; or --insecure to believe anyone who answers on this machine");
 }
 
 int show(int status, std::string_view body) {
@@ -159,9 +159,10 @@ int run_check_health(const std::vector<std::string>& arguments) {
           "and name the host. Without it --tls-certificate is trusted whatever it names, as "
           "it is in the file now: a daemon that has not read a new one yet fails")
       ->type_name("FILE");
-  line.app().add_flag("--insecure", trust.insecure,
-                      "Over TLS believe whoever answers, verifying nothing; for 127.0.0.0/8, ::1 "
-                      "and localhost alone");
+  line.app().add_flag(
+      "--insecure", trust.insecure,
+      "Over TLS believe anyone who answers, verifying nothing; for 127.0.0.0/8, ::1 "
+      "and localhost alone");
   line.app()
       .add_option("--timeout", seconds, "Seconds that an answer may take [2]")
       ->type_name("SECONDS")

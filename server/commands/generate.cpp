@@ -58,7 +58,7 @@ Result<Request> make_request(const Engine& engine, const GenerateOptions& option
   }
   const uint64_t context = engine.model().context_tokens;
   if (request.prompt.size() >= context) {
-    return invalid_input("--prompt: {} tokens leave no room in a context of {}; raise --context",
+    return invalid_input("--prompt: {} tokens leave no space in a context of {}; raise --context",
                          request.prompt.size(), context);
   }
   request.max_tokens = static_cast<uint32_t>(

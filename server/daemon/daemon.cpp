@@ -118,7 +118,7 @@ Result<void> Daemon::run() {
   return {};
 }
 
-// The order of the start: whoever asks can be told how far it is before what takes long begins.
+// Clients can be told how far it is before what takes long begins: hence this order.
 Result<void> Daemon::start() {
   log_start(engine_->model(), options_);
   if (auto listening = listen(); !listening) return listening;
@@ -143,7 +143,7 @@ void Daemon::stop() {
   spdlog::info("stopped");
 }
 
-// What the engine holds is not given back: that would wait for a device that does not answer.
+// Nothing that the engine holds is given back: that would wait for a device that does not answer.
 void Daemon::stop_failed() {
   const Error failure = *engine_->failure();
   model_.set_state(ServingState::kDraining);
@@ -254,7 +254,7 @@ Result<void> Daemon::load() {
   return {};
 }
 
-// What SIGHUP changes, in this order. Whoever owns a file that may change adds its line here.
+// Adds all that SIGHUP changes, in this order: a line for each owner of a file that may change.
 void Daemon::add_reloads() {
   reloads_.add("API keys", [this](const Options&) { return access_->prepare_reload(); });
   reloads_.add("certificate", [this](const Options&) { return server_->prepare_tls(); });
@@ -304,7 +304,7 @@ void Daemon::watch_engine() {
                           }});
 }
 
-// Of the engine or of a gate, whichever is the older.
+// The heartbeat of the engine or of a gate, whichever is the older.
 Heartbeat Daemon::heartbeat() const {
   const Heartbeat heartbeats[] = {
       {"the engine", engine_->heartbeat_age_seconds()},

@@ -1,5 +1,4 @@
-// What a running daemon consists of, and the one place that says in which order its parts start and
-// end.
+// A running daemon: its parts, and the one place that says in which order they start and end.
 #pragma once
 
 #include <atomic>
@@ -36,7 +35,7 @@ class Daemon {
   // process ends with exit code 1, as soon as its clients have been told.
   Result<void> run();
 
-  // What other parts of the daemon hook into, before run().
+  // Other parts of the daemon hook into these, before run().
   Reloads& reloads() { return reloads_; }
   Engine& engine() { return *engine_; }
   ServiceNotifier& notifier() { return notifier_; }

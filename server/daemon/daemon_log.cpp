@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of what is refused before it is whole: 172,800 lines a day at most, whoever asks.
+// Lines for what is refused before it is whole: 172,800 a day at most, from all clients.
 constexpr double kGateLinesPerSecond = 2;
 constexpr double kGateLinesAtOnce = 100;
 

@@ -1,4 +1,4 @@
-// Who can reach the daemon, as the log says it at the start.
+// Tells who can reach the daemon, as the log says it at the start.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace lockstep {
 std::vector<std::string> exposure_warnings(const std::vector<std::string>& addresses,
                                            bool asks_for_keys);
 
-// Of the listener for probes, which tells no more than health and metrics: no warning, but said. A
-// line per address that is neither loopback nor a Unix socket.
+// The listener for probes tells no more than health and metrics: no warning, but said. A line per
+// address that is neither loopback nor a Unix socket.
 std::vector<std::string> probe_exposure_notes(const std::vector<std::string>& addresses,
                                               bool metrics_ask_for_keys);
 

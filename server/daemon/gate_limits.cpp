@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Who asks for health and metrics: a few monitors, orchestrators, proxies.
+// A few monitors, orchestrators and proxies ask for health and metrics.
 constexpr size_t kProbeConnections = 256;
 
 }  // namespace

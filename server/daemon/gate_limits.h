@@ -19,8 +19,8 @@ class GateLimits {
     HttpLimits all;
     HttpLimits probes;
   };
-  // What can be had of it now, where so many connections are open. Raises this process's limit of
-  // open files where it can, and warns where that is not enough. Any thread, as below.
+  // The limits that can be had now, where so many connections are open. Raises this process's limit
+  // of open files where it can, and warns where that is not enough. Any thread, as below.
   Both now(size_t open_connections);
   // Gives the gates what can be had; `probes` is null without one. Once more after the load, with
   // everything open that stays open.

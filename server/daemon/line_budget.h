@@ -1,5 +1,5 @@
-// How many lines of one kind the log may take, so that whoever causes them cannot fill a disk. Time
-// comes in as a value. Any thread.
+// How many lines of one kind the log may take, so that a client that causes them cannot fill a
+// disk. Time comes in as a value. Any thread.
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@ enum class LogFormat {
   kJson,    // {"time":"2026-11-21T15:13:00.123Z","level":"info","msg":"ready after 2.10 s"}
 };
 
-// Of "text", "logfmt" or "json".
+// Reads "text", "logfmt" or "json".
 LogFormat log_format(std::string_view name);
 
 // A message made of fields, in the format's words. Keys are the program's own: lower case letters
@@ -49,8 +49,8 @@ class LogFields {
 // The name of the logger whose messages are the text of a LogFields of the formatter's format.
 inline constexpr std::string_view kFieldsLogger = "fields";
 
-// What a line starts and ends with around a message that holds neither quotes nor control bytes
-// and was not made by a LogFields; for who has to write without formatting anything.
+// The start and the end of a line around a message that holds neither quotes nor control bytes
+// and was not made by a LogFields; for code that has to write without formatting anything.
 struct LogFrame {
   std::string head;
   std::string tail;

@@ -1,5 +1,5 @@
-// Where the daemon's log goes: a descriptor (standard error) behind a bounded queue and a thread of
-// its own, so that nobody who logs ever waits for whoever reads. When a pipe is full or a disk is,
+// The sink of the daemon's log: a descriptor (standard error) behind a bounded queue and a thread
+// of its own, so that nobody who logs ever waits for the reader. When a pipe is full or a disk is,
 // the oldest lines go, and are counted. (spdlog's own asynchronous logger waits without end for its
 // thread when the program ends, which a pipe that nobody reads makes forever.)
 #pragma once

@@ -90,7 +90,7 @@ void MemoryStore::replace(const MemoryToKeep& memory) {
     told = notifier_.send(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name)) && told;
   }
   stored_.clear();
-  const bool stores = told && has_room_for(memory.entries.size());
+  const bool stores = told && has_space_for(memory.entries.size());
   for (const MemoryToKeep::Entry& entry : memory.entries) {
     if (!stores) break;
     told = told && notifier_.send(fmt::format("FDSTORE=1\nFDPOLL=0\nFDNAME={}", entry.name),
@@ -109,7 +109,7 @@ void MemoryStore::replace(const MemoryToKeep& memory) {
   }
 }
 
-bool MemoryStore::has_room_for(size_t count) const {
+bool MemoryStore::has_space_for(size_t count) const {
   const auto most = number(limit_);
   if (!most || *most >= count) return true;
   spdlog::warn(

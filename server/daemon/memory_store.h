@@ -23,7 +23,7 @@ std::vector<KeptDescriptor> take_kept_memory(const EnvironmentVariables& environ
 
 class MemoryStore {
  public:
-  // What was passed to this process is in the store. The notifier outlives this.
+  // The store holds what was passed to this process. The notifier outlives this.
   MemoryStore(const ServiceNotifier& notifier, const EnvironmentVariables& environment);
 
   // Makes the store hold this and nothing else of ours, unless it does; returns when the service
@@ -32,7 +32,7 @@ class MemoryStore {
   void replace(const MemoryToKeep& memory);
 
  private:
-  bool has_room_for(size_t count) const;
+  bool has_space_for(size_t count) const;
   bool wait_until_taken() const;
 
   const ServiceNotifier& notifier_;

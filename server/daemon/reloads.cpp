@@ -110,8 +110,8 @@ Result<Reloads::Prepared> Reloads::prepare() const {
   auto fresh = resolve_options(sources_);
   if (!fresh) return std::unexpected(fresh.error());
   Prepared prepared{.values = values_, .fixed = fixed_changes(values_, *fresh), .commits = {}};
-  // What takes a restart keeps the value that is in effect, and is named at each reload. The others
-  // are moved: a copying assignment may be noexcept though the copy takes memory.
+  // An option that takes a restart keeps the value that is in effect, and is named at each reload.
+  // The others are moved: a copying assignment may be noexcept though the copy takes memory.
   for (const OptionRow& row : option_table()) {
     if (!row.reloadable) continue;
     prepared.values.find(row.name)->second = std::move(fresh->find(row.name)->second);

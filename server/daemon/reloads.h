@@ -1,5 +1,5 @@
-// What SIGHUP makes a running daemon read again, as one list: the options that may change at run
-// time, and whatever its parts have added (files of keys, certificates). All of it or nothing:
+// All that SIGHUP makes a running daemon read again, as one list: the options that may change at
+// run time, and whatever its parts have added (files of keys, certificates). All of it or nothing:
 // while one entry cannot be read, every other one stays as it was.
 #pragma once
 

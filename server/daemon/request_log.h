@@ -1,4 +1,4 @@
-// What the log says of one HTTP request.
+// Writes what the log says of one HTTP request.
 #pragma once
 
 #include "server/daemon/log_format.h"

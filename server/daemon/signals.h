@@ -10,7 +10,7 @@
 namespace lockstep {
 
 enum class Hangup {
-  kEnds,     // SIGHUP does what it does by default (or what nohup wished)
+  kEnds,     // SIGHUP does what it does by default (or what nohup asked for)
   kReloads,  // it is watched
 };
 
@@ -19,7 +19,7 @@ enum class Hangup {
 // started.
 void block_signals(Hangup hangup);
 
-// What is called for a signal, on the thread of the SignalWatch. None may block: a signal that
+// Called for signals, on the thread of the SignalWatch. None may block: a signal that
 // comes meanwhile would wait.
 struct SignalHandlers {
   std::function<void()> on_stop;         // the first SIGTERM or SIGINT

@@ -27,7 +27,7 @@ constexpr size_t kNameMost = 120;  // of a symbol; templates have long ones
 constexpr int kAnswerMilliseconds = 500;
 constexpr size_t kPipeBytes = 4096;  // which a pipe that poll() calls writable takes at once
 
-// What a thread's handler leaves. `round` is written last, with release.
+// A thread's handler leaves this. `round` is written last, with release.
 struct Stack {
   std::array<void*, kFramesMost> frames;
   int count = 0;
@@ -80,7 +80,7 @@ class Line {
     const auto end = std::to_chars(digits, digits + sizeof(digits), number, base).ptr;
     add({digits, static_cast<size_t>(end - digits)});
   }
-  // Of a line that is too long the tail is kept.
+  // The tail of a line that is too long is kept.
   bool write(int descriptor, std::string_view tail) {
     const size_t count = std::min(tail.size(), kTail);
     std::memcpy(text_ + size_, tail.data(), count);
@@ -173,8 +173,8 @@ void wait_for_answers(size_t count, uint32_t round) {
   }
 }
 
-// Where the thread is in a function; of those that wait for it, the address after the call, which
-// may be the next function's if this one does not return.
+// The places in functions where the thread is; of those that wait for it, the address after the
+// call, which may be the next function's if this one does not return.
 void add_frame(Line& line, const ProgramSymbols& symbols, void* frame, bool innermost) {
   const uintptr_t after = innermost ? 0 : 1;
   const auto place = symbols.find(reinterpret_cast<uintptr_t>(frame) - after);

@@ -19,7 +19,7 @@ class StatusReport {
   // Starts its thread. All of it outlives this.
   StatusReport(const ServedModel& model, const ServiceNotifier& notifier);
 
-  // What the service manager shows, as of now.
+  // The text that the service manager shows, as of now.
   std::string text() const;
 
  private:

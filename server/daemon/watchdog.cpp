@@ -51,7 +51,7 @@ Watchdog::~Watchdog() {
   }
   changed_.notify_all();
   thread_.join();
-  // What is left of an end in time is the kernel's to watch.
+  // The kernel watches that the rest of an end comes in time.
   LastResort::unblock();
   if (end_seconds_left_) {
     last_resort_.end_after(static_cast<unsigned>(std::ceil(std::max(0.0, *end_seconds_left_))));

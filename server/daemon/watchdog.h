@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// Of a part of the daemon, and how long ago it has finished a piece of its work, or has had none,
+// A part of the daemon, and how long ago it has finished a piece of its work, or has had none,
 // in seconds.
 struct Heartbeat {
   std::string_view whose;  // of static storage: "the engine"
@@ -30,7 +30,7 @@ struct WatchdogOptions {
   LogFormat log_format = LogFormat::kLogfmt;
   // The oldest of all parts. Lock-free; takes no memory.
   std::function<Heartbeat()> heartbeat;
-  // What the engine is at, for the log.
+  // Tells what the engine is at, for the log.
   std::function<std::string()> describe;
   // Called at each stage that is new, and at each look while all is fine; must neither block nor
   // throw.

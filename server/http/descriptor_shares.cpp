@@ -13,7 +13,7 @@ namespace {
 // than half of them, but always some beyond what is open already.
 constexpr size_t kOthers = 256;
 constexpr size_t kOthersMin = 16;
-// Where not all fits, each share of the watchers is at most one of so many parts of what is left.
+// If not all fits, each share of the watchers is at most one of so many parts of what is left.
 constexpr size_t kWatcherParts = 8;
 
 size_t kept_of(size_t limit, size_t open) {

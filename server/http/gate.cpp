@@ -313,7 +313,7 @@ std::optional<HttpRejection> Gate::limit_reached(const PeerAddress& address) con
   return std::nullopt;
 }
 
-// Where all places are taken, frees that of a client without a request, of the site that has most
+// If all places are taken, frees that of a client without a request, of the site that has most
 // and there of the network that has most; for one whose site has fewer, or in sites that have as
 // many its network. False if there is none.
 bool Gate::free_place(const PeerAddress& address, Time now) {

@@ -71,7 +71,7 @@ const std::vector<OptionRow>& rows() {
        "Port to listen on; 0 takes any free one, which the log names",
        [](const Json& v, Options& o) { o.http.port = v.get<uint16_t>(); }},
       {"socket-mode", kServe, kChoice, "0660", 0, 0, {"0600", "0660", "0666"},
-       "Permissions of a Unix socket: whoever may write to it may connect",
+       "Permissions of a Unix socket: anyone who may write to it may connect",
        [](const Json& v, Options& o) {
          o.http.socket_mode =
              static_cast<uint32_t>(std::stoul(v.get<std::string>(), nullptr, 8));
@@ -239,7 +239,7 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.log_prompts = v.get<bool>(); }, kReloadable},
       {"special-tokens-in-messages", kServe, kBoolean, false, 0, 0, {},
        "Whether control tokens that a chat's messages, tools or tool results spell (<|im_end|>) "
-       "become these tokens, so that whoever writes a message can end it and write the next",
+       "become these tokens, so that anyone who writes a message can end it and write the next",
        [](const Json& v, Options& o) { o.engine.special_tokens_in_messages = v.get<bool>(); }},
       {"max-head-bytes", kServe, kInteger, 16384, 1024, 1048576, {},
        "Largest head (request line and headers) of an HTTP request",

@@ -23,7 +23,7 @@ struct OptionValue {
 // By name; one for every row of the table.
 using OptionValues = std::map<std::string, OptionValue, std::less<>>;
 
-// Where options come from, besides the defaults. Each text is checked against its row.
+// The sources of options, besides the defaults. Each text is checked against its row.
 struct OptionSources {
   std::map<std::string, std::string> command_line;               // by name, without dashes
   std::vector<std::pair<std::string, std::string>> environment;  // all variables; others ignored

@@ -3,8 +3,8 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
-#include "engine/placement/model_room.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ TEST_F(BatchSizeTest, passes_of_gpus_alone_are_larger) {
   EXPECT_EQ(batch_on("auto"), 2048U);
 }
 
-TEST_F(BatchSizeTest, larger_passes_take_nothing_of_a_contexts_room) {
+TEST_F(BatchSizeTest, larger_passes_take_nothing_of_a_contexts_space) {
   const auto large = split("gpu3", topology_);
   ASSERT_TRUE(large.has_value() && sized_.has_value());
   Gpu& gpu = topology_.gpus[0];

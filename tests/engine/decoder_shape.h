@@ -21,7 +21,7 @@ struct DecoderShape {
 
 inline Model make_model(const DecoderShape& shape) {
   Model model;
-  model.architecture = "made up";
+  model.architecture = "simulated";
   model.trained_context_tokens = 131072;
   model.vocabulary_size = shape.vocabulary;
   Graph& graph = model.graph;

@@ -1,4 +1,4 @@
-// Models laid out on machines made up.
+// Models laid out on simulated machines.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,10 +11,10 @@
 #include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
-#include "engine/placement/model_room.h"
 #include "engine/runtime/gpu/gpu_platform.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"
 #include "tests/paths.h"

@@ -1,4 +1,4 @@
-// How --devices reaches the layout of a model and the words of its plan, on machines made up.
+// How --devices reaches the layout of a model and the words of its plan, on simulated machines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include "engine/measure/plan_report.h"
 #include "engine/model/gguf_file.h"
 #include "engine/placement/gpu_traits.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
-#include "engine/placement/model_room.h"
 #include "tests/engine/devices_case.h"
 
 namespace lockstep {
@@ -142,7 +142,7 @@ TEST_F(DevicesTest, gpus_and_nodes_are_ranks_of_one_split) {
   expect_refusal("all", silent, "gpu3 does not say how fast its memory is: give the ranks' shares");
 }
 
-// That lies in the host's memory for all of them, and takes no room on the GPU from the cache.
+// That lies in the host's memory for all of them, and takes no space on the GPU from the cache.
 TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts) {
   options_.shares = {2, 1, 1};
   Topology topology = machine_with_one_gpu();
@@ -165,7 +165,7 @@ TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts
   EXPECT_EQ(gpus->sizes[1].host_bytes(), 0U);
 }
 
-// What nobody has asked for must work: where there are too many, or no room, nodes do.
+// What nobody has asked for must work: where there are too many, or no space, nodes do.
 TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   Topology topology = machine_with_linked_gpus();
   options_.shares = {3, 1};  // for two nodes
@@ -174,7 +174,7 @@ TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   EXPECT_THAT(nodes_of(*shares), ElementsAre(0, 1));
   EXPECT_THAT(shares->devices.reason, HasSubstr("no GPU, since shares 3:1 are for 2 ranks"));
   options_.shares.clear();
-  for (int index = 4; index < 17; ++index) topology.gpus.push_back(made_up_gpu(index, 0));
+  for (int index = 4; index < 17; ++index) topology.gpus.push_back(simulated_gpu(index, 0));
   for (Gpu& gpu : topology.gpus) gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
   const auto many = split("auto", topology);
   ASSERT_TRUE(many.has_value()) << many.error().message;
@@ -240,7 +240,7 @@ TEST_F(DevicesTest, a_context_that_is_asked_for_counts_when_the_gpu_is_weighed) 
 }
 
 // All that is left on the GPU is the cache's; half of it was left to others on a node.
-TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu) {
+TEST_F(DevicesTest, the_context_fills_the_space_that_the_weights_leave_on_the_gpu) {
   Topology topology = machine_with_one_gpu();
   options_.sequence_count = 64;
   options_.batch_tokens = 512;
@@ -250,7 +250,7 @@ TEST_F(DevicesTest, the_context_fills_the_room_that_the_weights_leave_on_the_gpu
   EXPECT_EQ(roomy->context_tokens, trained_tokens_);
   const RankSizes& sizes = roomy->sizes[0];
   const uint64_t kept = gpu.free_bytes - usable_bytes(gpu);
-  // Room for half of the cache.
+  // Space for half of the cache.
   gpu.free_bytes = kept + sizes.gpu_bytes() - sizes.kv_bytes / 2;
   const auto tight = split("gpu3", topology);
   ASSERT_TRUE(tight.has_value() && sized_.has_value()) << sized_.error().message;
@@ -281,7 +281,7 @@ TEST_F(DevicesTest, of_several_gpus_the_one_that_is_too_small_is_named) {
   EXPECT_THAT(sized_.error().message, HasSubstr("nothing is left for a context"));
 }
 
-TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_room_and_the_speed_its_memory_would_give) {
+TEST_F(DevicesTest, the_plan_of_a_gpu_tells_its_space_and_the_speed_its_memory_would_give) {
   const Machine machine = this_machine_with(machine_with_one_gpu().gpus);
   options_.devices = "gpu3";
   speeds_ = {{3, 2e12}};
@@ -482,7 +482,7 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
 // So that a service manager tries again until it is back.
 TEST_F(DevicesTest,
        a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {
-  const Machine machine = this_machine_with({made_up_gpu(0, -1)});
+  const Machine machine = this_machine_with({simulated_gpu(0, -1)});
   for (const auto& [devices, code] :
        std::map<std::string, int>{{"gpu1", 1}, {"gpu0,gpu1", 1}, {"gpux", 2}, {"gpu1,node99", 2}}) {
     options_.devices = devices;

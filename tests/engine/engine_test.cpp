@@ -336,7 +336,7 @@ TEST_F(EngineTest, a_full_queue_refuses) {
   closed.unlock();
   EXPECT_EQ(first.wait(), FinishReason::kLength);
   for (auto& answer : answers) EXPECT_EQ(answer->wait(), FinishReason::kLength);
-  EXPECT_FALSE(answer_to(request("room again", 4)).empty());
+  EXPECT_FALSE(answer_to(request("space again", 4)).empty());
 }
 
 TEST_F(EngineTest, requests_before_the_load_are_refused_as_unavailable) {

@@ -1,4 +1,4 @@
-// Of mixtures on GPUs and nodes, which layers' experts lie where: on machines made up.
+// Of mixtures on GPUs and nodes, which layers' experts lie where: on simulated machines.
 #include "engine/placement/expert_placement.h"
 
 #include "engine/machine/device_choice.h"
@@ -33,8 +33,8 @@ class ExpertPlacement : public DevicesTest {
     return layout.has_value() && sized_.has_value() ? layout->sizes[0] : RankSizes();
   }
 
-  // Whose GPU has room for so much.
-  static Topology machine_with_room(uint64_t bytes) {
+  // Whose GPU has space for so much.
+  static Topology machine_with_gpu_memory(uint64_t bytes) {
     Topology topology = machine_with_one_gpu();
     Gpu& gpu = topology.gpus[0];
     gpu.free_bytes = gpu.free_bytes - usable_bytes(gpu) + bytes;
@@ -83,20 +83,23 @@ TEST_F(ExpertPlacement, the_gpu_has_the_last_layers_that_it_is_asked_to_have) {
   EXPECT_NE(fingerprint(), with_one);
 }
 
-TEST_F(ExpertPlacement, the_gpu_has_as_many_layers_as_it_has_room_for_beside_the_cache) {
+TEST_F(ExpertPlacement, the_gpu_has_as_many_layers_as_it_has_space_for_beside_the_cache) {
   options_.context_tokens = 2 * kPageTokens;
   options_.sequence_count = 2;
   const uint64_t needed = sizes_with(1, 4).gpu_bytes();
   ASSERT_GT(needed, sizes_with(0, 4).gpu_bytes());
-  EXPECT_EQ(layers_on(machine_with_room(needed), "the first 1 of 2 layers"), 1U);
-  EXPECT_EQ(layers_on(machine_with_room(needed - 1), "the nodes have the experts, of which"), 0U);
-  EXPECT_EQ(layers_on(machine_with_room(needed - 1), "no space beside a context of 128 tokens"), 0U);
+  EXPECT_EQ(layers_on(machine_with_gpu_memory(needed), "the first 1 of 2 layers"), 1U);
+  EXPECT_EQ(layers_on(machine_with_gpu_memory(needed - 1), "the nodes have the experts, of which"),
+            0U);
+  EXPECT_EQ(
+      layers_on(machine_with_gpu_memory(needed - 1), "no space beside a context of 128 tokens"),
+      0U);
   // One layer's are always the nodes'.
   EXPECT_EQ(layers_on(machine_with_one_gpu(), "the first 1 of 2 layers"), 1U);
 }
 
 // However long it might be: of what is left beside all that is no expert, half is for the cache.
-TEST_F(ExpertPlacement, an_automatic_context_leaves_half_of_the_room_to_experts) {
+TEST_F(ExpertPlacement, an_automatic_context_leaves_half_of_the_space_to_experts) {
   options_.sequence_count = 512;
   const uint64_t without = sizes_with(0, 1).gpu_bytes();
   const uint64_t experts = sizes_with(1, 1).gpu_bytes() - without;
@@ -104,9 +107,10 @@ TEST_F(ExpertPlacement, an_automatic_context_leaves_half_of_the_room_to_experts)
   const uint64_t page = sizes_with(0, 1).kv_bytes;
   ASSERT_GT(page * all_pages, 8 * experts);
   // The cache that would be wanted does not fit beside the experts, what is half of it does.
-  EXPECT_EQ(layers_on(machine_with_room(without + 4 * experts), "the first 1 of 2 layers"), 1U);
+  EXPECT_EQ(layers_on(machine_with_gpu_memory(without + 4 * experts), "the first 1 of 2 layers"),
+            1U);
   EXPECT_EQ(context_tokens_, trained_tokens_);
-  EXPECT_EQ(layers_on(machine_with_room(without + experts), "no space"), 0U);
+  EXPECT_EQ(layers_on(machine_with_gpu_memory(without + experts), "no space"), 0U);
 }
 
 TEST_F(ExpertPlacement, nodes_that_read_faster_keep_the_experts) {

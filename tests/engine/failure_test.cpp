@@ -43,7 +43,7 @@ TEST_F(FailureTest, every_request_ends_with_the_reason_and_later_ones_are_refuse
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().kind, ErrorKind::kUnavailable);
   EXPECT_THAT(refused.error().message, HasSubstr("the engine has failed"));
-  EXPECT_FALSE(engine().check_room("").has_value());
+  EXPECT_FALSE(engine().check_queue("").has_value());
   ASSERT_TRUE(engine().failure().has_value());
   EXPECT_EQ(engine().failure()->message, "gpu0 is lost");
   engine().drain(60);  // returns: nothing is left

@@ -7,12 +7,12 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/gguf_file.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
-#include "engine/placement/model_room.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/test_gpus.h"
@@ -28,7 +28,7 @@ class GpuEngineTest : public EngineTest {
     host_gpu(0).reset();
     options_.devices = "gpu0";
     options_.worker_count = 0;
-    gpus_ = {made_up_gpu(0, -1)};
+    gpus_ = {simulated_gpu(0, -1)};
     machine_->gpu_platform = &test_gpus();
   }
 
@@ -132,7 +132,7 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
 }
 
 TEST_F(GpuEngineTest, two_gpus_answer_together) {
-  gpus_.push_back(made_up_gpu(1, -1));
+  gpus_.push_back(simulated_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);
   options_.devices = "gpu0,gpu1";
   const auto tokens = some_tokens(12, 3);
@@ -151,7 +151,7 @@ TEST_F(GpuEngineTest, two_gpus_answer_together) {
 }
 
 TEST_F(GpuEngineTest, two_gpus_that_do_not_reach_one_another_answer_together) {
-  gpus_.push_back(made_up_gpu(1, -1));
+  gpus_.push_back(simulated_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kHost);
   options_.devices = "gpu0,gpu1";
   const auto refused = open();
@@ -235,7 +235,7 @@ TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {
   EXPECT_GT(host_gpu(0).counts().launches + host_gpu(0).counts().graph_launches, 0U);
 }
 
-TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {
+TEST_F(GpuEngineTest, a_gpu_without_space_is_refused_when_the_memory_is_taken) {
   host_gpu(0).set_memory(1U << 16U);
   auto opened = open();
   ASSERT_TRUE(opened.has_value()) << opened.error().message;
@@ -247,8 +247,8 @@ TEST_F(GpuEngineTest, a_gpu_without_room_is_refused_when_the_memory_is_taken) {
 
 // The GPUs have what was computed to be enough and not a byte more: of the context whatever fits
 // beside mailboxes and what the load takes.
-TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_room_for_all_that_is_taken) {
-  gpus_.push_back(made_up_gpu(1, -1));
+TEST_F(GpuEngineTest, a_context_that_was_sought_leaves_space_for_all_that_is_taken) {
+  gpus_.push_back(simulated_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);
   options_.devices = "gpu0,gpu1";
   options_.context_tokens = 0;
@@ -308,7 +308,7 @@ TEST_F(GpuEngineTest, a_lost_gpu_ends_every_request_and_the_engine) {
   EXPECT_EQ(host_gpu(0).counts().allocated_bytes, 0U);
 }
 
-// Nothing is asked of the GPU any more, and whoever serves is told as by a request's pass.
+// Nothing is asked of the GPU any more, and the server is told as by a request's pass.
 TEST_F(GpuEngineTest, a_measurement_that_loses_its_gpu_is_the_engines_end_too) {
   const auto tokens = some_tokens(8, 3);
   const std::function<Result<void>()> tasks[] = {
@@ -394,7 +394,7 @@ TEST_F(GpuEngineTest, speed_can_be_measured_and_the_limit_is_the_memorys) {
   const auto limits = engine().measure_limits();
   ASSERT_TRUE(limits.has_value());
   EXPECT_EQ(limits->read_bytes_per_second, 3.3e12);
-  // More sequences than the GPU's batch has room for are refused, though a pass has the tokens.
+  // More sequences than the GPU's batch has space for are refused, though a pass has the tokens.
   const auto refused = engine().measure({.prompt_tokens = 4, .sequences = 5});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidInput);

@@ -1,5 +1,5 @@
-// What shares and a plan's estimate follow of GPUs' speeds, and when they are measured: on machines
-// made up.
+// What shares and a plan's estimate follow of GPUs' speeds, and when they are measured: on
+// simulated machines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class GpuSpeedsTest : public DevicesTest {
   // Of two kinds that say the same of their memory: gpu0 and gpu1, gpu2 and gpu3.
   static Topology machine_with_two_kinds() {
     Topology topology = machine_with_linked_gpus();
-    for (const size_t other : {2u, 3u}) topology.gpus[other].name = "Other made-up GPU";
+    for (const size_t other : {2u, 3u}) topology.gpus[other].name = "Other simulated GPU";
     return topology;
   }
 
@@ -122,7 +122,7 @@ TEST_F(GpuSpeedsTest, a_gpu_that_fails_at_it_is_refused_by_name_and_left_out_by_
 
 TEST_F(GpuSpeedsTest, among_nodes_a_gpu_has_the_share_that_is_measured) {
   Topology topology = read_topology();  // nodes that can be measured
-  topology.gpus = {made_up_gpu(3, -1)};
+  topology.gpus = {simulated_gpu(3, -1)};
   topology.gpus[0].bytes_per_second = 0;  // it need not say
   options_.rank_count = 2;
   const auto devices = choose_devices("all", topology, 0);

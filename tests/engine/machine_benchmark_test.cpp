@@ -1,4 +1,4 @@
-// What measure_machine() tells of GPUs: of made-up ones.
+// What measure_machine() tells of GPUs: of simulated ones.
 #include "engine/measure/machine_benchmark.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/machine/host_device.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/runtime/test_gpus.h"
 
 namespace lockstep {

@@ -16,8 +16,8 @@
 
 #include "engine/engine.h"
 #include "engine/machine/kept_memory.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_identity.h"
-#include "engine/placement/model_room.h"
 #include "tests/engine/place_model.h"
 #include "tests/paths.h"
 
@@ -298,9 +298,9 @@ TEST(MemoryIdentity, every_field_counts_and_is_named) {
   EXPECT_TRUE(first_difference(nullptr, wanted).has_value());
 }
 
-// Memory that is there already is not asked for twice: a node that has room for the activations
+// Memory that is there already is not asked for twice: a node that has space for the activations
 // alone takes the model if an earlier process's weights and cache lie there.
-TEST(ModelLayout, what_is_held_needs_no_room) {
+TEST(ModelLayout, what_is_held_needs_no_space) {
   auto file = GgufFile::open(kModel);
   ASSERT_TRUE(file.has_value());
   auto model = build_model({.file = *file});
@@ -318,15 +318,15 @@ TEST(ModelLayout, what_is_held_needs_no_room) {
   other.free_bytes = 0;
   nodes.push_back(other);  // of several nodes their own figures count
   const auto& sizes = layout->sizes.front();
-  const uint64_t room = sizes.activation_bytes() + (16U << 20U);
-  layout->sizes.front().weight_bytes = room + (64U << 20U);
-  nodes.front().free_bytes = nodes.front().memory_bytes / 256 + (64U << 20U) + room;
+  const uint64_t space = sizes.activation_bytes() + (16U << 20U);
+  layout->sizes.front().weight_bytes = space + (64U << 20U);
+  nodes.front().free_bytes = nodes.front().memory_bytes / 256 + (64U << 20U) + space;
   for (Node& node : nodes) node.pools.clear();
   if (layout->places.front().node < 0) GTEST_SKIP() << "the machine does not say its nodes";
   EXPECT_TRUE(first_misfit(*layout, full).has_value());
   layout->weights_held = true;
   EXPECT_FALSE(first_misfit(*layout, full).has_value());
-  layout->sizes.front().kv_bytes = room + (64U << 20U);
+  layout->sizes.front().kv_bytes = space + (64U << 20U);
   EXPECT_TRUE(first_misfit(*layout, full).has_value());
   layout->kv_pages_held = 4;
   EXPECT_FALSE(first_misfit(*layout, full).has_value());

@@ -1,6 +1,6 @@
 // What a refusal for want of memory tells people to do is enough: each remedy is read from the
-// message and done, on machines, models and options that leave too little room for weights, for the
-// cache or for activations.
+// message and done, on machines, models and options that leave too little space for weights, for
+// the cache or for activations.
 #include "engine/placement/memory_remedies.h"
 
 #include <fmt/format.h>
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "engine/kernels/kernel_choice.h"
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "tests/engine/decoder_shape.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"
 
@@ -60,7 +60,7 @@ Topology empty_machine(int node_count, int gpu_count) {
     }
     topology.nodes.push_back(node);
   }
-  for (int gpu = 0; gpu < gpu_count; ++gpu) topology.gpus.push_back(made_up_gpu(gpu, 0));
+  for (int gpu = 0; gpu < gpu_count; ++gpu) topology.gpus.push_back(simulated_gpu(gpu, 0));
   for (Gpu& gpu : topology.gpus) {
     gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
     gpu.memory_bytes = gpu.free_bytes = 1024 * kGiB;
@@ -232,7 +232,7 @@ class MemoryRemedies : public ::testing::Test {
     }
     expect_named(request, message, remedies.empty());
     EXPECT_TRUE(says(message, "a smaller model"));
-    // Which may lack room for a cache and activations of the same size, but that is told then.
+    // Which may lack space for a cache and activations of the same size, but that is told then.
     Request smaller = request;
     smaller.model = &tiny_;
     if (const auto small = smaller.lay_out(); !small) {

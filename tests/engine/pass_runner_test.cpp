@@ -1,4 +1,4 @@
-// How passes over prompts are cut where measurements run them: on a made-up GPU, by a clock that
+// How passes over prompts are cut where measurements run them: on a simulated GPU, by a clock that
 // stands still but while it computes.
 #include "engine/measure/pass_runner.h"
 

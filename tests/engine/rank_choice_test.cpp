@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/model/gguf_file.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"
 #include "tests/paths.h"
@@ -29,9 +29,9 @@ TEST(RankChoice, one_rank_is_preferred_where_exchanges_cost_more_than_they_bring
   // Slower, but by no more than measurements differ.
   EXPECT_FALSE(prefers_one_rank(speed_with_exchanges(0.055)));
   EXPECT_TRUE(prefers_one_rank(speed_with_exchanges(0.07)));
-  NodeSpeed no_room = speed_with_exchanges(1);
-  no_room.one_rank_tokens_per_second = 0;
-  EXPECT_FALSE(prefers_one_rank(no_room));
+  NodeSpeed does_not_fit = speed_with_exchanges(1);
+  does_not_fit.one_rank_tokens_per_second = 0;
+  EXPECT_FALSE(prefers_one_rank(does_not_fit));
 }
 
 TEST(RankChoice, the_comparison_says_which_is_faster_and_by_what) {
@@ -125,7 +125,7 @@ TEST_F(RankChoiceOnTwoNodes, kept_weights_decide) {
 TEST_F(RankChoiceOnTwoNodes, one_rank_keeps_the_reason_for_which_there_is_no_gpu) {
   if (machine_.topology.cpus.size() < 2) GTEST_SKIP() << "one processor makes no two nodes";
   for (const int index : {0, 1}) {
-    Gpu& gpu = machine_.topology.gpus.emplace_back(made_up_gpu(index, -1));
+    Gpu& gpu = machine_.topology.gpus.emplace_back(simulated_gpu(index, -1));
     gpu.links.assign(2, GpuLink::kHost);
     gpu.links[static_cast<size_t>(index)] = GpuLink::kSelf;
   }

@@ -23,7 +23,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/placement/model_layout.h"
 #include "engine/runtime/gpu/gpu_platform.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
@@ -51,7 +51,7 @@ struct Request {
 
   Result<ModelLayout> lay_out() const {
     EngineOptions asked = options;
-    // Shares that follow speeds would be measured, on this machine instead of the made-up one.
+    // Shares that follow speeds would be measured, on this machine instead of the simulated one.
     if (is_mixed() && asked.shares.empty() && topology->gpus.front().bytes_per_second > 0) {
       asked.shares.assign(asked.rank_count > 0 ? asked.rank_count : devices().size(), 1.0);
     }
@@ -90,7 +90,7 @@ struct Remedy {
   std::string option;
   std::function<void(Request&)> apply;
   // It takes some away, of which another remedy may take more; or it is one
-  // share per rank, which whoever changes ranks has to give anew.
+  // share per rank, which have to be given anew with other ranks.
   bool narrows = false;
 
   // Whether it does not take back what `done`, another change of the same option, did.
@@ -307,7 +307,7 @@ class Remedies : public ::testing::Test {
     Topology silent = linked;  // which cannot be measured either
     for (Gpu& gpu : silent.gpus) gpu.bytes_per_second = 0;
     Topology many = linked;
-    for (int index = 4; index < 20; ++index) many.gpus.push_back(made_up_gpu(index, 0));
+    for (int index = 4; index < 20; ++index) many.gpus.push_back(simulated_gpu(index, 0));
     for (Gpu& gpu : many.gpus) gpu.links.assign(many.gpus.size(), GpuLink::kNvlink);
     return {machine_with_gpus(), linked, one, silent, many};
   }

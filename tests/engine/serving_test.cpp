@@ -444,18 +444,18 @@ TEST_F(ServingTest, cancelling_those_that_wait_never_touches_one_that_runs) {
   EXPECT_GT(engine().statistics().finished_cancelled, 0U);
 }
 
-TEST(Throughput, tells_when_there_is_room_and_how_long_a_chunk_may_be) {
+TEST(Throughput, tells_when_there_is_space_and_how_long_a_chunk_may_be) {
   Throughput throughput;
-  EXPECT_EQ(throughput.seconds_until_room(100, 100'000), 1);
+  EXPECT_EQ(throughput.seconds_until_space(100, 100'000), 1);
   EXPECT_EQ(throughput.prompts_most().alone, 32U);
   throughput.add_pass({100}, 1);
   throughput.add_request(50);
   EXPECT_DOUBLE_EQ(throughput.tokens_per_second(), 100);
   EXPECT_EQ(throughput.prompts_most().alone, 400U);
   // 10 requests that generate 50 each, and prompts of 1,500: 20 s, half of it in 10.
-  EXPECT_EQ(throughput.seconds_until_room(10, 1'500), 10);
-  EXPECT_EQ(throughput.seconds_until_room(1000, 1'000'000), 60);
-  EXPECT_EQ(throughput.seconds_until_room(0, 0), 1);
+  EXPECT_EQ(throughput.seconds_until_space(10, 1'500), 10);
+  EXPECT_EQ(throughput.seconds_until_space(1000, 1'000'000), 60);
+  EXPECT_EQ(throughput.seconds_until_space(0, 0), 1);
   // Few tokens say nothing of prompts; slow ones do.
   throughput.add_pass({1}, 1);
   EXPECT_EQ(throughput.prompts_most().alone, 400U);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/machine_of.h"
 #include "tests/engine/place_model.h"
 

@@ -12,7 +12,7 @@ TEST(Throughput, before_the_first_pass_prompts_are_cut_short) {
   EXPECT_EQ(throughput.tokens_per_second(), 0);
   EXPECT_EQ(throughput.prompts_most().alone, 32U);
   EXPECT_EQ(throughput.prompts_most().beside_streams, 32U);
-  EXPECT_EQ(throughput.seconds_until_room(100, 1000), 1);
+  EXPECT_EQ(throughput.seconds_until_space(100, 1000), 1);
 }
 
 TEST(Throughput, prompts_beside_streams_take_a_tenth_of_a_second) {

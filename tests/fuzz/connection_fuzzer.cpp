@@ -26,7 +26,7 @@ constexpr size_t kActionsMax = 64;
 struct Wire {
   std::string arrived;  // not received yet
   bool shut = false;    // nothing follows
-  size_t room = 0;      // so many bytes are taken before it is full
+  size_t space = 0;     // so many bytes are taken before it is full
   std::string sent;
 };
 
@@ -45,10 +45,10 @@ class WireTransport final : public Transport {
     return {.bytes = taken};
   }
   Outcome send(const char* bytes, size_t size) override {
-    const size_t taken = std::min(size, wire_.room);
+    const size_t taken = std::min(size, wire_.space);
     if (taken == 0) return {.status = Status::kBlocked, .wants_write = true};
     wire_.sent.append(bytes, taken);
-    wire_.room -= taken;
+    wire_.space -= taken;
     return {.bytes = taken};
   }
   void end_sending() override {}
@@ -111,8 +111,8 @@ Server& server() {
 
 class Client {
  public:
-  explicit Client(size_t room) {
-    wire_.room = room;
+  explicit Client(size_t space) {
+    wire_.space = space;
     server().statuses.clear();
     server().edge.is_draining = false;
     NewClient fresh{Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC)),
@@ -148,7 +148,7 @@ class Client {
         wire_.shut = true;
         return settle(false);
       case 2:
-        wire_.room += input.ConsumeIntegralInRange<size_t>(1, 400);
+        wire_.space += input.ConsumeIntegralInRange<size_t>(1, 400);
         return settle(false);
       case 3:
         if (connection_->deadline()) {
@@ -195,7 +195,7 @@ class Client {
     }
     uint32_t events = !wire_.arrived.empty() || wire_.shut ? EPOLLIN : 0U;
     if (wire_.shut) events |= EPOLLRDHUP;
-    if (wire_.room > 0) events |= EPOLLOUT;
+    if (wire_.space > 0) events |= EPOLLOUT;
     if (!connection_->is_open()) return false;
     events &= connection_->wanted_events();
     if (events != 0) connection_->socket_ready(events, now_);

@@ -12,9 +12,9 @@
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/weight_loader.h"
 #include "engine/placement/machine.h"
+#include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/model_info.h"
-#include "engine/placement/model_room.h"
 #include "engine/placement/placer.h"
 #include "engine/runtime/executor.h"
 #include "tests/fuzz/made_model.h"
@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kRoomBytes = 16U << 20U;
+constexpr uint64_t kMemoryBytes = 16U << 20U;
 
 void check_refused(const Error& error) {
   CHECK(error.kind == ErrorKind::kInvalidInput || error.kind == ErrorKind::kMachineRefused,
@@ -34,8 +34,8 @@ void check_refused(const Error& error) {
 Topology made_topology() {
   Topology topology;
   topology.cpus = {{.id = 0, .core = 0}, {.id = 1, .core = 1}};
-  topology.nodes = {{.memory_bytes = kRoomBytes,
-                     .free_bytes = kRoomBytes,
+  topology.nodes = {{.memory_bytes = kMemoryBytes,
+                     .free_bytes = kMemoryBytes,
                      .cpu_count = 2,
                      .distances = {10},
                      .pools = {}}};
@@ -46,7 +46,7 @@ Topology made_topology() {
 Machine made_machine() {
   Machine machine = Machine::read(/*with_gpus=*/false);
   machine.topology = made_topology();
-  machine.memory = {.available_bytes = kRoomBytes};
+  machine.memory = {.available_bytes = kMemoryBytes};
   return machine;
 }
 

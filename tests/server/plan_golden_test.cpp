@@ -18,7 +18,7 @@
 #include "engine/placement/machine.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "server/commands/commands.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -102,7 +102,7 @@ Case without_pools() {
 }
 
 Gpu slower_gpu(int index, int node) {
-  Gpu gpu = made_up_gpu(index, node);
+  Gpu gpu = simulated_gpu(index, node);
   gpu.name = "Slower GPU";
   gpu.memory_bytes = gpu.free_bytes = 24 * kGiB;
   gpu.bytes_per_second = 0.8e12;
@@ -110,7 +110,7 @@ Gpu slower_gpu(int index, int node) {
 }
 
 // Of a GPU's memory, what leaves ranks so much.
-Gpu with_room(Gpu gpu, uint64_t bytes) {
+Gpu with_memory(Gpu gpu, uint64_t bytes) {
   gpu.free_bytes -= usable_bytes(gpu) - bytes;
   return gpu;
 }
@@ -221,29 +221,29 @@ TEST(PlanGoldens, limits_have_the_plans_of_before) {
 
 TEST(PlanGoldens, gpus_have_the_plans_of_before) {
   Case one = on_two_nodes();
-  one.use_gpus({made_up_gpu(0, 1)});
+  one.use_gpus({simulated_gpu(0, 1)});
   check("one_gpu", one);
   Case two = on_two_nodes();
-  two.use_gpus({made_up_gpu(0, 0), made_up_gpu(1, 1)});
+  two.use_gpus({simulated_gpu(0, 0), simulated_gpu(1, 1)});
   check("two_gpus", two);
   Case apart = on_two_nodes();
-  apart.use_gpus({made_up_gpu(0, 0), made_up_gpu(1, 1)}, GpuLink::kHost);
+  apart.use_gpus({simulated_gpu(0, 0), simulated_gpu(1, 1)}, GpuLink::kHost);
   check("gpus_apart_without_nccl", apart);
   apart.machine.gpu_platform = &kWithNccl;
   check("gpus_apart_with_nccl", apart);
   Case kinds = on_two_nodes();
-  kinds.use_gpus({made_up_gpu(0, 0), slower_gpu(1, 1)});
+  kinds.use_gpus({simulated_gpu(0, 0), slower_gpu(1, 1)});
   check("gpus_of_two_kinds", kinds);
   kinds.machine.gpu_platform = nullptr;
   check("gpus_of_two_kinds_by_clock", kinds);
   Case small = on_two_nodes();
-  small.use_gpus({with_room(made_up_gpu(0, 0), 4 * kMiB)});
+  small.use_gpus({with_memory(simulated_gpu(0, 0), 4 * kMiB)});
   check("gpu_too_small", small);
   small.options.devices = "gpu0";
   check("named_gpu_too_small", small);
   Case tight = on_two_nodes();
-  tight.use_gpus({with_room(made_up_gpu(0, 0), 96 * kMiB)});
-  check("gpu_of_little_room", tight);
+  tight.use_gpus({with_memory(simulated_gpu(0, 0), 96 * kMiB)});
+  check("gpu_of_little_memory", tight);
   Case gather = two;
   gather.options.devices = "gpu";
   gather.options.strategy = "gather";
@@ -252,11 +252,11 @@ TEST(PlanGoldens, gpus_have_the_plans_of_before) {
 
 TEST(PlanGoldens, gpus_beside_nodes_have_the_plans_of_before) {
   Case all = on_two_nodes();
-  all.use_gpus({made_up_gpu(0, 0), slower_gpu(1, 1)});
+  all.use_gpus({simulated_gpu(0, 0), slower_gpu(1, 1)});
   all.options.devices = "all";
   check("gpus_and_nodes", all);
   Case named = on_two_nodes();
-  named.use_gpus({made_up_gpu(0, 0)});
+  named.use_gpus({simulated_gpu(0, 0)});
   named.options.devices = "gpu0,node1";
   named.options.shares = {3, 1};
   named.machine.cpu_limit = 4;
@@ -268,7 +268,7 @@ TEST(PlanGoldens, mixtures_have_the_plans_of_before) {
   nodes.use_fixture("logits/mixtral-mqa-f32.gguf");
   check("mixture_on_nodes", nodes);
   Case gpu = nodes;
-  gpu.use_gpus({made_up_gpu(0, 0)});
+  gpu.use_gpus({simulated_gpu(0, 0)});
   check("mixture_on_a_gpu", gpu);
   gpu.options.devices = "all";
   check("mixture_on_a_gpu_and_nodes", gpu);

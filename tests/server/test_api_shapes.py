@@ -231,7 +231,7 @@ def test_version_and_health_answer(daemon):
         assert daemon.get(path).json() == {"status": "ready"}
 
 
-def test_a_request_id_is_echoed_or_made_up(daemon):
+def test_a_request_id_is_echoed_or_simulated(daemon):
     answer = daemon.get("/version", headers={"X-Request-Id": "mine-1"})
     assert answer.headers["X-Request-Id"] == "mine-1"
     assert daemon.get("/version").headers["X-Request-Id"]

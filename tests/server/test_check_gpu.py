@@ -1,4 +1,4 @@
-"""scripts/checks/check_gpu.py, with made-up programs."""
+"""scripts/checks/check_gpu.py, with simulated programs."""
 
 import json
 import os

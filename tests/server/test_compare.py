@@ -253,7 +253,7 @@ print(json.dumps({"pp": value("-npp"), "tg": value("-ntg"), "pl": value("-npl"),
 
 
 @pytest.fixture
-def made_up_peer(tmp_path):
+def simulated_peer(tmp_path):
     for name, body in (("llama-bench", MADE_UP_BENCH),
                        ("llama-batched-bench", MADE_UP_BATCHED_BENCH)):
         path = tmp_path / name
@@ -271,13 +271,13 @@ def run_script(*arguments):
         capture_output=True, text=True, env=clean_environment())
 
 
-def test_a_run_with_a_made_up_peer_writes_its_section(made_up_peer, model_path, tmp_path):
+def test_a_run_with_a_simulated_peer_writes_its_section(simulated_peer, model_path, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Page\n\nabove\n\n<!-- begin speed -->\nold\n<!-- end speed -->\n\nbelow\n")
     result = run_script(
-        "--peer", made_up_peer, "--model", f"{model_path}:pp8,tg4,tg4@d16,tg4@d16x2",
+        "--peer", simulated_peer, "--model", f"{model_path}:pp8,tg4,tg4@d16,tg4@d16x2",
         "--variant=-fa off", "--variant=-fa on", "--variant=-bad", "--rounds", "2", "--repeat", "1",
-        "--ours", "one=", "--ours", "half=--workers 1", "--peer-note", "made up",
+        "--ours", "one=", "--ours", "half=--workers 1", "--peer-note", "simulated",
         "--page", page, "--section", "speed")
     assert result.returncode == 0, result.stderr
     assert "left out" in result.stderr and "-bad" in result.stderr
@@ -292,7 +292,7 @@ def test_a_run_with_a_made_up_peer_writes_its_section(made_up_peer, model_path, 
     for row in rows:
         assert float(row[3]) > 0 and float(row[5]) > 0
         assert float(row[4]) == pytest.approx(float(row[3]) / float(row[1]), rel=0.01, abs=0.01)
-    assert "made up" in text and "GB/s" in text
+    assert "simulated" in text and "GB/s" in text
     assert "scripts/bench/compare.py --lockstepd" in text and str(tmp_path) not in text
     # In turns: ours, ours, the peer; twice.
     turns = [line.split()[0] for line in result.stderr.splitlines() if line.startswith("  ")]
@@ -301,8 +301,8 @@ def test_a_run_with_a_made_up_peer_writes_its_section(made_up_peer, model_path, 
     assert turns[ours[7] - 1].endswith("bench") and "lockstepd" not in turns[ours[7] - 1]
 
 
-def test_the_instruction_set_is_forced(made_up_peer, model_path):
-    result = run_script("--peer", made_up_peer, "--model", f"{model_path}:tg2", "--isa", "scalar",
+def test_the_instruction_set_is_forced(simulated_peer, model_path):
+    result = run_script("--peer", simulated_peer, "--model", f"{model_path}:tg2", "--isa", "scalar",
                         "--variant=-fa on", "--rounds", "1", "--repeat", "1")
     assert result.returncode == 0, result.stderr
     assert "scalar f32" in result.stdout
@@ -347,9 +347,9 @@ print(json.dumps({"results": results, "format": "Q4_0"}))
 
 
 @pytest.fixture
-def gpu_programs(made_up_peer):
+def gpu_programs(simulated_peer):
     """The folder of all three."""
-    folder = made_up_peer.parent
+    folder = simulated_peer.parent
     for name, body in (("llama-bench", MADE_UP_LISTING + MADE_UP_BENCH),
                        ("llama-batched-bench", MADE_UP_LISTING + MADE_UP_BATCHED_BENCH),
                        ("lockstepd", MADE_UP_LOCKSTEPD)):
@@ -439,8 +439,8 @@ def test_a_lockstepd_without_cuda_is_refused(gpu_programs):
         (["--goal", "tg65=9"], "tg65=9"),
     ],
 )
-def test_what_is_wrong_is_named(made_up_peer, model_path, arguments, named):
-    result = run_script("--peer", made_up_peer, "--model", model_path, "--rounds", "1",
+def test_what_is_wrong_is_named(simulated_peer, model_path, arguments, named):
+    result = run_script("--peer", simulated_peer, "--model", model_path, "--rounds", "1",
                         "--repeat", "1", *arguments)
     assert result.returncode == 1
     assert named in result.stderr and result.stdout == ""

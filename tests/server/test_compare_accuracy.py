@@ -69,7 +69,7 @@ else:
 """
 
 
-def test_a_run_with_a_made_up_peer(tmp_path):
+def test_a_run_with_a_simulated_peer(tmp_path):
     for name, body in (("llama-quantize", MADE_UP_QUANTIZE),
                        ("llama-perplexity", MADE_UP_PERPLEXITY)):
         path = tmp_path / name
@@ -79,13 +79,13 @@ def test_a_run_with_a_made_up_peer(tmp_path):
     result = subprocess.run(
         [sys.executable, SCRIPT, "--peer", tmp_path / "llama-perplexity", "--lockstepd", PROGRAM,
          "--formats", "Q4_0", "--characters", "3000", "--context", "64", "--folder",
-         tmp_path / "made", "--page", page, "--peer-note", "made up"],
+         tmp_path / "made", "--page", page, "--peer-note", "simulated"],
         capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=clean_environment())
     assert result.returncode == 0, result.stderr
     text = page.read_text()
     assert ("| Q4_0 | 0.001711 ± 0.000068 | 96.98 % | 0.0000000 ± 0.0000000 | 0.000 | 100.00 % |"
             in text)
-    assert "<!-- begin accuracy -->" in text and "made up" in text and "tokens scored" in text
+    assert "<!-- begin accuracy -->" in text and "simulated" in text and "tokens scored" in text
     assert str(tmp_path) not in text
 
 

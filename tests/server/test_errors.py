@@ -93,7 +93,7 @@ def test_null_means_unset_everywhere(daemon):
 
 
 def test_unknown_fields_are_ignored(daemon):
-    answer = daemon.post(COMPLETIONS, {**GOOD, "made_up": {"a": [1]}, "user": "me", "store": True})
+    answer = daemon.post(COMPLETIONS, {**GOOD, "simulated": {"a": [1]}, "user": "me", "store": True})
     assert answer.status_code == 200
 
 

@@ -15,7 +15,7 @@ SEED = int(os.environ.get("LOCKSTEP_TEST_SEED", 20260101))
 
 @pytest.fixture(scope="module")
 def served():
-    # A short context and few choices: made-up requests ask for all there is.
+    # A short context and few choices: simulated requests ask for all there is.
     running = Daemon(DEMO, "--served-model-name", "demo", "--context", "64", "--max-n", "4")
     running.wait_until_ready()
     yield running
@@ -27,7 +27,7 @@ def asks_for_an_end(case):
     return isinstance(case.body, dict) and isinstance(case.body.get("timeout"), (int, float))
 
 
-def test_made_up_requests_are_answered_as_described(served):
+def test_simulated_requests_are_answered_as_described(served):
     print(f"seed {SEED}, {CASES} cases (LOCKSTEP_TEST_SEED, LOCKSTEP_SCHEMATHESIS_CASES)")
     schema = schemathesis.openapi.from_url(served.url + "/openapi.json")
     operations = [result.ok() for result in schema.get_all_operations()]

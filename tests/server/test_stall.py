@@ -247,7 +247,7 @@ def test_an_engine_that_fails_tells_its_clients_and_ends_the_process(stalling):
     assert "the engine has failed, and the daemon ends: gpu0 is lost" in daemon.text()
 
 
-def test_a_daemon_on_a_made_up_gpu_answers_and_ends_when_it_is_lost(stalling):
+def test_a_daemon_on_a_simulated_gpu_answers_and_ends_when_it_is_lost(stalling):
     daemon = stalling("gpu", devices="auto")
     wait_until(lambda: "rank 0: gpu0 Simulated GPU" in daemon.text())
     assert "the model fits on all GPUs" in daemon.text()

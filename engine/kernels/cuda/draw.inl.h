@@ -36,9 +36,9 @@ GPU_FUNCTION float weight_exponential(float x) {
   return x >= kLeast ? multiply(polynomial, scale) : 0.0F;
 }
 
-GPU_FUNCTION float draw_weight(float logit, float maximum, const GpuDrawWish& wish) {
-  const float weight = weight_exponential(multiply(logit - maximum, wish.inverse_temperature));
-  return weight >= wish.weight_min ? weight : 0.0F;
+GPU_FUNCTION float draw_weight(float logit, float maximum, const GpuDrawRequest& request) {
+  const float weight = weight_exponential(multiply(logit - maximum, request.inverse_temperature));
+  return weight >= request.weight_min ? weight : 0.0F;
 }
 
 // A thread sums a lane of a draw's block.
@@ -52,15 +52,15 @@ GPU_KERNEL_OF(kDrawThreads) void sum_weights(GpuDraw draw) {
       static_cast<unsigned>((first_block + thread_index() / kDrawLanes) * kGpuDrawBlock);
   const unsigned rows = *draw.row_count;
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
-    const GpuDrawWish wish = draw.wishes[row];
-    if (wish.inverse_temperature == 0.0F) continue;
+    const GpuDrawRequest request = draw.requests[row];
+    if (request.inverse_temperature == 0.0F) continue;
     const float* logits = draw.logits + row * draw.stride;
     const float maximum = draw.maxima[row];
     double sum = 0;
     GPU_UNROLL_BY(8) for (unsigned index = lane; index < kGpuDrawBlock; index += kDrawLanes) {
       const unsigned column = begin + index;
       if (column >= draw.columns) continue;
-      sum += static_cast<double>(draw_weight(logits[column], maximum, wish));
+      sum += static_cast<double>(draw_weight(logits[column], maximum, request));
     }
     lanes[thread_index()] = sum;
     meet_block();
@@ -107,11 +107,11 @@ GPU_FUNCTION void for_each_sum(const double* sums, unsigned blocks, DrawShared& 
 }
 
 GPU_FUNCTION void load_weights(const GpuDraw& draw, unsigned row, unsigned block,
-                               const GpuDrawWish& wish, DrawShared& shared) {
+                               const GpuDrawRequest& request, DrawShared& shared) {
   const size_t column = block * kGpuDrawBlock + thread_index();
   shared.weights[thread_index()] =
       column < draw.columns
-          ? draw_weight(draw.logits[row * draw.stride + column], draw.maxima[row], wish)
+          ? draw_weight(draw.logits[row * draw.stride + column], draw.maxima[row], request)
           : 0.0F;
   meet_block();
 }
@@ -123,8 +123,8 @@ GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
   const auto blocks = static_cast<unsigned>(gpu_draw_blocks(draw.columns));
   const unsigned rows = *draw.row_count;
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
-    const GpuDrawWish wish = draw.wishes[row];
-    if (wish.inverse_temperature == 0.0F) continue;
+    const GpuDrawRequest request = draw.requests[row];
+    if (request.inverse_temperature == 0.0F) continue;
     const double* sums = draw.sums + size_t{row} * blocks;
     double sum = 0;
     for_each_sum(sums, blocks, shared, [&](unsigned, double block_sum) {
@@ -132,7 +132,7 @@ GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
       return true;
     });
     if (thread_index() == 0) {
-      shared.target = wish.uniform * sum;
+      shared.target = request.uniform * sum;
       shared.before = 0;
       shared.block = 0;
       shared.last = 0;
@@ -145,7 +145,7 @@ GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
       return true;
     });
     const unsigned block = shared.block;
-    load_weights(draw, row, block, wish, shared);
+    load_weights(draw, row, block, request, shared);
     int32_t picked = -1;
     if (thread_index() == 0) {
       double before = shared.before;
@@ -159,7 +159,7 @@ GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
     meet_block();
     // Rounding has put the target behind all weights: the last token that weighs anything.
     const bool is_behind = shared.block != block;
-    if (is_behind) load_weights(draw, row, shared.last, wish, shared);
+    if (is_behind) load_weights(draw, row, shared.last, request, shared);
     if (thread_index() == 0) {
       for (unsigned index = kGpuDrawBlock; is_behind && picked < 0 && index-- > 0;) {
         if (shared.weights[index] == 0.0F) continue;

@@ -66,40 +66,41 @@ GpuExecutor::~GpuExecutor() {
 
 Result<void> GpuExecutor::allocate(const Plan& sizes, int node, const HostShare& host) {
   among_processors_ = host.exchange;
-  struct Wish {
+  struct ArenaRequest {
     GpuMemory& arena;
     size_t bytes;
     std::string_view what;
   };
-  const Wish wishes[] = {
+  const ArenaRequest requests[] = {
       {weights_, sizes.weight_bytes, "weights"},
       {scratch_, sizes.scratch_bytes, "activations"},
       {exchange_, host.exchange ? 0 : sizes.exchange_bytes, "activations that ranks exchange"},
       {kv_, sizes.kv.size_bytes(), "the KV cache"},
       {logits_, host.logits ? 0 : sizes.logits_bytes, "logits"},
   };
-  for (const Wish& wish : wishes) {
-    auto memory = device_->allocate(wish.bytes, wish.what);
+  for (const ArenaRequest& request : requests) {
+    auto memory = device_->allocate(request.bytes, request.what);
     if (!memory) return std::unexpected(memory.error());
-    wish.arena = std::move(*memory);
+    request.arena = std::move(*memory);
   }
   const bool has_logits = logits_.size_bytes() > 0;
-  struct HostWish {
+  struct HostRequest {
     NodeMemory& memory;
     size_t bytes;
     std::string_view what;
   };
-  const HostWish host_wishes[] = {
+  const HostRequest host_requests[] = {
       {staging_, staging_bytes(sizes, has_logits), "what is copied to a GPU"},
       {candidates_, has_logits ? std::get<GpuAreas>(sizes.areas).candidate_bytes : 0,
        "the likeliest logits"},
   };
-  for (const HostWish& wish : host_wishes) {
-    if (wish.bytes == 0) continue;
-    auto memory = NodeMemory::allocate({.bytes = wish.bytes, .what = wish.what, .node = node});
+  for (const HostRequest& request : host_requests) {
+    if (request.bytes == 0) continue;
+    auto memory =
+        NodeMemory::allocate({.bytes = request.bytes, .what = request.what, .node = node});
     if (!memory) return std::unexpected(memory.error());
-    wish.memory = std::move(*memory);
-    if (auto pinned = pin(wish.memory); !pinned) return pinned;
+    request.memory = std::move(*memory);
+    if (auto pinned = pin(request.memory); !pinned) return pinned;
   }
   return {};
 }
@@ -375,10 +376,11 @@ size_t GpuExecutor::write_batch(const Batch& batch) {
     }
     if (wanted == batch.logit_tokens.end() || *wanted != index) continue;
     const auto row = static_cast<size_t>(wanted++ - batch.logit_tokens.begin());
-    const LogitDrawWish wish = row < batch.draws.size() ? batch.draws[row] : LogitDrawWish();
-    writer.want_logits({.inverse_temperature = wish.inverse_temperature,
-                        .weight_min = wish.weight_min,
-                        .uniform = wish.uniform});
+    const LogitDrawRequest request =
+        row < batch.draws.size() ? batch.draws[row] : LogitDrawRequest();
+    writer.want_logits({.inverse_temperature = request.inverse_temperature,
+                        .weight_min = request.weight_min,
+                        .uniform = request.uniform});
   }
   writer.end();
   shape_ = round_up_shape(*writer.batch().counts);

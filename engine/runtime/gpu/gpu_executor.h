@@ -65,7 +65,7 @@ class GpuExecutor {
   ArenaAddresses arenas() const;
 
   // Makes the launches of the plan, and records those of passes that generate for up to as many
-  // sequences as it has room for. Once, after allocate(). All must outlive this.
+  // sequences as it has space for. Once, after allocate(). All must outlive this.
   Result<void> prepare(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers);
 
   // Once, for all ranks that NCCL has joined at the same time, before the first pass: their first

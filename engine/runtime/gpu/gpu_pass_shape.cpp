@@ -35,7 +35,7 @@ uint32_t round_up_units(uint32_t units) {
   return units == 0 ? 0 : std::max(kFewestUnits, std::bit_ceil(units));
 }
 
-// At the end of a pass with logits: a meeting, two that search for candidates, two that draw.
+// At the end of a pass with logits: a barrier, two that search for candidates, two that draw.
 constexpr size_t kSearchLaunches = 5;
 
 // Kernels of a step in a pass that only generates, at most: what Builder makes of it. A product

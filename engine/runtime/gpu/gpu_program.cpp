@@ -139,7 +139,7 @@ size_t GpuProgram::run(const GpuRouting& routing, void* stream, const GpuPassSha
   return 2;
 }
 
-// So many rows at once as an expert has twice over, were they shared out evenly: a guess, and one
+// Twice as many rows at once as an expert has, were they shared out evenly: a guess, and one
 // of speed alone. Of few tokens all may go to one expert.
 size_t GpuProgram::run(const Experts& experts, void* stream, const GpuPassShape& shape) const {
   const size_t rows = shape.tokens * experts.chosen_count;
@@ -185,11 +185,11 @@ size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassSh
 size_t GpuProgram::run(const Search& search, void* stream, const GpuPassShape& shape) const {
   if (shape.logits == 0) return 0;
   if (search.meets) collectives_.meet(stream, *links_.peers);
-  const size_t meetings = search.meets ? 1 : 0;
-  if (search.find.rows == nullptr) return meetings;
+  const size_t barriers = search.meets ? 1 : 0;
+  if (search.find.rows == nullptr) return barriers;
   launch_rows(kernels_.find_candidates, search.find, shape.logits, stream);
   launch_rows(kernels_.draw_tokens, search.draw, shape.logits, stream);
-  return meetings + 4;  // two each
+  return barriers + 4;  // two each
 }
 
 }  // namespace lockstep

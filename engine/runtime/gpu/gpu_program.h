@@ -48,7 +48,7 @@ class GpuProgram {
   Result<void> prepare(void* stream) const;
 
   // CUDA lets a thread be about 1,024 launches ahead of the GPU, and keeps it from then on until
-  // one is done, for ever where none is. Whoever looks at deadlines waits for the stream before,
+  // one is done, for ever where none is. What looks at deadlines waits for the stream before,
   // which costs the GPU tens of microseconds each time: nothing beside so many launches of a
   // prompt's. Neither was measured.
   static constexpr size_t kLaunchesAtOnce = 256;
@@ -91,12 +91,12 @@ class GpuProgram {
   struct Sum {
     Rows rows = Rows::kTokens;
     std::vector<size_t> contributors;  // ranks
-    GpuAllReduce sum;                  // of all rows that there is room for
+    GpuAllReduce sum;                  // of all rows that there is space for
     // The norms that read it, at most kGpuProductNorms. Over peer memory they are a part of the
     // sum; if any of a pass's rows go by NCCL, they are launched behind it.
     std::vector<GpuNormRows> norms;
   };
-  struct Meeting {};
+  struct RankBarrier {};
   // The exchange of rows of the embedding, where ranks do not write into one another's memory.
   struct Join {
     float* rows = nullptr;
@@ -111,7 +111,7 @@ class GpuProgram {
   };
   using Launch =
       std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product, GpuRouting,
-                   Experts, GpuExpertSum, Attention, Sum, Meeting, Join, Search>;
+                   Experts, GpuExpertSum, Attention, Sum, RankBarrier, Join, Search>;
   class Builder;
 
   // Each returns how many launches that were, at most.
@@ -125,7 +125,7 @@ class GpuProgram {
   size_t run(const GpuExpertSum& sum, void* stream, const GpuPassShape& shape) const;
   size_t run(const Attention& attention, void* stream, const GpuPassShape& shape) const;
   size_t run(const Sum& sum, void* stream, const GpuPassShape& shape) const;
-  size_t run(const Meeting& meeting, void* stream, const GpuPassShape& shape) const;
+  size_t run(const RankBarrier& barrier, void* stream, const GpuPassShape& shape) const;
   size_t run(const Join& join, void* stream, const GpuPassShape& shape) const;
   size_t run(const Search& search, void* stream, const GpuPassShape& shape) const;
   size_t run_panel(const Product& product, const GpuPanel& panel, void* stream,

@@ -73,7 +73,7 @@ class GpuProgram::Builder {
       embedding.copies[embedding.copy_count++] =
           at_distance(at(step.output), peers_.distances[rank]);
     }
-    launches_.emplace_back(Meeting{});
+    launches_.emplace_back(RankBarrier{});
   }
 
   void add(const NormStep& step) {
@@ -233,7 +233,7 @@ class GpuProgram::Builder {
                      .maxima = at(areas_.logit_maxima),
                      .rows = candidates};
       search.draw = {.row_count = &batch_.counts->logits,
-                     .wishes = batch_.draws,
+                     .requests = batch_.draws,
                      .logits = at(plan_.logits),
                      .stride = plan_.logits_stride,
                      .columns = plan_.vocabulary_size,
@@ -315,7 +315,7 @@ class GpuProgram::Builder {
     return product;
   }
 
-  // Rows of logits are few, whoever wants them.
+  // Rows of logits are few, for any request.
   std::vector<GpuPanel> panels_of(Rows rows, ActivationForm form, const GpuProduct& product) const {
     if (rows == Rows::kLogits || form != ActivationForm::kBf16) return {};
     size_t part_rows[kGpuProductParts] = {};
@@ -368,8 +368,8 @@ class GpuProgram::Builder {
   // The sum that has just left what the norm reads, if the norm can be a part of it.
   Sum* sum_of(const NormStep& step) {
     auto* const sum = launches_.empty() ? nullptr : std::get_if<Sum>(&launches_.back());
-    const bool has_room = sum != nullptr && sum->sum.norm_count < kGpuProductNorms;
-    return has_room && reads_sum(step, *last_sum_) ? sum : nullptr;
+    const bool has_space = sum != nullptr && sum->sum.norm_count < kGpuProductNorms;
+    return has_space && reads_sum(step, *last_sum_) ? sum : nullptr;
   }
 
   GpuKvLayer layer_of(const AttendStep& step) const {

@@ -99,7 +99,7 @@ size_t GpuProgram::exchange(const Sum& sum, void* stream, const GpuPassShape& sh
   return launches;
 }
 
-size_t GpuProgram::run(const Meeting&, void* stream, const GpuPassShape&) const {
+size_t GpuProgram::run(const RankBarrier&, void* stream, const GpuPassShape&) const {
   collectives_.meet(stream, *links_.peers);
   return 1;
 }

@@ -129,19 +129,19 @@ void GpuRank::run_among_processors() {
     barrier.arrive(0);
     barrier.wait_for_all_ranks(0);
     counters.wait_ticks.add(ticks_now() - arrived);
-    counters.meetings.add(1);
+    counters.barriers.add(1);
   }
   run_until({begin, steps.size()});
 }
 
-FoundCandidates GpuRank::candidates(size_t row, const LogitDrawWish& wish) const {
+FoundCandidates GpuRank::candidates(size_t row, const LogitDrawRequest& request) const {
   const GpuCandidateRow& found = executor_->candidates()[row];
   FoundCandidates candidates{.tokens = std::span(found.tokens, found.count),
                              .logits = std::span(found.logits, found.count),
                              .finite = found.not_finite == 0};
-  if (wish.inverse_temperature != 0.0F) {
+  if (request.inverse_temperature != 0.0F) {
     const GpuDrawn& drawn = executor_->drawn()[row];
-    candidates.draw = {wish, drawn.sum, drawn.token};
+    candidates.draw = {request, drawn.sum, drawn.token};
   }
   return candidates;
 }

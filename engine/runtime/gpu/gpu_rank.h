@@ -31,7 +31,7 @@ class GpuRank final : public Rank {
   Result<void> finish() override;
   bool has_waited_in_vain() const override { return executor_->has_waited_in_vain(); }
   bool finds_candidates() const override { return executor_->candidates() != nullptr; }
-  FoundCandidates candidates(size_t row, const LogitDrawWish& wish) const override;
+  FoundCandidates candidates(size_t row, const LogitDrawRequest& request) const override;
   Result<std::span<const float>> fetch_logits(size_t row) override;
   Result<HiddenPart> hidden_part(size_t token) override;
   uint64_t host_scratch_bytes() const override;

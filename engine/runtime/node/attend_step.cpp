@@ -45,7 +45,7 @@ Range queries_of(const AttendStep& step, size_t kv_head) {
           std::min(step.head_count, begin + step.group - step.group_offset)};
 }
 
-// A block's queries as attention sees them, on the stack: as many tokens as there is room for.
+// A block's queries as attention sees them, on the stack: as many tokens as there is space for.
 class Queries {
  public:
   static size_t tokens_most(const AttendStep& step, Range heads) {
@@ -120,7 +120,8 @@ void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& bl
     return rows + index * partials.stride;
   };
   pass.kernels.attend_chunk(arguments, block.chunk, row_of(block.chunk));
-  // Releases this chunk's partial result to whoever merges, and acquires those of the others.
+  // Releases this chunk's partial result to the worker that merges, and acquires those of the
+  // others.
   std::atomic_ref<uint32_t> arrived(
       pass.at(partials.arrived)[block.token * step.kv_head_count + kv_head]);
   const uint32_t others = arrived.fetch_add(1, std::memory_order_acq_rel);

@@ -103,7 +103,7 @@ void NodeRank::walk(size_t worker) {
       barrier.wait_for_all_ranks(worker);
     }
     counters.wait_ticks.add(ticks_now() - arrived);
-    counters.meetings.add(1);
+    counters.barriers.add(1);
   }
 }
 

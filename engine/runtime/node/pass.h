@@ -64,7 +64,7 @@ inline void meet_rank(const Pass& pass) {
   const uint64_t arrived = ticks_now();
   pass.barrier.arrive_and_wait(pass.worker);
   pass.counters.wait_ticks.add(ticks_now() - arrived);
-  pass.counters.meetings.add(1);
+  pass.counters.barriers.add(1);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What the owner of an API key has been granted for one HTTP request: a place among those at once,
-// and tokens. Given back when the request ends, less what it used, or, where it got no further than
+// The grant to the owner of an API key for one HTTP request: a place among those at once, and
+// tokens. Given back when the request ends, less what it used, or, where it got no further than
 // that, what its preparation costs by its bytes. The steps of its preparation are charged in any
 // case.
 #pragma once

@@ -28,7 +28,7 @@ constexpr uint64_t kTellBytes = 256 << 10;
 // From here on what is left behind is worth the milliseconds that it takes to give it back.
 constexpr size_t kTrimBytes = 1 << 20;
 
-// Of this thread, on processors.
+// The seconds that this thread has run on processors.
 double used_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -34,8 +34,8 @@ PreparationOrder::Id PreparationOrder::add(const std::string& client_name, size_
   const double start = least_tag();
   Job job;
   job.client = client_name;
-  job.room = body_bytes <= limits_.small_body_bytes ? 0 : 1;
-  job.bytes = std::min(body_bytes, room_bytes(job.room));
+  job.budget = body_bytes <= limits_.small_body_bytes ? 0 : 1;
+  job.bytes = std::min(body_bytes, budget_bytes(job.budget));
   heads_.resize(jobs_.size() + 1);
   const auto [place, is_new] = clients_.try_emplace(client_name);
   Client& client = place->second;
@@ -46,8 +46,8 @@ PreparationOrder::Id PreparationOrder::add(const std::string& client_name, size_
   return next_id_++;
 }
 
-size_t PreparationOrder::room_bytes(size_t room) const {
-  return room == 0 ? limits_.small_room_bytes : limits_.room_bytes;
+size_t PreparationOrder::budget_bytes(size_t budget) const {
+  return budget == 0 ? limits_.small_budget_bytes : limits_.budget_bytes;
 }
 
 // The first waiting job of each client, in order. A job that has begun came before those that have
@@ -64,14 +64,14 @@ void PreparationOrder::find_heads() {
 }
 
 bool PreparationOrder::may_begin(const Job& job) {
-  Room& room = rooms_[job.room];
+  BodyBudget& budget = budgets_[job.budget];
   const Client& client = clients_.at(job.client);
   if (!may_serve(client.begun, begun_, limits_.begun)) return false;
-  const size_t own = client.room_bytes[job.room];
-  if (own > 0 && own + job.bytes > room_bytes(job.room) / 2) return false;
-  if (room.is_claimed) return false;
-  if (room.taken + job.bytes <= room_bytes(job.room)) return true;
-  room.is_claimed = true;
+  const size_t own = client.budget_bytes[job.budget];
+  if (own > 0 && own + job.bytes > budget_bytes(job.budget) / 2) return false;
+  if (budget.is_claimed) return false;
+  if (budget.taken + job.bytes <= budget_bytes(job.budget)) return true;
+  budget.is_claimed = true;
   return false;
 }
 
@@ -106,7 +106,7 @@ bool PreparationOrder::may_be_brisk(const Job& job, Client& client, Time now) {
 
 std::optional<PreparationOrder::Turn> PreparationOrder::next(Time now) {
   if (turns_ >= limits_.turns && brisk_turns_ >= limits_.turns) return std::nullopt;
-  for (Room& room : rooms_) room.is_claimed = false;
+  for (BodyBudget& budget : budgets_) budget.is_claimed = false;
   find_heads();
   for (const Id id : heads_) {
     Job& job = jobs_.at(id);
@@ -126,8 +126,8 @@ void PreparationOrder::give_turn(Job& job, bool brisk) {
     job.has_begun = true;
     ++begun_;
     ++client.begun;
-    rooms_[job.room].taken += job.bytes;
-    client.room_bytes[job.room] += job.bytes;
+    budgets_[job.budget].taken += job.bytes;
+    client.budget_bytes[job.budget] += job.bytes;
   }
   job.state = State::kTurn;
   job.is_brisk = brisk;
@@ -183,8 +183,8 @@ void PreparationOrder::end(Id id, double seconds, Time now) {
   --client.jobs;
   --client.begun;
   --begun_;
-  client.room_bytes[job.room] -= job.bytes;
-  rooms_[job.room].taken -= job.bytes;
+  client.budget_bytes[job.budget] -= job.bytes;
+  budgets_[job.budget].taken -= job.bytes;
   jobs_.erase(found);
 }
 

@@ -13,9 +13,10 @@
 //   - A job is brisk, which is to say of ordinary priority, for its first moments, while its client
 //     has credit: a little processor time that each earns as time goes by, and all together.
 //   - A body that is a value takes up to 56 times its text (empty lists, of which an endpoint makes
-//     up to three values): those of jobs that have begun must fit a room. Small bodies have one of
-//     their own. One that is larger than its room has it alone. A client whose bodies take half of
-//     it begins no further one there. A job that waits for others' bodies to go is not overtaken.
+//     up to three values): those of jobs that have begun must fit a budget. Small bodies have one
+//     of their own. One that is larger than its budget has it alone. A client whose bodies take
+//     half of it begins no further one there. A job that waits for others' bodies to go is not
+//     overtaken.
 //   - Between two turns a job keeps what it has made: templates and grammars may take 64 MiB of
 //     whatever body. So jobs that have begun are bounded in number, and a job that holds much goes
 //     on only while all together hold no more than `held_bytes`. Of both, a client may have twice
@@ -46,9 +47,9 @@ struct PreparationLimits {
   double credit_per_second = 0.1;
   double credit_seconds = 0.050;
   size_t small_body_bytes = size_t{64} << 10U;
-  size_t small_room_bytes = size_t{2} << 20U;
-  size_t room_bytes = size_t{8} << 20U;  // two of the largest bodies that are let in by default
-  size_t begun = 128;                    // jobs
+  size_t small_budget_bytes = size_t{2} << 20U;
+  size_t budget_bytes = size_t{8} << 20U;  // two of the largest bodies that are let in by default
+  size_t begun = 128;                      // jobs
   size_t held_bytes = size_t{256} << 20U;
   size_t light_bytes = size_t{1} << 20U;  // a job that holds no more is always let on
 };
@@ -82,7 +83,7 @@ class PreparationOrder {
 
   size_t waiting_count() const;
   size_t begun_count() const { return begun_; }  // jobs with a turn, and those between two
-  size_t taken_bytes() const { return rooms_[0].taken + rooms_[1].taken; }
+  size_t taken_bytes() const { return budgets_[0].taken + budgets_[1].taken; }
   size_t held_bytes() const { return held_bytes_; }
   double used_seconds(const std::string& client) const;  // since it was new; 0: not known
 
@@ -100,14 +101,14 @@ class PreparationOrder {
     size_t jobs = 0;
     size_t begun = 0;  // of them
     size_t held_bytes = 0;
-    uint64_t round = 0;                     // of find_heads() that has seen it
-    std::array<size_t, 2> room_bytes = {};  // that its bodies take, by room
+    uint64_t round = 0;                       // of find_heads() that has seen it
+    std::array<size_t, 2> budget_bytes = {};  // that its bodies take, by budget
   };
   enum class State { kWaiting, kTurn };
   struct Job {
     std::string client;
-    size_t room = 0;   // which one
-    size_t bytes = 0;  // what it takes of it
+    size_t budget = 0;  // which one
+    size_t bytes = 0;   // what it takes of it
     State state = State::kWaiting;
     bool has_begun = false;
     size_t held_bytes = 0;
@@ -115,12 +116,12 @@ class PreparationOrder {
     bool has_sunk = false;    // it is never brisk again
     double turn_seconds = 0;  // used in this turn
   };
-  struct Room {
+  struct BodyBudget {
     size_t taken = 0;
     bool is_claimed = false;  // while next() runs: by a job that does not fit yet
   };
 
-  size_t room_bytes(size_t room) const;
+  size_t budget_bytes(size_t budget) const;
   bool may_begin(const Job& job);
   bool may_go_on(Id id, const Job& job) const;
   bool may_be_brisk(const Job& job, Client& client, Time now);
@@ -136,7 +137,7 @@ class PreparationOrder {
   std::map<Id, Job> jobs_;  // in the order in which they came
   std::vector<Id> heads_;   // of the last find_heads(); holds all jobs if need be
   uint64_t round_ = 0;      // number of the last find_heads()
-  std::array<Room, 2> rooms_;
+  std::array<BodyBudget, 2> budgets_;
   Credit credit_;
   bool has_credit_ = false;  // credit_ has been filled once
   size_t begun_ = 0;

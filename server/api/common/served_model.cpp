@@ -113,8 +113,8 @@ std::optional<ApiError> ServedModel::check_ready() const {
   return reason;
 }
 
-std::optional<ApiError> ServedModel::check_room(const std::string& tenant) const {
-  if (const auto room = engine_.check_room(tenant); !room) return to_api_error(room.error());
+std::optional<ApiError> ServedModel::check_queue(const std::string& tenant) const {
+  if (const auto space = engine_.check_queue(tenant); !space) return to_api_error(space.error());
   return std::nullopt;
 }
 

@@ -82,7 +82,7 @@ class ServedModel {
   // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;
   // 503 if the engine's queue is full for this tenant (HttpRequest), and counted.
-  std::optional<ApiError> check_room(const std::string& tenant) const;
+  std::optional<ApiError> check_queue(const std::string& tenant) const;
   // As check_ready(), not counted, and while the engine is late: requests would be better off
   // elsewhere.
   std::optional<ApiError> check_health() const;

@@ -48,7 +48,7 @@ constexpr CallSyntax kRows[] = {
      .id_length = 0},
 };
 
-constexpr std::string_view kProbeReasoning = "lockstep_thought";
+constexpr std::string_view kProbeReasoning = "lockstep_reason";
 constexpr std::string_view kProbeSystem = "lockstep_system";
 // In which tools are put to a model whose template knows none: most models of today have seen it.
 constexpr const CallSyntax& kGeneral = kRows[0];

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "tests/emulators/gpu/addresses.h"
-#include "tests/emulators/gpu/block_room.h"
+#include "tests/emulators/gpu/block_shared.h"
 #include "tests/emulators/gpu/syntax.h"
 #include "tests/emulators/gpu/warp.h"
 
@@ -106,7 +106,7 @@ void store_release(Warp& warp, const Instruction& instruction) {
 
 template <typename Element, typename Register>
 void uniform_parameter(Warp& warp, const Instruction& instruction) {
-  const std::vector<std::byte>& parameters = warp.room().launch.parameters;
+  const std::vector<std::byte>& parameters = warp.block().launch.parameters;
   Element element;
   std::memcpy(&element, parameters.data() + instruction.immediate, sizeof(element));
   Register* const to = warp.lanes<Register>(instruction.registers[0]);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "tests/emulators/gpu/block_room.h"
+#include "tests/emulators/gpu/block_shared.h"
 #include "tests/emulators/gpu/warp.h"
 
 namespace lockstep::ptx {
@@ -93,11 +93,11 @@ struct Addresses {
 // Some lane reads shared memory that nobody has written: a failure, or not.
 bool may_read_unwritten(Warp& warp, const Instruction& instruction,
                         const std::array<uint32_t, kLanes>& addresses, uint32_t bytes) {
-  const Window& window = warp.room().shared;
+  const Window& window = warp.block().shared;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t place = addresses[lane] - kSharedBase;
     const bool early = window.has_promised(place, bytes);
-    const bool refused = warp.room().launch.refuses_unwritten_shared;
+    const bool refused = warp.block().launch.refuses_unwritten_shared;
     if (!early && (!refused || window.is_written(place, bytes))) continue;
     return refuse(warp, instruction, lane, addresses[lane], bytes, Touch::kRead,
                   early ? "shared memory that a cp.async has yet to write"
@@ -110,7 +110,7 @@ bool may_read_unwritten(Warp& warp, const Instruction& instruction,
 // that is to be found.
 bool find_no_race(Warp& warp, const Instruction& instruction,
                   const std::array<uint32_t, kLanes>& addresses, uint32_t bytes, Touch touch) {
-  auto& touches = warp.room().touches;
+  auto& touches = warp.block().touches;
   if (!touches) return true;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if (!((warp.active() >> lane) & 1)) continue;
@@ -127,7 +127,7 @@ bool find_no_race(Warp& warp, const Instruction& instruction,
 
 }  // namespace
 
-MemoryRange BlockRoom::find_range(uint64_t first, uint64_t last) {
+MemoryRange BlockShared::find_range(uint64_t first, uint64_t last) {
   const auto begin = reinterpret_cast<uint64_t>(program.variables->data());
   MemoryRange found{begin, begin + program.variables->size(),
                     const_cast<std::byte*>(program.variables->data())};
@@ -146,18 +146,18 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
     return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch, "which is misaligned",
                   Fault::kMisaligned);
   }
-  BlockRoom& room = warp.room();
+  BlockShared& block = warp.block();
   // Most often all lanes are within one allocation.
   MemoryRange range;
   if (addresses.lowest <= addresses.highest) {
-    range = room.range_of(addresses.lowest, addresses.highest + bytes - 1);
+    range = block.range_of(addresses.lowest, addresses.highest + bytes - 1);
   }
   if (range.host != nullptr) {
     addresses.put_into(host, range.host, range.begin);
   } else {
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
       const uint64_t address = addresses.at[lane];
-      range = room.range_of(address, address + bytes - 1);
+      range = block.range_of(address, address + bytes - 1);
       if (range.host == nullptr) {
         return refuse(warp, instruction, lane, address, bytes, touch,
                       "where this GPU has no memory", Fault::kNoMemory);
@@ -165,7 +165,7 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
       host[lane] = range.host + (address - range.begin);
     }
   }
-  if (touch != Touch::kRead && range.host == room.program.variables->data()) {
+  if (touch != Touch::kRead && range.host == block.program.variables->data()) {
     return refuse(warp, instruction, first_lane(warp), addresses.at[0], bytes, touch,
                   "a constant of the module");
   }
@@ -175,7 +175,7 @@ bool GlobalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
 bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                        uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
   const Addresses<uint32_t> addresses(warp, address_register, offset, bytes);
-  Window& window = warp.room().shared;
+  Window& window = warp.block().shared;
   if ((addresses.bits & (bytes - 1)) != 0) {
     const uint32_t lane = addresses.misaligned_lane(bytes);
     return refuse(warp, instruction, lane, addresses.at[lane], bytes, touch,
@@ -212,8 +212,8 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
 bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                       uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
   const Addresses<uint64_t> addresses(warp, address_register, offset, bytes);
-  Window& window = warp.room().local;
-  const uint64_t thread_bytes = warp.room().program.local_bytes;
+  Window& window = warp.block().local;
+  const uint64_t thread_bytes = warp.block().program.local_bytes;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if (!((warp.active() >> lane) & 1)) continue;
     const uint64_t address = addresses.at[lane];
@@ -241,7 +241,7 @@ bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addre
 bool ParameterSpace::find(Warp& warp, const Instruction& instruction, uint32_t address_register,
                           uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
   const Addresses<uint64_t> addresses(warp, address_register, offset, bytes);
-  const std::vector<std::byte>& parameters = warp.room().launch.parameters;
+  const std::vector<std::byte>& parameters = warp.block().launch.parameters;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint64_t address = addresses.at[lane];
     if (address % bytes != 0 || address > parameters.size() ||

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tests/emulators/gpu/access.h"
-#include "tests/emulators/gpu/block_room.h"
+#include "tests/emulators/gpu/block_shared.h"
 #include "tests/emulators/gpu/warp.h"
 
 namespace lockstep::ptx {
@@ -62,10 +62,10 @@ void commit_copies(Warp& warp, const Instruction&) {
 }
 
 void wait_for_copies(Warp& warp, const Instruction& instruction) {
-  auto& touches = warp.room().touches;
+  auto& touches = warp.block().touches;
   const char* const race =
       warp.copies().wait(warp.active(), static_cast<uint32_t>(instruction.immediate),
-                         warp.room().shared, touches ? &*touches : nullptr, warp.index());
+                         warp.block().shared, touches ? &*touches : nullptr, warp.index());
   if (race == nullptr) return;
   warp.fail(
       instruction, static_cast<uint32_t>(std::countr_zero(warp.active())),

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "tests/emulators/gpu/block_room.h"
+#include "tests/emulators/gpu/block_shared.h"
 #include "tests/emulators/gpu/program.h"
 #include "tests/emulators/gpu/syntax.h"
 #include "tests/emulators/gpu/warp.h"
@@ -31,7 +31,7 @@ struct Block::State {
   bool pass_barrier();
 
   Random random;
-  BlockRoom room;
+  BlockShared shared;
   std::unique_ptr<std::byte[], FreeBytes> registers;
   std::vector<Warp> warps;
   std::vector<uint32_t> ready;
@@ -39,13 +39,13 @@ struct Block::State {
 };
 
 Block::State::State(const Launch& launch, Size3 index, Memory& memory, uint64_t seed)
-    : random(seed), room(launch, index, memory, random()) {
+    : random(seed), shared(launch, index, memory, random()) {
   const Size3 its = launch.block;
-  const Program& program = room.program;
+  const Program& program = shared.program;
   const uint64_t threads = uint64_t{its.x} * its.y * its.z;
   if (threads == 0 || threads > program.threads_max ||
       launch.parameters.size() != program.parameter_bytes) {
-    room.failure = fmt::format(
+    shared.failure = fmt::format(
         "{}: launched with {} threads of at most {}, and {} bytes of parameters instead of {}",
         program.name, threads, program.threads_max, launch.parameters.size(),
         program.parameter_bytes);
@@ -57,14 +57,14 @@ Block::State::State(const Launch& launch, Size3 index, Memory& memory, uint64_t 
   warps.reserve(count);
   for (uint32_t w = 0; w < count; ++w) {
     const uint64_t lanes = std::min<uint64_t>(kLanes, threads - uint64_t{w} * kLanes);
-    warps.emplace_back(room, w, static_cast<uint32_t>((uint64_t{1} << lanes) - 1),
+    warps.emplace_back(shared, w, static_cast<uint32_t>((uint64_t{1} << lanes) - 1),
                        registers.get() + size_t{w} * program.register_file_bytes);
     fill_registers(w);
   }
 }
 
 void Block::State::fill_registers(uint32_t warp) {
-  const Program& program = room.program;
+  const Program& program = shared.program;
   std::byte* const file = registers.get() + size_t{warp} * program.register_file_bytes;
   std::copy(program.constants.begin(), program.constants.end(), file);
   // What a lane that does not take part holds in a predicate is looked at, though not used.
@@ -83,8 +83,8 @@ void Block::State::fill_registers(uint32_t warp) {
 }
 
 uint32_t Block::State::special_value(Special special, uint32_t thread) const {
-  const Size3 threads = room.launch.block;
-  const Size3 blocks = room.launch.grid;
+  const Size3 threads = shared.launch.block;
+  const Size3 blocks = shared.launch.grid;
   switch (special) {
     case Special::kThreadX:
       return thread % threads.x;
@@ -101,11 +101,11 @@ uint32_t Block::State::special_value(Special special, uint32_t thread) const {
     case Special::kThreadsZ:
       return threads.z;
     case Special::kBlockX:
-      return room.index.x;
+      return shared.index.x;
     case Special::kBlockY:
-      return room.index.y;
+      return shared.index.y;
     case Special::kBlockZ:
-      return room.index.z;
+      return shared.index.z;
     case Special::kBlocksX:
       return blocks.x;
     case Special::kBlocksY:
@@ -133,15 +133,15 @@ bool Block::State::pass_barrier() {
     if (warp.state() != WarpState::kAtBarrier) return false;
     if (first == nullptr) first = &warp;
     if (warp.at() != first->at()) {
-      const auto& instructions = room.program.instructions;
+      const auto& instructions = shared.program.instructions;
       const Instruction& other = instructions[first->at() - 1];
       warp.fail(instructions[warp.at() - 1], 0,
                 fmt::format("warp {} waits at another barrier, {}", first->index(),
-                            place_in_text(*room.program.text, other.offset)));
+                            place_in_text(*shared.program.text, other.offset)));
       return true;
     }
   }
-  if (room.touches) room.touches->pass_barrier();
+  if (shared.touches) shared.touches->pass_barrier();
   for (Warp& warp : warps) {
     if (warp.state() == WarpState::kAtBarrier) warp.go_on();
   }
@@ -155,7 +155,7 @@ BlockState Block::State::when_none_is_ready() {
   };
   if (any(WarpState::kRests)) return BlockState::kRests;
   if (any(WarpState::kWaitsForLaunch)) return BlockState::kWaitsForLaunch;
-  room.lets_next_begin = true;
+  shared.lets_next_begin = true;
   return BlockState::kDone;
 }
 
@@ -167,7 +167,7 @@ Block::~Block() = default;
 
 BlockState Block::run(uint64_t warp_instructions, bool launch_before_is_done) {
   State& state = *state_;
-  state.room.launch_before_is_done = launch_before_is_done;
+  state.shared.launch_before_is_done = launch_before_is_done;
   for (Warp& warp : state.warps) {
     if (warp.state() == WarpState::kRests ||
         (warp.state() == WarpState::kWaitsForLaunch && launch_before_is_done)) {
@@ -177,7 +177,7 @@ BlockState Block::run(uint64_t warp_instructions, bool launch_before_is_done) {
   // How long a warp runs before another may: short turns find more orders, long ones cost less.
   constexpr uint64_t kShortest = 16;
   constexpr uint64_t kLongest = 1024;
-  for (uint64_t left = warp_instructions; state.room.failure.empty();) {
+  for (uint64_t left = warp_instructions; state.shared.failure.empty();) {
     if (left == 0) return BlockState::kGoesOn;
     Warp* const warp = state.pick();
     if (warp == nullptr) {
@@ -193,7 +193,7 @@ BlockState Block::run(uint64_t warp_instructions, bool launch_before_is_done) {
 }
 
 bool Block::lets_next_begin() const {
-  return state_->room.lets_next_begin;
+  return state_->shared.lets_next_begin;
 }
 
 uint64_t Block::warp_instructions() const {
@@ -201,11 +201,11 @@ uint64_t Block::warp_instructions() const {
 }
 
 const std::string& Block::failure() const {
-  return state_->room.failure;
+  return state_->shared.failure;
 }
 
 Fault Block::fault() const {
-  return state_->room.fault;
+  return state_->shared.fault;
 }
 
 }  // namespace lockstep::ptx

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "tests/emulators/gpu/block_room.h"
+#include "tests/emulators/gpu/block_shared.h"
 #include "tests/emulators/gpu/warp.h"
 
 namespace lockstep::ptx {
@@ -83,11 +83,11 @@ void warp_barrier(Warp& warp, const Instruction& instruction) {
 }
 
 void wait_for_launch(Warp& warp, const Instruction&) {
-  if (!warp.room().launch_before_is_done) warp.wait_for_launch();
+  if (!warp.block().launch_before_is_done) warp.wait_for_launch();
 }
 
 void launch_dependents(Warp& warp, const Instruction&) {
-  warp.room().lets_next_begin = true;
+  warp.block().lets_next_begin = true;
 }
 
 void rest(Warp& warp, const Instruction&) {

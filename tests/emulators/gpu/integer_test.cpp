@@ -158,7 +158,7 @@ TEST(PtxIntegers, counts_of_bits) {
   });
 }
 
-TEST(PtxIntegers, fields_of_bits_are_put_where_there_is_room) {
+TEST(PtxIntegers, fields_of_bits_are_put_where_there_is_space) {
   for (const uint32_t w : {4u, 8u}) {
     const std::vector<Values> operands{numbers(w, 1), numbers(w, 2), numbers(4, 3), numbers(4, 4)};
     const Values results = evaluate("bfi.b" + std::to_string(8 * w), {w, w, w, 4, 4}, operands);

@@ -35,7 +35,7 @@ class Kernel {
   uint32_t static_shared_bytes() const;  // of a block, beside what its launch asks for
   uint32_t local_bytes() const;          // of a thread
   uint32_t threads_max() const;          // .maxntid's product; without one, the 1024 of every GPU
-  // .minnctapersm: its registers are to leave room for so many blocks on a multiprocessor.
+  // .minnctapersm: its registers are to leave space for so many blocks on a multiprocessor.
   uint32_t blocks_at_once() const;
   const Program& program() const { return *program_; }
 

@@ -78,7 +78,7 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<uint32_t> registers;
   std::vector<SpecialRegister> specials;
-  // The register file begins with these bytes: numbers, and room for the special registers.
+  // The register file begins with these bytes: numbers, and space for the special registers.
   std::vector<std::byte> constants;
   uint32_t register_file_bytes = 0;
   std::vector<uint32_t> predicates;  // behind the constants, where places hold 0s and 1s

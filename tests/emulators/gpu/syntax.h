@@ -78,7 +78,7 @@ struct Function {
   std::vector<Registers> registers{};
   std::vector<Statement> statements{};
   uint32_t threads_max = 1024;
-  uint32_t blocks_at_once = 1;  // that a multiprocessor is to have room for
+  uint32_t blocks_at_once = 1;  // that a multiprocessor is to have space for
 };
 
 struct Text {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "tests/emulators/gpu/block_room.h"
+#include "tests/emulators/gpu/block_shared.h"
 #include "tests/emulators/gpu/syntax.h"
 
 namespace lockstep::ptx {
@@ -26,8 +26,8 @@ void keep_inactive(T* result, const T* before, uint32_t active) {
 
 }  // namespace
 
-Warp::Warp(BlockRoom& room, uint32_t index, uint32_t lanes, std::byte* registers)
-    : room_(room), registers_(registers), index_(index), live_(lanes), active_(lanes) {}
+Warp::Warp(BlockShared& block, uint32_t index, uint32_t lanes, std::byte* registers)
+    : block_(block), registers_(registers), index_(index), live_(lanes), active_(lanes) {}
 
 uint32_t Warp::bits(uint32_t place) {
   const __m256i bytes = _mm256_load_si256(lanes<const __m256i>(place));
@@ -35,7 +35,7 @@ uint32_t Warp::bits(uint32_t place) {
 }
 
 uint64_t Warp::run(uint64_t instructions) {
-  const Instruction* const code = room_.program.instructions.data();
+  const Instruction* const code = block_.program.instructions.data();
   uint64_t left = instructions;
   while (state_ == WarpState::kReady && left > 0) {
     interrupted_ = false;
@@ -112,7 +112,7 @@ void Warp::all_wait() {
       return;
     }
   }
-  const Program& program = room_.program;
+  const Program& program = block_.program;
   std::string places;
   for (const LaneGroup& group : groups_) {
     places += fmt::format("{}lanes {:#010x} wait at {}", places.empty() ? "" : "; ", group.lanes,
@@ -184,14 +184,14 @@ void Warp::fail(const Instruction& instruction, uint32_t lane, const std::string
                 Fault fault) {
   if (state_ == WarpState::kFailed) return;
   stop(WarpState::kFailed);
-  const Size3 threads = room_.launch.block;
+  const Size3 threads = block_.launch.block;
   const uint32_t thread = index_ * kLanes + lane;
-  room_.fault = fault;
-  room_.failure =
-      fmt::format("{}, {}: thread ({}, {}, {}) of block ({}, {}, {}): {}", room_.program.name,
-                  place_in_text(*room_.program.text, instruction.offset), thread % threads.x,
-                  thread / threads.x % threads.y, thread / threads.x / threads.y, room_.index.x,
-                  room_.index.y, room_.index.z, what);
+  block_.fault = fault;
+  block_.failure =
+      fmt::format("{}, {}: thread ({}, {}, {}) of block ({}, {}, {}): {}", block_.program.name,
+                  place_in_text(*block_.program.text, instruction.offset), thread % threads.x,
+                  thread / threads.x % threads.y, thread / threads.x / threads.y, block_.index.x,
+                  block_.index.y, block_.index.z, what);
 }
 
 }  // namespace lockstep::ptx

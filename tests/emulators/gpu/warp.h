@@ -13,7 +13,7 @@
 
 namespace lockstep::ptx {
 
-struct BlockRoom;  // block_room.h: what a block's warps share
+struct BlockShared;  // block_shared.h: what a block's warps share
 
 enum class LaneWait : uint8_t { kNone, kOthers, kLaunch };
 
@@ -29,7 +29,7 @@ enum class WarpState : uint8_t { kReady, kAtBarrier, kWaitsForLaunch, kRests, kD
 class Warp {
  public:
   // `lanes`: those that there are.
-  Warp(BlockRoom& room, uint32_t index, uint32_t lanes, std::byte* registers);
+  Warp(BlockShared& block, uint32_t index, uint32_t lanes, std::byte* registers);
 
   // Runs until its state is another than kReady, or about so many instructions; how many it ran.
   uint64_t run(uint64_t instructions);
@@ -42,7 +42,7 @@ class Warp {
   uint32_t at() const { return at_; }  // the instruction that runs, or that it waits at
 
   // For handlers.
-  BlockRoom& room() { return room_; }
+  BlockShared& block() { return block_; }
   uint32_t active() const { return active_; }
   uint32_t live() const { return live_; }
   template <typename T>
@@ -76,7 +76,7 @@ class Warp {
   void all_wait();
   void park(LaneWait wait);
 
-  BlockRoom& room_;
+  BlockShared& block_;
   std::byte* registers_;
   uint32_t index_;
   uint32_t live_;

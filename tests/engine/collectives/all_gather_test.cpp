@@ -6,7 +6,7 @@
 
 #include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
-#include "tests/engine/collectives/made_up_ranks.h"
+#include "tests/engine/collectives/simulated_ranks.h"
 
 namespace lockstep {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "engine/collectives/shared_memory.h"
 #include "engine/tensor/format.h"
-#include "tests/engine/collectives/made_up_ranks.h"
 #include "tests/engine/collectives/random_partials.h"
+#include "tests/engine/collectives/simulated_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -50,7 +50,7 @@ void add_reference(const std::vector<std::vector<float>>& partials,
   }
 }
 
-// Partial sums, output and the bf16 areas of one rank count and size, in made-up ranks' arenas.
+// Partial sums, output and the bf16 areas of one rank count and size, in simulated ranks' arenas.
 class Reduction {
  public:
   Reduction(size_t rank_count, size_t worker_count, Size size, std::vector<size_t> contributors)

@@ -15,7 +15,7 @@
 
 #include "engine/collectives/shared_memory.h"
 #include "engine/machine/topology.h"
-#include "tests/engine/collectives/made_up_ranks.h"
+#include "tests/engine/collectives/simulated_ranks.h"
 
 namespace lockstep {
 namespace {

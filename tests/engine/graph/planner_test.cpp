@@ -156,7 +156,7 @@ TEST(Planner, hidden_rows_are_those_columns_of_the_last_residual_that_each_rank_
   }
 }
 
-// Ranks walk in lockstep: the same steps, and the meetings of all ranks in the same places.
+// Ranks walk in lockstep: the same steps, and the barriers of all ranks in the same places.
 TEST(Planner, all_ranks_have_the_same_steps_and_exchange_at_the_same_places) {
   for (const auto& [format, is_mixture] : {std::pair{Format::kF32, false},
                                            {Format::kQ8_0, false},
@@ -243,8 +243,8 @@ Traffic traffic_of(const Step& step) {
   return traffic;
 }
 
-// Another rank may be as far ahead as the next meeting of all ranks lets it be: between a step that
-// reads a buffer and the next that is pushed into it there must be such a meeting.
+// Another rank may be as far ahead as the next barrier of all ranks lets it be: between a step that
+// reads a buffer and the next that is pushed into it there must be such a barrier.
 void expect_no_push_into_what_is_read(const Plan& plan) {
   for (size_t reader = 0; reader < plan.steps.size(); ++reader) {
     const std::vector<Extent> reads = traffic_of(plan.steps[reader]).reads;
@@ -305,7 +305,7 @@ TEST(Planner, ranks_without_heads_and_uneven_ones_walk_the_same_steps) {
 }
 
 // However many they are: without units a token is attended to by one block alone.
-TEST(Planner, on_a_gpu_there_is_room_for_all_units_of_a_token_of_every_sequence) {
+TEST(Planner, on_a_gpu_there_is_space_for_all_units_of_a_token_of_every_sequence) {
   const Graph graph = make_graph(Format::kQ8_0);
   RankPlace place;
   place.device = GpuPlace{0};

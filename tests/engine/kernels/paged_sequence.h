@@ -1,4 +1,4 @@
-// A made-up sequence of keys and values in pages, for tests and benchmarks of attention.
+// A simulated sequence of keys and values in pages, for tests and benchmarks of attention.
 #pragma once
 
 #include <array>

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // A row of which only has_tiles matters.
-KernelTable made_up_row(bool has_tiles) {
+KernelTable simulated_row(bool has_tiles) {
   KernelTable table = *all_kernel_tables().front();
   table.has_tiles = has_tiles;
   return table;
@@ -48,7 +48,7 @@ TEST(Profile, of_an_unknown_name_is_refused_with_the_known_ones) {
 
 TEST(ProductForms, of_exact_are_one_form_for_prompts_and_generation_on_every_machine) {
   for (const bool has_tiles : {false, true}) {
-    const ProductFormTable forms = product_forms(Profile::kExact, made_up_row(has_tiles));
+    const ProductFormTable forms = product_forms(Profile::kExact, simulated_row(has_tiles));
     for (const FormatTraits& format : all_formats()) {
       const ProductForms& form = forms[static_cast<size_t>(format.format)];
       const bool f32 = format.format == Format::kF32;
@@ -61,7 +61,7 @@ TEST(ProductForms, of_exact_are_one_form_for_prompts_and_generation_on_every_mac
 TEST(ProductForms,
      of_fast_prompt_and_generate_with_bf16_weights_through_tiles_where_there_are_some) {
   for (const bool has_tiles : {false, true}) {
-    const ProductFormTable forms = product_forms(Profile::kFast, made_up_row(has_tiles));
+    const ProductFormTable forms = product_forms(Profile::kFast, simulated_row(has_tiles));
     for (const FormatTraits& format : all_formats()) {
       const ProductForms& form = forms[static_cast<size_t>(format.format)];
       const ActivationForm own = activation_form(format.format);
@@ -74,7 +74,7 @@ TEST(ProductForms,
 }
 
 TEST(ProductForms, of_fast_take_bf16_weights_by_dot_products_where_there_are_some) {
-  KernelTable table = made_up_row(false);
+  KernelTable table = simulated_row(false);
   table.has_bf16_dots = true;
   const ProductFormTable forms = product_forms(Profile::kFast, table);
   for (const FormatTraits& format : all_formats()) {
@@ -91,7 +91,7 @@ TEST(PromptAttention, is_in_bf16_under_fast_with_tiles_unless_the_cache_is_f32) 
       for (const KvFormat format :
            {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16, KvFormat::kQ8_0}) {
         const bool bf16 = has_tiles && profile == Profile::kFast && format != KvFormat::kF32;
-        EXPECT_EQ(prompt_attention(profile, made_up_row(has_tiles), format),
+        EXPECT_EQ(prompt_attention(profile, simulated_row(has_tiles), format),
                   bf16 ? AttentionForm::kBf16 : AttentionForm::kF32);
       }
     }

@@ -12,10 +12,10 @@
 namespace lockstep {
 
 // While it exists, all threads of this process can run tile instructions: on the processor, or,
-// where it has none, on tiles that are made up. There every such instruction is an illegal one,
+// where it has none, on simulated tiles. There every such instruction is an illegal one,
 // whose signal (SIGILL) is handled by computing it; an instruction that is wrong by Intel's manual
 // ends the process with the signal that it would get on a processor with AMX and a line that says
-// why, and any other illegal instruction is left to whoever handled the signal before. One at a
+// why, and any other illegal instruction is left to the handler that was there before. One at a
 // time. Tells nothing of the speed of AMX.
 class TileEmulation {
  public:

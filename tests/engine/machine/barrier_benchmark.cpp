@@ -127,7 +127,7 @@ double time_openmp(size_t thread_count, uint32_t rounds) {
 #pragma omp barrier
     });
   }
-  // Its threads would go on spinning and take the processors from whoever comes next.
+  // Its threads would go on spinning and take the processors from the next one.
   omp_pause_resource_all(omp_pause_hard);
   return seconds;
 }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 
 namespace lockstep {
 namespace {
@@ -22,18 +22,19 @@ Topology machine_without_gpus() {
   return topology;
 }
 
-DeviceChoice choose(const std::string& wish, const Topology& topology, uint64_t model_bytes = 0) {
-  auto choice = choose_devices(wish, topology, model_bytes);
-  EXPECT_TRUE(choice.has_value()) << wish << ": " << choice.error().message;
+DeviceChoice choose(const std::string& request, const Topology& topology,
+                    uint64_t model_bytes = 0) {
+  auto choice = choose_devices(request, topology, model_bytes);
+  EXPECT_TRUE(choice.has_value()) << request << ": " << choice.error().message;
   return choice.value_or(DeviceChoice());
 }
 
-std::string refusal(const std::string& wish, const Topology& topology,
+std::string refusal(const std::string& request, const Topology& topology,
                     ErrorKind kind = ErrorKind::kInvalidInput) {
-  const auto choice = choose_devices(wish, topology, 0);
-  EXPECT_FALSE(choice.has_value()) << wish << " gives " << device_names(*choice);
+  const auto choice = choose_devices(request, topology, 0);
+  EXPECT_FALSE(choice.has_value()) << request << " gives " << device_names(*choice);
   if (choice) return "";
-  EXPECT_EQ(choice.error().kind, kind) << wish;
+  EXPECT_EQ(choice.error().kind, kind) << request;
   return choice.error().message;
 }
 
@@ -63,27 +64,27 @@ TEST(DeviceChoice, gpus_keep_the_runtimes_numbers_where_one_is_left_out) {
               HasSubstr("this machine has gpu0, gpu2, gpu3"));
 }
 
-TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_room_on_each) {
+TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_space_on_each) {
   Topology topology = machine_with_gpus();
   topology.gpus[2].free_bytes = 20 * kGiB;
-  const uint64_t room = usable_bytes(topology.gpus[2]);
-  const DeviceChoice fitting = choose("auto", topology, 4 * room);
+  const uint64_t space = usable_bytes(topology.gpus[2]);
+  const DeviceChoice fitting = choose("auto", topology, 4 * space);
   EXPECT_EQ(device_names(fitting), "gpu0, gpu1, gpu2, gpu3");
   EXPECT_TRUE(fitting.automatic);
   EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 17.4 GiB"));
   EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has space for 17.4 GiB"));
-  const DeviceChoice misfit = choose("auto", topology, 4 * room + 1);
+  const DeviceChoice misfit = choose("auto", topology, 4 * space + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
   // Memory that NCCL takes is not shared.
   const uint64_t nccl_bytes = kGiB;
-  const auto joined = choose_devices("auto", topology, 4 * (room - nccl_bytes), nccl_bytes);
+  const auto joined = choose_devices("auto", topology, 4 * (space - nccl_bytes), nccl_bytes);
   ASSERT_TRUE(joined.has_value());
   EXPECT_EQ(joined->gpus.size(), 4U);
   EXPECT_THAT(joined->reason,
               HasSubstr("16.4 GiB of weights, cache and activations at least fall"));
   EXPECT_THAT(joined->reason, HasSubstr("each of 4 beside 1.0 GiB for NCCL"));
-  const auto crowded = choose_devices("auto", topology, 4 * (room - nccl_bytes) + 1, nccl_bytes);
+  const auto crowded = choose_devices("auto", topology, 4 * (space - nccl_bytes) + 1, nccl_bytes);
   ASSERT_TRUE(crowded.has_value());
   EXPECT_EQ(device_names(*crowded), "node0, node1");
 }
@@ -105,13 +106,13 @@ TEST(DeviceChoice, what_is_not_there_is_refused_with_what_there_is) {
 // The driver may be loaded anew, the GPU may come back from a reset; another build may not.
 TEST(DeviceChoice, gpus_that_may_come_back_are_the_machines_refusal) {
   Topology topology = machine_without_gpus();
-  for (const char* wish : {"gpu", "all", "gpu0", "node0,gpu0"}) {
-    EXPECT_THAT(refusal(wish, topology), HasSubstr(kWithoutCuda)) << wish;
+  for (const char* request : {"gpu", "all", "gpu0", "node0,gpu0"}) {
+    EXPECT_THAT(refusal(request, topology), HasSubstr(kWithoutCuda)) << request;
   }
   topology.no_gpus = "there is no NVIDIA driver";
   topology.gpus_possible = true;
-  for (const char* wish : {"gpu", "all", "gpu0", "node0,gpu0"}) {
-    EXPECT_THAT(refusal(wish, topology, ErrorKind::kMachineRefused),
+  for (const char* request : {"gpu", "all", "gpu0", "node0,gpu0"}) {
+    EXPECT_THAT(refusal(request, topology, ErrorKind::kMachineRefused),
                 HasSubstr("there is no NVIDIA driver"));
   }
   // A request that is wrong in itself stays so.
@@ -121,11 +122,11 @@ TEST(DeviceChoice, gpus_that_may_come_back_are_the_machines_refusal) {
 }
 
 TEST(DeviceChoice, what_is_no_name_is_refused_with_those_that_are) {
-  for (const char* wish :
+  for (const char* request :
        {"", "cpus", "node", "node-1", "node 0", "gpu0x", "node0,", ",node0", "node0,,node1",
         "cpu,gpu0", "auto,node0", "Node0", "gpu0;gpu1", "node99999999999999999999"}) {
-    EXPECT_THAT(refusal(wish, machine_with_gpus()), HasSubstr("is not known; give auto, cpu"))
-        << wish;
+    EXPECT_THAT(refusal(request, machine_with_gpus()), HasSubstr("is not known; give auto, cpu"))
+        << request;
   }
   EXPECT_THAT(refusal("node0,gpu1,node0", machine_with_gpus()), HasSubstr("named twice"));
 }
@@ -143,16 +144,16 @@ TEST(DeviceChoice, nodes_that_cannot_have_a_rank_are_refused) {
 }
 
 TEST(DeviceChoice, gpus_are_asked_for_only_where_one_may_be_chosen) {
-  for (const char* wish : {"auto", "all", "gpu", "gpu0", "node0,gpu1"}) {
-    EXPECT_TRUE(may_choose_gpus(wish)) << wish;
+  for (const char* request : {"auto", "all", "gpu", "gpu0", "node0,gpu1"}) {
+    EXPECT_TRUE(may_choose_gpus(request)) << request;
   }
-  for (const char* wish : {"cpu", "node0", "node0,node1"}) {
-    EXPECT_FALSE(may_choose_gpus(wish)) << wish;
+  for (const char* request : {"cpu", "node0", "node0,node1"}) {
+    EXPECT_FALSE(may_choose_gpus(request)) << request;
   }
 }
 
-TEST(DeviceChoice, the_room_on_a_gpu_is_what_is_free_less_a_context_and_a_spare) {
-  Gpu gpu = made_up_gpu(0, 0);
+TEST(DeviceChoice, the_space_on_a_gpu_is_what_is_free_less_a_context_and_a_spare) {
+  Gpu gpu = simulated_gpu(0, 0);
   EXPECT_EQ(usable_bytes(gpu), 80 * kGiB - kGiB - 80 * kGiB / 50);
   gpu.free_bytes = kGiB;
   EXPECT_EQ(usable_bytes(gpu), 0U);

@@ -470,9 +470,9 @@ HostGpu& host_gpu(int index) {
 }
 
 Result<std::unique_ptr<GpuDevice>> open_host_device(int gpu) {
-  HostGpu& made_up = host_gpu(gpu);
-  if (!made_up.call()) return lost(made_up, "opening it");
-  return std::make_unique<HostDevice>(made_up);
+  HostGpu& simulated = host_gpu(gpu);
+  if (!simulated.call()) return lost(simulated, "opening it");
+  return std::make_unique<HostDevice>(simulated);
 }
 
 }  // namespace lockstep

@@ -44,8 +44,8 @@ class HostGpu {
   // From now on nothing that is enqueued runs, and a stream that is waited for is not done; it says
   // so after `patience`, whatever the deadline is.
   void hang(std::chrono::nanoseconds patience);
-  // From now on what is enqueued runs while it is waited for, and goes on when whoever waits for it
-  // has given up: after `patience`, whatever the deadline is.
+  // From now on what is enqueued runs while it is waited for, and goes on when the thread that
+  // waits for it has given up: after `patience`, whatever the deadline is.
   void outlast(std::chrono::nanoseconds patience);
 
   struct Counts {

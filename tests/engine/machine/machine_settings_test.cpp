@@ -84,10 +84,10 @@ TEST_F(MachineSettingsTest, a_choice_for_the_page_size_goes_before_the_one_for_a
 }
 
 TEST(MachineFaults, a_machine_that_is_set_up_well_has_none) {
-  for (const NamedTopology& made_up : made_up_topologies()) {
-    if (made_up.name != "one node" && made_up.name != "two sockets") continue;
-    const auto faults = find_machine_faults(made_up.topology, good_settings(), {});
-    EXPECT_TRUE(faults.empty()) << made_up.name << ": " << faults.front().sentence;
+  for (const NamedTopology& simulated : simulated_topologies()) {
+    if (simulated.name != "one node" && simulated.name != "two sockets") continue;
+    const auto faults = find_machine_faults(simulated.topology, good_settings(), {});
+    EXPECT_TRUE(faults.empty()) << simulated.name << ": " << faults.front().sentence;
   }
 }
 
@@ -146,7 +146,7 @@ TEST(MachineFaults, weights_that_1_gib_pages_hold_miss_no_smaller_ones) {
   EXPECT_EQ(find_machine_faults(topology, good_settings(), hints).size(), 1U);
 }
 
-TEST(MachineFaults, wishes_that_are_met_are_no_faults) {
+TEST(MachineFaults, requests_that_are_met_are_no_faults) {
   MachineSettings settings = good_settings();
   settings.memlock_bytes = 64 * kMiB;
   const MachineHints hints{.huge_pages = {{.node = 1, .bytes = 256 * kMiB}},

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/log.h"
-#include "engine/machine/memory_room.h"
+#include "engine/machine/memory_budget.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/page_placement.h"
 #include "engine/machine/workers.h"

@@ -10,7 +10,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/rank_limit.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 
 namespace lockstep {
 namespace {
@@ -83,7 +83,7 @@ TEST(RankPlaces, of_named_nodes_only_their_processors_and_memory_are_taken) {
 }
 
 TEST(RankPlaces, naming_every_node_is_naming_none) {
-  for (const NamedTopology& machine : made_up_topologies()) {
+  for (const NamedTopology& machine : simulated_topologies()) {
     RankRequest request;
     const auto expected = place(machine.topology, request);
     request.nodes.emplace();
@@ -128,7 +128,7 @@ TEST(RankPlaces, where_no_memory_may_be_used_no_node_is_named) {
   EXPECT_EQ(cpus_of(places), (std::vector<Cpus>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
 }
 
-TEST(RankPlaces, made_up_ranks_divide_nodes_in_proportion_to_their_cores) {
+TEST(RankPlaces, simulated_ranks_divide_nodes_in_proportion_to_their_cores) {
   EXPECT_EQ(cpus_of(place(topology_of(one_node_machine(), "0-3", "0"), ranks(3))),
             (std::vector<Cpus>{{0}, {1}, {2, 3}}));
   const auto places = place(topology_of(two_socket_machine(), "0-5,8-15", "0-1"), ranks(3));
@@ -334,7 +334,7 @@ TEST(RankPlaces, on_every_machine_every_request_gives_each_rank_workers_of_its_o
   // Reservations that are too large are warned of, here by the hundred.
   const auto level = spdlog::get_level();
   spdlog::set_level(spdlog::level::err);
-  for (const NamedTopology& machine : made_up_topologies()) {
+  for (const NamedTopology& machine : simulated_topologies()) {
     for (size_t count = 0; count <= 9; ++count) {
       for (const size_t worker_count : {0U, 1U, 2U, 5U}) {
         for (const int reserved : {-1, 0, 1, 3}) {
@@ -390,7 +390,7 @@ TEST(RankPlaces, a_gpu_of_which_the_node_is_not_told_is_driven_from_anywhere) {
   // A machine of one node has only that.
   Topology small = topology_of(two_socket_machine(), "0-3", "0");
   small.nodes.resize(1);
-  small.gpus = {made_up_gpu(0, -1)};
+  small.gpus = {simulated_gpu(0, -1)};
   const auto alone = place_gpu_ranks(small, {0}, {});
   ASSERT_TRUE(alone.has_value());
   EXPECT_EQ((*alone)[0].node, 0);
@@ -399,7 +399,7 @@ TEST(RankPlaces, a_gpu_of_which_the_node_is_not_told_is_driven_from_anywhere) {
 
 TEST(RankPlaces, more_gpus_than_cores_of_their_node_share_it) {
   Topology topology = topology_of(two_socket_machine(), "0-1", "0-1");
-  topology.gpus = {made_up_gpu(0, 0), made_up_gpu(1, 0), made_up_gpu(2, 0)};
+  topology.gpus = {simulated_gpu(0, 0), simulated_gpu(1, 0), simulated_gpu(2, 0)};
   const auto places = place_gpu_ranks(topology, {0, 1, 2}, {});
   ASSERT_TRUE(places.has_value());
   EXPECT_EQ((*places)[0].cpus, std::vector<int>{1});

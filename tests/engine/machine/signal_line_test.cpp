@@ -66,7 +66,7 @@ TEST(SignalLine, no_wake_up_is_lost_between_two_that_take_turns) {
 }
 
 TEST(SignalLines, lines_start_at_zero_on_pages_of_their_own_wherever_they_are_wanted) {
-  // Nodes that this machine lacks are a wish that is not fulfilled.
+  // Nodes that this machine lacks are a request that is not fulfilled.
   for (const int node : {-1, 0, 63, 1000}) {
     SignalLines lines(33, node);
     ASSERT_EQ(lines.size(), 33U);

@@ -192,7 +192,7 @@ inline Topology topology_of(const MachineFiles& machine, const std::string& allo
 }
 
 // The machines above, some of them under limits.
-inline std::vector<NamedTopology> made_up_topologies() {
+inline std::vector<NamedTopology> simulated_topologies() {
   MachineFiles no_nodes = one_node_machine();
   no_nodes.nodes.clear();
   MachineFiles some_offline = two_socket_machine();

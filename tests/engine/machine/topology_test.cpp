@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/machine/sysfs_tree.h"
 
 namespace lockstep {
@@ -180,7 +180,7 @@ TEST_F(TopologyTest, processors_are_in_order_of_id_whatever_order_they_are_given
   EXPECT_EQ(ids_of_cpus(read_topology(tree_.sysfs(), {3, 0, 3, 1})), (std::vector<int>{0, 1, 3}));
 }
 
-TEST_F(TopologyTest, without_a_list_of_nodes_their_folders_are_taken_and_distances_made_up) {
+TEST_F(TopologyTest, without_a_list_of_nodes_their_folders_are_taken_and_distances_simulated) {
   MachineFiles machine = two_socket_machine();
   for (NodeFiles& node : machine.nodes) node.distances.clear();
   tree_.write(machine);

@@ -1,4 +1,4 @@
-// A LoadCase of whose ranks some are on made-up GPUs.
+// A LoadCase of whose ranks some are on simulated GPUs.
 #pragma once
 
 #include <gtest/gtest.h>

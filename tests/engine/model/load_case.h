@@ -1,4 +1,4 @@
-// A made-up model and a made-up split of it: what the loader's tests load.
+// A simulated model and a simulated split of it: what the loader's tests load.
 #pragma once
 
 #include <atomic>

@@ -15,10 +15,10 @@
 namespace lockstep {
 namespace {
 
-// One row of logits for every wish. The candidates' search leaves the greatest logits.
+// One row of logits for every request. The candidates' search leaves the greatest logits.
 std::vector<GpuDrawn> draw(const std::vector<float>& logits, size_t columns,
-                           const std::vector<GpuDrawWish>& wishes, unsigned grid_rows) {
-  const auto row_count = static_cast<uint32_t>(wishes.size());
+                           const std::vector<GpuDrawRequest>& requests, unsigned grid_rows) {
+  const auto row_count = static_cast<uint32_t>(requests.size());
   std::vector<uint32_t> words(row_count * gpu_candidate_words(columns));
   std::vector<float> maxima(row_count);
   std::vector<GpuCandidateRow> candidates(row_count);
@@ -33,7 +33,7 @@ std::vector<GpuDrawn> draw(const std::vector<float>& logits, size_t columns,
   std::vector<double> sums(row_count * gpu_draw_blocks(columns), -1.0);
   std::vector<GpuDrawn> drawn(row_count, {-5.0, -5, 0});
   gpu_draw_tokens(nullptr, {.row_count = &row_count,
-                            .wishes = wishes.data(),
+                            .requests = requests.data(),
                             .logits = logits.data(),
                             .stride = columns,
                             .columns = columns,
@@ -44,8 +44,8 @@ std::vector<GpuDrawn> draw(const std::vector<float>& logits, size_t columns,
   return drawn;
 }
 
-GpuDrawWish gpu_wish(const LogitDrawWish& wish) {
-  return {wish.inverse_temperature, wish.weight_min, wish.uniform};
+GpuDrawRequest gpu_request(const LogitDrawRequest& request) {
+  return {request.inverse_temperature, request.weight_min, request.uniform};
 }
 
 TEST(GpuDraw, is_the_samplers_for_every_temperature_and_size) {
@@ -53,7 +53,7 @@ TEST(GpuDraw, is_the_samplers_for_every_temperature_and_size) {
   for (const size_t columns : {size_t{1}, size_t{255}, size_t{300}, size_t{9000}, size_t{70'001}}) {
     SCOPED_TRACE(columns);
     std::normal_distribution<float> normal(0, 3);
-    std::vector<GpuDrawWish> wishes;
+    std::vector<GpuDrawRequest> requests;
     std::vector<TokenId> expected;
     std::vector<float> logits;
     for (const float temperature : {0.3F, 1.0F, 4.0F}) {
@@ -63,12 +63,12 @@ TEST(GpuDraw, is_the_samplers_for_every_temperature_and_size) {
       logits.insert(logits.end(), row.begin(), row.end());
       const float min_p = temperature > 2 ? 0.1F : 0;
       Sampler sampler({.temperature = temperature, .min_p = min_p, .seed = random()}, {}, columns);
-      wishes.push_back(gpu_wish(sampler.draw_wish()));
+      requests.push_back(gpu_request(sampler.draw_request()));
       expected.push_back(sampler.sample(row, {}));
     }
     for (const unsigned grid_rows : {1U, 4U}) {
-      const auto drawn = draw(logits, columns, wishes, grid_rows);
-      for (size_t row = 0; row < wishes.size(); ++row) EXPECT_EQ(drawn[row].token, expected[row]);
+      const auto drawn = draw(logits, columns, requests, grid_rows);
+      for (size_t row = 0; row < requests.size(); ++row) EXPECT_EQ(drawn[row].token, expected[row]);
     }
   }
 }
@@ -88,17 +88,17 @@ TEST(GpuDraw, is_the_hosts_for_every_target) {
   const LikelihoodCut all = {-std::numeric_limits<float>::infinity(),
                              std::numeric_limits<TokenId>::max()};
   const double sum = weights.weigh(all, *std::ranges::max_element(row), 1.0F, 0.0F);
-  std::vector<GpuDrawWish> wishes;
+  std::vector<GpuDrawRequest> requests;
   std::vector<float> logits;
   for (const double uniform :
        {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1 - 0x1p-53, 1.0}) {
-    wishes.push_back({1.0F, 0.0F, uniform});
+    requests.push_back({1.0F, 0.0F, uniform});
     logits.insert(logits.end(), row.begin(), row.end());
   }
-  const auto drawn = draw(logits, columns, wishes, 2);
-  for (size_t index = 0; index < wishes.size(); ++index) {
+  const auto drawn = draw(logits, columns, requests, 2);
+  for (size_t index = 0; index < requests.size(); ++index) {
     EXPECT_EQ(drawn[index].sum, sum);
-    EXPECT_EQ(drawn[index].token, weights.draw(wishes[index].uniform * sum, columns));
+    EXPECT_EQ(drawn[index].token, weights.draw(requests[index].uniform * sum, columns));
   }
 }
 

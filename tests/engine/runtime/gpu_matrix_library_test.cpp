@@ -1,5 +1,5 @@
 // A prompt's products as a GPU computes them, weights unpacked and multiplied by its library,
-// against double arithmetic; and a token's bits, whoever is beside it.
+// against double arithmetic; and a token's bits, whatever is beside it.
 #include "engine/kernels/gpu_matrix_library.h"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 #include "tests/engine/kernels/cuda/host_matrix_library.h"
 #include "tests/engine/kernels/cuda/host_stream.h"
 #include "tests/engine/machine/host_device.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/runtime/test_gpus.h"
 
 namespace lockstep {
@@ -37,9 +37,9 @@ class GpuMeterFaultsTest : public ::testing::Test {
 
   // Everything that can be measured of the GPU 0, and of its way to the GPU 1.
   static Result<void> measure_all() {
-    const auto meter = GpuMeter::open(test_gpus(), made_up_gpu(0, -1), {kBytes, 0});
+    const auto meter = GpuMeter::open(test_gpus(), simulated_gpu(0, -1), {kBytes, 0});
     if (!meter) return std::unexpected(meter.error());
-    const auto other = GpuMeter::open(test_gpus(), made_up_gpu(1, -1), {kBytes, 0});
+    const auto other = GpuMeter::open(test_gpus(), simulated_gpu(1, -1), {kBytes, 0});
     if (!other) return std::unexpected(other.error());
     if (auto read = (*meter)->read(); !read) return std::unexpected(read.error());
     if (auto copy = (*meter)->copy(); !copy) return std::unexpected(copy.error());
@@ -97,7 +97,7 @@ TEST_F(GpuMeterFaultsTest, products_that_are_refused_and_a_library_that_is_not_t
   EXPECT_EQ(closed_libraries(), closed + 3);
   GpuPlatform platform = test_gpus();
   platform.open_matrix_library = nullptr;
-  const auto meter = GpuMeter::open(platform, made_up_gpu(0, -1), {kBytes, 0});
+  const auto meter = GpuMeter::open(platform, simulated_gpu(0, -1), {kBytes, 0});
   ASSERT_TRUE(meter.has_value()) << meter.error().message;
   const auto product = (*meter)->product();
   ASSERT_FALSE(product.has_value());
@@ -141,13 +141,13 @@ TEST_F(GpuMeterFaultsTest, a_product_is_of_random_squares_and_as_fast_as_its_ope
   GpuPlatform platform = test_gpus();
   platform.open_matrix_library = &LookingLibrary::open;
   LookingLibrary::products = 0;
-  const auto meter = GpuMeter::open(platform, made_up_gpu(0, -1), {kBytes, 0});
+  const auto meter = GpuMeter::open(platform, simulated_gpu(0, -1), {kBytes, 0});
   ASSERT_TRUE(meter.has_value()) << meter.error().message;
   const auto rate = (*meter)->product();
   ASSERT_TRUE(rate.has_value()) << rate.error().message;
   EXPECT_EQ(LookingLibrary::products, 6U);  // prepared, one to begin with, four rounds
   const GpuMatrixProduct& product = LookingLibrary::last;
-  EXPECT_EQ(product.rows, 64U);  // 8 bytes for each of a square's elements: no more find room
+  EXPECT_EQ(product.rows, 64U);  // 8 bytes for each of a square's elements: no more find space
   EXPECT_EQ(product.columns, 64U);
   EXPECT_EQ(product.input_stride, 64U);
   EXPECT_EQ(product.tokens, 64U);
@@ -189,7 +189,7 @@ TEST_F(GpuMeterFaultsTest, memory_that_cannot_be_had_and_ways_that_are_not_there
 // The GPU is late, as far as it may be: what is measured is what it has done.
 TEST_F(GpuMeterFaultsTest, figures_are_of_what_is_done_and_not_of_what_is_asked_for) {
   host_gpu(0).run_late(true);
-  const auto meter = GpuMeter::open(test_gpus(), made_up_gpu(0, -1), {kBytes, 0});
+  const auto meter = GpuMeter::open(test_gpus(), simulated_gpu(0, -1), {kBytes, 0});
   ASSERT_TRUE(meter.has_value()) << meter.error().message;
   const size_t before = host_gpu(0).counts().launches;
   ASSERT_TRUE((*meter)->read().has_value());
@@ -204,7 +204,7 @@ TEST_F(GpuMeterFaultsTest, cuda_is_not_asked_for_more_at_once_than_it_takes) {
   };
   GpuPlatform platform = test_gpus();
   platform.kernels = &kernels;
-  const auto meter = GpuMeter::open(platform, made_up_gpu(0, -1), {kBytes, 0.1});
+  const auto meter = GpuMeter::open(platform, simulated_gpu(0, -1), {kBytes, 0.1});
   ASSERT_TRUE(meter.has_value()) << meter.error().message;
   ASSERT_TRUE((*meter)->launch().has_value());
   EXPECT_LE(host_gpu(0).counts().ahead_max, GpuProgram::kLaunchesAtOnce);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/machine/device_choice.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/runtime/test_gpus.h"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ class GpuMeterTest : public ::testing::Test {
   }
 
   std::unique_ptr<GpuMeter> open(int gpu) const {
-    auto meter = GpuMeter::open(test_gpus(), made_up_gpu(gpu, -1), {kBytes, 0});
+    auto meter = GpuMeter::open(test_gpus(), simulated_gpu(gpu, -1), {kBytes, 0});
     EXPECT_TRUE(meter.has_value()) << meter.error().message;
     return meter ? std::move(*meter) : nullptr;
   }
@@ -60,7 +60,7 @@ TEST_F(GpuMeterTest, what_goes_to_another_gpu_is_measured) {
 }
 
 TEST_F(GpuMeterTest, no_more_memory_is_looked_at_than_is_free) {
-  Gpu gpu = made_up_gpu(0, -1);
+  Gpu gpu = simulated_gpu(0, -1);
   gpu.free_bytes -= usable_bytes(gpu) - 2 * kGpuReadStretch - 1;
   ASSERT_EQ(usable_bytes(gpu), 2 * kGpuReadStretch + 1);
   const auto meter = GpuMeter::open(test_gpus(), gpu, {kBytes, 0});

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-LoadedModelOptions on_made_up_gpu() {
+LoadedModelOptions on_simulated_gpu() {
   return {.kv_format = KvFormat::kF16, .gpus = &test_gpus()};
 }
 
@@ -23,7 +23,7 @@ LoadedModelOptions on_made_up_gpu() {
 TEST(GpuPrompts, panels_of_any_size_give_the_same_bits) {
   const RandomModel model(Format::kQ5_K, Format::kQ8_0, /*seed=*/40);
   const auto tokens = some_tokens(9, 2);
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   LoadedModel large(model.path(), options);
   const LogitRows wanted = large.compute_alone(tokens, 128);
   options.panel_limits = {.rows = 64};
@@ -42,7 +42,7 @@ TEST(GpuPrompts, panels_of_any_size_give_the_same_bits) {
 TEST(GpuPrompts, a_long_pass_waits_for_the_gpu_every_few_hundred_launches) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/44, /*window=*/0, /*layers=*/6);
   host_gpu(0).reset();
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   options.panel_limits = {.rows = 64};
   LoadedModel loaded(model.path(), options);
   const HostGpu::Counts before = host_gpu(0).counts();
@@ -57,7 +57,7 @@ TEST(GpuPrompts, a_long_pass_waits_for_the_gpu_every_few_hundred_launches) {
 TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   const RandomModel model(Format::kQ4_0, Format::kF16, /*seed=*/41);
   const auto tokens = some_tokens(70, 2);
-  LoadedModel loaded(model.path(), on_made_up_gpu());
+  LoadedModel loaded(model.path(), on_simulated_gpu());
   const auto& areas = std::get<GpuAreas>(loaded.plan().areas);
   ASSERT_TRUE(areas.panel);
   EXPECT_GE(areas.panel_sums.bytes, areas.panel.bytes + 1024 * 256 * 2);
@@ -69,7 +69,7 @@ TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   EXPECT_EQ(after.pinnings, before.pinnings);
   // Where nothing is rounded to bf16, nothing is unpacked.
   const RandomModel floats(Format::kF32, Format::kF32, /*seed=*/42);
-  LoadedModel unpacked(floats.path(), on_made_up_gpu());
+  LoadedModel unpacked(floats.path(), on_simulated_gpu());
   const auto& none = std::get<GpuAreas>(unpacked.plan().areas);
   EXPECT_FALSE(none.panel);
   EXPECT_FALSE(none.library);
@@ -88,7 +88,7 @@ TEST(GpuPrompts, a_product_that_the_library_refuses_fails_the_pass_and_those_aft
     }
   };
   {
-    LoadedModel loaded(model.path(), on_made_up_gpu());
+    LoadedModel loaded(model.path(), on_simulated_gpu());
     loaded.compute_alone(tokens, 4);
     refuse_library_products(3);
     for (int pass = 0; pass < 2; ++pass) {
@@ -97,9 +97,9 @@ TEST(GpuPrompts, a_product_that_the_library_refuses_fails_the_pass_and_those_aft
     }
   }
   refuse_library_products(0);
-  expect_failure([&] { const LoadedModel loaded(model.path(), on_made_up_gpu()); });
+  expect_failure([&] { const LoadedModel loaded(model.path(), on_simulated_gpu()); });
   allow_library_products();
-  LoadedModel again(model.path(), on_made_up_gpu());
+  LoadedModel again(model.path(), on_simulated_gpu());
   again.compute_alone(tokens, 4);
 }
 

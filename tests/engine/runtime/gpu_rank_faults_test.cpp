@@ -21,13 +21,13 @@
 namespace lockstep {
 namespace {
 
-LoadedModelOptions on_made_up_gpu() {
+LoadedModelOptions on_simulated_gpu() {
   return {.kv_format = KvFormat::kF16, .gpus = &test_gpus()};
 }
 
 // What was recorded when the rank was made is launched, with each pass's own batch.
 void expect_recordings_play(const RandomModel& model) {
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   options.generated = true;
   LoadedModel loaded(model.path(), options);
   const GpuExecutor& rank = gpu_executor(loaded.ranks()[0]);
@@ -38,7 +38,7 @@ void expect_recordings_play(const RandomModel& model) {
   const HostGpu::Counts after = host_gpu(0).counts();
   EXPECT_EQ(after.graph_launches - before.graph_launches, tokens.size());
   EXPECT_EQ(after.allocations, before.allocations);
-  // What room is kept for the recordings counts their launches.
+  // What space is kept for the recordings counts their launches.
   // Two more where others are met, after the embedding and for the logits.
   const size_t launches = (after.launches - before.launches) / tokens.size();
   EXPECT_LE(launches, generation_launches(loaded.plan()));
@@ -56,10 +56,10 @@ TEST(GpuRankFaults, generating_plays_recordings_and_allocates_nothing) {
   }
 }
 
-// A norm that a sum forms is none, which the room for recordings knows.
-TEST(GpuRankFaults, recordings_of_several_ranks_have_as_many_launches_as_there_is_room_for) {
+// A norm that a sum forms is none, which the space for recordings knows.
+TEST(GpuRankFaults, recordings_of_several_ranks_have_as_many_launches_as_there_is_space_for) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/68);
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   options.generated = true;
   options.shares = {1, 1};
   options.strategy = Strategy::kReduce;
@@ -72,7 +72,7 @@ TEST(GpuRankFaults, recordings_of_several_ranks_have_as_many_launches_as_there_i
 // Of a pass with one generated token.
 size_t launches_of(uint32_t layers) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/60 + layers, /*window=*/0, layers);
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   options.generated = true;
   LoadedModel loaded(model.path(), options);
   const size_t before = host_gpu(0).counts().launches;
@@ -134,7 +134,7 @@ TEST(GpuRankFaults, a_shape_has_less_than_twice_the_tokens_of_its_passes) {
 // A token whose keys another of the same pass sees has them prepared before attention begins.
 TEST(GpuRankFaults, two_tokens_of_one_sequence_play_no_recording) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/66);
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   options.generated = true;
   LoadedModel loaded(model.path(), options);
   const auto tokens = some_tokens(4, 3);
@@ -182,7 +182,7 @@ void expect_apart(const std::vector<Area>& areas) {
 TEST(GpuRankFaults, attention_has_places_for_every_page_and_no_more_than_tokens_can_use) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/67);
   for (const size_t pages : {size_t{3}, size_t{200}}) {
-    LoadedModelOptions options = on_made_up_gpu();
+    LoadedModelOptions options = on_simulated_gpu();
     options.batch_tokens = 2;
     options.kv_pages = pages;
     LoadedModel loaded(model.path(), options);
@@ -210,7 +210,7 @@ TEST(GpuRankFaults, every_row_of_experts_has_a_place_and_nothing_else_is_taken) 
   for (const Format others : {Format::kQ8_0, Format::kQ4_0}) {
     const bool fused = others == Format::kQ8_0;
     const RandomModel model(Format::kQ8_0, others, /*seed=*/51, {.count = 9, .used = 8});
-    LoadedModel loaded(model.path(), on_made_up_gpu());
+    LoadedModel loaded(model.path(), on_simulated_gpu());
     const Plan& plan = loaded.plan();
     const auto& gpu = std::get<GpuAreas>(plan.areas);
     const size_t rows = plan.batch_tokens * 8;
@@ -258,7 +258,7 @@ TEST(GpuRankFaults, every_row_of_experts_has_a_place_and_nothing_else_is_taken) 
 TEST(GpuRankFaults, a_lost_gpu_fails_the_pass) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/32);
   const auto tokens = some_tokens(4, 1);
-  LoadedModelOptions options = on_made_up_gpu();
+  LoadedModelOptions options = on_simulated_gpu();
   options.gpu_count = 1;
   for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
     SCOPED_TRACE(shares.size());
@@ -290,7 +290,7 @@ TEST(GpuRankFaults, a_library_is_not_closed_whose_gpu_is_lost) {
     SCOPED_TRACE(calls_left.value_or(99));
     const size_t before = closed_libraries();
     {
-      LoadedModel loaded(model.path(), on_made_up_gpu());
+      LoadedModel loaded(model.path(), on_simulated_gpu());
       if (calls_left) {
         host_gpu(0).lose(*calls_left);
         EXPECT_THROW(loaded.compute_alone(some_tokens(2, 1), 2), std::runtime_error);
@@ -304,7 +304,7 @@ TEST(GpuRankFaults, a_library_is_not_closed_whose_gpu_is_lost) {
 TEST(GpuRankFaults, a_row_of_logits_that_cannot_be_fetched_is_a_failure) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/34);
   {
-    LoadedModel loaded(model.path(), on_made_up_gpu());
+    LoadedModel loaded(model.path(), on_simulated_gpu());
     loaded.compute_alone(some_tokens(2, 1), 2);
     LogitRow row = loaded.logit_row(1);
     host_gpu(0).lose();
@@ -320,7 +320,7 @@ TEST(GpuRankFaults, too_little_memory_is_refused_by_name) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/33);
   host_gpu(0).set_memory(1 << 20);
   try {
-    const LoadedModel loaded(model.path(), on_made_up_gpu());
+    const LoadedModel loaded(model.path(), on_simulated_gpu());
     ADD_FAILURE() << "it was loaded";
   } catch (const std::runtime_error& error) {
     EXPECT_NE(std::string(error.what()).find("memory for weights"), std::string::npos)

@@ -109,8 +109,8 @@ TEST_F(GpuRank, a_prompted_token_has_other_bits_than_a_generated_one) {
   EXPECT_NE(prompted.front(), generated.front());
 }
 
-// Chunks of keys for which there is room are computed side by side, others one after the other.
-TEST_F(GpuRank, generated_tokens_without_room_for_their_chunks_have_the_same_bits) {
+// Chunks of keys for which there is space are computed side by side, others one after the other.
+TEST_F(GpuRank, generated_tokens_without_space_for_their_chunks_have_the_same_bits) {
   const RandomModel model(Format::kF16, Format::kF16, /*seed=*/27);
   const auto tokens = some_tokens(70, 4);
   LoadedModelOptions options = on_gpu();

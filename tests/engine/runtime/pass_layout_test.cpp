@@ -30,7 +30,7 @@ Batch make_batch(const std::vector<Sequence>& sequences) {
 constexpr auto kChunk = static_cast<uint32_t>(kAttentionChunkTokens);
 
 // Every token once: whole, or each of its chunks, with a place for each partial result.
-void expect_all_covered(const Batch& batch, const PassLayout& layout, size_t room) {
+void expect_all_covered(const Batch& batch, const PassLayout& layout, size_t space) {
   std::map<uint32_t, std::set<uint32_t>> chunks;  // by token
   std::set<uint32_t> whole;
   std::set<uint32_t> rows;
@@ -45,7 +45,7 @@ void expect_all_covered(const Batch& batch, const PassLayout& layout, size_t roo
     EXPECT_LT(block.token, kSplitTokens);
     EXPECT_TRUE(chunks[block.token].insert(block.chunk).second);
     EXPECT_TRUE(rows.insert(block.first_row + block.chunk).second);
-    EXPECT_LT(block.first_row + block.chunk, room);
+    EXPECT_LT(block.first_row + block.chunk, space);
   }
   EXPECT_EQ(whole.size() + chunks.size(), batch.tokens.size());
   for (const auto& [token, of_token] : chunks) {
@@ -63,13 +63,13 @@ TEST(PassLayout, covers_every_token_once) {
       std::vector<Sequence>(100, {2 * kChunk, 1}),
       {{100 * kChunk, 1}, {2 * kChunk, 1}},
   };
-  for (const size_t room : {0U, 5U, 400U}) {
+  for (const size_t space : {0U, 5U, 400U}) {
     for (const auto& sequences : passes) {
       const Batch batch = make_batch(sequences);
-      PassLayout layout(512, room);
+      PassLayout layout(512, space);
       for (int again = 0; again < 2; ++again) {
         layout.arrange(batch);
-        expect_all_covered(batch, layout, room);
+        expect_all_covered(batch, layout, space);
       }
     }
   }

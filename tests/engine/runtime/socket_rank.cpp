@@ -100,7 +100,7 @@ void SocketRank::walk() {
   }
 }
 
-// Rank 0's process sends first: neither waits for room in the other's socket while it is not read.
+// Rank 0's process sends first: neither waits for space in the other's socket while it is not read.
 void SocketRank::exchange_all() {
   const bool sends_first = rank_ == 1;
   for (const bool sends : {sends_first, !sends_first}) {

@@ -68,16 +68,17 @@ struct Count {
 };
 
 // As a GPU draws from a row.
-std::optional<LogitDraw> draw_from(const std::vector<float>& logits, const LogitDrawWish& wish) {
-  if (wish.inverse_temperature == 0.0F) return std::nullopt;
+std::optional<LogitDraw> draw_from(const std::vector<float>& logits,
+                                   const LogitDrawRequest& request) {
+  if (request.inverse_temperature == 0.0F) return std::nullopt;
   FewWeights weights;
   for (size_t token = 0; token < logits.size(); ++token) {
     weights.tokens().push_back({static_cast<TokenId>(token), logits[token]});
   }
   const LikelihoodCut all = {-kInfinity, std::numeric_limits<TokenId>::max()};
-  const double sum = weights.weigh(all, *std::ranges::max_element(logits), wish.inverse_temperature,
-                                   wish.weight_min);
-  return LogitDraw{wish, sum, weights.draw(wish.uniform * sum, logits.size())};
+  const double sum = weights.weigh(all, *std::ranges::max_element(logits),
+                                   request.inverse_temperature, request.weight_min);
+  return LogitDraw{request, sum, weights.draw(request.uniform * sum, logits.size())};
 }
 
 // Two samplers of one sequence, step by step: the one always sees whole rows.
@@ -92,7 +93,7 @@ Count expect_same_picks(const Case& wanted, std::mt19937_64& random, int steps) 
     const TokenId expected = whole.sample(seen, wanted.banned);
     Candidates candidates(logits, wanted.candidates, wanted.masked);
     if (wanted.draws && wanted.masked.empty()) {
-      candidates.all.draw = draw_from(logits, sparing.draw_wish());
+      candidates.all.draw = draw_from(logits, sparing.draw_request());
     }
     const auto sure = sparing.sample(candidates.all, wanted.banned);
     const TokenId picked = sure ? *sure : sparing.sample(seen, wanted.banned);

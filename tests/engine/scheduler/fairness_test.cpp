@@ -16,7 +16,7 @@ TEST(FairQueue, what_is_admitted_is_charged_and_starts_behind_what_was_before) {
   EXPECT_EQ(queue.admit(tenant, 0), 15);
 }
 
-// However little it has had: otherwise whoever comes late would be served alone for a long time.
+// However little it has had: otherwise one that comes late would be served alone for a long time.
 TEST(FairQueue, who_comes_anew_starts_where_the_others_are) {
   FairQueue queue;
   FairQueue::Tenant& busy = queue.enter("busy", {});

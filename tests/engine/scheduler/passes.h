@@ -41,7 +41,7 @@ class Passes {
 
   const Schedule& next() { return scheduler.next_batch(now); }
 
-  // One whole pass: whoever is to be sampled gets a token, and ends with its last one.
+  // One whole pass: each that is to be sampled gets a token, and ends with its last one.
   std::map<SequenceId, Chunk> pass() {
     std::map<SequenceId, Chunk> chunks;
     for (const Chunk& chunk : next().chunks) chunks[chunk.sequence] = chunk;

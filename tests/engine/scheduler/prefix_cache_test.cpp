@@ -1,4 +1,4 @@
-// Pages by prefix: found by whom they belong to alone, kept while there is room, and in order.
+// Pages by prefix: found by whom they belong to alone, kept while there is space, and in order.
 #include "engine/scheduler/prefix_cache.h"
 
 #include <gtest/gtest.h>
@@ -142,7 +142,7 @@ TEST_F(PrefixCacheTest, what_was_not_used_for_the_longest_time_is_evicted_first)
 TEST_F(PrefixCacheTest, a_tenants_flood_leaves_the_others_their_share) {
   const uint32_t bobs = insert(kBob, 1);
   cache_.release(bobs);
-  // Ten times as many as there is room for, all younger than the page of bob.
+  // Ten times as many as there is space for, all younger than the page of bob.
   for (int32_t token = 2; token < 42; ++token) cache_.release(insert(kAlice, token));
   EXPECT_EQ(find(kBob, 1), bobs);
   EXPECT_EQ(cache_.idle_count(), 4U);

@@ -74,7 +74,7 @@ TEST(Scheduler, a_prompt_leaves_a_page_to_those_that_generate) {
   EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
 }
 
-TEST(Scheduler, wanted_prompt_logits_bound_the_chunk_and_leave_room_for_others) {
+TEST(Scheduler, wanted_prompt_logits_bound_the_chunk_and_leave_space_for_others) {
   Passes passes(small_limits());
   NewSequence asked;
   asked.wanted = Wanted::kAllLogits;
@@ -130,7 +130,7 @@ TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_token
   }
   EXPECT_TRUE(passes.scheduler.pages(last).empty());
   EXPECT_FALSE(passes.scheduler.pages(first).empty());
-  // It comes back when there is room: its prompt (the page may still be known), then what it had
+  // It comes back when there is space: its prompt (the page may still be known), then what it had
   // generated in one chunk of its own.
   passes.scheduler.finish(first);
   std::vector<Chunk> chunks;
@@ -143,7 +143,7 @@ TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_token
   EXPECT_EQ(chunks.back().logits_begin, chunks.back().begin + chunks.back().count - 1);
 }
 
-// Where attention to generated tokens has room for five units and a token takes one for every four
+// Where attention to generated tokens has space for five units and a token takes one for every four
 // keys, up to so many. By where they begin, how many tokens were computed again at a time.
 std::map<size_t, size_t> computed_again(size_t token_units_max) {
   SchedulerLimits limits = small_limits();
@@ -168,7 +168,7 @@ std::map<size_t, size_t> computed_again(size_t token_units_max) {
   return counts;
 }
 
-TEST(Scheduler, what_was_generated_is_computed_again_as_far_as_attention_has_room) {
+TEST(Scheduler, what_was_generated_is_computed_again_as_far_as_attention_has_space) {
   const auto counts = computed_again(std::numeric_limits<size_t>::max());
   EXPECT_EQ(counts.at(4), 2U);
   EXPECT_EQ(counts.at(6), 2U);
@@ -178,7 +178,7 @@ TEST(Scheduler, what_was_generated_is_computed_again_as_far_as_attention_has_roo
 }
 
 // Found in the cache, most of a prompt costs nothing; what is left sees many keys.
-TEST(Scheduler, a_chunk_deep_in_a_prompt_is_small_and_leaves_room_to_short_prompts) {
+TEST(Scheduler, a_chunk_deep_in_a_prompt_is_small_and_leaves_space_to_short_prompts) {
   SchedulerLimits limits;
   limits.page_count = 1000;
   limits.sequence_count = 3;

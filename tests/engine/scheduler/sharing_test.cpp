@@ -1,4 +1,4 @@
-// Pages that several sequences hold: who finds them, who does not, and what room they leave.
+// Pages that several sequences hold: who finds them, who does not, and what space they leave.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -53,7 +53,7 @@ TEST(Scheduler, the_first_prompt_never_waits_for_a_page_of_one_behind_it) {
   while (!passes.scheduler.idle()) ASSERT_FALSE(passes.pass().empty());
 }
 
-// What a tenant can see is when its tokens come: the passes are the same whoever else sent what.
+// What a tenant can see is when its tokens come: the passes are the same whatever others sent.
 TEST(Scheduler, no_pass_of_a_tenant_tells_what_another_has_sent) {
   const auto chunks_of = [](const CacheScope& before, int32_t their_first_token) {
     Passes passes(small_limits());
@@ -167,7 +167,7 @@ TEST(Scheduler, what_rests_on_discarded_pages_is_free_when_nobody_holds_it) {
   EXPECT_EQ(passes.scheduler.cache().pool().free_count(), 12U);
 }
 
-TEST(Scheduler, those_who_share_a_prefix_need_room_for_it_once) {
+TEST(Scheduler, those_who_share_a_prefix_need_space_for_it_once) {
   Passes passes(small_limits());
   const SequenceId first = passes.add(33, 34, {}, 5);  // 9 of 12 pages, 8 of them to share
   while (!passes.first_sampled.contains(first)) passes.pass();
@@ -194,7 +194,7 @@ TEST(Scheduler, what_is_evicted_is_the_end_of_a_prefix) {
   EXPECT_EQ(passes.pass().at(again).begin, 8U);
 }
 
-TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_room_once) {
+TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_space_once) {
   Passes passes(small_limits());
   passes.add(33, 34, {}, 5);  // 9 of 12 pages
   passes.add(33, 34, {}, 5);
@@ -210,7 +210,7 @@ TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_room_once) {
 }
 
 // Of what one that waits holds, only that would be free which nobody else holds.
-TEST(Scheduler, pages_that_one_who_waits_shares_are_no_room_for_others) {
+TEST(Scheduler, pages_that_one_who_waits_shares_are_no_space_for_others) {
   SchedulerLimits limits = small_limits();
   limits.sequence_count = 2;
   Passes passes(limits);

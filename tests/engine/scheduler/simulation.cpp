@@ -184,14 +184,14 @@ void Simulation::check_promises(const Schedule& schedule) {
   if (is_again) {
     EXPECT_LE(units, limits_.attention_units);
   }
-  // Whoever is first computes some tokens, whatever they cost.
+  // The first one computes some tokens, whatever they cost.
   EXPECT_LE(work - work_most, has_streams ? allowance_.work_beside_streams : allowance_.work_alone);
   EXPECT_LE(tokens, limits_.batch_tokens);
   EXPECT_LE(prompt_tokens, has_streams ? allowance_.beside_streams : allowance_.alone);
   EXPECT_LE(rows, limits_.logit_rows);
   EXPECT_LE(scheduler_->running_count(), limits_.sequence_count);
   EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), live_.size());
-  // Nobody starves: whoever came first moves in every pass, once its patience is over.
+  // Nobody starves: the one that came first moves in every pass, once its patience is over.
   const auto& [eldest, life] = *live_.begin();
   if (now_ - life.arrived >= limits_.patience_seconds) {
     EXPECT_TRUE(moved.contains(eldest)) << "sequence " << eldest << " starves";

@@ -112,7 +112,7 @@ TEST(KeyLimits, what_is_less_than_an_eighth_is_reserved_as_it_is_and_each_choice
   EXPECT_EQ(*three, 310U);
 }
 
-TEST(KeyLimits, who_has_used_more_than_was_reserved_waits_until_that_is_made_up_for) {
+TEST(KeyLimits, who_has_used_more_than_was_reserved_waits_until_that_is_simulated_for) {
   KeyLimits limits;
   limits.set_owners({owner("a", {.tokens_per_minute = 400})}, kStart);
   const auto one = begin(limits, "a", kOpenChat, kStart);

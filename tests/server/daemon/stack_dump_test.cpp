@@ -26,7 +26,7 @@ __attribute__((noinline)) void wait_in_a_function_of_its_own() {
   --waiting_count;
 }
 
-// What write() gives to a pipe that has room for it.
+// What write() gives to a pipe that has space for it.
 std::string dumped(StackDump& dump, LogFormat format) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

@@ -1,8 +1,8 @@
 // stalling_daemon park|spin|lock|gate|fail|gpu, and LOCKSTEP_ variables for the options: the daemon
 // as it is, but that SIGUSR1 makes its engine's thread hang inside of a pass: asleep, computing
 // without end, or waiting for a mutex that nobody gives back; or makes the thread that owns all
-// sockets hang; or makes passes fail; or loses the made-up GPU that it computes on. Nothing of this
-// is in lockstepd.
+// sockets hang; or makes passes fail; or loses the simulated GPU that it computes on. Nothing of
+// this is in lockstepd.
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -20,7 +20,7 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/signals.h"
 #include "tests/engine/machine/host_device.h"
-#include "tests/engine/machine/made_up_gpus.h"
+#include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/runtime/test_gpus.h"
 
 namespace lockstep {
@@ -80,7 +80,7 @@ int run(std::string_view kind) {
     return machine_refused("gpu0 is lost");
   };
   if (kind == "gpu") {
-    machine.topology.gpus = {made_up_gpu(0, -1)};
+    machine.topology.gpus = {simulated_gpu(0, -1)};
     machine.gpu_platform = &test_gpus();
   }
   DaemonLog log(options);

@@ -315,7 +315,7 @@ TEST(HttpLimits, what_is_served_always_is_served_above_the_limits_too) {
   }
 }
 
-TEST(HttpLimits, clients_above_the_limits_that_say_nothing_make_room_for_a_probe) {
+TEST(HttpLimits, clients_above_the_limits_that_say_nothing_make_space_for_a_probe) {
   HttpLimits limits;
   limits.connections = 1;
   limits.over_limit_deadline = std::chrono::hours(1);

@@ -174,7 +174,7 @@ TEST(HttpServer, fields_that_the_library_could_act_on_change_nothing) {
 TEST(HttpServer, every_answer_bears_a_request_id_the_clients_or_a_new_one) {
   TestServer server;
   RawClient client(server.port());
-  std::set<std::string> made_up;
+  std::set<std::string> simulated;
   client.send(request_text("GET", "/hello", "X-Request-Id: mine-1\r\n"));
   EXPECT_EQ(client.receive()->headers.at("x-request-id"), "mine-1");
   client.send(request_text("GET", "/nowhere", "X-Request-Id: mine-2\r\n"));
@@ -186,12 +186,12 @@ TEST(HttpServer, every_answer_bears_a_request_id_the_clients_or_a_new_one) {
                                              "X-Request-Id: " + std::string(129, 'i') + "\r\n"};
   for (const std::string& line : unusable) {
     client.send(request_text("GET", "/stream", line));
-    made_up.insert(client.receive()->headers.at("x-request-id"));
+    simulated.insert(client.receive()->headers.at("x-request-id"));
   }
   client.send("no request\r\n");
-  made_up.insert(client.receive()->headers.at("x-request-id"));
-  EXPECT_EQ(made_up.size(), unusable.size() + 1);
-  for (const std::string& id : made_up) EXPECT_EQ(id.size(), 32U) << id;
+  simulated.insert(client.receive()->headers.at("x-request-id"));
+  EXPECT_EQ(simulated.size(), unusable.size() + 1);
+  for (const std::string& id : simulated) EXPECT_EQ(id.size(), 32U) << id;
 }
 
 TEST(HttpServer, a_handler_that_throws_or_says_nothing_is_500_and_the_server_goes_on) {

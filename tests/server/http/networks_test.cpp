@@ -35,9 +35,9 @@ std::string hog_of_site(size_t number) {
   return "127.0.1." + std::to_string(1 + number);
 }
 
-// Networks that take what they can, one after another or by turns, leave room for the next one's
+// Networks that take what they can, one after another or by turns, leave space for the next one's
 // body.
-TEST(Networks, hogs_leave_room_for_one_more) {
+TEST(Networks, hogs_leave_space_for_one_more) {
   constexpr size_t kMax = 512 * kMiB;
   constexpr size_t kBody = 4 * kMiB;
   for (size_t hogs = 1; hogs <= 4; ++hogs) {
@@ -162,7 +162,7 @@ TEST(Networks, a_place_is_counted_while_it_is_held) {
   EXPECT_TRUE(networks.table().empty());
 }
 
-TEST(Networks, bodies_of_one_network_leave_room_for_anothers_and_for_its_own_small_ones) {
+TEST(Networks, bodies_of_one_network_leave_space_for_anothers_and_for_its_own_small_ones) {
   HttpLimits limits;
   limits.bodies_bytes = 10 * kMiB;
   limits.body_deadline = limits.body_grace = 1h;
@@ -320,7 +320,7 @@ TEST(Networks, the_owner_of_a_key_is_a_tenant_wherever_the_request_comes_from) {
   EXPECT_EQ(client.receive()->body, "alice");
 }
 
-TEST(Networks, connections_of_one_network_make_room_for_anothers) {
+TEST(Networks, connections_of_one_network_make_space_for_anothers) {
   HttpLimits limits;
   limits.connections = limits.connections_per_address = 8;
   limits.over_limit_connections = 1;

@@ -164,7 +164,7 @@ TEST_F(TlsCost, a_hello_in_pieces_is_read_a_few_at_a_time_and_ends_the_connectio
   EXPECT_GT(unread_bytes(), flood.size() * 9 / 10);
 }
 
-TEST_F(TlsCost, a_wish_for_a_new_handshake_is_not_followed) {
+TEST_F(TlsCost, a_request_for_a_new_handshake_is_not_followed) {
   TlsClient client(TLS1_2_VERSION);
   ASSERT_EQ(shake_hands(client), Status::kDone);
   SSL_renegotiate(client.session());
@@ -174,8 +174,8 @@ TEST_F(TlsCost, a_wish_for_a_new_handshake_is_not_followed) {
   EXPECT_LT(taken().size(), 100U);  // an alert, and no certificate
 }
 
-// Records of TLS 1.2 that bring no byte of a request, and their type: without text, and wishes for
-// a new handshake (the beginning of a hello), each of which is answered with a warning.
+// Records of TLS 1.2 that bring no byte of a request, and their type: without text, and requests
+// for a new handshake (the beginning of a hello), each of which is answered with a warning.
 class SilentRecords : public TlsCost,
                       public testing::WithParamInterface<std::pair<int, std::string>> {};
 

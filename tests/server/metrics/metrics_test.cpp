@@ -126,9 +126,9 @@ TEST(Metrics, routes_are_counted_by_method_and_status_and_are_there_from_the_sta
 TEST(Metrics, a_client_cannot_make_series_with_methods_and_paths_of_its_own) {
   HttpMetrics metrics;
   for (int index = 0; index < 1000; ++index) {
-    const std::string made_up = fmt::format("M{}", index);
-    HttpRecord made = record(made_up, "", 404, 0);
-    made.path = made_up;
+    const std::string simulated = fmt::format("M{}", index);
+    HttpRecord made = record(simulated, "", 404, 0);
+    made.path = simulated;
     metrics.observe(made);
   }
   const std::string text = text_of(metrics.families());

@@ -37,7 +37,7 @@ class Allocations {
 
   Allocations(int gpus, size_t bytes_per_gpu);
 
-  // 256-byte aligned and no more; every bit set: no number in any format. Null: no room.
+  // 256-byte aligned and no more; every bit set: no number in any format. Null: no space.
   void* allocate(int gpu, size_t bytes);
   // Memory of the host that all GPUs reach.
   void* allocate_managed(size_t bytes);
@@ -57,7 +57,7 @@ class Allocations {
 
   // Of which it is a part; nothing: nobody's.
   std::optional<Allocation> find(uint64_t address) const;
-  // The same, for whoever may touch all of these bytes: a GPU's kernels, or a copy (kHost), which
+  // The same, for what may touch all of these bytes: a GPU's kernels, or a copy (kHost), which
   // goes anywhere. Nothing: they may not, and `why` says it.
   std::optional<Allocation> find(int gpu, uint64_t address, size_t bytes, std::string& why) const;
 

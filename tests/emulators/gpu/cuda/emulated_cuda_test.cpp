@@ -24,8 +24,8 @@ constexpr size_t kWords = 1024;
 class EmulatedCuda : public testing::Test {
  protected:
   EmulatedCuda() {
-    static const int made_up = setenv("EMULATED_GPUS", kGpus, 1);
-    static int next_gpu = made_up;
+    static const int simulated = setenv("EMULATED_GPUS", kGpus, 1);
+    static int next_gpu = simulated;
     gpu_ = next_gpu++;
     EXPECT_EQ(cudaSetDevice(gpu_), cudaSuccess);
     stream_ = make_stream();

@@ -20,7 +20,7 @@ constexpr std::chrono::microseconds kRest{20};
 
 // How many instructions a block runs before another's turn. Most launches run a block after the
 // other, as long as none of them waits: that is faster, and an order that a GPU may have as well.
-// The others run all that have room at once, a few instructions each.
+// The others run all that have space at once, a few instructions each.
 constexpr uint64_t kLongSlice = 1U << 20U;
 constexpr uint64_t kShortSlice = 2048;
 constexpr uint64_t kLaunchesOfOneSideBySide = 4;

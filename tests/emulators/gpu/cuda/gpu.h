@@ -1,9 +1,9 @@
 // An emulated GPU: it runs what its streams hold, on a thread of its own, block by block.
 //
-// Blocks of all launches that have room run in turns, some instructions each, in an order that the
+// Blocks of all launches that have space run in turns, some instructions each, in an order that the
 // seed says: those of different streams, and of one where launches overlap, as early as CUDA allows
 // it. So a kernel that waits for another stream's, or another GPU's, gets what it waits for, unless
-// that one's blocks would find no room on a real GPU either.
+// that one's blocks would find no space on a real GPU either.
 #pragma once
 
 #include <chrono>

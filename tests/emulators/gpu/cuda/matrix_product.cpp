@@ -47,7 +47,7 @@ std::vector<float> read_rows(const std::byte* memory, const MatrixLayout& layout
   return elements;
 }
 
-// In as many sums side by side as vectors have room for.
+// In as many sums side by side as vectors have space for.
 float multiply(const float* left, const float* right, size_t count) {
   constexpr size_t kSums = 32;
   float sums[kSums] = {};

@@ -21,7 +21,7 @@ constexpr uint32_t kSharedBytesWithoutAsking = 48U << 10U;
 
 class Multiprocessors {
  public:
-  // Takes room for a block; which of them has it, or -1: none.
+  // Takes space for a block; which of them has it, or -1: none.
   int take(uint32_t threads, uint32_t shared_bytes) {
     for (size_t index = 0; index < each_.size(); ++index) {
       Used& used = each_[index];

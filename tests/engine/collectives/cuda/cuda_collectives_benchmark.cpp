@@ -2,7 +2,7 @@
 // measured with. Microseconds of the GPU's clock per sum, from a rank's kernel on its stream to the
 // end of its sum, the slower rank's; the median of several rounds of many sums each.
 //   cuda_collectives_benchmark [RANKS]     of GPUs; where there are fewer, several ranks on one
-// Ranks on one GPU reach its memory, not a link: they measure what the kernels and their meetings
+// Ranks on one GPU reach its memory, not a link: they measure what the kernels and their barriers
 // take, and nothing of NVLink or PCIe.
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -117,11 +117,11 @@ class Bench {
     place.stream = value_of(place.device->make_stream());
     const size_t received = gpu_nccl_received_floats(rank_count, kLargestBytes / sizeof(float));
     const size_t mailbox_bytes = gpu_mailbox_bytes(rank_count, channels);
-    const std::pair<GpuMemory*, size_t> wishes[] = {{&place.partial, kLargestBytes},
-                                                    {&place.output, kLargestBytes},
-                                                    {&place.mailbox, mailbox_bytes},
-                                                    {&place.received, received * sizeof(float)}};
-    for (const auto& [memory, bytes] : wishes) {
+    const std::pair<GpuMemory*, size_t> requests[] = {{&place.partial, kLargestBytes},
+                                                      {&place.output, kLargestBytes},
+                                                      {&place.mailbox, mailbox_bytes},
+                                                      {&place.received, received * sizeof(float)}};
+    for (const auto& [memory, bytes] : requests) {
       *memory = value_of(place.device->allocate(bytes, "a benchmark"));
       if (bytes > 0) expect(place.stream->clear(memory->data(), bytes));
     }

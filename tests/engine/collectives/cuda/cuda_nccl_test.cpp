@@ -25,7 +25,7 @@ constexpr size_t kRanks = 2;
 constexpr size_t kFloats = 3 * 4096;
 constexpr size_t kBytes = kFloats * sizeof(float);
 
-// A rank's GPU with a message, what others add to it, and room for what is received.
+// A rank's GPU with a message, what others add to it, and space for what is received.
 struct Place {
   std::unique_ptr<GpuDevice> device;
   std::unique_ptr<GpuStream> stream;

@@ -10,7 +10,7 @@
 
 #include "engine/collectives/gpu_sum_launch.h"
 #include "engine/tensor/format.h"
-#include "tests/engine/collectives/cuda/made_up_gpus.h"
+#include "tests/engine/collectives/cuda/simulated_gpus.h"
 #include "tests/engine/collectives/random_partials.h"
 
 namespace lockstep {
@@ -368,7 +368,7 @@ TEST(GpuAllReduce, reports_who_does_not_come_and_then_does_nothing) {
   EXPECT_TRUE(same_bits(output.values(), reduction.expected(0)));
 }
 
-// Rank 1 has sent its shares, but does not come to the second meeting.
+// Rank 1 has sent its shares, but does not come to the second barrier.
 TEST(GpuAllReduce, reports_who_does_not_come_again) {
   MadeUpGpus gpus(2);
   gpus.peers(0).deadline_ns = 1'000'000;

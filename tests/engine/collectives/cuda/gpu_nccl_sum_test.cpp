@@ -85,8 +85,8 @@ void expect_sum(size_t ranks, const Shape& shape, bool bf16) {
   const std::vector<std::vector<float>> before = partials;
   const std::vector<float> begin = random_values(floats, 99);
   std::vector<std::vector<float>> outputs(ranks, begin);
-  Ranks made_up(ranks, floats);
-  made_up.run([&](const GpuNcclLink& link) {
+  Ranks simulated(ranks, floats);
+  simulated.run([&](const GpuNcclLink& link) {
     nccl_all_reduce(nullptr,
                     {.partial = partials[link.rank].data(),
                      .partial_stride = stride,
@@ -101,7 +101,7 @@ void expect_sum(size_t ranks, const Shape& shape, bool bf16) {
   const std::vector<float> expected = expected_sum(before, bf16, begin);
   for (size_t rank = 0; rank < ranks; ++rank) {
     EXPECT_TRUE(same_bits(outputs[rank], expected)) << "rank " << rank;
-    EXPECT_TRUE(made_up.nccl().check(rank).has_value());
+    EXPECT_TRUE(simulated.nccl().check(rank).has_value());
   }
 }
 
@@ -135,8 +135,8 @@ TEST(GpuNcclSum, joins_what_each_rank_has_a_part_of_bit_for_bit) {
     for (size_t index = 0; index < whole.size(); ++index) {
       parts[index * 7 % ranks][index] = whole[index];
     }
-    Ranks made_up(ranks, whole.size());
-    made_up.run([&](const GpuNcclLink& link) {
+    Ranks simulated(ranks, whole.size());
+    simulated.run([&](const GpuNcclLink& link) {
       nccl_join(nullptr, parts[link.rank].data(), whole.size(), link, host_collectives());
     });
     for (const auto& part : parts) EXPECT_TRUE(same_bits(part, whole));

@@ -10,7 +10,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/collectives/gpu_sum_launch.h"
 #include "engine/kernels/gpu_rows.h"
-#include "tests/engine/collectives/cuda/made_up_gpus.h"
+#include "tests/engine/collectives/cuda/simulated_gpus.h"
 #include "tests/engine/collectives/random_partials.h"
 
 namespace lockstep {

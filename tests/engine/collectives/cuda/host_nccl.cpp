@@ -157,7 +157,7 @@ class HostNcclRanks final : public NcclRanks {
   std::atomic<std::chrono::nanoseconds> deadline_;
   std::mutex mutex_;
   std::condition_variable all_came_;
-  std::vector<Posted> posted_;                   // by rank; read between two meetings
+  std::vector<Posted> posted_;                   // by rank; read between two barriers
   std::vector<std::chrono::nanoseconds> spent_;  // GUARDED_BY(mutex_), as what follows; by rank
   size_t arrived_ = 0;
   size_t rounds_ = 0;

@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 // A kernel's failure is that of the test which launched it, though nothing else is told of it: what
-// launches leaves it to whoever waits for the stream.
+// launches leaves it to the one that waits for the stream.
 class KernelErrors : public testing::EmptyTestEventListener {
  public:
   void OnTestEnd(const testing::TestInfo& test) override {

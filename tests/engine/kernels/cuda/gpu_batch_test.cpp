@@ -58,14 +58,14 @@ TEST(GpuBatch, a_token_has_a_unit_for_every_page_up_to_a_limit) {
   EXPECT_EQ(gpu_token_units(131'071), 64U);
 }
 
-TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_room) {
+TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_space) {
   GpuTestBatch batch({.tokens = 8, .sequences = 2, .pages = 64, .attention_units = 5});
   GpuBatchWriter& writer = batch.writer();
   for (int time = 0; time < 2; ++time) {
     writer.begin();
     writer.add_sequence(std::vector<uint32_t>(7, 2));
     const uint32_t sequence = writer.add_sequence(std::vector<uint32_t>(16, 1));
-    // 2, 3, 4 and 1 units: what comes after the third has none, though there would be room.
+    // 2, 3, 4 and 1 units: what comes after the third has none, though there would be space.
     for (const uint32_t position : {100U, 150U, 250U, 5U}) {
       writer.add_generated(0, position, sequence);
     }

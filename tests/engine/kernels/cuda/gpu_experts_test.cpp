@@ -292,7 +292,7 @@ TEST_P(GpuExpertProductOf, a_row_has_the_bits_of_its_token_with_its_expert) {
 // Rows that are read where they lie, and no gate.
 TEST_P(GpuExpertProductOf, an_input_by_row_has_the_bits_that_it_has_alone) {
   const Inputs rows(GetParam(), row_count(), columns_, random_);
-  // In no order, and with room for choices that there are not.
+  // In no order, and with space for choices that there are not.
   std::vector<uint32_t> chosen(row_count() + 3, kUntouched);
   std::vector<uint32_t> choice_rows(row_count() + 3, kUntouched);
   for (uint32_t choice = 0; choice < row_count(); ++choice) {

@@ -1,4 +1,5 @@
-// Weights as GPUs read them: what was packed comes out again, bit for bit, whoever packed it.
+// Weights as GPUs read them: what was packed comes out again, bit for bit, whichever of them packed
+// it.
 #include "engine/kernels/gpu_matrix.h"
 
 #include <gtest/gtest.h>

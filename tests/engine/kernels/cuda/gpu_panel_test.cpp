@@ -1,5 +1,5 @@
 // Products of prompted tokens on a GPU: which rows make a panel, what unpacked weights are, and
-// that what follows a product is the same whoever has computed its sums.
+// that what follows a product is the same whichever kernel has computed its sums.
 #include "engine/kernels/gpu_panel.h"
 
 #include <gtest/gtest.h>

@@ -23,21 +23,21 @@ constexpr size_t kStackBytes = 64 * 1024;
 constexpr int kGarbage = 0xA5;
 
 // Where threads are that wait for one another: each has come so often.
-struct Meeting {
+struct Rendezvous {
   unsigned arrived = 0;
   uint64_t round = 0;
 };
 
 // For whom a thread waits; it has no turn until they have met.
 struct Wait {
-  const Meeting* meeting = nullptr;
+  const Rendezvous* rendezvous = nullptr;
   uint64_t round = 0;
 
-  bool over() const { return meeting == nullptr || meeting->round != round; }
+  bool over() const { return rendezvous == nullptr || rendezvous->round != round; }
 };
 
 struct Warp {
-  Meeting meeting;
+  Rendezvous rendezvous;
   // Two sets: a lane may bring its next words before another has looked at the last ones.
   std::array<HostGrid::WarpWords, 2> words;
 };
@@ -97,8 +97,8 @@ struct HostBlock {
   std::vector<Stack> stacks;  // by thread
   std::vector<Thread> threads;
   std::vector<Warp> warps;
-  Meeting meeting;
-  Meeting launches;       // those before are done
+  Rendezvous rendezvous;
+  Rendezvous launches;    // those before are done
   bool is_early = false;  // they are not
   bool lets_next = false;
   Place scheduler;
@@ -128,15 +128,15 @@ void yield() {
   go_on(own_thread().place, block->scheduler);
 }
 
-void meet(Meeting& meeting, unsigned count) {
-  const uint64_t round = meeting.round;
+void meet(Rendezvous& rendezvous, unsigned count) {
+  const uint64_t round = rendezvous.round;
   block->moved = true;
-  if (++meeting.arrived == count) {
-    meeting.arrived = 0;
-    ++meeting.round;
+  if (++rendezvous.arrived == count) {
+    rendezvous.arrived = 0;
+    ++rendezvous.round;
     return;
   }
-  own_thread().wait = {&meeting, round};
+  own_thread().wait = {&rendezvous, round};
   yield();
 }
 
@@ -181,9 +181,9 @@ void begin_block(unsigned index) {
   block->row = index / block->shape.columns;
   const unsigned count = block->shape.threads;
   std::memset(block->shared_begin, kGarbage, block->shape.shared_bytes);
-  block->meeting = {};
+  block->rendezvous = {};
   block->lets_next = false;
-  for (Warp& warp : block->warps) warp.meeting = {};
+  for (Warp& warp : block->warps) warp.rendezvous = {};
   for (unsigned thread = 0; thread < count; ++thread) prepare_thread(thread);
   block->running = count;
 }
@@ -292,18 +292,18 @@ void HostGrid::let_next_launch_begin() {
 }
 
 void HostGrid::meet_block() {
-  meet(block->meeting, block->shape.threads);
+  meet(block->rendezvous, block->shape.threads);
 }
 
 void HostGrid::meet_warp() {
-  meet(own_warp().meeting, kWarpThreads);
+  meet(own_warp().rendezvous, kWarpThreads);
 }
 
 const HostGrid::WarpWords& HostGrid::exchange(const Words& own) {
   Warp& warp = own_warp();
-  WarpWords& words = warp.words[warp.meeting.round % 2];
+  WarpWords& words = warp.words[warp.rendezvous.round % 2];
   words[block->thread % kWarpThreads] = own;
-  meet(warp.meeting, kWarpThreads);
+  meet(warp.rendezvous, kWarpThreads);
   return words;
 }
 

@@ -3,11 +3,11 @@
 // threads may each run a grid of their own, so that kernels which wait for one another (of
 // different ranks) can be tested.
 //
-// A thread that meets the others must do so with all of its warp, or its block: whoever has ended
-// while others wait is reported as the bug that it would be on a GPU. So is a thread that ends
-// without having waited for the launches before (launch_overlap.h) or while its copies go on, and
-// what it loads or stores by the words of gpu_code.h before it has waited; what it does by plain
-// references is not seen.
+// A thread that meets the others must do so with all of its warp, or its block: a thread that has
+// ended while others wait is reported as the bug that it would be on a GPU. So is a thread that
+// ends without having waited for the launches before (launch_overlap.h) or while its copies go on,
+// and what it loads or stores by the words of gpu_code.h before it has waited; what it does by
+// plain references is not seen.
 #pragma once
 
 #include <array>

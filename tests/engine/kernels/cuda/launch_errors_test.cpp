@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// After which CUDA 13's driver_types.h has the process ended, or which are the GPU's: whoever waits
+// After which CUDA 13's driver_types.h has the process ended, or which are the GPU's: what waits
 // for the stream is told, and requests are.
 TEST(LaunchErrors, what_is_a_gpus_end_is_not_the_launchs_own) {
   constexpr int kTerminal[] = {

@@ -78,7 +78,7 @@ TEST(GenerationParameters, what_fits_exactly_is_taken_and_one_more_is_refused_wi
   EXPECT_THAT(refused.error().message,
               testing::AllOf(HasSubstr("64 tokens"), HasSubstr("65 were requested"),
                              HasSubstr("55 in the prompt"), HasSubstr("10 to generate")));
-  EXPECT_FALSE(make({}, {prompt_of(64)}));  // room for no token at all
+  EXPECT_FALSE(make({}, {prompt_of(64)}));  // space for no token at all
 }
 
 TEST(GenerationParameters, a_prompt_that_nothing_follows_may_fill_the_context) {

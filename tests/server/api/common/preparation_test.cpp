@@ -139,10 +139,10 @@ TEST(PreparationOrder, a_client_that_has_used_much_has_no_credit_until_time_has_
   EXPECT_EQ(all, 50U);
 }
 
-TEST(PreparationOrder, bodies_that_have_begun_fit_their_room) {
+TEST(PreparationOrder, bodies_that_have_begun_fit_their_budget) {
   PreparationLimits limits = without_credit(8);
   limits.small_body_bytes = 10;
-  limits.room_bytes = 100;
+  limits.budget_bytes = 100;
   PreparationOrder order(limits);
   order.add("a", 40, kStart);
   order.add("a", 40, kStart);
@@ -151,7 +151,7 @@ TEST(PreparationOrder, bodies_that_have_begun_fit_their_room) {
   order.add("d", 10, kStart);
   EXPECT_EQ(order.next(kStart)->id, 1U);
   EXPECT_EQ(order.next(kStart)->id, 3U);  // a second one of a's were more than half
-  EXPECT_EQ(order.next(kStart)->id, 5U);  // small ones have a room of their own
+  EXPECT_EQ(order.next(kStart)->id, 5U);  // small ones have a budget of their own
   EXPECT_FALSE(order.next(kStart).has_value());
   EXPECT_EQ(order.taken_bytes(), 110U);
   order.end(1, 0.001, kStart);
@@ -161,10 +161,10 @@ TEST(PreparationOrder, bodies_that_have_begun_fit_their_room) {
   EXPECT_EQ(order.next(kStart)->id, 2U);
 }
 
-TEST(PreparationOrder, what_is_larger_than_the_room_has_it_alone_and_is_not_overtaken) {
+TEST(PreparationOrder, what_is_larger_than_the_budget_has_it_alone_and_is_not_overtaken) {
   PreparationLimits limits = without_credit(8);
   limits.small_body_bytes = 10;
-  limits.room_bytes = 100;
+  limits.budget_bytes = 100;
   PreparationOrder order(limits);
   order.add("a", 20, kStart);
   ASSERT_EQ(order.next(kStart)->id, 1U);

@@ -33,7 +33,7 @@ std::string refused(std::string_view fields) {
   return request.error().parameter.value_or("?");
 }
 
-// The list ends with what no prompt may be: whoever had looked would have said that.
+// The list ends with what no prompt may be: a look at it would have said that.
 TEST(CompletionRequest, more_prompts_than_are_ever_admitted_are_refused_before_any_is_looked_at) {
   for (const std::string_view prompt : {R"("")", "[1]"}) {
     std::string list;
@@ -220,7 +220,7 @@ TEST(CompletionRequest, what_changes_nothing_is_taken) {
   parsed(R"("n":2,"best_of":2)");
   parsed(R"("suffix":"")");
   parsed(R"("response_format":{"type":"text"})");
-  parsed(R"("user":"me","metadata":{"a":"b"},"service_tier":"auto","made_up":[1,2])");
+  parsed(R"("user":"me","metadata":{"a":"b"},"service_tier":"auto","simulated":[1,2])");
   parsed(R"("stop":[])");
   parsed(R"("top_p":0)");
   EXPECT_GT(parsed(R"("top_p":0)").parameters.request.sampling.top_p, 0.0F);

@@ -22,7 +22,7 @@ constexpr TokenId kUpon = 4;
 constexpr TokenId kByteC3 = 5;  // the two halves of "ö"
 constexpr TokenId kByteB6 = 6;
 
-// A SentencePiece vocabulary: its first space is made up.
+// A SentencePiece vocabulary: its first space is its own.
 std::unique_ptr<Tokenizer> make_tokenizer(bool with_bos = true) {
   TokenizerData data;
   data.model = "llama";

@@ -1,5 +1,5 @@
-// Whether a model that is laid out finds room, and how long a context there is room for. Decided on
-// paper, before anything is taken.
+// Whether a model that is laid out finds space, and how long a context there is space for. Decided
+// on paper, before anything is taken.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +26,17 @@ size_t pages_for(size_t tokens);
 // KV pages that hold full sequences, or as many as are asked for.
 size_t wanted_pages(const Settings& settings, size_t context_tokens);
 
-// The first rank whose arenas do not find room; none: all of them fit.
+// The first rank whose arenas do not find space; none: all of them fit.
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);
 
-// How long a sequence may get and how many pages that takes; all arenas have room then. Fails with
+// How long a sequence may get and how many pages that takes; all arenas have space then. Fails with
 // kMachineRefused when the model does not fit, naming the node, what is needed and what there is;
 // with_memory_remedies() adds what to do.
 Result<void> size_context(const Model& model, const Settings& settings, const Machine& machine,
                           ModelLayout& layout);
 
 // Whether size_context() would succeed, for trials: nothing is logged.
-bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
-                ModelLayout& layout);
+bool fits_memory(const Model& model, const Settings& settings, const Machine& machine,
+                 ModelLayout& layout);
 
 }  // namespace lockstep

@@ -15,8 +15,8 @@
 
 namespace lockstep::ptx {
 
-struct BlockRoom {
-  BlockRoom(const Launch& its_launch, Size3 its_index, Memory& its_memory, uint64_t seed)
+struct BlockShared {
+  BlockShared(const Launch& its_launch, Size3 its_index, Memory& its_memory, uint64_t seed)
       : launch(its_launch),
         program(its_launch.kernel->program()),
         index(its_index),

@@ -1,4 +1,4 @@
-#include "engine/placement/model_room.h"
+#include "engine/placement/memory_fit.h"
 
 #include <algorithm>
 #include <map>
@@ -40,11 +40,11 @@ struct Budgets {
   Budgets(const Machine& machine, const ModelLayout& layout)
       : memory(machine.topology, machine.memory), gpus(machine.topology, layout.nccl_bytes) {}
 
-  MemoryRoom memory;
+  MemoryBudget memory;
   GpuBudget gpus;
 };
 
-// An arena for which there is no room.
+// An arena for which there is no space.
 struct Misfit {
   size_t rank = 0;
   uint64_t bytes = 0;  // of the host's memory; 0: it is the GPU's that does not suffice
@@ -57,8 +57,8 @@ bool is_held(const ModelLayout& layout, const HostArena& arena) {
          (arena.use == HostArena::Use::kKvCache && layout.kv_pages_held);
 }
 
-// Takes room for all arenas of these sizes that are not there already, in the order in which a rank
-// takes them in earnest.
+// Takes space for all arenas of these sizes that are not there already, in the order in which a
+// rank takes them in earnest.
 std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<RankSizes>& sizes,
                                Budgets& budgets) {
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
@@ -74,12 +74,13 @@ std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<Rank
 }
 
 // ": 60472 MiB for the KV cache fit neither ...", since what the pools and other memory have left
-// may well be enough together; `room` as the misfit has found it.
-std::string shortage_text(const Misfit& misfit, const RankPlace& place, const MemoryRoom& room) {
+// may well be enough together; `budget` as the misfit has found it.
+std::string shortage_text(const Misfit& misfit, const RankPlace& place,
+                          const MemoryBudget& budget) {
   if (misfit.bytes == 0) return "";
-  const uint64_t pools = room.pool_bytes(place.node) + room.giga_pool_bytes(place.node);
+  const uint64_t pools = budget.pool_bytes(place.node) + budget.giga_pool_bytes(place.node);
   const std::string arena = fmt::format("{} MiB for {}", misfit.bytes >> 20U, misfit.what);
-  const uint64_t left_mib = room.free_bytes(place.node) >> 20U;
+  const uint64_t left_mib = budget.free_bytes(place.node) >> 20U;
   if (pools == 0) {
     return fmt::format(": {} find {} MiB left beside what is kept free", arena, left_mib);
   }
@@ -99,31 +100,31 @@ struct PageShare {
 // The most pages, at most those wanted, whose caches fill pages of 1 GiB well enough to be given
 // them. `pool_bytes`: of whole such pages.
 uint64_t giga_pages(uint64_t pool_bytes, const PageShare& share, uint64_t wanted) {
-  const uint64_t room = pool_bytes / kGigaPageBytes / share.rank_count * kGigaPageBytes;
+  const uint64_t space = pool_bytes / kGigaPageBytes / share.rank_count * kGigaPageBytes;
   const auto is_given = [&](uint64_t pages) {
     const uint64_t bytes = pages * share.bytes_most;
     return deserves_giga_pages(bytes, round_up<uint64_t>(bytes, kGigaPageBytes));
   };
-  const uint64_t pages = std::min(wanted, room / share.bytes_most);
+  const uint64_t pages = std::min(wanted, space / share.bytes_most);
   if (is_given(pages)) return pages;
   const uint64_t full = pages * share.bytes_most / kGigaPageBytes * kGigaPageBytes;
   const uint64_t filling = full / share.bytes_most;
   return is_given(filling) ? filling : 0;
 }
 
-// The most pages, at most those wanted, for which there is room on this node (-1: on all): in one
+// The most pages, at most those wanted, for which there is space on this node (-1: on all): in one
 // of its pools, or in a share of its other memory.
-uint64_t pages_here(const MemoryRoom& room, int node, const PageShare& share, uint64_t wanted) {
-  const uint64_t pool = room.pool_bytes(node);
+uint64_t pages_here(const MemoryBudget& budget, int node, const PageShare& share, uint64_t wanted) {
+  const uint64_t pool = budget.pool_bytes(node);
   // Each rank's cache begins a page of the pool.
   const uint64_t rounding = share.rank_count * kHugePageBytes;
   const uint64_t in_pool = (pool - std::min(pool, rounding)) / share.bytes;
-  const uint64_t elsewhere = room.free_bytes(node) / kKvShareDivisor / share.bytes;
-  const uint64_t in_giga_pool = giga_pages(room.giga_pool_bytes(node), share, wanted);
+  const uint64_t elsewhere = budget.free_bytes(node) / kKvShareDivisor / share.bytes;
+  const uint64_t in_giga_pool = giga_pages(budget.giga_pool_bytes(node), share, wanted);
   return std::min(wanted, std::max({in_pool, elsewhere, in_giga_pool}));
 }
 
-// How many pages of the cache there is room for, and the rank that has none for another.
+// How many pages of the cache there is space for, and the rank that has none for another.
 struct PageFit {
   size_t pages = 0;
   size_t rank = 0;
@@ -135,8 +136,8 @@ uint64_t host_cache_bytes(const RankPlace& place, const RankSizes& sizes) {
   return cache == arenas.end() ? 0 : cache->bytes;
 }
 
-// As many of the pages wanted as the nodes have room for.
-PageFit node_pages(const ModelLayout& layout, const MemoryRoom& room,
+// As many of the pages wanted as the nodes have space for.
+PageFit node_pages(const ModelLayout& layout, const MemoryBudget& budget,
                    const std::vector<RankSizes>& one_page, PageFit wanted) {
   std::map<int, PageShare> shares;  // by node; -1: of all together
   std::map<int, size_t> first_ranks;
@@ -155,7 +156,7 @@ PageFit node_pages(const ModelLayout& layout, const MemoryRoom& room,
   for (size_t before = 0; before != wanted.pages;) {
     before = wanted.pages;
     for (const auto& [node, share] : shares) {
-      const uint64_t pages = pages_here(room, node, share, wanted.pages);
+      const uint64_t pages = pages_here(budget, node, share, wanted.pages);
       if (pages < wanted.pages) wanted = {.pages = pages, .rank = first_ranks[node]};
     }
   }
@@ -231,7 +232,7 @@ class ContextSearch {
                            : "nothing is left for a context"));
   }
 
-  // As many of the pages wanted as the nodes have room for beside what such a cache needs: what
+  // As many of the pages wanted as the nodes have space for beside what such a cache needs: what
   // attention takes of the activations grows with it.
   PageFit pages_beside_activations(size_t wanted) const {
     const auto one_page = sizes_with(1);
@@ -248,7 +249,7 @@ class ContextSearch {
     return found;
   }
 
-  // As many of the pages wanted as all arenas have room with. Not quite the most where an arena
+  // As many of the pages wanted as all arenas have space with. Not quite the most where an arena
   // that grows with the pages drives another one out of a pool.
   PageFit search_down(PageFit wanted) const {
     if (wanted.pages == 0) return wanted;
@@ -333,8 +334,8 @@ Result<void> size_context(const Model& model, const Settings& settings, const Ma
   return ContextSearch(model, settings, machine, layout).size();
 }
 
-bool finds_room(const Model& model, const Settings& settings, const Machine& machine,
-                ModelLayout& layout) {
+bool fits_memory(const Model& model, const Settings& settings, const Machine& machine,
+                 ModelLayout& layout) {
   return ContextSearch(model, settings, machine, layout).size().has_value();
 }
 

@@ -1,4 +1,4 @@
-#include "engine/machine/memory_room.h"
+#include "engine/machine/memory_budget.h"
 
 #include <algorithm>
 #include <limits>
@@ -64,7 +64,7 @@ uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int
   return holds(kHugePageBytes) ? kHugePageBytes : 0;
 }
 
-MemoryRoom::MemoryRoom(const Topology& topology, const MemoryLimits& limits) : limits_(limits) {
+MemoryBudget::MemoryBudget(const Topology& topology, const MemoryLimits& limits) : limits_(limits) {
   uint64_t& available = limits_.available_bytes;
   available -= std::min(available, kReserveBytes);
   for (const Node& node : topology.nodes) {
@@ -82,7 +82,7 @@ MemoryRoom::MemoryRoom(const Topology& topology, const MemoryLimits& limits) : l
   }
 }
 
-bool MemoryRoom::take_from(NodeBudget& budget, uint64_t bytes) {
+bool MemoryBudget::take_from(NodeBudget& budget, uint64_t bytes) {
   const uint64_t size = round_up<uint64_t>(bytes, kHugePageBytes);
   const uint64_t giant = round_up<uint64_t>(bytes, kGigaPageBytes);
   const auto taken = [](uint64_t& here, uint64_t& in_all, uint64_t wanted) {
@@ -99,7 +99,7 @@ bool MemoryRoom::take_from(NodeBudget& budget, uint64_t bytes) {
          taken(budget.free, limits_.available_bytes, size);
 }
 
-bool MemoryRoom::take(int node, uint64_t bytes) {
+bool MemoryBudget::take(int node, uint64_t bytes) {
   if (bytes == 0) return true;
   if (node >= 0) {
     const auto found = nodes_.find(node);
@@ -110,19 +110,19 @@ bool MemoryRoom::take(int node, uint64_t bytes) {
   return most != nodes_.end() && take_from(most->second, bytes);
 }
 
-uint64_t MemoryRoom::free_bytes(int node) const {
+uint64_t MemoryBudget::free_bytes(int node) const {
   uint64_t bytes = 0;
   for (const auto& [id, budget] : nodes_) bytes += node < 0 || id == node ? budget.free : 0;
   return std::min(bytes, limits_.available_bytes);
 }
 
-uint64_t MemoryRoom::pool_bytes(int node) const {
+uint64_t MemoryBudget::pool_bytes(int node) const {
   uint64_t bytes = 0;
   for (const auto& [id, budget] : nodes_) bytes += node < 0 || id == node ? budget.pool_2mib : 0;
   return std::min(bytes, limits_.pools.left_2mib_bytes);
 }
 
-uint64_t MemoryRoom::giga_pool_bytes(int node) const {
+uint64_t MemoryBudget::giga_pool_bytes(int node) const {
   uint64_t bytes = 0;
   for (const auto& [id, budget] : nodes_) bytes += node < 0 || id == node ? budget.pool_1gib : 0;
   return std::min(bytes, limits_.pools.left_1gib_bytes) / kGigaPageBytes * kGigaPageBytes;

@@ -1,5 +1,5 @@
-// Whether the context that is chosen finds room, on machines made up.
-#include "engine/placement/model_room.h"
+// Whether the context that is chosen finds space, on simulated machines.
+#include "engine/placement/memory_fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,11 +49,11 @@ Topology machine(int node_count, const Pools& pools, uint64_t free_bytes) {
   return topology;
 }
 
-class ModelRoom : public ::testing::Test {
+class MemoryFit : public ::testing::Test {
  protected:
-  ModelRoom() {
+  MemoryFit() {
     options_.devices = "cpu";
-    options_.sequence_count = 64;  // more than there is room for
+    options_.sequence_count = 64;  // more than there is space for
   }
 
   ModelLayout sized(const Model& model, const Topology& topology, const MemoryLimits& limits) {
@@ -83,7 +83,7 @@ class ModelRoom : public ::testing::Test {
   Result<void> sized_;
 };
 
-TEST_F(ModelRoom, an_automatic_context_fills_every_pool_and_fits) {
+TEST_F(MemoryFit, an_automatic_context_fills_every_pool_and_fits) {
   constexpr uint64_t kFree = 6 * kGiB;
   for (const DecoderShape& shape : {k8b, k7b, k1b, kHalfB}) {
     const Model model = make_model(shape);
@@ -104,7 +104,7 @@ TEST_F(ModelRoom, an_automatic_context_fills_every_pool_and_fits) {
   }
 }
 
-TEST_F(ModelRoom, made_up_ranks_share_a_pool) {
+TEST_F(MemoryFit, simulated_ranks_share_a_pool) {
   const Model model = make_model(k8b);
   for (const uint32_t ranks : {2U, 3U}) {
     for (const uint64_t gib : {8U, 24U, 56U}) {
@@ -117,7 +117,7 @@ TEST_F(ModelRoom, made_up_ranks_share_a_pool) {
   }
 }
 
-TEST_F(ModelRoom, an_automatic_context_fills_pools_of_1_gib_pages) {
+TEST_F(MemoryFit, an_automatic_context_fills_pools_of_1_gib_pages) {
   constexpr uint64_t kFree = 2 * kGiB;
   for (const DecoderShape& shape : {k8b, k1b}) {
     const Model model = make_model(shape);
@@ -135,7 +135,7 @@ TEST_F(ModelRoom, an_automatic_context_fills_pools_of_1_gib_pages) {
   }
 }
 
-TEST_F(ModelRoom, a_limit_on_huge_pages_bounds_the_context_as_a_smaller_pool_would) {
+TEST_F(MemoryFit, a_limit_on_huge_pages_bounds_the_context_as_a_smaller_pool_would) {
   const Model model = make_model(k8b);
   MemoryLimits limits{.available_bytes = 8 * kGiB};
   limits.pools.left_2mib_bytes = 16 * kGiB;
@@ -151,7 +151,7 @@ TEST_F(ModelRoom, a_limit_on_huge_pages_bounds_the_context_as_a_smaller_pool_wou
   EXPECT_EQ(takeable_bytes(simulated, 0), 24 * kGiB);
 }
 
-TEST_F(ModelRoom, a_refusal_names_the_arena_that_no_kind_of_memory_holds) {
+TEST_F(MemoryFit, a_refusal_names_the_arena_that_no_kind_of_memory_holds) {
   const Model model = make_model(k8b);
   options_.context_tokens = 65536;
   options_.kv_pages = 1024;  // 8 GiB

@@ -12,7 +12,7 @@ namespace lockstep {
 constexpr uint64_t kGiB = 1U << 30U;
 
 // A GPU of compute capability 9.0 with 80 GiB, all of them free; without links.
-inline Gpu made_up_gpu(int index, int node) {
+inline Gpu simulated_gpu(int index, int node) {
   Gpu gpu;
   gpu.index = index;
   gpu.name = "Simulated GPU";
@@ -32,7 +32,8 @@ inline Gpu made_up_gpu(int index, int node) {
 inline Topology machine_with_gpus() {
   using enum GpuLink;
   Topology topology = topology_of(two_socket_machine(), "0-15", "0-1");
-  topology.gpus = {made_up_gpu(0, 0), made_up_gpu(1, 0), made_up_gpu(2, 1), made_up_gpu(3, 1)};
+  topology.gpus = {simulated_gpu(0, 0), simulated_gpu(1, 0), simulated_gpu(2, 1),
+                   simulated_gpu(3, 1)};
   topology.gpus[0].links = {kSelf, kNvlink, kHost, kHost};
   topology.gpus[1].links = {kNvlink, kSelf, kPeer, kHost};
   topology.gpus[2].links = {kHost, kPeer, kSelf, kNvlink};

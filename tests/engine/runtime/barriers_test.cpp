@@ -13,12 +13,12 @@ constexpr size_t kMeetingsBesideLayers = 5;
 size_t meetings_of(LoadedModel& model, std::span<const TokenId> tokens,
                    LoadedModel::Sequence& sequence) {
   WorkerCounters& counters = model.ranks()[0].counters(0);
-  const uint64_t before = counters.meetings.value();
+  const uint64_t before = counters.barriers.value();
   model.compute(std::vector<LoadedModel::Piece>{{sequence, tokens}});
-  return counters.meetings.value() - before;
+  return counters.barriers.value() - before;
 }
 
-TEST(Meetings, are_five_per_layer_for_a_generated_token_and_one_more_for_a_prompt) {
+TEST(Barriers, are_five_per_layer_for_a_generated_token_and_one_more_for_a_prompt) {
   for (const Format format : {Format::kF32, Format::kF16, Format::kQ8_0, Format::kQ4_K}) {
     const RandomModel file(format, format, /*seed=*/3);
     LoadedModel model(file.path(), {.workers = 2});
@@ -34,7 +34,7 @@ TEST(Meetings, are_five_per_layer_for_a_generated_token_and_one_more_for_a_promp
 }
 
 // Two more: after the scores, and after the experts are chosen; among many tokens another one.
-TEST(Meetings, are_seven_per_layer_of_a_mixture_for_a_generated_token_and_two_more_for_a_prompt) {
+TEST(Barriers, are_seven_per_layer_of_a_mixture_for_a_generated_token_and_two_more_for_a_prompt) {
   const RandomModel file(Format::kQ8_0, Format::kQ8_0, /*seed=*/3, {.count = 4, .used = 2});
   LoadedModel model(file.path(), {.workers = 2});
   const size_t layers = model.plan().kv.layer_count;

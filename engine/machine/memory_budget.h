@@ -40,9 +40,9 @@ uint64_t free_pool_bytes(const Topology& topology, const PoolLimits& limits, int
 uint64_t pool_page_bytes(const Topology& topology, const PoolLimits& limits, int node,
                          uint64_t bytes);
 
-class MemoryRoom {
+class MemoryBudget {
  public:
-  MemoryRoom(const Topology& topology, const MemoryLimits& limits);
+  MemoryBudget(const Topology& topology, const MemoryLimits& limits);
 
   // Takes the budget of an arena on a node (-1: on any), as NodeMemory would: wholly of a pool that
   // holds it, else wholly of other memory. False when there is none; nothing is taken then.

@@ -1,4 +1,4 @@
-#include "tests/engine/collectives/made_up_ranks.h"
+#include "tests/engine/collectives/simulated_ranks.h"
 
 #include "engine/base/check.h"
 
@@ -9,7 +9,7 @@ MadeUpRanks::MadeUpRanks(const std::vector<std::vector<int>>& cpus, size_t bytes
     auto workers = Workers::start(own, crowded);
     CHECK(workers.has_value(), "{}", workers.error().message);
     workers_.push_back(std::move(*workers));
-    auto arena = NodeMemory::allocate({.bytes = bytes, .what = "a made-up rank"});
+    auto arena = NodeMemory::allocate({.bytes = bytes, .what = "a simulated rank"});
     CHECK(arena.has_value(), "{}", arena.error().message);
     arenas_.push_back(std::move(*arena));
   }

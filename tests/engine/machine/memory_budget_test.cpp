@@ -1,4 +1,4 @@
-#include "engine/machine/memory_room.h"
+#include "engine/machine/memory_budget.h"
 
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ Topology two_nodes(uint64_t free_mib, uint64_t pool_pages) {
   return topology;
 }
 
-TEST(MemoryRoom, an_arena_lies_wholly_in_a_pool_or_wholly_elsewhere) {
-  MemoryRoom budget(two_nodes(1000, 100), {100'000 * kMiB});
+TEST(MemoryBudget, an_arena_lies_wholly_in_a_pool_or_wholly_elsewhere) {
+  MemoryBudget budget(two_nodes(1000, 100), {100'000 * kMiB});
   EXPECT_FALSE(budget.take(0, 1100 * kMiB)) << "200 MiB of the pool and 936 others do not add up";
   EXPECT_TRUE(budget.take(0, 200 * kMiB));
   EXPECT_EQ(budget.pool_bytes(0), 0U);
@@ -31,18 +31,18 @@ TEST(MemoryRoom, an_arena_lies_wholly_in_a_pool_or_wholly_elsewhere) {
   EXPECT_TRUE(budget.take(2, 900 * kMiB));
 }
 
-TEST(MemoryRoom, all_nodes_share_the_limit_of_the_process) {
-  MemoryRoom budget(two_nodes(3000, 0), {(4000 + 64) * kMiB});
+TEST(MemoryBudget, all_nodes_share_the_limit_of_the_process) {
+  MemoryBudget budget(two_nodes(3000, 0), {(4000 + 64) * kMiB});
   EXPECT_TRUE(budget.take(0, 2500 * kMiB));
   EXPECT_EQ(budget.free_bytes(2), 1500 * kMiB);
   EXPECT_FALSE(budget.take(2, 2500 * kMiB));
   EXPECT_TRUE(budget.take(2, 1500 * kMiB));
 }
 
-TEST(MemoryRoom, all_nodes_share_the_limit_on_a_pool) {
+TEST(MemoryBudget, all_nodes_share_the_limit_on_a_pool) {
   MemoryLimits limits{.available_bytes = 100'000 * kMiB};
   limits.pools.left_2mib_bytes = 300 * kMiB;
-  MemoryRoom budget(two_nodes(1000, 100), limits);
+  MemoryBudget budget(two_nodes(1000, 100), limits);
   EXPECT_EQ(budget.pool_bytes(-1), 300 * kMiB);
   EXPECT_TRUE(budget.take(0, 200 * kMiB));
   EXPECT_EQ(budget.pool_bytes(2), 100 * kMiB);
@@ -52,12 +52,12 @@ TEST(MemoryRoom, all_nodes_share_the_limit_on_a_pool) {
   EXPECT_EQ(budget.pool_bytes(-1), 0U);
 }
 
-TEST(MemoryRoom, pages_of_1_gib_are_counted_whole_and_taken_where_little_is_wasted) {
+TEST(MemoryBudget, pages_of_1_gib_are_counted_whole_and_taken_where_little_is_wasted) {
   Topology topology = two_nodes(1000, 0);
   topology.nodes[0].pools.push_back({1024 * kMiB, 8, 8});
   MemoryLimits limits{.available_bytes = 100'000 * kMiB};
   limits.pools.left_1gib_bytes = 5000 * kMiB;
-  MemoryRoom budget(topology, limits);
+  MemoryBudget budget(topology, limits);
   EXPECT_EQ(budget.giga_pool_bytes(0), 4096 * kMiB);
   EXPECT_EQ(budget.giga_pool_bytes(2), 0U);
   EXPECT_TRUE(budget.take(0, 2040 * kMiB));
@@ -65,7 +65,7 @@ TEST(MemoryRoom, pages_of_1_gib_are_counted_whole_and_taken_where_little_is_wast
   EXPECT_FALSE(budget.take(0, 1200 * kMiB)) << "nearly half of two pages would be wasted";
 }
 
-TEST(MemoryRoom, the_pool_that_an_arena_would_come_from_is_the_one_it_is_taken_from) {
+TEST(MemoryBudget, the_pool_that_an_arena_would_come_from_is_the_one_it_is_taken_from) {
   Topology topology = two_nodes(1000, 700);
   topology.nodes[0].pools.push_back({1024 * kMiB, 2, 2});
   EXPECT_EQ(pool_page_bytes(topology, {}, 0, 2040 * kMiB), 1024 * kMiB);
@@ -80,15 +80,15 @@ TEST(MemoryRoom, the_pool_that_an_arena_would_come_from_is_the_one_it_is_taken_f
   EXPECT_EQ(pool_page_bytes(topology, limits, 0, 1024 * kMiB), 1024 * kMiB);
 }
 
-TEST(MemoryRoom, something_is_left_over_on_every_node) {
-  MemoryRoom budget(two_nodes(1000, 0), {100'000 * kMiB});
+TEST(MemoryBudget, something_is_left_over_on_every_node) {
+  MemoryBudget budget(two_nodes(1000, 0), {100'000 * kMiB});
   EXPECT_EQ(budget.free_bytes(0), (1000 - 64) * kMiB);
 }
 
-TEST(MemoryRoom, a_node_that_is_not_there_or_not_ours_has_no_room) {
+TEST(MemoryBudget, a_node_that_is_not_there_or_not_ours_has_no_space) {
   Topology topology = two_nodes(1000, 10);
   topology.nodes[1].memory_allowed = false;
-  MemoryRoom budget(topology, {100'000 * kMiB});
+  MemoryBudget budget(topology, {100'000 * kMiB});
   EXPECT_FALSE(budget.take(1, kMiB));
   EXPECT_FALSE(budget.take(2, kMiB));
   EXPECT_TRUE(budget.take(-1, kMiB));

@@ -1,4 +1,4 @@
-#include "tests/engine/collectives/cuda/made_up_gpus.h"
+#include "tests/engine/collectives/cuda/simulated_gpus.h"
 
 #include <thread>
 
