@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/runtime/node/pass.h"
 
 namespace lockstep {
 
@@ -94,16 +95,21 @@ Result<void> Rank::allocate_on_host(const HostBytes& bytes, ArenaSources sources
 }
 
 ArenaAddresses Rank::host_arenas() const {
-  const auto address = [](const NodeMemory& arena) {
-    return arena.size_bytes() == 0 ? 0 : reinterpret_cast<uintptr_t>(arena.data());
-  };
-  ArenaAddresses arenas;
-  arenas[Arena::kWeights] = address(weights_);
-  arenas[Arena::kScratch] = address(scratch_);
-  arenas[Arena::kExchange] = address(exchange_);
-  arenas[Arena::kKv] = address(kv_);
-  arenas[Arena::kLogits] = address(logits_);
-  return arenas;
+  return RankArenas<NodeMemory>{weights_, scratch_, exchange_, kv_, logits_}.addresses();
+}
+
+Pass Rank::make_pass(const PassInput& input, size_t worker) {
+  return {.plan = plan_,
+          .addresses = addresses_,
+          .peers = peers_,
+          .kernels = *input.kernels,
+          .batch = *input.batch,
+          .layout = *input.layout,
+          .barrier = workers_->barrier(),
+          .counters = counters_[worker],
+          .worker = worker,
+          .worker_count = workers_->count(),
+          .panel_streams = input.panel_streams};
 }
 
 std::vector<const NodeMemory*> Rank::all_memory() const {

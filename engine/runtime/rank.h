@@ -28,6 +28,32 @@
 
 namespace lockstep {
 
+struct Pass;  // node/pass.h
+
+// A rank's arenas, each in memory of its own: the host's or a GPU's.
+template <typename Memory>
+struct RankArenas {
+  const Memory& weights;
+  const Memory& scratch;
+  const Memory& exchange;
+  const Memory& kv;
+  const Memory& logits;
+
+  // 0 for an arena that was not taken.
+  ArenaAddresses addresses() const {
+    const auto address = [](const Memory& arena) {
+      return arena.size_bytes() == 0 ? 0 : reinterpret_cast<uintptr_t>(arena.data());
+    };
+    ArenaAddresses all;
+    all[Arena::kWeights] = address(weights);
+    all[Arena::kScratch] = address(scratch);
+    all[Arena::kExchange] = address(exchange);
+    all[Arena::kKv] = address(kv);
+    all[Arena::kLogits] = address(logits);
+    return all;
+  }
+};
+
 // The arenas of a rank that outlive the process, and those of an earlier process that it gets.
 struct ArenaSources {
   bool keep = false;        // weights and KV cache lie in memfds, where that costs no huge pages
@@ -147,6 +173,8 @@ class Rank {
   Result<void> allocate_on_host(const HostBytes& bytes, ArenaSources sources);
   ArenaAddresses host_arenas() const;
   const Peers& peers() const { return peers_; }
+  // A worker's view of a pass; valid as long as `input`.
+  Pass make_pass(const PassInput& input, size_t worker);
   const NodeMemory& exchange() const { return exchange_; }
   const NodeMemory& logits() const { return logits_; }
 

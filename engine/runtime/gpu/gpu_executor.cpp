@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "engine/runtime/gpu/gpu_trials.h"
+#include "engine/runtime/rank.h"
 
 namespace lockstep {
 namespace {
@@ -229,16 +230,7 @@ Result<std::vector<GpuSumRounds>> GpuExecutor::time_sums(size_t bytes_max) {
 }
 
 ArenaAddresses GpuExecutor::arenas() const {
-  const auto address = [](const GpuMemory& arena) {
-    return reinterpret_cast<uintptr_t>(arena.data());
-  };
-  ArenaAddresses arenas;
-  arenas[Arena::kWeights] = address(weights_);
-  arenas[Arena::kScratch] = address(scratch_);
-  arenas[Arena::kExchange] = address(exchange_);
-  arenas[Arena::kKv] = address(kv_);
-  arenas[Arena::kLogits] = address(logits_);
-  return arenas;
+  return RankArenas<GpuMemory>{weights_, scratch_, exchange_, kv_, logits_}.addresses();
 }
 
 Result<void> GpuExecutor::prepare(const Plan& plan, const ArenaAddresses& addresses,

@@ -104,16 +104,9 @@ void GpuRank::run_alone() {
 // as the others do. After a failure it goes on to arrive at the barriers, so that they end.
 void GpuRank::run_among_processors() {
   const std::vector<Step>& steps = plan().steps;
-  Barrier& barrier = workers().barrier();
-  WorkerCounters& counters = this->counters(0);
-  const Pass pass{.plan = plan(),
-                  .addresses = addresses(),
-                  .peers = peers(),
-                  .kernels = *input_->kernels,
-                  .batch = *input_->batch,
-                  .layout = *input_->layout,
-                  .barrier = barrier,
-                  .counters = counters};
+  const Pass pass = make_pass(*input_, 0);
+  Barrier& barrier = pass.barrier;
+  WorkerCounters& counters = pass.counters;
   const auto run_until = [&](Range range) {
     if (!result_ || range.empty()) return;
     result_ = timed(counters, [&] { return executor_->run_steps(range); });

@@ -73,19 +73,9 @@ Result<void> NodeRank::finish() {
 }
 
 void NodeRank::walk(size_t worker) {
-  Barrier& barrier = workers().barrier();
-  WorkerCounters& counters = this->counters(worker);
-  const Pass pass{.plan = plan(),
-                  .addresses = addresses(),
-                  .peers = peers(),
-                  .kernels = *input_->kernels,
-                  .batch = *input_->batch,
-                  .layout = *input_->layout,
-                  .barrier = barrier,
-                  .counters = counters,
-                  .worker = worker,
-                  .worker_count = workers().count(),
-                  .panel_streams = input_->panel_streams};
+  const Pass pass = make_pass(*input_, worker);
+  Barrier& barrier = pass.barrier;
+  WorkerCounters& counters = pass.counters;
   const std::vector<Step>& steps = plan().steps;
   for (size_t index = 0; index < steps.size(); ++index) {
     const Step& step = steps[index];
