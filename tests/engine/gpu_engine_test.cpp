@@ -13,7 +13,7 @@
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/simulated_gpus.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/test_gpus.h"
 

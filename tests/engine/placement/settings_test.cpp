@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/machine/simulated_gpus.h"
-#include "tests/engine/machine_of.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/machine_of.h"
+#include "tests/engine/placement/place_model.h"
 
 namespace lockstep {
 namespace {

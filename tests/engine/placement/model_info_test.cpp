@@ -8,8 +8,8 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
 #include "tests/engine/machine/sysfs_tree.h"
-#include "tests/engine/machine_of.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/machine_of.h"
+#include "tests/engine/placement/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 
 #include "engine/placement/device_rules.h"
 #include "engine/placement/gpu_traits.h"
-#include "tests/engine/devices_case.h"
+#include "tests/engine/placement/devices_case.h"
 
 namespace lockstep {
 namespace {

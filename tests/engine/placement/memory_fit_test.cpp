@@ -9,7 +9,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/decoder_shape.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/place_model.h"
 
 namespace lockstep {
 namespace {

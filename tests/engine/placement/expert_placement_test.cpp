@@ -3,7 +3,7 @@
 
 #include "engine/machine/device_choice.h"
 #include "engine/placement/model_info.h"
-#include "tests/engine/devices_case.h"
+#include "tests/engine/placement/devices_case.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include "engine/model/gguf_file.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
-#include "tests/engine/devices_case.h"
+#include "tests/engine/placement/devices_case.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "tests/engine/machine_of.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/machine_of.h"
+#include "tests/engine/placement/place_model.h"
 
 namespace lockstep {
 namespace {

@@ -20,8 +20,8 @@
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "tests/engine/decoder_shape.h"
 #include "tests/engine/machine/simulated_gpus.h"
-#include "tests/engine/machine_of.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/machine_of.h"
+#include "tests/engine/placement/place_model.h"
 
 namespace lockstep {
 namespace {

@@ -18,7 +18,7 @@
 #include "engine/machine/kept_memory.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_identity.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {

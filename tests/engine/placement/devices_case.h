@@ -15,8 +15,8 @@
 #include "engine/placement/model_layout.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "tests/engine/machine/simulated_gpus.h"
-#include "tests/engine/machine_of.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/machine_of.h"
+#include "tests/engine/placement/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/model_info.h"
 #include "engine/placement/model_layout.h"
-#include "tests/engine/devices_case.h"
+#include "tests/engine/placement/devices_case.h"
 
 namespace lockstep {
 namespace {

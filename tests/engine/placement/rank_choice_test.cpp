@@ -5,8 +5,8 @@
 
 #include "engine/model/gguf_file.h"
 #include "tests/engine/machine/simulated_gpus.h"
-#include "tests/engine/machine_of.h"
-#include "tests/engine/place_model.h"
+#include "tests/engine/placement/machine_of.h"
+#include "tests/engine/placement/place_model.h"
 #include "tests/paths.h"
 
 namespace lockstep {
