@@ -80,6 +80,51 @@ def test_every_path_that_a_document_names_exists():
     assert not wrong, wrong
 
 
+def unclosed_blocks(text):
+    """Lines of fences that open no block and close none, by their number."""
+    opened = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.startswith("```"):
+            continue
+        if opened is None:
+            opened = number
+        elif line == "```":
+            opened = None
+        else:  # a block within a block
+            yield opened
+            opened = number
+    if opened is not None:
+        yield opened
+
+
+def broken_commands(text):
+    """Lines of shell blocks that no shell reads, with where each block begins."""
+    for block in re.finditer(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        commands = block.group(1)
+        read = subprocess.run(["bash", "-n"], input=commands, capture_output=True, text=True)
+        if read.returncode != 0 or re.search(r"^-", commands, flags=re.MULTILINE):
+            yield commands
+
+
+def test_every_block_of_code_is_closed_and_every_command_is_one():
+    wrong = []
+    for name in FILES:
+        if not name.endswith(".md"):
+            continue
+        text = (ROOT / name).read_text()
+        wrong += [f"{name}:{number}" for number in unclosed_blocks(text)]
+        wrong += [f"{name}: {commands}" for commands in broken_commands(text)]
+    assert not wrong, wrong
+
+
+def test_broken_blocks_are_found():
+    assert list(unclosed_blocks("```sh\na\n```\n{}\n```\n\n```sh\na\n```\n")) == [5]
+    assert list(unclosed_blocks("```\na\n```\n")) == []
+    assert list(broken_commands("```sh\na \"b\n```\n")) == ['a "b\n']
+    assert list(broken_commands("```sh\na\n--b c\n```\n")) == ["a\n--b c\n"]
+    assert list(broken_commands("```sh\na \\\n  --b c    # d\n```\n")) == []
+
+
 def test_a_broken_link_and_a_path_of_nothing_are_found():
     page = ROOT / "engine/README.md"
     text = ("[a](../LICENSE) [b](gone.md) [c](#nothing) [d](#words) [e](README.md#gone)\n"
