@@ -13,22 +13,7 @@ size_t aligned(size_t bytes) {
 }  // namespace
 
 ActivationForm activation_form(Format weights) {
-  switch (weights) {
-    case Format::kF32:
-    case Format::kF16:
-    case Format::kBf16:
-      return ActivationForm::kF32;
-    case Format::kQ8_0:
-    case Format::kQ4_0:
-    case Format::kQ4_1:
-    case Format::kQ5_0:
-    case Format::kQ5_1:
-    case Format::kQ4_K:
-    case Format::kQ5_K:
-    case Format::kQ6_K:
-      break;
-  }
-  return ActivationForm::kQ8;
+  return traits(weights).is_quantized() ? ActivationForm::kQ8 : ActivationForm::kF32;
 }
 
 Q8Row q8_row(size_t columns) {

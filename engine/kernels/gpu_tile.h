@@ -7,62 +7,29 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/tensor/format.h"
+#include "engine/tensor/formats.h"
 
 namespace lockstep {
 
-inline constexpr uint32_t kGpuPanelRows = 16;
-inline constexpr uint32_t kGpuTileColumns = 64;
-inline constexpr uint32_t kGpuLanes = 32;
+inline constexpr uint32_t kGpuPanelRows = GpuLayout::kTileRows;
+inline constexpr uint32_t kGpuTileColumns = GpuLayout::kTileColumns;
+inline constexpr uint32_t kGpuLanes = GpuLayout::kLanes;
 inline constexpr uint32_t kGpuFactorUnits = 2;  // units of Q6_K that share a factor
 inline constexpr uint32_t kGpuSteps = 4;        // tile products of 16 columns per tile
 
-struct GpuLayout {
-  uint32_t block_elements;  // of the file
-  uint32_t block_bytes;
-  uint32_t unit_tiles;     // tiles whose scales lie together: what a warp takes at a time
-  uint32_t quant_bits;     // of a weight in the first plane: 4, 8, 16 or 32
-  uint32_t high_bits;      // ... in the second: 0, 1 or 2
-  uint32_t quants_begin;   // in a block of the file
-  uint32_t high_begin;     // in a block of the file
-  uint32_t scale_bytes;    // of a row and unit, in the third plane
-  uint32_t block_scales;   // ... of a block of the file
-  uint32_t scales_begin;   // in a block of the file
-  uint32_t factor_bytes;   // of a row and 256 columns, in the fourth plane: Q6_K's d
-  uint32_t scale_columns;  // that share a scale: 16 or 32; the columns of a tile lie accordingly
-
-  constexpr uint32_t unit_columns() const { return unit_tiles * kGpuTileColumns; }
-  constexpr uint32_t tile_bytes() const { return kGpuPanelRows * kGpuTileColumns / 8 * quant_bits; }
-  constexpr uint32_t quant_unit_bytes() const { return unit_tiles * tile_bytes(); }
-  // High bits of a unit, of a lane: it has them side by side.
-  constexpr uint32_t high_lane_bytes() const { return unit_tiles * 4 * high_bits; }
-  constexpr uint32_t high_unit_bytes() const { return high_lane_bytes() * kGpuLanes; }
-};
-
 constexpr GpuLayout gpu_layout(Format format) {
-  switch (format) {
-    case Format::kF32:
-      return {1, 4, 1, 32, 0, 0, 0, 0, 0, 0, 0, 32};
-    case Format::kF16:
-    case Format::kBf16:
-      return {1, 2, 1, 16, 0, 0, 0, 0, 0, 0, 0, 32};
-    case Format::kQ8_0:
-      return {32, 34, 2, 8, 0, 2, 0, 8, 2, 0, 0, 32};
-    case Format::kQ4_0:
-      return {32, 18, 2, 4, 0, 2, 0, 8, 2, 0, 0, 32};
-    case Format::kQ4_1:
-      return {32, 20, 2, 4, 0, 4, 0, 16, 4, 0, 0, 32};
-    case Format::kQ5_0:
-      return {32, 22, 2, 4, 1, 6, 2, 8, 2, 0, 0, 32};
-    case Format::kQ5_1:
-      return {32, 24, 2, 4, 1, 8, 4, 16, 4, 0, 0, 32};
-    case Format::kQ4_K:
-      return {256, 144, 4, 4, 0, 16, 0, 16, 16, 0, 0, 32};
-    case Format::kQ5_K:
-      return {256, 176, 4, 4, 1, 48, 16, 16, 16, 0, 0, 32};
-    case Format::kQ6_K:
-      return {256, 210, 2, 4, 2, 0, 128, 8, 16, 192, 2, 16};
-  }
-  return {};
+  GpuLayout layout = {};
+  each_format<int>([&]<typename F>() {
+    constexpr Format kFormat = F::kTraits.format;
+    if (format == kFormat) layout = F::gpu_layout();
+    return 0;
+  });
+  return layout;
+}
+
+// Whether GPUs have kernels for weights of the format.
+constexpr bool has_gpu_kernels(Format format) {
+  return gpu_layout(format).block_elements > 0;
 }
 
 constexpr bool has_minimums(Format format) {

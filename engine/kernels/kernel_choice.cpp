@@ -67,6 +67,24 @@ const KernelTable& avx512bf16_kernel_table() {
   return table;
 }
 
+}  // namespace
+
+const KernelTable& amx_kernel_table() {
+  static const KernelTable table = [] {
+    const KernelTable& unit = amx_unit_kernels();
+    KernelTable row = avx512_kernel_table();
+    row.name = "amx";
+    row.has_tiles = true;
+    row.matmul_bf16 = unit.matmul_bf16;
+    row.gated_bf16 = unit.gated_bf16;
+    row.attend_bf16 = unit.attend_bf16;
+    return row;
+  }();
+  return table;
+}
+
+namespace {
+
 // The features that a row needs of the machine beyond x86-64-v2 and does not find, separated by
 // commas; empty if it finds all. The builtin asks both the processor and whether the system saves
 // the registers.

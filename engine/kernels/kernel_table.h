@@ -27,6 +27,9 @@ namespace lockstep {
 //     Q4_K Q5_K:      acc = fma(float(isum), (d * sc) * scale, acc), then
 //                     acc = fma(dmin * m, scaled_sum, acc)
 //     Q6_K:           for each half of 16: acc = fma(float(half's isum), (d * sc) * scale, acc)
+//     codes (tensor/formats/coded.h): as Q4_0, the scale being the block's, or as Q6_K where each
+//                     half has one; with minimums, then for each half
+//                     acc = fma(dmin * m, scale * float(half's negated_sum), acc)
 //   where each product in a term is one f32 multiplication; the activation's
 //   scale and scaled_sum are in activation.h.
 //   kBf16 activations: weights are rounded to bf16 (nearest even) from the very f32 values that
@@ -139,8 +142,11 @@ inline GatedKernel gated_kernel(const KernelTable& table, Format format) {
 const KernelTable& scalar_kernel_table();
 const KernelTable& avx2_kernel_table();
 const KernelTable& avx512_kernel_table();
-const KernelTable& amx_kernel_table();
 // The kernel that AVX-512 with bf16 dot products has of its own.
 MatmulKernel avx512bf16_dots_kernel();
+// A row of what the matrix unit of AMX computes, and of nothing else: all other functions are none.
+const KernelTable& amx_unit_kernels();
+// AVX-512's row with those of AMX.
+const KernelTable& amx_kernel_table();
 
 }  // namespace lockstep

@@ -32,14 +32,16 @@ void scatter_units(const std::byte* block, size_t count, std::byte* tile) {
 }
 
 // `tile` points at this row's first unit of the part.
-void pack_part_of_row(const PanelPart& part, const std::byte* block, std::byte* tile) {
+void pack_part_of_row(const BlockPart& part, const std::byte* block, std::byte* tile) {
   const size_t bytes = part.end - part.begin;
   switch (part.unit) {
-    case PanelUnit::kTwoBytes:
+    case BlockUnit::kOneByte:
+      return scatter_units<1>(block + part.begin, bytes, tile);
+    case BlockUnit::kTwoBytes:
       return scatter_units<2>(block + part.begin, bytes / 2, tile);
-    case PanelUnit::kFourBytes:
+    case BlockUnit::kFourBytes:
       return scatter_units<4>(block + part.begin, bytes / 4, tile);
-    case PanelUnit::kBitPlane:
+    case BlockUnit::kBitPlane:
       break;
   }
   uint32_t bits = 0;
@@ -190,18 +192,23 @@ void pack_bit_planes(const std::byte* rows, size_t stride, std::byte* tile) {
 }
 
 // One block of 16 rows.
-void pack_block(std::span<const PanelPart> parts, const std::byte* rows, size_t stride,
+void pack_block(std::span<const BlockPart> parts, const std::byte* rows, size_t stride,
                 size_t block_bytes, std::byte* tile) {
-  for (const PanelPart& part : parts) {
+  for (const BlockPart& part : parts) {
     const size_t bytes = part.end - part.begin;
     switch (part.unit) {
-      case PanelUnit::kFourBytes:
+      case BlockUnit::kFourBytes:
         pack_four_bytes(rows + part.begin, stride, bytes / 4, block_bytes - part.begin, tile);
         break;
-      case PanelUnit::kTwoBytes:
+      case BlockUnit::kTwoBytes:
         pack_two_bytes(rows + part.begin, stride, bytes / 2, tile);
         break;
-      case PanelUnit::kBitPlane:
+      case BlockUnit::kOneByte:
+        for (size_t row = 0; row < kPanelRows; ++row) {
+          scatter_units<1>(rows + row * stride + part.begin, bytes, tile + row);
+        }
+        break;
+      case BlockUnit::kBitPlane:
         pack_bit_planes(rows + part.begin, stride, tile);
         break;
     }
@@ -209,19 +216,64 @@ void pack_block(std::span<const PanelPart> parts, const std::byte* rows, size_t 
   }
 }
 
+// One block of the file, of each of some rows, as memory holds it. Encoded in a place of its own
+// where that is not as the file has it.
+class RowBlocks {
+ public:
+  // `rows`: the first row's first block, `stride` from one row to the next.
+  RowBlocks(const FormatTraits& format, const std::byte* rows, size_t stride, size_t row_count)
+      : format_(format), rows_(rows), stride_(stride), row_count_(row_count) {
+    CHECK(bytes() <= kBytesMost, "a block of {} bytes", bytes());
+  }
+
+  // Of all rows.
+  void read(size_t block) {
+    blocks_ = rows_ + block * format_.block_bytes;
+    if (format_.packed.encode == nullptr) return;
+    for (size_t row = 0; row < row_count_; ++row) {
+      format_.packed.encode(blocks_ + row * stride_, format_.block_elements,
+                            encoded_ + row * kBytesMost);
+    }
+    blocks_ = encoded_;
+  }
+
+  const std::byte* blocks() const { return blocks_; }
+  size_t stride() const { return format_.packed.encode == nullptr ? stride_ : kBytesMost; }
+  // Of a row; and how many may be read from there on.
+  size_t bytes() const {
+    return format_.block_elements / format_.packed.elements * format_.packed.bytes;
+  }
+  size_t readable() const { return format_.packed.encode == nullptr ? bytes() : kBytesMost; }
+
+ private:
+  static constexpr size_t kBytesMost = 256;
+
+  const FormatTraits& format_;
+  const std::byte* rows_;
+  size_t stride_;
+  size_t row_count_;
+  const std::byte* blocks_ = nullptr;
+  alignas(16) std::byte encoded_[kPanelRows * kBytesMost];
+};
+
 void pack_whole(Format format, size_t columns, const std::byte* rows, size_t stride,
                 std::byte* panel) {
   const FormatTraits& format_traits = traits(format);
-  const std::span<const PanelPart> parts = parts_of(format);
-  if (format_traits.block_elements == 1) {
+  const PackedBlock& packed = format_traits.packed;
+  if (!format_traits.is_quantized()) {
     // Blocks of one number: all of the row is one part.
-    const PanelPart part = {0, columns * format_traits.block_bytes, parts.front().unit};
+    const BlockPart part = {0, columns * format_traits.block_bytes, packed.parts.front().unit};
     return pack_block({&part, 1}, rows, stride, part.end, panel);
   }
-  const size_t bytes = format_traits.block_bytes;
-  const size_t blocks = columns / format_traits.block_elements;
-  for (size_t block = 0; block < blocks; ++block) {
-    pack_block(parts, rows + block * bytes, stride, bytes, panel + block * bytes * kPanelRows);
+  RowBlocks blocks(format_traits, rows, stride, kPanelRows);
+  const size_t count = columns / format_traits.block_elements;
+  for (size_t block = 0; block < count; ++block) {
+    blocks.read(block);
+    for (size_t begin = 0; begin < blocks.bytes(); begin += packed.bytes) {
+      pack_block(packed.parts, blocks.blocks() + begin, blocks.stride(), blocks.readable() - begin,
+                 panel);
+      panel += packed.bytes * kPanelRows;
+    }
   }
 }
 
@@ -239,25 +291,29 @@ void pack_lanes(Format format, size_t columns, const std::byte* rows, size_t str
         row_count, lane);
   if (row_count == kPanelRows) return pack_whole(format, columns, rows, stride_bytes, panel);
   const FormatTraits& format_traits = traits(format);
-  const size_t bytes = format_traits.block_bytes;
-  const size_t blocks = columns / format_traits.block_elements;
-  for (size_t block = 0; block < blocks; ++block) {
-    for (const PanelPart& part : parts_of(format)) {
-      for (size_t row = 0; row < row_count; ++row) {
-        pack_part_of_row(part, rows + row * stride_bytes + block * bytes,
-                         panel + (lane + row) * unit_bytes(part.unit));
+  const PackedBlock& packed = format_traits.packed;
+  RowBlocks blocks(format_traits, rows, stride_bytes, row_count);
+  const size_t count = columns / format_traits.block_elements;
+  for (size_t block = 0; block < count; ++block) {
+    blocks.read(block);
+    for (size_t begin = 0; begin < blocks.bytes(); begin += packed.bytes) {
+      for (const BlockPart& part : packed.parts) {
+        for (size_t row = 0; row < row_count; ++row) {
+          pack_part_of_row(part, blocks.blocks() + row * blocks.stride() + begin,
+                           panel + (lane + row) * unit_bytes(part.unit));
+        }
+        panel += (part.end - part.begin) * kPanelRows;
       }
-      panel += (part.end - part.begin) * kPanelRows;
     }
   }
 }
 
 void clear_lanes(Format format, size_t columns, size_t lane, std::byte* panel) {
   if (lane == kPanelRows) return;
-  const FormatTraits& format_traits = traits(format);
-  const size_t blocks = columns / format_traits.block_elements;
+  const PackedBlock& packed = traits(format).packed;
+  const size_t blocks = columns / packed.elements;
   for (size_t block = 0; block < blocks; ++block) {
-    for (const PanelPart& part : parts_of(format)) {
+    for (const BlockPart& part : packed.parts) {
       const size_t unit = unit_bytes(part.unit);
       for (size_t at = part.begin; at < part.end; at += unit) {
         std::memset(panel + lane * unit, 0, (kPanelRows - lane) * unit);

@@ -1,11 +1,12 @@
 // Weights as the kernels read them: rows in panels of 16, interleaved so that a vector lane owns a
-// row. No padding but for the rows of the last panel: exactly the file's bits per weight. One copy
-// serves prompts and generation, and every instruction set.
+// row. No padding but for the rows of the last panel: the bits per weight that the format's
+// PackedBlock has, which mostly are the file's. One copy serves prompts and generation, and every
+// instruction set.
 //
 // A panel holds its 16 rows K-major, block after block:
 //   F32, F16, BF16   for each k: 16 values, row 0 to 15
 //   quantized        for each block of the format (32 or 256 elements) one tile: the bytes of the
-//                    16 rows' blocks rearranged, described beside each format in packed_matrix.cpp
+//                    16 rows' blocks rearranged, as packed_matrix.cpp says
 // Rows beyond the last are zero.
 #pragma once
 
@@ -29,7 +30,7 @@ struct PackedMatrix {
   size_t panel_count() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
-// Bytes of one panel: kPanelRows * row_bytes(format, columns).
+// Bytes of one panel: kPanelRows * packed_row_bytes(format, columns).
 size_t panel_bytes(Format format, size_t columns);
 
 // Packs one panel from `row_count` (1 to 16) consecutive rows as the file stores them.
@@ -50,27 +51,8 @@ void clear_lanes(Format format, size_t columns, size_t lane, std::byte* panel);
 // the row as the file stores it. For embedding rows and for tests.
 void unpack_row(const PackedMatrix& matrix, size_t row, float* values);
 
-// How the bytes of a format's block lie in a panel: for those who pack and unpack. The tiles are
-// described in packed_matrix.cpp.
-
 // Raised whenever the same weights, packed, become other bytes: those that an earlier version of
 // the program packed and left in memory are then packed anew. A test holds it to the bytes.
-inline constexpr unsigned kPackingVersion = 1;
-
-enum class PanelUnit : uint8_t { kTwoBytes, kFourBytes, kBitPlane };
-
-constexpr size_t unit_bytes(PanelUnit unit) {
-  return unit == PanelUnit::kTwoBytes ? 2 : 4;
-}
-
-// A part of a block: where it begins and ends in the file's block, in bytes.
-struct PanelPart {
-  size_t begin;
-  size_t end;
-  PanelUnit unit;
-};
-
-// The parts of a format's block in the order in which the tile holds them.
-std::span<const PanelPart> parts_of(Format format);
+inline constexpr unsigned kPackingVersion = 2;
 
 }  // namespace lockstep

@@ -14,7 +14,8 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
         std::ranges::any_of(node.inputs, [&](ValueId input) { return selected[input]; });
     const auto add = [&](WeightId id, Matrices& matrices) {
       const Weight& weight = graph.weights()[id];
-      matrices.bytes += static_cast<double>(weight.rows * row_bytes(weight.format, weight.columns));
+      matrices.bytes +=
+          static_cast<double>(weight.rows * packed_row_bytes(weight.format, weight.columns));
       matrices.elements += static_cast<double>(weight.rows * weight.columns);
     };
     if (node.operation == Operation::kMatmul) {

@@ -100,22 +100,29 @@ struct TypeName {
   std::string_view name;
 };
 
-// The numbers of enum ggml_type, those included that no file of today has.
-constexpr auto kTypeNames = std::to_array<TypeName>({
-    {0, "F32"},     {1, "F16"},         {2, "Q4_0"},        {3, "Q4_1"},        {4, "Q4_2"},
-    {5, "Q4_3"},    {6, "Q5_0"},        {7, "Q5_1"},        {8, "Q8_0"},        {9, "Q8_1"},
-    {10, "Q2_K"},   {11, "Q3_K"},       {12, "Q4_K"},       {13, "Q5_K"},       {14, "Q6_K"},
-    {15, "Q8_K"},   {16, "IQ2_XXS"},    {17, "IQ2_XS"},     {18, "IQ3_XXS"},    {19, "IQ1_S"},
-    {20, "IQ4_NL"}, {21, "IQ3_S"},      {22, "IQ2_S"},      {23, "IQ4_XS"},     {24, "I8"},
-    {25, "I16"},    {26, "I32"},        {27, "I64"},        {28, "F64"},        {29, "IQ1_M"},
-    {30, "BF16"},   {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"},   {34, "TQ1_0"},
-    {35, "TQ2_0"},  {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"},
+// The numbers of enum ggml_type that are no Format, those included that no file of today has.
+constexpr auto kOtherTypes = std::to_array<TypeName>({
+    {4, "Q4_2"},
+    {5, "Q4_3"},
+    {9, "Q8_1"},
+    {15, "Q8_K"},
+    {24, "I8"},
+    {25, "I16"},
+    {26, "I32"},
+    {27, "I64"},
+    {28, "F64"},
+    {31, "Q4_0_4_4"},
+    {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"},
+    {36, "IQ4_NL_4_4"},
+    {37, "IQ4_NL_4_8"},
+    {38, "IQ4_NL_8_8"},
 });
 
-// "IQ4_XS"; empty for a number that is none of those known here.
-std::string_view ggml_type_name(uint32_t ggml_type) {
-  const auto found = std::ranges::find(kTypeNames, ggml_type, &TypeName::number);
-  return found == kTypeNames.end() ? std::string_view() : found->name;
+// "Q8_1"; empty for a number that is none of those known here.
+std::string_view other_type_name(uint32_t ggml_type) {
+  const auto found = std::ranges::find(kOtherTypes, ggml_type, &TypeName::number);
+  return found == kOtherTypes.end() ? std::string_view() : found->name;
 }
 
 std::string supported_formats() {
@@ -148,7 +155,7 @@ GgufTensor read_tensor(BoundedReader& reader, uint64_t index) {
   if (reader.failed()) return tensor;
   const auto format = format_of_ggml_type(type);
   if (!format) {
-    const std::string_view name = ggml_type_name(type);
+    const std::string_view name = other_type_name(type);
     reader.fail(field, start, "ggml type {}{} is not supported; supported are {}", type,
                 name.empty() ? "" : fmt::format(" ({})", name), supported_formats());
     return tensor;

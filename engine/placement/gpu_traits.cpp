@@ -9,6 +9,7 @@
 #include "engine/base/log.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/gpu_experts.h"
+#include "engine/kernels/gpu_tile.h"
 #include "engine/machine/device_choice.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 
@@ -55,7 +56,19 @@ std::string obstacle(const GpuPlatform* platform, std::span<const Gpu* const> gp
 
 }  // namespace
 
+Result<void> check_gpu_formats(const Graph& graph) {
+  for (const Weight& weight : graph.weights()) {
+    if (!weight.is_matrix || has_gpu_kernels(weight.format)) continue;
+    return invalid_input(
+        "tensor {} is in {}, for which GPUs have no kernels: use --devices cpu, or a file in "
+        "another format",
+        weight.name, traits(weight.format).name);
+  }
+  return {};
+}
+
 Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
+  if (auto held = check_gpu_formats(graph); !held) return held;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     if (node.head_dimension % kHeadUnit == 0 && node.head_dimension <= kMaxHeadDimension) continue;

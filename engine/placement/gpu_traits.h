@@ -20,7 +20,10 @@ struct GpuPlatform;
 // tokens differs in the last bits there, so it is not `exact`.
 inline constexpr std::string_view kGpuArithmetic = "gpu";
 
-// Fails with kInvalidInput, naming what the kernels of GPUs cannot compute and the remedy.
+// Fails with kInvalidInput, naming a matrix that GPUs cannot hold, and the remedy.
+Result<void> check_gpu_formats(const Graph& graph);
+
+// The same, naming what the kernels of GPUs cannot compute and the remedy.
 // `beside_nodes`: some ranks are nodes', which take a mixture's experts.
 Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes);
 

@@ -39,7 +39,7 @@ Result<void> Placer::check_heads() const {
 }
 
 Result<RankSizes> Placer::least_gpu_sizes() const {
-  if (machine_.topology.gpus.empty()) return RankSizes();
+  if (machine_.topology.gpus.empty() || !check_gpu_formats(model_.graph)) return RankSizes();
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model_.graph, alone, Strategy::kGather);
   if (!whole) return std::unexpected(whole.error());

@@ -9,17 +9,18 @@ Needs numpy and the gguf package:
     python3 -m venv .venv && .venv/bin/pip install numpy gguf
     scripts/models/make_model.py --shape llama-3.2-1b --format Q4_0 --output 1b.gguf
 
-Formats: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K give every matrix that format, but the
-output matrix (the embedding, where it is also the output) of a format below 8 bits is Q6_K, as
-published files have it; --pure gives it the same format as all others. Q4_K_M and Q5_K_M also keep
-part of the attn_v and ffn_down matrices in Q6_K. Beside 8 experts, attn_k and attn_v are Q8_0, and
-attn_output is Q5_K where most are Q4_K. A matrix whose rows are not whole blocks of 256 gets Q5_0
-instead of Q4_K, Q5_1 instead of Q5_K, Q8_0 instead of Q6_K; one whose rows are not whole blocks of
-32 gets F16. Vectors (norms, biases, rope factors) and the routers of mixtures are always F32.
+Formats: those of --help. The name of one gives every matrix that format, but the output matrix (the
+embedding, where it is also the output) of a format below 8 bits is Q6_K, as published files have
+it; --pure gives it the same format as all others. Q4_K_M and Q5_K_M also keep part of the attn_v
+and ffn_down matrices in Q6_K. Beside 8 experts, attn_k and attn_v are Q8_0, and attn_output is Q5_K
+where most are Q4_K. A matrix whose rows are not whole blocks of 256 gets Q5_0 instead of Q4_K, Q5_1
+instead of Q5_K, Q8_0 instead of Q6_K, IQ4_NL instead of others; one whose rows are not whole blocks
+of 32 or 64 gets F16. Vectors (norms, biases, rope factors) and the routers of mixtures are always F32.
 """
 
 import argparse
 import dataclasses
+import functools
 import math
 import sys
 import time
@@ -159,8 +160,29 @@ FORMATS = {
     "Q5_K": (Q.Q5_K, gguf.LlamaFileType.MOSTLY_Q5_K_S),
     "Q5_K_M": (Q.Q5_K, gguf.LlamaFileType.MOSTLY_Q5_K_M),
     "Q6_K": (Q.Q6_K, gguf.LlamaFileType.MOSTLY_Q6_K),
+    "Q2_K": (Q.Q2_K, gguf.LlamaFileType.MOSTLY_Q2_K),
+    "Q3_K": (Q.Q3_K, gguf.LlamaFileType.MOSTLY_Q3_K_S),
+    "IQ4_NL": (Q.IQ4_NL, gguf.LlamaFileType.MOSTLY_IQ4_NL),
+    "IQ4_XS": (Q.IQ4_XS, gguf.LlamaFileType.MOSTLY_IQ4_XS),
+    "MXFP4": (Q.MXFP4, gguf.LlamaFileType.MOSTLY_MXFP4_MOE),
+    "NVFP4": (Q.NVFP4, gguf.LlamaFileType.MOSTLY_NVFP4),
+    "IQ3_S": (Q.IQ3_S, gguf.LlamaFileType.MOSTLY_IQ3_S),
+    "IQ3_XXS": (Q.IQ3_XXS, gguf.LlamaFileType.MOSTLY_IQ3_XXS),
+    "IQ2_S": (Q.IQ2_S, gguf.LlamaFileType.MOSTLY_IQ2_S),
+    "IQ2_XS": (Q.IQ2_XS, gguf.LlamaFileType.MOSTLY_IQ2_XS),
+    "IQ2_XXS": (Q.IQ2_XXS, gguf.LlamaFileType.MOSTLY_IQ2_XXS),
+    "IQ1_S": (Q.IQ1_S, gguf.LlamaFileType.MOSTLY_IQ1_S),
+    "IQ1_M": (Q.IQ1_M, gguf.LlamaFileType.MOSTLY_IQ1_M),
+    "TQ1_0": (Q.TQ1_0, gguf.LlamaFileType.MOSTLY_TQ1_0),
+    "TQ2_0": (Q.TQ2_0, gguf.LlamaFileType.MOSTLY_TQ2_0),
 }
-FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0}
+FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0,
+             **{FORMATS[name][0]: Q.IQ4_NL for name in
+                ("Q2_K", "Q3_K", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS",
+                 "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0")}}
+# Where a block of a format of codes has the half that multiplies its scales.
+HALF_PLACES = {Q.Q2_K: 80, Q.Q3_K: 108, Q.IQ4_NL: 0, Q.IQ4_XS: 0, Q.IQ3_S: 0, Q.IQ3_XXS: 0,
+               Q.IQ2_S: 0, Q.IQ2_XS: 0, Q.IQ2_XXS: 0, Q.IQ1_S: 0, Q.TQ1_0: 52, Q.TQ2_0: 64}
 WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is
 
 CHUNK_ELEMENTS = 1 << 22  # made and written at a time: bounds the memory
@@ -299,7 +321,7 @@ def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
     if tensor.name == output and chosen not in WIDE_FORMATS and not pure:
         chosen = Q.Q6_K
     large = ("attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight")
-    if mix.endswith("_M") and tensor.name.endswith(large):
+    if mix.endswith("_K_M") and tensor.name.endswith(large):
         if takes_more_bits(int(tensor.name.split(".")[1]), shape.layers):
             chosen = Q.Q6_K
     if shape.mixture and shape.mixture.experts == 8 and chosen not in WIDE_FORMATS and not pure:
@@ -364,6 +386,46 @@ def q6_k_blocks(random, count, deviation):
                            scale[:, None].view(np.uint8)], axis=1)
 
 
+def with_scales(blocks: np.ndarray, chosen, scales: np.ndarray) -> np.ndarray:
+    """Blocks of a format of codes with `scales` (halves), as near as the format can have them."""
+    if chosen in HALF_PLACES:
+        place = HALF_PLACES[chosen]
+        blocks[:, place:place + 2] = scales[:, None].view(np.uint8)
+    if chosen == Q.Q2_K:  # every minimum is what makes its group's mean zero
+        blocks[:, :16] = (blocks[:, :16] & 15) * 17
+        minimums = (scales.astype(np.float32) * 1.5).astype(np.float16)
+        blocks[:, 82:84] = minimums[:, None].view(np.uint8)
+    elif chosen == Q.TQ2_0:  # no pair of bits is 3
+        pairs = blocks[:, :64] >> 1 & blocks[:, :64] & 0x55
+        blocks[:, :64] ^= pairs
+    elif chosen == Q.IQ1_M:
+        words = blocks[:, 48:].view(np.uint16)
+        bits = scales.view(np.uint16)[:, None] >> np.array([0, 4, 8, 12], np.uint16) & 15
+        words[:] = words & 0x0FFF | bits << 12
+    elif chosen == Q.MXFP4:
+        exponents = np.round(np.log2(scales.astype(np.float32))) + 128
+        blocks[:, 0] = np.clip(exponents, 2, 254).astype(np.uint8)
+    elif chosen == Q.NVFP4:
+        tiny = gguf.quants.NVFP4.fp32_to_ue4m3(2 * scales.astype(np.float32))
+        blocks[:, :4] = tiny[:, None]
+    return blocks
+
+
+@functools.cache
+def deviation_of_unit(chosen) -> float:
+    """The deviation of the weights of random blocks whose scale is 1."""
+    random = np.random.Generator(np.random.SFC64(1))
+    size = gguf.GGML_QUANT_SIZES[chosen][1]
+    blocks = with_scales(random_bytes(random, 512, size).copy(), chosen, np.ones(512, np.float16))
+    return float(gguf.quants.dequantize(blocks, chosen).std())
+
+
+def coded_blocks(random, count, deviation, chosen):
+    blocks = random_bytes(random, count, gguf.GGML_QUANT_SIZES[chosen][1]).copy()
+    return with_scales(blocks, chosen,
+                       random_scales(random, count, deviation / deviation_of_unit(chosen)))
+
+
 def random_rows(random, tensor: TensorPlan, elements: int) -> np.ndarray:
     """The stored form of `elements` elements, whole blocks."""
     deviation = tensor.deviation
@@ -382,6 +444,8 @@ def random_rows(random, tensor: TensorPlan, elements: int) -> np.ndarray:
         return k_blocks(random, count, deviation, 16, 128)
     if chosen == Q.Q5_K:
         return k_blocks(random, count, deviation, 32, 160)
+    if chosen in HALF_PLACES or chosen in (Q.MXFP4, Q.NVFP4, Q.IQ1_M):
+        return coded_blocks(random, count, deviation, chosen)
     levels, payload, has_minimum = {Q.Q4_0: (16, 16, False), Q.Q4_1: (16, 16, True),
                                     Q.Q5_0: (32, 20, False), Q.Q5_1: (32, 20, True)}[chosen]
     return simple_blocks(random, count, deviation, levels, payload, has_minimum)

@@ -1,6 +1,6 @@
-// The AMX row of the kernel table: the AVX-512 one with products of bf16 activations through the
-// matrix unit. Compiled with flags of its own: nothing in here may be used or emitted for use
-// outside this file but the function at its end.
+// What processors with AMX compute through its matrix unit: products of bf16 activations, and
+// attention to prompts. Compiled with flags of its own: nothing in here may be used or emitted for
+// use outside this file but the function at its end.
 #include "engine/kernels/cpu/lanes_avx512.h"
 
 // The rest is written over lanes_avx512.h and must come after it.
@@ -17,18 +17,16 @@
 #include "engine/kernels/cpu/attention_unit.inl.h"
 #include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "engine/kernels/cpu/matrix_unit_amx.h"
-#include "engine/kernels/cpu/table.inl.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
 namespace {
 
-constexpr KernelTable kTable =
-    with_unit_attention<MatrixUnit>(with_matrix_unit<MatrixUnit>(make_row("amx")));
+constexpr KernelTable kTable = with_unit_attention<MatrixUnit>(with_matrix_unit<MatrixUnit>({}));
 
 }  // namespace
 
-const KernelTable& amx_kernel_table() {
+const KernelTable& amx_unit_kernels() {
   return kTable;
 }
 

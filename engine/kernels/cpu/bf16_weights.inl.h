@@ -55,24 +55,44 @@ struct QuantizedWeights {
   [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
                                             size_t end, Store store, Done done) {
     constexpr size_t kAheadBytes = 4096;
-    const auto unpack_block = [&] [[gnu::always_inline]] (const std::byte* tile, const Block& block,
-                                                          size_t place, size_t index) {
+    const auto unpack_block = [&] [[gnu::always_inline]] (const std::byte* tile,
+                                                          const BlockOf<Tile>& block, size_t place,
+                                                          size_t index) {
       prefetch_share<Tile, kFirstCache>(tile, kAheadBytes, place);
-      const F32x16 scale = roundable(block.scale);
-      const F32x16 second = roundable(block.second);
-      const F32x16 less = Tile::kMinimums ? sub(zero(), second) : zero();
+      const HalfScales first = scales_of<0>(block);
+      const HalfScales second = scales_of<1>(block);
 #pragma GCC unroll kUnrolledGroups
       for (size_t group = 0; group < kGroups; ++group) {
         const Bytes bytes = block.weights[group];
-        const F32x16 own_scale = Tile::kHalves && group >= kGroups / 2 ? second : scale;
-        store(index, 2 * group, weight<Tile, 0>(bytes, own_scale, less),
-              weight<Tile, 1>(bytes, own_scale, less));
-        store(index, 2 * group + 1, weight<Tile, 2>(bytes, own_scale, less),
-              weight<Tile, 3>(bytes, own_scale, less));
+        const HalfScales& own = Tile::kHalves && group >= kGroups / 2 ? second : first;
+        store(index, 2 * group, weight<Tile, 0>(bytes, own.scale, own.less),
+              weight<Tile, 1>(bytes, own.scale, own.less));
+        store(index, 2 * group + 1, weight<Tile, 2>(bytes, own.scale, own.less),
+              weight<Tile, 3>(bytes, own.scale, own.less));
       }
       done(index);
     };
     each_panel_block<Tile>(matrix, panel, begin, end, unpack_block);
+  }
+
+ private:
+  // What 16 columns are multiplied by, and what is added to them then.
+  struct HalfScales {
+    F32x16 scale;
+    F32x16 less;
+  };
+  // Of the first half of a block or, where each has its own, of the second.
+  template <int kHalf>
+  [[gnu::always_inline]] static HalfScales scales_of(const BlockOf<Tile>& block) {
+    const F32x16 scale = roundable(Tile::kHalves && kHalf == 1 ? block.second : block.scale);
+    if constexpr (Tile::kMinimums && Tile::kHalves) {
+      const F32x16 minimum = kHalf == 0 ? block.first_minimum : block.second_minimum;
+      return {scale, sub(zero(), roundable(minimum))};
+    } else if constexpr (Tile::kMinimums) {
+      return {scale, sub(zero(), roundable(block.second))};
+    } else {
+      return {scale, zero()};
+    }
   }
 };
 

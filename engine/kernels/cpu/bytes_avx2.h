@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cpu/byte_table.h"
+
 namespace lockstep {
 namespace {
 
@@ -88,6 +90,34 @@ inline Bytes offset_signed(Bytes a) {
   return a;
 }
 
+// The entry of each byte, of which the upper four bits are zero.
+inline Bytes look_up(Bytes codes, const ByteTable& table) {
+  const __m128i entries = _mm_load_si128(reinterpret_cast<const __m128i*>(table.entries));
+  const __m256i both = _mm256_broadcastsi128_si256(entries);
+  return {_mm256_shuffle_epi8(both, codes.low), _mm256_shuffle_epi8(both, codes.high)};
+}
+
+// 2^(e - 128) of 16 bytes e.
+inline __m256 power_of_two(__m256i e) {
+  const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
+}
+inline F32x16 load_exponents(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {power_of_two(_mm256_cvtepu8_epi32(bytes)),
+          power_of_two(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+// tiny_float_scale() of 16 bytes.
+inline F32x16 load_tiny_floats(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7);
+  const __m256 factor = _mm256_set1_ps(128.0F);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), factor),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), factor)};
+}
+
 // Makes the compiler have both here.
 inline void hold(__m256i& low, __m256i& high) {
   asm("" : "+x"(low), "+x"(high));
@@ -96,11 +126,13 @@ inline void hold(__m256i& low, __m256i& high) {
 // start + sum over groups of 4 k of weights * x, per lane; see bytes_avx512.h.
 // Products are summed in pairs of 16 bits for as many groups as cannot overflow them, whatever the
 // weights (at most kWidest) and x (in [-127, 127]).
-template <int kWidest>
+template <int kWidest, bool kHalves>
 struct Dot {
   static constexpr size_t kFittingGroups = 32767 / (2 * 127 * kWidest);
-  // A power of two up to 8, so that group 7 is the last of a sum (and group 3, if 4 at most).
-  static constexpr size_t kSafeGroups = kFittingGroups >= 8 ? 8 : kFittingGroups >= 4 ? 4 : 2;
+  // A power of two, so that the last group of a sum is 7 or, of halves, 3.
+  static constexpr size_t kSafeGroups = kFittingGroups >= 8 && !kHalves ? 8
+                                        : kFittingGroups >= 4           ? 4
+                                                                        : 2;
   __m256i pairs_low;
   __m256i pairs_high;
   __m256i low;
@@ -139,8 +171,8 @@ struct Dot {
 };
 
 // Signed weights: |w| * (x with the sign of w). 128 * 127 * 2 fits into 16 bits.
-template <>
-struct Dot<0> {
+template <bool kHalves>
+struct Dot<0, kHalves> {
   __m256i low;
   __m256i high;
 

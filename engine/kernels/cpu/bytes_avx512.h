@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cpu/byte_table.h"
+
 namespace lockstep {
 namespace {
 
@@ -86,11 +88,32 @@ inline Bytes offset_signed(Bytes a) {
   return {_mm512_xor_si512(a.v, _mm512_set1_epi32(static_cast<int>(0x80808080U)))};
 }
 
+// The entry of each byte, of which the upper four bits are zero.
+inline Bytes look_up(Bytes codes, const ByteTable& table) {
+  const __m128i entries = _mm_load_si128(reinterpret_cast<const __m128i*>(table.entries));
+  return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), codes.v)};
+}
+
+// 2^(e - 128) of 16 bytes e.
+inline F32x16 load_exponents(const std::byte* p) {
+  const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+  const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+  return {_mm512_castsi512_ps(
+      _mm512_mask_sllv_epi32(normal, is_small, _mm512_set1_epi32(0x00200000), e))};
+}
+// tiny_float_scale() of 16 bytes.
+inline F32x16 load_tiny_floats(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7);
+  return {_mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(128.0F))};
+}
+
 // start + sum over groups of 4 k of weights * x, per lane. Used as: begin, then add for the groups
-// 0 to 7, or 0 to 3, or 4 to 7, then finish with the same start. kWidest is the greatest weight, as
-// an unsigned byte, or 0 for weights from offset_signed. keep_order(), if called after each add
-// with the same group, keeps the compiler from adding in another order.
-template <int kWidest>
+// 0 to 7 or, with kHalves, 0 to 3 or 4 to 7, then finish with the same start. kWidest is the
+// greatest weight, as an unsigned byte, or 0 for weights from offset_signed. keep_order(), if
+// called after each add with the same group, keeps the compiler from adding in another order.
+template <int kWidest, bool kHalves>
 struct Dot {
   __m512i sum;
 

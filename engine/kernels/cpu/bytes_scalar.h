@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/kernels/cpu/byte_table.h"
+#include "engine/tensor/formats/coded.h"
+
 namespace lockstep {
 namespace {
 
@@ -98,8 +101,28 @@ inline Bytes offset_signed(Bytes a) {
   return a;
 }
 
+// The entry of each byte, of which the upper four bits are zero.
+[[gnu::noinline]] inline Bytes look_up(const Bytes& codes, const ByteTable& table) {
+  return each_word([&](size_t i) {
+    uint32_t word = 0;
+    for (unsigned byte = 0; byte < 4; ++byte) {
+      word |= uint32_t{table.entries[codes.v[i] >> (8 * byte) & 15U]} << (8 * byte);
+    }
+    return word;
+  });
+}
+
+// 2^(e - 128) of 16 bytes e.
+inline F32x16 load_exponents(const std::byte* p) {
+  return each_lane([&](size_t i) { return exponent_scale(std::to_integer<uint8_t>(p[i])); });
+}
+// tiny_float_scale() of 16 bytes.
+inline F32x16 load_tiny_floats(const std::byte* p) {
+  return each_lane([&](size_t i) { return tiny_float_scale(std::to_integer<uint8_t>(p[i])); });
+}
+
 // start + sum over groups of 4 k of weights * x, per lane; see bytes_avx512.h.
-template <int kWidest>
+template <int kWidest, bool kHalves>
 struct Dot {
   I32x16 sum;
 

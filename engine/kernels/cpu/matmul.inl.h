@@ -10,6 +10,8 @@
 // but in formats with halves, isum over 16 columns each
 //   acc = fma(float(isum of the first half), block.scale * scale, acc)
 //   acc = fma(float(isum of the second half), block.second * scale, acc)
+// and in those of them with minimums, sum being the activations' over 16 columns each, negated
+//   acc = fma(block.first_minimum, scale * float(sum of the first half), acc), the second alike
 #pragma once
 
 #include <cstddef>
@@ -135,12 +137,12 @@ template <typename Tile, int kHalf>
 // sums += the groups [kBegin, kEnd) of a block of each panel, their integer sums times kScale of
 // the block and the activations' scale. block_of(p) is panel p's block, `index` counts the row's.
 template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*kScale,
-          size_t kPanels, size_t kTokens, typename BlockOf>
-[[gnu::always_inline]] inline void multiply_groups(BlockOf block_of, const Rows<kTokens>& rows,
+          size_t kPanels, size_t kTokens, typename GetBlock>
+[[gnu::always_inline]] inline void multiply_groups(GetBlock block_of, const Rows<kTokens>& rows,
                                                    size_t index, F32x16 (&sums)[kPanels][kTokens]) {
   const size_t column = index * kQ8BlockElements;
   const size_t scale_offset = rows.layout.scales + index * sizeof(float);
-  Dot<Tile::kWidest> dots[kPanels][kTokens];
+  Dot<Tile::kWidest, Tile::kHalves> dots[kPanels][kTokens];
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) {
     const I32x16 start = start_of<Tile, kHalf>(rows.row[t], rows.layout, index);
@@ -175,9 +177,30 @@ template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*k
   }
 }
 
+// sums += the minimums of both halves of a block of each panel, times the activations' sums.
+template <size_t kPanels, size_t kTokens, typename GetBlock>
+[[gnu::always_inline]] inline void add_minimums_of_halves(GetBlock block_of,
+                                                          const Rows<kTokens>& rows, size_t index,
+                                                          F32x16 (&sums)[kPanels][kTokens]) {
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) {
+    const std::byte* row = rows.row[t];
+    const float scale = read_float(row + rows.layout.scales + index * sizeof(float));
+    const int32_t first = read_int(row + rows.layout.first_sums + index * sizeof(int32_t));
+    const int32_t both = read_int(row + rows.layout.sums + index * sizeof(int32_t));
+    const F32x16 first_sum = broadcast(scale * static_cast<float>(first));
+    const F32x16 second_sum = broadcast(scale * static_cast<float>(both - first));
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p) {
+      sums[p][t] = fma(block_of(p).first_minimum, first_sum, sums[p][t]);
+      sums[p][t] = fma(block_of(p).second_minimum, second_sum, sums[p][t]);
+    }
+  }
+}
+
 // sums += one block of 32 columns of each panel.
-template <typename Tile, size_t kPanels, size_t kTokens, typename BlockOf>
-[[gnu::always_inline]] inline void multiply_blocks(BlockOf block_of, const Rows<kTokens>& rows,
+template <typename Tile, size_t kPanels, size_t kTokens, typename GetBlock>
+[[gnu::always_inline]] inline void multiply_blocks(GetBlock block_of, const Rows<kTokens>& rows,
                                                    size_t index, F32x16 (&sums)[kPanels][kTokens]) {
   if constexpr (Tile::kHalves) {
     multiply_groups<Tile, 0, 4, 0, &Block::scale>(block_of, rows, index, sums);
@@ -185,7 +208,9 @@ template <typename Tile, size_t kPanels, size_t kTokens, typename BlockOf>
   } else {
     multiply_groups<Tile, 0, 8, -1, &Block::scale>(block_of, rows, index, sums);
   }
-  if constexpr (Tile::kMinimums) {
+  if constexpr (Tile::kMinimums && Tile::kHalves) {
+    add_minimums_of_halves(block_of, rows, index, sums);
+  } else if constexpr (Tile::kMinimums) {
     const size_t offset = rows.layout.scaled_sums + index * sizeof(float);
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
@@ -200,9 +225,12 @@ template <typename Tile, size_t kPanels, size_t kTokens, typename BlockOf>
 
 // sums += one block of 32 columns of one panel.
 template <typename Tile, size_t kTokens>
-[[gnu::always_inline]] inline void multiply_block(const Block& block, const Rows<kTokens>& rows,
-                                                  size_t index, F32x16 (&sums)[1][kTokens]) {
-  const auto block_of = [&] [[gnu::always_inline]] (size_t) -> const Block& { return block; };
+[[gnu::always_inline]] inline void multiply_block(const BlockOf<Tile>& block,
+                                                  const Rows<kTokens>& rows, size_t index,
+                                                  F32x16 (&sums)[1][kTokens]) {
+  const auto block_of = [&] [[gnu::always_inline]] (size_t) -> const auto& {
+    return block;
+  };
   multiply_blocks<Tile>(block_of, rows, index, sums);
 }
 
@@ -268,7 +296,7 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
         const std::byte* packed = tiles + p * stream_stride;
         for (size_t i = tile; i < end; ++i) {
           each_block<Tile>(packed, scales[p], step,
-                           [&] [[gnu::always_inline]] (const Block& block, size_t place) {
+                           [&] [[gnu::always_inline]] (const auto& block, size_t place) {
                              // One token of one stream leaves the processor's own prefetching
                              // enough time. Asked for twice, lines wait in a queue that is short.
                              if constexpr (kPanels > 1) {
@@ -363,8 +391,9 @@ inline void multiply_all_tokens(const MatmulArguments& arguments, const Q8Row& l
 }
 
 // Part of a panel, unpacked: `count` blocks from block `first` of its rows on.
+template <typename Tile>
 struct Strip {
-  Block blocks[kStripBlocks];
+  BlockOf<Tile> blocks[kStripBlocks];
   size_t first;
   size_t count;
 };
@@ -372,7 +401,7 @@ struct Strip {
 // sums[t] += strip, for `count` tokens from `token` on, at most kTokens. There are kTokens sums.
 template <typename Tile, size_t kTokens>
 inline void multiply_strip(const MatmulArguments& arguments, const Q8Row& layout,
-                           const Strip& strip, size_t token, size_t count, F32x16* sums) {
+                           const Strip<Tile>& strip, size_t token, size_t count, F32x16* sums) {
   if constexpr (kTokens > 1) {
     if (count <= kTokens / 2) {
       return multiply_strip<Tile, kTokens / 2>(arguments, layout, strip, token, count, sums);
@@ -399,7 +428,7 @@ inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout
   const std::byte* tiles = arguments.matrix.panels + panel * tile_count * Tile::kTileBytes;
   F32x16 sums[kChunkTokens];
   for (F32x16& sum : sums) sum = zero();
-  Strip strip;
+  Strip<Tile> strip;
   for (size_t tile = 0; tile < tile_count; tile += kStripTiles) {
     const size_t end = tile + kStripTiles < tile_count ? tile + kStripTiles : tile_count;
     strip.first = tile * kTileBlocks;
@@ -407,10 +436,10 @@ inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout
     for (size_t i = tile; i < end; ++i) {
       const std::byte* packed = tiles + i * Tile::kTileBytes;
       const typename Tile::Scales scales = Tile::read_scales(packed);
-      Block* blocks = strip.blocks + (i - tile) * kTileBlocks;
+      BlockOf<Tile>* blocks = strip.blocks + (i - tile) * kTileBlocks;
       for (size_t step = 0; step < Tile::kSteps; ++step) {
         each_block<Tile>(
-            packed, scales, step, [&] [[gnu::always_inline]] (const Block& block, size_t index) {
+            packed, scales, step, [&] [[gnu::always_inline]] (const auto& block, size_t index) {
               prefetch_share<Tile, kSecondCache>(packed, kStripTiles * Tile::kTileBytes, index);
               blocks[index] = block;
             });
@@ -422,6 +451,39 @@ inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout
     }
   }
   for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
+}
+
+// The same of formats that are unpacked by a function of their own.
+template <General Tile>
+inline void multiply_general_chunk(const MatmulArguments& arguments, const Q8Row& layout,
+                                   size_t panel, size_t token, size_t count) {
+  const auto unpack = kUnpackBlocks<Tile::kMinimums>[static_cast<size_t>(arguments.matrix.format)];
+  const size_t blocks = arguments.matrix.columns / kQ8BlockElements;
+  F32x16 sums[kChunkTokens];
+  for (size_t t = 0; t < count; ++t) sums[t] = zero();
+  Strip<Tile> strip;
+  for (strip.first = 0; strip.first < blocks; strip.first += kGeneralBlocks) {
+    const size_t left = blocks - strip.first;
+    strip.count = left < kGeneralBlocks ? left : kGeneralBlocks;
+    unpack(arguments.matrix, panel, strip.first, strip.first + strip.count, strip.blocks);
+    for (size_t done = 0; done < count; done += kTokenTile) {
+      multiply_strip<Tile, kTokenTile>(arguments, layout, strip, token + done, count - done,
+                                       sums + done);
+    }
+  }
+  for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
+}
+
+template <General Tile>
+void matmul_general(const MatmulArguments& arguments) {
+  const Q8Row layout = q8_row(arguments.matrix.columns);
+  for (size_t token = 0; token < arguments.token_count; token += kChunkTokens) {
+    const size_t left = arguments.token_count - token;
+    const size_t count = left < kChunkTokens ? left : kChunkTokens;
+    for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) {
+      multiply_general_chunk<Tile>(arguments, layout, panel, token, count);
+    }
+  }
 }
 
 template <typename Tile>

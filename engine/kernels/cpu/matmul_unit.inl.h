@@ -22,22 +22,33 @@ template <typename Weights, typename Unit>
   multiply_prompt<Weights, Unit>(GatedProduct{arguments});
 }
 
+// A format's weights as operands of a unit.
+template <typename F>
+struct OperandsOfFormat {
+  using Type = QuantizedOperands<TileOf<F>>;
+};
+template <CodedFormat F>
+struct OperandsOfFormat<F> {
+  using Type = QuantizedOperands<GeneralTile<true>>;
+};
+template <>
+struct OperandsOfFormat<F16> {
+  using Type = F16Operands;
+};
+template <>
+struct OperandsOfFormat<Bf16> {
+  using Type = Bf16Operands;
+};
+
 // For each format that has products of bf16 activations what `kernel_of` gives for its weights.
 template <typename Kernel, typename KernelOf>
 constexpr std::array<Kernel, kFormatCount> for_each_weights(KernelOf kernel_of) {
-  return {
-      nullptr,
-      kernel_of.template operator()<F16Operands>(),
-      kernel_of.template operator()<Bf16Operands>(),
-      kernel_of.template operator()<QuantizedOperands<Q8_0Tile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q4_0Tile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q4_1Tile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q5_0Tile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q5_1Tile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q4_KTile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q5_KTile>>(),
-      kernel_of.template operator()<QuantizedOperands<Q6_KTile>>(),
-  };
+  return each_format<Kernel>([&]<typename F>() -> Kernel {
+    if constexpr (std::is_same_v<F, F32>)
+      return nullptr;
+    else
+      return kernel_of.template operator()<typename OperandsOfFormat<F>::Type>();
+  });
 }
 
 // The row of the table with products of bf16 activations through `Unit`.

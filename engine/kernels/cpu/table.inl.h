@@ -14,39 +14,45 @@
 namespace lockstep {
 namespace {
 
+// The product of a format's weights with activations of the form that they take.
+template <typename F>
+constexpr MatmulKernel own_product() {
+  if constexpr (std::is_same_v<F, F32>) {
+    return matmul_floats<F32Column>;
+  } else if constexpr (std::is_same_v<F, F16>) {
+    return matmul_floats<F16Column>;
+  } else if constexpr (std::is_same_v<F, Bf16>) {
+    return matmul_floats<Bf16Column>;
+  } else if constexpr (General<TileOf<F>>) {
+    return matmul_general<TileOf<F>>;
+  } else {
+    return matmul_quantized<TileOf<F>>;
+  }
+}
+
+// The same with activations of form kBf16; none for F32.
+template <typename F>
+constexpr MatmulKernel bf16_product() {
+  if constexpr (std::is_same_v<F, F32>) {
+    return nullptr;
+  } else if constexpr (std::is_same_v<F, F16>) {
+    return kMatmulBf16<F16Weights>;
+  } else if constexpr (std::is_same_v<F, Bf16>) {
+    return kMatmulBf16<Bf16Weights>;
+  } else if constexpr (CodedFormat<F>) {
+    return kMatmulBf16<QuantizedWeights<GeneralTile<true>>>;
+  } else {
+    return kMatmulBf16<QuantizedWeights<TileOf<F>>>;
+  }
+}
+
 constexpr KernelTable make_row(std::string_view name) {
   return {
       .name = name,
       .has_tiles = false,
       .has_bf16_dots = false,
-      .matmul =
-          {
-              matmul_floats<F32Column>,
-              matmul_floats<F16Column>,
-              matmul_floats<Bf16Column>,
-              matmul_quantized<Q8_0Tile>,
-              matmul_quantized<Q4_0Tile>,
-              matmul_quantized<Q4_1Tile>,
-              matmul_quantized<Q5_0Tile>,
-              matmul_quantized<Q5_1Tile>,
-              matmul_quantized<Q4_KTile>,
-              matmul_quantized<Q5_KTile>,
-              matmul_quantized<Q6_KTile>,
-          },
-      .matmul_bf16 =
-          {
-              nullptr,
-              kMatmulBf16<F16Weights>,
-              kMatmulBf16<Bf16Weights>,
-              kMatmulBf16<QuantizedWeights<Q8_0Tile>>,
-              kMatmulBf16<QuantizedWeights<Q4_0Tile>>,
-              kMatmulBf16<QuantizedWeights<Q4_1Tile>>,
-              kMatmulBf16<QuantizedWeights<Q5_0Tile>>,
-              kMatmulBf16<QuantizedWeights<Q5_1Tile>>,
-              kMatmulBf16<QuantizedWeights<Q4_KTile>>,
-              kMatmulBf16<QuantizedWeights<Q5_KTile>>,
-              kMatmulBf16<QuantizedWeights<Q6_KTile>>,
-          },
+      .matmul = each_format<MatmulKernel>([]<typename F>() { return own_product<F>(); }),
+      .matmul_bf16 = each_format<MatmulKernel>([]<typename F>() { return bf16_product<F>(); }),
       .matmul_bf16_dots = {nullptr, nullptr, kMatmulBf16Dots},
       .gated_bf16 = {},
       .to_bf16 = to_bf16,

@@ -33,7 +33,8 @@ constexpr size_t kOperandsAheadBytes = 2048;
 //   scale * (u - offset) = fma(scale, B + u, -scale * (B + offset))
 //   scale * u - minimum = fma(scale, B + u, -(scale * B + minimum))
 // In the first the last operand is always exact: scales have at most 11 bits, those of Q6_K 18, and
-// B + offset at most 13 and 3. In the second it mostly is. Products of scale and weight are exact
+// B + offset at most 13 and 3; but of general tiles, whose scales may be long, the
+// offset is taken off first. In the second it mostly is. Products of scale and weight are exact
 // always, so that taking off a minimum rounds once in either way.
 template <typename Tile>
 struct QuantizedOperands {
@@ -43,13 +44,17 @@ struct QuantizedOperands {
   template <typename Store, typename Done>
   [[gnu::always_inline]] static void unpack(const PackedMatrix& matrix, size_t panel, size_t begin,
                                             size_t end, Store store, Done done) {
-    const auto unpack_block = [&] [[gnu::always_inline]] (const std::byte* tile, const Block& block,
-                                                          size_t place, size_t index) {
+    const auto unpack_block = [&] [[gnu::always_inline]] (const std::byte* tile,
+                                                          const BlockOf<Tile>& block, size_t place,
+                                                          size_t index) {
       prefetch_share<Tile, kFirstCache>(tile, kOperandsAheadBytes, place);
       const auto store_pair = [&] [[gnu::always_inline]] (size_t pair, const ColumnPair& columns) {
         store(index, pair, columns);
       };
-      if constexpr (Tile::kMinimums) {
+      if constexpr (General<Tile>) {
+        with_both<0, kGroups / 2>(block, block.scale, block.first_minimum, store_pair);
+        with_both<kGroups / 2, kGroups>(block, block.second, block.second_minimum, store_pair);
+      } else if constexpr (Tile::kMinimums) {
         with_minimum(block, store_pair);
       } else {
         with_offset<0, Tile::kHalves ? kGroups / 2 : kGroups>(block, block.scale, store_pair);
@@ -100,6 +105,16 @@ struct QuantizedOperands {
         store_pair(pair, fma(scales, sub(raised, broadcast(kBase)), added));
       });
     }
+  }
+
+  template <size_t kBegin, size_t kEnd, typename StorePair>
+  [[gnu::always_inline]] static void with_both(const Block& block, F32x16 scale, F32x16 minimum,
+                                               StorePair store_pair) {
+    const ColumnPair scales = twice(scale);
+    const ColumnPair added = twice(sub(zero(), minimum));
+    each_pair<kBegin, kEnd>(block, [&] [[gnu::always_inline]] (size_t pair, ColumnPair raised) {
+      store_pair(pair, fma(scales, sub(raised, broadcast(kBase + kOffset)), added));
+    });
   }
 
   template <size_t kBegin, size_t kEnd, typename Take>

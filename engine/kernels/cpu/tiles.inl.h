@@ -7,46 +7,25 @@
 //   kWidest        the greatest weight as an unsigned byte; 0: signed bytes
 //   kOffsetBits    the weights as bytes are 2^kOffsetBits too large; 0: they are not
 //   kMinimums      `second` is a minimum, which is multiplied by the activation's scaled_sum
-//   kHalves        `scale` is for the first 16 columns, `second` for the others
+//   kHalves        `scale` is for the first 16 columns, `second` for the others; with kMinimums as
+//                  well, the block is a MinimumsBlock
 //   Scales         what the blocks of a tile share, read once by read_scales(tile)
 //   unpack<i>(tile, scales, step)    block i of the step
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
-#include "engine/kernels/activation.h"
+#include "engine/kernels/cpu/coded_tile.inl.h"
+#include "engine/kernels/cpu/general_tile.inl.h"
+#include "engine/kernels/cpu/tile_parts.inl.h"
+#include "engine/kernels/cpu/tile_walk.inl.h"
 #include "engine/kernels/packed_matrix.h"
+#include "engine/tensor/formats.h"
 
 namespace lockstep {
 namespace {
-
-constexpr size_t kGroups = 8;          // groups of 4 columns in a block of 32
-constexpr size_t kGroupBytes = 64;     // one group of 16 rows
-constexpr size_t kRowScaleBytes = 32;  // one half for each of 16 rows
-constexpr uint32_t kNibbles = 0x0F0F0F0FU;
-
-struct Block {
-  Bytes weights[kGroups];
-  F32x16 scale;
-  F32x16 second;
-};
-
-struct NoScales {};
-
-inline F32x16 load_scales(const std::byte* p) {
-  return load_half(reinterpret_cast<const uint16_t*>(p));
-}
-
-// 16 bytes per row whose low nibbles are the first half's columns and the high ones the second's.
-inline void unpack_nibbles(const std::byte* tile, Block& block) {
-#pragma GCC unroll 4
-  for (size_t group = 0; group < 4; ++group) {
-    const Bytes both = load_bytes(tile + group * kGroupBytes);
-    block.weights[group] = bit_and(both, kNibbles);
-    block.weights[group + 4] = bit_and(shift_right<4>(both), kNibbles);
-  }
-}
 
 // Adds bit 4 of each weight from the plane whose bit g of byte b is for column 4g + b.
 inline void add_high_bits(Bytes plane, Block& block) {
@@ -124,14 +103,6 @@ struct SuperBlockScales {
   F32x16 scale[8];
   F32x16 minimum[8];
 };
-
-// Four blocks' values from the four bytes of each lane.
-inline void scale_bytes(F32x16 factor, Bytes bytes, F32x16* products) {
-  products[0] = mul(factor, to_float(unsigned_byte<0>(bytes)));
-  products[1] = mul(factor, to_float(unsigned_byte<1>(bytes)));
-  products[2] = mul(factor, to_float(unsigned_byte<2>(bytes)));
-  products[3] = mul(factor, to_float(unsigned_byte<3>(bytes)));
-}
 
 // The file's 12 bytes: 0 to 3 the low 6 bits of sc 0 to 3, 4 to 7 the same of m 0 to 3; 8 to 11 the
 // low 4 bits of sc 4 to 7 and, above them, of m 4 to 7, whose upper 2 bits are on top of bytes 0 to
@@ -264,67 +235,45 @@ struct Q6_KTile {
   }
 };
 
-// Calls visit(block, i) for each block i of a step.
-template <typename Tile, size_t kBlock = 0, typename Visit>
-[[gnu::always_inline]] inline void each_block(const std::byte* tile,
-                                              const typename Tile::Scales& scales, size_t step,
-                                              Visit visit) {
-  if constexpr (kBlock < Tile::kStepBlocks) {
-    visit(Tile::template unpack<kBlock>(tile, scales, step), step * Tile::kStepBlocks + kBlock);
-    each_block<Tile, kBlock + 1>(tile, scales, step, visit);
-  }
-}
-
-// Calls visit.operator()<i>() for each block i of a step.
-template <typename Tile, size_t kBlock = 0, typename Visit>
-[[gnu::always_inline]] inline void each_place(Visit visit) {
-  if constexpr (kBlock < Tile::kStepBlocks) {
-    visit.template operator()<kBlock>();
-    each_place<Tile, kBlock + 1>(visit);
-  }
-}
-
-// Caches that lines are asked for into, as __builtin_prefetch() counts them.
-constexpr int kFirstCache = 3;
-constexpr int kSecondCache = 2;
-
-constexpr size_t kLineBytes = 64;  // of a cache
-
-// Asks for the kBytes at `p`.
-template <size_t kBytes, int kCache>
-[[gnu::always_inline]] inline void prefetch_bytes(const std::byte* p) {
-#pragma GCC unroll 16
-  for (size_t line = 0; line < kBytes; line += kLineBytes) __builtin_prefetch(p + line, 0, kCache);
-}
-
-// Asks for the bytes `distance` beyond a tile: block `index`'s share of them, so that requests are
-// spread over the tile's time. A prefetch beyond the matrix is harmless.
-template <typename Tile, int kCache>
-[[gnu::always_inline]] inline void prefetch_share(const std::byte* tile, size_t distance,
-                                                  size_t index) {
-  constexpr size_t kShare = Tile::kTileBytes / (Tile::kSteps * Tile::kStepBlocks);
-  prefetch_bytes<kShare, kCache>(tile + distance + index * kShare);
-}
-
-// Calls visit(tile, block, place, index) for blocks [begin, end) of a panel's rows, `begin` a
-// multiple of a tile's blocks: `place` counts a tile's blocks, `index` those visited.
-template <typename Tile, typename Visit>
-[[gnu::always_inline]] inline void each_panel_block(const PackedMatrix& matrix, size_t panel,
-                                                    size_t begin, size_t end, Visit visit) {
-  constexpr size_t kBlocks = Tile::kSteps * Tile::kStepBlocks;
-  const size_t tiles = matrix.columns / (kBlocks * kQ8BlockElements);
-  const std::byte* tile = matrix.panels + (panel * tiles + begin / kBlocks) * Tile::kTileBytes;
-  for (size_t index = 0; index < end - begin; index += kBlocks) {
-    const typename Tile::Scales scales = Tile::read_scales(tile);
-    for (size_t step = 0; step < Tile::kSteps; ++step) {
-      each_block<Tile>(tile, scales, step,
-                       [&] [[gnu::always_inline]] (const Block& block, size_t place) {
-                         visit(tile, block, place, index + place);
-                       });
-    }
-    tile += Tile::kTileBytes;
-  }
-}
+// The tile of a format by itself. Formats of codes that are not met often share a general one.
+template <typename F>
+struct TileOfFormat {
+  using Type = std::conditional_t<F::kCodes.is_common, CodedTile<F::kCodes>, GeneralTile<false>>;
+};
+template <>
+struct TileOfFormat<Q8_0> {
+  using Type = Q8_0Tile;
+};
+template <>
+struct TileOfFormat<Q4_0> {
+  using Type = Q4_0Tile;
+};
+template <>
+struct TileOfFormat<Q4_1> {
+  using Type = Q4_1Tile;
+};
+template <>
+struct TileOfFormat<Q5_0> {
+  using Type = Q5_0Tile;
+};
+template <>
+struct TileOfFormat<Q5_1> {
+  using Type = Q5_1Tile;
+};
+template <>
+struct TileOfFormat<Q4_K> {
+  using Type = Q4_KTile;
+};
+template <>
+struct TileOfFormat<Q5_K> {
+  using Type = Q5_KTile;
+};
+template <>
+struct TileOfFormat<Q6_K> {
+  using Type = Q6_KTile;
+};
+template <typename F>
+using TileOf = typename TileOfFormat<F>::Type;
 
 }  // namespace
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/kernels/gpu_rows.h"
+#include "engine/kernels/gpu_tile.h"
 #include "engine/tensor/format.h"
 
 namespace lockstep {
@@ -38,11 +39,13 @@ GPU_FUNCTION void store_padding(const GpuRows& rows, size_t row, size_t column) 
 }
 
 // Kernels are templates of the weights' format, and launched by what a matrix says at run time.
-// Calls work.operator()<kFormat>() of the format that it is.
+// Calls work.operator()<kFormat>() of the format that it is, one with has_gpu_kernels().
 template <typename Work>
 void with_format(Format format, const Work& work) {
   const auto call = [&]<Format kFormat>() {
-    if (format == kFormat) work.template operator()<kFormat>();
+    if constexpr (has_gpu_kernels(kFormat)) {
+      if (format == kFormat) work.template operator()<kFormat>();
+    }
   };
   [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
     (call.template operator()<static_cast<Format>(kIndices)>(), ...);

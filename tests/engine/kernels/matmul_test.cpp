@@ -49,7 +49,8 @@ std::vector<size_t> column_counts(Format format) {
     case 1:
       return {1, 300};
     case 32:
-      return {32, 34 * 32};
+    case 64:
+      return {traits(format).block_elements, 34 * 32};
     default:
       return {256, 5 * 256};
   }
@@ -128,7 +129,12 @@ class QuantizedMatmul : public Matmul {};
 std::vector<float> values_of_zero_quants(const Problem& problem, size_t row) {
   const Format format = problem.matrix.packed().format;
   size_t quants_begin = 0;
+  size_t quants_end = traits(format).block_bytes;
   switch (format) {
+    case Format::kQ2_K:
+      quants_begin = 16;
+      quants_end = 80;
+      break;
     case Format::kQ4_1:
     case Format::kQ5_1:
       quants_begin = 4;
@@ -143,7 +149,8 @@ std::vector<float> values_of_zero_quants(const Problem& problem, size_t row) {
   std::vector<std::byte> bytes = problem.matrix.file_row(row);
   const size_t block_bytes = traits(format).block_bytes;
   for (size_t i = 0; i < bytes.size(); ++i) {
-    if (i % block_bytes >= quants_begin) bytes[i] = std::byte{0};
+    const size_t place = i % block_bytes;
+    if (place >= quants_begin && place < quants_end) bytes[i] = std::byte{0};
   }
   std::vector<float> values(problem.columns);
   traits(format).dequantize(bytes.data(), problem.columns, values.data());

@@ -27,8 +27,8 @@ TEST(PackingVersion, stands_for_the_bytes_of_every_format) {
     digest.add(format.name);
     digest.add(panel);
   }
-  EXPECT_EQ(kPackingVersion, 1U);
-  EXPECT_EQ(digest.finish(), "aaa804f9e38cb35bcce1c4e353756f5fbdb7c9c28bb5b7e6d4aee60b645fcdef");
+  EXPECT_EQ(kPackingVersion, 2U);
+  EXPECT_EQ(digest.finish(), "f50d3042f60f587ad2ef37b49cf668c2b155950c16d035420c3d5828600bbd07");
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "tests/engine/kernels/random_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
+
+#include "engine/tensor/formats/coded.h"
 
 namespace lockstep {
 
@@ -14,14 +18,10 @@ void store_bits(std::byte* p, uint16_t bits) {
 // The offsets at which a format's block holds its halves (scales, minimums), in bytes.
 std::vector<size_t> half_offsets(Format format) {
   switch (format) {
-    case Format::kF32:
-    case Format::kBf16:
-      return {};
-    case Format::kF16:
-    case Format::kQ8_0:
-    case Format::kQ4_0:
-    case Format::kQ5_0:
-      return {0};
+    case Format::kQ2_K:
+      return {80, 82};
+    case Format::kQ3_K:
+      return {108};
     case Format::kQ4_1:
     case Format::kQ5_1:
     case Format::kQ4_K:
@@ -29,8 +29,48 @@ std::vector<size_t> half_offsets(Format format) {
       return {0, 2};
     case Format::kQ6_K:
       return {208};
+    case Format::kTq1_0:
+      return {52};
+    case Format::kTq2_0:
+      return {64};
+    default:
+      return {0};
   }
-  return {};
+}
+
+// The byte of MXFP4 whose power of two is nearest above `value`, a normal number's.
+std::byte exponent_of(float value) {
+  int exponent = 0;
+  if (std::isfinite(value) && value != 0) std::frexp(value, &exponent);
+  return static_cast<std::byte>(std::clamp(exponent + 128, 2, 254));
+}
+
+// The byte of NVFP4 that is least far below `value`.
+std::byte tiny_float_of(float value) {
+  uint8_t bits = 0;
+  while (bits < 126 && tiny_float_scale(static_cast<uint8_t>(bits + 1)) <= std::abs(value)) ++bits;
+  return static_cast<std::byte>(bits);
+}
+
+// Sets a block's scales and minimums; `value` gives each.
+template <typename Value>
+void set_scales(Format format, std::byte* block, Value value) {
+  if (format == Format::kF32 || format == Format::kBf16) return;
+  if (format == Format::kMxfp4) {
+    block[0] = exponent_of(value());
+  } else if (format == Format::kNvfp4) {
+    for (size_t group = 0; group < 4; ++group) block[group] = tiny_float_of(value());
+  } else if (format == Format::kIq1M) {
+    const unsigned half = float_to_half(value());
+    for (size_t word = 0; word < 4; ++word) {
+      std::byte& upper = block[48 + 2 * word + 1];
+      upper = (upper & std::byte{15}) | static_cast<std::byte>((half >> (4 * word) & 15U) << 4U);
+    }
+  } else {
+    for (const size_t offset : half_offsets(format)) {
+      store_bits(block + offset, float_to_half(value()));
+    }
+  }
 }
 
 }  // namespace
@@ -45,7 +85,6 @@ std::vector<std::byte> random_rows(Format format, size_t rows, size_t columns,
   std::vector<std::byte> bytes(rows * row_bytes(format, columns));
   std::normal_distribution<float> normal(0.0F, 0.02F);
   const size_t block_bytes = traits(format).block_bytes;
-  const std::vector<size_t> halves = half_offsets(format);
   for (size_t block = 0; block < bytes.size(); block += block_bytes) {
     std::byte* p = bytes.data() + block;
     if (format == Format::kF32) {
@@ -59,9 +98,7 @@ std::vector<std::byte> random_rows(Format format, size_t rows, size_t columns,
     }
     for (size_t i = 0; i < block_bytes; ++i) p[i] = static_cast<std::byte>(random());
     const bool zero_scale = random() % 16 == 0;
-    for (const size_t offset : halves) {
-      store_bits(p + offset, float_to_half(zero_scale ? 0.0F : normal(random)));
-    }
+    set_scales(format, p, [&] { return zero_scale ? 0.0F : normal(random); });
   }
   return bytes;
 }
@@ -73,9 +110,7 @@ void set_halves(Format format, float value, std::span<std::byte> rows) {
 
 void set_halves(Format format, const std::function<float()>& value, std::span<std::byte> rows) {
   for (size_t block = 0; block < rows.size(); block += traits(format).block_bytes) {
-    for (const size_t offset : half_offsets(format)) {
-      store_bits(rows.data() + block + offset, float_to_half(value()));
-    }
+    set_scales(format, rows.data() + block, value);
   }
 }
 

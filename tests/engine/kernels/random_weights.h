@@ -38,7 +38,8 @@ using RandomEngine = std::mt19937_64;
 std::vector<std::byte> random_rows(Format format, size_t rows, size_t columns,
                                    RandomEngine& random);
 
-// Replaces the value of every half (scales and minimums) in rows of a format that has them.
+// Replaces every scale and minimum in rows of a format that has them; of MXFP4 and NVFP4 by one
+// that they can express.
 void set_halves(Format format, float value, std::span<std::byte> rows);
 void set_halves(Format format, const std::function<float()>& value, std::span<std::byte> rows);
 

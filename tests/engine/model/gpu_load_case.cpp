@@ -27,10 +27,15 @@ size_t slice_bytes(const Weight& weight, const WeightSlice& slice, bool on_gpu) 
   return on_gpu ? gpu_matrix_bytes(weight.format, rows, columns) : slice.size_bytes;
 }
 
+LoadShape for_gpus(LoadShape shape) {
+  shape.for_gpus = true;
+  return shape;
+}
+
 }  // namespace
 
 GpuLoadCase::GpuLoadCase(const std::filesystem::path& folder, const GpuLoadShape& shape)
-    : case_(folder, shape.shape), on_gpu_(shape.on_gpu) {
+    : case_(folder, for_gpus(shape.shape)), on_gpu_(shape.on_gpu) {
   const std::vector<int> cpus(shape.shape.workers, -1);
   for (const RankToLoad& rank : case_.ranks()) plans_.push_back(*rank.plan);
   for (size_t rank = 0; rank < plans_.size(); ++rank) {

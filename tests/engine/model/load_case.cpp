@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/gpu_tile.h"
 #include "engine/kernels/packed_matrix.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/model/gguf_writer.h"
@@ -82,6 +83,13 @@ WeightCut cut_vector(RandomEngine& random, size_t ranks, const Weight& weight) {
   return {row, cut_apart(random, ranks, weight.columns, traits(weight.format).block_elements)};
 }
 
+Format random_format(RandomEngine& random, bool for_gpus) {
+  while (true) {
+    const Format format = all_formats()[random() % all_formats().size()].format;
+    if (!for_gpus || has_gpu_kernels(format)) return format;
+  }
+}
+
 }  // namespace
 
 LoadFolder::LoadFolder(const std::filesystem::path& parent) {
@@ -115,7 +123,7 @@ void LoadCase::write_files(const std::filesystem::path& folder, const LoadShape&
     writers[part].add("split.tensors.count", static_cast<int32_t>(shape.tensors));
   }
   for (size_t tensor = 0; tensor < shape.tensors; ++tensor) {
-    const FormatTraits& format = all_formats()[random() % all_formats().size()];
+    const FormatTraits& format = traits(random_format(random, shape.for_gpus));
     const size_t columns =
         format.block_elements * (1 + at_most(random, format.block_elements == 1 ? 300 : 8));
     const bool is_matrix = tensor % 3 != 2;

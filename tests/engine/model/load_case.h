@@ -36,7 +36,8 @@ struct LoadShape {
   size_t ranks = 1;
   size_t workers = 1;  // of each rank
   size_t tensors = 40;
-  uint16_t parts = 1;  // files
+  uint16_t parts = 1;     // files
+  bool for_gpus = false;  // formats that GPUs have kernels for alone
 };
 
 // A file of matrices, by themselves or as experts of one tensor, and vectors in all formats; plans

@@ -1,0 +1,41 @@
+// Reads the numbers of which blocks are made. Blocks have no alignment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "engine/tensor/format.h"
+
+namespace lockstep {
+
+inline constexpr size_t kBlock = 32;        // elements of a simple block
+inline constexpr size_t kSuperBlock = 256;  // elements of a K block
+
+inline uint16_t read_u16(const std::byte* bytes) {
+  uint16_t value = 0;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+inline uint32_t read_u32(const std::byte* bytes) {
+  uint32_t value = 0;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+inline float read_half(const std::byte* bytes) {
+  return half_to_float(read_u16(bytes));
+}
+
+// Byte i holds element i in its low nibble and element i + 16 in its high one.
+inline int nibble(const std::byte* nibbles, size_t element) {
+  const int both = std::to_integer<int>(nibbles[element % 16]);
+  return element < 16 ? both & 0x0f : both >> 4;
+}
+
+inline int fifth_bit(uint32_t bits, size_t element) {
+  return static_cast<int>((bits >> element) & 1u) << 4;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// MXFP4, NVFP4: floats of 4 bits (sign, two bits of exponent, one of fraction), of which the table
+// holds twice the value.
+// Source: OCP Microscaling Formats (MX) 1.0; ggml's block definitions.
+#pragma once
+
+#include "engine/tensor/formats/coded.h"
+
+namespace lockstep {
+
+inline constexpr std::array<int8_t, 16> kFp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                      0, -1, -2, -3, -4, -6, -8, -12};
+
+// An exponent, 32 nibbles.
+struct Mxfp4Blocks {
+  static constexpr Format kFormat = Format::kMxfp4;
+  static constexpr std::string_view kName = "MXFP4";
+  static constexpr uint32_t kGgmlType = 39;
+  static constexpr uint32_t kElements = 32;
+  static constexpr uint32_t kBytes = 17;
+  static constexpr CodeTraits kCodes = {
+      .bits = 4, .scale = CodeScale::kExponent, .values = kFp4Values, .is_common = true};
+
+  static void read(const std::byte* block, size_t, CodedBlock& out) {
+    out.scales[0] = std::to_integer<uint8_t>(block[0]);
+    read_nibbles(block + 1, out.codes.data());
+  }
+};
+using Mxfp4 = Coded<Mxfp4Blocks>;
+
+// Four scales, one for each 16 elements, and for each 16 elements 8 bytes: byte i is element i low
+// and element i + 8 high. Of a scale's byte the sign has no meaning; 127, a NaN, is zero.
+struct Nvfp4Blocks {
+  static constexpr Format kFormat = Format::kNvfp4;
+  static constexpr std::string_view kName = "NVFP4";
+  static constexpr uint32_t kGgmlType = 40;
+  static constexpr uint32_t kElements = 64;
+  static constexpr uint32_t kBytes = 36;
+  static constexpr CodeTraits kCodes = {
+      .bits = 4, .scale = CodeScale::kTinyFloat, .values = kFp4Values};
+
+  static void read(const std::byte* block, size_t part, CodedBlock& out) {
+    for (size_t group = 0; group < 2; ++group) {
+      const auto scale = std::to_integer<unsigned>(block[2 * part + group]);
+      out.scales[group] = static_cast<uint8_t>(scale == 127 ? 0 : scale & 127U);
+      const std::byte* nibbles = block + 4 + (2 * part + group) * 8;
+      for (size_t i = 0; i < 8; ++i) {
+        const auto both = std::to_integer<unsigned>(nibbles[i]);
+        out.codes[group * 16 + i] = static_cast<uint8_t>(both & 15U);
+        out.codes[group * 16 + i + 8] = static_cast<uint8_t>(both >> 4U);
+      }
+    }
+  }
+};
+using Nvfp4 = Coded<Nvfp4Blocks>;
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// IQ4_NL, IQ4_XS: nibbles that stand for the entries of an uneven table.
+#pragma once
+
+#include "engine/tensor/formats/coded.h"
+
+namespace lockstep {
+
+inline constexpr std::array<int8_t, 16> kUnevenValues = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                         1,    13,   25,  38,  53,  69,  89,  113};
+
+// A half scale, 32 nibbles.
+struct Iq4NlBlocks {
+  static constexpr Format kFormat = Format::kIq4Nl;
+  static constexpr std::string_view kName = "IQ4_NL";
+  static constexpr uint32_t kGgmlType = 20;
+  static constexpr uint32_t kElements = 32;
+  static constexpr uint32_t kBytes = 18;
+  static constexpr CodeTraits kCodes = {
+      .bits = 4, .scale = CodeScale::kHalf, .values = kUnevenValues, .is_common = true};
+
+  static void read(const std::byte* block, size_t, CodedBlock& out) {
+    out.halves[0] = read_u16(block);
+    read_nibbles(block + 2, out.codes.data());
+  }
+};
+using Iq4Nl = Coded<Iq4NlBlocks>;
+
+// A half scale, 16 bits with the upper two of eight scales, 4 bytes with their lower four, and for
+// each 32 elements 16 bytes of nibbles. Scales have an offset of 32.
+struct Iq4XsBlocks {
+  static constexpr Format kFormat = Format::kIq4Xs;
+  static constexpr std::string_view kName = "IQ4_XS";
+  static constexpr uint32_t kGgmlType = 23;
+  static constexpr uint32_t kElements = 256;
+  static constexpr uint32_t kBytes = 136;
+  static constexpr CodeTraits kCodes = {
+      .bits = 4, .scale = CodeScale::kSigned32, .values = kUnevenValues, .is_common = true};
+
+  static void read(const std::byte* block, size_t, CodedBlock& out) {
+    out.halves[0] = read_u16(block);
+    const unsigned upper = read_u16(block + 2);
+    for (size_t group = 0; group < 8; ++group) {
+      const auto both = std::to_integer<unsigned>(block[4 + group / 2]);
+      const unsigned scale = (both >> (group % 2 * 4) & 15U) | (upper >> (2 * group) & 3U) << 4U;
+      out.scales[group] = static_cast<uint8_t>(scale - 32);
+      read_nibbles(block + 8 + group * 16, out.codes.data() + group * 32);
+    }
+  }
+};
+using Iq4Xs = Coded<Iq4XsBlocks>;
+
+}  // namespace lockstep
