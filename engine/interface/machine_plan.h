@@ -80,6 +80,12 @@ struct MachinePlan {
     std::string what;
     uint64_t extra_bytes = 0;  // over one copy, all ranks together
   };
+  // Weights that memory holds in more bytes than the file.
+  struct Encoded {
+    std::string format;
+    uint64_t file_bytes = 0;
+    uint64_t memory_bytes = 0;  // of one copy
+  };
 
   std::string model;
   std::string architecture;
@@ -97,6 +103,7 @@ struct MachinePlan {
   std::vector<Fault> faults;  // the worst first
   std::vector<Rank> ranks;
   std::vector<Replica> replicas;
+  std::vector<Encoded> encoded;  // by format
   bool fits = true;
   std::string misfit;  // where and by how much, when it does not fit
 

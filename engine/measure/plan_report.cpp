@@ -92,6 +92,7 @@ class PlanReport {
     describe_devices(machine_.topology, layout_.devices, plan_);
     describe_ranks();
     describe_replicas();
+    describe_encoded();
     describe_faults();
     return std::move(plan_);
   }
@@ -152,6 +153,21 @@ class PlanReport {
       extra[std::string(name)] += held - once.size_bytes;
     }
     for (const auto& [what, bytes] : extra) plan_.replicas.push_back({what, bytes});
+  }
+
+  // Formats that are packed as the file has them are not named.
+  void describe_encoded() {
+    std::map<Format, MachinePlan::Encoded> encoded;
+    for (const Weight& weight : model_.graph.weights()) {
+      const uint64_t file_bytes = weight.rows * row_bytes(weight.format, weight.columns);
+      const uint64_t memory_bytes = weight.rows * packed_row_bytes(weight.format, weight.columns);
+      if (!weight.is_matrix || memory_bytes == file_bytes) continue;
+      MachinePlan::Encoded& entry = encoded[weight.format];
+      entry.format = traits(weight.format).name;
+      entry.file_bytes += file_bytes;
+      entry.memory_bytes += memory_bytes;
+    }
+    for (const auto& [format, entry] : encoded) plan_.encoded.push_back(entry);
   }
 
   void describe_faults() {

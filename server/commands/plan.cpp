@@ -127,6 +127,10 @@ void print_ranks(const MachinePlan& plan) {
     std::cout << fmt::format("; held more than once: {}, {:.2f} MiB", replica.what,
                              mib(replica.extra_bytes));
   }
+  for (const MachinePlan::Encoded& encoded : plan.encoded) {
+    std::cout << fmt::format("; {} takes {:.1f} MiB, of which the file has {:.1f}", encoded.format,
+                             mib(encoded.memory_bytes), mib(encoded.file_bytes));
+  }
   std::cout << (plan.fits ? "\n  it fits\n"
                           : fmt::format("\n  IT DOES NOT FIT: {}\n", plan.misfit));
 }

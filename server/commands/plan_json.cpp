@@ -87,6 +87,7 @@ std::string plan_json(const MachinePlan& plan) {
                {"faults", Json::array()},
                {"ranks", Json::array()},
                {"replicas", Json::array()},
+               {"encoded", Json::array()},
                {"fits", plan.fits},
                {"misfit", plan.misfit},
                {"exchanges_per_token", plan.exchanges_per_token},
@@ -97,6 +98,11 @@ std::string plan_json(const MachinePlan& plan) {
   for (const MachinePlan::Node& node : plan.nodes) body["nodes"].push_back(to_json(node));
   for (const MachinePlan::Gpu& gpu : plan.gpus) body["gpus"].push_back(to_json(gpu));
   for (const MachinePlan::Rank& rank : plan.ranks) body["ranks"].push_back(to_json(rank));
+  for (const MachinePlan::Encoded& encoded : plan.encoded) {
+    body["encoded"].push_back({{"format", encoded.format},
+                               {"file_bytes", encoded.file_bytes},
+                               {"memory_bytes", encoded.memory_bytes}});
+  }
   for (const MachinePlan::Fault& fault : plan.faults) {
     body["faults"].push_back({{"sentence", fault.sentence}, {"command", fault.command}});
   }

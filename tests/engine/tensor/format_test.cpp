@@ -80,6 +80,38 @@ TEST(Format, the_table_is_in_the_order_of_the_enumeration) {
   }
 }
 
+TEST(Format, readme_names_every_format) {
+  std::ifstream file(source_dir() + "/README.md");
+  const std::string readme{std::istreambuf_iterator<char>(file), {}};
+  const size_t begin = readme.find("## What it reads");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string list = readme.substr(begin, readme.find("tokenizers", begin) - begin);
+  for (const FormatTraits& row : all_formats()) {
+    EXPECT_NE(list.find(std::string(row.name)), std::string::npos) << row.name;
+  }
+}
+
+TEST(Format, memory_has_the_values_of_the_file) {
+  for (const Blocks& blocks : read_fixture()) {
+    SCOPED_TRACE(blocks.name);
+    const FormatTraits& format = traits(*format_of_name(blocks.name));
+    const size_t count = blocks.values.size();
+    std::vector<std::byte> packed = blocks.bytes;
+    if (format.packed.encode != nullptr) {
+      packed.resize(packed_row_bytes(format.format, count));
+      format.packed.encode(blocks.bytes.data(), count, packed.data());
+    }
+    std::vector<float> values(count);
+    format.packed.dequantize(packed.data(), count, values.data());
+    for (size_t index = 0; index < count; ++index) {
+      if (std::isnan(blocks.values[index])) continue;
+      ASSERT_EQ(std::bit_cast<uint32_t>(values[index]),
+                std::bit_cast<uint32_t>(blocks.values[index]))
+          << "element " << index;
+    }
+  }
+}
+
 TEST(Format, every_row_is_found_by_its_name_and_its_ggml_type) {
   for (const FormatTraits& row : all_formats()) {
     EXPECT_EQ(format_of_name(row.name), row.format);
