@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/kernels/gpu_tile.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/measure/plan_report.h"
 #include "engine/model/gguf_file.h"
@@ -343,6 +344,24 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
     EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
     EXPECT_THAT(checked.error().message, HasSubstr(fmt::format("have {} dimensions", dimension)));
     EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+  }
+}
+
+TEST(GpuGraph, matrices_in_formats_without_kernels_are_refused_and_vectors_in_them_are_not) {
+  for (const FormatTraits& format : all_formats()) {
+    Graph graph;
+    graph.add_vector("bias", format.format, 256);
+    EXPECT_TRUE(check_gpu_graph(graph, /*beside_nodes=*/false).has_value()) << format.name;
+    graph.add_matrix("table", format.format, 10, 256);
+    for (const bool beside_nodes : {false, true}) {
+      const auto checked = check_gpu_graph(graph, beside_nodes);
+      EXPECT_EQ(checked.has_value(), has_gpu_kernels(format.format)) << format.name;
+      if (checked) continue;
+      EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
+      EXPECT_THAT(checked.error().message,
+                  HasSubstr(fmt::format("tensor table is in {}", format.name)));
+      EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+    }
   }
 }
 

@@ -421,6 +421,27 @@ TEST_F(Remedies, shares_that_cut_no_block_are_found) {
   EXPECT_GT(named, 0U);
 }
 
+// Of formats that GPUs have no kernels for; --devices auto takes the nodes by itself and says why.
+TEST_F(Remedies, what_gpus_cannot_hold_goes_to_nodes) {
+  const RandomModel coded(Format::kQ4_0, Format::kIq4Nl, /*seed=*/83);
+  const Topology machine = machines()[1];
+  Request request{.model = &model(coded.path()), .topology = &machine, .options = {}};
+  request.options.devices = "gpu0";
+  const auto refused = request.lay_out();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(says(refused.error().message, "is in IQ4_NL, for which GPUs have no kernels"))
+      << refused.error().message;
+  EXPECT_TRUE(says(refused.error().message, "--devices cpu")) << refused.error().message;
+  request.options.devices = "cpu";
+  EXPECT_TRUE(request.lay_out().has_value());
+  request.options.devices = "auto";
+  const auto layout = request.lay_out();
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_TRUE(layout->devices.gpus.empty());
+  EXPECT_TRUE(says(layout->devices.reason, "no GPU, since tensor ")) << layout->devices.reason;
+  EXPECT_TRUE(says(layout->devices.reason, "IQ4_NL")) << layout->devices.reason;
+}
+
 // Heads of 20 dimensions, and 40 experts of a token, on one to three ranks of nodes.
 TEST_F(Remedies, what_a_gpu_refuses_nodes_compute) {
   const auto tokens = some_tokens(12, 4);
