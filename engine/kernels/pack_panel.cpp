@@ -226,7 +226,7 @@ class RowBlocks {
     CHECK(bytes() <= kBytesMost, "a block of {} bytes", bytes());
   }
 
-  // Of all rows.
+  // Takes this block of all rows.
   void read(size_t block) {
     blocks_ = rows_ + block * format_.block_bytes;
     if (format_.packed.encode == nullptr) return;
@@ -239,7 +239,7 @@ class RowBlocks {
 
   const std::byte* blocks() const { return blocks_; }
   size_t stride() const { return format_.packed.encode == nullptr ? stride_ : kBytesMost; }
-  // Of a row; and how many may be read from there on.
+  // A row's bytes; and how many may be read from there on.
   size_t bytes() const {
     return format_.block_elements / format_.packed.elements * format_.packed.bytes;
   }

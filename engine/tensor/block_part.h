@@ -44,7 +44,7 @@ struct PackedBlock {
   void (*dequantize)(const std::byte* packed, size_t count, float* values) = nullptr;
 };
 
-// Where the parts of a file's block lie and go in a GpuMatrix (engine/kernels/gpu_tile.h).
+// The places of a block's parts, in the file and in a GpuMatrix (engine/kernels/gpu_tile.h).
 struct GpuLayout {
   uint32_t block_elements;  // of the file; 0: GPUs have no kernels for the format
   uint32_t block_bytes;

@@ -27,7 +27,7 @@ using AllFormats = FormatList<F32, F16, Bf16,                                 //
                               Iq3S, Iq3Xxs, Iq2S, Iq2Xs, Iq2Xxs, Iq1S, Iq1M,  //
                               Tq1_0, Tq2_0>;
 
-// What make.operator()<F>() gives for each format F, by Format.
+// The results of make.operator()<F>() for each format F, by Format.
 template <typename Value, typename Make, typename... Formats>
 constexpr std::array<Value, kFormatCount> each_format(Make make, FormatList<Formats...>) {
   static_assert(sizeof...(Formats) == kFormatCount);

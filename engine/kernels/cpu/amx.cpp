@@ -1,4 +1,4 @@
-// What processors with AMX compute through its matrix unit: products of bf16 activations, and
+// The kernels that go through AMX's matrix unit: products of bf16 activations, and
 // attention to prompts. Compiled with flags of its own: nothing in here may be used or emitted for
 // use outside this file but the function at its end.
 #include "engine/kernels/cpu/lanes_avx512.h"

@@ -76,12 +76,12 @@ struct QuantizedWeights {
   }
 
  private:
-  // What 16 columns are multiplied by, and what is added to them then.
+  // The factor of 16 columns, and the summand that follows it.
   struct HalfScales {
     F32x16 scale;
     F32x16 less;
   };
-  // Of the first half of a block or, where each has its own, of the second.
+  // kHalf: the first half of a block or, where each has its own, the second.
   template <int kHalf>
   [[gnu::always_inline]] static HalfScales scales_of(const BlockOf<Tile>& block) {
     const F32x16 scale = roundable(Tile::kHalves && kHalf == 1 ? block.second : block.scale);

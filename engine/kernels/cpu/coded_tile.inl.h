@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Of blocks of 256 columns, by group of 16 or 32 columns.
+// The scales of a block of 256 columns, by group of 16 or 32 columns.
 template <size_t kCount, bool kMinimums>
 struct GroupScales {
   F32x16 scale[kCount];

@@ -1,5 +1,5 @@
-// What the tiles of several formats are read by; see tiles.inl.h. Written over the small vector
-// types.
+// Blocks, and reading that tiles of several formats share; see tiles.inl.h. Written over the small
+// vector types.
 #pragma once
 
 #include <cstddef>

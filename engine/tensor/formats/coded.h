@@ -107,7 +107,7 @@ inline void read_nibbles(const std::byte* nibbles, uint8_t* codes) {
   }
 }
 
-// Of each 128 elements, byte i of 32 holds two bits of the elements i, i + 32, i + 64, i + 96,
+// Byte i of 32 holds, for each 128 elements, two bits of the elements i, i + 32, i + 64, i + 96,
 // upwards.
 inline void read_bit_pairs(const std::byte* pairs, CodedBlock& out) {
   for (size_t part = 0; part < 8; ++part) {

@@ -421,7 +421,8 @@ TEST_F(Remedies, shares_that_cut_no_block_are_found) {
   EXPECT_GT(named, 0U);
 }
 
-// Of formats that GPUs have no kernels for; --devices auto takes the nodes by itself and says why.
+// The format is one that GPUs have no kernels for; --devices auto takes the nodes by itself and
+// says why.
 TEST_F(Remedies, what_gpus_cannot_hold_goes_to_nodes) {
   const RandomModel coded(Format::kQ4_0, Format::kIq4Nl, /*seed=*/83);
   const Topology machine = machines()[1];

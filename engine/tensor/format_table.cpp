@@ -1,6 +1,5 @@
-#include "engine/tensor/format.h"
-
 #include "engine/base/check.h"
+#include "engine/tensor/format.h"
 #include "engine/tensor/formats.h"
 
 namespace lockstep {
