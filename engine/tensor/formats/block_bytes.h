@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-inline constexpr size_t kBlock = 32;        // elements of a simple block
-inline constexpr size_t kSuperBlock = 256;  // elements of a K block
+inline constexpr size_t kSimpleElements = 32;  // elements of a simple block
+inline constexpr size_t kSuperElements = 256;  // elements of a K block
 
 inline uint16_t read_u16(const std::byte* bytes) {
   uint16_t value = 0;

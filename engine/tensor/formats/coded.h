@@ -93,7 +93,7 @@ struct CodeTraits {
 
 // A block in memory, taken apart.
 struct CodedBlock {
-  std::array<uint8_t, kSuperBlock> codes;
+  std::array<uint8_t, kSuperElements> codes;
   std::array<uint8_t, 16> scales;
   std::array<uint16_t, 2> halves;
 };
@@ -207,7 +207,7 @@ void write_values(const CodedBlock& block, float* values) {
 
 template <const CodeTraits& kCodes>
 void pack_codes(const CodedBlock& block, std::byte* packed) {
-  uint8_t planes[kSuperBlock / 2] = {};
+  uint8_t planes[kSuperElements / 2] = {};
   if constexpr (kCodes.bits == 4) {
     for (size_t begin = 0; begin < kCodes.elements(); begin += 32) {
       const uint8_t* codes = block.codes.data() + begin;
@@ -216,7 +216,7 @@ void pack_codes(const CodedBlock& block, std::byte* packed) {
       }
     }
   } else {
-    for (size_t begin = 0; begin < kSuperBlock; begin += 128) {
+    for (size_t begin = 0; begin < kSuperElements; begin += 128) {
       const uint8_t* codes = block.codes.data() + begin;
       for (size_t i = 0; i < 32; ++i) {
         planes[begin / 4 + i] =

@@ -37,10 +37,10 @@ struct Q4_K {
                                          {16, 144, BlockUnit::kFourBytes}};
   static constexpr GpuLayout gpu_layout() { return {256, 144, 4, 4, 0, 16, 0, 16, 16, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kSuperBlock, blocks += 144) {
+    for (size_t start = 0; start < count; start += kSuperElements, blocks += 144) {
       const KBlockScales scales(blocks);
       const std::byte* nibbles = blocks + 16;
-      for (size_t index = 0; index < kSuperBlock; ++index) {
+      for (size_t index = 0; index < kSuperElements; ++index) {
         const size_t group = index / 32;
         const int both = std::to_integer<int>(nibbles[group / 2 * 32 + index % 32]);
         const int quant = group % 2 == 0 ? both & 0x0f : both >> 4;
@@ -62,11 +62,11 @@ struct Q5_K {
                                          {48, 176, BlockUnit::kFourBytes}};
   static constexpr GpuLayout gpu_layout() { return {256, 176, 4, 4, 1, 48, 16, 16, 16, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kSuperBlock, blocks += 176) {
+    for (size_t start = 0; start < count; start += kSuperElements, blocks += 176) {
       const KBlockScales scales(blocks);
       const std::byte* high = blocks + 16;
       const std::byte* nibbles = blocks + 48;
-      for (size_t index = 0; index < kSuperBlock; ++index) {
+      for (size_t index = 0; index < kSuperElements; ++index) {
         const size_t group = index / 32;
         const int both = std::to_integer<int>(nibbles[group / 2 * 32 + index % 32]);
         const int low = group % 2 == 0 ? both & 0x0f : both >> 4;
@@ -90,9 +90,9 @@ struct Q6_K {
       {96, 128, BlockUnit::kFourBytes},  {208, 210, BlockUnit::kTwoBytes}};
   static constexpr GpuLayout gpu_layout() { return {256, 210, 2, 4, 2, 0, 128, 8, 16, 192, 2, 16}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kSuperBlock, blocks += 210) {
+    for (size_t start = 0; start < count; start += kSuperElements, blocks += 210) {
       const float scale = read_half(blocks + 208);
-      for (size_t index = 0; index < kSuperBlock; ++index) {
+      for (size_t index = 0; index < kSuperElements; ++index) {
         const size_t half = index / 128;
         const size_t within = index % 128;
         const int both = std::to_integer<int>(blocks[half * 64 + within % 64]);

@@ -12,9 +12,9 @@ struct Q8_0 {
                                          {0, 2, BlockUnit::kTwoBytes}};
   static constexpr GpuLayout gpu_layout() { return {32, 34, 2, 8, 0, 2, 0, 8, 2, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kBlock, blocks += 34) {
+    for (size_t start = 0; start < count; start += kSimpleElements, blocks += 34) {
       const float scale = read_half(blocks);
-      for (size_t index = 0; index < kBlock; ++index) {
+      for (size_t index = 0; index < kSimpleElements; ++index) {
         const auto quant = static_cast<int8_t>(blocks[2 + index]);
         values[start + index] = scale * static_cast<float>(quant);
       }
@@ -30,9 +30,9 @@ struct Q4_0 {
                                          {0, 2, BlockUnit::kTwoBytes}};
   static constexpr GpuLayout gpu_layout() { return {32, 18, 2, 4, 0, 2, 0, 8, 2, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kBlock, blocks += 18) {
+    for (size_t start = 0; start < count; start += kSimpleElements, blocks += 18) {
       const float scale = read_half(blocks);
-      for (size_t index = 0; index < kBlock; ++index) {
+      for (size_t index = 0; index < kSimpleElements; ++index) {
         values[start + index] = scale * static_cast<float>(nibble(blocks + 2, index) - 8);
       }
     }
@@ -47,10 +47,10 @@ struct Q4_1 {
                                          {0, 4, BlockUnit::kTwoBytes}};
   static constexpr GpuLayout gpu_layout() { return {32, 20, 2, 4, 0, 4, 0, 16, 4, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kBlock, blocks += 20) {
+    for (size_t start = 0; start < count; start += kSimpleElements, blocks += 20) {
       const float scale = read_half(blocks);
       const float minimum = read_half(blocks + 2);
-      for (size_t index = 0; index < kBlock; ++index) {
+      for (size_t index = 0; index < kSimpleElements; ++index) {
         values[start + index] = scale * static_cast<float>(nibble(blocks + 4, index)) + minimum;
       }
     }
@@ -65,10 +65,10 @@ struct Q5_0 {
       {6, 22, BlockUnit::kFourBytes}, {2, 6, BlockUnit::kBitPlane}, {0, 2, BlockUnit::kTwoBytes}};
   static constexpr GpuLayout gpu_layout() { return {32, 22, 2, 4, 1, 6, 2, 8, 2, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kBlock, blocks += 22) {
+    for (size_t start = 0; start < count; start += kSimpleElements, blocks += 22) {
       const float scale = read_half(blocks);
       const uint32_t high = read_u32(blocks + 2);
-      for (size_t index = 0; index < kBlock; ++index) {
+      for (size_t index = 0; index < kSimpleElements; ++index) {
         const int quant = nibble(blocks + 6, index) | fifth_bit(high, index);
         values[start + index] = scale * static_cast<float>(quant - 16);
       }
@@ -84,11 +84,11 @@ struct Q5_1 {
       {8, 24, BlockUnit::kFourBytes}, {4, 8, BlockUnit::kBitPlane}, {0, 4, BlockUnit::kTwoBytes}};
   static constexpr GpuLayout gpu_layout() { return {32, 24, 2, 4, 1, 8, 4, 16, 4, 0, 0, 32}; }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
-    for (size_t start = 0; start < count; start += kBlock, blocks += 24) {
+    for (size_t start = 0; start < count; start += kSimpleElements, blocks += 24) {
       const float scale = read_half(blocks);
       const float minimum = read_half(blocks + 2);
       const uint32_t high = read_u32(blocks + 4);
-      for (size_t index = 0; index < kBlock; ++index) {
+      for (size_t index = 0; index < kSimpleElements; ++index) {
         const int quant = nibble(blocks + 8, index) | fifth_bit(high, index);
         values[start + index] = scale * static_cast<float>(quant) + minimum;
       }

@@ -1,6 +1,7 @@
 // The table of formats, against the gguf package: tests/fixtures/make_quantized_blocks.py.
 #include "engine/tensor/format.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/tensor/formats.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -88,6 +90,26 @@ TEST(Format, readme_names_every_format) {
   const std::string list = readme.substr(begin, readme.find("tokenizers", begin) - begin);
   for (const FormatTraits& row : all_formats()) {
     EXPECT_NE(list.find(std::string(row.name)), std::string::npos) << row.name;
+  }
+}
+
+// | format | bits in the file | bits in memory | product of int8 |
+TEST(Format, the_page_tells_the_bits_of_formats_of_codes) {
+  std::ifstream file(source_dir() + "/engine/docs/formats.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const auto rows = each_format<std::string>([]<typename F>() {
+    if constexpr (CodedFormat<F>) {
+      const FormatTraits& format = F::kTraits;
+      const auto bits = [](double bytes, double elements) { return 8 * bytes / elements; };
+      return fmt::format("| {} | {:.2f} | {:.2f} | {} |", format.name,
+                         bits(format.block_bytes, format.block_elements),
+                         bits(format.packed.bytes, format.packed.elements),
+                         F::kCodes.is_common ? "own" : "general");
+    }
+    return std::string();
+  });
+  for (const std::string& row : rows) {
+    EXPECT_NE(page.find(row), std::string::npos) << row;
   }
 }
 
