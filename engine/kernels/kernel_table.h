@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "engine/kernels/activation.h"
+#include "engine/kernels/activation_function.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/packed_matrix.h"
 
@@ -72,6 +73,8 @@ struct GatedArguments {
 };
 
 using MatmulKernel = void (*)(const MatmulArguments&);
+using ActivationKernel = void (*)(const float* x, size_t count, float* out);
+using GateKernel = void (*)(const float* x, const float* y, size_t count, float* out);
 using GatedKernel = void (*)(const GatedArguments&);
 
 struct KernelTable {
@@ -111,6 +114,25 @@ struct KernelTable {
   // weight[i], and per chunk of 32 elements (the last may be shorter) the sum of the x^2, as
   // rms_norm forms it. Any alignment.
   void (*weigh)(const float* x, const float* weight, size_t count, float* out, float* chunk_sums);
+
+  // Per chunk of 32 elements (the last may be shorter) the sum of the x^2, as rms_norm forms it.
+  // Any alignment.
+  void (*sum_squares)(const float* x, size_t count, float* chunk_sums);
+  // Per chunk the sum s of the x, and the sum of the (x - s / size of the chunk)^2, both in the
+  // order of rms_norm's sums (of the first: x[i] + x[i + 16] in lane i). Any alignment.
+  void (*sum_moments)(const float* x, size_t count, float* chunk_sums, float* chunk_squares);
+
+  // One per ActivationFunction, by its number, with the exponential of silu_multiply. out may be x.
+  // Any alignment. Each operation rounds once:
+  //   kSilu, kGeluQuick, kGeluTanh: x / (1 + exp(-y)) with y = x, 1.702 x, and
+  //     1.59576912 * fma((x * x) * x, 0.044715, x)
+  //   kGelu: x * share, with the normal distribution's share below x as activations.inl.h has it
+  //   kRelu: x, of negative x 0; kReluSquared: its square
+  std::array<ActivationKernel, kActivationFunctionCount> activate;
+  // out[i] = activation(x[i]) * y[i]. gate[kSilu] is silu_multiply.
+  std::array<GateKernel, kActivationFunctionCount> gate;
+  // out[i] = cap * tanh(x[i] / cap), with a tanh of ours. out may be x. Any alignment.
+  void (*soft_cap)(const float* x, size_t count, float cap, float* out);
 
   void (*attend)(const AttentionArguments&);
   // The same in parts, which any worker may compute: one chunk's partial result for one token

@@ -56,6 +56,34 @@ inline void weigh(const float* x, const float* weight, size_t count, float* out,
   }
 }
 
+inline void sum_squares(const float* x, size_t count, float* chunk_sums) {
+  for (size_t i = 0; i < count; i += 32) {
+    chunk_sums[i / 32] = chunk_square_sum(x + i, count - i < 32 ? count - i : 32);
+  }
+}
+
+// A chunk of at most 32 elements. Lanes without an element add nothing to either sum.
+inline void chunk_moments(const float* x, size_t count, float* sum, float* squares) {
+  const size_t first = count < 16 ? count : 16;
+  const F32x16 low = load_first(x, first);
+  const F32x16 high = load_first(x + first, count - first);
+  *sum = sum_lanes(add(low, high));
+  const F32x16 mean = broadcast(*sum / static_cast<float>(count));
+  alignas(64) float apart[32] = {};
+  store_first(apart, sub(low, mean), first);
+  store_first(apart + 16, sub(high, mean), count - first);
+  const F32x16 low_apart = load(apart);
+  const F32x16 high_apart = load(apart + 16);
+  *squares = sum_lanes(fma(high_apart, high_apart, fma(low_apart, low_apart, zero())));
+}
+
+inline void sum_moments(const float* x, size_t count, float* chunk_sums, float* chunk_squares) {
+  for (size_t i = 0; i < count; i += 32) {
+    const size_t rest = count - i < 32 ? count - i : 32;
+    chunk_moments(x + i, rest, chunk_sums + i / 32, chunk_squares + i / 32);
+  }
+}
+
 inline F32x16 silu(F32x16 x) {
   return div(x, add(broadcast(1.0F), exponential(sub(zero(), x))));
 }

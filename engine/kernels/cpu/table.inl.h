@@ -1,6 +1,7 @@
 // A row of the kernel table, from the algorithms as one instruction set's file has compiled them.
 #pragma once
 
+#include "engine/kernels/cpu/activations.inl.h"
 #include "engine/kernels/cpu/append_kv.inl.h"
 #include "engine/kernels/cpu/attention.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
@@ -60,6 +61,13 @@ constexpr KernelTable make_row(std::string_view name) {
       .rms_norm = rms_norm,
       .silu_multiply = silu_multiply,
       .weigh = weigh,
+      .sum_squares = sum_squares,
+      .sum_moments = sum_moments,
+      .activate = {activate<Silu>, activate<Gelu>, activate<GeluTanh>, activate<GeluQuick>,
+                   activate<Relu>, activate<ReluSquared>},
+      .gate = {silu_multiply, gate<Gelu>, gate<GeluTanh>, gate<GeluQuick>, gate<Relu>,
+               gate<ReluSquared>},
+      .soft_cap = soft_cap,
       .attend = attend,
       .attend_chunk = attend_chunk,
       .merge_chunks = merge_chunks,
