@@ -67,6 +67,7 @@ void ActivationBuffers::release(const Stretch& stretch) {
 
 void ActivationBuffers::release(const Buffer& buffer) {
   if (buffer.plain) release(*buffer.plain);
+  if (buffer.whole) release(*buffer.whole);
   for (const auto& form : buffer.forms) {
     if (form) release(*form);
   }

@@ -47,10 +47,11 @@ struct Stretch {
 };
 
 // A value's place: its own f32 columns `held`, or rows in the forms in which products consume
-// it, or both.
+// it, or both; and whole rows in f32 where something reads what other ranks compute.
 struct Buffer {
   std::optional<Stretch> plain;
   Range held;
+  std::optional<Stretch> whole;
   std::array<std::optional<Stretch>, kActivationFormCount> forms;  // by ActivationForm
   size_t form_columns = 0;
   std::optional<Stretch> chunk_sums;  // of a norm's residual

@@ -123,8 +123,8 @@ class GpuPlanTarget final : public PlanTarget {
   }
 
   bool fuses_gate(const ExpertGateStep& step) const override { return step.is_one_shape(); }
-  std::optional<GatheredRows> place_gathered(const ExpertGateStep&, const PlanOptions&,
-                                             StepAreas&) const override {
+  std::optional<GatheredRows> place_gathered(const Forms&, std::span<const ExpertPart* const>,
+                                             const PlanOptions&, StepAreas&) const override {
     return std::nullopt;
   }
   void place_products(ExpertSumStep& step, size_t row_count, const PlanOptions&,

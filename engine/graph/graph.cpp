@@ -6,6 +6,22 @@
 #include "engine/base/check.h"
 
 namespace lockstep {
+namespace {
+
+Rows rows_after(Operation operation, Rows input) {
+  switch (operation) {
+    case Operation::kSelectRows:
+      return Rows::kLogits;
+    case Operation::kExpertMatmul:
+      return Rows::kExperts;
+    case Operation::kExpertSum:
+      return Rows::kTokens;
+    default:
+      return input;
+  }
+}
+
+}  // namespace
 
 WeightId Graph::add_matrix(std::string name, Format format, size_t rows, size_t columns,
                            size_t first_row) {
@@ -24,6 +40,8 @@ ValueId Graph::append(GraphNode node, size_t columns) {
   }
   node.output = columns_.size();
   columns_.push_back(columns);
+  const Rows input = node.inputs.empty() ? Rows::kTokens : rows_[node.inputs.front()];
+  rows_.push_back(rows_after(node.operation, input));
   nodes_.push_back(std::move(node));
   return nodes_.back().output;
 }
@@ -76,8 +94,32 @@ ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t h
                 columns(q));
 }
 
-ValueId Graph::silu_multiply(ValueId x, ValueId y) {
-  return append({.operation = Operation::kSiluMultiply, .inputs = {x, y}}, columns(x));
+ValueId Graph::layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon) {
+  return append({.operation = Operation::kLayerNorm,
+                 .inputs = {x},
+                 .weight = weight,
+                 .bias = bias,
+                 .epsilon = epsilon},
+                columns(x));
+}
+
+ValueId Graph::activation(ActivationFunction function, ValueId x) {
+  return append({.operation = Operation::kActivation, .inputs = {x}, .activation = function},
+                columns(x));
+}
+
+ValueId Graph::gate(ActivationFunction function, ValueId x, ValueId y) {
+  CHECK(columns(x) == columns(y), "{} columns cannot gate {}", columns(x), columns(y));
+  return append({.operation = Operation::kGate, .inputs = {x, y}, .activation = function},
+                columns(x));
+}
+
+ValueId Graph::scale(ValueId x, float factor) {
+  return append({.operation = Operation::kScale, .inputs = {x}, .scale = factor}, columns(x));
+}
+
+ValueId Graph::soft_cap(ValueId x, float cap) {
+  return append({.operation = Operation::kSoftCap, .inputs = {x}, .scale = cap}, columns(x));
 }
 
 ValueId Graph::add(ValueId x, ValueId y) {
@@ -137,6 +179,18 @@ ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> expe
   return append(
       {.operation = Operation::kExpertSum, .inputs = {x, routing}, .experts = std::move(experts)},
       rows);
+}
+
+std::vector<ValueReaders> find_readers(const Graph& graph) {
+  std::vector<ValueReaders> readers(graph.value_count());
+  for (size_t index = 0; index < graph.nodes().size(); ++index) {
+    for (const ValueId input : graph.nodes()[index].inputs) {
+      readers[input].nodes.push_back(index);
+      ++readers[input].count;
+    }
+  }
+  if (graph.logits() != kNone) ++readers[graph.logits()].count;
+  return readers;
 }
 
 WeightId multiplied_weight(const GraphNode& node, ValueId input) {

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "engine/kernels/activation_function.h"
 #include "engine/kernels/rotary.h"
 #include "engine/tensor/format.h"
 
@@ -30,15 +32,19 @@ struct Weight {
 };
 
 enum class Operation : uint8_t {
-  kEmbed,         // weight[token]                                    -> columns of the weight
-  kRmsNorm,       // x * rsqrt(mean(x^2) + epsilon) * weight
-  kHeadNorm,      // kRmsNorm of each head by itself
-  kMatmul,        // weight * x, + bias
-  kRotary,        // rotary positions, each head by itself
-  kAttention,     // inputs q, k, v: stores k and v in the cache, attends over the sequence so far
-  kSiluMultiply,  // silu(x) * y
-  kAdd,           // x + y
-  kSelectRows,    // only the tokens whose logits are asked for
+  kEmbed,       // weight[token]                                    -> columns of the weight
+  kRmsNorm,     // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
+  kLayerNorm,   // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
+  kHeadNorm,    // kRmsNorm of each head by itself
+  kMatmul,      // weight * x, + bias
+  kRotary,      // rotary positions, each head by itself
+  kAttention,   // inputs q, k, v: stores k and v in the cache, attends over the sequence so far
+  kActivation,  // activation(x)
+  kGate,        // activation(x) * y
+  kAdd,         // x + y
+  kScale,       // scale * x
+  kSoftCap,     // scale * tanh(x / scale)
+  kSelectRows,  // only the tokens whose logits are asked for
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
@@ -46,7 +52,16 @@ enum class Operation : uint8_t {
   kExpertSum,     // inputs x, routing: per token the sum of the experts' weights * (matrix * x)
 };
 
+inline constexpr size_t kOperationCount = 16;
+
 inline constexpr size_t kNone = static_cast<size_t>(-1);
+
+// The rows of a pass that a value has, and a step runs over.
+enum class Rows : uint8_t {
+  kTokens,   // every token of the batch
+  kLogits,   // those whose logits are asked for, in the batch's order
+  kExperts,  // each token once for every expert that it goes to, in the order of a Routing
+};
 
 struct GraphNode {
   Operation operation = Operation::kEmbed;
@@ -60,7 +75,8 @@ struct GraphNode {
   size_t head_dimension = 0;
   size_t layer = 0;   // kAttention: whose cache
   size_t window = 0;  // kAttention: most keys that a token sees, its own included; 0: all
-  float scale = 0;    // kAttention: of the scores
+  float scale = 0;    // kAttention: of the scores; kScale, kSoftCap
+  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each
   size_t expert_count = 0;             // kRoute: among so many ...
   size_t chosen_count = 0;             // ... so many are chosen for a token
@@ -84,13 +100,17 @@ class Graph {
   // Each adds a node and returns its output.
   ValueId embed(WeightId table);
   ValueId rms_norm(ValueId x, WeightId weight, float epsilon);
+  ValueId layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon);
   ValueId head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count);
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
   ValueId rotary(ValueId x, size_t head_count);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
                     size_t kv_head_count, float scale, size_t window = 0);
-  ValueId silu_multiply(ValueId x, ValueId y);
+  ValueId activation(ActivationFunction function, ValueId x);
+  ValueId gate(ActivationFunction function, ValueId x, ValueId y);
   ValueId add(ValueId x, ValueId y);
+  ValueId scale(ValueId x, float factor);
+  ValueId soft_cap(ValueId x, float cap);
   ValueId select_rows(ValueId x);
   // Each token goes to the `chosen_count` experts with the largest scores (of equal ones to the
   // first), whose weights are the softmax of these scores alone.
@@ -104,6 +124,7 @@ class Graph {
   const GraphNode& producer(ValueId value) const { return nodes_[value]; }
   const Rotary& rotary_parameters() const { return rotary_; }
   size_t columns(ValueId value) const { return columns_[value]; }
+  Rows rows(ValueId value) const { return rows_[value]; }
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
   // To how many experts a token goes, at most of all layers; 0: the model is no mixture.
@@ -120,11 +141,25 @@ class Graph {
   std::vector<Weight> weights_;
   std::vector<GraphNode> nodes_;
   std::vector<size_t> columns_;  // by value: each node's output, in order
+  std::vector<Rows> rows_;       // by value
   Rotary rotary_;
   ValueId logits_ = kNone;
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;
 };
+
+// The uses of a value.
+struct ValueReaders {
+  std::vector<size_t> nodes;  // ascending; one that reads it twice stands here twice
+  size_t count = 0;           // the engine's use, of the logits, included
+
+  // The node that is its only use.
+  std::optional<size_t> only() const {
+    return count == 1 && nodes.size() == 1 ? std::optional(nodes.front()) : std::nullopt;
+  }
+};
+// Those of all values, by ValueId.
+std::vector<ValueReaders> find_readers(const Graph& graph);
 
 // The matrix that the node multiplies its input `input` with (of experts', which are alike, the
 // first); kNone: it does something else with it.

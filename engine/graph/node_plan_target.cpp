@@ -52,18 +52,20 @@ class NodePlanTarget final : public PlanTarget {
   bool fuses_gate(const ExpertGateStep&) const override { return false; }
 
   // In the forms in which the experts read their input.
-  std::optional<GatheredRows> place_gathered(const ExpertGateStep& step, const PlanOptions& options,
+  std::optional<GatheredRows> place_gathered(const Forms& input,
+                                             std::span<const ExpertPart* const> parts,
+                                             const PlanOptions& options,
                                              StepAreas& areas) const override {
     GatheredRows gathered;
     gathered.workers = options.workers;
-    gathered.rows.columns = step.input.columns;
-    for (const ExpertPart* part : {&step.gate, &step.up}) {
+    gathered.rows.columns = input.columns;
+    for (const ExpertPart* part : parts) {
       for (const ActivationForm form : {part->forms.prompted, part->forms.generated}) {
         FormBuffer& buffer = gathered.rows[form];
         if (buffer.is_read()) continue;
         const Stretch rows =
-            areas.take(form, Arena::kScratch, step.input.columns, kExpertRows * options.workers);
-        buffer = step.input[form];
+            areas.take(form, Arena::kScratch, input.columns, kExpertRows * options.workers);
+        buffer = input[form];
         buffer.rows = rows.at<std::byte>();
         buffer.stride_bytes = rows.stride_bytes;
       }

@@ -18,6 +18,8 @@ constexpr std::string_view kFormNames[] = {"f32", "q8", "bf16", "bf16_dots"};
 static_assert(std::size(kFormNames) == kActivationFormCount);
 constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
 constexpr std::string_view kPairNames[] = {"interleaved", "halves"};
+constexpr std::string_view kElementwiseNames[] = {"zero",       "copy", "select", "add",
+                                                  "activation", "gate", "scale",  "soft cap"};
 constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};
 
 template <typename Enum, size_t kCount>
@@ -77,8 +79,15 @@ std::string text(const ResidualFinish& finish) {
   return all;
 }
 
+// SiLU goes without saying.
+std::string text(ActivationFunction function) {
+  return function == ActivationFunction::kSilu
+             ? ""
+             : fmt::format("{} ", name(kActivationNames, function));
+}
+
 std::string text(const GateFinish& finish) {
-  return fmt::format(" gate {}", text(finish.output));
+  return fmt::format(" gate {}{}", text(finish.activation), text(finish.output));
 }
 
 std::string text(const PlannedMatrix& matrix) {
@@ -103,6 +112,17 @@ std::string text(const ExpertPart& part) {
     fmt::format_to(std::back_inserter(all), " {}", text(matrix));
   }
   return all + ")";
+}
+
+// "tokens ", or "experts " with their routing.
+std::string text(Rows rows, const Routing& routing) {
+  return fmt::format("{}{} ", name(kRowNames, rows), routing == Routing() ? "" : text(routing));
+}
+
+std::string text(const std::optional<GatheredRows>& gathered) {
+  return gathered
+             ? fmt::format(" gathered {} of {} workers", text(gathered->rows), gathered->workers)
+             : "";
 }
 
 std::string text(const WorkerProducts& products) {
@@ -132,8 +152,9 @@ std::string text(const EmbedStep& step) {
 }
 
 std::string text(const NormStep& step) {
-  return fmt::format("norm step {} columns {}{}", text(step.residual, step.residual_stride),
-                     step.columns, text(step.norm));
+  return fmt::format("norm step {}{} columns {}{}", text(step.residual, step.residual_stride),
+                     step.residual_rows == Rows::kTokens ? "" : " of logits", step.columns,
+                     text(step.norm));
 }
 
 std::string text(const MatmulStep& step) {
@@ -152,14 +173,9 @@ std::string text(const RouteStep& step) {
 }
 
 std::string text(const ExpertGateStep& step) {
-  std::string all = fmt::format("experts' gate input {}{}{}", text(step.input), text(step.norm),
-                                text(step.routing));
-  if (step.gathered) {
-    fmt::format_to(std::back_inserter(all), " gathered {} of {} workers", text(step.gathered->rows),
-                   step.gathered->workers);
-  }
-  return all +
-         fmt::format(" gate {} up {} to {}", text(step.gate), text(step.up), text(step.output));
+  return fmt::format("experts' gate input {}{}{}{} gate {} up {} {}to {}", text(step.input),
+                     text(step.norm), text(step.routing), text(step.gathered), text(step.gate),
+                     text(step.up), text(step.activation), text(step.output));
 }
 
 std::string text(const ExpertSumStep& step) {
@@ -187,8 +203,51 @@ std::string text(const AttendStep& step) {
 }
 
 std::string text(const FormStep& step) {
-  return fmt::format("form {} columns {} {}", text(step.input, step.input_stride), step.columns,
-                     text(step.output));
+  return fmt::format("form {}{} columns {} {}",
+                     step.rows == Rows::kTokens ? "" : text(step.rows, step.routing),
+                     text(step.input, step.input_stride), step.columns, text(step.output));
+}
+
+std::string text(const PlainRows& rows) {
+  return text(rows.rows, rows.stride);
+}
+
+std::string text(const PlainOutput& output) {
+  std::string all = fmt::format(" to {}", text(output.rows, output.stride));
+  for (const FormsOutput& forms : output.forms)
+    fmt::format_to(std::back_inserter(all), " {}", text(forms));
+  return all;
+}
+
+std::string text(const ElementwiseStep& step) {
+  return fmt::format("{} {}{} of {}{} and {} columns {}{}", name(kElementwiseNames, step.function),
+                     text(step.activation), step.scale, text(step.rows, step.routing), text(step.x),
+                     text(step.y), step.columns, text(step.output));
+}
+
+std::string text(const HeadsStep& step) {
+  return fmt::format(
+      "heads {} count {} dimension {} norm {} epsilon {} rotary {} {} dimensions {} to {}",
+      text(step.input), step.head_count, step.head_dimension, text(step.norm), step.epsilon,
+      name(kPairNames, step.pairs), text(step.rotary_table, step.rotary_stride),
+      step.rotary_dimensions, text(step.output, step.output_stride));
+}
+
+std::string text(const NormSumsStep& step) {
+  return fmt::format("norm sums of {} {} columns {} squares {} sums {}{}",
+                     name(kRowNames, step.rows), text(step.input), step.columns, text(step.chunks),
+                     text(step.sums), step.gather ? " gather" : "");
+}
+
+std::string text(const NormScaleStep& step) {
+  return fmt::format("norm scale of {} {} columns {} weight {} bias {}{} sums {}{}",
+                     name(kRowNames, step.rows), text(step.input), step.columns, text(step.weight),
+                     text(step.bias), text(step.norm), text(step.sums), text(step.output));
+}
+
+std::string text(const ExpertProductStep& step) {
+  return fmt::format("experts' product input {}{}{}{} {}", text(step.input), text(step.norm),
+                     text(step.routing), text(step.gathered), text(step.part));
 }
 
 std::string text(const AllReduceStep& step) {

@@ -41,17 +41,11 @@
 #include "engine/graph/arenas.h"
 #include "engine/graph/device_areas.h"
 #include "engine/graph/graph.h"
+#include "engine/kernels/activation_function.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/profile.h"
 
 namespace lockstep {
-
-// The rows of a pass that a step runs over.
-enum class Rows : uint8_t {
-  kTokens,   // every token of the batch
-  kLogits,   // those whose logits are asked for, in the batch's order
-  kExperts,  // each token once for every expert that it goes to, in the order of a Routing
-};
 
 // A slice of a weight matrix in this rank's memory. How it lies there is the device's: a
 // PackedMatrix on processors, a GpuMatrix on a GPU. No rows: the rank holds none of it.
@@ -185,6 +179,7 @@ struct NormStep {
   ArenaOffset<const float> residual = {};
   size_t residual_stride = 0;
   size_t columns = 0;
+  Rows residual_rows = Rows::kTokens;  // kLogits: only those have been selected
   NormOutput norm;
 
   friend bool operator==(const NormStep&, const NormStep&) = default;
@@ -209,8 +204,10 @@ struct ResidualFinish {
   friend bool operator==(const ResidualFinish&, const ResidualFinish&) = default;
 };
 
-// After the rows of both parts: silu(the first's) * the second's.
+// After the rows of both parts: activation(the first's) * the second's; of one part alone:
+// activation(the part's).
 struct GateFinish {
+  ActivationFunction activation = ActivationFunction::kSilu;
   FormsOutput output;
 
   friend bool operator==(const GateFinish&, const GateFinish&) = default;
@@ -273,7 +270,7 @@ struct GatheredRows {
   friend bool operator==(const GatheredRows&, const GatheredRows&) = default;
 };
 
-// gate and up of the tokens' rows, and per row silu(gate's) * up's.
+// gate and up of the tokens' rows, and per row activation(gate's) * up's.
 struct ExpertGateStep {
   Forms input;  // [token]
   NormFactor norm;
@@ -281,6 +278,7 @@ struct ExpertGateStep {
   std::optional<GatheredRows> gathered = {};  // none on a GPU, which gathers while it reads
   ExpertPart gate;
   ExpertPart up;
+  ActivationFunction activation = ActivationFunction::kSilu;
   FormsOutput output = {};  // [row]
 
   // True where a GPU computes both at once, with what follows.
@@ -369,6 +367,8 @@ struct AttendStep {
 
 // f32 to the forms in which it is consumed.
 struct FormStep {
+  Rows rows = Rows::kTokens;
+  Routing routing = {};  // with kExperts
   ArenaOffset<const float> input = {};
   size_t input_stride = 0;
   size_t columns = 0;  // of the input
@@ -393,9 +393,118 @@ struct AllReduceStep {
   friend bool operator==(const AllReduceStep&, const AllReduceStep&) = default;
 };
 
+// The plain steps: what no fusion rule has made a part of another step. Processors alone have them.
+
+// Columns of a value's rows in f32.
+struct PlainRows {
+  ArenaOffset<const float> rows = {};
+  size_t stride = 0;  // floats
+
+  friend bool operator==(const PlainRows&, const PlainRows&) = default;
+};
+
+// The destination of a value's own columns: f32 rows (or none), and forms of them.
+struct PlainOutput {
+  ArenaOffset<float> rows = {};
+  size_t stride = 0;  // floats
+  std::vector<FormsOutput> forms = {};
+
+  bool is_gathered() const {
+    for (const FormsOutput& output : forms) {
+      if (output.gather) return true;
+    }
+    return false;
+  }
+  friend bool operator==(const PlainOutput&, const PlainOutput&) = default;
+};
+
+enum class Elementwise : uint8_t {
+  kZero,        // 0
+  kCopy,        // x
+  kSelect,      // x of the tokens whose logits are asked for
+  kAdd,         // x + y
+  kActivation,  // activation(x)
+  kGate,        // activation(x) * y
+  kScale,       // scale * x
+  kSoftCap,     // scale * tanh(x / scale)
+};
+
+// A function of each element by itself. Work is shared by rows and chunks of columns.
+struct ElementwiseStep {
+  Elementwise function = Elementwise::kCopy;
+  Rows rows = Rows::kTokens;
+  Routing routing = {};                                       // with kExperts
+  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate
+  float scale = 0;                                            // kScale, kSoftCap
+  PlainRows x;
+  PlainRows y;
+  size_t columns = 0;
+  PlainOutput output;
+
+  friend bool operator==(const ElementwiseStep&, const ElementwiseStep&) = default;
+};
+
+// The norm, or the rotary positions, of each head by itself. Work is shared by rows and heads.
+struct HeadsStep {
+  PlainRows input;
+  size_t head_count = 0;
+  size_t head_dimension = 0;
+  ArenaOffset<const float> norm = {};  // its weight; none: no norm
+  float epsilon = 0;
+  RotaryPairs pairs = RotaryPairs::kInterleaved;
+  ArenaOffset<const float> rotary_table = {};  // RotaryTableStep's; none: no rotary positions
+  size_t rotary_stride = 0;
+  size_t rotary_dimensions = 0;
+  ArenaOffset<float> output = {};
+  size_t output_stride = 0;
+
+  friend bool operator==(const HeadsStep&, const HeadsStep&) = default;
+};
+
+// The sums of a value's own chunks, for a norm that is no factor: of the squares, or, where the
+// mean is subtracted, of the elements and of the squares of their distances from their chunk's
+// mean.
+struct NormSumsStep {
+  Rows rows = Rows::kTokens;
+  PlainRows input;
+  size_t columns = 0;
+  ChunkSums chunks;  // of the squares, from the input's first column on
+  ChunkSums sums;    // of the elements; none: the mean is not subtracted
+  bool gather = false;
+
+  friend bool operator==(const NormSumsStep&, const NormSumsStep&) = default;
+};
+
+// x (or its distance from the mean) times the factor that all chunks' sums give, times the norm's
+// weight, plus its bias.
+struct NormScaleStep {
+  Rows rows = Rows::kTokens;
+  PlainRows input;
+  size_t columns = 0;
+  ArenaOffset<const float> weight = {};  // of the input's columns; or none
+  ArenaOffset<const float> bias = {};    // likewise
+  NormFactor norm;
+  ChunkSums sums;  // NormSumsStep's
+  PlainOutput output;
+
+  friend bool operator==(const NormScaleStep&, const NormScaleStep&) = default;
+};
+
+// The product of every expert with its rows.
+struct ExpertProductStep {
+  Forms input;  // [token]
+  NormFactor norm;
+  Routing routing;
+  std::optional<GatheredRows> gathered = {};
+  ExpertPart part;  // its output is by row
+
+  friend bool operator==(const ExpertProductStep&, const ExpertProductStep&) = default;
+};
+
 using StepWork =
     std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
-                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep>;
+                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
+                 ElementwiseStep, HeadsStep, NormSumsStep, NormScaleStep, ExpertProductStep>;
 
 // The scope of the barrier after a step.
 enum class Meet : uint8_t { kRank, kAllRanks };

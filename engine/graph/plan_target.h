@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/graph/activation_buffers.h"
+#include "engine/graph/fusion/rules.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/split.h"
@@ -49,7 +51,8 @@ class PlanTarget {
   // True where the results of a gate's products are never written: what follows takes them.
   virtual bool fuses_gate(const ExpertGateStep& step) const = 0;
   // For the step of a rank that has experts; what it needs beside its input and outputs.
-  virtual std::optional<GatheredRows> place_gathered(const ExpertGateStep& step,
+  virtual std::optional<GatheredRows> place_gathered(const Forms& input,
+                                                     std::span<const ExpertPart* const> parts,
                                                      const PlanOptions& options,
                                                      StepAreas& areas) const = 0;
   // `row_count`: of the step's input.
@@ -83,6 +86,7 @@ struct PlanOptions {
   size_t sequence_pages = 0;         // of a sequence at most; 0: all there are
   GpuPanelLimits panel_limits = {};  // of products of prompted tokens on a GPU
   size_t workers = 1;                // of the rank: each has places of its own for experts' rows
+  FusionSet without_fusion = {};     // the rules that are switched off
   const PlanTarget* target = &node_plan_target();  // the device; outlives the options
 };
 

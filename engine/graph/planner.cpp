@@ -58,54 +58,54 @@ void RankPlanner::emit_embed(const GraphNode& node) {
                       .output_stride = rows.floats(),
                       .gather = true},
             Meet::kAllRanks);
+  emit_forms(node.output);
 }
 
 // Places what a norm makes of its residual's own columns.
 NormOutput RankPlanner::make_norm(const GraphNode& node) {
   const ValueId residual = node.inputs[0];
   const Range own = own_columns(residual);
-  values_.set_rows(node.output, values_.rows(residual));
   NormOutput norm;
-  norm.rows = values_.rows(residual);
+  norm.rows = graph_.rows(residual);
   norm.weight = vector(node.weight) + own.begin;
   norm.output = values_.place_forms(node.output, own);
   norm.chunks = values_.place_chunk_sums(node.output, graph_.columns(residual), node.epsilon);
   norm.chunks.sums = norm.chunks.sums + own.begin / kChunkColumns;
-  if (feeds_logits(node.output)) {
-    plan_.hidden = hidden_rows(node);  // never consumed: nothing else comes to lie there
-  } else {
-    values_.consume(residual);
-  }
+  note_hidden_rows(node);
+  values_.consume(residual);
   return norm;
 }
 
-bool RankPlanner::feeds_logits(ValueId value) const {
-  return std::ranges::any_of(values_.uses(value).consumers, [&](size_t index) {
-    const GraphNode& node = graph_.nodes()[index];
-    return node.operation == Operation::kMatmul && node.output == graph_.logits();
-  });
-}
-
-// Rank 0 hands out what every rank has in full.
-HiddenRows RankPlanner::hidden_rows(const GraphNode& norm) {
-  const ValueId residual = norm.inputs[0];
+// Notes it of the norm that is multiplied to logits. Rank 0 hands out what every rank has in full.
+void RankPlanner::note_hidden_rows(const GraphNode& norm) {
+  const auto kept = hidden_residual(graph_);
+  if (!kept || graph_.nodes()[*logits_product(graph_)].inputs[0] != norm.output) return;
+  const ValueId residual = *kept;
   const Buffer& buffer = values_.of(residual);
   const bool is_sliced = split_.values[residual].kind == SplitKind::kSliced;
   const Range own = own_columns(residual);
-  return {.residual = buffer.plain->at<float>(own.begin - buffer.held.begin),
-          .residual_stride = buffer.plain->floats(),
-          .columns = is_sliced || rank_ == 0 ? own : Range{},
-          .norm_weight = vector(norm.weight) + own.begin,
-          .width = graph_.columns(residual),
-          .epsilon = norm.epsilon};
+  plan_.hidden = {.residual = buffer.plain->at<float>(own.begin - buffer.held.begin),
+                  .residual_stride = buffer.plain->floats(),
+                  .columns = is_sliced || rank_ == 0 ? own : Range{},
+                  .norm_weight = vector(norm.weight) + own.begin,
+                  .width = graph_.columns(residual),
+                  .epsilon = norm.epsilon};
 }
 
-void RankPlanner::emit_norm(const GraphNode& node) {
-  const Buffer residual = values_.of(node.inputs[0]);
-  const Range own = own_columns(node.inputs[0]);
-  NormStep step{.residual = residual.plain->at<float>(own.begin - residual.held.begin),
-                .residual_stride = residual.plain->floats(),
+void RankPlanner::emit_norm(const Group& group) {
+  const GraphNode& node = graph_.nodes()[group.lead];
+  if (!is_norm_factored(graph_, values_.readers(node.output), group.lead)) {
+    return emit_whole_norm(node);
+  }
+  const auto selection = node_of(graph_, group, Operation::kSelectRows);
+  if (selection) values_.share(*selection, graph_.nodes()[*selection].inputs[0]);
+  const ValueId residual = node.inputs[0];
+  const Range own = own_columns(residual);
+  const PlainRows rows = operand(residual, own);
+  NormStep step{.residual = rows.rows,
+                .residual_stride = rows.stride,
                 .columns = own.size(),
+                .residual_rows = selection ? Rows::kTokens : graph_.rows(residual),
                 .norm = make_norm(node)};
   const Meet meet = step.norm.output.gather ? Meet::kAllRanks : Meet::kRank;
   emit_step(std::move(step), meet);
@@ -113,18 +113,12 @@ void RankPlanner::emit_norm(const GraphNode& node) {
 
 // The norms that read a residual which a product has just added to: of all rows, or of those whose
 // logits are asked for.
-ResidualFinish RankPlanner::fuse_norms(ValueId residual) {
+ResidualFinish RankPlanner::fuse_norms(const Group& group) {
   ResidualFinish finish;
-  for (const size_t index : values_.uses(residual).consumers) {
+  for (const size_t index : group.nodes) {
     const GraphNode& node = graph_.nodes()[index];
-    if (node.operation == Operation::kRmsNorm) {
-      finish.norms.push_back(make_norm(node));
-      emitted_[index] = true;
-    } else if (node.operation == Operation::kSelectRows) {
-      emit(index);
-      emitted_[index] = true;
-      for (NormOutput& norm : fuse_norms(node.output).norms) finish.norms.push_back(norm);
-    }
+    if (node.operation == Operation::kRmsNorm) finish.norms.push_back(make_norm(node));
+    if (node.operation == Operation::kSelectRows) values_.share(node.output, node.inputs[0]);
   }
   return finish;
 }
@@ -145,7 +139,7 @@ void RankPlanner::add_reduction(ValueId product, const Stretch& sums, const Stre
     if (!parts[rank].empty()) contributors.push_back(rank);
   }
   reductions_.push_back({.contributors = std::move(contributors),
-                         .rows = values_.rows(product),
+                         .rows = graph_.rows(product),
                          .partial = partial.at<float>(),
                          .partial_stride = partial.floats(),
                          .output = sums.at<float>(),
@@ -155,7 +149,8 @@ void RankPlanner::add_reduction(ValueId product, const Stretch& sums, const Stre
 }
 
 // The product and the addition that is its only use: into the other operand's rows.
-ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNode& sum) {
+ResidualPlace RankPlanner::add_to_residual(const Group& group, const GraphNode& node,
+                                           const GraphNode& sum) {
   const ValueId residual = sum.inputs[0] == node.output ? sum.inputs[1] : sum.inputs[0];
   CHECK(values_.is_placed(residual) && values_.of(residual).references == 1,
         "the residual of value {} is still in use", node.output);
@@ -164,6 +159,7 @@ ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNod
   } else {
     values_.share(sum.output, residual);
   }
+  finished_.push_back(sum.output);
   const Buffer& buffer = values_.of(sum.output);
   const Stretch sums = *buffer.plain;
   if (split_.values[node.output].kind == SplitKind::kPartial) {
@@ -176,7 +172,7 @@ ResidualPlace RankPlanner::add_to_residual(const GraphNode& node, const GraphNod
   }
   const ArenaOffset<float> rows =
       sums.at<float>(own_columns(node.output).begin - buffer.held.begin);
-  ResidualFinish finish = fuse_norms(sum.output);
+  ResidualFinish finish = fuse_norms(group);
   const auto is_pushed = [](const NormOutput& norm) { return norm.output.gather; };
   if (std::ranges::any_of(finish.norms, is_pushed)) meet_ = Meet::kAllRanks;
   if (own_columns(sum.output).empty()) finish.norms.clear();
@@ -194,7 +190,6 @@ bool RankPlanner::becomes_one_ranks(ValueId residual, ValueId sum) const {
 void RankPlanner::move_residual(ValueId residual, ValueId sum) {
   const Buffer from = values_.of(residual);
   const Range own = own_columns(sum);
-  values_.set_rows(sum, values_.rows(residual));
   const Stretch to = values_.place_plain(sum, Arena::kScratch, own);
   Forms rows;
   rows.columns = own.size();
@@ -207,38 +202,39 @@ void RankPlanner::move_residual(ValueId residual, ValueId sum) {
   values_.consume(residual);
 }
 
-// Every rank writes its part of the logits where they are wanted: to rank 0.
-void RankPlanner::place_logits(const GraphNode& node, MatmulPart& part) {
-  plan_.vocabulary_size = graph_.columns(node.output);
+// Every rank writes its part of the logits where they are wanted: to rank 0. Returns its place.
+ArenaOffset<float> RankPlanner::place_logits() {
+  const ValueId logits = graph_.logits();
+  plan_.vocabulary_size = graph_.columns(logits);
   plan_.logits_stride = activation_stride(plan_.vocabulary_size);
   plan_.logits = {Arena::kLogits, 0};
-  const size_t rows = values_.row_count(node.output);
+  const size_t rows = values_.row_count(logits);
   if (rank_ == 0) plan_.logits_bytes = rows * plan_.logits_stride * sizeof(float);
-  part.output = plan_.logits + own_columns(node.output).begin;
-  part.output_stride = plan_.logits_stride;
-  part.remote = rank_ != 0;
-  meet_ = Meet::kAllRanks;
+  return plan_.logits + own_columns(logits).begin;
 }
 
-void RankPlanner::add_part(const GraphNode& node, MatmulStep& step) {
+void RankPlanner::add_part(const Group& group, const GraphNode& node, MatmulStep& step) {
   MatmulPart part;
   part.matrix = matrix(node.weight);
   part.forms = options_.forms[static_cast<size_t>(part.matrix.format)];
   part.bias = vector(node.bias);
-  values_.set_rows(node.output, values_.rows(node.inputs[0]));
-  const auto next = only_consumer(node.output);
-  if (next && graph_.nodes()[*next].operation == Operation::kAdd) {
-    const ResidualPlace place = add_to_residual(node, graph_.nodes()[*next]);
+  const auto use = [&](const ResidualPlace& place) {
     part.output = place.rows;
     part.output_stride = place.stride;
     part.accumulate = place.accumulate;
     if (place.finish) step.finish = *place.finish;
-    emitted_[*next] = true;
+  };
+  if (const auto sum = node_of(graph_, group, Operation::kAdd)) {
+    use(add_to_residual(group, node, graph_.nodes()[*sum]));
   } else if (node.output == graph_.logits()) {
-    place_logits(node, part);
+    part.output = place_logits();
+    part.output_stride = plan_.logits_stride;
+    part.remote = rank_ != 0;
+    meet_ = Meet::kAllRanks;
+  } else if (split_.values[node.output].kind == SplitKind::kPartial) {
+    use(place_partial(node.output));
   } else {
-    CHECK(!split_.values[node.output].gathered, "value {} is used neither by heads nor in a sum",
-          node.output);
+    finished_.push_back(node.output);
     const Stretch rows =
         values_.place_plain(node.output, Arena::kScratch, own_columns(node.output));
     part.output = rows.at<float>();
@@ -247,49 +243,34 @@ void RankPlanner::add_part(const GraphNode& node, MatmulStep& step) {
   if (part.matrix.rows > 0) step.parts.push_back(part);
 }
 
-// True where the product of node `node_index` and the next one of the same input are a gate and
-// what it gates; then their activation is placed.
-bool RankPlanner::fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish) {
-  const auto next = only_consumer(graph_.nodes()[node_index].output);
-  if (!next || graph_.nodes()[*next].operation != Operation::kSiluMultiply) return false;
-  const GraphNode& activation = graph_.nodes()[*next];
-  const auto [gate, up] = std::array{activation.inputs[0], activation.inputs[1]};
-  CHECK(values_.is_placed(gate) && values_.is_placed(up) && step.parts.size() <= 2 &&
-            own_columns(gate) == own_columns(up),
-        "value {} gates a product of another input", gate);
+// Places the activation of both products, or of one.
+GateFinish RankPlanner::fuse_gate(const GraphNode& activation, MatmulStep& step) {
   // The gate comes first, whichever the graph computes first.
-  if (graph_.nodes()[node_index].output == up && step.parts.size() == 2) {
-    std::swap(step.parts[0], step.parts[1]);
-  }
-  values_.set_rows(activation.output, values_.rows(gate));
+  const bool is_swapped = activation.inputs.back() < activation.inputs.front();
+  if (is_swapped && step.parts.size() == 2) std::swap(step.parts[0], step.parts[1]);
+  GateFinish finish{.activation = activation.activation, .output = {}};
   finish.output = values_.place_forms(activation.output, own_columns(activation.output));
   if (finish.output.gather) meet_ = Meet::kAllRanks;
-  values_.consume(gate);
-  values_.consume(up);
-  emitted_[*next] = true;
-  return true;
+  for (const ValueId product : activation.inputs) values_.consume(product);
+  finished_.clear();
+  return finish;
 }
 
-// All products of the same input become one step.
-void RankPlanner::emit_matmuls(size_t node_index) {
-  const ValueId input = graph_.nodes()[node_index].inputs[0];
+// The products of one input, and what follows on them.
+void RankPlanner::emit_matmuls(const Group& group) {
+  const ValueId input = graph_.nodes()[group.lead].inputs[0];
   MatmulStep step;
-  step.rows = values_.rows(input);
+  step.rows = graph_.rows(input);
   step.input = values_.forms(input);
   step.norm = values_.of(input).norm;
   begin_product();
-  std::vector<size_t> products;
-  for (const size_t index : values_.uses(input).consumers) {
-    if (graph_.nodes()[index].operation == Operation::kMatmul) products.push_back(index);
+  const std::vector<size_t> products = nodes_of(graph_, group, Operation::kMatmul);
+  for (const size_t product : products) add_part(group, graph_.nodes()[product], step);
+  for (const Operation operation : {Operation::kGate, Operation::kActivation}) {
+    if (const auto activation = node_of(graph_, group, operation)) {
+      step.finish = fuse_gate(graph_.nodes()[*activation], step);
+    }
   }
-  for (const size_t index : products) {
-    add_part(graph_.nodes()[index], step);
-    emitted_[index] = true;
-  }
-  CHECK(std::holds_alternative<std::monostate>(step.finish) || products.size() == 1,
-        "value {} is read by a product with a residual and by another", input);
-  GateFinish gate;
-  if (fuse_gate(step, products.front(), gate)) step.finish = gate;
   for (size_t count = 0; count < products.size(); ++count) values_.consume(input);
   emit_product(std::move(step));
 }
@@ -298,58 +279,74 @@ void RankPlanner::begin_product() {
   meet_ = Meet::kRank;
   reductions_.clear();
   partial_values_.clear();
+  finished_.clear();
 }
 
-// And what its partial results are summed by.
+// And what its partial results are summed by, and the forms of what it leaves in f32.
 void RankPlanner::emit_product(StepWork work) {
   emit_step(std::move(work), meet_);
   for (const ValueId partial : partial_values_) values_.consume(partial);
   step_areas_.release();
   for (const AllReduceStep& reduction : reductions_) emit_step(reduction, Meet::kAllRanks);
+  for (const ValueId value : finished_) emit_forms(value);
 }
 
-PrepareHeads RankPlanner::prepare_heads(const GraphNode& node) {
+// The norms and rotary positions among the group's nodes, of queries and keys alike.
+PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& node) {
   const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
   const Stretch keys = *values_.of(k).plain;
+  const Stretch values = *values_.of(v).plain;
+  CHECK(values.floats() == keys.floats(), "keys and values of layer {} lie apart", node.layer);
   PrepareHeads prepare{.keys = keys.at<float>(),
-                       .values = values_.of(v).plain->at<float>(),
+                       .values = values.at<float>(),
                        .kv_stride = keys.floats(),
-                       .query_norm = vector(heads_[q].norm),
-                       .key_norm = vector(heads_[k].norm),
-                       .epsilon = heads_[q].epsilon,
-                       .norm_is_last = heads_[q].norm_is_last,
                        .pairs = graph_.rotary_parameters().pairs};
-  CHECK(heads_[q].rotary == heads_[k].rotary, "only one of queries and keys has rotary positions");
-  CHECK(heads_[q].norm_is_last == heads_[k].norm_is_last,
-        "queries and keys have norm and rotary positions in different orders");
-  if (heads_[q].rotary) {
-    prepare.rotary_table = rotary_table_;
-    prepare.rotary_stride = rotary_stride_;
-    prepare.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
+  const auto is_member = [&](ValueId value) {
+    return std::ranges::binary_search(group.nodes, value);
+  };
+  for (const ValueId treated : {q, k}) {
+    bool has_norm = false;  // behind the node at hand
+    for (ValueId value = treated; is_member(value); value = graph_.producer(value).inputs[0]) {
+      const GraphNode& treatment = graph_.producer(value);
+      if (treatment.operation == Operation::kRotary) {
+        prepare.norm_is_last = has_norm;
+        prepare.rotary_table = rotary_table_;
+        prepare.rotary_stride = rotary_stride_;
+        prepare.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
+      } else {
+        has_norm = true;
+        (treated == q ? prepare.query_norm : prepare.key_norm) = vector(treatment.weight);
+        prepare.epsilon = treatment.epsilon;
+      }
+    }
   }
   return prepare;
 }
 
-void RankPlanner::emit_attend(const GraphNode& node) {
+void RankPlanner::emit_attend(const Group& group) {
+  const GraphNode& node = graph_.nodes()[group.lead];
+  for (const size_t treatment : group.nodes) {
+    if (treatment != group.lead) values_.share(treatment, graph_.nodes()[treatment].inputs[0]);
+  }
   const Buffer queries = values_.of(node.inputs[0]);
   const Buffer keys = values_.of(node.inputs[1]);
   const size_t dimension = node.head_dimension;
-  const size_t group = node.head_count / node.kv_head_count;
+  const size_t queries_each = node.head_count / node.kv_head_count;
   const Range own = own_columns(node.output);
   const Stretch output = values_.place_plain(node.output, Arena::kScratch, own);
   const FormsOutput forms = values_.place_forms(node.output, own);
-  const bool in_blocks =
-      !forms.forms[ActivationForm::kQ8].is_read() || dimension * group % kQ8BlockElements == 0;
+  const bool in_blocks = !forms.forms[ActivationForm::kQ8].is_read() ||
+                         dimension * queries_each % kQ8BlockElements == 0;
   const Meet meet = forms.gather ? Meet::kAllRanks : Meet::kRank;
   AttendStep step{
       .layer = node.layer,
-      .prepare = prepare_heads(node),
+      .prepare = prepare_heads(group, node),
       .queries = queries.plain->at<float>(),
       .query_stride = queries.plain->floats(),
       .head_count = own.size() / dimension,
       .kv_head_count = keys.held.size() / dimension,
-      .group = group,
-      .group_offset = own.begin / dimension - keys.held.begin / dimension * group,
+      .group = queries_each,
+      .group_offset = own.begin / dimension - keys.held.begin / dimension * queries_each,
       .head_dimension = dimension,
       .window = node.window,
       .scale = node.scale,
@@ -360,52 +357,51 @@ void RankPlanner::emit_attend(const GraphNode& node) {
   };
   for (const ValueId input : node.inputs) values_.consume(input);
   emit_step(std::move(step), in_blocks ? meet : Meet::kRank);
-  if (in_blocks) return;
-  emit_step(FormStep{.input = output.at<float>(),
-                     .input_stride = output.floats(),
-                     .columns = own.size(),
-                     .output = forms},
-            meet);
+  if (!in_blocks) {
+    emit_step(FormStep{.input = output.at<float>(),
+                       .input_stride = output.floats(),
+                       .columns = own.size(),
+                       .output = forms},
+              meet);
+  }
+  emit_whole(node.output);
 }
 
-void RankPlanner::emit(size_t node_index) {
-  const GraphNode& node = graph_.nodes()[node_index];
+void RankPlanner::emit(const Group& group) {
+  const GraphNode& node = graph_.nodes()[group.lead];
   switch (node.operation) {
     case Operation::kEmbed:
       return emit_embed(node);
     case Operation::kRmsNorm:
-      return emit_norm(node);
+      return emit_norm(group);
     case Operation::kMatmul:
-      return emit_matmuls(node_index);
+      return emit_matmuls(group);
     case Operation::kAttention:
-      return emit_attend(node);
+      return emit_attend(group);
     case Operation::kHeadNorm:
-      values_.share(node.output, node.inputs[0]);
-      heads_[node.output] = heads_[node.inputs[0]];
-      heads_[node.output].norm = node.weight;
-      heads_[node.output].epsilon = node.epsilon;
-      heads_[node.output].norm_is_last = heads_[node.inputs[0]].rotary;
-      return;
     case Operation::kRotary:
-      values_.share(node.output, node.inputs[0]);
-      heads_[node.output] = heads_[node.inputs[0]];
-      heads_[node.output].rotary = true;
-      return;
+      return emit_heads(node);
     case Operation::kSelectRows:
-      values_.share(node.output, node.inputs[0]);
-      values_.set_rows(node.output, Rows::kLogits);
-      return;
+      return emit_elementwise(node, Elementwise::kSelect);
     case Operation::kRoute:
       return emit_route(node);
     case Operation::kExpertMatmul:
-      return emit_expert_gate(node);
+      return group.nodes.size() > 1 ? emit_expert_gate(group) : emit_expert_product(node);
     case Operation::kExpertSum:
-      return emit_expert_sum(node);
-    case Operation::kSiluMultiply:
-      CHECK(false, "value {} is the gate of products that no step computes together", node.output);
-      return;
+      return emit_expert_sum(group);
+    case Operation::kLayerNorm:
+      return emit_whole_norm(node);
+    case Operation::kActivation:
+      return emit_elementwise(node, Elementwise::kActivation);
+    case Operation::kGate:
+      return emit_elementwise(node, Elementwise::kGate);
+    case Operation::kScale:
+      return emit_elementwise(node, Elementwise::kScale);
+    case Operation::kSoftCap:
+      return emit_elementwise(node, Elementwise::kSoftCap);
     case Operation::kAdd:
-      CHECK(false, "value {} is a sum that no product can be merged with", node.output);
+      // A sum that begins with the other operand has added both.
+      if (!values_.is_placed(node.output)) emit_elementwise(node, Elementwise::kAdd);
   }
 }
 
@@ -422,9 +418,8 @@ Plan RankPlanner::make() {
   place_routing();
   emit_step(ClearPagesStep{});
   emit_rotary_table();
-  for (size_t index = 0; index < graph_.nodes().size(); ++index) {
-    if (!emitted_[index]) emit(index);
-  }
+  if (const auto residual = hidden_residual(graph_)) values_.keep(*residual);
+  for (const Group& group : make_groups(graph_, split_, options_.without_fusion)) emit(group);
   plan_.scratch_bytes = values_.activations().scratch_bytes();
   plan_.exchange_bytes = values_.activations().exchange_bytes();
   target_.place_last_areas(options_, plan_);

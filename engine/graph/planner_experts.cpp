@@ -1,15 +1,10 @@
 // The steps of a mixture of experts.
-#include "engine/base/check.h"
+#include <array>
+#include <utility>
+
 #include "engine/graph/rank_planner.h"
 
 namespace lockstep {
-
-const GraphNode& RankPlanner::consumer_of(const GraphNode& node, Operation operation) const {
-  const auto next = only_consumer(node.output);
-  CHECK(next && graph_.nodes()[*next].operation == operation,
-        "value {} of experts is not used as the steps can express", node.output);
-  return graph_.nodes()[*next];
-}
 
 // One for all layers: each is done with it before the next one routes.
 void RankPlanner::place_routing() {
@@ -52,7 +47,6 @@ void RankPlanner::emit_route(const GraphNode& node) {
 
 // `fused`: they go straight into what follows.
 void RankPlanner::place_expert_rows(const GraphNode& node, ExpertPart& part, bool fused) {
-  values_.set_rows(node.output, Rows::kExperts);
   const Stretch rows =
       values_.place_plain(node.output, Arena::kScratch, fused ? Range{} : own_columns(node.output));
   part.output = rows.at<float>();
@@ -60,36 +54,51 @@ void RankPlanner::place_expert_rows(const GraphNode& node, ExpertPart& part, boo
 }
 
 // The products of both inputs of a gate's activation, whichever of them the graph computes first.
-void RankPlanner::emit_expert_gate(const GraphNode& node) {
-  const GraphNode& activation = consumer_of(node, Operation::kSiluMultiply);
+void RankPlanner::emit_expert_gate(const Group& group) {
+  const GraphNode& activation = graph_.nodes()[*node_of(graph_, group, Operation::kGate)];
   const GraphNode& gate = graph_.producer(activation.inputs[0]);
   const GraphNode& up = graph_.producer(activation.inputs[1]);
-  CHECK(gate.operation == node.operation && up.operation == node.operation &&
-            gate.inputs == up.inputs && own_columns(gate.output) == own_columns(up.output),
-        "value {} gates experts of another input", gate.output);
   const ValueId input = gate.inputs[0];
   ExpertGateStep step{.input = values_.forms(input),
                       .norm = values_.of(input).norm,
                       .routing = routing_of(gate.inputs[1]),
                       .gate = expert_part(gate),
-                      .up = expert_part(up)};
+                      .up = expert_part(up),
+                      .activation = activation.activation};
   const bool fused = target_.fuses_gate(step);
   place_expert_rows(gate, step.gate, fused);
   place_expert_rows(up, step.up, fused);
   if (step.gate.matrices.front().rows > 0) {
-    step.gathered = target_.place_gathered(step, options_, step_areas_);
+    const std::array<const ExpertPart*, 2> parts = {&step.gate, &step.up};
+    step.gathered = target_.place_gathered(step.input, parts, options_, step_areas_);
   }
-  values_.set_rows(activation.output, Rows::kExperts);
   step.output = values_.place_forms(activation.output, own_columns(activation.output));
   for (const ValueId value : {gate.output, up.output, input, input}) values_.consume(value);
-  for (const ValueId value : {gate.output, up.output, activation.output}) emitted_[value] = true;
   const Meet meet = step.output.gather ? Meet::kAllRanks : Meet::kRank;
   emit_step(std::move(step), meet);
   step_areas_.release();
 }
 
-void RankPlanner::emit_expert_sum(const GraphNode& node) {
-  const GraphNode& sum = consumer_of(node, Operation::kAdd);
+void RankPlanner::emit_expert_product(const GraphNode& node) {
+  const ValueId input = node.inputs[0];
+  ExpertProductStep step{.input = values_.forms(input),
+                         .norm = values_.of(input).norm,
+                         .routing = routing_of(node.inputs[1]),
+                         .part = expert_part(node)};
+  place_expert_rows(node, step.part, /*fused=*/false);
+  if (step.part.matrices.front().rows > 0) {
+    const std::array<const ExpertPart*, 1> parts = {&step.part};
+    step.gathered = target_.place_gathered(step.input, parts, options_, step_areas_);
+  }
+  values_.consume(input);
+  emit_step(std::move(step));
+  step_areas_.release();
+  emit_forms(node.output);
+}
+
+void RankPlanner::emit_expert_sum(const Group& group) {
+  const GraphNode& node = graph_.nodes()[group.lead];
+  const auto addition = node_of(graph_, group, Operation::kAdd);
   begin_product();
   ExpertSumStep step{.input = values_.forms(node.inputs[0]),
                      .routing = routing_of(node.inputs[1]),
@@ -97,13 +106,19 @@ void RankPlanner::emit_expert_sum(const GraphNode& node) {
   if (step.down.matrices.front().rows > 0) {
     target_.place_products(step, values_.row_count(node.inputs[0]), options_, step_areas_);
   }
-  ResidualPlace place = add_to_residual(node, sum);
+  ResidualPlace place;
+  if (addition) {
+    place = add_to_residual(group, node, graph_.nodes()[*addition]);
+  } else if (split_.values[node.output].kind == SplitKind::kPartial) {
+    place = place_partial(node.output);
+  } else {
+    place = place_expert_sum(node.output);
+  }
   step.down.output = place.rows;
   step.down.output_stride = place.stride;
   step.accumulate = place.accumulate;
   if (place.finish) step.finish = std::move(*place.finish);
   values_.consume(node.inputs[0]);
-  emitted_[sum.output] = true;
   emit_product(std::move(step));
 }
 

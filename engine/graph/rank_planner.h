@@ -1,10 +1,12 @@
-// The planner at work on one rank: planner.cpp, and planner_experts.cpp for mixtures of experts.
+// The planner at work on one rank: planner.cpp, planner_experts.cpp for mixtures of experts, and
+// planner_plain.cpp for the steps of nodes that no fusion rule has taken.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "engine/graph/fusion/groups.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/plan_target.h"
@@ -12,14 +14,6 @@
 #include "engine/graph/value_buffers.h"
 
 namespace lockstep {
-
-// The treatment of a head before attention.
-struct HeadTreatment {
-  WeightId norm = kNone;
-  float epsilon = 0;
-  bool rotary = false;
-  bool norm_is_last = false;
-};
 
 // The destination of a product that is added to a residual: the residual's rows or, for a partial
 // result, rows of its own.
@@ -39,9 +33,7 @@ class RankPlanner {
         rank_(rank),
         options_(options),
         target_(*options.target),
-        values_(graph, split, options),
-        heads_(graph.value_count()),
-        emitted_(graph.nodes().size()) {}
+        values_(graph, split, options) {}
 
   Plan make();
 
@@ -53,40 +45,51 @@ class RankPlanner {
   Range own_columns(ValueId value) const;
   void emit_step(StepWork work, Meet meet = Meet::kRank);
 
-  void emit(size_t node_index);
+  void emit(const Group& group);
   void emit_embed(const GraphNode& node);
   NormOutput make_norm(const GraphNode& node);
-  bool feeds_logits(ValueId value) const;
-  HiddenRows hidden_rows(const GraphNode& norm);
-  void emit_norm(const GraphNode& node);
-  void emit_matmuls(size_t node_index);
-  void add_part(const GraphNode& node, MatmulStep& step);
+  void note_hidden_rows(const GraphNode& norm);
+  void emit_norm(const Group& group);
+  void emit_matmuls(const Group& group);
+  void add_part(const Group& group, const GraphNode& node, MatmulStep& step);
   void begin_product();
   void emit_product(StepWork work);
-  ResidualPlace add_to_residual(const GraphNode& node, const GraphNode& sum);
+  ResidualPlace add_to_residual(const Group& group, const GraphNode& node, const GraphNode& sum);
   bool becomes_one_ranks(ValueId residual, ValueId sum) const;
   void move_residual(ValueId residual, ValueId sum);
-  ResidualFinish fuse_norms(ValueId residual);
+  ResidualFinish fuse_norms(const Group& group);
   void add_reduction(ValueId product, const Stretch& sums, const Stretch& partial);
   void place_bf16_sums(ValueId value, AllReduceStep& sum);
-  void place_logits(const GraphNode& node, MatmulPart& part);
-  bool fuse_gate(MatmulStep& step, size_t node_index, GateFinish& finish);
-  PrepareHeads prepare_heads(const GraphNode& node);
-  void emit_attend(const GraphNode& node);
+  ArenaOffset<float> place_logits();
+  GateFinish fuse_gate(const GraphNode& activation, MatmulStep& step);
+  PrepareHeads prepare_heads(const Group& group, const GraphNode& node);
+  void emit_attend(const Group& group);
+  void emit_rotary_table();
+
+  // planner_experts.cpp
   void emit_route(const GraphNode& node);
-  void emit_expert_gate(const GraphNode& node);
-  void emit_expert_sum(const GraphNode& node);
+  void emit_expert_gate(const Group& group);
+  void emit_expert_product(const GraphNode& node);
+  void emit_expert_sum(const Group& group);
   void place_routing();
   Routing routing_of(ValueId routing) const;
   ExpertPart expert_part(const GraphNode& node) const;
   void place_expert_rows(const GraphNode& node, ExpertPart& part, bool fused);
-  const GraphNode& consumer_of(const GraphNode& node, Operation operation) const;
-  void emit_rotary_table();
-  std::optional<size_t> only_consumer(ValueId value) const {
-    const ValueUses& uses = values_.uses(value);
-    if (uses.count != 1 || uses.consumers.empty()) return std::nullopt;
-    return uses.consumers.front();
-  }
+
+  // planner_plain.cpp
+  PlainRows operand(ValueId value, Range columns);
+  Arena plain_arena(ValueId value) const;
+  PlainOutput place_output(ValueId value);
+  Routing routing_behind(ValueId value) const;
+  void emit_form_step(ValueId value, const FormsOutput& output);
+  void emit_forms(ValueId value);
+  void emit_whole(ValueId value);
+  void emit_elementwise(const GraphNode& node, Elementwise function);
+  void emit_heads(const GraphNode& node);
+  void emit_whole_norm(const GraphNode& node);
+  ValueId begin_sum(ValueId sum, Arena arena, Range columns);
+  ResidualPlace place_partial(ValueId product);
+  ResidualPlace place_expert_sum(ValueId sum);
 
   const Graph& graph_;
   const Split& split_;
@@ -94,8 +97,6 @@ class RankPlanner {
   const PlanOptions& options_;
   const PlanTarget& target_;
   ValueBuffers values_;
-  std::vector<HeadTreatment> heads_;  // by value
-  std::vector<bool> emitted_;         // by node
   ArenaOffset<const float> rotary_table_;
   size_t rotary_stride_ = 0;
   Routing routing_;
@@ -103,6 +104,7 @@ class RankPlanner {
   Meet meet_ = Meet::kRank;
   std::vector<AllReduceStep> reductions_;
   std::vector<ValueId> partial_values_;
+  std::vector<ValueId> finished_;  // in f32 after the step, without forms as yet
   StepAreas step_areas_{values_.activations()};
   Plan plan_;
 };

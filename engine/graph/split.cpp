@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -10,6 +12,7 @@
 #include <span>
 
 #include "engine/base/check.h"
+#include "engine/graph/operations.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {
@@ -27,6 +30,10 @@ size_t row_unit(size_t total, size_t rank_count) {
 
 bool is_product(const GraphNode& node) {
   return node.operation == Operation::kMatmul || !node.experts.empty();
+}
+
+bool is_whole_norm(const GraphNode& node) {
+  return node.operation == Operation::kRmsNorm || node.operation == Operation::kLayerNorm;
 }
 
 std::vector<WeightId> matrices_of(const GraphNode& product) {
@@ -80,7 +87,8 @@ class Splitter {
   void find_readers();
   const GraphNode* consumer(ValueId value) const;
   Role role_of(const GraphNode& product) const;
-  // The quantization blocks in which products consume the value; 1 where they take f32.
+  // The quantization blocks in which products consume the value, or what is made of each of its
+  // elements; at least a chunk's columns where a norm reads it, and else 1 where products take f32.
   size_t input_block(ValueId value) const;
 
   // The shares of the product's weights, or of the router's.
@@ -95,7 +103,9 @@ class Splitter {
   Heads cut_heads(const GraphNode& attention) const;
   std::vector<Range> cut_activation(size_t total, size_t unit, std::span<const double> shares);
   const GraphNode& attention_of(const GraphNode& product) const;
-  void split_sum(const GraphNode& node);
+  void split_as_inputs(const GraphNode& node);
+  bool is_cut_at_chunks(ValueId value) const;
+  bool is_read_whole(const GraphNode& node) const;
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
@@ -182,14 +192,19 @@ Splitter::Role Splitter::role_of(const GraphNode& product) const {
     CHECK(next != nullptr, "value {} is computed and never used", value);
     switch (next->operation) {
       case Operation::kHeadNorm:
+      case Operation::kRmsNorm:
+      case Operation::kLayerNorm:
       case Operation::kRotary:
+      case Operation::kScale:
+      case Operation::kSoftCap:
         value = next->output;
         continue;
       case Operation::kAttention:
         return value == next->inputs[0] ? Role::kQueries : Role::kKeys;
       case Operation::kRoute:
         return Role::kScores;
-      case Operation::kSiluMultiply:
+      case Operation::kActivation:
+      case Operation::kGate:
         return Role::kActivation;
       default:
         return Role::kResidual;
@@ -208,6 +223,12 @@ size_t Splitter::input_block(ValueId value) const {
   for (const size_t index : consumers_[value]) {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
+    const bool is_handed_on =
+        node.operation == Operation::kActivation || node.operation == Operation::kGate ||
+        node.operation == Operation::kScale || node.operation == Operation::kSoftCap;
+    if (is_handed_on) block = std::lcm(block, input_block(node.output));
+    if (is_whole_norm(node))
+      block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
     if (weight == kNone) continue;
     const Format format = graph_.weights()[weight].format;
     if (split_.strategy == Strategy::kReduce) {
@@ -220,7 +241,12 @@ size_t Splitter::input_block(ValueId value) const {
 
 Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   const size_t group = attention.head_count / attention.kv_head_count;
-  const size_t block = input_block(attention.output);
+  // One for all layers: they share the layout of the cache.
+  size_t block = 1;
+  for (const GraphNode& node : graph_.nodes()) {
+    if (node.operation != Operation::kAttention) continue;
+    block = std::lcm(block, input_block(node.output));
+  }
   // The fewest heads whose outputs are whole blocks.
   const size_t least = block / std::gcd(block, attention.head_dimension);
   Heads heads;
@@ -335,54 +361,92 @@ void Splitter::split_product(const GraphNode& node) {
       return split_by_rows(node, cut_activation(rows, std::lcm(unit, block), shares), false);
     }
     case Role::kResidual:
+      return split_by_rows(node, cut(rows, std::lcm(unit, input_block(node.output)), shares),
+                           false);
     case Role::kLogits:
       return split_by_rows(node, cut(rows, unit, shares), false);
   }
 }
 
-// A product's addition to a residual is cut as its rows are; a sum of partial results and the
-// embedding's output are mirrored.
-void Splitter::split_sum(const GraphNode& node) {
-  for (const ValueId input : node.inputs) {
-    const ValueSplit& split = split_.values[input];
-    if (split.kind == SplitKind::kSliced) split_.values[node.output] = sliced(split.columns, false);
+// Whether every rank's columns are whole chunks, but for the end; so are those of what is not cut.
+bool Splitter::is_cut_at_chunks(ValueId value) const {
+  const size_t columns = graph_.columns(value);
+  return std::ranges::all_of(split_.values[value].columns, [&](const Range& range) {
+    return range.empty() ||
+           (range.begin % kRowsLeast == 0 && (range.end % kRowsLeast == 0 || range.end == columns));
+  });
+}
+
+// Each element is computed where the inputs' are: cut as the first input that is cut at whole
+// chunks, and of inputs that are cut otherwise every rank gets all columns. A sum of partial
+// results is mirrored, and so is what has mirrored inputs alone.
+void Splitter::split_as_inputs(const GraphNode& node) {
+  const auto is_cut = [&](ValueId input) {
+    return split_.values[input].kind == SplitKind::kSliced;
+  };
+  std::vector<ValueId> cut_inputs;
+  std::ranges::copy_if(node.inputs, std::back_inserter(cut_inputs), is_cut);
+  if (cut_inputs.empty()) return;
+  const auto alike = [&](ValueId input) {
+    return split_.values[input].columns == split_.values[cut_inputs.front()].columns;
+  };
+  ValueId chosen = cut_inputs.front();
+  if (!std::ranges::all_of(cut_inputs, alike)) {
+    const auto found =
+        std::ranges::find_if(cut_inputs, [&](ValueId input) { return is_cut_at_chunks(input); });
+    chosen = found == cut_inputs.end() ? kNone : *found;
+  }
+  if (chosen != kNone) split_.values[node.output] = sliced(split_.values[chosen].columns, false);
+  for (const ValueId input : cut_inputs) {
+    ValueSplit& value = split_.values[input];
+    value.whole = value.whole || chosen == kNone || value.columns != split_.values[chosen].columns;
   }
 }
 
+// Whether products read columns of the node's output that other ranks compute. Under `reduce` those
+// that add to a residual are cut by columns and read a rank's own; the factor of a norm takes the
+// sums of all columns.
+bool Splitter::is_read_whole(const GraphNode& node) const {
+  const ValueSplit& value = split_.values[node.output];
+  if (value.kind != SplitKind::kSliced) return false;
+  const auto is_read = [&](size_t index) {
+    const GraphNode& reader = graph_.nodes()[index];
+    if (multiplied_weight(reader, node.output) == kNone) return false;
+    if (split_.strategy == Strategy::kGather) return true;
+    if (std::ranges::count_if(value.columns, std::not_fn(&Range::empty)) < 2) return false;
+    return node.operation == Operation::kRmsNorm || role_of(reader) != Role::kResidual;
+  };
+  return std::ranges::any_of(consumers_[node.output], is_read);
+}
+
 void Splitter::split_node(const GraphNode& node) {
-  const bool gather = split_.strategy == Strategy::kGather;
-  switch (node.operation) {
-    case Operation::kEmbed: {
+  switch (traits(node.operation).split) {
+    case SplitRule::kVocabulary: {
       const size_t rows = graph_.weights()[node.weight].rows;
       split_.weights[node.weight] = {SplitKind::kSliced, false,
                                      cut(rows, row_unit(rows, split_.rank_count), shares_.dense)};
       return;  // each rank pushes the rows it holds: the value is mirrored
     }
-    case Operation::kMatmul:
-    case Operation::kExpertMatmul:
-    case Operation::kExpertSum:
-      return split_product(node);
-    case Operation::kRoute:
+    case SplitRule::kProduct:
+      split_product(node);
+      break;
+    case SplitRule::kMirrored:
       return;
-    case Operation::kHeadNorm:
-    case Operation::kRotary:
-    case Operation::kSelectRows:
-      split_.values[node.output] = split_.values[node.inputs[0]];
-      return;
-    case Operation::kAttention:
-    case Operation::kSiluMultiply:
-      split_.values[node.output] = sliced(split_.values[node.inputs[0]].columns, gather);
-      return;
-    case Operation::kAdd:
-      return split_sum(node);
-    case Operation::kRmsNorm: {
-      const ValueSplit& residual = split_.values[node.inputs[0]];
-      if (residual.kind == SplitKind::kSliced) {
-        split_.values[node.output] = sliced(residual.columns, gather);
+    case SplitRule::kFirstInput: {
+      const ValueSplit& input = split_.values[node.inputs[0]];
+      if (input.kind != SplitKind::kPartial) {
+        split_.values[node.output] = {input.kind, input.columns};
       }
-      return;
+      if (is_whole_norm(node) && !is_cut_at_chunks(node.inputs[0])) {
+        split_.values[node.inputs[0]].whole = true;  // sums of chunks that ranks would share
+      }
+      break;
     }
+    case SplitRule::kInputs:
+      split_as_inputs(node);
+      break;
   }
+  if (is_read_whole(node)) split_.values[node.output].gathered = true;
 }
 
 // A bias is cut with the rows of its matrix; one in blocks may not be cut there.

@@ -52,8 +52,10 @@ struct WeightSplit {
 struct ValueSplit {
   SplitKind kind = SplitKind::kMirrored;
   std::vector<Range> columns = {};  // kSliced
-  // kSliced, and what reads it wants all of it: each rank pushes its columns to the others.
+  // kSliced, and products read all of it: each rank pushes its columns to the others.
   bool gathered = false;
+  // kSliced, and something else reads columns of other ranks: the same in f32.
+  bool whole = false;
 };
 
 struct Split {

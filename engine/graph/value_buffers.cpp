@@ -4,34 +4,41 @@
 
 namespace lockstep {
 
-std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms) {
-  std::vector<ValueUses> uses(graph.value_count());
-  for (size_t index = 0; index < graph.nodes().size(); ++index) {
-    const GraphNode& node = graph.nodes()[index];
+namespace {
+
+std::vector<ReadForms> find_read_forms(const Graph& graph, const ProductFormTable& forms) {
+  std::vector<ReadForms> read(graph.value_count());
+  for (const GraphNode& node : graph.nodes()) {
     for (const ValueId input : node.inputs) {
-      uses[input].consumers.push_back(index);
-      ++uses[input].count;
       const WeightId weight = multiplied_weight(node, input);
       if (weight == kNone) continue;
-      const ProductForms read = forms[static_cast<size_t>(graph.weights()[weight].format)];
-      uses[input].forms[static_cast<size_t>(read.prompted)].prompted = true;
-      uses[input].forms[static_cast<size_t>(read.generated)].generated = true;
+      const ProductForms product = forms[static_cast<size_t>(graph.weights()[weight].format)];
+      read[input].forms[static_cast<size_t>(product.prompted)].prompted = true;
+      read[input].forms[static_cast<size_t>(product.generated)].generated = true;
     }
   }
-  ++uses[graph.logits()].count;  // the engine's
-  return uses;
+  return read;
 }
+
+}  // namespace
 
 ValueBuffers::ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options)
     : graph_(graph),
       split_(split),
       options_(options),
-      uses_(find_uses(graph, options.forms)),
-      rows_(graph.value_count(), Rows::kTokens),
+      readers_(find_readers(graph)),
+      read_forms_(find_read_forms(graph, options.forms)),
       buffer_(graph.value_count(), kNone) {}
 
+bool ValueBuffers::is_read_plain(ValueId value) const {
+  const std::vector<size_t>& nodes = readers_[value].nodes;
+  return nodes.size() < readers_[value].count || std::ranges::any_of(nodes, [&](size_t reader) {
+           return multiplied_weight(graph_.nodes()[reader], value) == kNone;
+         });
+}
+
 size_t ValueBuffers::row_count(ValueId value) const {
-  switch (rows_[value]) {
+  switch (graph_.rows(value)) {
     case Rows::kTokens:
       return options_.batch_tokens;
     case Rows::kLogits:
@@ -45,7 +52,7 @@ size_t ValueBuffers::row_count(ValueId value) const {
 Buffer& ValueBuffers::buffer_of(ValueId value) {
   if (buffer_[value] == kNone) {
     buffer_[value] = buffers_.size();
-    buffers_.emplace_back().references = uses_[value].count;
+    buffers_.emplace_back().references = readers_[value].count;
   }
   return buffers_[buffer_[value]];
 }
@@ -62,12 +69,23 @@ FormsOutput ValueBuffers::place_forms(ValueId value, Range own) {
   Buffer& buffer = buffer_of(value);
   buffer.form_columns = gathered ? graph_.columns(value) : own.size();
   for (size_t form = 0; form < kActivationFormCount; ++form) {
-    if (!uses_[value].forms[form].any()) continue;
+    if (!read_forms_[value].forms[form].any()) continue;
     buffer.forms[form] = activations_.allocate(static_cast<ActivationForm>(form),
                                                gathered ? Arena::kExchange : Arena::kScratch,
                                                buffer.form_columns, row_count(value));
   }
   return {forms(value), gathered ? own.begin : 0, gathered};
+}
+
+FormsOutput ValueBuffers::place_whole(ValueId value, Range own) {
+  Buffer& buffer = buffer_of(value);
+  const size_t columns = graph_.columns(value);
+  buffer.whole = activations_.allocate_f32(Arena::kExchange, columns, row_count(value));
+  FormsOutput output{
+      .forms = {.columns = columns, .buffers = {}}, .first_column = own.begin, .gather = true};
+  output.forms[ActivationForm::kF32] = {buffer.whole->at<std::byte>(), buffer.whole->stride_bytes,
+                                        /*prompted=*/true, /*generated=*/true};
+  return output;
 }
 
 ChunkSums ValueBuffers::place_chunk_sums(ValueId value, size_t columns, float epsilon) {
@@ -83,8 +101,7 @@ ChunkSums ValueBuffers::place_chunk_sums(ValueId value, size_t columns, float ep
 void ValueBuffers::share(ValueId value, ValueId with) {
   CHECK(is_placed(with), "value {} is computed over value {}, which has no place", value, with);
   buffer_[value] = buffer_[with];
-  rows_[value] = rows_[with];
-  buffer_of(value).references += uses_[value].count;
+  buffer_of(value).references += readers_[value].count;
   consume(with);
 }
 
@@ -100,7 +117,7 @@ Forms ValueBuffers::forms(ValueId value) {
   forms.columns = buffer.form_columns;
   for (size_t form = 0; form < kActivationFormCount; ++form) {
     if (!buffer.forms[form]) continue;
-    const ValueUses::Form& read = uses_[value].forms[form];
+    const ReadForms::Form& read = read_forms_[value].forms[form];
     forms.buffers[form] = {buffer.forms[form]->at<std::byte>(), buffer.forms[form]->stride_bytes,
                            read.prompted, read.generated};
   }

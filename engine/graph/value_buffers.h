@@ -1,6 +1,7 @@
 // The places of the values of one rank's plan, and how long they are kept.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,31 +17,29 @@
 
 namespace lockstep {
 
-// The readers of a value of the graph, and the forms that they read.
-struct ValueUses {
-  std::vector<size_t> consumers;  // the nodes that read it, ascending
-  size_t count = 0;               // how many uses there are, the engine's included
-
-  // The forms in which products read it, by ActivationForm.
+// The forms in which products read a value.
+struct ReadForms {
   struct Form {
     bool prompted = false;
     bool generated = false;
     bool any() const { return prompted || generated; }
   };
-  std::array<Form, kActivationFormCount> forms;
+  std::array<Form, kActivationFormCount> forms;  // by ActivationForm
+  bool any() const { return std::ranges::any_of(forms, &Form::any); }
 };
-
-// The uses of all values, by ValueId.
-std::vector<ValueUses> find_uses(const Graph& graph, const ProductFormTable& forms);
 
 class ValueBuffers {
  public:
   // All must outlive this.
   ValueBuffers(const Graph& graph, const Split& split, const PlanOptions& options);
 
-  const ValueUses& uses(ValueId value) const { return uses_[value]; }
-  Rows rows(ValueId value) const { return rows_[value]; }
-  void set_rows(ValueId value, Rows rows) { rows_[value] = rows; }
+  const ValueReaders& readers(ValueId value) const { return readers_[value]; }
+  bool is_multiplied(ValueId value) const { return read_forms_[value].any(); }
+  // Whether anything but products reads it.
+  bool is_read_plain(ValueId value) const;
+  // One use more, which is never behind: the value outlives the pass.
+  void keep(ValueId value) { ++readers_[value].count; }
+
   bool is_placed(ValueId value) const { return buffer_[value] != kNone; }
   // Valid until the next value is placed.
   const Buffer& of(ValueId value) { return buffer_of(value); }
@@ -50,6 +49,8 @@ class ValueBuffers {
   // The forms in which products read the value, of which this rank computes the columns `own`:
   // whole rows in the exchange arena where other ranks compute the rest.
   FormsOutput place_forms(ValueId value, Range own);
+  // Whole rows in f32, of which this rank computes the columns `own`, and other ranks the rest.
+  FormsOutput place_whole(ValueId value, Range own);
   // A norm's: the sums of its residual's squares beside its forms.
   ChunkSums place_chunk_sums(ValueId value, size_t columns, float epsilon);
   // `value` is computed in place over `with`.
@@ -71,9 +72,9 @@ class ValueBuffers {
   const Split& split_;
   const PlanOptions& options_;
   ActivationBuffers activations_;
-  std::vector<ValueUses> uses_;  // by value
-  std::vector<Rows> rows_;       // by value
-  std::vector<size_t> buffer_;   // by value: index into buffers_
+  std::vector<ValueReaders> readers_;  // by value
+  std::vector<ReadForms> read_forms_;  // by value
+  std::vector<size_t> buffer_;         // by value: index into buffers_
   std::vector<Buffer> buffers_;
 };
 

@@ -142,7 +142,7 @@ ValueId add_dense_feed_forward(Graph& graph, ModelTensors& tensors, const Shape&
 
   const ValueId gated = graph.matmul(h, inputs[0].weight, inputs[0].bias);
   const ValueId raised = graph.matmul(h, inputs[1].weight, inputs[1].bias);
-  return graph.matmul(graph.silu_multiply(gated, raised), down.weight, down.bias);
+  return graph.matmul(graph.gate(ActivationFunction::kSilu, gated, raised), down.weight, down.bias);
 }
 
 ValueId add_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape,

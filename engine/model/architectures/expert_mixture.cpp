@@ -88,7 +88,8 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const ValueId routing = graph.route(graph.matmul(h, router), chosen);
   const ValueId gated = graph.expert_matmul(h, routing, std::move(gates_and_ups[0]));
   const ValueId raised = graph.expert_matmul(h, routing, std::move(gates_and_ups[1]));
-  return graph.expert_sum(graph.silu_multiply(gated, raised), routing, std::move(downs));
+  return graph.expert_sum(graph.gate(ActivationFunction::kSilu, gated, raised), routing,
+                          std::move(downs));
 }
 
 }  // namespace lockstep

@@ -87,6 +87,7 @@ class GpuProgram::Builder {
 
   // A residual that becomes one rank's has no columns on others.
   void add(const FormStep& step) {
+    CHECK(step.rows == Rows::kTokens, "a GPU forms rows of tokens alone");
     if (step.columns == 0) return;
     launches_.emplace_back(GpuFormRows{.batch = batch_,
                                        .input = at(step.input),
@@ -97,6 +98,8 @@ class GpuProgram::Builder {
 
   void add(const MatmulStep& step) {
     const auto* gate = std::get_if<GateFinish>(&step.finish);
+    CHECK(gate == nullptr || gate->activation == ActivationFunction::kSilu,
+          "GPUs compute gates by SiLU alone");
     const bool fused_gate = gate != nullptr && is_one_shape(step.parts);
     // Parts that consume one form are one product.
     for (size_t begin = 0; begin < step.parts.size();) {
@@ -218,6 +221,13 @@ class GpuProgram::Builder {
     launches_.emplace_back(std::move(sum));
     last_sum_ = &step;
   }
+
+  // Placement gives GPUs no graph with such steps (find_gpu_gap()).
+  void add(const ElementwiseStep&) { CHECK(false, "GPUs compute no elementwise step"); }
+  void add(const HeadsStep&) { CHECK(false, "GPUs treat heads in attention alone"); }
+  void add(const NormSumsStep&) { CHECK(false, "GPUs compute norms as factors alone"); }
+  void add(const NormScaleStep&) { CHECK(false, "GPUs compute norms as factors alone"); }
+  void add(const ExpertProductStep&) { CHECK(false, "GPUs compute experts' gates whole"); }
 
   // After the last step, which computes the logits.
   void add_search(GpuCandidateRow* candidates) {

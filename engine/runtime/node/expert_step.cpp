@@ -91,11 +91,40 @@ void order_rows(const Routing& routing, const Pass& pass) {
   }
 }
 
-// One worker's way through an ExpertGateStep.
-class ExpertGate {
+MatmulPart part_of(const ExpertPart& experts, size_t expert) {
+  return {.matrix = experts.matrices[expert],
+          .forms = experts.forms,
+          .output = experts.output,
+          .output_stride = experts.output_stride};
+}
+
+// The step's products of one expert's rows, at most kExpertRows, and what follows on them.
+void compute_expert(const ExpertGateStep& step, size_t expert, Range units,
+                    const ProductRows& product, const Pass& pass) {
+  const MatmulPart gate = part_of(step.gate, expert);
+  const MatmulPart up = part_of(step.up, expert);
+  multiply_gate({gate, up}, step.activation, step.output, panels_of(units, gate.matrix), product,
+                pass);
+}
+void compute_expert(const ExpertProductStep& step, size_t expert, Range units,
+                    const ProductRows& product, const Pass& pass) {
+  const MatmulPart part = part_of(step.part, expert);
+  multiply(part, panels_of(units, part.matrix), product, pass);
+}
+
+const PlannedMatrix& first_matrix(const ExpertGateStep& step) {
+  return step.gate.matrices.front();
+}
+const PlannedMatrix& first_matrix(const ExpertProductStep& step) {
+  return step.part.matrices.front();
+}
+
+// One worker's way through an ExpertGateStep or an ExpertProductStep.
+template <typename Step>
+class ExpertProducts {
  public:
-  ExpertGate(const ExpertGateStep& step, const Pass& pass)
-      : step_(step), pass_(pass), units_(unit_count(step.gate.matrices.front())) {
+  ExpertProducts(const Step& step, const Pass& pass)
+      : step_(step), pass_(pass), units_(unit_count(first_matrix(step))) {
     const size_t workers = step.gathered ? step.gathered->workers : 0;
     CHECK(units_ == 0 || pass.worker < workers, "worker {} of {}", pass.worker, workers);
   }
@@ -183,24 +212,22 @@ class ExpertGate {
 
   // At most kExpertRows rows.
   void compute(size_t expert, Range units, Range rows) {
-    const auto part = [expert](const ExpertPart& experts) {
-      return MatmulPart{.matrix = experts.matrices[expert],
-                        .forms = experts.forms,
-                        .output = experts.output,
-                        .output_stride = experts.output_stride};
-    };
-    const MatmulPart gate = part(step_.gate);
-    const MatmulPart up = part(step_.up);
-    multiply_gate({gate, up}, step_.output, panels_of(units, gate.matrix), gather(expert, rows),
-                  pass_);
+    compute_expert(step_, expert, units, gather(expert, rows), pass_);
   }
 
-  const ExpertGateStep& step_;
+  const Step& step_;
   const Pass& pass_;
   size_t units_;
   Range gathered_;
   float factors_[kExpertRows];
 };
+
+template <typename Step>
+void run_products(const Step& step, const Pass& pass, TaskCounter& tasks) {
+  ExpertProducts products(step, pass);
+  if (pass.batch.tokens.size() <= kStaticRows) return products.run_share();
+  products.run_tasks(tasks);
+}
 
 MatmulPart down_part(const ExpertSumStep& step, size_t expert) {
   return {.matrix = step.down.matrices[expert],
@@ -300,10 +327,12 @@ void run_route(const RouteStep& step, const Pass& pass) {
   if (pass.worker == 0) order_rows(step.routing, pass);
 }
 
+void run_expert_product(const ExpertProductStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_products(step, pass, tasks);
+}
+
 void run_expert_gate(const ExpertGateStep& step, const Pass& pass, TaskCounter& tasks) {
-  ExpertGate gate(step, pass);
-  if (pass.batch.tokens.size() <= kStaticRows) return gate.run_share();
-  gate.run_tasks(tasks);
+  run_products(step, pass, tasks);
 }
 
 void run_expert_sum(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks) {

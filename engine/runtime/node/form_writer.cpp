@@ -90,34 +90,47 @@ void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Rang
   }
 }
 
+namespace {
+
+// Columns of one row: `residual` points at column 0 of its rank's.
+void write_norm_row(const Pass& pass, const float* residual, const NormOutput& norm, size_t row,
+                    Range columns, bool generated) {
+  alignas(64) float product[kStretchColumns];
+  float* sums = pass.at(norm.chunks.sums) + row * norm.chunks.stride;
+  for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
+    const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
+    pass.kernels.weigh(residual + begin, pass.at(norm.weight) + begin, stretch.size(), product,
+                       sums + begin / kChunkColumns);
+    write_forms(pass, product, norm.output, row, stretch, generated);
+  }
+  if (!norm.output.gather) return;
+  const size_t first = columns.begin / kChunkColumns;
+  const size_t end = (columns.end + kChunkColumns - 1) / kChunkColumns;
+  push(pass, sums + first, (end - first) * sizeof(float));
+}
+
+}  // namespace
+
 void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
                 const NormOutput& norm, Range tokens, Range columns) {
-  alignas(64) float product[kStretchColumns];
-  const auto write_row = [&](size_t token, size_t row, bool generated) {
-    float* sums = pass.at(norm.chunks.sums) + row * norm.chunks.stride;
-    for (size_t begin = columns.begin; begin < columns.end; begin += kStretchColumns) {
-      const Range stretch = {begin, std::min(columns.end, begin + kStretchColumns)};
-      pass.kernels.weigh(residual + token * residual_stride + begin, pass.at(norm.weight) + begin,
-                         stretch.size(), product, sums + begin / kChunkColumns);
-      write_forms(pass, product, norm.output, row, stretch, generated);
-    }
-    if (!norm.output.gather) return;
-    const size_t first = columns.begin / kChunkColumns;
-    const size_t end = (columns.end + kChunkColumns - 1) / kChunkColumns;
-    push(pass, sums + first, (end - first) * sizeof(float));
+  const auto write_row = [&](size_t token, size_t row) {
+    write_norm_row(pass, residual + token * residual_stride, norm, row, columns,
+                   token < pass.batch.generated_tokens);
   };
   if (norm.rows == Rows::kTokens) {
-    for (size_t token = tokens.begin; token < tokens.end; ++token) {
-      write_row(token, token, token < pass.batch.generated_tokens);
-    }
+    for (size_t token = tokens.begin; token < tokens.end; ++token) write_row(token, token);
     return;
   }
   const auto& wanted = pass.batch.logit_tokens;
   const auto first = std::ranges::lower_bound(wanted, tokens.begin);
   for (auto token = first; token != wanted.end() && *token < tokens.end; ++token) {
-    write_row(*token, static_cast<size_t>(token - wanted.begin()),
-              *token < pass.batch.generated_tokens);
+    write_row(*token, static_cast<size_t>(token - wanted.begin()));
   }
+}
+
+void write_logit_norm(const Pass& pass, const float* residual, const NormOutput& norm, size_t row,
+                      Range columns) {
+  write_norm_row(pass, residual, norm, row, columns, row < pass.layout.generated_logits());
 }
 
 float norm_factor(const float* chunk_sums, size_t columns, float epsilon) {

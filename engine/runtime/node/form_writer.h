@@ -45,6 +45,10 @@ void complete_bf16(const Pass& pass, const FormsOutput& output, Range rows, Rang
 void write_norm(const Pass& pass, const float* residual, size_t residual_stride,
                 const NormOutput& norm, Range tokens, Range columns);
 
+// The same of a residual that has only the rows whose logits are asked for: of one of them.
+void write_logit_norm(const Pass& pass, const float* residual, const NormOutput& norm, size_t row,
+                      Range columns);
+
 // The factor of a normed row of `columns`, from the sums of its chunks' squares.
 float norm_factor(const float* chunk_sums, size_t columns, float epsilon);
 

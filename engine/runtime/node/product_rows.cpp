@@ -47,22 +47,34 @@ void multiply(const MatmulPart& part, Range panels, const ProductRows& product, 
   kernel(arguments_of(part, panels, product, form, pass));
 }
 
-void finish_gate(const GateParts& parts, const FormsOutput& output, Range columns,
-                 const ProductRows& product, const Pass& pass) {
+// Calls compute(row, first column, count, values) for the columns of each row, and writes the
+// values in their forms.
+template <typename Compute>
+void write_activation(const FormsOutput& output, Range columns, const ProductRows& product,
+                      const Pass& pass, Compute compute) {
   constexpr size_t kColumnsAtOnce = 512;
   alignas(64) float values[kColumnsAtOnce];
-  const auto& [gate, up] = parts;
-  const float* const gate_rows = pass.at(gate.output);
-  const float* const up_rows = pass.at(up.output);
   for (size_t row = product.rows.begin; row < product.rows.end; ++row) {
     const bool generated = row < product.generated_end;
     for (size_t begin = columns.begin; begin < columns.end; begin += kColumnsAtOnce) {
       const Range stretch = {begin, std::min(columns.end, begin + kColumnsAtOnce)};
-      pass.kernels.silu_multiply(gate_rows + row * gate.output_stride + begin,
-                                 up_rows + row * up.output_stride + begin, stretch.size(), values);
+      compute(row, begin, stretch.size(), values);
       write_forms(pass, values, output, row, stretch, generated);
     }
   }
+}
+
+void finish_gate(const GateParts& parts, ActivationFunction activation, const FormsOutput& output,
+                 Range columns, const ProductRows& product, const Pass& pass) {
+  const auto& [gate, up] = parts;
+  const float* const gate_rows = pass.at(gate.output);
+  const float* const up_rows = pass.at(up.output);
+  const GateKernel kernel = pass.kernels.gate[static_cast<size_t>(activation)];
+  write_activation(output, columns, product, pass,
+                   [&](size_t row, size_t begin, size_t count, float* values) {
+                     kernel(gate_rows + row * gate.output_stride + begin,
+                            up_rows + row * up.output_stride + begin, count, values);
+                   });
 }
 
 // True where tokens of this kind go into a gate, and what follows on, as kBf16 alone.
@@ -127,14 +139,28 @@ void multiply(const MatmulPart& part, Range panels, const ProductRows& product, 
   multiply(part, panels, among(product, {border, product.rows.end}), part.forms.prompted, pass);
 }
 
-void multiply_gate(const GateParts& parts, const FormsOutput& output, Range panels,
-                   const ProductRows& product, const Pass& pass) {
-  const size_t gated = first_gated(parts, output, product, pass);
+void multiply_gate(const GateParts& parts, ActivationFunction activation, const FormsOutput& output,
+                   Range panels, const ProductRows& product, const Pass& pass) {
+  const size_t gated = activation == ActivationFunction::kSilu
+                           ? first_gated(parts, output, product, pass)
+                           : product.rows.end;
   const ProductRows others = among(product, {product.rows.begin, gated});
   for (const MatmulPart* part : {&parts.gate, &parts.up}) multiply(*part, panels, others, pass);
-  finish_gate(parts, output, columns_of(panels, parts.gate.matrix), others, pass);
+  finish_gate(parts, activation, output, columns_of(panels, parts.gate.matrix), others, pass);
   if (gated == product.rows.end) return;
   multiply_gated(parts, output, panels, among(product, {gated, product.rows.end}), pass);
+}
+
+void multiply_activated(const MatmulPart& part, ActivationFunction activation,
+                        const FormsOutput& output, Range panels, const ProductRows& product,
+                        const Pass& pass) {
+  multiply(part, panels, product, pass);
+  const float* const rows = pass.at(part.output);
+  const ActivationKernel kernel = pass.kernels.activate[static_cast<size_t>(activation)];
+  write_activation(output, columns_of(panels, part.matrix), product, pass,
+                   [&](size_t row, size_t begin, size_t count, float* values) {
+                     kernel(rows + row * part.output_stride + begin, count, values);
+                   });
 }
 
 }  // namespace lockstep

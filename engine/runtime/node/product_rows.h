@@ -49,9 +49,14 @@ Range columns_of(Range panels, const PlannedMatrix& matrix);
 
 void multiply(const MatmulPart& part, Range panels, const ProductRows& product, const Pass& pass);
 
-// Both products and of their results silu(the gate's) * up's, in the forms in which it is read. The
-// products themselves may be written to the parts' outputs or not.
-void multiply_gate(const GateParts& parts, const FormsOutput& output, Range panels,
-                   const ProductRows& product, const Pass& pass);
+// Both products and of their results activation(the gate's) * up's, in the forms in which it is
+// read. The products themselves may be written to the parts' outputs or not.
+void multiply_gate(const GateParts& parts, ActivationFunction activation, const FormsOutput& output,
+                   Range panels, const ProductRows& product, const Pass& pass);
+
+// A product, and of its results activation(them).
+void multiply_activated(const MatmulPart& part, ActivationFunction activation,
+                        const FormsOutput& output, Range panels, const ProductRows& product,
+                        const Pass& pass);
 
 }  // namespace lockstep

@@ -94,8 +94,13 @@ void compute(const MatmulStep& step, const UnitList& list, Range units, Range ro
                                .factors = normed ? factors : nullptr};
   const auto* gate = std::get_if<GateFinish>(&step.finish);
   list.for_each(units, [&](size_t part_begin, size_t part_end, Range panels) {
+    if (gate != nullptr && step.parts.size() == 1) {
+      return multiply_activated(step.parts[0], gate->activation, gate->output, panels, product,
+                                pass);
+    }
     if (gate != nullptr) {
-      return multiply_gate({step.parts[0], step.parts[1]}, gate->output, panels, product, pass);
+      return multiply_gate({step.parts[0], step.parts[1]}, gate->activation, gate->output, panels,
+                           product, pass);
     }
     for (size_t part = part_begin; part < part_end; ++part) {
       multiply(step.parts[part], panels, product, pass);

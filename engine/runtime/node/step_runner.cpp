@@ -5,6 +5,7 @@
 #include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
 #include "engine/runtime/node/form_writer.h"
+#include "engine/runtime/node/step_rows.h"
 #include "engine/runtime/node/steps.h"
 
 namespace lockstep {
@@ -13,21 +14,6 @@ namespace {
 // A contiguous, even share of `total` units.
 Range share(size_t total, const Pass& pass) {
   return share(Range{0, total}, pass.worker, pass.worker_count);
-}
-
-// Calls work(row, columns) for this worker's share of rows x columns, cut at multiples of a chunk,
-// so that a single row is shared as well.
-template <typename Work>
-void for_each_stretch(size_t rows, size_t columns, const Pass& pass, Work work) {
-  const size_t chunks = (columns + kChunkColumns - 1) / kChunkColumns;
-  const Range mine = share(rows * chunks, pass);
-  for (size_t unit = mine.begin; unit < mine.end;) {
-    const size_t row = unit / chunks;
-    const size_t first = unit % chunks;
-    const size_t last = std::min(chunks, first + mine.end - unit);
-    work(row, Range{first * kChunkColumns, std::min(columns, last * kChunkColumns)});
-    unit += last - first;
-  }
 }
 
 void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
@@ -72,6 +58,13 @@ void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
 }
 
 void run(const NormStep& step, const Pass& pass, TaskCounter&) {
+  if (step.residual_rows == Rows::kLogits) {
+    return for_each_stretch(
+        pass.batch.logit_tokens.size(), step.columns, pass, [&](size_t row, Range columns) {
+          const float* const residual = pass.at(step.residual) + row * step.residual_stride;
+          write_logit_norm(pass, residual, step.norm, row, columns);
+        });
+  }
   const size_t tokens = pass.batch.tokens.size();
   for_each_stretch(tokens, step.columns, pass, [&](size_t token, Range columns) {
     write_norm(pass, pass.at(step.residual), step.residual_stride, step.norm, {token, token + 1},
@@ -100,10 +93,31 @@ void run(const AttendStep& step, const Pass& pass, TaskCounter& tasks) {
 }
 
 void run(const FormStep& step, const Pass& pass, TaskCounter&) {
-  for_each_stretch(pass.batch.tokens.size(), step.columns, pass, [&](size_t row, Range columns) {
+  const StepRows rows(step.rows, step.routing, pass);
+  for_each_stretch(rows.count(), step.columns, pass, [&](size_t row, Range columns) {
     write_forms(pass, pass.at(step.input) + row * step.input_stride + columns.begin, step.output,
-                row, columns, row < pass.batch.generated_tokens);
+                row, columns, rows.is_generated(row));
   });
+}
+
+void run(const ElementwiseStep& step, const Pass& pass, TaskCounter&) {
+  run_elementwise(step, pass);
+}
+
+void run(const HeadsStep& step, const Pass& pass, TaskCounter&) {
+  run_heads(step, pass);
+}
+
+void run(const NormSumsStep& step, const Pass& pass, TaskCounter&) {
+  run_norm_sums(step, pass);
+}
+
+void run(const NormScaleStep& step, const Pass& pass, TaskCounter&) {
+  run_norm_scale(step, pass);
+}
+
+void run(const ExpertProductStep& step, const Pass& pass, TaskCounter& tasks) {
+  run_expert_product(step, pass, tasks);
 }
 
 void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {

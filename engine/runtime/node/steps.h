@@ -35,7 +35,14 @@ void run_route(const RouteStep& step, const Pass& pass);
 // Products of few tokens are shared statically by weight, those of more by tasks; neither changes
 // the bits: every row is computed by itself, and the rows of a token are added in the order of the
 // experts.
+void run_expert_product(const ExpertProductStep& step, const Pass& pass, TaskCounter& tasks);
 void run_expert_gate(const ExpertGateStep& step, const Pass& pass, TaskCounter& tasks);
 void run_expert_sum(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks);
+
+// The plain steps, by rows and chunks of columns or heads.
+void run_elementwise(const ElementwiseStep& step, const Pass& pass);
+void run_heads(const HeadsStep& step, const Pass& pass);
+void run_norm_sums(const NormSumsStep& step, const Pass& pass);
+void run_norm_scale(const NormScaleStep& step, const Pass& pass);
 
 }  // namespace lockstep

@@ -28,7 +28,8 @@ inline ValueId add_experts(Graph& graph, Format format, const std::string& at, V
   const ValueId routing = graph.route(graph.matmul(h, router), kChosenCount);
   const ValueId gate = graph.expert_matmul(h, routing, matrices("gate", 96, columns));
   const ValueId up = graph.expert_matmul(h, routing, matrices("up", 96, columns));
-  return graph.expert_sum(graph.silu_multiply(gate, up), routing, matrices("down", columns, 96));
+  return graph.expert_sum(graph.gate(ActivationFunction::kSilu, gate, up), routing,
+                          matrices("down", columns, 96));
 }
 
 // Two layers of the usual decoder, with weights of one format.
@@ -61,7 +62,8 @@ inline Graph make_graph(Format format, bool is_mixture = false) {
     }
     const ValueId gate = graph.matmul(h2, matrix("gate" + at, 96, kColumns));
     const ValueId up = graph.matmul(h2, matrix("up" + at, 96, kColumns));
-    x = graph.add(x, graph.matmul(graph.silu_multiply(gate, up), matrix("down" + at, 64, 96)));
+    x = graph.add(x, graph.matmul(graph.gate(ActivationFunction::kSilu, gate, up),
+                                  matrix("down" + at, 64, 96)));
   }
   const ValueId last = graph.rms_norm(graph.select_rows(x), norm("last", kColumns), 1e-5F);
   graph.set_logits(graph.matmul(last, table));

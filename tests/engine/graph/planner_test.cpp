@@ -211,6 +211,38 @@ bool is_gathered(const MatmulStep& step) {
   return residual != nullptr && !residual->norms.empty() && residual->norms[0].output.gather;
 }
 
+// The same of the steps that are there where fusion rules are switched off.
+Traffic plain_traffic_of(const Step& step) {
+  Traffic traffic;
+  const auto read = [&](const PlainRows& rows) {
+    add(traffic.reads, rows.rows, rows.stride * sizeof(float));
+  };
+  const auto push = [&](const PlainOutput& output, Rows rows) {
+    for (const FormsOutput& forms : output.forms) {
+      const size_t count = rows == Rows::kExperts ? kExpertOutputRows : kOptions.batch_tokens;
+      if (forms.gather) add_forms(traffic.pushes, forms.forms, count);
+    }
+  };
+  if (const auto* element = std::get_if<ElementwiseStep>(&step.work)) {
+    read(element->x);
+    read(element->y);
+    push(element->output, element->rows);
+  } else if (const auto* heads = std::get_if<HeadsStep>(&step.work)) {
+    read(heads->input);
+  } else if (const auto* sums = std::get_if<NormSumsStep>(&step.work)) {
+    read(sums->input);
+    if (sums->gather) add_chunks(traffic.pushes, sums->chunks);
+  } else if (const auto* scale = std::get_if<NormScaleStep>(&step.work)) {
+    read(scale->input);
+    add_chunks(traffic.reads, scale->norm.chunks);
+    push(scale->output, scale->rows);
+  } else if (const auto* product = std::get_if<ExpertProductStep>(&step.work)) {
+    add_forms(traffic.reads, product->input);
+    add_chunks(traffic.reads, product->norm.chunks);
+  }
+  return traffic;
+}
+
 // Whole rows: a push goes into other columns than this rank's, of the same rows.
 Traffic traffic_of(const Step& step) {
   Traffic traffic;
@@ -219,7 +251,7 @@ Traffic traffic_of(const Step& step) {
     add(traffic.pushes, embed->output, embed->output_stride * kFloat);
   } else if (const auto* norm = std::get_if<NormStep>(&step.work)) {
     add(traffic.reads, norm->residual, norm->residual_stride * kFloat);
-    EXPECT_FALSE(norm->norm.output.gather);
+    if (norm->norm.output.gather) add_norms(traffic.pushes, {{norm->norm}});
   } else if (const auto* matmul = std::get_if<MatmulStep>(&step.work)) {
     add_forms(traffic.reads, matmul->input);
     add_chunks(traffic.reads, matmul->norm.chunks);
@@ -235,10 +267,13 @@ Traffic traffic_of(const Step& step) {
   } else if (const auto* attend = std::get_if<AttendStep>(&step.work)) {
     if (attend->forms && attend->forms->gather) add_forms(traffic.pushes, attend->forms->forms);
   } else if (const auto* form = std::get_if<FormStep>(&step.work)) {
+    add(traffic.reads, form->input, form->input_stride * kFloat);
     if (form->output.gather) add_forms(traffic.pushes, form->output.forms);
   } else if (const auto* sum = std::get_if<AllReduceStep>(&step.work)) {
     add(traffic.reads, sum->partial, sum->partial_stride * kFloat);
     add(traffic.pushes, sum->output, sum->output_stride * kFloat);
+  } else {
+    return plain_traffic_of(step);
   }
   return traffic;
 }
@@ -260,7 +295,10 @@ void expect_no_push_into_what_is_read(const Plan& plan) {
   }
 }
 
-TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
+class Pushes : public testing::TestWithParam<bool> {};
+
+TEST_P(Pushes, go_into_nothing_that_another_rank_may_still_read) {
+  const bool plain = GetParam();
   size_t plans = 0;
   for (const auto& [format, is_mixture] : {std::pair{Format::kF32, false},
                                            {Format::kQ8_0, false},
@@ -275,6 +313,7 @@ TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
         for (const bool bf16 : {false, true}) {
           PlanOptions options = kOptions;
           options.bf16_sums = bf16;
+          if (plain) options.without_fusion.add_all();
           for (size_t rank = 0; rank < shares.size(); ++rank) {
             expect_no_push_into_what_is_read(make_plan(graph, *split, rank, options));
             ++plans;
@@ -285,6 +324,9 @@ TEST(Planner, no_rank_pushes_into_what_another_may_still_read) {
   }
   EXPECT_GE(plans, 4 * 2 * (2 + 2 + 3 + 3U)) << "gather can always be planned";
 }
+INSTANTIATE_TEST_SUITE_P(Planner, Pushes, testing::Bool(), [](const auto& plain) {
+  return std::string(plain.param ? "of_plain_steps" : "of_fused_steps");
+});
 
 TEST(Planner, ranks_without_heads_and_uneven_ones_walk_the_same_steps) {
   const Graph graph = make_graph(Format::kQ8_0);  // four heads of 16: two cuts of 32 columns

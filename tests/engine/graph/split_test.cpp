@@ -53,7 +53,8 @@ Decoder make_decoder(const DecoderShape& shape) {
                                            graph.matmul(h, d.v), shape.heads, shape.kv_heads, 1.0F);
   x = graph.add(x, graph.matmul(attended, d.o, d.o_bias));
   const ValueId h2 = graph.rms_norm(x, d.norm, 1e-5F);
-  const ValueId act = graph.silu_multiply(graph.matmul(h2, d.gate), graph.matmul(h2, d.up));
+  const ValueId act =
+      graph.gate(ActivationFunction::kSilu, graph.matmul(h2, d.gate), graph.matmul(h2, d.up));
   x = graph.add(x, graph.matmul(act, d.down));
   graph.set_logits(graph.matmul(graph.rms_norm(graph.select_rows(x), d.norm, 1e-5F), d.table));
   return d;
@@ -159,8 +160,9 @@ Mixture make_mixture(Format format = Format::kQ8_0, size_t feed_forward = 96) {
   m.downs = matrices("down", kColumns, feed_forward);
   const ValueId x = m.graph.embed(m.table);
   const ValueId routing = m.graph.route(m.graph.matmul(x, m.router), 2);
-  const ValueId activation = m.graph.silu_multiply(m.graph.expert_matmul(x, routing, m.gates),
-                                                   m.graph.expert_matmul(x, routing, m.ups));
+  const ValueId activation =
+      m.graph.gate(ActivationFunction::kSilu, m.graph.expert_matmul(x, routing, m.gates),
+                   m.graph.expert_matmul(x, routing, m.ups));
   const ValueId sum = m.graph.add(x, m.graph.expert_sum(activation, routing, m.downs));
   const WeightId norm = m.graph.add_vector("norm", Format::kF32, kColumns);
   m.graph.set_logits(m.graph.matmul(m.graph.rms_norm(sum, norm, 1e-5F), m.output));

@@ -147,7 +147,8 @@ class ArchitectureTest : public ::testing::Test {
       EXPECT_EQ(node->operation, Operation::kExpertMatmul);
       EXPECT_EQ(node->inputs, (std::vector{norm.output, route.output}));
     }
-    EXPECT_EQ(multiply.operation, Operation::kSiluMultiply);
+    EXPECT_EQ(multiply.operation, Operation::kGate);
+    EXPECT_EQ(multiply.activation, ActivationFunction::kSilu);
     EXPECT_EQ(multiply.inputs, (std::vector{gate.output, up.output}));
     EXPECT_EQ(down.operation, Operation::kExpertSum);
     EXPECT_EQ(down.inputs, (std::vector{multiply.output, route.output}));

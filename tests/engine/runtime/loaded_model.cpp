@@ -14,6 +14,15 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
   const GgufFile file = value_or_throw(GgufFile::open(path));
   model_ = std::make_unique<Model>(
       value_or_throw(build_model({.file = file, .context_tokens = options.context_tokens})));
+  load(file, options);
+}
+
+LoadedModel::LoadedModel(const std::string& path, Model model, const LoadedModelOptions& options) {
+  model_ = std::make_unique<Model>(std::move(model));
+  load(value_or_throw(GgufFile::open(path)), options);
+}
+
+void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) {
   const KernelTable* kernels = options.kernels != nullptr
                                    ? options.kernels
                                    : value_or_throw(choose_kernel_table(kernel_row()));
@@ -28,7 +37,8 @@ LoadedModel::LoadedModel(const std::string& path, const LoadedModelOptions& opti
       .prompt_attention = options.forms
                               ? AttentionForm::kF32
                               : prompt_attention(options.profile, *kernels, options.kv_format),
-      .panel_limits = options.panel_limits};
+      .panel_limits = options.panel_limits,
+      .without_fusion = options.without_fusion};
   const auto& expert_shares =
       options.expert_shares.empty() ? options.shares : options.expert_shares;
   const Split split = value_or_throw(

@@ -34,6 +34,7 @@ struct LoadedModelOptions {
   const GpuPlatform* gpus = nullptr;
   std::optional<size_t> gpu_count = {};
   GpuPanelLimits panel_limits = {};
+  FusionSet without_fusion = {};
   StartRank elsewhere = {};  // Ranks::make()'s
 };
 
@@ -41,6 +42,8 @@ class LoadedModel {
  public:
   // Throws std::runtime_error with the engine's message: a test that gets it fails.
   LoadedModel(const std::string& path, const LoadedModelOptions& options);
+  // The same of another model than the file's: its weights are the file's tensors.
+  LoadedModel(const std::string& path, Model model, const LoadedModelOptions& options);
 
   // A sequence in the cache, on pages of its own.
   struct Sequence {
@@ -80,6 +83,7 @@ class LoadedModel {
   const Model& model() const { return *model_; }
 
  private:
+  void load(const GgufFile& file, const LoadedModelOptions& options);
   static Batch batch_of(std::span<const Piece> pieces);
 
   std::unique_ptr<Model> model_;

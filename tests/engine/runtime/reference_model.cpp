@@ -95,6 +95,15 @@ ReferenceModel::ReferenceModel(const std::string& path, std::vector<TokenId> tok
     : tokens_(std::move(tokens)) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
   model_ = value_or_throw(build_model({.file = file, .context_tokens = context_tokens}));
+  compute(file);
+}
+
+ReferenceModel::ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens)
+    : model_(std::move(model)), tokens_(std::move(tokens)) {
+  compute(value_or_throw(GgufFile::open(path)));
+}
+
+void ReferenceModel::compute(const GgufFile& file) {
   for (const Weight& weight : model_.graph.weights()) {
     weights_.push_back(read_weight(file, weight));
   }

@@ -48,6 +48,9 @@ class ReferenceModel {
   // message.
   ReferenceModel(const std::string& path, std::vector<TokenId> tokens, size_t context_tokens = 0);
 
+  // The same of another model than the file's: its weights are the file's tensors.
+  ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens);
+
   const ReferenceRows& logits() const { return logits_; }
   const ReferenceRows& hidden() const { return hidden_; }  // what the last norm gives
 
@@ -72,6 +75,7 @@ class ReferenceModel {
     double logits = 0;
     double hidden = 0;
   };
+  void compute(const GgufFile& file);
   Worst worst_of_draws(const Roundings& roundings) const;
 
   Model model_;

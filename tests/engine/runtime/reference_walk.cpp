@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -19,6 +21,24 @@ const double kFunction = std::ldexp(1.0, -20);
 
 double silu(double x) {
   return x / (1 + std::exp(-x));
+}
+
+double activation_of(ActivationFunction function, double x) {
+  switch (function) {
+    case ActivationFunction::kSilu:
+      return silu(x);
+    case ActivationFunction::kGelu:
+      return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case ActivationFunction::kGeluTanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case ActivationFunction::kGeluQuick:
+      return x / (1 + std::exp(-1.702 * x));
+    case ActivationFunction::kRelu:
+      return std::max(x, 0.0);
+    case ActivationFunction::kReluSquared:
+      return std::max(x, 0.0) * std::max(x, 0.0);
+  }
+  return 0;
 }
 
 double kv_error(KvFormat format) {
@@ -204,8 +224,9 @@ ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
 
 // Of whole rows, or of each head.
 ReferenceRows ReferenceWalk::norm(const GraphNode& node) {
-  const std::vector<float>& weight = weights_[node.weight];
   ReferenceRows rows = values_[node.inputs[0]];
+  const std::vector<float> ones(rows.front().size(), 1.0F);
+  const std::vector<float>& weight = node.weight == kNone ? ones : weights_[node.weight];
   for (auto& row : rows) {
     for (size_t begin = 0; begin < row.size(); begin += weight.size()) {
       double squares = 0;
@@ -244,6 +265,53 @@ ReferenceRows ReferenceWalk::rotate(const GraphNode& node) {
   return rows;
 }
 
+ReferenceRows ReferenceWalk::layer_norm(const GraphNode& node) {
+  ReferenceRows rows = values_[node.inputs[0]];
+  for (auto& row : rows) {
+    const auto columns = static_cast<double>(row.size());
+    const double mean = std::accumulate(row.begin(), row.end(), 0.0) / columns;
+    double squares = 0;
+    for (const double x : row) squares += (x - mean) * (x - mean);
+    const double factor = 1 / std::sqrt(squares / columns + double{node.epsilon});
+    for (size_t i = 0; i < row.size(); ++i) {
+      const double weight = node.weight == kNone ? 1 : double{weights_[node.weight][i]};
+      const double bias = node.bias == kNone ? 0 : double{weights_[node.bias][i]};
+      row[i] = moved((row[i] - mean) * factor * weight, kFunction) + bias;
+    }
+  }
+  return rows;
+}
+
+ReferenceRows ReferenceWalk::elementwise(const GraphNode& node) {
+  const ReferenceRows& x = values_[node.inputs.front()];
+  const ReferenceRows& y = values_[node.inputs.back()];
+  const double scale = node.scale;
+  ReferenceRows rows = x;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (size_t i = 0; i < rows[row].size(); ++i) {
+      double& out = rows[row][i];
+      const double other = y[row][i];
+      switch (node.operation) {
+        case Operation::kActivation:
+          out = moved(activation_of(node.activation, out), kFunction);
+          break;
+        case Operation::kGate:
+          out = moved(activation_of(node.activation, out), kFunction) * other;
+          break;
+        case Operation::kAdd:
+          out = moved(out + other, kF32);
+          break;
+        case Operation::kScale:
+          out = moved(scale * out, kF32);
+          break;
+        default:
+          out = moved(scale * std::tanh(out / scale), kFunction);
+      }
+    }
+  }
+  return rows;
+}
+
 ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
   switch (node.operation) {
     case Operation::kEmbed: {
@@ -274,19 +342,14 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
         routings_[node.output].push_back(choose(scores, node.chosen_count));
       }
       return {};
-    case Operation::kSiluMultiply:
-    case Operation::kAdd: {
-      ReferenceRows rows = values_[node.inputs[0]];
-      const ReferenceRows& others = values_[node.inputs[1]];
-      const bool adds = node.operation == Operation::kAdd;
-      for (size_t row = 0; row < rows.size(); ++row) {
-        for (size_t i = 0; i < rows[row].size(); ++i) {
-          double& x = rows[row][i];
-          x = adds ? moved(x + others[row][i], kF32) : moved(silu(x), kFunction) * others[row][i];
-        }
-      }
-      return rows;
-    }
+    case Operation::kLayerNorm:
+      return layer_norm(node);
+    case Operation::kActivation:
+    case Operation::kGate:
+    case Operation::kAdd:
+    case Operation::kScale:
+    case Operation::kSoftCap:
+      return elementwise(node);
   }
   return {};
 }
@@ -316,7 +379,11 @@ ReferenceRows ReferenceWalk::run() {
 }
 
 const ReferenceRows& ReferenceWalk::hidden() const {
-  return values_[graph_.producer(graph_.logits()).inputs[0]];
+  ValueId value = graph_.logits();
+  while (graph_.producer(value).operation != Operation::kMatmul) {
+    value = graph_.producer(value).inputs[0];
+  }
+  return values_[graph_.producer(value).inputs[0]];
 }
 
 }  // namespace lockstep

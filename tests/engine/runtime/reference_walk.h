@@ -54,6 +54,8 @@ class ReferenceWalk {
   std::vector<double> attend_token(const GraphNode& node, size_t token, const ReferenceRows& keys,
                                    const ReferenceRows& values);
   ReferenceRows norm(const GraphNode& node);
+  ReferenceRows layer_norm(const GraphNode& node);
+  ReferenceRows elementwise(const GraphNode& node);
   ReferenceRows rotate(const GraphNode& node);
   ReferenceRows compute(const GraphNode& node);
 

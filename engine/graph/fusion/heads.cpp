@@ -1,0 +1,68 @@
+// The norms and rotary positions of queries' and keys' heads are a part of attention, which treats
+// what it reads.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "engine/graph/fusion/rules.h"
+
+namespace lockstep {
+namespace {
+
+struct Treatment {
+  std::vector<size_t> nodes;  // the last one first
+  bool has_rotary = false;
+  bool norm_is_last = false;
+  std::optional<float> epsilon;  // none: there is no norm
+};
+
+// The treatment of one of attention's inputs: a norm, positions, or one of each. None: something
+// else reads what would be treated in place.
+std::optional<Treatment> find_treatment(const Groups& groups, ValueId input) {
+  Treatment treatment;
+  ValueId value = input;
+  while (groups.is_alone(value)) {
+    const GraphNode& node = groups.node(value);
+    const bool rotates = node.operation == Operation::kRotary;
+    if (!rotates && node.operation != Operation::kHeadNorm) break;
+    if (rotates ? treatment.has_rotary : treatment.epsilon.has_value()) break;
+    if (rotates) {
+      treatment.has_rotary = true;
+    } else {
+      treatment.epsilon = node.epsilon;
+      treatment.norm_is_last = false;
+    }
+    if (rotates && treatment.epsilon) treatment.norm_is_last = true;
+    treatment.nodes.push_back(value);
+    value = node.inputs[0];
+    if (!groups.readers(value).only()) return std::nullopt;
+  }
+  return treatment;
+}
+
+bool are_alike(const Treatment& queries, const Treatment& keys) {
+  const bool same_epsilon = !queries.epsilon || !keys.epsilon || *queries.epsilon == *keys.epsilon;
+  return queries.has_rotary == keys.has_rotary && queries.norm_is_last == keys.norm_is_last &&
+         same_epsilon;
+}
+
+}  // namespace
+
+void fuse_heads(Groups& groups, size_t node) {
+  const GraphNode& attention = groups.node(node);
+  if (attention.operation != Operation::kAttention) return;
+  for (const ValueId input : std::array{attention.inputs[0], attention.inputs[1]}) {
+    if (groups.readers(input).only() != node) return;
+  }
+  const auto queries = find_treatment(groups, attention.inputs[0]);
+  const auto keys = find_treatment(groups, attention.inputs[1]);
+  if (!queries || !keys || !are_alike(*queries, *keys)) return;
+  std::vector<size_t> nodes = {node};
+  for (const Treatment* treatment : {&*queries, &*keys}) {
+    nodes.insert(nodes.end(), treatment->nodes.begin(), treatment->nodes.end());
+  }
+  if (nodes.size() > 1) groups.join(nodes, node);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// The operations that graphs know, as one table: what each is called, how its output is laid over
+// the ranks, and whether GPUs have a kernel for its plain step. What an operation computes stands
+// in graph.h, its plain step in plan.h, its node kernel in kernel_table.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/graph/graph.h"
+
+namespace lockstep {
+
+// How an operation's output is laid over the ranks.
+enum class SplitRule : uint8_t {
+  kVocabulary,  // every rank looks up its rows of the table and pushes them: mirrored
+  kProduct,     // by rows or columns of the matrix, as what reads the product needs it
+  kMirrored,    // every rank finds it out by itself
+  kFirstInput,  // as the first input
+  kInputs,      // as the inputs, of which each element is computed by itself
+};
+
+struct OperationTraits {
+  Operation operation = Operation::kEmbed;
+  std::string_view name;  // as plan and the log have it
+  SplitRule split = SplitRule::kInputs;
+  bool has_gpu_step =
+      false;  // GPUs have its plain step; else only what a fusion rule has joined it to
+};
+
+// By Operation.
+std::span<const OperationTraits> operation_table();
+inline const OperationTraits& traits(Operation operation) {
+  return operation_table()[static_cast<size_t>(operation)];
+}
+
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+// The steps of operations that are no part of another step.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/checked_math.h"
+#include "engine/kernels/rotary.h"
+#include "engine/runtime/node/form_writer.h"
+#include "engine/runtime/node/step_rows.h"
+#include "engine/runtime/node/steps.h"
+
+namespace lockstep {
+namespace {
+
+// Columns that are computed at once, on the stack.
+constexpr size_t kColumnsAtOnce = 512;
+
+const float* row_of(const PlainRows& rows, size_t row, const Pass& pass) {
+  return pass.at(rows.rows) + row * rows.stride;
+}
+
+void write_output(const Pass& pass, const float* values, const PlainOutput& output, size_t row,
+                  Range columns, bool generated) {
+  if (output.rows) {
+    std::memcpy(pass.at(output.rows) + row * output.stride + columns.begin, values,
+                columns.size() * sizeof(float));
+  }
+  for (const FormsOutput& forms : output.forms) {
+    write_forms(pass, values, forms, row, columns, generated);
+  }
+}
+
+// Calls compute(row, columns, values) for a worker's share, and writes the values.
+template <typename Compute>
+void compute_rows(const StepRows& rows, size_t columns, const PlainOutput& output, const Pass& pass,
+                  Compute compute) {
+  alignas(64) float values[kColumnsAtOnce];
+  for_each_stretch(rows.count(), columns, pass, [&](size_t row, Range mine) {
+    for (size_t begin = mine.begin; begin < mine.end; begin += kColumnsAtOnce) {
+      const Range at_once = {begin, std::min(mine.end, begin + kColumnsAtOnce)};
+      compute(row, at_once, values);
+      write_output(pass, values, output, row, at_once, rows.is_generated(row));
+    }
+  });
+}
+
+void apply(const ElementwiseStep& step, const float* x, const float* y, size_t count,
+           const Pass& pass, float* out) {
+  const auto activation = static_cast<size_t>(step.activation);
+  switch (step.function) {
+    case Elementwise::kZero:
+      std::fill_n(out, count, 0.0F);
+      return;
+    case Elementwise::kCopy:
+    case Elementwise::kSelect:
+      std::copy_n(x, count, out);
+      return;
+    case Elementwise::kAdd:
+      for (size_t i = 0; i < count; ++i) out[i] = x[i] + y[i];
+      return;
+    case Elementwise::kActivation:
+      return pass.kernels.activate[activation](x, count, out);
+    case Elementwise::kGate:
+      return pass.kernels.gate[activation](x, y, count, out);
+    case Elementwise::kScale:
+      for (size_t i = 0; i < count; ++i) out[i] = step.scale * x[i];
+      return;
+    case Elementwise::kSoftCap:
+      return pass.kernels.soft_cap(x, count, step.scale, out);
+  }
+}
+
+// The mean of a row and the factor of its distances from it: chunk after chunk, the sums, and then
+// the squares of the distances, each chunk's own and those of its mean (Chan, Golub, LeVeque,
+// 1979).
+struct Moments {
+  float mean = 0;
+  float factor = 0;
+};
+Moments moments_of(const NormScaleStep& step, size_t row, const Pass& pass) {
+  const float* const sums = pass.at(step.sums.sums) + row * step.sums.stride;
+  const float* const squares = pass.at(step.norm.chunks.sums) + row * step.norm.chunks.stride;
+  const size_t columns = step.norm.columns;
+  const size_t chunks = divide_up(columns, kChunkColumns);
+  float sum = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) sum += sums[chunk];
+  const float mean = sum / static_cast<float>(columns);
+  float apart = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const size_t begin = chunk * kChunkColumns;
+    const auto size = static_cast<float>(std::min(columns, begin + kChunkColumns) - begin);
+    const float distance = sums[chunk] / size - mean;
+    apart += squares[chunk] + size * (distance * distance);
+  }
+  return {mean, 1.0F / std::sqrt(apart / static_cast<float>(columns) + step.norm.epsilon)};
+}
+
+}  // namespace
+
+void run_elementwise(const ElementwiseStep& step, const Pass& pass) {
+  const StepRows rows(step.rows, step.routing, pass);
+  const bool selects = step.function == Elementwise::kSelect;
+  compute_rows(rows, step.columns, step.output, pass,
+               [&](size_t row, Range columns, float* values) {
+                 const size_t from = selects ? pass.batch.logit_tokens[row] : row;
+                 const float* const x = row_of(step.x, from, pass) + columns.begin;
+                 const float* const y = row_of(step.y, row, pass) + columns.begin;
+                 apply(step, x, y, columns.size(), pass, values);
+               });
+}
+
+void run_heads(const HeadsStep& step, const Pass& pass) {
+  const size_t units = pass.batch.tokens.size() * step.head_count;
+  const Range mine = share(Range{0, units}, pass.worker, pass.worker_count);
+  for (size_t unit = mine.begin; unit < mine.end; ++unit) {
+    const size_t token = unit / step.head_count;
+    const size_t first = unit % step.head_count * step.head_dimension;
+    float* const head = pass.at(step.output) + token * step.output_stride + first;
+    std::memcpy(head, row_of(step.input, token, pass) + first, step.head_dimension * sizeof(float));
+    if (step.norm) {
+      pass.kernels.rms_norm(head, pass.at(step.norm), step.head_dimension, step.epsilon, head);
+    }
+    if (step.rotary_table) {
+      const float* const cosines = pass.at(step.rotary_table) + token * step.rotary_stride;
+      rotate(step.pairs, cosines, cosines + step.rotary_dimensions / 2, step.rotary_dimensions,
+             head);
+    }
+  }
+}
+
+void run_norm_sums(const NormSumsStep& step, const Pass& pass) {
+  const Routing none;
+  const StepRows rows(step.rows, none, pass);
+  for_each_stretch(rows.count(), step.columns, pass, [&](size_t row, Range columns) {
+    const size_t chunk = columns.begin / kChunkColumns;
+    const size_t bytes = divide_up(columns.size(), kChunkColumns) * sizeof(float);
+    const float* const x = row_of(step.input, row, pass) + columns.begin;
+    float* const squares = pass.at(step.chunks.sums) + row * step.chunks.stride + chunk;
+    if (!step.sums.sums) {
+      pass.kernels.sum_squares(x, columns.size(), squares);
+    } else {
+      float* const sums = pass.at(step.sums.sums) + row * step.sums.stride + chunk;
+      pass.kernels.sum_moments(x, columns.size(), sums, squares);
+      if (step.gather) push(pass, sums, bytes);
+    }
+    if (step.gather) push(pass, squares, bytes);
+  });
+}
+
+void run_norm_scale(const NormScaleStep& step, const Pass& pass) {
+  const Routing none;
+  const StepRows rows(step.rows, none, pass);
+  const float* const weight = pass.at(step.weight);
+  const float* const bias = pass.at(step.bias);
+  compute_rows(rows, step.columns, step.output, pass,
+               [&](size_t row, Range columns, float* values) {
+                 Moments moments;
+                 if (step.sums.sums) {
+                   moments = moments_of(step, row, pass);
+                 } else {
+                   norm_factors(pass, step.norm, {row, row + 1}, &moments.factor);
+                 }
+                 const float* const x = row_of(step.input, row, pass);
+                 for (size_t column = columns.begin; column < columns.end; ++column) {
+                   float value = (x[column] - moments.mean) * moments.factor;
+                   if (weight != nullptr) value *= weight[column];
+                   if (bias != nullptr) value += bias[column];
+                   values[column - columns.begin] = value;
+                 }
+               });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+#include "tests/engine/runtime/random_graph.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "tests/engine/kernels/random_weights.h"
+#include "tests/engine/model/gguf_writer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kHeads = 6;
+constexpr size_t kKvHeads = 3;
+constexpr size_t kVocabulary = 150;
+constexpr float kEpsilon = 1e-5F;
+
+class GraphMaker {
+ public:
+  explicit GraphMaker(uint64_t seed) : random_(seed) {}
+
+  Graph make() {
+    columns_ = 32 * (2 + pick(3));
+    dimension_ = 16 * (1 + pick(2));
+    const size_t pairs = pick(2) == 0 ? dimension_ / 2 : dimension_ / 4;
+    Rotary rotary{.pairs = pick(2) == 0 ? RotaryPairs::kHalves : RotaryPairs::kInterleaved,
+                  .frequencies = {}};
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      rotary.frequencies.push_back(std::pow(100.0, -static_cast<double>(pair) / 8));
+    }
+    graph_.set_rotary(rotary);
+    format_ = std::array{Format::kF32, Format::kQ8_0, Format::kF16, Format::kBf16}[pick(4)];
+    const WeightId table = matrix(kVocabulary, columns_);
+    ValueId x = graph_.embed(table);
+    if (pick(3) == 0) x = graph_.scale(x, 2.5F);
+    if (pick(4) == 0) x = norm(x);
+    const size_t layers = 1 + pick(2);
+    for (size_t layer = 0; layer < layers; ++layer) x = add_layer(x, layer);
+    // Selected before the last norm or behind it.
+    const bool first = pick(3) != 0;
+    if (first) x = graph_.select_rows(x);
+    x = norm(x);
+    if (!first) x = graph_.select_rows(x);
+    ValueId logits = graph_.matmul(x, pick(2) == 0 ? table : matrix(kVocabulary, columns_));
+    if (pick(4) == 0) logits = graph_.scale(logits, 0.5F);
+    if (pick(4) == 0) logits = graph_.soft_cap(logits, 3.0F);
+    graph_.set_logits(logits);
+    return std::move(graph_);
+  }
+
+ private:
+  size_t pick(size_t count) { return random_() % count; }
+
+  WeightId matrix(size_t rows, size_t columns) {
+    return graph_.add_matrix(fmt::format("matrix.{}", graph_.weights().size()), format_, rows,
+                             columns);
+  }
+  WeightId vector(const char* kind, size_t count) {
+    return graph_.add_vector(fmt::format("{}.{}", kind, graph_.weights().size()), Format::kF32,
+                             count);
+  }
+
+  ValueId product(ValueId x, size_t rows) {
+    const WeightId bias = pick(3) == 0 ? vector("bias", rows) : kNone;
+    return graph_.matmul(x, matrix(rows, graph_.columns(x)), bias);
+  }
+
+  ValueId norm(ValueId x) {
+    const size_t columns = graph_.columns(x);
+    switch (pick(5)) {
+      case 0:
+        return graph_.layer_norm(x, vector("norm", columns), vector("bias", columns), kEpsilon);
+      case 1:
+        return graph_.layer_norm(x, pick(2) == 0 ? vector("norm", columns) : kNone, kNone,
+                                 kEpsilon);
+      case 2:
+        return graph_.rms_norm(x, kNone, kEpsilon);
+      default:
+        return graph_.rms_norm(x, vector("norm", columns), kEpsilon);
+    }
+  }
+
+  // A norm of whole rows or of heads, and positions, in any order.
+  ValueId treat(ValueId x, size_t heads, size_t how) {
+    const auto head_norm = [&] {
+      return graph_.head_norm(x, vector("norm", dimension_), kEpsilon, heads);
+    };
+    if (how == 1) x = head_norm();
+    if (how == 2) x = norm(x);
+    if (how != 3) x = graph_.rotary(x, heads);
+    if (how == 4) x = head_norm();
+    return x;
+  }
+
+  ValueId attention(ValueId h, size_t layer) {
+    const size_t how = pick(6);
+    const size_t other = pick(5) == 0 ? pick(6) : how;
+    const ValueId q = treat(product(h, kHeads * dimension_), kHeads, how);
+    const ValueId k = treat(product(h, kKvHeads * dimension_), kKvHeads, other);
+    const ValueId v = product(h, kKvHeads * dimension_);
+    const ValueId attended =
+        graph_.attention(layer, q, k, v, kHeads, kKvHeads, 0.25F, pick(3) == 0 ? 9 : 0);
+    if (pick(5) == 0) {
+      const ValueId open = product(h, kHeads * dimension_);
+      return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);
+    }
+    return product(attended, columns_);
+  }
+
+  ActivationFunction any_activation() {
+    return static_cast<ActivationFunction>(pick(kActivationFunctionCount));
+  }
+
+  ValueId mixture(ValueId h) {
+    constexpr size_t kExperts = 3;  // to all of which a token goes: rounding chooses none
+    const auto experts = [&](size_t rows, size_t columns) {
+      std::vector<WeightId> ids;
+      for (size_t expert = 0; expert < kExperts; ++expert) ids.push_back(matrix(rows, columns));
+      return ids;
+    };
+    const ValueId routing = graph_.route(graph_.matmul(h, matrix(kExperts, columns_)), kExperts);
+    const ValueId gate = graph_.expert_matmul(h, routing, experts(96, columns_));
+    const ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_));
+    return graph_.expert_sum(graph_.gate(any_activation(), gate, up), routing,
+                             experts(columns_, 96));
+  }
+
+  ValueId feed_forward(ValueId h) {
+    const size_t wide = 32 * (2 + pick(3));
+    switch (pick(5)) {
+      case 0:
+        return mixture(h);
+      case 1:
+        return product(graph_.activation(any_activation(), product(h, wide)), columns_);
+      case 2:  // of low rank, without an activation
+        return product(product(h, 64), columns_);
+      case 3: {  // a gate of what is no product
+        const ValueId up = product(h, wide);
+        const ValueId gate = graph_.scale(product(h, wide), 0.7F);
+        return product(graph_.gate(any_activation(), gate, up), columns_);
+      }
+      default: {
+        const ValueId gate = product(h, wide);
+        const ValueId up = product(h, wide);
+        return product(graph_.gate(any_activation(), gate, up), columns_);
+      }
+    }
+  }
+
+  // The end of a part of a layer, before the residual.
+  ValueId finish(ValueId y) {
+    if (pick(4) == 0) y = norm(y);
+    if (pick(4) == 0) y = graph_.scale(y, 0.8F);
+    return y;
+  }
+
+  ValueId add_layer(ValueId x, size_t layer) {
+    const ValueId h = norm(x);
+    if (pick(3) == 0) {  // both parts beside one another
+      const ValueId attended = finish(attention(h, layer));
+      const ValueId fed = finish(feed_forward(pick(2) == 0 ? h : norm(x)));
+      return pick(2) == 0 ? graph_.add(graph_.add(x, attended), fed)
+                          : graph_.add(x, graph_.add(attended, fed));
+    }
+    x = graph_.add(x, finish(attention(h, layer)));
+    return graph_.add(x, finish(feed_forward(norm(x))));
+  }
+
+  std::mt19937_64 random_;
+  Graph graph_;
+  Format format_ = Format::kF32;
+  size_t columns_ = 0;
+  size_t dimension_ = 0;
+};
+
+std::vector<std::byte> random_matrix(const Weight& weight, RandomEngine& random) {
+  const double deviation = 1 / std::sqrt(static_cast<double>(weight.columns));
+  if (weight.format != Format::kF32) {
+    auto bytes = random_rows(weight.format, weight.rows, weight.columns, random);
+    if (weight.format == Format::kQ8_0) {
+      set_halves(weight.format, static_cast<float>(deviation / 73), bytes);  // of even int8: 73
+    }
+    return bytes;
+  }
+  std::normal_distribution<double> values(0, deviation);
+  std::vector<float> floats(weight.rows * weight.columns);
+  for (float& value : floats) value = static_cast<float>(values(random));
+  const auto bytes = std::as_bytes(std::span(floats));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+Graph random_graph(uint64_t seed) {
+  return GraphMaker(seed).make();
+}
+
+RandomGraphFile::RandomGraphFile(uint64_t seed) : seed_(seed) {
+  static std::atomic<uint32_t> count = 0;
+  path_ = std::filesystem::temp_directory_path() /
+          fmt::format("lockstep-graph-{}-{}.gguf", getpid(), count.fetch_add(1));
+  RandomEngine random(seed);
+  test::GgufWriter writer;
+  writer.add("general.architecture", std::string("none"));
+  const Graph graph = random_graph(seed);
+  for (const Weight& weight : graph.weights()) {
+    if (weight.is_matrix) {
+      writer.add_tensor(weight.name, weight.format, {weight.columns, weight.rows},
+                        random_matrix(weight, random));
+      continue;
+    }
+    const bool is_norm = weight.name.starts_with("norm");
+    std::normal_distribution<double> values(is_norm ? 1 : 0, is_norm ? 0.2 : 0.5);
+    std::vector<float> floats(weight.columns);
+    for (float& value : floats) value = static_cast<float>(values(random));
+    writer.add_tensor(weight.name, {floats.size()}, floats);
+  }
+  writer.write(path_);
+}
+
+RandomGraphFile::~RandomGraphFile() {
+  std::filesystem::remove(path_);
+}
+
+Model RandomGraphFile::model() const {
+  Model model;
+  model.graph = random_graph(seed_);
+  model.vocabulary_size = kVocabulary;
+  return model;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// Small graphs made at random from the operations, with weights in a file: what no architecture's
+// file says, a graph may. The same seed gives the same graph.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "engine/model/model.h"
+
+namespace lockstep {
+
+// The graph of a seed. One layer or two of attention and a feed-forward, each with norms, biases,
+// activations, scales and residuals of any kind; 150 words, six query heads on three KV heads.
+Graph random_graph(uint64_t seed);
+
+// A graph's weights at random, in a file that lasts as long as this object.
+class RandomGraphFile {
+ public:
+  explicit RandomGraphFile(uint64_t seed);
+  ~RandomGraphFile();
+  RandomGraphFile(const RandomGraphFile&) = delete;
+  RandomGraphFile& operator=(const RandomGraphFile&) = delete;
+
+  std::string path() const { return path_.string(); }
+  Model model() const;
+
+ private:
+  uint64_t seed_;
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,144 @@
+// Graphs made at random: what they compute is what float64 does, on every instruction set; and no
+// bit of it depends on ranks, shares, workers, chunks, neighbours or fusion rules.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/kernel_choice.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_graph.h"
+#include "tests/engine/runtime/reference_model.h"
+#include "tests/paths.h"
+
+namespace lockstep {
+namespace {
+
+// LOCKSTEP_GRAPHS: how many graphs, and from which seed on ("1000" or "1000@77").
+struct Seeds {
+  uint64_t first = 0;
+  uint64_t count = 24;
+};
+Seeds wanted_seeds() {
+  Seeds seeds;
+  const char* const text = std::getenv("LOCKSTEP_GRAPHS");
+  if (text == nullptr) return seeds;
+  char* end = nullptr;
+  seeds.count = std::strtoull(text, &end, 10);
+  if (*end == '@') seeds.first = std::strtoull(end + 1, nullptr, 10);
+  return seeds;
+}
+
+template <typename Check>
+void for_each_graph(Check check) {
+  const auto [first, count] = wanted_seeds();
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomGraphFile file(seed);
+    check(file);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+const std::vector<std::vector<double>> kShares = {{1}, {1, 1}, {3, 1}, {2, 1, 1}, {1, 1, 1, 1}};
+
+TEST(RandomGraphs, have_every_operation_and_every_activation) {
+  std::set<Operation> operations;
+  std::set<ActivationFunction> activations;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Graph graph = random_graph(seed);
+    for (const GraphNode& node : graph.nodes()) {
+      operations.insert(node.operation);
+      const bool has_activation =
+          node.operation == Operation::kActivation || node.operation == Operation::kGate;
+      if (has_activation) activations.insert(node.activation);
+    }
+  }
+  EXPECT_EQ(operations.size(), kOperationCount);
+  EXPECT_EQ(activations.size(), kActivationFunctionCount);
+}
+
+TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {
+  const auto tokens = some_tokens(20, 5);
+  for_each_graph([&](const RandomGraphFile& file) {
+    const ReferenceModel reference(file.path(), file.model(), tokens);
+    for (const Profile profile : {Profile::kExact, Profile::kFast}) {
+      for (const KernelTable* table : supported_kernel_tables()) {
+        SCOPED_TRACE(fmt::format("{} {}", table->name, profile_name(profile)));
+        LoadedModel model(file.path(), file.model(), {.kernels = table, .profile = profile});
+        expect_near(model.compute_alone(tokens, 128), reference,
+                    roundings_of(*table, profile, KvFormat::kF32));
+      }
+    }
+  });
+}
+
+// In chunks, token by token, and among neighbours.
+void expect_in_any_pieces(LoadedModel& model, const LogitRows& expected,
+                          std::span<const TokenId> tokens) {
+  expect_same_bits(expected, model.compute_alone(tokens, 128));
+  expect_same_bits(expected, model.compute_alone(tokens, 7));
+  expect_same_bits(expected, model.compute_alone(tokens, 1));
+  const auto others = some_tokens(33, 4);
+  auto before = model.new_sequence(33);
+  auto mine = model.new_sequence(tokens.size());
+  const LogitRows all =
+      model.compute(std::vector<LoadedModel::Piece>{{before, others}, {mine, tokens}});
+  expect_same_bits(expected, LogitRows(all.begin() + 33, all.end()));
+}
+
+std::vector<FusionSet> fusion_sets(uint64_t draw) {
+  std::vector<FusionSet> sets(3);
+  sets[1].add_all();
+  for (const FusionRule& rule : fusion_rules()) {
+    if ((draw >> static_cast<unsigned>(rule.fusion)) % 2 == 1) sets[2].add(rule.fusion);
+  }
+  return sets;
+}
+
+TEST(RandomGraphs, have_the_same_bits_for_any_ranks_shares_workers_pieces_and_fusions) {
+  const auto tokens = some_tokens(20, 2);
+  uint64_t draw = 0x9e3779b97f4a7c15U;
+  for_each_graph([&](const RandomGraphFile& file) {
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
+    for (const std::vector<double>& shares : kShares) {
+      draw = draw * 6364136223846793005U + 1442695040888963407U;
+      for (const FusionSet& without : fusion_sets(draw >> 40U)) {
+        SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
+        LoadedModelOptions options{.workers = 1 + draw % 3, .shares = shares};
+        options.without_fusion = without;
+        LoadedModel model(file.path(), file.model(), options);
+        expect_in_any_pieces(model, expected, tokens);
+      }
+    }
+  });
+}
+
+TEST(RandomGraphs, have_the_same_bits_without_fusions_and_are_the_model_where_ranks_sum) {
+  const auto tokens = some_tokens(20, 2);
+  const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+  for_each_graph([&](const RandomGraphFile& file) {
+    const ReferenceModel reference(file.path(), file.model(), tokens);
+    const double bound = reference.bound(roundings_of(table, Profile::kFast, KvFormat::kF32));
+    for (const std::vector<double>& shares : kShares) {
+      SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
+      LogitRows fused;
+      for (const FusionSet& without : fusion_sets(0x155)) {
+        LoadedModelOptions options{.shares = shares, .strategy = Strategy::kReduce};
+        options.without_fusion = without;
+        LoadedModel model(file.path(), file.model(), options);
+        const LogitRows rows = model.compute_alone(tokens, 7);
+        if (fused.empty()) fused = rows;
+        expect_same_bits(fused, rows);
+        EXPECT_LE(worst_difference(rows, reference.logits()), bound);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
