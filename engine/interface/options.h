@@ -50,6 +50,9 @@ struct EngineOptions {
   std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
+  // Diagnosis: the fusion rules that are switched off, by name, or "all". No bit of an answer
+  // depends on them.
+  std::vector<std::string> without_fusion = {};
   // Diagnostics of GPUs, as GpuSettings has them.
   bool gpu_launch_overlap = true;
   bool nccl_peer_access = true;

@@ -119,6 +119,7 @@ PlanOptions sizes_of_passes(const Settings& settings, size_t batch_tokens) {
   options.logit_rows = settings.logit_rows;
   options.kv_format = settings.kv_format;
   options.bf16_sums = settings.bf16_sums;
+  options.without_fusion = settings.without_fusion;
   return options;
 }
 
@@ -231,7 +232,8 @@ class GpuRules final : public RulesWithGpus {
                      const DeviceChoice& devices) const override {
     const size_t count = devices.gpus.size();
     // First, as its remedies are other devices, of which the checks of the devices would say more.
-    if (auto fits = check_gpu_graph(graph, /*beside_nodes=*/false); !fits) return fits;
+    auto fits = check_gpu_graph(graph, settings.without_fusion, /*beside_nodes=*/false);
+    if (!fits) return fits;
     if (settings.rank_count != 0 && settings.rank_count != count) {
       return wrong_rank_count(settings, devices, "");
     }
@@ -304,7 +306,8 @@ class MixedRules final : public RulesWithGpus {
 
   Result<void> check(const Graph& graph, const Settings& settings, const Machine& /*machine*/,
                      const DeviceChoice& devices) const override {
-    if (auto fits = check_gpu_graph(graph, /*beside_nodes=*/true); !fits) return fits;
+    auto fits = check_gpu_graph(graph, settings.without_fusion, /*beside_nodes=*/true);
+    if (!fits) return fits;
     if (settings.rank_count != 0 && settings.rank_count <= devices.gpus.size()) {
       return wrong_rank_count(settings, devices, ", and nodes are to have some");
     }

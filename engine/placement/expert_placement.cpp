@@ -144,10 +144,9 @@ Result<void> check_expert_layers(const Graph& graph, const Settings& settings, b
         "up to {}: leave it out",
         asked, graph.chosen_experts(), kGpuChosenMax);
   }
-  if (!check_gpu_graph(graph, /*beside_nodes=*/true)) {
+  if (!check_gpu_graph(graph, settings.without_fusion, /*beside_nodes=*/true)) {
     return invalid_input(
-        "gpu-expert-layers is {}, but a GPU does not compute this model's heads: leave it out",
-        asked);
+        "gpu-expert-layers is {}, but a GPU does not compute this model: leave it out", asked);
   }
   if (!mixed) {
     return invalid_input(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/log.h"
+#include "engine/graph/fusion/rules.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/gpu_experts.h"
 #include "engine/kernels/gpu_tile.h"
@@ -67,7 +68,7 @@ Result<void> check_gpu_formats(const Graph& graph) {
   return {};
 }
 
-Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
+Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, bool beside_nodes) {
   if (auto held = check_gpu_formats(graph); !held) return held;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
@@ -76,6 +77,9 @@ Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes) {
         "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: use "
         "--devices cpu",
         node.head_dimension, kHeadUnit, kMaxHeadDimension);
+  }
+  if (const auto gap = find_gpu_gap(graph, without)) {
+    return invalid_input("GPUs have no kernel for this plan's {}: use --devices cpu", *gap);
   }
   // After what nodes beside the GPUs would not mend.
   if (graph.chosen_experts() > kGpuChosenMax && !beside_nodes) {

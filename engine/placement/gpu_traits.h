@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "engine/base/result.h"
+#include "engine/graph/fusion/rules.h"
 #include "engine/graph/graph.h"
 #include "engine/machine/topology.h"
 
@@ -24,8 +25,9 @@ inline constexpr std::string_view kGpuArithmetic = "gpu";
 Result<void> check_gpu_formats(const Graph& graph);
 
 // The same, naming what the kernels of GPUs cannot compute and the remedy.
-// `beside_nodes`: some ranks are nodes', which take a mixture's experts.
-Result<void> check_gpu_graph(const Graph& graph, bool beside_nodes);
+// `without`: the fusion rules that are switched off. `beside_nodes`: some ranks are nodes', which
+// take a mixture's experts.
+Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, bool beside_nodes);
 
 std::string gpu_title(const Gpu& gpu);      // "gpu0 NVIDIA H200"
 std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc has it: "sm_90"

@@ -43,6 +43,9 @@ Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
     return not_known("exchange format", options.exchange_format, "f32 and bf16");
   }
   settings.bf16_sums = options.exchange_format == "bf16";
+  const auto without = parse_fusions(options.without_fusion);
+  if (!without) return std::unexpected(without.error());
+  settings.without_fusion = *without;
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/graph/fusion/rules.h"
 #include "engine/graph/split.h"
 #include "engine/interface/options.h"
 #include "engine/kernels/attention.h"
@@ -28,6 +29,7 @@ struct Settings {
   KvFormat kv_format = KvFormat::kF16;
   std::string kv_format_name;
   bool bf16_sums = false;
+  FusionSet without_fusion = {};
 
   // How many ranks of processors, and what each of them gets; as in
   // EngineOptions.

@@ -192,6 +192,13 @@ const std::vector<OptionRow>& rows() {
        "Whether NCCL may use peer access between GPUs; false: its sums go through the host's "
        "memory, also where a driver promises access that does not happen",
        [](const Json& v, Options& o) { o.engine.nccl_peer_access = v.get<bool>(); }},
+      {"without-fusion", kBench | kPlan, kTextList, Json::array(), 0, 0, {},
+       "Diagnosis: rules that make several operations one step, switched off (gate, activation, "
+       "mixture-gate, residual, mixture-sum, qkv, heads, select, norm, or all): the same answers "
+       "in more steps, on processors alone",
+       [](const Json& v, Options& o) {
+         o.engine.without_fusion = v.get<std::vector<std::string>>();
+       }},
       {"waiting-requests", kServe, kInteger, 1024, 0, 1000000, {},
        "Requests that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_requests = v.get<uint32_t>(); },

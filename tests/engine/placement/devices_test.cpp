@@ -332,13 +332,35 @@ TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
   for (const MachinePlan::Rank& rank : plan->ranks) EXPECT_TRUE(rank.other_needs.empty());
 }
 
+// The operation is named, by the placement (and so in the log) and by the plan.
+TEST_F(DevicesTest, a_graph_with_steps_that_gpus_have_no_kernel_for_takes_every_node) {
+  const Topology topology = machine_with_one_gpu();
+  const auto fused = split("auto", topology);
+  ASSERT_TRUE(fused.has_value()) << fused.error().message;
+  EXPECT_THAT(fused->devices.gpus, ElementsAre(3));
+  options_.without_fusion = {"qkv", "gate"};
+  const auto plain = split("auto", topology);
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  EXPECT_THAT(plain->devices.gpus, ::testing::IsEmpty());
+  EXPECT_THAT(plain->devices.reason,
+              HasSubstr("no GPU, since GPUs have no kernel for this plan's gate"));
+  options_.devices = "auto";
+  const auto plan = plan_machine(options_, this_machine_with(topology.gpus), /*measure=*/false);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_THAT(plan->devices.reason, HasSubstr("no kernel for this plan's gate"));
+  const auto asked = split("gpu", topology);
+  ASSERT_FALSE(asked.has_value());
+  EXPECT_EQ(asked.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_THAT(asked.error().message, HasSubstr("use --devices cpu"));
+}
+
 TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
   for (const auto& [dimension, fits] :
        std::map<size_t, bool>{{8, true}, {64, true}, {100, false}, {512, true}, {520, false}}) {
     Graph graph;
     const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
     graph.attention(0, x, x, x, 1, 1, 1.0F);
-    const auto checked = check_gpu_graph(graph, /*beside_nodes=*/false);
+    const auto checked = check_gpu_graph(graph, {}, /*beside_nodes=*/false);
     EXPECT_EQ(checked.has_value(), fits) << dimension;
     if (checked) continue;
     EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
@@ -370,8 +392,8 @@ TEST(GpuGraph, more_experts_of_a_token_than_a_warp_has_lanes_are_refused_but_bes
     Graph graph;
     const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, 64));
     graph.route(graph.matmul(x, graph.add_matrix("router", Format::kF32, 40, 64)), chosen);
-    EXPECT_TRUE(check_gpu_graph(graph, /*beside_nodes=*/true).has_value());
-    const auto checked = check_gpu_graph(graph, /*beside_nodes=*/false);
+    EXPECT_TRUE(check_gpu_graph(graph, {}, /*beside_nodes=*/true).has_value());
+    const auto checked = check_gpu_graph(graph, {}, /*beside_nodes=*/false);
     EXPECT_EQ(checked.has_value(), fits) << chosen;
     if (checked) continue;
     EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
