@@ -373,10 +373,10 @@ TEST(GpuGraph, matrices_in_formats_without_kernels_are_refused_and_vectors_in_th
   for (const FormatTraits& format : all_formats()) {
     Graph graph;
     graph.add_vector("bias", format.format, 256);
-    EXPECT_TRUE(check_gpu_graph(graph, /*beside_nodes=*/false).has_value()) << format.name;
+    EXPECT_TRUE(check_gpu_graph(graph, {}, /*beside_nodes=*/false).has_value()) << format.name;
     graph.add_matrix("table", format.format, 10, 256);
     for (const bool beside_nodes : {false, true}) {
-      const auto checked = check_gpu_graph(graph, beside_nodes);
+      const auto checked = check_gpu_graph(graph, {}, beside_nodes);
       EXPECT_EQ(checked.has_value(), has_gpu_kernels(format.format)) << format.name;
       if (checked) continue;
       EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
