@@ -192,7 +192,7 @@ const std::vector<OptionRow>& rows() {
        "Whether NCCL may use peer access between GPUs; false: its sums go through the host's "
        "memory, also where a driver promises access that does not happen",
        [](const Json& v, Options& o) { o.engine.nccl_peer_access = v.get<bool>(); }},
-      {"without-fusion", kBench | kPlan, kTextList, Json::array(), 0, 0, {},
+      {"without-fusion", kAll, kTextList, Json::array(), 0, 0, {},
        "Diagnosis: rules that make several operations one step, switched off (gate, activation, "
        "mixture-gate, residual, mixture-sum, qkv, heads, select, norm, or all): the same answers "
        "in more steps, on processors alone",
