@@ -49,7 +49,8 @@ inline Model make_model(const DecoderShape& shape) {
     const ValueId h2 = normed(x);
     const ValueId gate = product(h2, shape.feed_forward, shape.columns);
     const ValueId up = product(h2, shape.feed_forward, shape.columns);
-    x = graph.add(x, product(graph.silu_multiply(gate, up), shape.columns, shape.feed_forward));
+    x = graph.add(x, product(graph.gate(ActivationFunction::kSilu, gate, up), shape.columns,
+                             shape.feed_forward));
   }
   graph.set_logits(product(normed(graph.select_rows(x)), shape.vocabulary, shape.columns));
   return model;

@@ -28,6 +28,7 @@
 #include "tests/engine/placement/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_family.h"
+#include "tests/engine/runtime/random_model.h"
 #include "tests/engine/runtime/reference_model.h"
 #include "tests/paths.h"
 
