@@ -370,13 +370,18 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
 }
 
 TEST(GpuGraph, matrices_in_formats_without_kernels_are_refused_and_vectors_in_them_are_not) {
-  for (const FormatTraits& format : all_formats()) {
+  const auto graph_with = [](Format matrix, Format vector) {
     Graph graph;
-    graph.add_vector("bias", format.format, 256);
-    EXPECT_TRUE(check_gpu_graph(graph, {}, /*beside_nodes=*/false).has_value()) << format.name;
-    graph.add_matrix("table", format.format, 10, 256);
+    const ValueId x = graph.embed(graph.add_matrix("table", matrix, 64, 256));
+    graph.rms_norm(x, graph.add_vector("norm", vector, 256), 1e-5F);
+    return graph;
+  };
+  for (const FormatTraits& format : all_formats()) {
+    const Graph of_vector = graph_with(Format::kF16, format.format);
+    EXPECT_TRUE(check_gpu_graph(of_vector, {}, /*beside_nodes=*/false).has_value()) << format.name;
+    const Graph of_matrix = graph_with(format.format, Format::kF32);
     for (const bool beside_nodes : {false, true}) {
-      const auto checked = check_gpu_graph(graph, {}, beside_nodes);
+      const auto checked = check_gpu_graph(of_matrix, {}, beside_nodes);
       EXPECT_EQ(checked.has_value(), has_gpu_kernels(format.format)) << format.name;
       if (checked) continue;
       EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
