@@ -7,7 +7,9 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/tensor/format.h"
-#include "engine/tensor/formats.h"
+#include "engine/tensor/formats/floats.h"
+#include "engine/tensor/formats/k_blocks.h"
+#include "engine/tensor/formats/simple_blocks.h"
 
 namespace lockstep {
 
@@ -17,14 +19,19 @@ inline constexpr uint32_t kGpuLanes = GpuLayout::kLanes;
 inline constexpr uint32_t kGpuFactorUnits = 2;  // units of Q6_K that share a factor
 inline constexpr uint32_t kGpuSteps = 4;        // tile products of 16 columns per tile
 
+// The layout of the format if it is one of F and Others; else no block_elements if it is none of
+// them.
+template <typename F, typename... Others>
+constexpr GpuLayout gpu_layout_among(Format format) {
+  constexpr Format kFormat = F::kTraits.format;
+  if (format == kFormat) return F::gpu_layout();
+  if constexpr (sizeof...(Others) > 0) return gpu_layout_among<Others...>(format);
+  return {};
+}
+
+// The formats that GPUs have kernels for.
 constexpr GpuLayout gpu_layout(Format format) {
-  GpuLayout layout = {};
-  each_format<int>([&]<typename F>() {
-    constexpr Format kFormat = F::kTraits.format;
-    if (format == kFormat) layout = F::gpu_layout();
-    return 0;
-  });
-  return layout;
+  return gpu_layout_among<F32, F16, Bf16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K>(format);
 }
 
 // Whether GPUs have kernels for weights of the format.

@@ -256,9 +256,6 @@ struct Coded : Blocks {
   static constexpr const CodeTraits& kCodes = Blocks::kCodes;
   static constexpr size_t kParts = Blocks::kElements / kCodes.elements();
 
-  // GPUs have no kernels for codes.
-  static constexpr GpuLayout gpu_layout() { return {}; }
-
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
     CodedBlock block;
     for (size_t start = 0; start < count; start += Blocks::kElements, blocks += Blocks::kBytes) {
