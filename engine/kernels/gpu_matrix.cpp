@@ -116,6 +116,7 @@ void unpack_scales(const Row& row, size_t unit, uint32_t column_begin, std::byte
 }  // namespace
 
 size_t gpu_matrix_bytes(Format format, size_t rows, size_t columns) {
+  CHECK(has_gpu_kernels(format), "GPUs have no kernels for {}", traits(format).name);
   return gpu_planes(gpu_layout(format), rows, columns).size_bytes;
 }
 

@@ -55,7 +55,8 @@ TEST(CudaWeightLoader, the_gpu_holds_the_files_values_in_every_format) {
   if (!device) GTEST_SKIP() << "no GPU: " << device.error().message;
   const LoadFolder folder;
   for (const size_t buffer_bytes : {size_t{12} << 10U, size_t{0}}) {
-    const LoadCase load_case(folder.path(), {.seed = 81, .ranks = 2, .tensors = 60});
+    const LoadCase load_case(folder.path(),
+                             {.seed = 81, .ranks = 2, .tensors = 60, .for_gpus = true});
     Plan plan = *load_case.ranks().front().plan;
     const size_t bytes = place(load_case.graph(), plan);
     const GpuMemory memory = (*device)->allocate(bytes, "weights").value();
