@@ -25,7 +25,8 @@ std::optional<std::vector<double>> parse_shares(std::string_view text) {
   while (true) {
     const size_t end = std::min(text.find(':'), text.size());
     double share = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + end, share);
+    const char* const first = text.data();
+    const auto [rest, error] = std::from_chars(first, first + end, share);
     if (error != std::errc() || rest != text.data() + end || !(share > 0) || share > 1e6) {
       return std::nullopt;
     }
