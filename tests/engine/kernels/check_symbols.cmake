@@ -15,7 +15,7 @@ foreach(object IN LISTS OBJECTS)
   string(REPLACE "\n" ";" symbols "${output}")
   # Unoptimised code of GCC holds this pointer for its exception tables; it is no code.
   list(FILTER symbols EXCLUDE REGEX "^DW\\.ref\\.__gxx_personality_v0 ")
-  set(expected "lockstep::${isa}_[a-z_]*(table|kernel)")
+  set(expected "lockstep::${isa}_[a-z_]*(table|kernels?)")
   foreach(symbol IN LISTS symbols)
     if(NOT symbol MATCHES "^${expected}\\(\\) T")
       message(SEND_ERROR "${object} exports '${symbol}'; it may export '${expected}()' alone: "
