@@ -64,7 +64,8 @@ struct MatmulArguments {
 };
 
 // Two products of the same tokens with matrices of one format and size, and the gate's activation:
-// of their y what silu_multiply() gives, as to_bf16() rounds it. y itself is stored nowhere.
+// of their y what KernelTable::gate gives for kSilu, as to_bf16() rounds it. y itself is stored
+// nowhere.
 struct GatedArguments {
   MatmulArguments gate;
   MatmulArguments up;           // as the gate's, but for its weights and its bias
@@ -89,7 +90,7 @@ struct KernelTable {
   // ... and of form kBf16Dots; for BF16 alone.
   std::array<MatmulKernel, kFormatCount> matmul_bf16_dots;
 
-  // With activations of form kBf16, for many tokens: the bits of matmul_bf16, silu_multiply and
+  // With activations of form kBf16, for many tokens: the bits of matmul_bf16, gate[kSilu] and
   // to_bf16 one after another. With has_tiles alone; none for F32.
   std::array<GatedKernel, kFormatCount> gated_bf16;
 
@@ -106,10 +107,6 @@ struct KernelTable {
   // Any alignment.
   void (*rms_norm)(const float* x, const float* weight, size_t count, float epsilon, float* out);
 
-  // out[i] = gate[i] / (1 + exp(-gate[i])) * up[i], with an exponential of ours (the same bits in
-  // every table). out may be gate. Any alignment.
-  void (*silu_multiply)(const float* gate, const float* up, size_t count, float* out);
-
   // The product x * weight before its norm is known, and what the norm is made of: out[i] = x[i] *
   // weight[i], and per chunk of 32 elements (the last may be shorter) the sum of the x^2, as
   // rms_norm forms it. Any alignment.
@@ -122,14 +119,14 @@ struct KernelTable {
   // order of rms_norm's sums (of the first: x[i] + x[i + 16] in lane i). Any alignment.
   void (*sum_moments)(const float* x, size_t count, float* chunk_sums, float* chunk_squares);
 
-  // One per ActivationFunction, by its number, with the exponential of silu_multiply. out may be x.
-  // Any alignment. Each operation rounds once:
+  // One per ActivationFunction, by its number, with an exponential of ours (the same bits in every
+  // table). out may be x. Any alignment. Each operation rounds once:
   //   kSilu, kGeluQuick, kGeluTanh: x / (1 + exp(-y)) with y = x, 1.702 x, and
   //     1.59576912 * fma((x * x) * x, 0.044715, x)
   //   kGelu: x * share, with the normal distribution's share below x as activations.inl.h has it
   //   kRelu: x, of negative x 0; kReluSquared: its square
   std::array<ActivationKernel, kActivationFunctionCount> activate;
-  // out[i] = activation(x[i]) * y[i]. gate[kSilu] is silu_multiply.
+  // out[i] = activation(x[i]) * y[i]. out may be x. Any alignment.
   std::array<GateKernel, kActivationFunctionCount> gate;
   // out[i] = cap * tanh(x[i] / cap), with a tanh of ours. out may be x. Any alignment.
   void (*soft_cap)(const float* x, size_t count, float cap, float* out);
@@ -153,6 +150,14 @@ inline MatmulKernel matmul_kernel(const KernelTable& table, Format format, Activ
   if (form == ActivationForm::kBf16) return table.matmul_bf16[index];
   if (form == ActivationForm::kBf16Dots) return table.matmul_bf16_dots[index];
   return table.matmul[index];
+}
+
+inline ActivationKernel activation_kernel(const KernelTable& table, ActivationFunction function) {
+  return table.activate[static_cast<size_t>(function)];
+}
+
+inline GateKernel gate_kernel(const KernelTable& table, ActivationFunction function) {
+  return table.gate[static_cast<size_t>(function)];
 }
 
 inline GatedKernel gated_kernel(const KernelTable& table, Format format) {

@@ -73,21 +73,27 @@ struct ReluSquared {
   }
 };
 
+// out[i] = compute(read), where read(p) gives the elements i to i + 15 of p, or those that are
+// left.
+template <typename Compute>
+[[gnu::always_inline]] inline void each_vector(size_t count, float* out, Compute compute) {
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    store(out + i, compute([&](const float* p) { return load(p + i); }));
+  }
+  if (i == count) return;
+  const size_t rest = count - i;
+  store_first(out + i, compute([&](const float* p) { return load_first(p + i, rest); }), rest);
+}
+
 template <typename Function>
 void activate(const float* x, size_t count, float* out) {
-  for (size_t i = 0; i < count; i += 16) {
-    const size_t lanes = count - i < 16 ? count - i : 16;
-    store_first(out + i, Function::of(load_first(x + i, lanes)), lanes);
-  }
+  each_vector(count, out, [&](auto read) { return Function::of(read(x)); });
 }
 
 template <typename Function>
 void gate(const float* x, const float* y, size_t count, float* out) {
-  for (size_t i = 0; i < count; i += 16) {
-    const size_t lanes = count - i < 16 ? count - i : 16;
-    const F32x16 gated = mul(Function::of(load_first(x + i, lanes)), load_first(y + i, lanes));
-    store_first(out + i, gated, lanes);
-  }
+  each_vector(count, out, [&](auto read) { return mul(Function::of(read(x)), read(y)); });
 }
 
 // Near 0 an odd polynomial (Remez; its greatest relative error up to 0.625 is 4.4e-9), else
@@ -107,11 +113,9 @@ inline F32x16 hyperbolic_tangent(F32x16 x) {
 }
 
 inline void soft_cap(const float* x, size_t count, float cap, float* out) {
-  for (size_t i = 0; i < count; i += 16) {
-    const size_t lanes = count - i < 16 ? count - i : 16;
-    const F32x16 part = div(load_first(x + i, lanes), broadcast(cap));
-    store_first(out + i, mul(hyperbolic_tangent(part), broadcast(cap)), lanes);
-  }
+  each_vector(count, out, [&](auto read) {
+    return mul(hyperbolic_tangent(div(read(x), broadcast(cap))), broadcast(cap));
+  });
 }
 
 }  // namespace

@@ -84,20 +84,5 @@ inline void sum_moments(const float* x, size_t count, float* chunk_sums, float* 
   }
 }
 
-inline F32x16 silu(F32x16 x) {
-  return div(x, add(broadcast(1.0F), exponential(sub(zero(), x))));
-}
-
-inline void silu_multiply(const float* gate, const float* up, size_t count, float* out) {
-  size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    store(out + i, mul(silu(load(gate + i)), load(up + i)));
-  }
-  if (i < count) {
-    const size_t rest = count - i;
-    store_first(out + i, mul(silu(load_first(gate + i, rest)), load_first(up + i, rest)), rest);
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

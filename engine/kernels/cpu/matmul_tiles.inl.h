@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cpu/activations.inl.h"
 #include "engine/kernels/cpu/denormals.h"
-#include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
 #include "engine/kernels/cpu/matmul_bf16.inl.h"
 #include "engine/kernels/cpu/tile_weights.inl.h"
@@ -265,7 +265,7 @@ struct GatedRows {
   for (size_t t = 0; t < gated.tokens; ++t) {
     const UnitSums* values = gated.values[t / kUnitRows];
     alignas(64) float products[kPanelRows];
-    silu_multiply(values[0][t % kUnitRows], values[1][t % kUnitRows], kPanelRows, products);
+    gate<Silu>(values[0][t % kUnitRows], values[1][t % kUnitRows], kPanelRows, products);
     to_bf16(products, gated.rows, gated.output + t * gated.output_stride_bytes);
   }
 }

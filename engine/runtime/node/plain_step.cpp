@@ -46,7 +46,6 @@ void compute_rows(const StepRows& rows, size_t columns, const PlainOutput& outpu
 
 void apply(const ElementwiseStep& step, const float* x, const float* y, size_t count,
            const Pass& pass, float* out) {
-  const auto activation = static_cast<size_t>(step.activation);
   switch (step.function) {
     case Elementwise::kZero:
       std::fill_n(out, count, 0.0F);
@@ -59,9 +58,9 @@ void apply(const ElementwiseStep& step, const float* x, const float* y, size_t c
       for (size_t i = 0; i < count; ++i) out[i] = x[i] + y[i];
       return;
     case Elementwise::kActivation:
-      return pass.kernels.activate[activation](x, count, out);
+      return activation_kernel(pass.kernels, step.activation)(x, count, out);
     case Elementwise::kGate:
-      return pass.kernels.gate[activation](x, y, count, out);
+      return gate_kernel(pass.kernels, step.activation)(x, y, count, out);
     case Elementwise::kScale:
       for (size_t i = 0; i < count; ++i) out[i] = step.scale * x[i];
       return;

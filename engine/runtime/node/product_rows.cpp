@@ -69,7 +69,7 @@ void finish_gate(const GateParts& parts, ActivationFunction activation, const Fo
   const auto& [gate, up] = parts;
   const float* const gate_rows = pass.at(gate.output);
   const float* const up_rows = pass.at(up.output);
-  const GateKernel kernel = pass.kernels.gate[static_cast<size_t>(activation)];
+  const GateKernel kernel = gate_kernel(pass.kernels, activation);
   write_activation(output, columns, product, pass,
                    [&](size_t row, size_t begin, size_t count, float* values) {
                      kernel(gate_rows + row * gate.output_stride + begin,
@@ -156,7 +156,7 @@ void multiply_activated(const MatmulPart& part, ActivationFunction activation,
                         const Pass& pass) {
   multiply(part, panels, product, pass);
   const float* const rows = pass.at(part.output);
-  const ActivationKernel kernel = pass.kernels.activate[static_cast<size_t>(activation)];
+  const ActivationKernel kernel = activation_kernel(pass.kernels, activation);
   write_activation(output, columns_of(panels, part.matrix), product, pass,
                    [&](size_t row, size_t begin, size_t count, float* values) {
                      kernel(rows + row * part.output_stride + begin, count, values);

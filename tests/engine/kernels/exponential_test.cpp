@@ -1,5 +1,5 @@
 // The definition of the exponential, over the scalar lanes. That the other lanes give the same bits
-// is tested through silu_multiply and attend.
+// is tested through activations and attend.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -67,7 +67,8 @@ class Problem {
     const std::vector<float> gate_values = product(gate(scaled, biased));
     const std::vector<float> up_values = product(up(scaled, biased));
     std::vector<float> values(gate_values.size());
-    scalar().silu_multiply(gate_values.data(), up_values.data(), values.size(), values.data());
+    gate_kernel(scalar(), ActivationFunction::kSilu)(gate_values.data(), up_values.data(),
+                                                     values.size(), values.data());
     std::vector<uint16_t> expected(tokens_ * stride(), kUntouched);
     for (size_t token = 0; token < tokens_; ++token) {
       scalar().to_bf16(values.data() + token * rows_, rows_,

@@ -29,7 +29,8 @@ TEST(KernelTable, every_row_has_every_operation) {
     EXPECT_NE(table->to_bf16, nullptr);
     EXPECT_NE(table->quantize, nullptr);
     EXPECT_NE(table->rms_norm, nullptr);
-    EXPECT_NE(table->silu_multiply, nullptr);
+    for (const auto& function : table->activate) EXPECT_NE(function, nullptr) << table->name;
+    for (const auto& function : table->gate) EXPECT_NE(function, nullptr) << table->name;
     EXPECT_NE(table->attend, nullptr);
     EXPECT_NE(table->attend_chunk, nullptr);
     EXPECT_NE(table->merge_chunks, nullptr);
