@@ -24,8 +24,8 @@ struct OperationTraits {
   Operation operation = Operation::kEmbed;
   std::string_view name;  // as plan and the log have it
   SplitRule split = SplitRule::kInputs;
-  bool has_gpu_step =
-      false;  // GPUs have its plain step; else only what a fusion rule has joined it to
+  // Whether GPUs have its plain step; else they have only steps that a fusion rule joins it to.
+  bool has_gpu_step = false;
 };
 
 // By Operation.

@@ -67,6 +67,7 @@ class Splitter {
     split_.weights.resize(graph.weights().size());
     split_.values.resize(graph.value_count());
     find_consumers();
+    find_attention_block();
     find_mixtures();
     find_readers();
   }
@@ -83,6 +84,7 @@ class Splitter {
   };
 
   void find_consumers();
+  void find_attention_block();
   void find_mixtures();
   void find_readers();
   const GraphNode* consumer(ValueId value) const;
@@ -124,7 +126,9 @@ class Splitter {
   const Graph& graph_;
   const Shares& shares_;
   std::vector<std::vector<size_t>> consumers_;  // by value: nodes
-  std::map<ValueId, size_t> mixtures_;          // by routing: which of the layers with experts
+  // The input_block() of every layer's attention: all layers share the layout of the cache.
+  size_t attention_block_ = 1;
+  std::map<ValueId, size_t> mixtures_;  // by routing: which of the layers with experts
   std::map<std::vector<double>, std::vector<double>> owed_;  // by shares, by rank: units
   std::vector<std::set<size_t>> readers_;                    // by value: ranks that compute with it
   Split split_;
@@ -227,8 +231,9 @@ size_t Splitter::input_block(ValueId value) const {
         node.operation == Operation::kActivation || node.operation == Operation::kGate ||
         node.operation == Operation::kScale || node.operation == Operation::kSoftCap;
     if (is_handed_on) block = std::lcm(block, input_block(node.output));
-    if (is_whole_norm(node))
+    if (is_whole_norm(node)) {
       block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
+    }
     if (weight == kNone) continue;
     const Format format = graph_.weights()[weight].format;
     if (split_.strategy == Strategy::kReduce) {
@@ -239,16 +244,17 @@ size_t Splitter::input_block(ValueId value) const {
   return block;
 }
 
-Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
-  const size_t group = attention.head_count / attention.kv_head_count;
-  // One for all layers: they share the layout of the cache.
-  size_t block = 1;
+void Splitter::find_attention_block() {
   for (const GraphNode& node : graph_.nodes()) {
     if (node.operation != Operation::kAttention) continue;
-    block = std::lcm(block, input_block(node.output));
+    attention_block_ = std::lcm(attention_block_, input_block(node.output));
   }
+}
+
+Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
+  const size_t group = attention.head_count / attention.kv_head_count;
   // The fewest heads whose outputs are whole blocks.
-  const size_t least = block / std::gcd(block, attention.head_dimension);
+  const size_t least = attention_block_ / std::gcd(attention_block_, attention.head_dimension);
   Heads heads;
   heads.queries = cut(attention.head_count, std::lcm(group, least), shares_.dense);
   if (first_without(heads.queries, shares_.dense)) {

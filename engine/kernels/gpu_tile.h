@@ -19,8 +19,7 @@ inline constexpr uint32_t kGpuLanes = GpuLayout::kLanes;
 inline constexpr uint32_t kGpuFactorUnits = 2;  // units of Q6_K that share a factor
 inline constexpr uint32_t kGpuSteps = 4;        // tile products of 16 columns per tile
 
-// The layout of the format if it is one of F and Others; else no block_elements if it is none of
-// them.
+// The layout of the format where it is one of F and Others; else one without block_elements.
 template <typename F, typename... Others>
 constexpr GpuLayout gpu_layout_among(Format format) {
   constexpr Format kFormat = F::kTraits.format;

@@ -159,9 +159,10 @@ class PlanReport {
   void describe_encoded() {
     std::map<Format, MachinePlan::Encoded> encoded;
     for (const Weight& weight : model_.graph.weights()) {
+      if (!weight.is_matrix) continue;
       const uint64_t file_bytes = weight.rows * row_bytes(weight.format, weight.columns);
       const uint64_t memory_bytes = weight.rows * packed_row_bytes(weight.format, weight.columns);
-      if (!weight.is_matrix || memory_bytes == file_bytes) continue;
+      if (memory_bytes == file_bytes) continue;
       MachinePlan::Encoded& entry = encoded[weight.format];
       entry.format = traits(weight.format).name;
       entry.file_bytes += file_bytes;

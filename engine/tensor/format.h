@@ -57,7 +57,7 @@ struct FormatTraits {
   void (*dequantize)(const std::byte* blocks, size_t count, float* values);
   PackedBlock packed;
 
-  // Numbers by themselves are not; what has scales is.
+  // Whether blocks have scales; F32, F16 and BF16 are numbers by themselves.
   constexpr bool is_quantized() const { return block_elements > 1; }
 };
 

@@ -15,6 +15,12 @@ constexpr bool are_in_order() {
 }
 static_assert(are_in_order(), "the list of formats is in the order of Format");
 
+size_t blocks_of_row(const FormatTraits& format, size_t columns) {
+  CHECK(columns % format.block_elements == 0, "a row of {} elements in blocks of {}", columns,
+        format.block_elements);
+  return columns / format.block_elements;
+}
+
 }  // namespace
 
 const FormatTraits& traits(Format format) {
@@ -42,17 +48,13 @@ std::optional<Format> format_of_name(std::string_view name) {
 }
 
 size_t row_bytes(Format format, size_t columns) {
-  const FormatTraits& row = traits(format);
-  CHECK(columns % row.block_elements == 0, "a row of {} elements in blocks of {}", columns,
-        row.block_elements);
-  return columns / row.block_elements * row.block_bytes;
+  return blocks_of_row(traits(format), columns) * traits(format).block_bytes;
 }
 
 size_t packed_row_bytes(Format format, size_t columns) {
   const FormatTraits& row = traits(format);
-  CHECK(columns % row.block_elements == 0, "a row of {} elements in blocks of {}", columns,
-        row.block_elements);
-  return columns / row.packed.elements * row.packed.bytes;
+  const size_t packed_blocks = row.block_elements / row.packed.elements;
+  return blocks_of_row(row, columns) * packed_blocks * row.packed.bytes;
 }
 
 }  // namespace lockstep

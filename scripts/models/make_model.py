@@ -180,7 +180,7 @@ FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0,
              **{FORMATS[name][0]: Q.IQ4_NL for name in
                 ("Q2_K", "Q3_K", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS",
                  "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0")}}
-# Where a block of a format of codes has the half that multiplies its scales.
+# The byte of a block at which the half lies that multiplies the block's scales.
 HALF_PLACES = {Q.Q2_K: 80, Q.Q3_K: 108, Q.IQ4_NL: 0, Q.IQ4_XS: 0, Q.IQ3_S: 0, Q.IQ3_XXS: 0,
                Q.IQ2_S: 0, Q.IQ2_XS: 0, Q.IQ2_XXS: 0, Q.IQ1_S: 0, Q.TQ1_0: 52, Q.TQ2_0: 64}
 WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is

@@ -1,6 +1,6 @@
 // The sink of the daemon's log: a descriptor (standard error) behind a bounded queue and a thread
-// of its own, so that nobody who logs ever waits for the reader. When a pipe is full or a disk is,
-// the oldest lines go, and are counted. (spdlog's own asynchronous logger waits without end for its
+// of its own: a thread that logs never waits for the reader. When the pipe or the disk is full, the
+// oldest lines are dropped and counted. (spdlog's own asynchronous logger waits without end for its
 // thread when the program ends, which a pipe that nobody reads makes forever.)
 #pragma once
 

@@ -1,6 +1,6 @@
-// The kernels that go through AMX's matrix unit: products of bf16 activations, and
-// attention to prompts. Compiled with flags of its own: nothing in here may be used or emitted for
-// use outside this file but the function at its end.
+// The kernels that go through AMX's matrix unit: products of bf16 activations, and attention to
+// prompts. Compiled with flags of its own: nothing in here may be used or emitted for use outside
+// this file but the function at its end.
 #include "engine/kernels/cpu/lanes_avx512.h"
 
 // The rest is written over lanes_avx512.h and must come after it.

@@ -474,16 +474,24 @@ inline void multiply_general_chunk(const MatmulArguments& arguments, const Q8Row
   for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
 }
 
-template <General Tile>
-void matmul_general(const MatmulArguments& arguments) {
-  const Q8Row layout = q8_row(arguments.matrix.columns);
+// Calls multiply(panel, token, count) for all panels and tokens, kChunkTokens of them at a time.
+template <typename Multiply>
+[[gnu::always_inline]] inline void each_chunk(const MatmulArguments& arguments, Multiply multiply) {
   for (size_t token = 0; token < arguments.token_count; token += kChunkTokens) {
     const size_t left = arguments.token_count - token;
     const size_t count = left < kChunkTokens ? left : kChunkTokens;
     for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) {
-      multiply_general_chunk<Tile>(arguments, layout, panel, token, count);
+      multiply(panel, token, count);
     }
   }
+}
+
+template <General Tile>
+void matmul_general(const MatmulArguments& arguments) {
+  const Q8Row layout = q8_row(arguments.matrix.columns);
+  each_chunk(arguments, [&](size_t panel, size_t token, size_t count) {
+    multiply_general_chunk<Tile>(arguments, layout, panel, token, count);
+  });
 }
 
 template <typename Tile>
@@ -502,13 +510,9 @@ void matmul_quantized(const MatmulArguments& arguments) {
     for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) one(panel);
     return;
   }
-  for (size_t token = 0; token < arguments.token_count; token += kChunkTokens) {
-    const size_t left = arguments.token_count - token;
-    const size_t count = left < kChunkTokens ? left : kChunkTokens;
-    for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) {
-      multiply_chunk<Tile>(arguments, layout, panel, token, count);
-    }
-  }
+  each_chunk(arguments, [&](size_t panel, size_t token, size_t count) {
+    multiply_chunk<Tile>(arguments, layout, panel, token, count);
+  });
 }
 
 }  // namespace

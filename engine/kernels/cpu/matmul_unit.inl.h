@@ -44,10 +44,11 @@ struct OperandsOfFormat<Bf16> {
 template <typename Kernel, typename KernelOf>
 constexpr std::array<Kernel, kFormatCount> for_each_weights(KernelOf kernel_of) {
   return each_format<Kernel>([&]<typename F>() -> Kernel {
-    if constexpr (std::is_same_v<F, F32>)
+    if constexpr (std::is_same_v<F, F32>) {
       return nullptr;
-    else
+    } else {
       return kernel_of.template operator()<typename OperandsOfFormat<F>::Type>();
+    }
   });
 }
 

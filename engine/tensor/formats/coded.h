@@ -245,20 +245,30 @@ void unpack_codes(const std::byte* packed, CodedBlock& block) {
   std::memcpy(block.halves.data(), packed + kCodes.halves_begin(), 2 * kCodes.half_count());
 }
 
+// The columns of FormatTraits that tell a format of codes and its block in the file.
+struct CodedFile {
+  Format format = Format::kF32;
+  std::string_view name;
+  uint32_t ggml_type = 0;
+  uint32_t elements = 0;  // of a block
+  uint32_t bytes = 0;     // of a block
+};
+
 // The format of `Blocks`, which has
-//   kFormat, kName, kGgmlType, kElements, kBytes   of FormatTraits
-//   kCodes                                         its CodeTraits
-//   read(block, part, out)                         takes the part-th kCodes.elements() elements of
-//   a
-//                                                  block of the file apart
+//   kFile                   its CodedFile
+//   kCodes                  its CodeTraits
+//   read(block, part, out)  takes elements [part * kCodes.elements(), + kCodes.elements()) of a
+//   block
+//                           of the file apart
 template <typename Blocks>
 struct Coded : Blocks {
+  static constexpr const CodedFile& kFile = Blocks::kFile;
   static constexpr const CodeTraits& kCodes = Blocks::kCodes;
-  static constexpr size_t kParts = Blocks::kElements / kCodes.elements();
+  static constexpr size_t kParts = kFile.elements / kCodes.elements();
 
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
     CodedBlock block;
-    for (size_t start = 0; start < count; start += Blocks::kElements, blocks += Blocks::kBytes) {
+    for (size_t start = 0; start < count; start += kFile.elements, blocks += kFile.bytes) {
       for (size_t part = 0; part < kParts; ++part) {
         Blocks::read(blocks, part, block);
         write_values<Blocks::kCodes>(block, values + start + part * kCodes.elements());
@@ -267,7 +277,7 @@ struct Coded : Blocks {
   }
   static void encode(const std::byte* blocks, size_t count, std::byte* packed) {
     CodedBlock block;
-    for (size_t start = 0; start < count; start += Blocks::kElements, blocks += Blocks::kBytes) {
+    for (size_t start = 0; start < count; start += kFile.elements, blocks += kFile.bytes) {
       for (size_t part = 0; part < kParts; ++part, packed += kCodes.bytes()) {
         Blocks::read(blocks, part, block);
         pack_codes<Blocks::kCodes>(block, packed);
@@ -305,11 +315,11 @@ struct Coded : Blocks {
   }();
 
   static constexpr FormatTraits kTraits = {
-      Blocks::kFormat,
-      Blocks::kName,
-      Blocks::kGgmlType,
-      Blocks::kElements,
-      Blocks::kBytes,
+      kFile.format,
+      kFile.name,
+      kFile.ggml_type,
+      kFile.elements,
+      kFile.bytes,
       dequantize,
       {kCodes.elements(), kCodes.bytes(), kBlockParts, encode, dequantize_packed}};
 };

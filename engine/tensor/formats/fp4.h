@@ -12,11 +12,7 @@ inline constexpr std::array<int8_t, 16> kFp4Values = {0, 1,  2,  3,  4,  6,  8, 
 
 // An exponent, 32 nibbles.
 struct Mxfp4Blocks {
-  static constexpr Format kFormat = Format::kMxfp4;
-  static constexpr std::string_view kName = "MXFP4";
-  static constexpr uint32_t kGgmlType = 39;
-  static constexpr uint32_t kElements = 32;
-  static constexpr uint32_t kBytes = 17;
+  static constexpr CodedFile kFile = {Format::kMxfp4, "MXFP4", 39, 32, 17};
   static constexpr CodeTraits kCodes = {
       .bits = 4, .scale = CodeScale::kExponent, .values = kFp4Values, .is_common = true};
 
@@ -30,11 +26,7 @@ using Mxfp4 = Coded<Mxfp4Blocks>;
 // Four scales, one for each 16 elements, and for each 16 elements 8 bytes: byte i is element i low
 // and element i + 8 high. Of a scale's byte the sign has no meaning; 127, a NaN, is zero.
 struct Nvfp4Blocks {
-  static constexpr Format kFormat = Format::kNvfp4;
-  static constexpr std::string_view kName = "NVFP4";
-  static constexpr uint32_t kGgmlType = 40;
-  static constexpr uint32_t kElements = 64;
-  static constexpr uint32_t kBytes = 36;
+  static constexpr CodedFile kFile = {Format::kNvfp4, "NVFP4", 40, 64, 36};
   static constexpr CodeTraits kCodes = {
       .bits = 4, .scale = CodeScale::kTinyFloat, .values = kFp4Values};
 

@@ -18,11 +18,7 @@ inline void read_shifted_grid(uint16_t entry, unsigned sign, uint8_t* codes) {
 // A half; for each 8 elements the lower 8 bits of an entry's number; for each 32 elements 16 bits:
 // four numbers' upper three bits, 3 bits s of a scale 2 s + 1, the sign.
 struct Iq1SBlocks {
-  static constexpr Format kFormat = Format::kIq1S;
-  static constexpr std::string_view kName = "IQ1_S";
-  static constexpr uint32_t kGgmlType = 19;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 50;
+  static constexpr CodedFile kFile = {Format::kIq1S, "IQ1_S", 19, 256, 50};
   static constexpr CodeTraits kCodes = {
       .bits = 3, .scale = CodeScale::kSigned32, .values = kIq1Values, .unit = 0.125F};
 
@@ -45,11 +41,7 @@ using Iq1S = Coded<Iq1SBlocks>;
 // upper three bits of a number and the sign; 4 words of 16 bits, of which each has four scales of 3
 // bits and, in its upper four bits, a quarter of the half, the lowest first.
 struct Iq1MBlocks {
-  static constexpr Format kFormat = Format::kIq1M;
-  static constexpr std::string_view kName = "IQ1_M";
-  static constexpr uint32_t kGgmlType = 29;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 56;
+  static constexpr CodedFile kFile = {Format::kIq1M, "IQ1_M", 29, 256, 56};
   static constexpr CodeTraits kCodes = {
       .bits = 3, .scale = CodeScale::kSigned16, .values = kIq1Values, .unit = 0.125F};
 

@@ -25,11 +25,7 @@ inline void read_nibble_scales(const std::byte* nibbles, CodedBlock& out) {
 // A half; for each 8 elements the lower 8 bits of an entry's number, then for each a byte of signs;
 // 8 bytes of the numbers' upper two bits; for each 16 elements 4 bits of scale.
 struct Iq2SBlocks {
-  static constexpr Format kFormat = Format::kIq2S;
-  static constexpr std::string_view kName = "IQ2_S";
-  static constexpr uint32_t kGgmlType = 22;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 82;
+  static constexpr CodedFile kFile = {Format::kIq2S, "IQ2_S", 22, 256, 82};
   static constexpr CodeTraits kCodes = {
       .bits = 3, .scale = CodeScale::kSigned16, .values = kIq2Values, .unit = 0.125F};
 
@@ -49,11 +45,7 @@ using Iq2S = Coded<Iq2SBlocks>;
 // A half; for each 8 elements 16 bits: an entry's number of 9 bits and 7 signs, of which the eighth
 // is the parity; for each 16 elements 4 bits of scale.
 struct Iq2XsBlocks {
-  static constexpr Format kFormat = Format::kIq2Xs;
-  static constexpr std::string_view kName = "IQ2_XS";
-  static constexpr uint32_t kGgmlType = 17;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 74;
+  static constexpr CodedFile kFile = {Format::kIq2Xs, "IQ2_XS", 17, 256, 74};
   static constexpr CodeTraits kCodes = Iq2SBlocks::kCodes;
 
   static void read(const std::byte* block, size_t, CodedBlock& out) {
@@ -71,11 +63,7 @@ using Iq2Xs = Coded<Iq2XsBlocks>;
 // A half; for each 32 elements four numbers of entries and 32 bits: for each 8 elements 7 signs,
 // and 4 bits of scale.
 struct Iq2XxsBlocks {
-  static constexpr Format kFormat = Format::kIq2Xxs;
-  static constexpr std::string_view kName = "IQ2_XXS";
-  static constexpr uint32_t kGgmlType = 16;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 66;
+  static constexpr CodedFile kFile = {Format::kIq2Xxs, "IQ2_XXS", 16, 256, 66};
   static constexpr CodeTraits kCodes = {
       .bits = 3, .scale = CodeScale::kSigned32, .values = kIq2Values, .unit = 0.125F};
 

@@ -26,11 +26,7 @@ inline void read_two_grids(uint16_t first, uint16_t second, unsigned signs, uint
 // A half; for each 4 elements the lower 8 bits of an entry's number; 8 bytes of their ninth bits;
 // for each 8 elements a byte of signs; for each 32 elements 4 bits s of a scale 2 s + 1.
 struct Iq3SBlocks {
-  static constexpr Format kFormat = Format::kIq3S;
-  static constexpr std::string_view kName = "IQ3_S";
-  static constexpr uint32_t kGgmlType = 21;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 110;
+  static constexpr CodedFile kFile = {Format::kIq3S, "IQ3_S", 21, 256, 110};
   static constexpr CodeTraits kCodes = {.bits = 4,
                                         .scale = CodeScale::kSigned32,
                                         .values = with_negatives({1, 3, 5, 7, 9, 11, 13, 15})};
@@ -57,11 +53,7 @@ using Iq3S = Coded<Iq3SBlocks>;
 // A half; for each 4 elements an entry's number; for each 32 elements 32 bits: for each 8 elements
 // 7 signs, of which the eighth is the parity, and 4 bits s of a scale (2 s + 1) / 4.
 struct Iq3XxsBlocks {
-  static constexpr Format kFormat = Format::kIq3Xxs;
-  static constexpr std::string_view kName = "IQ3_XXS";
-  static constexpr uint32_t kGgmlType = 18;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 98;
+  static constexpr CodedFile kFile = {Format::kIq3Xxs, "IQ3_XXS", 18, 256, 98};
   static constexpr CodeTraits kCodes = {.bits = 4,
                                         .scale = CodeScale::kSigned32,
                                         .values = with_negatives({4, 12, 20, 28, 36, 44, 52, 62}),

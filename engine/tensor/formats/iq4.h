@@ -10,11 +10,7 @@ inline constexpr std::array<int8_t, 16> kUnevenValues = {-127, -104, -83, -65, -
 
 // A half scale, 32 nibbles.
 struct Iq4NlBlocks {
-  static constexpr Format kFormat = Format::kIq4Nl;
-  static constexpr std::string_view kName = "IQ4_NL";
-  static constexpr uint32_t kGgmlType = 20;
-  static constexpr uint32_t kElements = 32;
-  static constexpr uint32_t kBytes = 18;
+  static constexpr CodedFile kFile = {Format::kIq4Nl, "IQ4_NL", 20, 32, 18};
   static constexpr CodeTraits kCodes = {
       .bits = 4, .scale = CodeScale::kHalf, .values = kUnevenValues, .is_common = true};
 
@@ -28,11 +24,7 @@ using Iq4Nl = Coded<Iq4NlBlocks>;
 // A half scale, 16 bits with the upper two of eight scales, 4 bytes with their lower four, and for
 // each 32 elements 16 bytes of nibbles. Scales have an offset of 32.
 struct Iq4XsBlocks {
-  static constexpr Format kFormat = Format::kIq4Xs;
-  static constexpr std::string_view kName = "IQ4_XS";
-  static constexpr uint32_t kGgmlType = 23;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 136;
+  static constexpr CodedFile kFile = {Format::kIq4Xs, "IQ4_XS", 23, 256, 136};
   static constexpr CodeTraits kCodes = {
       .bits = 4, .scale = CodeScale::kSigned32, .values = kUnevenValues, .is_common = true};
 

@@ -8,11 +8,7 @@ namespace lockstep {
 // 16 bytes of a scale low and a minimum high, 64 bytes of pairs of bits, a half for the scales and
 // one for the minimums.
 struct Q2KBlocks {
-  static constexpr Format kFormat = Format::kQ2_K;
-  static constexpr std::string_view kName = "Q2_K";
-  static constexpr uint32_t kGgmlType = 10;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 84;
+  static constexpr CodedFile kFile = {Format::kQ2_K, "Q2_K", 10, 256, 84};
   static constexpr CodeTraits kCodes = {
       .bits = 2, .scale = CodeScale::kNibbles16, .values = {0, 1, 2, 3}, .is_common = true};
 
@@ -29,11 +25,7 @@ using Q2_K = Coded<Q2KBlocks>;
 // bytes hold the lower four bits of the scales i and i + 8, and 4 bytes the upper two of the scales
 // i, i + 4, i + 8, i + 12, upwards; a half.
 struct Q3KBlocks {
-  static constexpr Format kFormat = Format::kQ3_K;
-  static constexpr std::string_view kName = "Q3_K";
-  static constexpr uint32_t kGgmlType = 11;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 110;
+  static constexpr CodedFile kFile = {Format::kQ3_K, "Q3_K", 11, 256, 110};
   static constexpr CodeTraits kCodes = {.bits = 3,
                                         .scale = CodeScale::kSigned16,
                                         .values = {-4, -3, -2, -1, 0, 1, 2, 3},

@@ -11,11 +11,7 @@ inline constexpr CodeTraits kTernaryCodes = {
 // 48 bytes of five elements and 4 of four, as fractions of 256 in base 3, and a half. The first 32
 // bytes' elements are 32 apart, the next 16 bytes' 16, the last four's 4.
 struct Tq1Blocks {
-  static constexpr Format kFormat = Format::kTq1_0;
-  static constexpr std::string_view kName = "TQ1_0";
-  static constexpr uint32_t kGgmlType = 34;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 54;
+  static constexpr CodedFile kFile = {Format::kTq1_0, "TQ1_0", 34, 256, 54};
   static constexpr CodeTraits kCodes = kTernaryCodes;
 
   static void read(const std::byte* block, size_t, CodedBlock& out) {
@@ -40,11 +36,7 @@ using Tq1_0 = Coded<Tq1Blocks>;
 
 // 64 bytes of pairs of bits, a half. Of a pair the file's 3 stands for 2.
 struct Tq2Blocks {
-  static constexpr Format kFormat = Format::kTq2_0;
-  static constexpr std::string_view kName = "TQ2_0";
-  static constexpr uint32_t kGgmlType = 35;
-  static constexpr uint32_t kElements = 256;
-  static constexpr uint32_t kBytes = 66;
+  static constexpr CodedFile kFile = {Format::kTq2_0, "TQ2_0", 35, 256, 66};
   static constexpr CodeTraits kCodes = kTernaryCodes;
 
   static void read(const std::byte* block, size_t, CodedBlock& out) {

@@ -1,4 +1,4 @@
-// What measure_machine() tells of GPUs: of simulated ones.
+// measure_machine() reports GPUs; the tests simulate them.
 #include "engine/measure/machine_benchmark.h"
 
 #include <gmock/gmock.h>

@@ -166,7 +166,7 @@ TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts
   EXPECT_EQ(gpus->sizes[1].host_bytes(), 0U);
 }
 
-// What nobody has asked for must work: where there are too many, or no space, nodes do.
+// A default must work: with too many GPUs, or without space on them, nodes compute.
 TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
   Topology topology = machine_with_linked_gpus();
   options_.shares = {3, 1};  // for two nodes

@@ -1,4 +1,4 @@
-// Of mixtures on GPUs and nodes, which layers' experts lie where: on simulated machines.
+// The placement of a mixture's experts, layer by layer, on GPUs and nodes of simulated machines.
 #include "engine/placement/expert_placement.h"
 
 #include "engine/machine/device_choice.h"

@@ -1,4 +1,4 @@
-// What shares and a plan's estimate follow of GPUs' speeds, and when they are measured: on
+// Shares and a plan's estimate follow the GPUs' speeds. The tests say when these are measured, on
 // simulated machines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

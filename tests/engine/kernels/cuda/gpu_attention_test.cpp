@@ -161,7 +161,7 @@ TEST(GpuAttention, a_generated_tokens_bits_are_its_own) {
   }
 }
 
-// Whatever there is space for in partial results.
+// The space for partial results decides no bit.
 TEST(GpuAttention, a_token_without_units_has_the_bits_that_it_has_with_them) {
   const std::vector<Place> places = {{0, 69}, {1, 520}, {0, 12}, {1, 511}};
   for (const KvFormat format : kAllKvFormats) {

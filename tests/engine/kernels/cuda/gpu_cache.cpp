@@ -80,7 +80,7 @@ void GpuCache::fill(uint32_t seed) {
     const uint32_t index = batch.writer().add_sequence(pages_[sequence]);
     const size_t context = contexts_[sequence];
     for (size_t head = 0; head < kv_head_count_; ++head) {
-      // What PagedSequence simulates.
+      // The same keys and values as PagedSequence has.
       const uint32_t own = seed_of(seed, sequence, head);
       const std::vector<float> of_keys = random_floats(context * dimensions, own);
       const std::vector<float> of_values = random_floats(context * dimensions, own + 1);
