@@ -282,6 +282,7 @@ Result<void> Engine::Parts::load() {
   SchedulerLimits limits;
   limits.page_tokens = kPageTokens;
   limits.page_count = layout.plan_options.kv_pages;
+  limits.windows = ranks->root_plan().kv.windows;
   limits.sequence_count = settings.sequence_count;
   limits.batch_tokens = layout.plan_options.batch_tokens;
   limits.logit_rows = layout.plan_options.logit_rows;

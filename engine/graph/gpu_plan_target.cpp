@@ -25,12 +25,12 @@ GpuPartials place_gpu_partials(const PlanSubject& subject, const KvLayout& kv,
                                ActivationBuffers& activations) {
   GpuPartials partials;
   const WidestAttention widest = widest_attention(subject);
-  if (widest.group == 0 || kv.head_count == 0) return partials;
+  if (widest.group == 0 || kv.most_heads() == 0) return partials;
   const PlanOptions& options = subject.options;
   const size_t tokens = std::min(kSplitTokens, options.batch_tokens);
   const size_t most = std::max(tokens, most_sequences(options));
   partials.unit_count = std::min(tokens + options.kv_pages, most * kGpuTokenUnits);
-  partials.head_count = widest.columns / kv.head_dimension;
+  partials.head_count = widest.heads;
   const auto place = [&](size_t columns) {
     return activations.allocate_f32(Arena::kScratch, columns, partials.unit_count);
   };
@@ -84,6 +84,7 @@ class GpuPlanTarget final : public PlanTarget {
     areas.limits = {.tokens = options.batch_tokens,
                     .sequences = sequences,
                     .pages = sequences * pages,
+                    .groups = kv.group_count(),
                     .logits = options.logit_rows,
                     .attention_units = areas.partials.unit_count};
     areas.batch = place(gpu_batch_bytes(areas.limits)).at<std::byte>();

@@ -15,17 +15,16 @@ NodePartials place_node_partials(const PlanSubject& subject, const KvLayout& kv,
                                  ActivationBuffers& activations) {
   NodePartials partials;
   const WidestAttention widest = widest_attention(subject);
-  if (widest.group == 0 || kv.head_count == 0) return partials;
+  const size_t kv_heads = kv.most_heads();
+  if (widest.group == 0 || kv_heads == 0) return partials;
   constexpr size_t kChunkPages = kAttentionChunkTokens / kPageTokens;
   const size_t tokens = std::min(kSplitTokens, subject.options.batch_tokens);
   partials.block_count = tokens + divide_up(subject.options.kv_pages, kChunkPages);
-  partials.stride = attention_partial_floats(widest.group, kv.head_dimension);
+  partials.stride = attention_partial_floats(widest.group, kv.widest_value());
   partials.rows =
-      activations
-          .allocate_f32(Arena::kScratch, partials.stride, partials.block_count * kv.head_count)
+      activations.allocate_f32(Arena::kScratch, partials.stride, partials.block_count * kv_heads)
           .at<float>();
-  partials.arrived =
-      activations.allocate_f32(Arena::kScratch, kv.head_count, tokens).at<uint32_t>();
+  partials.arrived = activations.allocate_f32(Arena::kScratch, kv_heads, tokens).at<uint32_t>();
   return partials;
 }
 

@@ -268,15 +268,15 @@ std::string text(const GpuAreas& areas) {
   const GpuBatchLimits& limits = areas.limits;
   const GpuPartials& partials = areas.partials;
   return fmt::format(
-      "gpu: batch {} of {} tokens {} sequences {} pages {} logits {} units, frequencies {}, "
+      "gpu: batch {} of {} tokens {} sequences {} x {} pages {} logits {} units, frequencies {}, "
       "partials {} sums {} arrived {} units {} heads {}, choice rows {}, candidates {} {} {} bytes "
       "{}, panels of {} rows {} bytes {} sums {} library {}",
-      text(areas.batch), limits.tokens, limits.sequences, limits.pages, limits.logits,
-      limits.attention_units, text(areas.frequencies), text(partials.rows), text(partials.sums),
-      text(partials.arrived), partials.unit_count, partials.head_count, text(areas.choice_rows),
-      text(areas.candidate_words), text(areas.logit_maxima), text(areas.draw_sums),
-      areas.candidate_bytes, areas.panel_limits.rows, areas.panel_limits.bytes, text(areas.panel),
-      text(areas.panel_sums), text(areas.library));
+      text(areas.batch), limits.tokens, limits.sequences, limits.groups, limits.pages,
+      limits.logits, limits.attention_units, text(areas.frequencies), text(partials.rows),
+      text(partials.sums), text(partials.arrived), partials.unit_count, partials.head_count,
+      text(areas.choice_rows), text(areas.candidate_words), text(areas.logit_maxima),
+      text(areas.draw_sums), areas.candidate_bytes, areas.panel_limits.rows,
+      areas.panel_limits.bytes, text(areas.panel), text(areas.panel_sums), text(areas.library));
 }
 
 std::string text(const WeightSlice& slice) {
@@ -285,9 +285,18 @@ std::string text(const WeightSlice& slice) {
                      slice.offset, slice.size_bytes);
 }
 
+std::string text(const KvLayer& layer) {
+  return fmt::format("kv layer: group {} heads {} of {} and {} at {}/{}/{}", layer.group,
+                     layer.head_count, layer.key_dimension, layer.value_dimension, layer.offset,
+                     layer.head_stride_bytes, layer.page_stride_bytes);
+}
+
 std::string text(const KvLayout& kv) {
-  return fmt::format("kv: {} layers {} heads {} dimension {} pages {}", name(kKvNames, kv.format),
-                     kv.layer_count, kv.head_count, kv.head_dimension, kv.page_count);
+  std::string all = fmt::format("kv: {} pages {} parts {} of {}", name(kKvNames, kv.format),
+                                kv.page_count, kv.part_count, kv.part_bytes);
+  for (const AttentionWindow& window : kv.windows) all += fmt::format(" window {}", window.tokens);
+  for (const KvLayer& layer : kv.layers) all += fmt::format("\n{}", text(layer));
+  return all;
 }
 
 std::string text(const HiddenRows& hidden) {

@@ -41,6 +41,7 @@
 #include "engine/graph/arenas.h"
 #include "engine/graph/device_areas.h"
 #include "engine/graph/graph.h"
+#include "engine/graph/kv_layout.h"
 #include "engine/kernels/activation_function.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/profile.h"
@@ -123,31 +124,7 @@ struct NormOutput {
   friend bool operator==(const NormOutput&, const NormOutput&) = default;
 };
 
-// A rank's part of the KV cache: for each layer and each of the rank's KV heads one run of pages,
-// in each page the keys' block and then the values'.
-struct KvLayout {
-  KvFormat format = KvFormat::kF16;
-  size_t layer_count = 0;
-  size_t head_count = 0;
-  size_t head_dimension = 0;
-  size_t page_count = 0;
-
-  size_t keys_bytes() const { return key_block_bytes(format, head_dimension); }
-  size_t page_stride_bytes() const {
-    return keys_bytes() + value_block_bytes(format, head_dimension);
-  }
-  // The size of one page over all layers and heads.
-  size_t page_bytes() const { return layer_count * head_count * page_stride_bytes(); }
-  size_t size_bytes() const { return page_bytes() * page_count; }
-  // The first page of a layer and head.
-  ArenaOffset<std::byte> keys(size_t layer, size_t head) const {
-    return {Arena::kKv, (layer * head_count + head) * page_count * page_stride_bytes()};
-  }
-
-  friend bool operator==(const KvLayout&, const KvLayout&) = default;
-};
-
-// Zeroes the pages that the batch hands out. Work is shared by layer and head.
+// Zeroes the pages that the batch hands out. Work is shared by their parts.
 struct ClearPagesStep {
   friend bool operator==(const ClearPagesStep&, const ClearPagesStep&) = default;
 };

@@ -14,6 +14,8 @@ WidestAttention widest_attention(const PlanSubject& subject) {
     const size_t columns = value.kind == SplitKind::kSliced ? value.columns[subject.rank].size()
                                                             : subject.graph.columns(node.output);
     widest.columns = std::max(widest.columns, columns);
+    const size_t head_columns = subject.graph.columns(node.output) / node.head_count;
+    widest.heads = std::max(widest.heads, columns / head_columns);
   }
   return widest;
 }

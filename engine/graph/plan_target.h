@@ -65,10 +65,11 @@ const PlanTarget& node_plan_target();
 // Matrices are GpuMatrix, areas GpuAreas.
 const PlanTarget& gpu_plan_target();
 
-// The number of query heads of a KV head, and of columns that this rank computes, in the layer of
-// attention that has most of them. 0: there is no attention.
+// The number of query heads of a KV head, and of heads and columns that this rank computes, each in
+// the layer of attention that has most of them. 0: there is no attention.
 struct WidestAttention {
   size_t group = 0;
+  size_t heads = 0;
   size_t columns = 0;
 };
 WidestAttention widest_attention(const PlanSubject& subject);
@@ -83,7 +84,7 @@ struct PlanOptions {
   ProductFormTable forms = own_product_forms();
   AttentionForm prompt_attention = AttentionForm::kF32;
   size_t sequences = 0;              // of a pass at most; 0: one per token
-  size_t sequence_pages = 0;         // of a sequence at most; 0: all there are
+  size_t sequence_pages = 0;         // of one group, of a sequence at most; 0: all there are
   GpuPanelLimits panel_limits = {};  // of products of prompted tokens on a GPU
   size_t workers = 1;                // of the rank: each has places of its own for experts' rows
   FusionSet without_fusion = {};     // the rules that are switched off

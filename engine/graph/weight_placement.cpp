@@ -1,6 +1,5 @@
 #include "engine/graph/weight_placement.h"
 
-#include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 
 namespace lockstep {
@@ -42,24 +41,6 @@ size_t weight_arena_bytes(const std::vector<WeightSlice>& slices, const PlanTarg
   size_t bytes = 0;
   for (const WeightSlice& slice : slices) bytes += round_up<size_t>(slice.size_bytes, alignment);
   return bytes;
-}
-
-KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat format,
-                  size_t page_count) {
-  KvLayout kv;
-  kv.format = format;
-  kv.page_count = page_count;
-  for (const GraphNode& node : graph.nodes()) {
-    if (node.operation != Operation::kAttention) continue;
-    const size_t heads = split.values[node.inputs[1]].columns[rank].size() / node.head_dimension;
-    CHECK(kv.layer_count == 0 || kv.head_count == heads,
-          "layer {} has {} KV heads on rank {}, the one before {}", kv.layer_count, heads, rank,
-          kv.head_count);
-    ++kv.layer_count;
-    kv.head_count = heads;
-    kv.head_dimension = node.head_dimension;
-  }
-  return kv;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The places of a rank's weights and of its part of the KV cache in its arenas.
+// The places of a rank's weights in its arena.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,5 @@ std::vector<WeightSlice> place_weights(const Graph& graph, const Split& split, s
 
 // The size of the arena of these slices.
 size_t weight_arena_bytes(const std::vector<WeightSlice>& slices, const PlanTarget& target);
-
-// The cache of the KV heads that the rank attends to.
-KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat format,
-                  size_t page_count);
 
 }  // namespace lockstep

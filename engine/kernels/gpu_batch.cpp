@@ -41,7 +41,7 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
   batch.page_tables = numbers.take(limits.sequences);
-  batch.pages = numbers.take(limits.pages);
+  batch.pages = numbers.take(limits.groups * limits.pages);
   batch.units = reinterpret_cast<GpuAttentionUnit*>(
       numbers.take(limits.attention_units * sizeof(GpuAttentionUnit) / sizeof(uint32_t)));
   return batch;
@@ -71,12 +71,19 @@ void GpuBatchWriter::begin() {
   page_count_ = 0;
 }
 
-uint32_t GpuBatchWriter::add_sequence(std::span<const uint32_t> pages) {
+uint32_t GpuBatchWriter::add_sequence(std::span<const std::span<const uint32_t>> tables) {
   CHECK(sequence_count_ < limits_.sequences, "more than {} sequences", limits_.sequences);
-  CHECK(page_count_ + pages.size() <= limits_.pages, "more than {} pages", limits_.pages);
+  CHECK(tables.size() == limits_.groups, "{} page tables of {} groups", tables.size(),
+        limits_.groups);
+  const size_t count = tables.front().size();
+  CHECK(page_count_ + count <= limits_.pages, "more than {} pages", limits_.pages);
   batch_.page_tables[sequence_count_] = static_cast<uint32_t>(page_count_);
-  std::ranges::copy(pages, batch_.pages + page_count_);
-  page_count_ += pages.size();
+  for (size_t group = 0; group < tables.size(); ++group) {
+    CHECK(tables[group].size() == count, "page tables of {} and {} pages", count,
+          tables[group].size());
+    std::ranges::copy(tables[group], batch_.pages + group * limits_.pages + page_count_);
+  }
+  page_count_ += count;
   return static_cast<uint32_t>(sequence_count_++);
 }
 

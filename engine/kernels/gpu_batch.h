@@ -29,7 +29,8 @@ constexpr uint32_t gpu_token_units(uint32_t position) {
 struct GpuBatchLimits {
   size_t tokens = 0;
   size_t sequences = 0;
-  size_t pages = 0;            // of all sequences' page tables together
+  size_t pages = 0;            // of all sequences' page tables of a group together
+  size_t groups = 1;           // of the cache's layers
   size_t logits = 0;           // rows
   size_t attention_units = 0;  // generated tokens beyond them are attended to by one block each
 
@@ -78,7 +79,7 @@ struct GpuBatch {
   uint32_t* tile_counts = nullptr;
   // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
   uint32_t* page_tables = nullptr;
-  uint32_t* pages = nullptr;
+  uint32_t* pages = nullptr;  // of the first group; the next one's follow, each at the same places
   // [unit]: gpu_token_units() of each generated token before `split`, in order. The block's last,
   // since most of the capacity is for it, and passes use the least of it.
   GpuAttentionUnit* units = nullptr;
@@ -96,7 +97,9 @@ class GpuBatchWriter {
   // An empty batch.
   void begin();
   // Returns the sequence's index.
-  uint32_t add_sequence(std::span<const uint32_t> pages);
+  uint32_t add_sequence(std::span<const uint32_t> pages) { return add_sequence({&pages, 1}); }
+  // With a table for each group, all equally long.
+  uint32_t add_sequence(std::span<const std::span<const uint32_t>> tables);
   // Generated tokens come before all prompted ones; a sequence's stand together, in order.
   void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence);
   void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);

@@ -41,7 +41,7 @@ void ModelWork::add(const Batch& batch, MeasuredWork& work) const {
     size_t length = 0;  // after the pass
     size_t tokens = 0;  // of the pass
   };
-  std::vector<SequenceTokens> sequences(batch.page_tables.size());
+  std::vector<SequenceTokens> sequences(batch.sequence_count());
   for (const BatchToken& token : batch.tokens) {
     SequenceTokens& sequence = sequences[token.sequence];
     sequence.length = std::max<size_t>(sequence.length, token.position + 1);

@@ -15,12 +15,15 @@ double steady_seconds() {
 }
 
 Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t tokens_each) {
-  const size_t pages = pages_for(tokens_each) * sequences;
+  size_t pages = 0;
+  for (const AttentionWindow& window : plan.kv.windows) {
+    pages += sequences * window.most_pages(tokens_each, plan.batch_tokens, kPageTokens);
+  }
   size_t most = std::min(plan.logit_rows, plan.batch_tokens);
   size_t most_pages = plan.kv.page_count;
   if (const auto* gpu = std::get_if<GpuAreas>(&plan.areas); gpu != nullptr) {
     most = std::min(most, gpu->limits.sequences);
-    most_pages = std::min(most_pages, gpu->limits.pages);
+    most_pages = std::min(most_pages, gpu->limits.pages * gpu->limits.groups);
   }
   if (sequences == 0 || sequences > most) {
     return invalid_input("{} sequences side by side; it must be from 1 to the {} of a pass",
@@ -41,19 +44,30 @@ PassRunner::PassRunner(Executor& executor, const Plan& plan, size_t sequences, s
       lengths_(sequences),
       clock_(std::move(clock)) {
   if (executor.pass_deadline()) throughput_.emplace(executor.pass_deadline());
-  const size_t pages_each = pages_for(tokens_each);
-  pages_.resize(sequences * pages_each);
-  std::iota(pages_.begin(), pages_.end(), 0U);
-  for (size_t sequence = 0; sequence < sequences; ++sequence) {
-    tables_.push_back(std::span(pages_).subspan(sequence * pages_each, pages_each));
-  }
+  take_pages(tokens_each);
   start_pass();
-  batch_.cleared_pages = pages_;
+  batch_.cleared_pages.resize(page_count_);
+  std::iota(batch_.cleared_pages.begin(), batch_.cleared_pages.end(), 0U);
+}
+
+// The pages behind a window are written over by what comes after.
+void PassRunner::take_pages(size_t tokens_each) {
+  for (size_t sequence = 0; sequence < lengths_.size(); ++sequence) {
+    for (const AttentionWindow& window : plan_.kv.windows) {
+      const size_t count = window.most_pages(tokens_each, plan_.batch_tokens, kPageTokens);
+      std::vector<uint32_t>& table = tables_.emplace_back(pages_for(tokens_each));
+      for (size_t page = 0; page < table.size(); ++page) {
+        table[page] = static_cast<uint32_t>(page_count_ + page % count);
+      }
+      page_count_ += count;
+    }
+  }
 }
 
 void PassRunner::start_pass() {
   batch_.clear();
-  batch_.page_tables = tables_;
+  batch_.group_count = plan_.kv.group_count();
+  batch_.page_tables.assign(tables_.begin(), tables_.end());
   pass_tokens_ = {};
   if (throughput_) prompts_most_ = throughput_->prompts_most();
 }

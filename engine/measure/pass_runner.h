@@ -58,15 +58,16 @@ class PassRunner {
   size_t length(size_t sequence) const { return lengths_[sequence]; }
 
  private:
+  void take_pages(size_t tokens_each);
   void start_pass();
   bool has_time_for(double work) const;
 
   Executor& executor_;
   const Plan& plan_;
   const std::function<void(const Batch&)> on_pass_;
-  std::vector<size_t> lengths_;  // by sequence, as the next three
-  std::vector<uint32_t> pages_;
-  std::vector<std::span<const uint32_t>> tables_;
+  std::vector<size_t> lengths_;                // by sequence, as the next three
+  std::vector<std::vector<uint32_t>> tables_;  // [sequence][group]
+  size_t page_count_ = 0;                      // that they use
   Batch batch_;
   const PassClock clock_;
   std::optional<Throughput> throughput_;  // where passes have a deadline

@@ -107,15 +107,17 @@ Result<Choice> choose_layers(const Model& model, const Settings& settings, const
   }
   const Trial trial(model, layout, machine);
   const size_t context = settings.context_or(model.trained_context_tokens);
-  size_t pages = wanted_pages(settings, context);
+  const KvPageCount count(model.graph, layout.plan_options.batch_tokens);
+  size_t pages = wanted_pages(settings, count, context);
   if (settings.context_tokens == 0 && settings.kv_pages == 0) {
     const auto half = trial.half_the_space(pages);
     if (!half) return std::unexpected(half.error());
-    pages = std::min(pages, std::max(*half, pages_for(std::min(context, kLeastAutomaticContext))));
+    const size_t least = count.of_sequence(std::min(context, kLeastAutomaticContext));
+    pages = std::min(pages, std::max(*half, least));
   }
   // The nodes keep one layer's: they are ranks because somebody has asked for them.
   Choice choice{0, "for more the GPUs have no space beside a context of " +
-                       std::to_string(std::min(context, pages * kPageTokens)) + " tokens"};
+                       std::to_string(std::min(context, count.tokens_within(pages))) + " tokens"};
   size_t too_many = model.graph.routers().size();
   while (choice.gpu_layers + 1 < too_many) {
     const size_t tried = choice.gpu_layers + (too_many - choice.gpu_layers) / 2;

@@ -168,7 +168,11 @@ class ContextSearch {
  public:
   ContextSearch(const Model& model, const Settings& settings, const Machine& machine,
                 ModelLayout& layout)
-      : model_(model), settings_(settings), machine_(machine), layout_(layout) {}
+      : model_(model),
+        settings_(settings),
+        machine_(machine),
+        layout_(layout),
+        page_count_(model.graph, layout.plan_options.batch_tokens) {}
 
   // Sizes the layout. Nothing is logged.
   Result<void> size() {
@@ -196,24 +200,27 @@ class ContextSearch {
     if (layout_.kv_pages_held) {
       pages = *layout_.kv_pages_held;
     } else {
-      auto fitting = fitting_pages(wanted_pages(settings_, model_.trained_context_tokens));
+      auto fitting =
+          fitting_pages(wanted_pages(settings_, page_count_, model_.trained_context_tokens));
       if (!fitting) return fitting;
       pages = *fitting;
     }
-    layout_.context_tokens = std::min(model_.trained_context_tokens, pages * kPageTokens);
+    layout_.context_tokens =
+        std::min(model_.trained_context_tokens, page_count_.tokens_within(pages));
     return pages;
   }
 
   Result<size_t> asked_pages() {
     const size_t context = settings_.context_tokens;
     layout_.context_tokens = context;
-    const size_t pages = wanted_pages(settings_, context);
-    const size_t least = pages_for(context);
+    const size_t pages = wanted_pages(settings_, page_count_, context);
+    const size_t least = page_count_.of_sequence(context);
     if (pages >= least) return pages;
     return invalid_input(
         "kv-pages is {}, but a sequence of {} tokens takes {} pages of {}. Use --kv-pages {} or "
         "--context {}",
-        pages, context, least, kPageTokens, least, pages * kPageTokens);
+        pages, context, least, kPageTokens, least,
+        std::max(page_count_.tokens_within(pages), kPageTokens));
   }
 
   // As many pages as fit beside weights and activations; at most those wanted.
@@ -222,7 +229,7 @@ class ContextSearch {
     const auto misfit = take_all(layout_, layout_.sizes, budgets);
     PageFit found;
     if (!misfit) found = search_down(pages_beside_activations(wanted));
-    if (found.pages > 0) return found.pages;
+    if (page_count_.tokens_within(found.pages) > 0) return found.pages;
     const size_t rank = misfit ? misfit->rank : found.rank;
     const RankPlace& place = layout_.places[rank];
     return refusal(
@@ -275,7 +282,8 @@ class ContextSearch {
   std::vector<RankSizes> sizes_with(size_t pages) const {
     PlanOptions options = layout_.plan_options;
     if (options.sequence_pages > 0) {
-      options.sequence_pages = std::min(pages, pages_for(model_.trained_context_tokens));
+      options.sequence_pages =
+          pages_for(std::min(model_.trained_context_tokens, page_count_.tokens_within(pages)));
     }
     return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked);
   }
@@ -295,6 +303,7 @@ class ContextSearch {
   const Settings& settings_;
   const Machine& machine_;
   ModelLayout& layout_;
+  KvPageCount page_count_;
 };
 
 }  // namespace
@@ -303,9 +312,9 @@ size_t pages_for(size_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
 
-size_t wanted_pages(const Settings& settings, size_t context_tokens) {
+size_t wanted_pages(const Settings& settings, const KvPageCount& count, size_t context_tokens) {
   return settings.kv_pages != 0 ? settings.kv_pages
-                                : pages_for(context_tokens) * settings.sequence_count;
+                                : count.of_sequence(context_tokens) * settings.sequence_count;
 }
 
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/graph/kv_layout.h"
 #include "engine/interface/machine_plan.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
@@ -20,11 +21,11 @@ namespace lockstep {
 // The memory that a rank on a GPU takes beside weights, cache and activations; none on processors.
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
 
-// KV pages that hold so many tokens of a sequence.
+// Pages of tokens that a sequence of so many has.
 size_t pages_for(size_t tokens);
 
 // KV pages that hold full sequences, or as many as are asked for.
-size_t wanted_pages(const Settings& settings, size_t context_tokens);
+size_t wanted_pages(const Settings& settings, const KvPageCount& count, size_t context_tokens);
 
 // The first rank whose arenas do not find space; none: all of them fit.
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);

@@ -71,12 +71,6 @@ void set_kv_pages(size_t pages, Remedy& remedy) {
   remedy.settings.push_back(fmt::format("--kv-pages {}", pages));
 }
 
-// The cache gets one page per page of the context, so that neither asks for more than the other.
-void set_context_and_pages(size_t tokens, Remedy& remedy) {
-  set_context(tokens, remedy);
-  set_kv_pages(tokens / kPageTokens, remedy);
-}
-
 void set_kv_format(const std::string& format, Remedy& remedy) {
   remedy.options.kv_format = format;
   remedy.settings.push_back("--kv-format " + format);
@@ -121,7 +115,12 @@ class Search {
  public:
   Search(const Model& model, const EngineOptions& options, const KernelTable& kernels,
          const Machine& machine, const ModelLayout& layout)
-      : model_(model), options_(options), kernels_(kernels), machine_(machine), layout_(layout) {}
+      : model_(model),
+        options_(options),
+        kernels_(kernels),
+        machine_(machine),
+        layout_(layout),
+        page_count_(model.graph, layout.plan_options.batch_tokens) {}
 
   // Each of them alone is enough.
   std::vector<Remedy> all() const {
@@ -195,7 +194,7 @@ class Search {
   // The largest number from `least` to below `end` with which it works; none where `least` is too
   // large already.
   std::optional<Remedy> largest(const Remedy& from, size_t least, size_t end, size_t unit,
-                                void (*set)(size_t, Remedy&)) const {
+                                const std::function<void(size_t, Remedy&)>& set) const {
     const auto with = [&](size_t count) {
       Remedy remedy = from;
       set(count * unit, remedy);
@@ -225,7 +224,7 @@ class Search {
 
   std::optional<Remedy> fewer_kv_pages(const Remedy& from) const {
     if (options_.kv_pages == 0) return std::nullopt;
-    const size_t least = std::max<size_t>(1, pages_for(from.options.context_tokens));
+    const size_t least = page_count_.of_sequence(std::max(1U, from.options.context_tokens));
     return largest(from, least, options_.kv_pages, 1, set_kv_pages);
   }
 
@@ -234,7 +233,12 @@ class Search {
       return std::nullopt;
     }
     const size_t now = std::min<size_t>(options_.context_tokens, model_.trained_context_tokens);
-    return largest(from, 1, pages_for(now), kPageTokens, set_context_and_pages);
+    // The cache gets what one sequence takes, so that neither asks for more than the other.
+    const auto set_both = [this](size_t tokens, Remedy& remedy) {
+      set_context(tokens, remedy);
+      set_kv_pages(page_count_.of_sequence(tokens), remedy);
+    };
+    return largest(from, 1, pages_for(now), kPageTokens, set_both);
   }
 
   std::optional<Remedy> smaller_kv_format(const Remedy& from) const {
@@ -392,6 +396,7 @@ class Search {
   const KernelTable& kernels_;
   const Machine& machine_;
   const ModelLayout& layout_;
+  const KvPageCount page_count_;
 };
 
 }  // namespace

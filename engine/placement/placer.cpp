@@ -44,7 +44,8 @@ Result<RankSizes> Placer::least_gpu_sizes() const {
   const auto whole = split_graph(model_.graph, alone, Strategy::kGather);
   if (!whole) return std::unexpected(whole.error());
   const size_t context = settings_.context_tokens;
-  const size_t pages = context != 0 ? wanted_pages(settings_, context) : 1;
+  const KvPageCount count(model_.graph, settings_.batch_tokens);
+  const size_t pages = context != 0 ? wanted_pages(settings_, count, context) : 1;
   const DeviceChoice any{.nodes = {}, .gpus = {0}, .reason = {}};
   const PlanOptions options = rules_of(any).plan_options(model_, settings_, settings_.batch_tokens);
   const RankPlace place{.node = -1, .cpus = {}, .device = GpuPlace{any.gpus.front()}};

@@ -15,7 +15,7 @@ namespace lockstep {
 struct BatchToken {
   TokenId token = 0;
   uint32_t position = 0;  // in its sequence
-  uint32_t sequence = 0;  // index into Batch::page_tables
+  uint32_t sequence = 0;  // of the batch
 };
 
 struct Batch {
@@ -25,13 +25,23 @@ struct Batch {
   // The first so many tokens were generated, the others prompted: the profile may give them
   // different arithmetic.
   size_t generated_tokens = 0;
-  std::vector<std::span<const uint32_t>> page_tables;  // pages of each sequence, in order
+  // [sequence][group of the cache's layers]: the numbers of its pages, in order, all of a
+  // sequence's tables equally long. Those behind a group's window are not looked up, and may be any
+  // of the cache's.
+  std::vector<std::span<const uint32_t>> page_tables;
+  size_t group_count = 1;
   std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
   // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
   // all.
   std::vector<LogitDrawRequest> draws;
   std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
 
+  size_t sequence_count() const { return page_tables.size() / group_count; }
+  std::span<const uint32_t> pages(size_t sequence, size_t group) const {
+    return page_tables[sequence * group_count + group];
+  }
+
+  // Empties it; the number of groups stays.
   void clear() {
     tokens.clear();
     generated_tokens = 0;

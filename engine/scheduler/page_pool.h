@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/scheduler/prefix_key.h"
@@ -48,8 +49,10 @@ class PageClaims {
     if (!claimed_[page]) ++count_;
     claimed_[page] = true;
   }
-  // A page that is still to be filled.
-  void add(const PrefixKey& key) { count_ += keys_.insert(key).second ? 1 : 0; }
+  // A page of a group that is still to be filled.
+  void add(const PrefixKey& key, size_t group) {
+    count_ += keys_.emplace(key, group).second ? 1 : 0;
+  }
   // A page that is still to be filled, for one sequence alone.
   void add_own() { ++count_; }
 
@@ -57,7 +60,7 @@ class PageClaims {
 
  private:
   std::vector<bool> claimed_;  // by page
-  std::set<PrefixKey> keys_;
+  std::set<std::pair<PrefixKey, size_t>> keys_;
   size_t count_ = 0;
 };
 

@@ -10,23 +10,34 @@ namespace lockstep {
 
 std::optional<uint32_t> PrefixCache::take() {
   if (pool_.free_count() == 0 && idle_count_ > 0) {
-    forget(oldest());
+    evict(oldest());
     ++eviction_count_;
   }
   return pool_.take();
 }
 
-// A child is released before its parent, so it is never left behind by it.
+// A block's page is released before that of the block before it, where a sequence ends: so it is
+// never left behind by it.
 uint32_t PrefixCache::oldest() const {
   uint64_t since = std::numeric_limits<uint64_t>::max();
   uint32_t page = 0;
   for (const auto& [owner, pages] : idle_) {
-    const uint64_t front = entries_[pages.front()]->idle_since;
+    const uint64_t front = uses_[pages.front()].idle_since;
     if (pages.size() * idle_.size() < idle_count_ || front >= since) continue;
     since = front;
     page = pages.front();
   }
   return page;
+}
+
+// Without a page that all later tokens see, the block is of no use; without another one, the blocks
+// that follow may be.
+void PrefixCache::evict(uint32_t page) {
+  const PageUse& use = uses_[page];
+  const BlockId block = use.block;
+  if (windows_[use.group].tokens == 0) return forget(block);
+  drop_page(page);
+  remove_empty(block);
 }
 
 void PrefixCache::hold(uint32_t page) {
@@ -40,62 +51,124 @@ void PrefixCache::release(uint32_t page) {
     pool_.free(page);
     return;
   }
-  Entry& entry = *entries_[page];
-  std::list<uint32_t>& own = idle_[entry.scope.owner];
-  entry.idle_since = ++releases_;
-  entry.idle_place = own.insert(own.end(), page);
+  PageUse& use = uses_[page];
+  std::list<uint32_t>& own = idle_[blocks_.at(use.block).scope.owner];
+  use.idle_since = ++releases_;
+  use.idle_place = own.insert(own.end(), page);
   ++idle_count_;
 }
 
 void PrefixCache::leave_idle(uint32_t page) {
-  Entry& entry = *entries_[page];
-  const auto own = idle_.find(entry.scope.owner);
-  own->second.erase(entry.idle_place);
+  const PageUse& use = uses_[page];
+  const auto own = idle_.find(blocks_.at(use.block).scope.owner);
+  own->second.erase(use.idle_place);
   if (own->second.empty()) idle_.erase(own);
   --idle_count_;
 }
 
-std::optional<uint32_t> PrefixCache::find(const CacheScope& scope, const Prefix& prefix) const {
-  const auto found = pages_.find(prefix.key);
-  if (found == pages_.end()) return std::nullopt;
-  const Entry& entry = *entries_[found->second];
-  const bool same = prefix.before == entry.before && entry.scope == scope &&
-                    std::ranges::equal(entry.tokens, prefix.tokens);
-  return same ? std::optional(found->second) : std::nullopt;
+BlockId PrefixCache::find(const CacheScope& scope, const Prefix& prefix) const {
+  const auto found = known_.find(prefix.key);
+  if (found == known_.end()) return 0;
+  const Block& block = blocks_.at(found->second);
+  const bool same = prefix.before == block.before && block.scope == scope &&
+                    std::ranges::equal(block.tokens, prefix.tokens);
+  return same ? found->second : 0;
 }
 
-void PrefixCache::insert(const CacheScope& scope, const Prefix& prefix, uint32_t page) {
+std::optional<uint32_t> PrefixCache::page(BlockId block, size_t group) const {
+  const auto found = blocks_.find(block);
+  return found == blocks_.end() ? std::nullopt : found->second.pages[group];
+}
+
+BlockId PrefixCache::insert(const CacheScope& scope, const Prefix& prefix) {
+  if (prefix.before != 0 && !blocks_.contains(prefix.before)) return 0;
+  const BlockId id = next_block_++;
+  if (!known_.emplace(prefix.key, id).second) return 0;
+  Block& block = blocks_[id];
+  block.key = prefix.key;
+  block.before = prefix.before;
+  block.scope = scope;
+  block.tokens.assign(prefix.tokens.begin(), prefix.tokens.end());
+  block.pages.resize(windows_.size());
+  if (prefix.before != 0) blocks_.at(prefix.before).after.push_back(id);
+  return id;
+}
+
+void PrefixCache::put(BlockId block, size_t group, uint32_t page) {
   CHECK(pool_.holders(page) > 0, "page {} is held by nobody", page);
-  if ((prefix.before && !knows(*prefix.before)) || knows(page)) return;
-  if (!pages_.emplace(prefix.key, page).second) return;
-  if (prefix.before) entries_[*prefix.before]->after.push_back(page);
-  Entry& entry = entries_[page].emplace();
-  entry.key = prefix.key;
-  entry.before = prefix.before;
-  entry.scope = scope;
-  entry.tokens.assign(prefix.tokens.begin(), prefix.tokens.end());
+  std::optional<uint32_t>& place = blocks_.at(block).pages[group];
+  CHECK(!place && !knows(page), "page {} is put twice", page);
+  place = page;
+  uses_[page].block = block;
+  uses_[page].group = group;
 }
 
-void PrefixCache::forget(uint32_t page) {
-  if (!knows(page)) return;
-  if (const auto before = entries_[page]->before) std::erase(entries_[*before]->after, page);
-  std::vector<uint32_t> left = {page};
-  while (!left.empty()) {
-    const uint32_t next = left.back();
-    left.pop_back();
-    const bool idle = is_idle(next);
-    if (idle) leave_idle(next);
-    const Entry& entry = *entries_[next];
-    left.insert(left.end(), entry.after.begin(), entry.after.end());
-    pages_.erase(entry.key);
-    entries_[next].reset();
-    if (idle) pool_.free(next);
+// Its block has it no longer.
+void PrefixCache::drop_page(uint32_t page) {
+  const bool idle = is_idle(page);
+  if (idle) leave_idle(page);
+  PageUse& use = uses_[page];
+  blocks_.at(use.block).pages[use.group].reset();
+  use.block = 0;
+  if (idle) pool_.free(page);
+}
+
+// One that nothing follows any more.
+void PrefixCache::remove(BlockId id) {
+  const auto found = blocks_.find(id);
+  Block& block = found->second;
+  for (const std::optional<uint32_t> page : block.pages) {
+    if (page) drop_page(*page);
+  }
+  if (block.before != 0) {
+    std::vector<BlockId>& after = blocks_.at(block.before).after;
+    after.back() == id ? after.pop_back() : void(std::erase(after, id));
+  }
+  known_.erase(block.key);
+  blocks_.erase(found);
+}
+
+// Removes a block that has no pages and that nothing follows, and then those before it that are so.
+void PrefixCache::remove_empty(BlockId id) {
+  while (id != 0) {
+    const Block& block = blocks_.at(id);
+    const bool has_page = std::ranges::any_of(
+        block.pages, [](const std::optional<uint32_t>& page) { return page.has_value(); });
+    if (has_page || !block.after.empty()) return;
+    const BlockId before = block.before;
+    remove(id);
+    id = before;
   }
 }
 
+void PrefixCache::forget(BlockId id) {
+  const auto found = blocks_.find(id);
+  if (found == blocks_.end()) return;
+  const BlockId before = found->second.before;
+  // From the last of those that follow it on.
+  BlockId next = id;
+  while (true) {
+    const Block& block = blocks_.at(next);
+    if (!block.after.empty()) {
+      next = block.after.back();
+      continue;
+    }
+    const BlockId parent = block.before;
+    remove(next);
+    if (next == id) break;
+    next = parent;
+  }
+  remove_empty(before);
+}
+
+void PrefixCache::forget_all() {
+  while (!blocks_.empty()) forget(blocks_.begin()->first);
+}
+
 void PrefixCache::reset() {
-  for (auto& entry : entries_) entry.reset();
-  pages_.clear();
+  for (PageUse& use : uses_) use.block = 0;
+  blocks_.clear();
+  known_.clear();
   idle_.clear();
   idle_count_ = 0;
   pool_.reset();

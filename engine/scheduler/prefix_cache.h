@@ -1,8 +1,13 @@
 // The pages of the KV cache, shared by prefix: sequences that need the keys and values of the same
-// tokens, after the same tokens and for the same owner and salt, hold the same page. A page that
+// tokens, after the same tokens and for the same owner and salt, hold the same pages. A page that
 // no sequence holds stays until its memory is needed; then those go first that have not been used
-// for the longest time, among the owners that keep at least as many as the mean. Only what can be
-// found is known: the page before a known one is known as well.
+// for the longest time, among the owners that keep at least as many as the mean.
+//
+// A block is what is known of a page of tokens: the tokens, the block before, and for each group of
+// the cache's layers (graph/kv_layout.h) a page, if it is still there. A block may be without the
+// page of a group that has a window: what comes after it can be used nevertheless. Only what can be
+// found is known: the block before a known one is known as well, and without a page of a group that
+// sees all tokens a block is forgotten, and what follows it.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +18,10 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "engine/base/attention_window.h"
 #include "engine/scheduler/page_pool.h"
 #include "engine/scheduler/prefix_key.h"
 
@@ -28,49 +35,70 @@ struct CacheScope {
   bool operator==(const CacheScope&) const = default;
 };
 
+// A block of all that ever were; 0: none.
+using BlockId = uint64_t;
+
 class PrefixCache {
  public:
-  explicit PrefixCache(size_t page_count) : pool_(page_count), entries_(page_count) {}
+  // `windows`: by group.
+  PrefixCache(size_t page_count, std::vector<AttentionWindow> windows)
+      : windows_(std::move(windows)), pool_(page_count), uses_(page_count) {}
 
-  // A page's place: the page of the tokens before it, none for the first.
+  // The place of a page of tokens: the block of those before it, 0 for the first.
   struct Prefix {
     PrefixKey key;  // of all tokens up to the page's end
-    std::optional<uint32_t> before;
+    BlockId before = 0;
     std::span<const int32_t> tokens;  // of the page
   };
 
   // A page to be written to, with one holder; evicts one if none is free. None if all are held.
   std::optional<uint32_t> take();
   void hold(uint32_t page);
-  // A page that is known by its prefix is kept, another one is free.
+  // A page of a known block is kept, another one is free.
   void release(uint32_t page);
 
-  // The page that is known by this prefix. The key alone is never believed: tokens, the page before
-  // and, for a first page, the scope are compared.
-  std::optional<uint32_t> find(const CacheScope& scope, const Prefix& prefix) const;
-  // A held page is full and known by its prefix from now on. Nothing happens if another one is, if
-  // it already is, or if the page before it is not.
-  void insert(const CacheScope& scope, const Prefix& prefix, uint32_t page);
-  // Nobody finds the page any more, nor what follows it; those of them that nobody holds are free.
-  void forget(uint32_t page);
+  // The block that is known by this prefix, or 0. The key alone is never believed: tokens, the
+  // block before and, for a first one, the scope are compared.
+  BlockId find(const CacheScope& scope, const Prefix& prefix) const;
+  // None where the block is not known any more, or its page of this group has been evicted.
+  std::optional<uint32_t> page(BlockId block, size_t group) const;
+  // A new block that is known by this prefix, without pages as yet. 0, and nothing happens, if
+  // the block before it is not known, or the key stands for another one.
+  BlockId insert(const CacheScope& scope, const Prefix& prefix);
+  // A held page, full, that is no block's becomes the one of a known block that has none. Takes no
+  // memory.
+  void put(BlockId block, size_t group, uint32_t page);
+  // Nobody finds the block any more, nor what follows it; those of their pages that nobody holds
+  // are free. Nothing happens if it is not known.
+  void forget(BlockId block);
+  void forget_all();
   // Every page is free and nothing is known, whatever state a throw has left. Takes no memory.
   void reset();
-  bool knows(uint32_t page) const { return entries_[page].has_value(); }
 
+  bool knows(uint32_t page) const { return uses_[page].block != 0; }
   // Nobody holds it, and it could be evicted.
   bool is_idle(uint32_t page) const { return knows(page) && pool_.holders(page) == 0; }
   size_t idle_count() const { return idle_count_; }
   size_t available_count() const { return pool_.free_count() + idle_count_; }
   uint64_t eviction_count() const { return eviction_count_; }
+  size_t block_count() const { return blocks_.size(); }
+  size_t group_count() const { return windows_.size(); }
+  const AttentionWindow& window(size_t group) const { return windows_[group]; }
   const PagePool& pool() const { return pool_; }
 
  private:
-  struct Entry {
+  struct Block {
     PrefixKey key;
-    std::optional<uint32_t> before;  // a known page; none for the first
-    std::vector<uint32_t> after;     // the known pages that follow
+    BlockId before = 0;          // known; 0: it is a first one
+    std::vector<BlockId> after;  // the known blocks that follow
     CacheScope scope;
     std::vector<int32_t> tokens;
+    std::vector<std::optional<uint32_t>> pages;  // by group
+  };
+  // The use of a page; of no block: it is free, or a sequence's alone.
+  struct PageUse {
+    BlockId block = 0;
+    size_t group = 0;
     uint64_t idle_since = 0;  // a count of releases
     std::list<uint32_t>::iterator idle_place = {};
   };
@@ -80,11 +108,18 @@ class PrefixCache {
 
   void leave_idle(uint32_t page);
   uint32_t oldest() const;
+  void evict(uint32_t page);
+  void drop_page(uint32_t page);
+  void remove(BlockId id);
+  void remove_empty(BlockId id);
 
+  std::vector<AttentionWindow> windows_;  // by group
   PagePool pool_;
-  std::vector<std::optional<Entry>> entries_;  // by page
-  std::unordered_map<PrefixKey, uint32_t, KeyHash> pages_;
+  std::vector<PageUse> uses_;  // by page
+  std::unordered_map<BlockId, Block> blocks_;
+  std::unordered_map<PrefixKey, BlockId, KeyHash> known_;
   std::map<std::string, std::list<uint32_t>> idle_;  // by owner, oldest first; none is empty
+  BlockId next_block_ = 1;
   size_t idle_count_ = 0;
   uint64_t releases_ = 0;
   uint64_t eviction_count_ = 0;

@@ -27,9 +27,11 @@ size_t prompt_tokens_within(double work, size_t begin, size_t most) {
 
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : limits_(limits),
-      pages_(limits.page_count, {.page_tokens = limits.page_tokens,
-                                 .share_generated = limits.share_generated,
-                                 .secret = limits.cache_secret}),
+      pages_(limits.page_count, limits.windows,
+             {.page_tokens = limits.page_tokens,
+              .pass_tokens = limits.batch_tokens,
+              .share_generated = limits.share_generated,
+              .secret = limits.cache_secret}),
       prompts_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,
@@ -53,7 +55,7 @@ bool Scheduler::before(const Sequence& one, const Sequence& other) const {
 SequenceId Scheduler::add(NewSequence added, double now) {
   CHECK(!added.prompt.empty() && added.most_tokens >= added.prompt.size(),
         "a prompt of {} tokens of {}", added.prompt.size(), added.most_tokens);
-  CHECK(pages_for(added.most_tokens) <= cache().pool().page_count(),
+  CHECK(most_pages(added.most_tokens) <= cache().pool().page_count(),
         "{} tokens never fit into {} pages", added.most_tokens, cache().pool().page_count());
   const SequenceId id = next_id_++;
   Sequence& sequence = sequences_[id];
@@ -164,7 +166,8 @@ bool Scheduler::fits_cache(Sequence& next) {
   for (Sequence* other : running_) {
     if (other->id != senior_ && other->place.priority > next.place.priority) continue;
     pages_.claim(*other, claims);
-    if (other->pages.size() >= pages_for(other->tokens.size())) claims.add_own();
+    if (!pages_.has_places(*other, other->tokens.size())) continue;
+    for (size_t group = 0; group < cache().group_count(); ++group) claims.add_own();
   }
   return claims.count() <= cache().pool().page_count();
 }
@@ -320,14 +323,10 @@ void Scheduler::take_pages() {
   // By position: those behind may leave.
   for (size_t position = 0; position < running_.size(); ++position) {
     Sequence& sequence = *running_[position];
-    while (sequence.pages.size() < pages_for(sequence.computed + sequence.planned)) {
-      if (pages_.extend(sequence)) {
-        schedule_.cleared_pages.push_back(sequence.pages.back());
-      } else if (!reclaim_page(position)) {
-        break;
-      }
+    while (!pages_.has_places(sequence, sequence.computed + sequence.planned)) {
+      if (!pages_.extend(sequence, schedule_.cleared_pages) && !reclaim_page(position)) break;
     }
-    const size_t capacity = sequence.pages.size() * limits_.page_tokens - sequence.computed;
+    const size_t capacity = sequence.page_count() * limits_.page_tokens - sequence.computed;
     sequence.planned = std::min(sequence.planned, capacity);
   }
 }
@@ -337,11 +336,11 @@ void Scheduler::take_pages() {
 bool Scheduler::reclaim_page(size_t position) {
   Sequence* last = nullptr;
   for (auto& [id, sequence] : sequences_) {
-    if (sequence.running || sequence.pages.empty()) continue;
+    if (sequence.running || sequence.page_count() == 0) continue;
     if (last == nullptr || before(*last, sequence)) last = &sequence;
   }
   for (size_t index = running_.size(); last == nullptr && --index > position;) {
-    if (!running_[index]->pages.empty()) last = running_[index];
+    if (running_[index]->page_count() > 0) last = running_[index];
   }
   if (last == nullptr) return false;
   preempt(*last);
@@ -422,12 +421,12 @@ void Scheduler::finish(SequenceId id) {
 void Scheduler::discard(SequenceId id) {
   Sequence& sequence = at(id);
   pages_.forget(sequence);
-  const std::set<uint32_t> doubtful(sequence.pages.begin(), sequence.pages.end());
   for (auto& [other_id, other] : sequences_) {
+    if (other_id == id) continue;
     // Logits over a page that were numbers speak for it: such a sequence goes on.
-    const auto unproven = std::span(other.pages).subspan(other.proven / limits_.page_tokens);
-    const auto shared = [&](uint32_t page) { return doubtful.contains(page); };
-    if (other_id != id && std::ranges::any_of(unproven, shared)) pages_.release(other);
+    const auto shared = std::ranges::mismatch(other.blocks, sequence.blocks).in1;
+    const auto count = static_cast<size_t>(shared - other.blocks.begin());
+    if (count > other.proven / limits_.page_tokens) pages_.release(other);
   }
   forget(sequence);
 }
@@ -465,8 +464,8 @@ void Scheduler::forget(Sequence& sequence) {
   sequences_.erase(sequence.id);
 }
 
-std::span<const uint32_t> Scheduler::pages(SequenceId id) const {
-  return sequences_.at(id).pages;
+std::span<const PageTable> Scheduler::tables(SequenceId id) const {
+  return sequences_.at(id).tables;
 }
 
 size_t Scheduler::cached_tokens(SequenceId id) const {

@@ -52,9 +52,10 @@ size_t prompt_tokens_within(double work, size_t begin, size_t most);
 struct SchedulerLimits {
   size_t page_tokens = 64;
   size_t page_count = 0;
-  size_t sequence_count = 8;  // running at once
-  size_t batch_tokens = 512;  // tokens of a pass
-  size_t logit_rows = 64;     // rows whose logits one pass may give
+  std::vector<AttentionWindow> windows = {{}};  // of the groups of the cache's layers
+  size_t sequence_count = 8;                    // running at once
+  size_t batch_tokens = 512;                    // tokens of a pass
+  size_t logit_rows = 64;                       // rows whose logits one pass may give
   // The units of attention to generated tokens that a pass has; beyond them it is slow. A token
   // takes one unit for each `unit_keys` begun, from its sequence's first token to itself, but
   // no more than `token_units_max`. What is computed again takes what streams leave.
@@ -104,10 +105,10 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  // Pages that a sequence of so many tokens fills.
-  size_t pages_for(size_t tokens) const { return pages_.pages_for(tokens); }
+  // Pages that a sequence takes at most while it grows to so many tokens.
+  size_t most_pages(size_t tokens) const { return pages_.most_pages(tokens); }
 
-  // Queues a sequence that comes at `now`; pages_for(most_tokens) must not exceed the pool. Throws
+  // Queues a sequence that comes at `now`; most_pages(most_tokens) must not exceed the pool. Throws
   // std::bad_alloc where memory is refused, and changes nothing then.
   SequenceId add(NewSequence added, double now);
 
@@ -136,7 +137,8 @@ class Scheduler {
   // From the next pass on; until then only batch_tokens are the limit.
   void limit_prompt_tokens(const PromptAllowance& most) { prompts_most_ = most; }
 
-  std::span<const uint32_t> pages(SequenceId sequence) const;
+  // The sequence's page tables, by group. Those of an ended one are gone.
+  std::span<const PageTable> tables(SequenceId sequence) const;
   // The number of prompt tokens that were found in the prefix cache.
   size_t cached_tokens(SequenceId sequence) const;
 

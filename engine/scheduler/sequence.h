@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,15 @@ struct NewSequence {
   double deadline = kNoDeadline;  // on the clock whose times next_batch() is given
 };
 
+// A sequence's pages of one group, in order. Those behind the group's window have been given back;
+// 0 stands in their places.
+struct PageTable {
+  std::vector<uint32_t> pages;
+  size_t given_back = 0;  // the first so many
+
+  std::span<const uint32_t> held() const { return std::span(pages).subspan(given_back); }
+};
+
 struct Sequence {
   SequenceId id = 0;
   std::string tenant_name;
@@ -45,21 +55,24 @@ struct Sequence {
   size_t most = 0;
   Wanted wanted = Wanted::kLastLogits;
 
-  std::vector<int32_t> tokens;  // known: prompt and sampled
-  size_t computed = 0;          // of them in the cache
-  size_t reached = 0;           // most that ever were: what lies before is computed again
-  size_t rows_done = 0;         // with wants_all(): prompt tokens whose rows were given
-  size_t proven = 0;            // before which the pages that are held now have given rows
-  size_t cached = 0;            // prompt tokens that were found in the cache, the first time
-  double charged = 0;           // to the tenant, for prompt tokens not computed yet
-  std::vector<uint32_t> pages;
-  std::vector<PrefixKey> keys;  // of the root and of its first full pages
+  std::vector<int32_t> tokens;    // known: prompt and sampled
+  size_t computed = 0;            // of them in the cache
+  size_t reached = 0;             // most that ever were: what lies before is computed again
+  size_t rows_done = 0;           // with wants_all(): prompt tokens whose rows were given
+  size_t proven = 0;              // before which the pages that are held now have given rows
+  size_t cached = 0;              // prompt tokens that were found in the cache, the first time
+  double charged = 0;             // to the tenant, for prompt tokens not computed yet
+  std::vector<PageTable> tables;  // by group of the cache's layers; all equally long, or none
+  std::vector<BlockId> blocks;    // of its first pages, as far as they are known
+  std::vector<PrefixKey> keys;    // of the root and of its first full pages
 
   bool running = false;
   bool started = false;  // has been part of a pass
   bool sampled = false;  // in the last pass: the next token is to be appended
   size_t planned = 0;    // tokens of the pass that is being formed
 
+  // Pages of tokens that it has places for.
+  size_t page_count() const { return tables.empty() ? 0 : tables.front().pages.size(); }
   // Every prompt token's row, of logits or hidden.
   bool wants_all() const { return wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden; }
   bool wants_logits() const {

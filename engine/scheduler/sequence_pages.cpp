@@ -1,6 +1,7 @@
 #include "engine/scheduler/sequence_pages.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -30,53 +31,105 @@ PrefixCache::Prefix SequencePages::prefix(Sequence& sequence, size_t page) const
     const size_t next = sequence.keys.size() - 1;
     sequence.keys.push_back(next_key(rules_.secret, sequence.keys.back(), tokens_of(next)));
   }
-  PrefixCache::Prefix prefix{sequence.keys[page + 1], {}, tokens_of(page)};
-  if (page > 0 && page <= sequence.pages.size()) prefix.before = sequence.pages[page - 1];
+  PrefixCache::Prefix prefix{sequence.keys[page + 1], 0, tokens_of(page)};
+  if (page > 0 && page <= sequence.blocks.size()) prefix.before = sequence.blocks[page - 1];
   return prefix;
 }
 
-std::vector<uint32_t> SequencePages::match(Sequence& sequence) const {
-  std::vector<uint32_t> pages;
-  std::optional<uint32_t> before;
-  size_t page = sequence.computed / rules_.page_tokens;
-  if (page > 0) before = sequence.pages[page - 1];
-  for (; may_find(sequence, page); ++page) {
-    PrefixCache::Prefix wanted = prefix(sequence, page);
-    wanted.before = before;
-    before = cache_.find(sequence.scope, wanted);
-    if (!before) break;
-    pages.push_back(*before);
+size_t SequencePages::most_pages(size_t tokens) const {
+  size_t pages = 0;
+  for (size_t group = 0; group < cache_.group_count(); ++group) {
+    pages += cache_.window(group).most_pages(tokens, rules_.pass_tokens, rules_.page_tokens);
   }
   return pages;
 }
 
+std::vector<BlockId> SequencePages::match(Sequence& sequence) const {
+  std::vector<BlockId> blocks;
+  size_t usable = 0;
+  size_t page = sequence.computed / rules_.page_tokens;
+  // By group: how many pages up to the one at hand are there, without a gap.
+  std::vector<size_t> there(cache_.group_count(), page);
+  for (size_t group = 0; group < sequence.tables.size(); ++group) {
+    there[group] = page - sequence.tables[group].given_back;
+  }
+  BlockId before = page > 0 && page <= sequence.blocks.size() ? sequence.blocks[page - 1] : 0;
+  for (; may_find(sequence, page); ++page) {
+    PrefixCache::Prefix wanted = prefix(sequence, page);
+    wanted.before = before;
+    before = cache_.find(sequence.scope, wanted);
+    if (before == 0) break;
+    blocks.push_back(before);
+    const size_t end = page + 1;
+    bool suffices = true;
+    for (size_t group = 0; group < there.size(); ++group) {
+      there[group] = cache_.page(before, group) ? there[group] + 1 : 0;
+      suffices = suffices && there[group] >= end - first_seen(group, end * rules_.page_tokens);
+    }
+    if (suffices) usable = blocks.size();
+  }
+  blocks.resize(usable);
+  return blocks;
+}
+
 void SequencePages::claim(Sequence& sequence, PageClaims& claims) const {
   const size_t full = sequence.computed / rules_.page_tokens;
-  const std::vector<uint32_t> known = match(sequence);
-  for (size_t page = 0; page < full; ++page) claims.add(sequence.pages[page]);
-  for (const uint32_t page : known) claims.add(page);
-  for (size_t page = full + known.size(); page < pages_for(sequence.tokens.size()); ++page) {
-    if (page < sequence.pages.size()) {
-      claims.add(sequence.pages[page]);
-    } else if (may_find(sequence, page)) {
-      prefix(sequence, page);
-      claims.add(sequence.keys[page + 1]);
-    } else {
-      claims.add_own();
+  const std::vector<BlockId> known = match(sequence);
+  const size_t length = sequence.tokens.size();
+  const size_t end = (length + rules_.page_tokens - 1) / rules_.page_tokens;
+  for (size_t group = 0; group < cache_.group_count(); ++group) {
+    const size_t most =
+        cache_.window(group).most_pages(length, rules_.pass_tokens, rules_.page_tokens);
+    for (size_t page = end - most; page < end; ++page) {
+      const auto found = page >= full && page < full + known.size()
+                             ? cache_.page(known[page - full], group)
+                             : std::nullopt;
+      if (found) {
+        claims.add(*found);
+      } else if (page < sequence.page_count() && page >= sequence.tables[group].given_back) {
+        claims.add(sequence.tables[group].pages[page]);
+      } else if (may_find(sequence, page)) {
+        prefix(sequence, page);
+        claims.add(sequence.keys[page + 1], group);
+      } else {
+        claims.add_own();
+      }
     }
   }
 }
 
+// The page found, or none, in the place of the sequence's own.
+void SequencePages::put_page(Sequence& sequence, size_t group, size_t page,
+                             std::optional<uint32_t> found) {
+  PageTable& table = sequence.tables[group];
+  if (found) cache_.hold(*found);
+  if (page < table.pages.size()) {
+    cache_.release(std::exchange(table.pages[page], found.value_or(0)));
+    sequence.proven = std::min(sequence.proven, page * rules_.page_tokens);
+  } else {
+    table.pages.push_back(found.value_or(0));
+  }
+}
+
 void SequencePages::attach(Sequence& sequence) {
-  for (size_t page = sequence.computed / rules_.page_tokens; may_find(sequence, page); ++page) {
-    const auto found = cache_.find(sequence.scope, prefix(sequence, page));
-    if (!found) return;
-    cache_.hold(*found);
-    if (page < sequence.pages.size()) {
-      replace(sequence, page, *found);
-    } else {
-      sequence.pages.push_back(*found);
+  const std::vector<BlockId> blocks = match(sequence);
+  if (blocks.empty()) return;
+  sequence.tables.resize(cache_.group_count());
+  const size_t first = sequence.computed / rules_.page_tokens;
+  const size_t end = (first + blocks.size()) * rules_.page_tokens;
+  for (size_t group = 0; group < cache_.group_count(); ++group) {
+    const size_t seen = first_seen(group, end);
+    give_back(sequence.tables[group], std::min(seen, first));
+    for (size_t index = 0; index < blocks.size(); ++index) {
+      const size_t page = first + index;
+      const bool is_seen = page >= seen;
+      put_page(sequence, group, page, is_seen ? cache_.page(blocks[index], group) : std::nullopt);
+      if (!is_seen) ++sequence.tables[group].given_back;
     }
+  }
+  for (const BlockId block : blocks) {
+    const size_t page = sequence.blocks.size();
+    sequence.blocks.push_back(block);
     sequence.computed = (page + 1) * rules_.page_tokens;
     const size_t found_again = std::max(sequence.reached, page * rules_.page_tokens);
     const size_t prompt_end = std::min(sequence.computed, sequence.prompt);
@@ -85,48 +138,70 @@ void SequencePages::attach(Sequence& sequence) {
   }
 }
 
-bool SequencePages::extend(Sequence& sequence) {
-  const auto page = cache_.take();
-  if (page) sequence.pages.push_back(*page);
-  return page.has_value();
+bool SequencePages::extend(Sequence& sequence, std::vector<uint32_t>& taken) {
+  if (cache_.available_count() < cache_.group_count()) return false;
+  sequence.tables.resize(cache_.group_count());
+  for (PageTable& table : sequence.tables) {
+    const uint32_t page = cache_.take().value();
+    table.pages.push_back(page);
+    taken.push_back(page);
+  }
+  return true;
 }
 
 void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {
   for (size_t page = begin / rules_.page_tokens; (page + 1) * rules_.page_tokens <= end; ++page) {
-    if (!may_publish(sequence, page)) return;
+    if (!may_publish(sequence, page) || sequence.blocks.size() != page) break;
     const PrefixCache::Prefix full = prefix(sequence, page);
-    const auto other = cache_.find(sequence.scope, full);
+    BlockId block = cache_.find(sequence.scope, full);
+    if (block == 0) block = cache_.insert(sequence.scope, full);
+    if (block == 0) break;
+    sequence.blocks.push_back(block);
+    share_block(sequence, page, block);
+  }
+  // No token after these looks at what lies before.
+  for (size_t group = 0; group < sequence.tables.size(); ++group) {
+    give_back(sequence.tables[group], first_seen(group, end));
+  }
+}
+
+// The block gets the sequence's pages that it does not have, and the sequence the block's.
+void SequencePages::share_block(Sequence& sequence, size_t page, BlockId block) {
+  for (size_t group = 0; group < sequence.tables.size(); ++group) {
+    const PageTable& table = sequence.tables[group];
+    if (page < table.given_back) continue;
+    const uint32_t own = table.pages[page];
+    const auto other = cache_.page(block, group);
     if (!other) {
-      cache_.insert(sequence.scope, full, sequence.pages[page]);
-    } else if (*other != sequence.pages[page]) {
-      cache_.hold(*other);
-      replace(sequence, page, *other);
+      cache_.put(block, group, own);
+    } else if (*other != own) {
+      put_page(sequence, group, page, other);
     }
   }
 }
 
-// With one that it holds as well.
-void SequencePages::replace(Sequence& sequence, size_t page, uint32_t other) {
-  cache_.release(std::exchange(sequence.pages[page], other));
-  sequence.proven = std::min(sequence.proven, page * rules_.page_tokens);
+// The first pages, up to `end`.
+void SequencePages::give_back(PageTable& table, size_t end) {
+  for (; table.given_back < end; ++table.given_back) {
+    cache_.release(std::exchange(table.pages[table.given_back], 0));
+  }
 }
 
 void SequencePages::release(Sequence& sequence) {
-  // Children first: what depends on another page is evicted before it.
-  for (size_t page = sequence.pages.size(); page-- > 0;) cache_.release(sequence.pages[page]);
-  sequence.pages.clear();
+  // The last first: what depends on another page is evicted before it.
+  for (size_t page = sequence.page_count(); page-- > 0;) {
+    for (const PageTable& table : sequence.tables) {
+      if (page >= table.given_back) cache_.release(table.pages[page]);
+    }
+  }
+  sequence.tables.clear();
+  sequence.blocks.clear();
   sequence.computed = 0;
   sequence.proven = 0;
 }
 
 void SequencePages::forget(const Sequence& sequence) {
-  for (const uint32_t page : sequence.pages) cache_.forget(page);
-}
-
-void SequencePages::forget_all() {
-  for (size_t page = 0; page < cache_.pool().page_count(); ++page) {
-    cache_.forget(static_cast<uint32_t>(page));
-  }
+  for (const BlockId block : sequence.blocks) cache_.forget(block);
 }
 
 const PrefixKey* SequencePages::next_shared_key(Sequence& sequence) const {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/scheduler/page_pool.h"
@@ -15,35 +17,43 @@ class SequencePages {
  public:
   struct Rules {
     size_t page_tokens = 64;
+    size_t pass_tokens = 512;  // of a pass at most
     // Whether a token's keys and values are the same, prompted or generated; if not, only pages of
     // prompted tokens are shared.
     bool share_generated = true;
     HashSecret secret = {};
   };
 
-  SequencePages(size_t page_count, const Rules& rules) : rules_(rules), cache_(page_count) {}
+  // `windows`: of the groups of the cache's layers.
+  SequencePages(size_t page_count, std::vector<AttentionWindow> windows, const Rules& rules)
+      : rules_(rules), cache_(page_count, std::move(windows)) {}
 
-  size_t pages_for(size_t tokens) const {
-    return (tokens + rules_.page_tokens - 1) / rules_.page_tokens;
+  // Pages of all groups that a sequence takes at most while it grows to so many tokens.
+  size_t most_pages(size_t tokens) const;
+  // Whether the sequence has a place for each of so many tokens.
+  bool has_places(const Sequence& sequence, size_t tokens) const {
+    return sequence.page_count() * rules_.page_tokens >= tokens;
   }
 
-  // The known pages from the first uncomputed one on.
-  std::vector<uint32_t> match(Sequence& sequence) const;
-  // Adds the pages of all its known tokens: held, known, or to be filled. A page that is to be
-  // filled and may be found counts once among all that wait for it.
+  // The known blocks from the first uncomputed page on, up to where what comes after them can be
+  // computed.
+  std::vector<BlockId> match(Sequence& sequence) const;
+  // Adds the pages that all its known tokens take at once: held, known, or to be filled. A page
+  // that is to be filled and may be found counts once among all that wait for it.
   void claim(Sequence& sequence, PageClaims& claims) const;
   // Holds what is known instead of computing it; the last known token is always left.
   void attach(Sequence& sequence);
-  // One page more, to be written to; false if all are held.
-  bool extend(Sequence& sequence);
+  // Takes a page more of each group, to be written to, and adds them to `taken`; false, and
+  // nothing is taken, if there are too few that nobody holds.
+  bool extend(Sequence& sequence, std::vector<uint32_t>& taken);
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
-  // another sequence.
+  // another sequence; what lies behind a window is given back.
   void publish(Sequence& sequence, size_t begin, size_t end);
   void release(Sequence& sequence);
   // Whatever the sequence holds is not found any more.
   void forget(const Sequence& sequence);
   // Nothing is found any more.
-  void forget_all();
+  void forget_all() { cache_.forget_all(); }
   // No page is held, either: for sequences that are gone. Takes no memory.
   void reset() { cache_.reset(); }
 
@@ -58,7 +68,13 @@ class SequencePages {
   bool may_find(const Sequence& sequence, size_t page) const;
   bool may_publish(const Sequence& sequence, size_t page) const;
   PrefixCache::Prefix prefix(Sequence& sequence, size_t page) const;
-  void replace(Sequence& sequence, size_t page, uint32_t other);
+  // The first page of a group that the token behind so many looks at.
+  size_t first_seen(size_t group, size_t tokens) const {
+    return cache_.window(group).first_seen(tokens) / rules_.page_tokens;
+  }
+  void put_page(Sequence& sequence, size_t group, size_t page, std::optional<uint32_t> found);
+  void share_block(Sequence& sequence, size_t page, BlockId block);
+  void give_back(PageTable& table, size_t end);
 
   Rules rules_;
   PrefixCache cache_;

@@ -34,6 +34,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       hooks_(std::move(hooks)),
       throughput_(executor.pass_deadline()),
       hidden_row_(executor.hidden_width()) {
+  batch_.group_count = limits.windows.size();
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);
   publish_gauges();
@@ -343,8 +344,10 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
   const bool draws = executor_.draws_tokens();
   for (const Chunk& chunk : schedule.chunks) {
     Generation& generation = *by_sequence_.at(chunk.sequence);
-    const auto slot = static_cast<uint32_t>(batch_.page_tables.size());
-    batch_.page_tables.push_back(scheduler_.pages(chunk.sequence));
+    const auto slot = static_cast<uint32_t>(batch_.sequence_count());
+    for (const PageTable& table : scheduler_.tables(chunk.sequence)) {
+      batch_.page_tables.emplace_back(table.pages);
+    }
     generation.cached_tokens = scheduler_.cached_tokens(chunk.sequence);
     if (chunk.first) {
       generation.started = true;

@@ -356,7 +356,10 @@ Result<void> GpuExecutor::record() {
 // Returns the number of the staging's bytes that are to be copied.
 size_t GpuExecutor::write_batch(const Batch& batch) {
   GpuBatchWriter writer(staging_.data(), areas_->limits);
-  for (const std::span<const uint32_t> pages : batch.page_tables) writer.add_sequence(pages);
+  for (size_t sequence = 0; sequence < batch.sequence_count(); ++sequence) {
+    writer.add_sequence(
+        std::span(batch.page_tables).subspan(sequence * batch.group_count, batch.group_count));
+  }
   auto wanted = batch.logit_tokens.begin();
   for (size_t index = 0; index < batch.tokens.size(); ++index) {
     const BatchToken& token = batch.tokens[index];

@@ -383,17 +383,24 @@ class GpuProgram::Builder {
   }
 
   GpuKvLayer layer_of(const AttendStep& step) const {
-    const KvLayout& kv = plan_.kv;
-    return {.format = kv.format,
-            .head_dimension = static_cast<unsigned>(kv.head_dimension),
-            .blocks = at(kv.keys(step.layer, 0)),
-            .head_stride_bytes = kv.page_count * kv.page_stride_bytes(),
-            .page_stride_bytes = kv.page_stride_bytes()};
+    const KvLayer& layer = plan_.kv.layers[step.layer];
+    return {.format = plan_.kv.format,
+            .head_dimension = static_cast<unsigned>(layer.key_dimension),
+            .blocks = at(plan_.kv.keys(step.layer, 0)),
+            .head_stride_bytes = layer.head_stride_bytes,
+            .page_stride_bytes = layer.page_stride_bytes};
+  }
+
+  // The batch with the page tables of the layer's group.
+  GpuBatch batch_of(const AttendStep& step) const {
+    GpuBatch batch = batch_;
+    batch.pages += plan_.kv.layers[step.layer].group * areas_.limits.pages;
+    return batch;
   }
 
   GpuHeads heads_of(const AttendStep& step, const GpuKvLayer& kv) const {
     const PrepareHeads& prepare = step.prepare;
-    return {.batch = batch_,
+    return {.batch = batch_of(step),
             .kv = kv,
             .queries = at(step.queries),
             .query_stride = step.query_stride,
@@ -420,7 +427,7 @@ class GpuProgram::Builder {
       out.f32 = at(step.output);
       out.f32_stride = step.output_stride;
     }
-    return {.batch = batch_,
+    return {.batch = batch_of(step),
             .kv = kv,
             .queries = at(step.queries),
             .query_stride = step.query_stride,

@@ -28,14 +28,16 @@ void treat_head(const AttendStep& step, const Pass& pass, size_t token, const fl
 void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, size_t head) {
   const KvLayout& kv = pass.plan.kv;
   const BatchToken& where = pass.batch.tokens[token];
-  const uint32_t page = pass.batch.page_tables[where.sequence][where.position / kPageTokens];
-  std::byte* keys = pass.at(kv.keys(step.layer, head)) + page * kv.page_stride_bytes();
+  const KvLayer& layer = kv.layers[step.layer];
+  const uint32_t page = pass.batch.pages(where.sequence, layer.group)[where.position / kPageTokens];
+  std::byte* keys = pass.at(kv.keys(step.layer, head)) + page * layer.page_stride_bytes;
   const size_t offset = token * step.prepare.kv_stride + head * step.head_dimension;
   alignas(64) float key[kMaxHeadDimension];
   std::memcpy(key, pass.at(step.prepare.keys) + offset, step.head_dimension * sizeof(float));
   treat_head(step, pass, token, pass.at(step.prepare.key_norm), key);
   pass.kernels.append_kv(kv.format, step.head_dimension, where.position % kPageTokens, key,
-                         pass.at(step.prepare.values) + offset, keys, keys + kv.keys_bytes());
+                         pass.at(step.prepare.values) + offset, keys,
+                         keys + kv.keys_bytes(step.layer));
 }
 
 // The rank's query heads that attend to one of its KV heads.
@@ -77,13 +79,14 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
   const KvLayout& kv = pass.plan.kv;
   const BatchToken& where = pass.batch.tokens[block.token];
   const Range heads = queries_of(step, kv_head);
+  const KvLayer& layer = kv.layers[step.layer];
   const std::byte* keys = pass.at(kv.keys(step.layer, kv_head));
   return {.format = kv.format,
           .head_dimension = step.head_dimension,
           .keys = keys,
-          .values = keys + kv.keys_bytes(),
-          .page_stride_bytes = kv.page_stride_bytes(),
-          .pages = pass.batch.page_tables[where.sequence].data(),
+          .values = keys + kv.keys_bytes(step.layer),
+          .page_stride_bytes = layer.page_stride_bytes,
+          .pages = pass.batch.pages(where.sequence, layer.group).data(),
           .position = where.position,
           .token_count = block.count,
           .window = step.window,

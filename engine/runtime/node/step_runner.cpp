@@ -18,12 +18,11 @@ Range share(size_t total, const Pass& pass) {
 
 void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
   const KvLayout& kv = pass.plan.kv;
-  const Range mine = share(kv.layer_count * kv.head_count, pass);
+  const std::vector<uint32_t>& cleared = pass.batch.cleared_pages;
+  const Range mine = share(kv.part_count * cleared.size(), pass);
   for (size_t unit = mine.begin; unit < mine.end; ++unit) {
-    std::byte* pages = pass.at(kv.keys(unit / kv.head_count, unit % kv.head_count));
-    for (const uint32_t page : pass.batch.cleared_pages) {
-      std::memset(pages + page * kv.page_stride_bytes(), 0, kv.page_stride_bytes());
-    }
+    std::byte* const pages = pass.at(kv.part(unit / cleared.size()));
+    std::memset(pages + cleared[unit % cleared.size()] * kv.part_bytes, 0, kv.part_bytes);
   }
 }
 

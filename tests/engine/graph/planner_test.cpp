@@ -126,9 +126,9 @@ TEST(Planner, buffers_of_one_step_do_not_overlap) {
 TEST(Planner, the_cache_holds_every_layer_and_head) {
   const Graph graph = make_graph(Format::kF32);
   const Plan plan = plan_alone(graph);
-  EXPECT_EQ(plan.kv.layer_count, 2U);
-  EXPECT_EQ(plan.kv.head_count, 2U);
-  EXPECT_EQ(plan.kv.head_dimension, 16U);
+  ASSERT_EQ(plan.kv.layers.size(), 2U);
+  EXPECT_EQ(plan.kv.layers[1].head_count, 2U);
+  EXPECT_EQ(plan.kv.layers[1].key_dimension, 16U);
   // 64 tokens x 16 dimensions x 2 bytes, keys and values, 2 layers, 2 heads, 3 pages.
   EXPECT_EQ(plan.kv.size_bytes(), 64 * 16 * 2 * 2 * 2 * 2 * 3U);
 }

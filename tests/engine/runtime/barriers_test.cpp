@@ -22,7 +22,7 @@ TEST(Barriers, are_five_per_layer_for_a_generated_token_and_one_more_for_a_promp
   for (const Format format : {Format::kF32, Format::kF16, Format::kQ8_0, Format::kQ4_K}) {
     const RandomModel file(format, format, /*seed=*/3);
     LoadedModel model(file.path(), {.workers = 2});
-    const size_t layers = model.plan().kv.layer_count;
+    const size_t layers = model.plan().kv.layers.size();
     auto sequence = model.new_sequence(40);
     const auto tokens = some_tokens(33, 1);
     EXPECT_EQ(meetings_of(model, tokens, sequence), 6 * layers + kMeetingsBesideLayers);
@@ -37,7 +37,7 @@ TEST(Barriers, are_five_per_layer_for_a_generated_token_and_one_more_for_a_promp
 TEST(Barriers, are_seven_per_layer_of_a_mixture_for_a_generated_token_and_two_more_for_a_prompt) {
   const RandomModel file(Format::kQ8_0, Format::kQ8_0, /*seed=*/3, {.count = 4, .used = 2});
   LoadedModel model(file.path(), {.workers = 2});
-  const size_t layers = model.plan().kv.layer_count;
+  const size_t layers = model.plan().kv.layers.size();
   auto sequence = model.new_sequence(40);
   const auto tokens = some_tokens(33, 1);
   EXPECT_EQ(meetings_of(model, tokens, sequence), 9 * layers + kMeetingsBesideLayers);

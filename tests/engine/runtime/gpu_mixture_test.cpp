@@ -127,7 +127,7 @@ TEST_F(GpuMixture, leaves_experts_to_processors) {
     roundings.ranks = options.shares.size();
     const double bound = reference.bound(roundings);
     LoadedModel by_kind(model, options);
-    EXPECT_EQ(by_kind.ranks()[1].plan().kv.head_count, 0U);
+    EXPECT_EQ(by_kind.ranks()[1].plan().kv.most_heads(), 0U);
     const LogitRows rows = by_kind.compute_alone(tokens, 128);
     EXPECT_LE(worst_difference(rows, reference.logits()), bound);
     expect_same_bits(rows, by_kind.compute_alone(tokens, 5));

@@ -196,7 +196,7 @@ TEST(GpuRankFaults, attention_has_places_for_every_page_and_no_more_than_tokens_
       const GpuPartials& partials = gpu.partials;
       const size_t heads = units * attend->head_count;
       expect_apart(
-          {{"outputs", bytes_at(partials.rows), heads * plan.kv.head_dimension * sizeof(float)},
+          {{"outputs", bytes_at(partials.rows), heads * plan.kv.widest_value() * sizeof(float)},
            {"sums", bytes_at(partials.sums), 2 * heads * sizeof(float)},
            {"arrived", bytes_at(partials.arrived), heads * sizeof(uint32_t)},
            {"queries", bytes_at(attend->queries), 1},

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "engine/base/checked_math.h"
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/weight_loader.h"
 #include "tests/engine/runtime/value_or_throw.h"
@@ -74,11 +75,18 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
 
 LoadedModel::Sequence LoadedModel::new_sequence(size_t tokens) {
   Sequence sequence;
-  const size_t pages = (tokens + kPageTokens - 1) / kPageTokens;
-  for (size_t page = 0; page < pages; ++page) sequence.pages.push_back(next_page_++);
+  for (const AttentionWindow& window : plan().kv.windows) {
+    const size_t count = window.most_pages(tokens, plan().batch_tokens, kPageTokens);
+    const uint32_t first = next_page_;
+    for (size_t page = 0; page < count; ++page) sequence.pages.push_back(next_page_++);
+    // Pages in another order than they lie in memory: the page table is what counts. What lies
+    // behind a window is written over.
+    std::vector<uint32_t>& table = sequence.tables.emplace_back(divide_up(tokens, kPageTokens));
+    for (size_t page = 0; page < table.size(); ++page) {
+      table[page] = first + static_cast<uint32_t>(count - 1 - page % count);
+    }
+  }
   if (next_page_ > plan().kv.page_count) throw std::runtime_error("the test needs more KV pages");
-  // Pages in another order than they lie in memory: the page table is what counts.
-  std::ranges::reverse(sequence.pages);
   return sequence;
 }
 
@@ -98,11 +106,13 @@ std::vector<float> LoadedModel::hidden_row(size_t token) {
   return row;
 }
 
-Batch LoadedModel::batch_of(std::span<const Piece> pieces) {
+Batch LoadedModel::batch_of(std::span<const Piece> pieces) const {
   Batch batch;
+  batch.group_count = plan().kv.group_count();
   for (const Piece& piece : pieces) {
-    const auto slot = static_cast<uint32_t>(batch.page_tables.size());
-    batch.page_tables.push_back(piece.sequence.pages);
+    const auto slot = static_cast<uint32_t>(batch.sequence_count());
+    batch.page_tables.insert(batch.page_tables.end(), piece.sequence.tables.begin(),
+                             piece.sequence.tables.end());
     if (piece.sequence.length == 0) {
       batch.cleared_pages.insert(batch.cleared_pages.end(), piece.sequence.pages.begin(),
                                  piece.sequence.pages.end());

@@ -47,7 +47,8 @@ class LoadedModel {
 
   // A sequence in the cache, on pages of its own.
   struct Sequence {
-    std::vector<uint32_t> pages;
+    std::vector<uint32_t> pages;                // that it has taken
+    std::vector<std::vector<uint32_t>> tables;  // by group
     size_t length = 0;
   };
   Sequence new_sequence(size_t tokens);
@@ -84,7 +85,7 @@ class LoadedModel {
 
  private:
   void load(const GgufFile& file, const LoadedModelOptions& options);
-  static Batch batch_of(std::span<const Piece> pieces);
+  Batch batch_of(std::span<const Piece> pieces) const;
 
   std::unique_ptr<Model> model_;
   std::unique_ptr<Ranks> ranks_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <random>
@@ -39,7 +40,7 @@ class GraphMaker {
     ValueId x = graph_.embed(table);
     if (pick(3) == 0) x = graph_.scale(x, 2.5F);
     if (pick(4) == 0) x = norm(x);
-    const size_t layers = 1 + pick(2);
+    const size_t layers = 1 + pick(3);
     for (size_t layer = 0; layer < layers; ++layer) x = add_layer(x, layer);
     // Selected before the last norm or behind it.
     const bool first = pick(3) != 0;
@@ -103,8 +104,8 @@ class GraphMaker {
     const ValueId q = treat(product(h, kHeads * dimension_), kHeads, how);
     const ValueId k = treat(product(h, kKvHeads * dimension_), kKvHeads, other);
     const ValueId v = product(h, kKvHeads * dimension_);
-    const ValueId attended =
-        graph_.attention(layer, q, k, v, kHeads, kKvHeads, 0.25F, pick(3) == 0 ? 9 : 0);
+    const size_t window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
+    const ValueId attended = graph_.attention(layer, q, k, v, kHeads, kKvHeads, 0.25F, window);
     if (pick(5) == 0) {
       const ValueId open = product(h, kHeads * dimension_);
       return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);

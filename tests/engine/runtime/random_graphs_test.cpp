@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/graph/kv_layout.h"
 #include "engine/kernels/kernel_choice.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_graph.h"
@@ -116,6 +117,33 @@ TEST(RandomGraphs, have_the_same_bits_for_any_ranks_shares_workers_pieces_and_fu
       }
     }
   });
+}
+
+// Whether layers have different windows.
+bool has_groups(const Graph& graph) {
+  return group_kv_layers(graph).size() > 1;
+}
+
+// In short passes the pages behind a window are written over while other layers keep theirs; in
+// long ones none is.
+TEST(RandomGraphs, have_the_same_bits_without_the_pages_behind_their_windows) {
+  const auto tokens = some_tokens(400, 6);
+  size_t tried = 0;
+  for (uint64_t seed = 0; tried < 4; ++seed) {
+    if (!has_groups(random_graph(seed))) continue;
+    ++tried;
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomGraphFile file(seed);
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), {.batch_tokens = 400}).compute_alone(tokens, 400);
+    for (const std::vector<double>& shares : {std::vector<double>{1}, {2, 1, 1}}) {
+      for (const size_t chunk : {1U, 20U}) {
+        LoadedModel model(file.path(), file.model(),
+                          {.workers = 2, .shares = shares, .batch_tokens = 20});
+        expect_same_bits(expected, model.compute_alone(tokens, chunk));
+      }
+    }
+  }
 }
 
 TEST(RandomGraphs, have_the_same_bits_without_fusions_and_are_the_model_where_ranks_sum) {

@@ -83,7 +83,9 @@ TEST(SameBits, in_any_chunks) {
   for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16, KvFormat::kQ8_0}) {
     for (const std::string& model : models.paths()) {
       SCOPED_TRACE(model);
-      if (!kv_format_fits(format, LoadedModel(model, {}).plan().kv.head_dimension)) continue;
+      if (!kv_format_fits(format, LoadedModel(model, {}).plan().kv.layers[0].key_dimension)) {
+        continue;
+      }
       LoadedModel loaded(model, {.workers = 2, .kv_format = format});
       const LogitRows whole = loaded.compute_alone(tokens, 128);
       for (const size_t chunk : {1U, 7U, 32U, 64U, 65U}) {

@@ -122,9 +122,9 @@ TEST(Fairness, of_those_that_run_the_last_gives_up_its_pages) {
     passes.pass();
     ASSERT_LT(passes.passes, 30U);
   }
-  EXPECT_EQ(passes.scheduler.pages(ids[0]).size(), 3U);
-  EXPECT_FALSE(passes.scheduler.pages(ids[1]).empty());
-  EXPECT_TRUE(passes.scheduler.pages(ids[2]).empty());
+  EXPECT_EQ(passes.pages(ids[0]).size(), 3U);
+  EXPECT_FALSE(passes.pages(ids[1]).empty());
+  EXPECT_TRUE(passes.pages(ids[2]).empty());
 }
 
 TEST(Fairness, of_those_that_wait_the_last_gives_up_its_pages) {
@@ -137,10 +137,10 @@ TEST(Fairness, of_those_that_wait_the_last_gives_up_its_pages) {
   const SequenceId urgent = passes.add(7, 16, of_tenant("", -1));
   const SequenceId too = passes.add(7, 16, of_tenant("", -1));
   EXPECT_EQ(passes.pass().at(urgent).count, 7U);
-  EXPECT_EQ(passes.scheduler.pages(too).size(), 2U);
+  EXPECT_EQ(passes.pages(too).size(), 2U);
   EXPECT_EQ(passes.scheduler.counters().preemptions, 1U);
-  EXPECT_FALSE(passes.scheduler.pages(ids[1]).empty());
-  EXPECT_TRUE(passes.scheduler.pages(ids[2]).empty());
+  EXPECT_FALSE(passes.pages(ids[1]).empty());
+  EXPECT_TRUE(passes.pages(ids[2]).empty());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,12 @@ class Passes {
       }
     }
     return chunks;
+  }
+
+  // The pages that it holds of a group.
+  std::span<const uint32_t> pages(SequenceId sequence, size_t group = 0) const {
+    const auto tables = scheduler.tables(sequence);
+    return tables.empty() ? std::span<const uint32_t>() : tables[group].held();
   }
 
   Scheduler scheduler;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <vector>
 
 namespace lockstep {
@@ -50,21 +51,32 @@ class PrefixCacheTest : public ::testing::Test {
   uint32_t insert(const CacheScope& scope, int32_t token, std::optional<uint32_t> before = {}) {
     const auto page = cache_.take();
     if (!page) throw std::runtime_error("no page");
-    cache_.insert(scope, prefix(scope, token, before), *page);
+    make_known(scope, prefix(scope, token, before), *page);
     return *page;
+  }
+  void make_known(const CacheScope& scope, const PrefixCache::Prefix& prefix, uint32_t page) {
+    const BlockId block = cache_.insert(scope, prefix);
+    if (block == 0) return;
+    cache_.put(block, 0, page);
+    blocks_[page] = block;
   }
   PrefixCache::Prefix prefix(const CacheScope& scope, int32_t token,
                              std::optional<uint32_t> before = {}) {
     token_ = token;
     const PrefixKey root = root_key(kSecret, scope.owner, scope.salt);
-    return {next_key(kSecret, root, {&token_, 1}), before, {&token_, 1}};
+    return {next_key(kSecret, root, {&token_, 1}), before ? blocks_.at(*before) : 0, {&token_, 1}};
   }
   std::optional<uint32_t> find(const CacheScope& scope, int32_t token,
                                std::optional<uint32_t> before = {}) {
-    return cache_.find(scope, prefix(scope, token, before));
+    return find(scope, prefix(scope, token, before));
   }
+  std::optional<uint32_t> find(const CacheScope& scope, const PrefixCache::Prefix& prefix) {
+    return cache_.page(cache_.find(scope, prefix), 0);
+  }
+  void forget(uint32_t page) { cache_.forget(blocks_.at(page)); }
 
-  PrefixCache cache_{4};
+  PrefixCache cache_{4, {{}}};
+  std::map<uint32_t, BlockId> blocks_;  // that the pages were of last
   int32_t token_ = 0;
 };
 
@@ -89,17 +101,17 @@ TEST_F(PrefixCacheTest, the_key_alone_is_never_believed) {
   const uint32_t page = insert(kAlice, 7);
   const int32_t token = 7;
   const int32_t other_token = 8;
-  const PrefixCache::Prefix stored = {prefix(kAlice, token).key, {}, {&token, 1}};
-  EXPECT_EQ(cache_.find(kAlice, stored), page);
-  EXPECT_EQ(cache_.find(kAlice, {stored.key, {}, {&other_token, 1}}), std::nullopt);
-  EXPECT_EQ(cache_.find(kBob, stored), std::nullopt);
+  const PrefixCache::Prefix stored = {prefix(kAlice, token).key, 0, {&token, 1}};
+  EXPECT_EQ(find(kAlice, stored), page);
+  EXPECT_EQ(cache_.find(kAlice, {stored.key, 0, {&other_token, 1}}), 0U);
+  EXPECT_EQ(cache_.find(kBob, stored), 0U);
   const uint32_t elsewhere = insert(kAlice, 9);
-  EXPECT_EQ(cache_.find(kAlice, {stored.key, elsewhere, stored.tokens}), std::nullopt);
+  EXPECT_EQ(cache_.find(kAlice, {stored.key, blocks_.at(elsewhere), stored.tokens}), 0U);
   // And the second one is not stored under it.
   const uint32_t second = *cache_.take();
-  cache_.insert(kAlice, {stored.key, {}, {&other_token, 1}}, second);
+  make_known(kAlice, {stored.key, 0, {&other_token, 1}}, second);
   EXPECT_FALSE(cache_.knows(second));
-  EXPECT_EQ(cache_.find(kAlice, stored), page);
+  EXPECT_EQ(find(kAlice, stored), page);
 }
 
 TEST_F(PrefixCacheTest, held_pages_are_shared_and_unknown_ones_are_free_when_released) {
@@ -115,7 +127,7 @@ TEST_F(PrefixCacheTest, held_pages_are_shared_and_unknown_ones_are_free_when_rel
   EXPECT_EQ(cache_.pool().free_count(), 3U);
   cache_.hold(known);
   EXPECT_EQ(cache_.idle_count(), 0U);
-  cache_.forget(known);
+  forget(known);
   EXPECT_EQ(find(kAlice, 1), std::nullopt);
   cache_.release(known);
   EXPECT_EQ(cache_.pool().free_count(), 4U);
@@ -150,7 +162,7 @@ TEST_F(PrefixCacheTest, a_tenants_flood_leaves_the_others_their_share) {
 
 TEST_F(PrefixCacheTest, a_page_whose_parent_was_forgotten_is_not_stored) {
   const uint32_t parent = insert(kAlice, 1);
-  cache_.forget(parent);
+  forget(parent);
   const uint32_t child = insert(kAlice, 2, parent);
   EXPECT_FALSE(cache_.knows(child));
 }
@@ -159,9 +171,11 @@ TEST_F(PrefixCacheTest, a_page_whose_parent_was_forgotten_is_not_stored) {
 TEST_F(PrefixCacheTest, a_child_is_not_found_after_another_page_of_its_parents_number) {
   const uint32_t parent = insert(kAlice, 1);
   insert(kAlice, 2, parent);
-  cache_.forget(parent);
-  cache_.insert(kAlice, prefix(kAlice, 3), parent);
+  const BlockId gone = blocks_.at(parent);
+  forget(parent);
+  make_known(kAlice, prefix(kAlice, 3), parent);
   EXPECT_TRUE(cache_.knows(parent));
+  EXPECT_NE(blocks_.at(parent), gone);
   EXPECT_EQ(find(kAlice, 2, parent), std::nullopt);
 }
 
@@ -171,18 +185,88 @@ TEST_F(PrefixCacheTest, what_follows_a_forgotten_page_is_forgotten_with_it) {
   const uint32_t held = insert(kAlice, 3, root);
   const uint32_t last = insert(kAlice, 4, held);
   for (const uint32_t page : {idle, last}) cache_.release(page);
-  cache_.forget(held);
+  forget(held);
   EXPECT_TRUE(cache_.knows(root));
   EXPECT_TRUE(cache_.knows(idle));
   EXPECT_FALSE(cache_.knows(held));
   EXPECT_FALSE(cache_.knows(last));
   EXPECT_EQ(cache_.pool().free_count(), 1U);
-  cache_.forget(root);
+  forget(root);
   EXPECT_FALSE(cache_.knows(idle));
   EXPECT_EQ(cache_.idle_count(), 0U);
   EXPECT_EQ(cache_.pool().free_count(), 2U);
   for (const uint32_t page : {held, root}) cache_.release(page);
   EXPECT_EQ(cache_.pool().free_count(), 4U);
+}
+
+// Two groups of layers: one sees all tokens, the other the last two.
+class WindowedCacheTest : public ::testing::Test {
+ protected:
+  // A block of one token after another one, with a page of each group.
+  BlockId insert(int32_t token, BlockId before) {
+    const BlockId block = cache_.insert(kAlice, prefix(token, before));
+    for (size_t group = 0; group < 2; ++group) {
+      cache_.put(block, group, cache_.take().value());
+    }
+    return block;
+  }
+  PrefixCache::Prefix prefix(int32_t token, BlockId before) {
+    token_ = token;
+    const PrefixKey root = root_key(kSecret, "alice", "");
+    return {next_key(kSecret, root, {&token_, 1}), before, {&token_, 1}};
+  }
+  void release(BlockId block, size_t group) { cache_.release(cache_.page(block, group).value()); }
+
+  PrefixCache cache_{6, {{}, {2}}};
+  int32_t token_ = 0;
+};
+
+TEST_F(WindowedCacheTest, a_block_stays_without_the_page_that_a_window_has_passed) {
+  const BlockId first = insert(1, 0);
+  const BlockId second = insert(2, first);
+  insert(3, second);
+  release(first, 1);
+  ASSERT_TRUE(cache_.take().has_value());  // all others are held
+  EXPECT_EQ(cache_.page(first, 1), std::nullopt);
+  EXPECT_TRUE(cache_.page(first, 0).has_value());
+  EXPECT_EQ(cache_.find(kAlice, prefix(1, 0)), first);
+  EXPECT_EQ(cache_.find(kAlice, prefix(2, first)), second);
+  EXPECT_EQ(cache_.take(), std::nullopt);
+}
+
+TEST_F(WindowedCacheTest, a_block_without_a_page_that_all_tokens_see_is_forgotten) {
+  const BlockId first = insert(1, 0);
+  const BlockId second = insert(2, first);
+  for (const BlockId block : {second, first}) release(block, 0);
+  release(second, 1);
+  // Two that are free, then the one that was released first: the second block's, and with it that
+  // block's other page.
+  for (int taken = 0; taken < 3; ++taken) ASSERT_TRUE(cache_.take().has_value());
+  EXPECT_EQ(cache_.find(kAlice, prefix(2, first)), 0U);
+  EXPECT_EQ(cache_.find(kAlice, prefix(1, 0)), first);
+  EXPECT_EQ(cache_.block_count(), 1U);
+  EXPECT_EQ(cache_.pool().free_count(), 1U);
+}
+
+// What a window has passed is known as long as something that follows is.
+TEST(WindowsAlone, leave_nothing_behind) {
+  PrefixCache cache(2, {{1}});
+  const PrefixKey root = root_key(kSecret, "alice", "");
+  const std::array<int32_t, 2> tokens = {1, 2};
+  const PrefixKey key = next_key(kSecret, root, {&tokens[0], 1});
+  const BlockId first = cache.insert(kAlice, {key, 0, {&tokens[0], 1}});
+  cache.put(first, 0, cache.take().value());
+  const PrefixKey next = next_key(kSecret, key, {&tokens[1], 1});
+  const BlockId second = cache.insert(kAlice, {next, first, {&tokens[1], 1}});
+  cache.put(second, 0, cache.take().value());
+  cache.release(cache.page(first, 0).value());
+  const uint32_t last = cache.page(second, 0).value();
+  ASSERT_TRUE(cache.take().has_value());  // the first block's page
+  EXPECT_EQ(cache.find(kAlice, {next, first, {&tokens[1], 1}}), second);
+  EXPECT_EQ(cache.block_count(), 2U);
+  cache.release(last);
+  EXPECT_EQ(cache.take(), last);
+  EXPECT_EQ(cache.block_count(), 0U);
 }
 
 }  // namespace

@@ -128,8 +128,8 @@ TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_token
     if (chunks.contains(urgent) && chunks.at(urgent).begin == 7) passes.scheduler.finish(urgent);
     ASSERT_LT(passes.passes, 30U);
   }
-  EXPECT_TRUE(passes.scheduler.pages(last).empty());
-  EXPECT_FALSE(passes.scheduler.pages(first).empty());
+  EXPECT_TRUE(passes.pages(last).empty());
+  EXPECT_FALSE(passes.pages(first).empty());
   // It comes back when there is space: its prompt (the page may still be known), then what it had
   // generated in one chunk of its own.
   passes.scheduler.finish(first);
@@ -212,7 +212,7 @@ TEST(Scheduler, a_better_priority_goes_first_and_takes_a_place) {
   auto chunks = passes.pass();
   EXPECT_TRUE(chunks.contains(urgent));
   EXPECT_FALSE(chunks.contains(running[2]));  // the latest steps aside, and keeps its pages
-  EXPECT_FALSE(passes.scheduler.pages(running[2]).empty());
+  EXPECT_FALSE(passes.pages(running[2]).empty());
   passes.scheduler.finish(urgent);
   chunks = passes.pass();
   EXPECT_EQ(chunks.at(running[2]).count, 1U);
@@ -275,7 +275,7 @@ TEST(Scheduler, ending_one_that_waits_changes_nothing_for_those_that_run) {
       const auto chunks = passes.pass();
       for (const SequenceId id : running) {
         moves.push_back({id, chunks.at(id).begin, chunks.at(id).count});
-        for (const uint32_t page : passes.scheduler.pages(id)) moves.back().push_back(page);
+        for (const uint32_t page : passes.pages(id)) moves.back().push_back(page);
       }
       if (cancel) passes.scheduler.finish(waiting);
     }
@@ -297,7 +297,7 @@ TEST(Scheduler, a_tenant_without_a_place_gets_its_share_of_them) {
     EXPECT_TRUE(chunks.contains(many[0]) && chunks.contains(many[1]) && chunks.contains(first));
     EXPECT_FALSE(chunks.contains(second));  // two places for one, one for the other: even enough
   }
-  EXPECT_FALSE(passes.scheduler.pages(many[2]).empty());
+  EXPECT_FALSE(passes.pages(many[2]).empty());
 }
 
 TEST(Scheduler, who_had_fewer_tokens_is_next_whoever_came_first) {

@@ -20,8 +20,8 @@ TEST(Scheduler, a_prefix_is_computed_once_even_in_one_pass) {
   EXPECT_FALSE(together.contains(second));
   const Chunk rest = passes.pass().at(second);
   EXPECT_EQ(rest.begin, 8U);  // two full pages; the last tokens are always computed
-  EXPECT_EQ(passes.scheduler.pages(first)[1], passes.scheduler.pages(second)[1]);
-  EXPECT_NE(passes.scheduler.pages(first)[2], passes.scheduler.pages(second)[2]);
+  EXPECT_EQ(passes.pages(first)[1], passes.pages(second)[1]);
+  EXPECT_NE(passes.pages(first)[2], passes.pages(second)[2]);
   passes.scheduler.finish(first);
   passes.scheduler.finish(second);
   // What has ended stays. Of a prompt that is wholly known its last page is computed.
@@ -102,8 +102,8 @@ TEST(Scheduler, what_is_discarded_is_found_by_nobody_and_computed_again_by_share
   passes.pass();
   const SequenceId shares = passes.add(40, 40, {}, 5);
   passes.pass();
-  ASSERT_EQ(passes.scheduler.pages(shares)[0], passes.scheduler.pages(broken)[0]);
-  ASSERT_EQ(passes.scheduler.pages(done)[0], passes.scheduler.pages(broken)[0]);
+  ASSERT_EQ(passes.pages(shares)[0], passes.pages(broken)[0]);
+  ASSERT_EQ(passes.pages(done)[0], passes.pages(broken)[0]);
   passes.scheduler.discard(broken);
   const auto chunks = passes.pass();
   EXPECT_EQ(chunks.at(shares).begin, 0U);
@@ -120,9 +120,9 @@ TEST(Scheduler, a_sharer_without_logits_starts_over_however_little_it_lacks) {
   passes.add(40, 40, of_tenant("", -1));  // takes all that is left of a pass
   const SequenceId shares = passes.add(9, 20, {}, 5);
   EXPECT_FALSE(passes.pass().contains(shares));
-  ASSERT_EQ(passes.scheduler.pages(shares).size(), 2U);
+  ASSERT_EQ(passes.pages(shares).size(), 2U);
   passes.scheduler.discard(broken);
-  EXPECT_TRUE(passes.scheduler.pages(shares).empty());
+  EXPECT_TRUE(passes.pages(shares).empty());
   while (!passes.first_sampled.contains(shares)) {
     const auto chunks = passes.pass();
     const bool begins = chunks.contains(shares) && chunks.at(shares).first;
@@ -143,9 +143,9 @@ TEST(Scheduler, logits_over_another_page_do_not_speak_for_the_one_that_is_shared
   const SequenceId shares = passes.add(4, 20, asked, 5);
   ASSERT_EQ(passes.next().chunks.size(), 2U);
   passes.scheduler.computed();
-  ASSERT_EQ(passes.scheduler.pages(shares)[0], passes.scheduler.pages(broken)[0]);
+  ASSERT_EQ(passes.pages(shares)[0], passes.pages(broken)[0]);
   passes.scheduler.discard(broken);
-  EXPECT_TRUE(passes.scheduler.pages(shares).empty());
+  EXPECT_TRUE(passes.pages(shares).empty());
   passes.scheduler.append_token(shares, 7);  // of this pass's logits, which are good
   const Chunk again = passes.pass().at(shares);
   EXPECT_EQ(again.begin, 0U);
@@ -225,7 +225,7 @@ TEST(Scheduler, pages_that_one_who_waits_shares_are_no_space_for_others) {
   passes.most[runs] = 3;
   while (passes.most[runs] > 0) {
     EXPECT_FALSE(passes.pass().contains(next));
-    EXPECT_EQ(passes.scheduler.pages(shares).size(), 9U);
+    EXPECT_EQ(passes.pages(shares).size(), 9U);
   }
   EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
   EXPECT_TRUE(passes.pass().contains(next));

@@ -26,7 +26,11 @@ uint64_t mixed(uint64_t value) {
 
 Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.page_tokens = 1 + pick(6);
-  limits_.page_count = 1 + pick(30);
+  if (chance(2)) {
+    for (size_t groups = pick(3); groups > 0; --groups) limits_.windows.push_back({1 + pick(20)});
+    if (chance(3)) limits_.windows.front() = {1 + pick(20)};
+  }
+  limits_.page_count = limits_.windows.size() + pick(30);
   limits_.sequence_count = 1 + pick(6);
   limits_.batch_tokens = limits_.sequence_count + pick(24);
   limits_.logit_rows = limits_.sequence_count + pick(6);
@@ -39,9 +43,15 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
-  before_.resize(limits_.page_count);
+  for (size_t page = 0; page < limits_.page_count; ++page) contents_.push_back(page);
+  rests_on_.resize(limits_.page_count);
+  // Windows may let them be of any length.
+  const size_t longest = limits_.page_count * limits_.page_tokens;
+  while (capacity_ < longest && scheduler_->most_pages(capacity_ + 1) <= limits_.page_count) {
+    ++capacity_;
+  }
   for (size_t prefix = 1 + pick(3); prefix > 0; --prefix) {
-    prefixes_.push_back(some_tokens(1 + pick(limits_.page_count * limits_.page_tokens)));
+    prefixes_.push_back(some_tokens(1 + pick(capacity_)));
   }
 }
 
@@ -81,15 +91,14 @@ void Simulation::run() {
 }
 
 void Simulation::add() {
-  const size_t capacity = limits_.page_count * limits_.page_tokens;
   Life life;
   NewSequence& asked = life.asked;
   const std::vector<int32_t>& prefix = prefixes_[pick(prefixes_.size())];
   asked.prompt.assign(prefix.begin(),
                       prefix.begin() + static_cast<std::ptrdiff_t>(1 + pick(prefix.size())));
-  const auto tail = some_tokens(pick(1 + capacity - asked.prompt.size()));
+  const auto tail = some_tokens(pick(1 + capacity_ - asked.prompt.size()));
   asked.prompt.insert(asked.prompt.end(), tail.begin(), tail.end());
-  asked.most_tokens = asked.prompt.size() + pick(1 + capacity - asked.prompt.size());
+  asked.most_tokens = asked.prompt.size() + pick(1 + capacity_ - asked.prompt.size());
   if (chance(3)) {
     asked.wanted = std::array{Wanted::kAllLogits, Wanted::kLastHidden, Wanted::kAllHidden}[pick(3)];
   }
@@ -133,7 +142,8 @@ void Simulation::pass() {
   for (const uint32_t page : schedule.cleared_pages) {
     std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
                 limits_.page_tokens, kCleared);
-    before_[page].reset();
+    contents_[page] = rests_on_.size();
+    rests_on_.emplace_back();
   }
   for (const Chunk& chunk : schedule.chunks) {
     check_chunk(chunk);
@@ -142,10 +152,6 @@ void Simulation::pass() {
   }
   scheduler_->computed();
   check_pages();
-  for (const Chunk& chunk : schedule.chunks) {
-    const auto held = scheduler_->pages(chunk.sequence);
-    for (size_t page = 1; page < held.size(); ++page) before_[held[page]] = held[page - 1];
-  }
   for (const Chunk& chunk : schedule.chunks) after(chunk);
 }
 
@@ -204,15 +210,19 @@ void Simulation::check_pages() {
   const PrefixCache& cache = scheduler_->cache();
   for (const auto& [id, life] : live_) {
     std::set<uint32_t> own;
-    for (const uint32_t page : scheduler_->pages(id)) {
+    for (const uint32_t page : held_pages(id)) {
       ASSERT_LT(page, limits_.page_count);
       EXPECT_TRUE(own.insert(page).second) << "page " << page << " twice in a sequence";
       ++holders[page];
     }
-    const auto held = scheduler_->pages(id);
-    for (size_t index = 1; index < held.size(); ++index) {
-      EXPECT_TRUE(cache.knows(held[index - 1]) || !cache.knows(held[index]))
-          << "page " << held[index] << " is kept and can never be found";
+    EXPECT_LE(own.size(), scheduler_->most_pages(life.tokens.size()));
+    for (const PageTable& table : scheduler_->tables(id)) {
+      const auto held = table.held();
+      EXPECT_EQ(table.pages.size(), scheduler_->tables(id).front().pages.size());
+      for (size_t index = 1; index < held.size(); ++index) {
+        EXPECT_TRUE(cache.knows(held[index - 1]) || !cache.knows(held[index]))
+            << "page " << held[index] << " is kept and can never be found";
+      }
     }
   }
   size_t idle = 0;
@@ -234,8 +244,19 @@ uint64_t Simulation::content(const Life& life, uint64_t before, size_t position)
   return mixed(before + static_cast<uint64_t>(life.tokens[position]) * 2 + (generated ? 1 : 0));
 }
 
-uint64_t& Simulation::cell(SequenceId id, size_t position) {
-  const uint32_t page = scheduler_->pages(id)[position / limits_.page_tokens];
+std::vector<uint32_t> Simulation::held_pages(SequenceId id) const {
+  std::vector<uint32_t> pages;
+  for (const PageTable& table : scheduler_->tables(id)) {
+    pages.insert(pages.end(), table.held().begin(), table.held().end());
+  }
+  return pages;
+}
+
+uint64_t& Simulation::cell(SequenceId id, size_t group, size_t position) {
+  const PageTable& table = scheduler_->tables(id)[group];
+  const size_t index = position / limits_.page_tokens;
+  EXPECT_GE(index, table.given_back) << "position " << position << " has been given back";
+  const uint32_t page = table.pages[index];
   return cells_[page * limits_.page_tokens + position % limits_.page_tokens];
 }
 
@@ -244,7 +265,9 @@ void Simulation::check_chunk(const Chunk& chunk) {
   const size_t end = chunk.begin + chunk.count;
   ASSERT_GT(chunk.count, 0U);
   ASSERT_LE(end, life.tokens.size());
-  ASSERT_GE(scheduler_->pages(chunk.sequence).size() * limits_.page_tokens, end);
+  const auto tables = scheduler_->tables(chunk.sequence);
+  ASSERT_EQ(tables.size(), limits_.windows.size());
+  ASSERT_GE(tables.front().pages.size() * limits_.page_tokens, end);
   EXPECT_EQ(chunk.first, !life.started);
   EXPECT_EQ(chunk.sample, end == life.tokens.size());
   EXPECT_EQ(chunk.generated, chunk.begin >= life.asked.prompt.size());
@@ -272,21 +295,37 @@ void Simulation::compute(const Chunk& chunk) {
   const size_t end = chunk.begin + chunk.count;
   for (size_t position = 0; position < end; ++position) {
     value = content(life, value, position);
-    uint64_t& there = cell(chunk.sequence, position);
-    if (position >= chunk.begin) {
-      ASSERT_EQ(there, kCleared) << "position " << position << " is not of a cleared page";
-      there = value;
-    } else {
-      ASSERT_EQ(there, value) << "position " << position << " of sequence " << chunk.sequence;
+    for (size_t group = 0; group < limits_.windows.size(); ++group) {
+      if (position < limits_.windows[group].first_seen(chunk.begin)) continue;
+      uint64_t& there = cell(chunk.sequence, group, position);
+      const uint64_t expected = mixed(value + group);
+      if (position >= chunk.begin) {
+        ASSERT_EQ(there, kCleared) << "position " << position << " is not of a cleared page";
+        there = expected;
+      } else {
+        ASSERT_EQ(there, expected) << "position " << position << " of sequence " << chunk.sequence;
+      }
     }
   }
   life.started = true;
   if (!chunk.generated) life.rows_done = std::max(life.rows_done, end);
-  const auto held = scheduler_->pages(chunk.sequence);
-  if (chunk.logits_begin < end || life.asked.wanted == Wanted::kAllHidden) {
-    life.proven.assign(held.begin(),
-                       held.begin() + static_cast<std::ptrdiff_t>(end / limits_.page_tokens));
+  note_contents(chunk);
+}
+
+// What its pages hold rests on what the pages before them do, in all groups.
+void Simulation::note_contents(const Chunk& chunk) {
+  Life& life = live_.at(chunk.sequence);
+  const size_t end = chunk.begin + chunk.count;
+  for (const PageTable& table : scheduler_->tables(chunk.sequence)) {
+    for (size_t index = table.given_back; index < table.pages.size(); ++index) {
+      const ContentId content = contents_[table.pages[index]];
+      if ((index + 1) * limits_.page_tokens <= end) life.used.insert(content);
+      for (const PageTable& other : scheduler_->tables(chunk.sequence)) {
+        if (index > other.given_back) rests_on_[content].insert(contents_[other.pages[index - 1]]);
+      }
+    }
   }
+  if (chunk.logits_begin < end || life.asked.wanted == Wanted::kAllHidden) life.proven = life.used;
 }
 
 void Simulation::after(const Chunk& chunk) {
@@ -307,34 +346,37 @@ void Simulation::after(const Chunk& chunk) {
 // Its logits were no numbers: any of its pages may be the reason, but for those over which another
 // one has had logits that were.
 void Simulation::discard(SequenceId id) {
-  std::set<uint32_t> proven;
+  std::set<ContentId> proven;
   for (const auto& [other, life] : live_) {
-    if (other == id) continue;
-    const auto held = scheduler_->pages(other);
-    for (size_t index = 0; index < std::min(held.size(), life.proven.size()); ++index) {
-      if (held[index] == life.proven[index]) proven.insert(held[index]);
-    }
+    if (other != id) proven.insert(life.proven.begin(), life.proven.end());
   }
-  const auto held = scheduler_->pages(id);
-  const std::vector<uint32_t> pages(held.begin(), held.end());
+  const std::vector<uint32_t> pages = held_pages(id);
+  std::set<ContentId> doubtful = live_.at(id).used;
+  for (const uint32_t page : pages) doubtful.insert(contents_[page]);
   scheduler_->discard(id);
-  for (const uint32_t page : pages) {
-    EXPECT_FALSE(scheduler_->cache().knows(page));
-    spoil(page, proven);
-  }
+  for (const uint32_t page : pages) EXPECT_FALSE(scheduler_->cache().knows(page));
+  spoil(doubtful, proven);
   live_.erase(id);
   ++ended_;
   ++discarded_;
 }
 
-// And what was computed from it.
-void Simulation::spoil(uint32_t page, const std::set<uint32_t>& proven) {
-  if (proven.contains(page)) return;
-  const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens);
-  if (*begin == kSpoiled) return;
-  std::fill_n(begin, limits_.page_tokens, kSpoiled);
-  for (uint32_t other = 0; other < limits_.page_count; ++other) {
-    if (before_[other] == page) spoil(other, proven);
+// And what was computed from them.
+void Simulation::spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven) {
+  std::set<ContentId> spoiled;
+  std::vector<ContentId> left(doubtful.begin(), doubtful.end());
+  while (!left.empty()) {
+    const ContentId content = left.back();
+    left.pop_back();
+    if (proven.contains(content) || !spoiled.insert(content).second) continue;
+    for (ContentId other = 0; other < rests_on_.size(); ++other) {
+      if (rests_on_[other].contains(content)) left.push_back(other);
+    }
+  }
+  for (uint32_t page = 0; page < limits_.page_count; ++page) {
+    if (!spoiled.contains(contents_[page])) continue;
+    const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens);
+    std::fill_n(begin, limits_.page_tokens, kSpoiled);
   }
 }
 

@@ -29,12 +29,17 @@ class Simulation {
   uint64_t discarded() const { return discarded_; }
 
  private:
+  // What a page holds from when it is handed out until it is handed out again: a number that is
+  // never used again.
+  using ContentId = size_t;
+
   struct Life {
     NewSequence asked;
     std::vector<int32_t> tokens;
     double arrived = 0;
-    size_t rows_done = 0;  // prompt tokens below have given their rows, where all are wanted
-    std::vector<uint32_t> proven;  // its full pages when it last gave logits: those were numbers
+    size_t rows_done = 0;        // prompt tokens below have given their rows, where all are wanted
+    std::set<ContentId> used;    // that its full pages have had
+    std::set<ContentId> proven;  // of them when it last gave logits: those were numbers
     size_t sampled = 0;
     bool started = false;
   };
@@ -52,19 +57,23 @@ class Simulation {
   void compute(const Chunk& chunk);
   void after(const Chunk& chunk);
   void discard(SequenceId id);
-  void spoil(uint32_t page, const std::set<uint32_t>& proven);
+  void spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven);
+  void note_contents(const Chunk& chunk);
   // What the cache holds for a token, if it is the right one.
   uint64_t content(const Life& life, uint64_t before, size_t position) const;
-  uint64_t& cell(SequenceId id, size_t position);
+  uint64_t& cell(SequenceId id, size_t group, size_t position);
+  std::vector<uint32_t> held_pages(SequenceId id) const;  // of all groups
 
   std::mt19937_64 random_;
   SchedulerLimits limits_;
   PromptAllowance allowance_;
   std::optional<Scheduler> scheduler_;
   std::map<SequenceId, Life> live_;
-  std::vector<std::vector<int32_t>> prefixes_;   // that prompts begin with
-  std::vector<uint64_t> cells_;                  // by page and token in it
-  std::vector<std::optional<uint32_t>> before_;  // by page: on which its contents rest
+  std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
+  std::vector<uint64_t> cells_;                 // by page and token in it
+  std::vector<ContentId> contents_;             // by page
+  std::vector<std::set<ContentId>> rests_on_;   // by content
+  size_t capacity_ = 0;                         // the tokens of the longest sequence
   double now_ = 0;
   size_t added_ = 0;
   size_t ended_ = 0;
