@@ -47,7 +47,7 @@ struct GpuPartials {
 struct GpuAreas {
   ArenaOffset<std::byte> batch = {};     // a pass's batch, as gpu_batch_at() lays it out
   GpuBatchLimits limits;                 // its capacity
-  ArenaOffset<double> frequencies = {};  // RotaryTableStep's; none without rotary positions
+  ArenaOffset<double> frequencies = {};  // all RotaryTableSteps', in order
   GpuPartials partials;                  // none: the rank attends to no head
   ArenaOffset<uint32_t>
       choice_rows;  // [token][chosen_count]: the choice's row; none without experts

@@ -97,7 +97,8 @@ class GpuPlanTarget final : public PlanTarget {
       areas.draw_sums = place(rows * gpu_draw_blocks(columns) * sizeof(double)).at<double>();
       areas.candidate_bytes = rows * (sizeof(GpuCandidateRow) + sizeof(GpuDrawn));
     }
-    const size_t frequencies = graph.rotary_parameters().frequencies.size();
+    size_t frequencies = 0;
+    for (const Rotary& rotary : graph.rotaries()) frequencies += rotary.frequencies.size();
     if (frequencies > 0) areas.frequencies = place(frequencies * sizeof(double)).at<double>();
     return areas;
   }

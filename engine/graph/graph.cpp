@@ -73,11 +73,21 @@ ValueId Graph::matmul(ValueId x, WeightId weight, WeightId bias) {
                 weights_[weight].rows);
 }
 
-ValueId Graph::rotary(ValueId x, size_t head_count) {
+size_t Graph::add_rotary(Rotary rotary) {
+  rotaries_.push_back(std::move(rotary));
+  return rotaries_.size() - 1;
+}
+
+ValueId Graph::rotary(ValueId x, size_t head_count, size_t rotary) {
+  CHECK(rotary < rotaries_.size(), "there is no rotary table {}", rotary);
+  const size_t dimension = columns(x) / head_count;
+  CHECK(2 * rotaries_[rotary].frequencies.size() <= dimension, "{} frequencies of a head of {}",
+        rotaries_[rotary].frequencies.size(), dimension);
   return append({.operation = Operation::kRotary,
                  .inputs = {x},
                  .head_count = head_count,
-                 .head_dimension = columns(x) / head_count},
+                 .head_dimension = dimension,
+                 .rotary = rotary},
                 columns(x));
 }
 

@@ -77,6 +77,7 @@ struct GraphNode {
   size_t window = 0;  // kAttention: most keys that a token sees, its own included; 0: all
   float scale = 0;    // kAttention: of the scores; kScale, kSoftCap
   ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate
+  size_t rotary = 0;                   // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each
   size_t expert_count = 0;             // kRoute: among so many ...
   size_t chosen_count = 0;             // ... so many are chosen for a token
@@ -95,7 +96,8 @@ class Graph {
   WeightId add_matrix(std::string name, Format format, size_t rows, size_t columns,
                       size_t first_row = 0);
   WeightId add_vector(std::string name, Format format, size_t columns, size_t first_row = 0);
-  void set_rotary(Rotary rotary) { rotary_ = std::move(rotary); }
+  // Returns its number.
+  size_t add_rotary(Rotary rotary);
 
   // Each adds a node and returns its output.
   ValueId embed(WeightId table);
@@ -103,7 +105,7 @@ class Graph {
   ValueId layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon);
   ValueId head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count);
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
-  ValueId rotary(ValueId x, size_t head_count);
+  ValueId rotary(ValueId x, size_t head_count, size_t rotary = 0);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
                     size_t kv_head_count, float scale, size_t window = 0);
   ValueId activation(ActivationFunction function, ValueId x);
@@ -122,7 +124,7 @@ class Graph {
   const std::vector<Weight>& weights() const { return weights_; }
   const std::vector<GraphNode>& nodes() const { return nodes_; }
   const GraphNode& producer(ValueId value) const { return nodes_[value]; }
-  const Rotary& rotary_parameters() const { return rotary_; }
+  const std::vector<Rotary>& rotaries() const { return rotaries_; }
   size_t columns(ValueId value) const { return columns_[value]; }
   Rows rows(ValueId value) const { return rows_[value]; }
   size_t value_count() const { return columns_.size(); }
@@ -142,7 +144,7 @@ class Graph {
   std::vector<GraphNode> nodes_;
   std::vector<size_t> columns_;  // by value: each node's output, in order
   std::vector<Rows> rows_;       // by value
-  Rotary rotary_;
+  std::vector<Rotary> rotaries_;
   ValueId logits_ = kNone;
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;

@@ -189,7 +189,7 @@ std::string text(const PrepareHeads& prepare) {
                      text(prepare.keys, prepare.kv_stride), text(prepare.values),
                      text(prepare.query_norm), text(prepare.key_norm), prepare.epsilon,
                      prepare.norm_is_last ? " last" : "", name(kPairNames, prepare.pairs),
-                     text(prepare.rotary_table, prepare.rotary_stride), prepare.rotary_dimensions);
+                     text(prepare.rotary.rows, prepare.rotary.stride), prepare.rotary.dimensions);
 }
 
 std::string text(const AttendStep& step) {
@@ -229,8 +229,8 @@ std::string text(const HeadsStep& step) {
   return fmt::format(
       "heads {} count {} dimension {} norm {} epsilon {} rotary {} {} dimensions {} to {}",
       text(step.input), step.head_count, step.head_dimension, text(step.norm), step.epsilon,
-      name(kPairNames, step.pairs), text(step.rotary_table, step.rotary_stride),
-      step.rotary_dimensions, text(step.output, step.output_stride));
+      name(kPairNames, step.pairs), text(step.rotary.rows, step.rotary.stride),
+      step.rotary.dimensions, text(step.output, step.output_stride));
 }
 
 std::string text(const NormSumsStep& step) {

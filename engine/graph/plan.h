@@ -140,6 +140,15 @@ struct RotaryTableStep {
   friend bool operator==(const RotaryTableStep&, const RotaryTableStep&) = default;
 };
 
+// The table that a RotaryTableStep fills.
+struct RotaryTable {
+  ArenaOffset<const float> rows = {};  // [token]; none: no rotary positions
+  size_t stride = 0;                   // floats
+  size_t dimensions = 0;               // that are rotated
+
+  friend bool operator==(const RotaryTable&, const RotaryTable&) = default;
+};
+
 // This rank holds the vocabulary's rows from `row_begin` on; other ranks embed the other tokens.
 struct EmbedStep {
   PlannedMatrix table;
@@ -307,9 +316,7 @@ struct PrepareHeads {
   float epsilon = 0;
   bool norm_is_last = false;
   RotaryPairs pairs = RotaryPairs::kInterleaved;
-  ArenaOffset<const float> rotary_table = {};  // RotaryTableStep's; none: no rotary positions
-  size_t rotary_stride = 0;
-  size_t rotary_dimensions = 0;
+  RotaryTable rotary = {};
 
   friend bool operator==(const PrepareHeads&, const PrepareHeads&) = default;
 };
@@ -429,9 +436,7 @@ struct HeadsStep {
   ArenaOffset<const float> norm = {};  // its weight; none: no norm
   float epsilon = 0;
   RotaryPairs pairs = RotaryPairs::kInterleaved;
-  ArenaOffset<const float> rotary_table = {};  // RotaryTableStep's; none: no rotary positions
-  size_t rotary_stride = 0;
-  size_t rotary_dimensions = 0;
+  RotaryTable rotary = {};
   ArenaOffset<float> output = {};
   size_t output_stride = 0;
 

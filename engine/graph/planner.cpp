@@ -36,17 +36,21 @@ void RankPlanner::emit_step(StepWork work, Meet meet) {
   if (meet == Meet::kAllRanks) values_.activations().all_ranks_met();
 }
 
-void RankPlanner::emit_rotary_table() {
-  const size_t pairs = graph_.rotary_parameters().frequencies.size();
-  if (pairs == 0) return;
-  const Stretch table =
-      values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
-  rotary_stride_ = table.floats();
-  rotary_table_ = table.at<float>();
-  emit_step(RotaryTableStep{.frequencies = graph_.rotary_parameters().frequencies,
-                            .magnitude = graph_.rotary_parameters().magnitude,
-                            .table = table.at<float>(),
-                            .stride = rotary_stride_});
+void RankPlanner::emit_rotary_tables() {
+  for (const Rotary& rotary : graph_.rotaries()) {
+    const size_t pairs = rotary.frequencies.size();
+    if (pairs == 0) {
+      rotary_tables_.emplace_back();
+      continue;
+    }
+    const Stretch rows =
+        values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
+    rotary_tables_.push_back({rows.at<float>(), rows.floats(), 2 * pairs});
+    emit_step(RotaryTableStep{.frequencies = rotary.frequencies,
+                              .magnitude = rotary.magnitude,
+                              .table = rows.at<float>(),
+                              .stride = rows.floats()});
+  }
 }
 
 void RankPlanner::emit_embed(const GraphNode& node) {
@@ -297,10 +301,8 @@ PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& nod
   const Stretch keys = *values_.of(k).plain;
   const Stretch values = *values_.of(v).plain;
   CHECK(values.floats() == keys.floats(), "keys and values of layer {} lie apart", node.layer);
-  PrepareHeads prepare{.keys = keys.at<float>(),
-                       .values = values.at<float>(),
-                       .kv_stride = keys.floats(),
-                       .pairs = graph_.rotary_parameters().pairs};
+  PrepareHeads prepare{
+      .keys = keys.at<float>(), .values = values.at<float>(), .kv_stride = keys.floats()};
   const auto is_member = [&](ValueId value) {
     return std::ranges::binary_search(group.nodes, value);
   };
@@ -310,9 +312,8 @@ PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& nod
       const GraphNode& treatment = graph_.producer(value);
       if (treatment.operation == Operation::kRotary) {
         prepare.norm_is_last = has_norm;
-        prepare.rotary_table = rotary_table_;
-        prepare.rotary_stride = rotary_stride_;
-        prepare.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
+        prepare.pairs = graph_.rotaries()[treatment.rotary].pairs;
+        prepare.rotary = rotary_tables_[treatment.rotary];
       } else {
         has_norm = true;
         (treated == q ? prepare.query_norm : prepare.key_norm) = vector(treatment.weight);
@@ -417,7 +418,7 @@ Plan RankPlanner::make() {
       target_.place_areas({graph_, split_, rank_, options_}, plan_.kv, values_.activations());
   place_routing();
   emit_step(ClearPagesStep{});
-  emit_rotary_table();
+  emit_rotary_tables();
   if (const auto residual = hidden_residual(graph_)) values_.keep(*residual);
   for (const Group& group : make_groups(graph_, split_, options_.without_fusion)) emit(group);
   plan_.scratch_bytes = values_.activations().scratch_bytes();

@@ -111,10 +111,8 @@ void RankPlanner::emit_heads(const GraphNode& node) {
                  .output = output.at<float>(),
                  .output_stride = output.floats()};
   if (node.operation == Operation::kRotary) {
-    step.pairs = graph_.rotary_parameters().pairs;
-    step.rotary_table = rotary_table_;
-    step.rotary_stride = rotary_stride_;
-    step.rotary_dimensions = 2 * graph_.rotary_parameters().frequencies.size();
+    step.pairs = graph_.rotaries()[node.rotary].pairs;
+    step.rotary = rotary_tables_[node.rotary];
   }
   values_.consume(node.inputs[0]);
   emit_step(std::move(step));

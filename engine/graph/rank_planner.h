@@ -64,7 +64,7 @@ class RankPlanner {
   GateFinish fuse_gate(const GraphNode& activation, MatmulStep& step);
   PrepareHeads prepare_heads(const Group& group, const GraphNode& node);
   void emit_attend(const Group& group);
-  void emit_rotary_table();
+  void emit_rotary_tables();
 
   // planner_experts.cpp
   void emit_route(const GraphNode& node);
@@ -97,8 +97,7 @@ class RankPlanner {
   const PlanOptions& options_;
   const PlanTarget& target_;
   ValueBuffers values_;
-  ArenaOffset<const float> rotary_table_;
-  size_t rotary_stride_ = 0;
+  std::vector<RotaryTable> rotary_tables_;  // by number in the graph
   Routing routing_;
   // The barrier of the product step at hand.
   Meet meet_ = Meet::kRank;

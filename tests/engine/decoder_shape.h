@@ -25,7 +25,7 @@ inline Model make_model(const DecoderShape& shape) {
   model.trained_context_tokens = 131072;
   model.vocabulary_size = shape.vocabulary;
   Graph& graph = model.graph;
-  graph.set_rotary({RotaryPairs::kHalves, std::vector<double>(shape.head_dimension / 2, 1.0)});
+  graph.add_rotary({RotaryPairs::kHalves, std::vector<double>(shape.head_dimension / 2, 1.0)});
   size_t count = 0;
   const auto product = [&](ValueId x, size_t rows, size_t columns) {
     const std::string name = "matrix" + std::to_string(++count);

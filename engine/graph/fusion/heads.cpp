@@ -11,8 +11,8 @@ namespace lockstep {
 namespace {
 
 struct Treatment {
-  std::vector<size_t> nodes;  // the last one first
-  bool has_rotary = false;
+  std::vector<size_t> nodes;     // the last one first
+  std::optional<size_t> rotary;  // its table; none: there are no positions
   bool norm_is_last = false;
   std::optional<float> epsilon;  // none: there is no norm
 };
@@ -26,9 +26,9 @@ std::optional<Treatment> find_treatment(const Groups& groups, ValueId input) {
     const GraphNode& node = groups.node(value);
     const bool rotates = node.operation == Operation::kRotary;
     if (!rotates && node.operation != Operation::kHeadNorm) break;
-    if (rotates ? treatment.has_rotary : treatment.epsilon.has_value()) break;
+    if (rotates ? treatment.rotary.has_value() : treatment.epsilon.has_value()) break;
     if (rotates) {
-      treatment.has_rotary = true;
+      treatment.rotary = node.rotary;
     } else {
       treatment.epsilon = node.epsilon;
       treatment.norm_is_last = false;
@@ -43,8 +43,7 @@ std::optional<Treatment> find_treatment(const Groups& groups, ValueId input) {
 
 bool are_alike(const Treatment& queries, const Treatment& keys) {
   const bool same_epsilon = !queries.epsilon || !keys.epsilon || *queries.epsilon == *keys.epsilon;
-  return queries.has_rotary == keys.has_rotary && queries.norm_is_last == keys.norm_is_last &&
-         same_epsilon;
+  return queries.rotary == keys.rotary && queries.norm_is_last == keys.norm_is_last && same_epsilon;
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   shape->score_factor =
       static_cast<float>(rope->score_factor) / std::sqrt(static_cast<float>(shape->head_dimension));
   Graph& graph = model.graph;
-  graph.set_rotary(std::move(rope->rotary));
+  graph.add_rotary(std::move(rope->rotary));
 
   ModelTensors tensors(file, graph);
   const WeightId table = tensors.matrix("token_embd.weight", model.vocabulary_size, shape->columns);

@@ -22,28 +22,24 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLastWait{200};
 constexpr int kLastLooks = 3;
 
-// Null: the plan has none.
-template <typename Work>
-const Work* first_step(const Plan& plan) {
+// All tables', in order.
+std::vector<double> rotary_frequencies(const Plan& plan) {
+  std::vector<double> all;
   for (const Step& step : plan.steps) {
-    if (const auto* const work = std::get_if<Work>(&step.work)) return work;
+    const auto* const table = std::get_if<RotaryTableStep>(&step.work);
+    if (table == nullptr) continue;
+    all.insert(all.end(), table->frequencies.begin(), table->frequencies.end());
   }
-  return nullptr;
-}
-
-const std::vector<double>* rotary_frequencies(const Plan& plan) {
-  const auto* const rotary = first_step<RotaryTableStep>(plan);
-  return rotary == nullptr ? nullptr : &rotary->frequencies;
+  return all;
 }
 
 // The staging holds one of these at a time: a batch, the frequencies, a hidden row, or one of
 // logits.
 size_t staging_bytes(const Plan& plan, bool has_logits) {
-  const std::vector<double>* frequencies = rotary_frequencies(plan);
   return std::max({gpu_batch_bytes(std::get<GpuAreas>(plan.areas).limits),
                    plan.hidden.width * sizeof(float),
                    has_logits ? plan.vocabulary_size * sizeof(float) : 0,
-                   frequencies == nullptr ? 0 : frequencies->size() * sizeof(double)});
+                   rotary_frequencies(plan).size() * sizeof(double)});
 }
 
 }  // namespace
@@ -255,10 +251,10 @@ Result<void> GpuExecutor::prepare(const Plan& plan, const ArenaAddresses& addres
 }
 
 Result<void> GpuExecutor::fill_constants() {
-  const std::vector<double>* frequencies = rotary_frequencies(*plan_);
-  if (frequencies == nullptr) return {};
-  const size_t bytes = frequencies->size() * sizeof(double);
-  std::memcpy(staging_.data(), frequencies->data(), bytes);
+  const std::vector<double> frequencies = rotary_frequencies(*plan_);
+  if (frequencies.empty()) return {};
+  const size_t bytes = frequencies.size() * sizeof(double);
+  std::memcpy(staging_.data(), frequencies.data(), bytes);
   auto copied = stream_->copy(addresses_->at(areas_->frequencies), staging_.data(), bytes);
   return copied ? wait() : copied;
 }

@@ -46,8 +46,10 @@ class GpuProgram::Builder {
   void add(const ClearPagesStep&) {}
 
   void add(const RotaryTableStep& step) {
+    const ArenaOffset<double> frequencies = areas_.frequencies + frequency_count_;
+    frequency_count_ += step.frequencies.size();
     launches_.emplace_back(GpuRotaryTable{.batch = batch_,
-                                          .frequencies = at(areas_.frequencies),
+                                          .frequencies = at(frequencies),
                                           .pairs = step.frequencies.size(),
                                           .table = at(step.table),
                                           .stride = step.stride,
@@ -414,9 +416,9 @@ class GpuProgram::Builder {
             .epsilon = prepare.epsilon,
             .norm_is_last = prepare.norm_is_last,
             .pairs = prepare.pairs,
-            .rotary_table = at(prepare.rotary_table),
-            .rotary_stride = prepare.rotary_stride,
-            .rotary_dimensions = static_cast<unsigned>(prepare.rotary_dimensions)};
+            .rotary_table = at(prepare.rotary.rows),
+            .rotary_stride = prepare.rotary.stride,
+            .rotary_dimensions = static_cast<unsigned>(prepare.rotary.dimensions)};
   }
 
   GpuAttention attention_of(const AttendStep& step, const GpuKvLayer& kv) const {
@@ -454,6 +456,7 @@ class GpuProgram::Builder {
   const GpuLinks& links_;
   std::vector<Launch>& launches_;
   const AllReduceStep* last_sum_ = nullptr;  // of the launches
+  size_t frequency_count_ = 0;               // of the tables so far
 };
 
 GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,

@@ -15,10 +15,10 @@ void treat_head(const AttendStep& step, const Pass& pass, size_t token, const fl
   if (norm != nullptr && !prepare.norm_is_last) {
     pass.kernels.rms_norm(head, norm, step.head_dimension, prepare.epsilon, head);
   }
-  if (prepare.rotary_table) {
-    const float* cosines = pass.at(prepare.rotary_table) + token * prepare.rotary_stride;
-    rotate(prepare.pairs, cosines, cosines + prepare.rotary_dimensions / 2,
-           prepare.rotary_dimensions, head);
+  if (prepare.rotary.rows) {
+    const float* cosines = pass.at(prepare.rotary.rows) + token * prepare.rotary.stride;
+    rotate(prepare.pairs, cosines, cosines + prepare.rotary.dimensions / 2,
+           prepare.rotary.dimensions, head);
   }
   if (norm != nullptr && prepare.norm_is_last) {
     pass.kernels.rms_norm(head, norm, step.head_dimension, prepare.epsilon, head);

@@ -119,9 +119,9 @@ void run_heads(const HeadsStep& step, const Pass& pass) {
     if (step.norm) {
       pass.kernels.rms_norm(head, pass.at(step.norm), step.head_dimension, step.epsilon, head);
     }
-    if (step.rotary_table) {
-      const float* const cosines = pass.at(step.rotary_table) + token * step.rotary_stride;
-      rotate(step.pairs, cosines, cosines + step.rotary_dimensions / 2, step.rotary_dimensions,
+    if (step.rotary.rows) {
+      const float* const cosines = pass.at(step.rotary.rows) + token * step.rotary.stride;
+      rotate(step.pairs, cosines, cosines + step.rotary.dimensions / 2, step.rotary.dimensions,
              head);
     }
   }

@@ -36,7 +36,7 @@ inline ValueId add_experts(Graph& graph, Format format, const std::string& at, V
 inline Graph make_graph(Format format, bool is_mixture = false) {
   constexpr size_t kColumns = 64;
   Graph graph;
-  graph.set_rotary({RotaryPairs::kHalves, std::vector<double>(8, 1.0)});
+  graph.add_rotary({RotaryPairs::kHalves, std::vector<double>(8, 1.0)});
   const auto matrix = [&](const std::string& name, size_t rows, size_t columns) {
     return graph.add_matrix(name, format, rows, columns);
   };

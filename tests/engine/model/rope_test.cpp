@@ -21,7 +21,7 @@ TEST_F(ArchitectureTest, a_scaling_factor_of_0_is_none) {
   const auto frequencies = [&](const GgufWriter& writer) {
     const auto model = build(writer);
     EXPECT_TRUE(model.has_value()) << model.error().message;
-    return model ? model->graph.rotary_parameters().frequencies : std::vector<double>();
+    return model ? model->graph.rotaries().front().frequencies : std::vector<double>();
   };
   const auto plain = frequencies(tiny_llama());
   EXPECT_EQ(frequencies(tiny_llama().add("llama.rope.scaling.factor", 0.0F)), plain);
@@ -70,7 +70,7 @@ TEST_F(ArchitectureTest, yarn_mixes_frequencies_and_has_a_magnitude) {
   const auto rotary_of = [&](const GgufWriter& writer) {
     const auto model = build(writer);
     EXPECT_TRUE(model.has_value()) << model.error().message;
-    return model ? model->graph.rotary_parameters() : Rotary{};
+    return model ? model->graph.rotaries().front() : Rotary{};
   };
   const auto expect_frequencies = [](const Rotary& rotary, const std::vector<double>& expected) {
     ASSERT_EQ(rotary.frequencies.size(), expected.size());
@@ -110,7 +110,7 @@ TEST_F(ArchitectureTest, frequencies_are_those_of_the_dimensions_that_are_rotate
   part.add("llama.rope.dimension_count", uint32_t{8});
   const auto plain = build(part);
   ASSERT_TRUE(plain.has_value()) << plain.error().message;
-  const std::vector<double>& kept = plain->graph.rotary_parameters().frequencies;
+  const std::vector<double>& kept = plain->graph.rotaries().front().frequencies;
   ASSERT_EQ(kept.size(), 4U);
   for (int pair = 0; pair < 4; ++pair) {
     EXPECT_NEAR(kept[static_cast<size_t>(pair)], std::pow(10000.0, -pair / 4.0), 1e-14);
@@ -120,7 +120,7 @@ TEST_F(ArchitectureTest, frequencies_are_those_of_the_dimensions_that_are_rotate
   GgufWriter yarn = with_rope("yarn").add("llama.rope.scaling.factor", 4.0F);
   const auto scaled = build(yarn.add("llama.rope.dimension_count", uint32_t{8}));
   ASSERT_TRUE(scaled.has_value()) << scaled.error().message;
-  const std::vector<double>& mixed = scaled->graph.rotary_parameters().frequencies;
+  const std::vector<double>& mixed = scaled->graph.rotaries().front().frequencies;
   ASSERT_EQ(mixed.size(), 4U);
   const double parts[] = {1, 0.625, 0.25, 0.25};
   for (size_t pair = 0; pair < 4; ++pair) {
@@ -154,7 +154,7 @@ TEST_F(ArchitectureTest, longrope_takes_its_factors_by_the_context_that_is_serve
   for (const size_t context : {0U, 32U, 64U, 65U, 500U}) {
     const auto model = build_model({.file = *opened, .context_tokens = context});
     ASSERT_TRUE(model.has_value()) << model.error().message;
-    const Rotary& rotary = model->graph.rotary_parameters();
+    const Rotary& rotary = model->graph.rotaries().front();
     // Asked for nothing, it is served as trained: with 128 tokens.
     const double first = context == 0 || context > 64 ? 3 : 1;
     for (int pair = 0; pair < 8; ++pair) {

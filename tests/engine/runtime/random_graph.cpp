@@ -16,8 +16,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kHeads = 6;
-constexpr size_t kKvHeads = 3;
 constexpr size_t kVocabulary = 150;
 constexpr float kEpsilon = 1e-5F;
 
@@ -28,13 +26,7 @@ class GraphMaker {
   Graph make() {
     columns_ = 32 * (2 + pick(3));
     dimension_ = 16 * (1 + pick(2));
-    const size_t pairs = pick(2) == 0 ? dimension_ / 2 : dimension_ / 4;
-    Rotary rotary{.pairs = pick(2) == 0 ? RotaryPairs::kHalves : RotaryPairs::kInterleaved,
-                  .frequencies = {}};
-    for (size_t pair = 0; pair < pairs; ++pair) {
-      rotary.frequencies.push_back(std::pow(100.0, -static_cast<double>(pair) / 8));
-    }
-    graph_.set_rotary(rotary);
+    for (size_t tables = 1 + pick(2); tables > 0; --tables) add_rotary();
     format_ = std::array{Format::kF32, Format::kQ8_0, Format::kF16, Format::kBf16}[pick(4)];
     const WeightId table = matrix(kVocabulary, columns_);
     ValueId x = graph_.embed(table);
@@ -55,6 +47,17 @@ class GraphMaker {
   }
 
  private:
+  void add_rotary() {
+    const size_t pairs = pick(2) == 0 ? dimension_ / 2 : dimension_ / 4;
+    Rotary rotary{.pairs = pick(2) == 0 ? RotaryPairs::kHalves : RotaryPairs::kInterleaved,
+                  .frequencies = {}};
+    const double base = pick(2) == 0 ? 100.0 : 9.0;
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      rotary.frequencies.push_back(std::pow(base, -static_cast<double>(pair) / 8));
+    }
+    graph_.add_rotary(std::move(rotary));
+  }
+
   size_t pick(size_t count) { return random_() % count; }
 
   WeightId matrix(size_t rows, size_t columns) {
@@ -86,28 +89,43 @@ class GraphMaker {
     }
   }
 
+  // A layer's heads.
+  struct Heads {
+    size_t count = 6;
+    size_t kv_count = 3;
+    size_t dimension = 16;
+  };
+  Heads any_heads() {
+    Heads heads = std::array<Heads, 4>{{{6, 3}, {6, 3}, {4, 2}, {4, 1}}}[pick(4)];
+    heads.dimension = dimension_ * (pick(4) == 0 ? 2 : 1);
+    return heads;
+  }
+
   // A norm of whole rows or of heads, and positions, in any order.
-  ValueId treat(ValueId x, size_t heads, size_t how) {
+  ValueId treat(ValueId x, size_t heads, size_t how, size_t rotary) {
     const auto head_norm = [&] {
-      return graph_.head_norm(x, vector("norm", dimension_), kEpsilon, heads);
+      const WeightId weight = vector("norm", graph_.columns(x) / heads);
+      return graph_.head_norm(x, weight, kEpsilon, heads);
     };
     if (how == 1) x = head_norm();
     if (how == 2) x = norm(x);
-    if (how != 3) x = graph_.rotary(x, heads);
+    if (how != 3) x = graph_.rotary(x, heads, rotary);
     if (how == 4) x = head_norm();
     return x;
   }
 
   ValueId attention(ValueId h, size_t layer) {
+    const auto [heads, kv_heads, dimension] = any_heads();
     const size_t how = pick(6);
     const size_t other = pick(5) == 0 ? pick(6) : how;
-    const ValueId q = treat(product(h, kHeads * dimension_), kHeads, how);
-    const ValueId k = treat(product(h, kKvHeads * dimension_), kKvHeads, other);
-    const ValueId v = product(h, kKvHeads * dimension_);
+    const size_t rotary = pick(graph_.rotaries().size());
+    const ValueId q = treat(product(h, heads * dimension), heads, how, rotary);
+    const ValueId k = treat(product(h, kv_heads * dimension), kv_heads, other, rotary);
+    const ValueId v = product(h, kv_heads * dimension);
     const size_t window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
-    const ValueId attended = graph_.attention(layer, q, k, v, kHeads, kKvHeads, 0.25F, window);
+    const ValueId attended = graph_.attention(layer, q, k, v, heads, kv_heads, 0.25F, window);
     if (pick(5) == 0) {
-      const ValueId open = product(h, kHeads * dimension_);
+      const ValueId open = product(h, heads * dimension);
       return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);
     }
     return product(attended, columns_);

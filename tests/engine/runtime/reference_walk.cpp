@@ -242,7 +242,7 @@ ReferenceRows ReferenceWalk::norm(const GraphNode& node) {
 }
 
 ReferenceRows ReferenceWalk::rotate(const GraphNode& node) {
-  const Rotary& rotary = graph_.rotary_parameters();
+  const Rotary& rotary = graph_.rotaries()[node.rotary];
   const size_t pairs = rotary.frequencies.size();
   const bool halves = rotary.pairs == RotaryPairs::kHalves;
   ReferenceRows rows = values_[node.inputs[0]];
