@@ -141,15 +141,24 @@ ValueId Graph::select_rows(ValueId x) {
   return append({.operation = Operation::kSelectRows, .inputs = {x}}, columns(x));
 }
 
-ValueId Graph::route(ValueId scores, size_t chosen_count) {
+ValueId Graph::route(ValueId scores, size_t chosen_count, const Gating& gating, WeightId bias) {
   const size_t experts = columns(scores);
-  CHECK(chosen_count > 0 && chosen_count <= experts, "{} of {} experts", chosen_count, experts);
+  const auto& [function, is_normalized, scale, groups, chosen_groups] = gating;
+  CHECK(experts <= kMostExperts, "{} experts, at most {} are known", experts, kMostExperts);
+  CHECK(groups > 0 && chosen_groups > 0 && chosen_groups <= groups && experts % groups == 0,
+        "{} of {} groups of {} experts", chosen_groups, groups, experts);
+  const size_t choice = experts / groups * chosen_groups;
+  CHECK(chosen_count > 0 && chosen_count <= choice, "{} of {} experts", chosen_count, choice);
+  CHECK(bias == kNone || weights_[bias].columns == experts, "{} values are to choose of {} experts",
+        weights_[bias].columns, experts);
   chosen_experts_ = std::max(chosen_experts_, chosen_count);
   most_experts_ = std::max(most_experts_, experts);
   return append({.operation = Operation::kRoute,
                  .inputs = {scores},
+                 .bias = bias,
                  .expert_count = experts,
-                 .chosen_count = chosen_count},
+                 .chosen_count = chosen_count,
+                 .gating = gating},
                 chosen_count);
 }
 

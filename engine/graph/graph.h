@@ -63,6 +63,34 @@ enum class Rows : uint8_t {
   kExperts,  // each token once for every expert that it goes to, in the order of a Routing
 };
 
+// How a routing weighs a token's experts. Each has a value, which is a function of its score alone
+// or of all scores.
+enum class GatingFunction : uint8_t {
+  kChosenSoftmax,  // the score; weights are the softmax of the chosen experts' scores alone
+  kSoftmax,        // the softmax over all experts
+  kSigmoid,        // 1 / (1 + e^-score)
+  kSqrtSoftplus,   // sqrt(ln(1 + e^score))
+};
+
+// A token goes to the experts with the largest values, of equal ones to the first. Their weights
+// are these values.
+struct Gating {
+  GatingFunction function = GatingFunction::kChosenSoftmax;
+  // The chosen experts' weights are divided by their sum, or by kLeastWeightSum where that is more.
+  // Those of kChosenSoftmax add up to 1 as they are.
+  bool is_normalized = false;
+  float scale = 1;  // in the end multiplies the weights
+  // Experts in groups of one size: a token goes only to experts of those `chosen_groups` groups in
+  // which the two largest values have the largest sum. 1: they are not grouped.
+  size_t group_count = 1;
+  size_t chosen_groups = 1;
+
+  friend bool operator==(const Gating&, const Gating&) = default;
+};
+inline constexpr double kLeastWeightSum = 0x1p-14;  // the least normal number of F16
+// A routing is among so many at most.
+inline constexpr size_t kMostExperts = 1024;
+
 struct GraphNode {
   Operation operation = Operation::kEmbed;
   std::vector<ValueId> inputs = {};
@@ -80,7 +108,8 @@ struct GraphNode {
   size_t rotary = 0;                   // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each
   size_t expert_count = 0;             // kRoute: among so many ...
-  size_t chosen_count = 0;             // ... so many are chosen for a token
+  size_t chosen_count = 0;             // ... so many are chosen for a token ...
+  Gating gating = {};                  // ... so, with `bias` or without
 };
 
 // The angle of pair i at position p is p * frequencies[i].
@@ -114,9 +143,10 @@ class Graph {
   ValueId scale(ValueId x, float factor);
   ValueId soft_cap(ValueId x, float cap);
   ValueId select_rows(ValueId x);
-  // Each token goes to the `chosen_count` experts with the largest scores (of equal ones to the
-  // first), whose weights are the softmax of these scores alone.
-  ValueId route(ValueId scores, size_t chosen_count);
+  // Each token goes to `chosen_count` experts. `bias`: a vector that is added to the experts'
+  // values where they are chosen, and not to their weights; or none.
+  ValueId route(ValueId scores, size_t chosen_count, const Gating& gating = {},
+                WeightId bias = kNone);
   ValueId expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts);
   ValueId expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts);
   void set_logits(ValueId logits) { logits_ = logits; }

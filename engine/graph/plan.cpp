@@ -20,6 +20,8 @@ constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
 constexpr std::string_view kPairNames[] = {"interleaved", "halves"};
 constexpr std::string_view kElementwiseNames[] = {"zero",       "copy", "select", "add",
                                                   "activation", "gate", "scale",  "soft cap"};
+constexpr std::string_view kGatingNames[] = {"softmax of the chosen", "softmax", "sigmoid",
+                                             "square root of softplus"};
 constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};
 
 template <typename Enum, size_t kCount>
@@ -168,8 +170,19 @@ std::string text(const MatmulStep& step) {
   return all + text(step.finish);
 }
 
+// The softmax of the chosen goes without saying.
+std::string text(const Gating& gating) {
+  return gating == Gating() ? ""
+                            : fmt::format(" by {}{} times {}, {} of {} groups",
+                                          name(kGatingNames, gating.function),
+                                          gating.is_normalized ? " normalized" : "", gating.scale,
+                                          gating.chosen_groups, gating.group_count);
+}
+
 std::string text(const RouteStep& step) {
-  return fmt::format("route scores {}{}", text(step.scores, step.score_stride), text(step.routing));
+  return fmt::format("route scores {}{}{}{}", text(step.scores, step.score_stride),
+                     text(step.routing), text(step.gating),
+                     step.bias ? " bias " + text(step.bias) : "");
 }
 
 std::string text(const ExpertGateStep& step) {

@@ -229,6 +229,8 @@ struct RouteStep {
   ArenaOffset<const float> scores = {};  // [token][expert]; none: the rank has no experts
   size_t score_stride = 0;
   Routing routing;
+  Gating gating = {};
+  ArenaOffset<const float> bias = {};  // [expert], of the choice alone; or none
 
   friend bool operator==(const RouteStep&, const RouteStep&) = default;
 };

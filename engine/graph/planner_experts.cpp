@@ -40,7 +40,9 @@ void RankPlanner::emit_route(const GraphNode& node) {
   const Stretch rows = *values_.of(scores).plain;
   RouteStep step{.scores = own_columns(scores).empty() ? ArenaOffset<float>() : rows.at<float>(),
                  .score_stride = rows.floats(),
-                 .routing = routing_of(node.output)};
+                 .routing = routing_of(node.output),
+                 .gating = node.gating,
+                 .bias = vector(node.bias)};
   values_.consume(scores);
   emit_step(std::move(step));
 }

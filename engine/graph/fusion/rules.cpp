@@ -52,6 +52,10 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
   if (products > kGpuProductParts) return "step of so many products";
   for (const size_t node : group.nodes) {
     const GraphNode& member = graph.nodes()[node];
+    if (member.operation == Operation::kRoute &&
+        (member.gating != Gating() || member.bias != kNone)) {
+      return "routing by anything but the softmax of the chosen scores";
+    }
     if (member.operation == Operation::kActivation) return traits(member.operation).name;
     if (member.operation == Operation::kGate && member.activation != ActivationFunction::kSilu) {
       return kActivationNames[static_cast<size_t>(member.activation)];

@@ -13,7 +13,6 @@ namespace {
 
 // Bounds on what a file may claim. Layers of 512 experts are known, and models of 30 thousand in
 // all, each of which is three weights of the graph.
-constexpr uint64_t kMostExperts = 1024;
 constexpr uint64_t kMostChosen = 64;
 constexpr uint64_t kMostExpertsOfAllLayers = 1U << 17U;
 

@@ -134,6 +134,7 @@ class GpuProgram::Builder {
   // A rank without experts routes nothing, and adds nothing to their sum.
   void add(const RouteStep& step) {
     if (!step.scores) return;
+    CHECK(step.gating == Gating() && !step.bias, "GPUs route by the chosen scores' softmax alone");
     const Routing& routing = step.routing;
     launches_.emplace_back(GpuRouting{.batch = batch_,
                                       .scores = at(step.scores),

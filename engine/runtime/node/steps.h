@@ -27,9 +27,9 @@ void run_product(const MatmulStep& step, const Pass& pass, TaskCounter& tasks);
 // chunks. Otherwise the workers meet once in between.
 void run_attention(const AttendStep& step, const Pass& pass, TaskCounter& tasks);
 
-// Chooses each token's experts with the largest scores (of equal ones the first) and takes the
-// softmax of their scores. Scores that are not finite choose experts as well, with weights that are
-// not finite either: only their token is affected.
+// Chooses each token's experts and their weights (Gating). Scores that are not finite choose
+// experts as well; what a token's experts then give is not finite either, and only their token is
+// affected.
 void run_route(const RouteStep& step, const Pass& pass);
 
 // Products of few tokens are shared statically by weight, those of more by tasks; neither changes

@@ -147,6 +147,18 @@ TEST(FusionRules, leave_alone_what_something_else_reads) {
   EXPECT_EQ(std::ranges::count(groups, Group{gate, {gate, up}}), 1);
 }
 
+// A mixture whose experts are chosen so.
+Graph routed_graph(const Gating& gating) {
+  Graph graph;
+  const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
+  const WeightId weight = graph.add_vector("norm", Format::kF32, 64);
+  ValueId x = graph.embed(table);
+  x = graph.add(x, add_experts(graph, Format::kF32, "", graph.rms_norm(x, weight, 1e-5F), gating));
+  x = graph.rms_norm(graph.select_rows(x), weight, 1e-5F);
+  graph.set_logits(graph.matmul(x, table));
+  return graph;
+}
+
 TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
   for (const bool is_mixture : {false, true}) {
     const Graph graph = make_graph(Format::kQ8_0, is_mixture);
@@ -157,6 +169,14 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
   EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kGate)), "gate");
   EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kResidual)), "addition");
   EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kNorm)), std::nullopt);
+
+  EXPECT_EQ(find_gpu_gap(routed_graph({.function = GatingFunction::kChosenSoftmax}), {}),
+            std::nullopt);
+  for (const Gating& gating : {Gating{.function = GatingFunction::kSigmoid}, Gating{.scale = 2},
+                               Gating{.group_count = 2, .chosen_groups = 1}}) {
+    EXPECT_EQ(find_gpu_gap(routed_graph(gating), {}),
+              "routing by anything but the softmax of the chosen scores");
+  }
 
   Graph graph;
   const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);

@@ -15,7 +15,8 @@ inline constexpr size_t kExpertCount = 6;
 inline constexpr size_t kChosenCount = 2;
 
 // What comes after the attention in a layer of a mixture.
-inline ValueId add_experts(Graph& graph, Format format, const std::string& at, ValueId h) {
+inline ValueId add_experts(Graph& graph, Format format, const std::string& at, ValueId h,
+                           const Gating& gating = {}) {
   const size_t columns = graph.columns(h);
   const auto matrices = [&](const std::string& name, size_t rows, size_t wide) {
     std::vector<WeightId> experts;
@@ -25,7 +26,7 @@ inline ValueId add_experts(Graph& graph, Format format, const std::string& at, V
     return experts;
   };
   const WeightId router = graph.add_matrix("router" + at, Format::kF32, kExpertCount, columns);
-  const ValueId routing = graph.route(graph.matmul(h, router), kChosenCount);
+  const ValueId routing = graph.route(graph.matmul(h, router), kChosenCount, gating);
   const ValueId gate = graph.expert_matmul(h, routing, matrices("gate", 96, columns));
   const ValueId up = graph.expert_matmul(h, routing, matrices("up", 96, columns));
   return graph.expert_sum(graph.gate(ActivationFunction::kSilu, gate, up), routing,

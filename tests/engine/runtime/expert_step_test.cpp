@@ -12,6 +12,7 @@
 
 #include "engine/kernels/kernel_choice.h"
 #include "engine/runtime/node/steps.h"
+#include "tests/engine/runtime/reference_choice.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +28,7 @@ class Routed {
  public:
   // Routes tokens with these scores, [token][expert], of which the first `generated` are generated.
   Routed(const std::vector<float>& scores, size_t experts, size_t chosen, size_t generated = 0,
-         size_t workers = 1)
+         size_t workers = 1, const Gating& gating = {}, const std::vector<float>& bias = {})
       : experts_(experts), chosen_(chosen), tokens_(scores.size() / experts) {
     for (auto* area : {&chosen_area_, &row_tokens_}) area->resize(tokens_ * chosen);
     for (auto* area : {&weights_, &row_weights_}) area->resize(tokens_ * chosen);
@@ -40,7 +41,9 @@ class Routed {
                                         .chosen = own(chosen_area_.data()),
                                         .weights = own(weights_.data()),
                                         .row_begin = own(row_begin_.data()),
-                                        .row_tokens = own(row_tokens_.data())}};
+                                        .row_tokens = own(row_tokens_.data())},
+                            .gating = gating,
+                            .bias = bias.empty() ? ArenaOffset<const float>() : own(bias.data())};
     Batch batch;
     batch.tokens.resize(tokens_);
     batch.generated_tokens = generated;
@@ -165,6 +168,77 @@ TEST(Route, is_the_same_for_any_number_of_workers) {
   }
 }
 
+std::vector<Gating> all_gatings(size_t experts, size_t chosen) {
+  std::vector<Gating> all;
+  for (unsigned function = 0; function < 4; ++function) {
+    for (const bool is_normalized : {false, true}) {
+      for (const size_t groups : {1U, 2U, 4U}) {
+        for (const size_t open : {1U, 2U, 4U}) {
+          if (experts % groups != 0 || open > groups || experts / groups * open < chosen) continue;
+          all.push_back({.function = static_cast<GatingFunction>(function),
+                         .is_normalized = is_normalized,
+                         .scale = is_normalized ? 2.5F : 1.0F,
+                         .group_count = groups,
+                         .chosen_groups = open});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Scores of random size, so that some values are as good as 0 or 1, and some are equal.
+TEST(Route, is_what_float64_computes_for_every_gating) {
+  std::mt19937_64 random(6);
+  std::normal_distribution<float> value;
+  for (const auto& [experts, chosen] : {std::pair<size_t, size_t>{4, 1}, {8, 2}, {64, 8}, {8, 8}}) {
+    for (const Gating& gating : all_gatings(experts, chosen)) {
+      for (const bool has_bias : {false, true}) {
+        for (const float size : {0.1F, 2.0F, 12.0F}) {
+          constexpr size_t kTokens = 20;
+          std::vector<float> scores(kTokens * experts);
+          for (float& score : scores) score = size * value(random);
+          for (size_t token = 0; token < kTokens; ++token) {
+            scores[token * experts + experts / 2] = scores[token * experts];
+          }
+          std::vector<float> bias(has_bias ? experts : 0);
+          for (float& each : bias) each = 0.3F * value(random);
+          const Routed routed(scores, experts, chosen, 0, 2, gating, bias);
+          routed.expect_rows_in_order(0);
+          for (size_t token = 0; token < kTokens; ++token) {
+            const auto first = scores.begin() + static_cast<std::ptrdiff_t>(token * experts);
+            const auto expected = reference_choice(
+                gating, {first, first + static_cast<std::ptrdiff_t>(experts)}, bias, chosen);
+            for (size_t place = 0; place < chosen; ++place) {
+              EXPECT_EQ(routed.chosen(token)[place], expected[place].expert);
+              EXPECT_NEAR(routed.weight(token, place), expected[place].weight,
+                          expected[place].weight * 1e-7);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Route, divides_by_no_less_than_a_least_sum_of_weights) {
+  const Gating gating{.function = GatingFunction::kSigmoid, .is_normalized = true};
+  const Routed routed({-40, -30, -20, -50}, 4, 2, 0, 1, gating);
+  EXPECT_EQ(routed.chosen(0), (std::vector<uint32_t>{2, 1}));
+  EXPECT_FLOAT_EQ(routed.weight(0, 0), static_cast<float>(std::exp(-20.0) * 0x1p14));
+}
+
+// The experts of the group with the two best of all together, not those of the very best one's.
+TEST(Route, chooses_groups_by_their_two_best_experts) {
+  const Gating gating{.function = GatingFunction::kSigmoid, .group_count = 2, .chosen_groups = 1};
+  const std::vector<float> scores = {4, -5, -5, 1, 1, 0};
+  EXPECT_EQ(Routed(scores, 6, 2, 0, 1, gating).chosen(0), (std::vector<uint32_t>{3, 4}));
+  // A bias chooses, and does not weigh.
+  const Routed routed(scores, 6, 2, 0, 1, gating, {0, 1, 0.5F, 0, 0, 0});
+  EXPECT_EQ(routed.chosen(0), (std::vector<uint32_t>{1, 0}));
+  EXPECT_FLOAT_EQ(routed.weight(0, 0), static_cast<float>(1 / (1 + std::exp(5.0))));
+}
+
 // Its results are no numbers, so its request ends; the token beside it must not feel it.
 TEST(Route, gives_a_token_whose_scores_are_no_numbers_experts_as_well) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -176,14 +250,20 @@ TEST(Route, gives_a_token_whose_scores_are_no_numbers_experts_as_well) {
                                        {-kInfinity, -kInfinity, -kInfinity, -kInfinity}}) {
     std::vector<float> scores = broken;
     scores.insert(scores.end(), {0, 5, 1, 4});
-    const Routed routed(scores, 4, 2);
-    routed.expect_rows_in_order(0);
-    auto own = routed.chosen(0);
-    std::ranges::sort(own);
-    EXPECT_LT(own[0], own[1]);
-    EXPECT_LT(own[1], 4U);
-    EXPECT_EQ(routed.chosen(1), (std::vector<uint32_t>{1, 3}));
-    EXPECT_TRUE(std::isfinite(routed.weight(1, 0)));
+    for (const Gating& gating : all_gatings(4, 2)) {
+      for (const std::vector<float>& bias : {std::vector<float>(), {0, 0, 0, 0}}) {
+        const Routed routed(scores, 4, 2, 0, 1, gating, bias);
+        routed.expect_rows_in_order(0);
+        auto own = routed.chosen(0);
+        std::ranges::sort(own);
+        EXPECT_LT(own[0], own[1]);
+        EXPECT_LT(own[1], 4U);
+        EXPECT_TRUE(std::isfinite(routed.weight(1, 0)));
+        if (gating.group_count == gating.chosen_groups) {
+          EXPECT_EQ(routed.chosen(1), (std::vector<uint32_t>{1, 3}));
+        }
+      }
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -17,6 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kVocabulary = 150;
+constexpr size_t kExperts = 6;
 constexpr float kEpsilon = 1e-5F;
 
 class GraphMaker {
@@ -135,14 +137,27 @@ class GraphMaker {
     return static_cast<ActivationFunction>(pick(kActivationFunctionCount));
   }
 
+  // Rounding chooses no expert: a token goes to all of them, or biases choose that are further
+  // apart than values are.
+  ValueId route(ValueId scores) {
+    Gating gating{.function = static_cast<GatingFunction>(pick(4)),
+                  .is_normalized = pick(2) == 0,
+                  .scale = pick(2) == 0 ? 1 : 1.7F};
+    if (pick(2) == 0) return graph_.route(scores, kExperts, gating);
+    if (pick(2) == 0) {
+      gating.group_count = pick(2) == 0 ? 2 : 3;
+      gating.chosen_groups = gating.group_count - 1;
+    }
+    return graph_.route(scores, 1 + pick(3), gating, vector("choice", kExperts));
+  }
+
   ValueId mixture(ValueId h) {
-    constexpr size_t kExperts = 3;  // to all of which a token goes: rounding chooses none
     const auto experts = [&](size_t rows, size_t columns) {
       std::vector<WeightId> ids;
       for (size_t expert = 0; expert < kExperts; ++expert) ids.push_back(matrix(rows, columns));
       return ids;
     };
-    const ValueId routing = graph_.route(graph_.matmul(h, matrix(kExperts, columns_)), kExperts);
+    const ValueId routing = route(product(h, kExperts));
     const ValueId gate = graph_.expert_matmul(h, routing, experts(96, columns_));
     const ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_));
     return graph_.expert_sum(graph_.gate(any_activation(), gate, up), routing,
@@ -213,6 +228,16 @@ std::vector<std::byte> random_matrix(const Weight& weight, RandomEngine& random)
   return {bytes.begin(), bytes.end()};
 }
 
+// Biases far apart, in any order.
+std::vector<float> random_choice(size_t count, RandomEngine& random) {
+  std::vector<float> biases;
+  for (size_t expert = 0; expert < count; ++expert) {
+    biases.push_back(std::ldexp(50.0F, static_cast<int>(expert)));  // no two sums of two are near
+  }
+  std::ranges::shuffle(biases, random);
+  return biases;
+}
+
 }  // namespace
 
 Graph random_graph(uint64_t seed) {
@@ -231,6 +256,10 @@ RandomGraphFile::RandomGraphFile(uint64_t seed) : seed_(seed) {
     if (weight.is_matrix) {
       writer.add_tensor(weight.name, weight.format, {weight.columns, weight.rows},
                         random_matrix(weight, random));
+      continue;
+    }
+    if (weight.name.starts_with("choice")) {
+      writer.add_tensor(weight.name, {weight.columns}, random_choice(weight.columns, random));
       continue;
     }
     const bool is_norm = weight.name.starts_with("norm");

@@ -339,7 +339,7 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       return experts(node);
     case Operation::kRoute:
       for (const auto& scores : values_[node.inputs[0]]) {
-        routings_[node.output].push_back(choose(scores, node.chosen_count));
+        routings_[node.output].push_back(choose(node, scores));
       }
       return {};
     case Operation::kLayerNorm:
@@ -354,23 +354,16 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
   return {};
 }
 
-// Those with the largest scores, of equal ones the first; the softmax of these alone.
-std::vector<ReferenceWalk::Choice> ReferenceWalk::choose(const std::vector<double>& scores,
-                                                         size_t count) {
-  std::vector<Choice> choices;
-  for (size_t expert = 0; expert < scores.size(); ++expert) {
-    choices.push_back({expert, scores[expert]});
+std::vector<ReferenceWalk::Choice> ReferenceWalk::choose(const GraphNode& node,
+                                                         const std::vector<double>& scores) {
+  const std::vector<float> none(scores.size());
+  const auto choices = reference_choice(
+      node.gating, scores, node.bias == kNone ? none : weights_[node.bias], node.chosen_count);
+  std::vector<Choice> moved_choices;
+  for (const auto& [expert, weight] : choices) {
+    moved_choices.push_back({expert, moved(weight, kFunction)});
   }
-  std::ranges::stable_sort(choices, std::greater{}, &Choice::weight);
-  choices.resize(count);
-  const double greatest = choices.front().weight;
-  double sum = 0;
-  for (Choice& choice : choices) {
-    choice.weight = moved(std::exp(choice.weight - greatest), kFunction);
-    sum += choice.weight;
-  }
-  for (Choice& choice : choices) choice.weight /= sum;
-  return choices;
+  return moved_choices;
 }
 
 ReferenceRows ReferenceWalk::run() {

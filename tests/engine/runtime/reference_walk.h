@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/graph/graph.h"
+#include "tests/engine/runtime/reference_choice.h"
 #include "tests/engine/runtime/reference_model.h"
 
 namespace lockstep {
@@ -28,11 +29,7 @@ class ReferenceWalk {
   const ReferenceRows& hidden() const;
 
  private:
-  // Of one routing: by token, the experts chosen and their weights.
-  struct Choice {
-    size_t expert = 0;
-    double weight = 0;
-  };
+  using Choice = ReferenceChoice;  // of one routing: by token
 
   // Even in [-1, 1].
   double random();
@@ -49,7 +46,7 @@ class ReferenceWalk {
 
   ReferenceRows matmul(const GraphNode& node);
   ReferenceRows experts(const GraphNode& node);
-  std::vector<Choice> choose(const std::vector<double>& scores, size_t count);
+  std::vector<Choice> choose(const GraphNode& node, const std::vector<double>& scores);
   ReferenceRows attend(const GraphNode& node);
   std::vector<double> attend_token(const GraphNode& node, size_t token, const ReferenceRows& keys,
                                    const ReferenceRows& values);
