@@ -1,6 +1,7 @@
 #include "engine/graph/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -170,34 +171,43 @@ std::set<WeightId> Graph::routers() const {
   return routers;
 }
 
-// All of one format and size, and as many as the routing chooses among.
-void Graph::check_experts(ValueId x, ValueId routing, const std::vector<WeightId>& experts) const {
+// The experts are all of one format and size, and as many as the routing chooses among.
+ValueId Graph::append_experts(GraphNode node) {
+  const auto [x, routing] = std::array{node.inputs[0], node.inputs[1]};
+  const std::vector<WeightId>& experts = node.experts;
   CHECK(!experts.empty() && producer(routing).expert_count == experts.size(),
         "{} experts, and a routing among {}", experts.size(), producer(routing).expert_count);
+  const Weight& first = weights_[experts.front()];
   for (const WeightId id : experts) {
     const Weight& weight = weights_[id];
-    const Weight& first = weights_[experts.front()];
     CHECK(
         weight.format == first.format && weight.rows == first.rows && weight.columns == columns(x),
         "{} is not as the other experts' or as its input of {} columns", weight.name, columns(x));
   }
+  CHECK(node.biases.empty() || node.biases.size() == experts.size(), "{} biases of {} experts",
+        node.biases.size(), experts.size());
+  for (const WeightId id : node.biases) {
+    CHECK(weights_[id].columns == first.rows, "{} has {} columns, its expert {} rows",
+          weights_[id].name, weights_[id].columns, first.rows);
+  }
+  const size_t rows = first.rows;
+  return append(std::move(node), rows);
 }
 
-ValueId Graph::expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts) {
-  check_experts(x, routing, experts);
-  const size_t rows = weights_[experts.front()].rows;
-  return append({.operation = Operation::kExpertMatmul,
-                 .inputs = {x, routing},
-                 .experts = std::move(experts)},
-                rows);
+ValueId Graph::expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts,
+                             std::vector<WeightId> biases) {
+  return append_experts({.operation = Operation::kExpertMatmul,
+                         .inputs = {x, routing},
+                         .experts = std::move(experts),
+                         .biases = std::move(biases)});
 }
 
-ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts) {
-  check_experts(x, routing, experts);
-  const size_t rows = weights_[experts.front()].rows;
-  return append(
-      {.operation = Operation::kExpertSum, .inputs = {x, routing}, .experts = std::move(experts)},
-      rows);
+ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts,
+                          std::vector<WeightId> biases) {
+  return append_experts({.operation = Operation::kExpertSum,
+                         .inputs = {x, routing},
+                         .experts = std::move(experts),
+                         .biases = std::move(biases)});
 }
 
 std::vector<ValueReaders> find_readers(const Graph& graph) {

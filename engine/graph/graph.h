@@ -48,8 +48,9 @@ enum class Operation : uint8_t {
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
-  kExpertMatmul,  // inputs x, routing: the experts' matrices * x
-  kExpertSum,     // inputs x, routing: per token the sum of the experts' weights * (matrix * x)
+  kExpertMatmul,  // inputs x, routing: the experts' matrices * x, + biases
+  kExpertSum,     // inputs x, routing: per token the sum of the experts' weights *
+                  // (matrix * x, + bias)
 };
 
 inline constexpr size_t kOperationCount = 16;
@@ -106,7 +107,8 @@ struct GraphNode {
   float scale = 0;    // kAttention: of the scores; kScale, kSoftCap
   ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate
   size_t rotary = 0;                   // kRotary: which of the graph's tables
-  std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each
+  std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each ...
+  std::vector<WeightId> biases = {};   // ... and a vector, or none at all
   size_t expert_count = 0;             // kRoute: among so many ...
   size_t chosen_count = 0;             // ... so many are chosen for a token ...
   Gating gating = {};                  // ... so, with `bias` or without
@@ -147,8 +149,11 @@ class Graph {
   // values where they are chosen, and not to their weights; or none.
   ValueId route(ValueId scores, size_t chosen_count, const Gating& gating = {},
                 WeightId bias = kNone);
-  ValueId expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts);
-  ValueId expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts);
+  // `biases`: a vector for each expert, or none at all.
+  ValueId expert_matmul(ValueId x, ValueId routing, std::vector<WeightId> experts,
+                        std::vector<WeightId> biases = {});
+  ValueId expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts,
+                     std::vector<WeightId> biases = {});
   void set_logits(ValueId logits) { logits_ = logits; }
 
   const std::vector<Weight>& weights() const { return weights_; }
@@ -168,7 +173,7 @@ class Graph {
 
  private:
   ValueId append(GraphNode node, size_t columns);
-  void check_experts(ValueId x, ValueId routing, const std::vector<WeightId>& experts) const;
+  ValueId append_experts(GraphNode node);
 
   std::vector<Weight> weights_;
   std::vector<GraphNode> nodes_;

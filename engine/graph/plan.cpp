@@ -113,6 +113,9 @@ std::string text(const ExpertPart& part) {
   for (const PlannedMatrix& matrix : part.matrices) {
     fmt::format_to(std::back_inserter(all), " {}", text(matrix));
   }
+  for (const ArenaOffset<const float>& bias : part.biases) {
+    fmt::format_to(std::back_inserter(all), " bias {}", text(bias));
+  }
   return all + ")";
 }
 

@@ -237,7 +237,8 @@ struct RouteStep {
 
 // The same product of every expert with its rows.
 struct ExpertPart {
-  std::vector<PlannedMatrix> matrices;  // by expert, all of one format and size
+  std::vector<PlannedMatrix> matrices;                // by expert, all of one format and size
+  std::vector<ArenaOffset<const float>> biases = {};  // by expert; none: there are none here
   ProductForms forms;
   ArenaOffset<float> output = {};
   size_t output_stride = 0;

@@ -1,4 +1,5 @@
 // The steps of a mixture of experts.
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -32,6 +33,11 @@ ExpertPart RankPlanner::expert_part(const GraphNode& node) const {
   ExpertPart part;
   for (const WeightId expert : node.experts) part.matrices.push_back(matrix(expert));
   part.forms = options_.forms[static_cast<size_t>(part.matrices.front().format)];
+  // The first rank alone adds them to partial results.
+  const auto is_held = [&](WeightId bias) { return bool{vector(bias)}; };
+  if (std::ranges::all_of(node.biases, is_held)) {
+    for (const WeightId bias : node.biases) part.biases.push_back(vector(bias));
+  }
   return part;
 }
 

@@ -40,6 +40,10 @@ std::vector<WeightId> matrices_of(const GraphNode& product) {
   return product.experts.empty() ? std::vector{product.weight} : product.experts;
 }
 
+std::vector<WeightId> biases_of(const GraphNode& product) {
+  return product.bias == kNone ? product.biases : std::vector{product.bias};
+}
+
 std::vector<Range> scaled(const std::vector<Range>& ranges, size_t factor) {
   std::vector<Range> result;
   for (const Range& range : ranges) result.push_back({range.begin * factor, range.end * factor});
@@ -303,7 +307,9 @@ ValueSplit Splitter::sliced(std::vector<Range> columns, bool gathered) const {
 }
 
 void Splitter::split_by_rows(const GraphNode& node, std::vector<Range> ranges, bool gathered) {
-  if (node.bias != kNone) split_.weights[node.bias] = {SplitKind::kSliced, true, ranges};
+  for (const WeightId bias : biases_of(node)) {
+    split_.weights[bias] = {SplitKind::kSliced, true, ranges};
+  }
   for (const WeightId weight : matrices_of(node)) {
     split_.weights[weight] = {SplitKind::kSliced, false, ranges};
   }
@@ -315,11 +321,11 @@ void Splitter::split_by_columns(const GraphNode& node) {
   for (const WeightId weight : matrices_of(node)) {
     split_.weights[weight] = {SplitKind::kSliced, true, ranges};
   }
-  if (node.bias != kNone) {
-    std::vector<Range> first(split_.rank_count);
-    const auto adds_it = std::ranges::find_if_not(ranges, &Range::empty);
-    first[static_cast<size_t>(adds_it - ranges.begin())] = {0, graph_.columns(node.output)};
-    split_.weights[node.bias] = {SplitKind::kSliced, true, std::move(first)};
+  std::vector<Range> first(split_.rank_count);
+  const auto adds_it = std::ranges::find_if_not(ranges, &Range::empty);
+  first[static_cast<size_t>(adds_it - ranges.begin())] = {0, graph_.columns(node.output)};
+  for (const WeightId bias : biases_of(node)) {
+    split_.weights[bias] = {SplitKind::kSliced, true, first};
   }
   split_.values[node.output] = {SplitKind::kPartial, {}, false};
 }

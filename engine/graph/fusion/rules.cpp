@@ -56,6 +56,7 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
         (member.gating != Gating() || member.bias != kNone)) {
       return "routing by anything but the softmax of the chosen scores";
     }
+    if (!member.biases.empty()) return "experts' biases";
     if (member.operation == Operation::kActivation) return traits(member.operation).name;
     if (member.operation == Operation::kGate && member.activation != ActivationFunction::kSilu) {
       return kActivationNames[static_cast<size_t>(member.activation)];

@@ -301,6 +301,7 @@ class GpuProgram::Builder {
 
   // Experts lie one after the other, all of one size, as they are added to a graph.
   void add_part(const ExpertPart& part, bool fused, GpuExpertProduct& experts) const {
+    CHECK(part.biases.empty(), "GPUs know no experts' biases");
     const std::vector<PlannedMatrix>& matrices = part.matrices;
     const auto distance = [&](size_t expert) {
       return matrices[expert].data.bytes - matrices[0].data.bytes;

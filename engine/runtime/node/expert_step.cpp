@@ -185,9 +185,14 @@ void order_rows(const Routing& routing, const Pass& pass) {
   }
 }
 
+ArenaOffset<const float> bias_of(const ExpertPart& experts, size_t expert) {
+  return experts.biases.empty() ? ArenaOffset<const float>() : experts.biases[expert];
+}
+
 MatmulPart part_of(const ExpertPart& experts, size_t expert) {
   return {.matrix = experts.matrices[expert],
           .forms = experts.forms,
+          .bias = bias_of(experts, expert),
           .output = experts.output,
           .output_stride = experts.output_stride};
 }
@@ -362,6 +367,22 @@ void add_scattered(const ExpertSumStep& step, size_t expert, Range panels, Range
   }
 }
 
+// Adds the expert's bias to the sums of its rows' tokens, times the rows' weights: behind the
+// products, which have been multiplied with these.
+void add_bias(const ExpertSumStep& step, size_t expert, Range columns, Range rows,
+              const Pass& pass) {
+  const float* const bias = pass.at(bias_of(step.down, expert));
+  if (bias == nullptr) return;
+  const uint32_t* const tokens = pass.at(step.routing.row_tokens);
+  const float* const weights = pass.at(pass.areas().row_weights);
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    float* const sums = pass.at(step.down.output) + tokens[row] * step.down.output_stride;
+    for (size_t column = columns.begin; column < columns.end; ++column) {
+      sums[column] += weights[row] * bias[column];
+    }
+  }
+}
+
 // The products of one expert's rows, added to their tokens' rows.
 void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows,
               const Pass& pass) {
@@ -398,8 +419,10 @@ void add_experts(const ExpertSumStep& step, Range units, const Pass& pass) {
     }
   }
   for (size_t expert = 0; expert < step.routing.expert_count; ++expert) {
-    for_each_block(rows_of(step.routing, expert, pass),
-                   [&](Range rows) { add_rows(step, expert, panels, rows, pass); });
+    for_each_block(rows_of(step.routing, expert, pass), [&](Range rows) {
+      add_rows(step, expert, panels, rows, pass);
+      add_bias(step, expert, columns, rows, pass);
+    });
   }
   for (const NormOutput& norm : step.finish.norms) {
     write_norm(pass, pass.at(step.down.output), step.down.output_stride, norm, {0, tokens},

@@ -157,11 +157,21 @@ class GraphMaker {
       for (size_t expert = 0; expert < kExperts; ++expert) ids.push_back(matrix(rows, columns));
       return ids;
     };
+    const bool has_biases = pick(2) == 0;
+    const auto biases = [&](size_t rows) {
+      std::vector<WeightId> ids(has_biases ? kExperts : 0);
+      for (WeightId& id : ids) id = vector("bias", rows);
+      return ids;
+    };
     const ValueId routing = route(product(h, kExperts));
-    const ValueId gate = graph_.expert_matmul(h, routing, experts(96, columns_));
-    const ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_));
-    return graph_.expert_sum(graph_.gate(any_activation(), gate, up), routing,
-                             experts(columns_, 96));
+    ValueId y = graph_.expert_matmul(h, routing, experts(96, columns_), biases(96));
+    if (pick(4) == 0) {
+      y = graph_.activation(any_activation(), y);
+    } else {
+      const ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_), biases(96));
+      y = graph_.gate(any_activation(), y, up);
+    }
+    return graph_.expert_sum(y, routing, experts(columns_, 96), biases(columns_));
   }
 
   ValueId feed_forward(ValueId h) {

@@ -162,7 +162,10 @@ ReferenceRows ReferenceWalk::experts(const GraphNode& node) {
       for (size_t choice = 0; choice < chosen; ++choice) {
         if (routing[token][choice].expert != expert) continue;
         const auto& x = input[sums ? token * chosen + choice : token];
-        const auto y = product(id, weight, as_input(x, graph_.weights()[id].format), sums);
+        auto y = product(id, weight, as_input(x, graph_.weights()[id].format), sums);
+        for (size_t i = 0; i < y.size() && !node.biases.empty(); ++i) {
+          y[i] += double{weights_[node.biases[expert]][i]};
+        }
         const double factor = sums ? routing[token][choice].weight : 1;
         auto& out = output[sums ? token : token * chosen + choice];
         for (size_t i = 0; i < y.size(); ++i) out[i] += factor * y[i];
