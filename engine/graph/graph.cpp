@@ -133,6 +133,14 @@ ValueId Graph::soft_cap(ValueId x, float cap) {
   return append({.operation = Operation::kSoftCap, .inputs = {x}, .scale = cap}, columns(x));
 }
 
+ValueId Graph::scale_rows(ActivationFunction function, ValueId factors, ValueId x) {
+  CHECK(columns(factors) == 1 && rows(factors) == rows(x),
+        "{} columns cannot be the factors of rows", columns(factors));
+  return append(
+      {.operation = Operation::kScaleRows, .inputs = {x, factors}, .activation = function},
+      columns(x));
+}
+
 ValueId Graph::add(ValueId x, ValueId y) {
   CHECK(columns(x) == columns(y), "{} and {} columns cannot be added", columns(x), columns(y));
   return append({.operation = Operation::kAdd, .inputs = {x, y}}, columns(x));

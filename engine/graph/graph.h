@@ -44,6 +44,7 @@ enum class Operation : uint8_t {
   kAdd,         // x + y
   kScale,       // scale * x
   kSoftCap,     // scale * tanh(x / scale)
+  kScaleRows,   // inputs x, y with one column: x * activation(y of the same row)
   kSelectRows,  // only the tokens whose logits are asked for
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
@@ -53,7 +54,7 @@ enum class Operation : uint8_t {
                   // (matrix * x, + bias)
 };
 
-inline constexpr size_t kOperationCount = 16;
+inline constexpr size_t kOperationCount = 17;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -105,7 +106,7 @@ struct GraphNode {
   size_t layer = 0;   // kAttention: whose cache
   size_t window = 0;  // kAttention: most keys that a token sees, its own included; 0: all
   float scale = 0;    // kAttention: of the scores; kScale, kSoftCap
-  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate
+  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate, kScaleRows
   size_t rotary = 0;                   // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each ...
   std::vector<WeightId> biases = {};   // ... and a vector, or none at all
@@ -144,6 +145,8 @@ class Graph {
   ValueId add(ValueId x, ValueId y);
   ValueId scale(ValueId x, float factor);
   ValueId soft_cap(ValueId x, float cap);
+  // `factors`: of one column.
+  ValueId scale_rows(ActivationFunction function, ValueId factors, ValueId x);
   ValueId select_rows(ValueId x);
   // Each token goes to `chosen_count` experts. `bias`: a vector that is added to the experts'
   // values where they are chosen, and not to their weights; or none.

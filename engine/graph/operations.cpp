@@ -18,6 +18,7 @@ constexpr OperationTraits kTable[] = {
     {Operation::kAdd, "addition", SplitRule::kInputs, false},
     {Operation::kScale, "scale", SplitRule::kInputs, false},
     {Operation::kSoftCap, "soft cap", SplitRule::kInputs, false},
+    {Operation::kScaleRows, "scale of rows", SplitRule::kFirstInput, false},
     {Operation::kSelectRows, "selection of rows", SplitRule::kFirstInput, false},
     {Operation::kRoute, "routing", SplitRule::kMirrored, true},
     {Operation::kExpertMatmul, "experts' product", SplitRule::kProduct, false},

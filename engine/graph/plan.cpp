@@ -18,8 +18,8 @@ constexpr std::string_view kFormNames[] = {"f32", "q8", "bf16", "bf16_dots"};
 static_assert(std::size(kFormNames) == kActivationFormCount);
 constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
 constexpr std::string_view kPairNames[] = {"interleaved", "halves"};
-constexpr std::string_view kElementwiseNames[] = {"zero",       "copy", "select", "add",
-                                                  "activation", "gate", "scale",  "soft cap"};
+constexpr std::string_view kElementwiseNames[] = {
+    "zero", "copy", "select", "add", "activation", "gate", "scale", "soft cap", "scale rows"};
 constexpr std::string_view kGatingNames[] = {"softmax of the chosen", "softmax", "sigmoid",
                                              "square root of softplus"};
 constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};

@@ -414,6 +414,7 @@ enum class Elementwise : uint8_t {
   kGate,        // activation(x) * y
   kScale,       // scale * x
   kSoftCap,     // scale * tanh(x / scale)
+  kScaleRows,   // activation(y[row][0]) * x
 };
 
 // A function of each element by itself. Work is shared by rows and chunks of columns.
@@ -421,7 +422,7 @@ struct ElementwiseStep {
   Elementwise function = Elementwise::kCopy;
   Rows rows = Rows::kTokens;
   Routing routing = {};                                       // with kExperts
-  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate
+  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate, kScaleRows
   float scale = 0;                                            // kScale, kSoftCap
   PlainRows x;
   PlainRows y;

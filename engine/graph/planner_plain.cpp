@@ -91,7 +91,10 @@ void RankPlanner::emit_elementwise(const GraphNode& node, Elementwise function) 
                        .y = {},
                        .columns = own.size(),
                        .output = place_output(node.output)};
-  if (node.inputs.size() > 1) step.y = operand(node.inputs[1], own);
+  if (node.inputs.size() > 1) {
+    const bool scales_rows = function == Elementwise::kScaleRows;
+    step.y = operand(node.inputs[1], scales_rows && !own.empty() ? Range{0, 1} : own);
+  }
   for (const ValueId input : node.inputs) values_.consume(input);
   const bool is_sent = step.output.is_gathered() || node.output == graph_.logits();
   emit_step(std::move(step), is_sent ? Meet::kAllRanks : Meet::kRank);

@@ -13,6 +13,7 @@
 
 #include "engine/base/check.h"
 #include "engine/graph/operations.h"
+#include "engine/graph/product_roles.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {
@@ -63,14 +64,13 @@ std::optional<size_t> first_without(const std::vector<Range>& ranges,
 class Splitter {
  public:
   Splitter(const Graph& graph, const Shares& shares, Strategy strategy)
-      : graph_(graph), shares_(shares), consumers_(graph.value_count()) {
+      : graph_(graph), shares_(shares), roles_(graph) {
     CHECK(shares.dense.size() == shares.experts.size(), "shares of {} and of {} ranks",
           shares.dense.size(), shares.experts.size());
     split_.strategy = strategy;
     split_.rank_count = shares.dense.size();
     split_.weights.resize(graph.weights().size());
     split_.values.resize(graph.value_count());
-    find_consumers();
     find_attention_block();
     find_mixtures();
     find_readers();
@@ -79,20 +79,14 @@ class Splitter {
   Result<Split> make();
 
  private:
-  // The use of a product's outputs.
-  enum class Role : uint8_t { kQueries, kKeys, kScores, kActivation, kResidual, kLogits };
-
   struct Heads {
     std::vector<Range> queries;
     std::vector<Range> kv;  // those that the queries attend to; ranks may share some
   };
 
-  void find_consumers();
   void find_attention_block();
   void find_mixtures();
   void find_readers();
-  const GraphNode* consumer(ValueId value) const;
-  Role role_of(const GraphNode& product) const;
   // The quantization blocks in which products consume the value, or what is made of each of its
   // elements; at least a chunk's columns where a norm reads it, and else 1 where products take f32.
   size_t input_block(ValueId value) const;
@@ -108,8 +102,8 @@ class Splitter {
   void split_by_columns(const GraphNode& node);
   Heads cut_heads(const GraphNode& attention) const;
   std::vector<Range> cut_activation(size_t total, size_t unit, std::span<const double> shares);
-  const GraphNode& attention_of(const GraphNode& product) const;
   void split_as_inputs(const GraphNode& node);
+  void find_factors(const GraphNode& node);
   bool is_cut_at_chunks(ValueId value) const;
   bool is_read_whole(const GraphNode& node) const;
   void split_node(const GraphNode& node);
@@ -129,7 +123,7 @@ class Splitter {
 
   const Graph& graph_;
   const Shares& shares_;
-  std::vector<std::vector<size_t>> consumers_;  // by value: nodes
+  const ProductRoles roles_;
   // The input_block() of every layer's attention: all layers share the layout of the cache.
   size_t attention_block_ = 1;
   std::map<ValueId, size_t> mixtures_;  // by routing: which of the layers with experts
@@ -137,12 +131,6 @@ class Splitter {
   std::vector<std::set<size_t>> readers_;                    // by value: ranks that compute with it
   Split split_;
 };
-
-void Splitter::find_consumers() {
-  for (size_t index = 0; index < graph_.nodes().size(); ++index) {
-    for (const ValueId input : graph_.nodes()[index].inputs) consumers_[input].push_back(index);
-  }
-}
 
 void Splitter::find_mixtures() {
   for (const GraphNode& node : graph_.nodes()) {
@@ -170,15 +158,15 @@ std::span<const double> Splitter::shares_of(const GraphNode& product) const {
   ValueId routing = kNone;
   if (!product.experts.empty()) {
     routing = product.inputs[1];
-  } else if (role_of(product) == Role::kScores) {
-    routing = consumer(product.output)->output;
+  } else if (roles_.role_of(product) == Role::kScores) {
+    routing = roles_.consumer(product.output)->output;
   }
   const bool is_apart = routing != kNone && mixtures_.at(routing) < shares_.apart_layers;
   return is_apart ? shares_.experts : shares_.dense;
 }
 
 std::optional<size_t> Splitter::sole_rank(const GraphNode& product) const {
-  const std::set<size_t>& readers = readers_[consumer(product.output)->output];
+  const std::set<size_t>& readers = readers_[roles_.consumer(product.output)->output];
   if (split_.rank_count == 1 || readers.size() != 1) return std::nullopt;
   const size_t rank = *readers.begin();
   const ValueId input = product.inputs[0];
@@ -186,54 +174,15 @@ std::optional<size_t> Splitter::sole_rank(const GraphNode& product) const {
   return has_all ? std::optional(rank) : std::nullopt;
 }
 
-const GraphNode* Splitter::consumer(ValueId value) const {
-  if (consumers_[value].empty()) return nullptr;
-  return &graph_.nodes()[consumers_[value].front()];
-}
-
-// Follows what happens to a product's output up to where it ends in something else.
-Splitter::Role Splitter::role_of(const GraphNode& product) const {
-  ValueId value = product.output;
-  while (true) {
-    if (value == graph_.logits()) return Role::kLogits;
-    const GraphNode* next = consumer(value);
-    CHECK(next != nullptr, "value {} is computed and never used", value);
-    switch (next->operation) {
-      case Operation::kHeadNorm:
-      case Operation::kRmsNorm:
-      case Operation::kLayerNorm:
-      case Operation::kRotary:
-      case Operation::kScale:
-      case Operation::kSoftCap:
-        value = next->output;
-        continue;
-      case Operation::kAttention:
-        return value == next->inputs[0] ? Role::kQueries : Role::kKeys;
-      case Operation::kRoute:
-        return Role::kScores;
-      case Operation::kActivation:
-      case Operation::kGate:
-        return Role::kActivation;
-      default:
-        return Role::kResidual;
-    }
-  }
-}
-
-const GraphNode& Splitter::attention_of(const GraphNode& product) const {
-  const GraphNode* next = consumer(product.output);
-  while (next->operation != Operation::kAttention) next = consumer(next->output);
-  return *next;
-}
-
 size_t Splitter::input_block(ValueId value) const {
   size_t block = 1;
-  for (const size_t index : consumers_[value]) {
+  for (const size_t index : roles_.consumers(value)) {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
     const bool is_handed_on =
         node.operation == Operation::kActivation || node.operation == Operation::kGate ||
-        node.operation == Operation::kScale || node.operation == Operation::kSoftCap;
+        node.operation == Operation::kScale || node.operation == Operation::kSoftCap ||
+        node.operation == Operation::kScaleRows;
     if (is_handed_on) block = std::lcm(block, input_block(node.output));
     if (is_whole_norm(node)) {
       block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
@@ -334,7 +283,7 @@ void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
   const size_t rows = graph_.columns(node.output);
   const bool of_slices = input.kind == SplitKind::kSliced && !input.gathered;
-  if (of_slices && role_of(node) == Role::kResidual) {
+  if (of_slices && roles_.role_of(node) == Role::kResidual) {
     const auto owner = sole_rank(node);
     if (!owner) return split_by_columns(node);
     std::vector<Range> ranges(split_.rank_count);
@@ -343,14 +292,14 @@ void Splitter::split_product(const GraphNode& node) {
   }
   const size_t unit = row_unit(rows, split_.rank_count);
   const std::span<const double> shares = shares_of(node);
-  switch (role_of(node)) {
+  switch (roles_.role_of(node)) {
     case Role::kQueries: {
-      const GraphNode& attention = attention_of(node);
+      const GraphNode& attention = roles_.attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).queries, attention.head_dimension),
                            false);
     }
     case Role::kKeys: {
-      const GraphNode& attention = attention_of(node);
+      const GraphNode& attention = roles_.attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
     }
     // Every rank that has experts finds out by itself which ones a token goes to: nothing has to be
@@ -360,8 +309,16 @@ void Splitter::split_product(const GraphNode& node) {
       for (const double share : shares) ranges.push_back(share > 0 ? Range{0, rows} : Range{});
       return split_by_rows(node, std::move(ranges), false);
     }
+    // As small, and found out by every rank that has the input.
+    case Role::kFactors: {
+      std::vector<Range> ranges(split_.rank_count, {0, rows});
+      for (size_t rank = 0; of_slices && rank < split_.rank_count; ++rank) {
+        if (input.columns[rank].size() < graph_.columns(node.inputs[0])) ranges[rank] = {};
+      }
+      return split_by_rows(node, std::move(ranges), false);
+    }
     case Role::kActivation: {
-      const ValueId activation = consumer(node.output)->output;
+      const ValueId activation = roles_.consumer(node.output)->output;
       const size_t block = input_block(activation);
       // The other product of the gate, if that is cut already.
       for (const ValueId product : graph_.producer(activation).inputs) {
@@ -415,6 +372,17 @@ void Splitter::split_as_inputs(const GraphNode& node) {
   }
 }
 
+// Ranks that scale rows without having found out the factors get them.
+void Splitter::find_factors(const GraphNode& node) {
+  ValueSplit& factors = split_.values[node.inputs[1]];
+  if (factors.kind != SplitKind::kSliced) return;
+  const ValueSplit& scaled = split_.values[node.output];
+  for (size_t rank = 0; rank < split_.rank_count; ++rank) {
+    const bool scales = scaled.kind != SplitKind::kSliced || !scaled.columns[rank].empty();
+    if (scales && factors.columns[rank].empty()) factors.whole = true;
+  }
+}
+
 // Whether products read columns of the node's output that other ranks compute. Under `reduce` those
 // that add to a residual are cut by columns and read a rank's own; the factor of a norm takes the
 // sums of all columns.
@@ -426,9 +394,9 @@ bool Splitter::is_read_whole(const GraphNode& node) const {
     if (multiplied_weight(reader, node.output) == kNone) return false;
     if (split_.strategy == Strategy::kGather) return true;
     if (std::ranges::count_if(value.columns, std::not_fn(&Range::empty)) < 2) return false;
-    return node.operation == Operation::kRmsNorm || role_of(reader) != Role::kResidual;
+    return node.operation == Operation::kRmsNorm || roles_.role_of(reader) != Role::kResidual;
   };
-  return std::ranges::any_of(consumers_[node.output], is_read);
+  return std::ranges::any_of(roles_.consumers(node.output), is_read);
 }
 
 void Splitter::split_node(const GraphNode& node) {
@@ -458,6 +426,7 @@ void Splitter::split_node(const GraphNode& node) {
       split_as_inputs(node);
       break;
   }
+  if (node.operation == Operation::kScaleRows) find_factors(node);
   if (is_read_whole(node)) split_.values[node.output].gathered = true;
 }
 
@@ -533,7 +502,7 @@ Result<void> Splitter::check_vectors() const {
 }
 
 // A rank that holds a part of no matrix only waits for the others. A router does not count: a
-// rank that has a share of the experts has all of it.
+// rank that has a share of the experts has all of it. Nor does a matrix that gives factors of rows.
 Result<void> Splitter::check_ranks() const {
   const std::set<WeightId> routers = graph_.routers();
   for (size_t rank = 0; rank < split_.rank_count; ++rank) {
@@ -541,7 +510,7 @@ Result<void> Splitter::check_ranks() const {
     bool has_work = false;
     for (WeightId id = 0; id < split_.weights.size(); ++id) {
       const Weight& weight = graph_.weights()[id];
-      if (!weight.is_matrix || routers.contains(id)) continue;
+      if (!weight.is_matrix || weight.rows == 1 || routers.contains(id)) continue;
       has_work = has_work || !split_.weights[id].ranges[rank].empty();
       if (largest == nullptr || weight.rows > largest->rows) largest = &weight;
     }

@@ -1,4 +1,4 @@
-// The activations of feed-forwards, as one table. Their arithmetic is KernelTable's.
+// The activations of feed-forwards and gates, as one table. Their arithmetic is KernelTable's.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,12 @@ enum class ActivationFunction : uint8_t {
   kGeluQuick,    // x / (1 + e^(-1.702 x))
   kRelu,         // the larger of x and 0
   kReluSquared,  // its square
+  kSigmoid,      // 1 / (1 + e^-x)
 };
-inline constexpr size_t kActivationFunctionCount = 6;
+inline constexpr size_t kActivationFunctionCount = 7;
 
 // By ActivationFunction.
 inline constexpr std::string_view kActivationNames[kActivationFunctionCount] = {
-    "silu", "gelu", "gelu-tanh", "gelu-quick", "relu", "relu-squared"};
+    "silu", "gelu", "gelu-tanh", "gelu-quick", "relu", "relu-squared", "sigmoid"};
 
 }  // namespace lockstep

@@ -125,6 +125,7 @@ struct KernelTable {
   //     1.59576912 * fma((x * x) * x, 0.044715, x)
   //   kGelu: x * share, with the normal distribution's share below x as activations.inl.h has it
   //   kRelu: x, of negative x 0; kReluSquared: its square
+  //   kSigmoid: 1 / (1 + exp(-x))
   std::array<ActivationKernel, kActivationFunctionCount> activate;
   // out[i] = activation(x[i]) * y[i]. out may be x. Any alignment.
   std::array<GateKernel, kActivationFunctionCount> gate;

@@ -73,6 +73,10 @@ struct ReluSquared {
   }
 };
 
+struct Sigmoid {
+  static F32x16 of(F32x16 x) { return times_logistic(broadcast(1.0F), x); }
+};
+
 // out[i] = compute(read), where read(p) gives the elements i to i + 15 of p, or those that are
 // left.
 template <typename Compute>

@@ -66,6 +66,12 @@ void apply(const ElementwiseStep& step, const float* x, const float* y, size_t c
       return;
     case Elementwise::kSoftCap:
       return pass.kernels.soft_cap(x, count, step.scale, out);
+    case Elementwise::kScaleRows: {
+      float factor;
+      activation_kernel(pass.kernels, step.activation)(y, 1, &factor);
+      for (size_t i = 0; i < count; ++i) out[i] = factor * x[i];
+      return;
+    }
   }
 }
 
@@ -99,13 +105,14 @@ Moments moments_of(const NormScaleStep& step, size_t row, const Pass& pass) {
 void run_elementwise(const ElementwiseStep& step, const Pass& pass) {
   const StepRows rows(step.rows, step.routing, pass);
   const bool selects = step.function == Elementwise::kSelect;
-  compute_rows(rows, step.columns, step.output, pass,
-               [&](size_t row, Range columns, float* values) {
-                 const size_t from = selects ? pass.batch.logit_tokens[row] : row;
-                 const float* const x = row_of(step.x, from, pass) + columns.begin;
-                 const float* const y = row_of(step.y, row, pass) + columns.begin;
-                 apply(step, x, y, columns.size(), pass, values);
-               });
+  const bool scales_rows = step.function == Elementwise::kScaleRows;
+  compute_rows(
+      rows, step.columns, step.output, pass, [&](size_t row, Range columns, float* values) {
+        const size_t from = selects ? pass.batch.logit_tokens[row] : row;
+        const float* const x = row_of(step.x, from, pass) + columns.begin;
+        const float* const y = row_of(step.y, row, pass) + (scales_rows ? 0 : columns.begin);
+        apply(step, x, y, columns.size(), pass, values);
+      });
 }
 
 void run_heads(const HeadsStep& step, const Pass& pass) {

@@ -178,6 +178,14 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
               "routing by anything but the softmax of the chosen scores");
   }
 
+  Graph scaled = routed_graph({});
+  scaled.set_logits(
+      scaled.scale_rows(ActivationFunction::kSigmoid,
+                        scaled.matmul(scaled.producer(scaled.logits()).inputs[0],
+                                      scaled.add_matrix("factor", Format::kF32, 1, 64)),
+                        scaled.logits()));
+  EXPECT_EQ(find_gpu_gap(scaled, {}), "scale of rows");
+
   Graph graph;
   const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
   const WeightId weight = graph.add_vector("norm", Format::kF32, 64);

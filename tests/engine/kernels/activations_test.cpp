@@ -45,6 +45,8 @@ double exact(ActivationFunction function, double x) {
       return std::max(x, 0.0);
     case ActivationFunction::kReluSquared:
       return std::max(x, 0.0) * std::max(x, 0.0);
+    case ActivationFunction::kSigmoid:
+      return logistic(x);
   }
   return 0;
 }
@@ -53,6 +55,7 @@ double exact(ActivationFunction function, double x) {
 double argument(ActivationFunction function, double x) {
   switch (function) {
     case ActivationFunction::kSilu:
+    case ActivationFunction::kSigmoid:
       return x;
     case ActivationFunction::kGeluTanh:
       return 2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);

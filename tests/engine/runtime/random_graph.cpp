@@ -174,11 +174,33 @@ class GraphMaker {
     return graph_.expert_sum(y, routing, experts(columns_, 96), biases(columns_));
   }
 
+  // By factors that are far from 0: a norm behind them would give a rounding that changes one's
+  // sign.
+  ValueId scale_rows(ValueId h, ValueId x) {
+    return graph_.scale_rows(ActivationFunction::kSigmoid, product(h, 1), x);
+  }
+
+  // Experts, and what every token goes to beside them.
+  ValueId mixture_beside(ValueId h) {
+    const ValueId gate = product(h, 64);
+    ValueId shared = product(graph_.gate(any_activation(), gate, product(h, 64)), columns_);
+    if (pick(2) == 0) shared = scale_rows(h, shared);
+    if (pick(3) == 0) shared = norm(shared);
+    const ValueId experts = mixture(pick(3) == 0 ? norm(h) : h);
+    return pick(2) == 0 ? graph_.add(shared, experts) : graph_.add(experts, shared);
+  }
+
   ValueId feed_forward(ValueId h) {
     const size_t wide = 32 * (2 + pick(3));
-    switch (pick(5)) {
+    switch (pick(7)) {
       case 0:
         return mixture(h);
+      case 5:
+        return mixture_beside(h);
+      case 6: {  // rows scaled before the last product
+        const ValueId y = graph_.activation(any_activation(), product(h, wide));
+        return product(scale_rows(h, y), columns_);
+      }
       case 1:
         return product(graph_.activation(any_activation(), product(h, wide)), columns_);
       case 2:  // of low rank, without an activation

@@ -146,24 +146,43 @@ TEST(RandomGraphs, have_the_same_bits_without_the_pages_behind_their_windows) {
   }
 }
 
-TEST(RandomGraphs, have_the_same_bits_without_fusions_and_are_the_model_where_ranks_sum) {
+// The ranks' sums give what float64 does, and fusions change no bit of it.
+void expect_sums_near(const RandomGraphFile& file, LoadedModelOptions options) {
   const auto tokens = some_tokens(20, 2);
   const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+  const ReferenceModel reference(file.path(), file.model(), tokens);
+  const double bound = reference.bound(roundings_of(table, Profile::kFast, KvFormat::kF32));
+  options.strategy = Strategy::kReduce;
+  LogitRows fused;
+  for (const FusionSet& without : fusion_sets(0x155)) {
+    options.without_fusion = without;
+    LoadedModel model(file.path(), file.model(), options);
+    const LogitRows rows = model.compute_alone(tokens, 7);
+    if (fused.empty()) fused = rows;
+    expect_same_bits(fused, rows);
+    EXPECT_LE(worst_difference(rows, reference.logits()), bound);
+  }
+}
+
+TEST(RandomGraphs, have_the_same_bits_without_fusions_and_are_the_model_where_ranks_sum) {
   for_each_graph([&](const RandomGraphFile& file) {
-    const ReferenceModel reference(file.path(), file.model(), tokens);
-    const double bound = reference.bound(roundings_of(table, Profile::kFast, KvFormat::kF32));
     for (const std::vector<double>& shares : kShares) {
       SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
-      LogitRows fused;
-      for (const FusionSet& without : fusion_sets(0x155)) {
-        LoadedModelOptions options{.shares = shares, .strategy = Strategy::kReduce};
-        options.without_fusion = without;
-        LoadedModel model(file.path(), file.model(), options);
-        const LogitRows rows = model.compute_alone(tokens, 7);
-        if (fused.empty()) fused = rows;
-        expect_same_bits(fused, rows);
-        EXPECT_LE(worst_difference(rows, reference.logits()), bound);
-      }
+      expect_sums_near(file, {.shares = shares});
+    }
+  });
+}
+
+// Of every layer, or of the first one alone.
+TEST(RandomGraphs, are_the_model_where_some_ranks_have_experts_alone_or_none) {
+  for_each_graph([&](const RandomGraphFile& file) {
+    if (file.model().graph.routers().empty()) return;
+    for (const size_t apart_layers : {size_t{1}, kNone}) {
+      SCOPED_TRACE(fmt::format("{} layers", apart_layers));
+      expect_sums_near(file,
+                       {.shares = {1, 0}, .expert_shares = {0, 1}, .apart_layers = apart_layers});
+      expect_sums_near(
+          file, {.shares = {1, 0, 2}, .expert_shares = {0, 3, 1}, .apart_layers = apart_layers});
     }
   });
 }

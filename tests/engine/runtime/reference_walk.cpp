@@ -37,6 +37,8 @@ double activation_of(ActivationFunction function, double x) {
       return std::max(x, 0.0);
     case ActivationFunction::kReluSquared:
       return std::max(x, 0.0) * std::max(x, 0.0);
+    case ActivationFunction::kSigmoid:
+      return 1 / (1 + std::exp(-x));
   }
   return 0;
 }
@@ -293,13 +295,16 @@ ReferenceRows ReferenceWalk::elementwise(const GraphNode& node) {
   for (size_t row = 0; row < rows.size(); ++row) {
     for (size_t i = 0; i < rows[row].size(); ++i) {
       double& out = rows[row][i];
-      const double other = y[row][i];
+      const double other = y[row][std::min(i, y[row].size() - 1)];
       switch (node.operation) {
         case Operation::kActivation:
           out = moved(activation_of(node.activation, out), kFunction);
           break;
         case Operation::kGate:
           out = moved(activation_of(node.activation, out), kFunction) * other;
+          break;
+        case Operation::kScaleRows:
+          out = moved(activation_of(node.activation, y[row][0]), kFunction) * out;
           break;
         case Operation::kAdd:
           out = moved(out + other, kF32);
@@ -352,6 +357,7 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
     case Operation::kAdd:
     case Operation::kScale:
     case Operation::kSoftCap:
+    case Operation::kScaleRows:
       return elementwise(node);
   }
   return {};

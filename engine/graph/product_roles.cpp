@@ -1,0 +1,60 @@
+#include "engine/graph/product_roles.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/graph/operations.h"
+
+namespace lockstep {
+
+const GraphNode* ProductRoles::consumer(ValueId value) const {
+  const std::vector<size_t>& nodes = consumers(value);
+  return nodes.empty() ? nullptr : &graph_.nodes()[nodes.front()];
+}
+
+bool ProductRoles::is_factors(ValueId value) const {
+  return std::ranges::any_of(consumers(value), [&](size_t index) {
+    const GraphNode& next = graph_.nodes()[index];
+    if (next.operation == Operation::kScaleRows) return value == next.inputs[1];
+    return traits(next.operation).split == SplitRule::kInputs && is_factors(next.output);
+  });
+}
+
+// Follows what happens to a product's output up to where it ends in something else.
+Role ProductRoles::role_of(const GraphNode& product) const {
+  ValueId value = product.output;
+  if (graph_.columns(value) == 1 && is_factors(value)) return Role::kFactors;
+  while (true) {
+    if (value == graph_.logits()) return Role::kLogits;
+    const GraphNode* next = consumer(value);
+    CHECK(next != nullptr, "value {} is computed and never used", value);
+    switch (next->operation) {
+      case Operation::kHeadNorm:
+      case Operation::kRmsNorm:
+      case Operation::kLayerNorm:
+      case Operation::kRotary:
+      case Operation::kScale:
+      case Operation::kSoftCap:
+      case Operation::kScaleRows:
+        value = next->output;
+        continue;
+      case Operation::kAttention:
+        return value == next->inputs[0] ? Role::kQueries : Role::kKeys;
+      case Operation::kRoute:
+        return Role::kScores;
+      case Operation::kActivation:
+      case Operation::kGate:
+        return Role::kActivation;
+      default:
+        return Role::kResidual;
+    }
+  }
+}
+
+const GraphNode& ProductRoles::attention_of(const GraphNode& product) const {
+  const GraphNode* next = consumer(product.output);
+  while (next->operation != Operation::kAttention) next = consumer(next->output);
+  return *next;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// The uses of products' outputs, from which it follows how their matrices are cut.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/graph/graph.h"
+
+namespace lockstep {
+
+enum class Role : uint8_t {
+  kQueries,
+  kKeys,        // and values
+  kScores,      // of experts
+  kFactors,     // of rows
+  kActivation,  // read by one, or by a gate
+  kResidual,    // added to a residual, or anything else
+  kLogits,
+};
+
+class ProductRoles {
+ public:
+  explicit ProductRoles(const Graph& graph) : graph_(graph), readers_(find_readers(graph)) {}
+
+  // The nodes that read the value.
+  const std::vector<size_t>& consumers(ValueId value) const { return readers_[value].nodes; }
+  // The first of them; null: there is none.
+  const GraphNode* consumer(ValueId value) const;
+
+  Role role_of(const GraphNode& product) const;
+  // The attention that reads the product's output, of kQueries and kKeys.
+  const GraphNode& attention_of(const GraphNode& product) const;
+
+ private:
+  // Whether the value is, itself or activated, the factors of rows.
+  bool is_factors(ValueId value) const;
+
+  const Graph& graph_;
+  std::vector<ValueReaders> readers_;  // by value
+};
+
+}  // namespace lockstep
