@@ -114,12 +114,12 @@ ValueId Graph::layer_norm(ValueId x, WeightId weight, WeightId bias, float epsil
                 columns(x));
 }
 
-ValueId Graph::activation(ActivationFunction function, ValueId x) {
+ValueId Graph::activation(const Activation& function, ValueId x) {
   return append({.operation = Operation::kActivation, .inputs = {x}, .activation = function},
                 columns(x));
 }
 
-ValueId Graph::gate(ActivationFunction function, ValueId x, ValueId y) {
+ValueId Graph::gate(const Activation& function, ValueId x, ValueId y) {
   CHECK(columns(x) == columns(y), "{} columns cannot gate {}", columns(x), columns(y));
   return append({.operation = Operation::kGate, .inputs = {x, y}, .activation = function},
                 columns(x));
@@ -133,7 +133,7 @@ ValueId Graph::soft_cap(ValueId x, float cap) {
   return append({.operation = Operation::kSoftCap, .inputs = {x}, .scale = cap}, columns(x));
 }
 
-ValueId Graph::scale_rows(ActivationFunction function, ValueId factors, ValueId x) {
+ValueId Graph::scale_rows(const Activation& function, ValueId factors, ValueId x) {
   CHECK(columns(factors) == 1 && rows(factors) == rows(x),
         "{} columns cannot be the factors of rows", columns(factors));
   return append(

@@ -103,11 +103,11 @@ struct GraphNode {
   size_t head_count = 0;     // of the operand; query heads for kAttention
   size_t kv_head_count = 0;  // kAttention
   size_t head_dimension = 0;
-  size_t layer = 0;   // kAttention: whose cache
-  size_t window = 0;  // kAttention: most keys that a token sees, its own included; 0: all
-  float scale = 0;    // kAttention: of the scores; kScale, kSoftCap
-  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate, kScaleRows
-  size_t rotary = 0;                   // kRotary: which of the graph's tables
+  size_t layer = 0;            // kAttention: whose cache
+  size_t window = 0;           // kAttention: most keys that a token sees, its own included; 0: all
+  float scale = 0;             // kAttention: of the scores; kScale, kSoftCap
+  Activation activation = {};  // kActivation, kGate, kScaleRows
+  size_t rotary = 0;           // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each ...
   std::vector<WeightId> biases = {};   // ... and a vector, or none at all
   size_t expert_count = 0;             // kRoute: among so many ...
@@ -140,13 +140,13 @@ class Graph {
   ValueId rotary(ValueId x, size_t head_count, size_t rotary = 0);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
                     size_t kv_head_count, float scale, size_t window = 0);
-  ValueId activation(ActivationFunction function, ValueId x);
-  ValueId gate(ActivationFunction function, ValueId x, ValueId y);
+  ValueId activation(const Activation& function, ValueId x);
+  ValueId gate(const Activation& function, ValueId x, ValueId y);
   ValueId add(ValueId x, ValueId y);
   ValueId scale(ValueId x, float factor);
   ValueId soft_cap(ValueId x, float cap);
   // `factors`: of one column.
-  ValueId scale_rows(ActivationFunction function, ValueId factors, ValueId x);
+  ValueId scale_rows(const Activation& function, ValueId factors, ValueId x);
   ValueId select_rows(ValueId x);
   // Each token goes to `chosen_count` experts. `bias`: a vector that is added to the experts'
   // values where they are chosen, and not to their weights; or none.

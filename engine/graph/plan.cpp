@@ -82,10 +82,13 @@ std::string text(const ResidualFinish& finish) {
 }
 
 // SiLU goes without saying.
-std::string text(ActivationFunction function) {
-  return function == ActivationFunction::kSilu
-             ? ""
-             : fmt::format("{} ", name(kActivationNames, function));
+std::string text(const Activation& activation) {
+  if (activation == Activation()) return "";
+  if (activation == activation.function) {
+    return fmt::format("{} ", name(kActivationNames, activation.function));
+  }
+  return fmt::format("{} {} ", name(kActivationNames, activation.function),
+                     fmt::join(activation.parameters, " "));
 }
 
 std::string text(const GateFinish& finish) {

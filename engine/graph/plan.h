@@ -193,7 +193,7 @@ struct ResidualFinish {
 // After the rows of both parts: activation(the first's) * the second's; of one part alone:
 // activation(the part's).
 struct GateFinish {
-  ActivationFunction activation = ActivationFunction::kSilu;
+  Activation activation = {};
   FormsOutput output;
 
   friend bool operator==(const GateFinish&, const GateFinish&) = default;
@@ -267,7 +267,7 @@ struct ExpertGateStep {
   std::optional<GatheredRows> gathered = {};  // none on a GPU, which gathers while it reads
   ExpertPart gate;
   ExpertPart up;
-  ActivationFunction activation = ActivationFunction::kSilu;
+  Activation activation = {};
   FormsOutput output = {};  // [row]
 
   // True where a GPU computes both at once, with what follows.
@@ -421,9 +421,9 @@ enum class Elementwise : uint8_t {
 struct ElementwiseStep {
   Elementwise function = Elementwise::kCopy;
   Rows rows = Rows::kTokens;
-  Routing routing = {};                                       // with kExperts
-  ActivationFunction activation = ActivationFunction::kSilu;  // kActivation, kGate, kScaleRows
-  float scale = 0;                                            // kScale, kSoftCap
+  Routing routing = {};        // with kExperts
+  Activation activation = {};  // kActivation, kGate, kScaleRows
+  float scale = 0;             // kScale, kSoftCap
   PlainRows x;
   PlainRows y;
   size_t columns = 0;

@@ -74,8 +74,11 @@ struct GatedArguments {
 };
 
 using MatmulKernel = void (*)(const MatmulArguments&);
-using ActivationKernel = void (*)(const float* x, size_t count, float* out);
-using GateKernel = void (*)(const float* x, const float* y, size_t count, float* out);
+// `parameters`: Activation's; anything where the function has none.
+using ActivationKernel = void (*)(const float* x, size_t count, const float* parameters,
+                                  float* out);
+using GateKernel = void (*)(const float* x, const float* y, size_t count, const float* parameters,
+                            float* out);
 using GatedKernel = void (*)(const GatedArguments&);
 
 struct KernelTable {
@@ -126,8 +129,12 @@ struct KernelTable {
   //   kGelu: x * share, with the normal distribution's share below x as activations.inl.h has it
   //   kRelu: x, of negative x 0; kReluSquared: its square
   //   kSigmoid: 1 / (1 + exp(-x))
+  //   kXielu: x * fma(a, x, c), and of others fma(b, r, c * x) with r = exp(min(x, d)) - 1 - x as
+  //     activations.inl.h has it
+  //   kClippedSwiglu: z / (1 + exp(-(a * z)))
   std::array<ActivationKernel, kActivationFunctionCount> activate;
-  // out[i] = activation(x[i]) * y[i]. out may be x. Any alignment.
+  // out[i] = activation(x[i]) * y[i], of kClippedSwiglu * (the bounded y[i] + 1). out may be x. Any
+  // alignment.
   std::array<GateKernel, kActivationFunctionCount> gate;
   // out[i] = cap * tanh(x[i] / cap), with a tanh of ours. out may be x. Any alignment.
   void (*soft_cap)(const float* x, size_t count, float cap, float* out);

@@ -59,7 +59,7 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
     if (!member.biases.empty()) return "experts' biases";
     if (member.operation == Operation::kActivation) return traits(member.operation).name;
     if (member.operation == Operation::kGate && member.activation != ActivationFunction::kSilu) {
-      return kActivationNames[static_cast<size_t>(member.activation)];
+      return kActivationNames[static_cast<size_t>(member.activation.function)];
     }
   }
   return std::nullopt;

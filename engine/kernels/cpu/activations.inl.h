@@ -77,6 +77,59 @@ struct Sigmoid {
   static F32x16 of(F32x16 x) { return times_logistic(broadcast(1.0F), x); }
 };
 
+class Xielu {
+ public:
+  explicit Xielu(const float* parameters)
+      : square_(broadcast(parameters[0])),
+        power_(broadcast(parameters[1])),
+        linear_(broadcast(parameters[2])),
+        greatest_(broadcast(parameters[3])) {}
+
+  // Near 0 the polynomial alone has what 1 + x is off by. A NaN is not above 0, and passes the min.
+  F32x16 of(F32x16 x) const {
+    const F32x16 bounded = min(greatest_, x);
+    const F32x16 near = fma(mul(bounded, bounded), exponential_rest(bounded), sub(bounded, x));
+    const F32x16 far = sub(sub(exponential(bounded), broadcast(1.0F)), x);
+    const F32x16 rest = select_less(broadcast(-0.3125F), bounded, near, far);
+    const F32x16 others = fma(power_, rest, mul(linear_, x));
+    return select_less(zero(), x, mul(x, fma(square_, x, linear_)), others);
+  }
+
+ private:
+  F32x16 square_;
+  F32x16 power_;
+  F32x16 linear_;
+  F32x16 greatest_;
+};
+
+// The order of the arguments lets NaNs pass.
+class ClippedSwiglu {
+ public:
+  explicit ClippedSwiglu(const float* parameters)
+      : slope_(broadcast(parameters[0])), limit_(broadcast(parameters[1])) {}
+
+  F32x16 of(F32x16 x) const {
+    const F32x16 bounded = min(limit_, x);
+    return times_logistic(bounded, mul(slope_, bounded));
+  }
+  F32x16 gated(F32x16 y) const {
+    return add(max(sub(zero(), limit_), min(limit_, y)), broadcast(1.0F));
+  }
+
+ private:
+  F32x16 slope_;
+  F32x16 limit_;
+};
+
+template <typename Function>
+[[gnu::always_inline]] inline Function with_parameters(const float* parameters) {
+  if constexpr (requires { Function(parameters); }) {
+    return Function(parameters);
+  } else {
+    return {};
+  }
+}
+
 // out[i] = compute(read), where read(p) gives the elements i to i + 15 of p, or those that are
 // left.
 template <typename Compute>
@@ -91,13 +144,21 @@ template <typename Compute>
 }
 
 template <typename Function>
-void activate(const float* x, size_t count, float* out) {
-  each_vector(count, out, [&](auto read) { return Function::of(read(x)); });
+void activate(const float* x, size_t count, const float* parameters, float* out) {
+  const auto function = with_parameters<Function>(parameters);
+  each_vector(count, out, [&](auto read) { return function.of(read(x)); });
 }
 
 template <typename Function>
-void gate(const float* x, const float* y, size_t count, float* out) {
-  each_vector(count, out, [&](auto read) { return mul(Function::of(read(x)), read(y)); });
+void gate(const float* x, const float* y, size_t count, const float* parameters, float* out) {
+  const auto function = with_parameters<Function>(parameters);
+  each_vector(count, out, [&](auto read) {
+    if constexpr (requires { function.gated(read(y)); }) {
+      return mul(function.of(read(x)), function.gated(read(y)));
+    } else {
+      return mul(function.of(read(x)), read(y));
+    }
+  });
 }
 
 // Near 0 an odd polynomial (Remez; its greatest relative error up to 0.625 is 4.4e-9), else

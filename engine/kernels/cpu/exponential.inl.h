@@ -5,12 +5,19 @@
 namespace lockstep {
 namespace {
 
+// q(r), where e^r is 1 + r + r^2 q(r), for |r| <= ln 2 / 2: a polynomial that has the least
+// greatest relative error (Remez), 1.4e-8, among those whose first coefficient is the float 0.5.
+inline F32x16 exponential_rest(F32x16 r) {
+  F32x16 result = fma(broadcast(0x1.6f7cdep-10F), r, broadcast(0x1.122482p-7F));
+  result = fma(result, r, broadcast(0x1.55533cp-5F));
+  result = fma(result, r, broadcast(0x1.5554b2p-3F));
+  return fma(result, r, broadcast(0.5F));
+}
+
 // e^x as below for x up to 88.375, or NaN.
 //
 // x = n ln 2 + r with |r| <= ln 2 / 2 (W. J. Cody, W. Waite, Software Manual for the Elementary
-// Functions, 1980: ln 2 as a sum of two floats), then 2^n times a polynomial. That is
-// 1 + r + r^2 q(r), where q has the least greatest relative error (Remez), 1.4e-8, among those
-// whose first coefficient is the float 0.5.
+// Functions, 1980: ln 2 as a sum of two floats), then 2^n times a polynomial.
 inline F32x16 bounded_exponential(F32x16 x) {
   const F32x16 least = broadcast(-87.3365402F);
   // The order of the arguments lets a NaN through here, to r and the result, ...
@@ -18,11 +25,7 @@ inline F32x16 bounded_exponential(F32x16 x) {
   // ... and stops it there: the power must be a number.
   const F32x16 n = max(round(mul(bounded, broadcast(0x1.715476p+0F))), broadcast(-126.0F));
   const F32x16 r = fma(n, broadcast(0x1.05c610p-29F), fma(n, broadcast(-0x1.62e430p-1F), bounded));
-  F32x16 result = fma(broadcast(0x1.6f7cdep-10F), r, broadcast(0x1.122482p-7F));
-  result = fma(result, r, broadcast(0x1.55533cp-5F));
-  result = fma(result, r, broadcast(0x1.5554b2p-3F));
-  result = fma(result, r, broadcast(0.5F));
-  result = fma(result, r, broadcast(1.0F));
+  F32x16 result = fma(exponential_rest(r), r, broadcast(1.0F));
   result = fma(result, r, broadcast(1.0F));
   result = scale_by_power(result, n);
   return select_less(x, least, zero(), result);

@@ -265,7 +265,7 @@ struct GatedRows {
   for (size_t t = 0; t < gated.tokens; ++t) {
     const UnitSums* values = gated.values[t / kUnitRows];
     alignas(64) float products[kPanelRows];
-    gate<Silu>(values[0][t % kUnitRows], values[1][t % kUnitRows], kPanelRows, products);
+    gate<Silu>(values[0][t % kUnitRows], values[1][t % kUnitRows], kPanelRows, nullptr, products);
     to_bf16(products, gated.rows, gated.output + t * gated.output_stride_bytes);
   }
 }

@@ -58,9 +58,11 @@ void apply(const ElementwiseStep& step, const float* x, const float* y, size_t c
       for (size_t i = 0; i < count; ++i) out[i] = x[i] + y[i];
       return;
     case Elementwise::kActivation:
-      return activation_kernel(pass.kernels, step.activation)(x, count, out);
+      return activation_kernel(pass.kernels, step.activation.function)(
+          x, count, step.activation.parameters.data(), out);
     case Elementwise::kGate:
-      return gate_kernel(pass.kernels, step.activation)(x, y, count, out);
+      return gate_kernel(pass.kernels, step.activation.function)(
+          x, y, count, step.activation.parameters.data(), out);
     case Elementwise::kScale:
       for (size_t i = 0; i < count; ++i) out[i] = step.scale * x[i];
       return;
@@ -68,7 +70,8 @@ void apply(const ElementwiseStep& step, const float* x, const float* y, size_t c
       return pass.kernels.soft_cap(x, count, step.scale, out);
     case Elementwise::kScaleRows: {
       float factor;
-      activation_kernel(pass.kernels, step.activation)(y, 1, &factor);
+      activation_kernel(pass.kernels, step.activation.function)(
+          y, 1, step.activation.parameters.data(), &factor);
       for (size_t i = 0; i < count; ++i) out[i] = factor * x[i];
       return;
     }

@@ -64,16 +64,17 @@ void write_activation(const FormsOutput& output, Range columns, const ProductRow
   }
 }
 
-void finish_gate(const GateParts& parts, ActivationFunction activation, const FormsOutput& output,
+void finish_gate(const GateParts& parts, const Activation& activation, const FormsOutput& output,
                  Range columns, const ProductRows& product, const Pass& pass) {
   const auto& [gate, up] = parts;
   const float* const gate_rows = pass.at(gate.output);
   const float* const up_rows = pass.at(up.output);
-  const GateKernel kernel = gate_kernel(pass.kernels, activation);
+  const GateKernel kernel = gate_kernel(pass.kernels, activation.function);
   write_activation(output, columns, product, pass,
                    [&](size_t row, size_t begin, size_t count, float* values) {
                      kernel(gate_rows + row * gate.output_stride + begin,
-                            up_rows + row * up.output_stride + begin, count, values);
+                            up_rows + row * up.output_stride + begin, count,
+                            activation.parameters.data(), values);
                    });
 }
 
@@ -139,7 +140,7 @@ void multiply(const MatmulPart& part, Range panels, const ProductRows& product, 
   multiply(part, panels, among(product, {border, product.rows.end}), part.forms.prompted, pass);
 }
 
-void multiply_gate(const GateParts& parts, ActivationFunction activation, const FormsOutput& output,
+void multiply_gate(const GateParts& parts, const Activation& activation, const FormsOutput& output,
                    Range panels, const ProductRows& product, const Pass& pass) {
   const size_t gated = activation == ActivationFunction::kSilu
                            ? first_gated(parts, output, product, pass)
@@ -151,15 +152,16 @@ void multiply_gate(const GateParts& parts, ActivationFunction activation, const 
   multiply_gated(parts, output, panels, among(product, {gated, product.rows.end}), pass);
 }
 
-void multiply_activated(const MatmulPart& part, ActivationFunction activation,
+void multiply_activated(const MatmulPart& part, const Activation& activation,
                         const FormsOutput& output, Range panels, const ProductRows& product,
                         const Pass& pass) {
   multiply(part, panels, product, pass);
   const float* const rows = pass.at(part.output);
-  const ActivationKernel kernel = activation_kernel(pass.kernels, activation);
+  const ActivationKernel kernel = activation_kernel(pass.kernels, activation.function);
   write_activation(output, columns_of(panels, part.matrix), product, pass,
                    [&](size_t row, size_t begin, size_t count, float* values) {
-                     kernel(rows + row * part.output_stride + begin, count, values);
+                     kernel(rows + row * part.output_stride + begin, count,
+                            activation.parameters.data(), values);
                    });
 }
 

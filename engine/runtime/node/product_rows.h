@@ -51,11 +51,11 @@ void multiply(const MatmulPart& part, Range panels, const ProductRows& product, 
 
 // Both products and of their results activation(the gate's) * up's, in the forms in which it is
 // read. The products themselves may be written to the parts' outputs or not.
-void multiply_gate(const GateParts& parts, ActivationFunction activation, const FormsOutput& output,
+void multiply_gate(const GateParts& parts, const Activation& activation, const FormsOutput& output,
                    Range panels, const ProductRows& product, const Pass& pass);
 
 // A product, and of its results activation(them).
-void multiply_activated(const MatmulPart& part, ActivationFunction activation,
+void multiply_activated(const MatmulPart& part, const Activation& activation,
                         const FormsOutput& output, Range panels, const ProductRows& product,
                         const Pass& pass);
 

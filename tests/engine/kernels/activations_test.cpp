@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -31,8 +32,15 @@ double logistic(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-double exact(ActivationFunction function, double x) {
-  switch (function) {
+std::array<double, 4> numbers(const Activation& activation) {
+  std::array<double, 4> numbers;
+  std::ranges::copy(activation.parameters, numbers.begin());
+  return numbers;
+}
+
+double exact(const Activation& activation, double x) {
+  const auto [a, b, c, d] = numbers(activation);
+  switch (activation.function) {
     case ActivationFunction::kSilu:
       return x * logistic(x);
     case ActivationFunction::kGelu:
@@ -47,13 +55,17 @@ double exact(ActivationFunction function, double x) {
       return std::max(x, 0.0) * std::max(x, 0.0);
     case ActivationFunction::kSigmoid:
       return logistic(x);
+    case ActivationFunction::kXielu:
+      return x > 0 ? a * x * x + c * x : b * (std::expm1(std::min(x, d)) - x) + c * x;
+    case ActivationFunction::kClippedSwiglu:
+      return std::min(x, b) * logistic(a * std::min(x, b));
   }
   return 0;
 }
 
 // The argument of the exponential: its roundings move the result by as many of its units.
-double argument(ActivationFunction function, double x) {
-  switch (function) {
+double argument(const Activation& activation, double x) {
+  switch (activation.function) {
     case ActivationFunction::kSilu:
     case ActivationFunction::kSigmoid:
       return x;
@@ -61,6 +73,8 @@ double argument(ActivationFunction function, double x) {
       return 2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
     case ActivationFunction::kGeluQuick:
       return 1.702 * x;
+    case ActivationFunction::kClippedSwiglu:
+      return double{activation.parameters[0]} * x;
     default:
       return 0;
   }
@@ -74,17 +88,42 @@ std::vector<float> arguments() {
   return values;
 }
 
-std::vector<float> activate(const KernelTable& table, ActivationFunction function,
+// The terms' sizes where a result may be much smaller than these are.
+double terms(const Activation& activation, double x) {
+  if (activation.function != ActivationFunction::kXielu) return std::abs(exact(activation, x));
+  const auto [a, b, c, d] = numbers(activation);
+  // Far from 0, e^x - 1 is rounded, and - x with it.
+  const double least = std::min(x, d);
+  const double power = least > -0.3 ? std::abs(std::expm1(least) - x) : 1 - x;
+  return x > 0 ? a * x * x + c * x : std::abs(b) * power + std::abs(c * x);
+}
+
+std::vector<float> activate(const KernelTable& table, const Activation& activation,
                             const std::vector<float>& x) {
   std::vector<float> out(x.size());
-  table.activate[static_cast<size_t>(function)](x.data(), x.size(), out.data());
+  activation_kernel(table, activation.function)(x.data(), x.size(), activation.parameters.data(),
+                                                out.data());
   return out;
 }
 
-std::vector<ActivationFunction> all_functions() {
-  std::vector<ActivationFunction> all;
-  for (size_t index = 0; index < kActivationFunctionCount; ++index) {
-    all.push_back(static_cast<ActivationFunction>(index));
+std::vector<float> gate(const KernelTable& table, const Activation& activation,
+                        const std::vector<float>& x, const std::vector<float>& y) {
+  std::vector<float> out(x.size());
+  gate_kernel(table, activation.function)(x.data(), y.data(), x.size(),
+                                          activation.parameters.data(), out.data());
+  return out;
+}
+
+// Those with parameters once as models have them, and once with others.
+std::vector<Activation> all_activations() {
+  std::vector<Activation> all = {
+      {ActivationFunction::kXielu, {0.8F, 1.3F, 0.5F, -1e-6F}},
+      {ActivationFunction::kXielu, {0.0F, 2.0F, 0.25F, -0.5F}},
+      {ActivationFunction::kClippedSwiglu, {1.702F, 7.0F}},
+      {ActivationFunction::kClippedSwiglu, {0.5F, 1.25F}},
+  };
+  for (size_t index = 0; index < static_cast<size_t>(ActivationFunction::kXielu); ++index) {
+    all.emplace_back(static_cast<ActivationFunction>(index));
   }
   return all;
 }
@@ -93,54 +132,69 @@ std::vector<ActivationFunction> all_functions() {
 // polynomial's roundings, eight units at most.
 TEST(Activations, are_near_those_in_float64) {
   const std::vector<float> x = arguments();
-  for (const ActivationFunction function : all_functions()) {
-    const std::vector<float> out = activate(scalar_kernel_table(), function, x);
+  for (const Activation& activation : all_activations()) {
+    const std::vector<float> out = activate(scalar_kernel_table(), activation, x);
     for (size_t i = 0; i < x.size(); ++i) {
-      const double value = exact(function, x[i]);
-      const double units = 16 + 4 * std::abs(argument(function, x[i]));
+      const double value = exact(activation, x[i]);
+      const double units = 16 + 4 * std::abs(argument(activation, x[i]));
       const double least = std::numeric_limits<float>::min();
-      EXPECT_LE(std::abs(out[i] - value), std::abs(value) * units * kUnit + 20 * least)
-          << kActivationNames[static_cast<size_t>(function)] << " of " << x[i];
+      EXPECT_LE(std::abs(out[i] - value), terms(activation, x[i]) * units * kUnit + 20 * least)
+          << kActivationNames[static_cast<size_t>(activation.function)] << " of " << x[i];
     }
   }
 }
 
 TEST(Activations, have_the_bits_of_the_scalar_row_in_every_table) {
-  for (const ActivationFunction function : all_functions()) {
-    const auto index = static_cast<size_t>(function);
+  for (const Activation& activation : all_activations()) {
     for (const size_t count : kElementCounts) {
       std::vector<float> x = random_floats(count, 5);
       for (float& value : x) value *= 4;
       if (count > 16) x[3] = kInfinity;
       if (count > 16) x[7] = -300.0F;
-      const std::vector<float> y = random_floats(count, 6);
+      std::vector<float> y = random_floats(count, 6);
+      for (float& value : y) value *= 4;
       const KernelTable& scalar = scalar_kernel_table();
-      const auto expected = bits(activate(scalar, function, x));
-      std::vector<float> expected_gate(count);
-      scalar.gate[index](x.data(), y.data(), count, expected_gate.data());
+      const auto expected = bits(activate(scalar, activation, x));
+      const auto expected_gate = bits(gate(scalar, activation, x, y));
       for (const KernelTable* table : tables_that_run_here()) {
-        EXPECT_EQ(bits(activate(*table, function, x)), expected) << table->name;
-        std::vector<float> gate(count);
-        table->gate[index](x.data(), y.data(), count, gate.data());
-        EXPECT_EQ(bits(gate), bits(expected_gate)) << table->name;
+        EXPECT_EQ(bits(activate(*table, activation, x)), expected) << table->name;
+        EXPECT_EQ(bits(gate(*table, activation, x, y)), expected_gate) << table->name;
         std::vector<float> in_place = x;
-        table->activate[index](in_place.data(), count, in_place.data());
+        activation_kernel(*table, activation.function)(
+            in_place.data(), count, activation.parameters.data(), in_place.data());
         EXPECT_EQ(bits(in_place), expected) << table->name << " in place";
       }
     }
   }
 }
 
+// What is gated is as it is, but for clipped SwiGLU.
+float gated(const Activation& activation, float y) {
+  if (activation.function != ActivationFunction::kClippedSwiglu) return y;
+  const float limit = activation.parameters[1];
+  return std::clamp(y, -limit, limit) + 1.0F;
+}
+
 TEST(Activations, of_a_gate_are_multiplied_once) {
   const std::vector<float> x = random_floats(100, 7);
-  const std::vector<float> y = random_floats(100, 8);
+  std::vector<float> y = random_floats(100, 8);
+  for (float& value : y) value *= 4;
   for (const KernelTable* table : tables_that_run_here()) {
-    for (const ActivationFunction function : all_functions()) {
-      std::vector<float> gate(x.size());
-      table->gate[static_cast<size_t>(function)](x.data(), y.data(), x.size(), gate.data());
-      std::vector<float> expected = activate(*table, function, x);
-      for (size_t i = 0; i < x.size(); ++i) expected[i] *= y[i];
-      EXPECT_EQ(bits(gate), bits(expected)) << table->name;
+    for (const Activation& activation : all_activations()) {
+      std::vector<float> expected = activate(*table, activation, x);
+      for (size_t i = 0; i < x.size(); ++i) expected[i] *= gated(activation, y[i]);
+      EXPECT_EQ(bits(gate(*table, activation, x, y)), bits(expected)) << table->name;
+    }
+  }
+}
+
+TEST(Activations, show_a_nan) {
+  const std::vector<float> nan = {std::numeric_limits<float>::quiet_NaN()};
+  for (const KernelTable* table : tables_that_run_here()) {
+    for (const Activation& activation : all_activations()) {
+      EXPECT_TRUE(std::isnan(activate(*table, activation, nan)[0])) << table->name;
+      EXPECT_TRUE(std::isnan(gate(*table, activation, nan, {1.0F})[0])) << table->name;
+      EXPECT_TRUE(std::isnan(gate(*table, activation, {1.0F}, nan)[0])) << table->name;
     }
   }
 }

@@ -42,7 +42,8 @@ std::vector<float> rms_norm(const KernelTable& table, const std::vector<float>& 
 std::vector<float> silu_multiply(const KernelTable& table, const std::vector<float>& gate,
                                  const std::vector<float>& up) {
   std::vector<float> out(gate.size());
-  gate_kernel(table, ActivationFunction::kSilu)(gate.data(), up.data(), gate.size(), out.data());
+  gate_kernel(table, ActivationFunction::kSilu)(gate.data(), up.data(), gate.size(), nullptr,
+                                                out.data());
   return out;
 }
 
@@ -182,7 +183,7 @@ TEST(SiluMultiply, may_be_unaligned_and_in_place) {
       data.push_back(9.0F);
       const std::vector<float> shifted_up = unaligned(up, 3);
       gate_kernel(*table, ActivationFunction::kSilu)(data.data() + 1, shifted_up.data() + 3, count,
-                                                     data.data() + 1);
+                                                     nullptr, data.data() + 1);
       EXPECT_EQ(bits_of({data.begin() + 1, data.end() - 1}), bits_of(expected)) << table->name;
       EXPECT_EQ(data.front(), 7.0F) << table->name << " wrote before its output";
       EXPECT_EQ(data.back(), 9.0F) << table->name << " wrote beyond its output";

@@ -68,7 +68,7 @@ class Problem {
     const std::vector<float> up_values = product(up(scaled, biased));
     std::vector<float> values(gate_values.size());
     gate_kernel(scalar(), ActivationFunction::kSilu)(gate_values.data(), up_values.data(),
-                                                     values.size(), values.data());
+                                                     values.size(), nullptr, values.data());
     std::vector<uint16_t> expected(tokens_ * stride(), kUntouched);
     for (size_t token = 0; token < tokens_; ++token) {
       scalar().to_bf16(values.data() + token * rows_, rows_,

@@ -133,8 +133,11 @@ class GraphMaker {
     return product(attended, columns_);
   }
 
-  ActivationFunction any_activation() {
-    return static_cast<ActivationFunction>(pick(kActivationFunctionCount));
+  Activation any_activation() {
+    const auto function = static_cast<ActivationFunction>(pick(kActivationFunctionCount));
+    if (function == ActivationFunction::kXielu) return {function, {0.8F, 1.3F, 0.5F, -1e-6F}};
+    if (function == ActivationFunction::kClippedSwiglu) return {function, {1.702F, 1.5F}};
+    return function;
   }
 
   // Rounding chooses no expert: a token goes to all of them, or biases choose that are further

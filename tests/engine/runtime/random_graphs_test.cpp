@@ -55,7 +55,7 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
       operations.insert(node.operation);
       const bool has_activation =
           node.operation == Operation::kActivation || node.operation == Operation::kGate;
-      if (has_activation) activations.insert(node.activation);
+      if (has_activation) activations.insert(node.activation.function);
     }
   }
   EXPECT_EQ(operations.size(), kOperationCount);

@@ -23,8 +23,10 @@ double silu(double x) {
   return x / (1 + std::exp(-x));
 }
 
-double activation_of(ActivationFunction function, double x) {
-  switch (function) {
+double activation_of(const Activation& activation, double x) {
+  const auto& [a, b, c, d] = activation.parameters;
+  const double bounded = std::min(x, double{b});
+  switch (activation.function) {
     case ActivationFunction::kSilu:
       return silu(x);
     case ActivationFunction::kGelu:
@@ -39,8 +41,19 @@ double activation_of(ActivationFunction function, double x) {
       return std::max(x, 0.0) * std::max(x, 0.0);
     case ActivationFunction::kSigmoid:
       return 1 / (1 + std::exp(-x));
+    case ActivationFunction::kXielu:
+      return x > 0 ? double{a} * x * x + double{c} * x
+                   : double{b} * (std::expm1(std::min(x, double{d})) - x) + double{c} * x;
+    case ActivationFunction::kClippedSwiglu:
+      return bounded / (1 + std::exp(-double{a} * bounded));
   }
   return 0;
+}
+
+double gated(const Activation& activation, double y) {
+  if (activation.function != ActivationFunction::kClippedSwiglu) return y;
+  const double limit = activation.parameters[1];
+  return std::clamp(y, -limit, limit) + 1;
 }
 
 double kv_error(KvFormat format) {
@@ -301,7 +314,8 @@ ReferenceRows ReferenceWalk::elementwise(const GraphNode& node) {
           out = moved(activation_of(node.activation, out), kFunction);
           break;
         case Operation::kGate:
-          out = moved(activation_of(node.activation, out), kFunction) * other;
+          out =
+              moved(activation_of(node.activation, out), kFunction) * gated(node.activation, other);
           break;
         case Operation::kScaleRows:
           out = moved(activation_of(node.activation, y[row][0]), kFunction) * out;
