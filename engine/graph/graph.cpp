@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -65,6 +66,13 @@ ValueId Graph::head_norm(ValueId x, WeightId weight, float epsilon, size_t head_
                  .head_count = head_count,
                  .head_dimension = columns(x) / head_count},
                 columns(x));
+}
+
+ValueId Graph::l2_norm(ValueId x, float epsilon, size_t head_count) {
+  const auto size = static_cast<float>(columns(x) / head_count);
+  const ValueId normed = head_count == 1 ? rms_norm(x, kNone, epsilon / size)
+                                         : head_norm(x, kNone, epsilon / size, head_count);
+  return scale(normed, 1 / std::sqrt(size));
 }
 
 ValueId Graph::matmul(ValueId x, WeightId weight, WeightId bias) {

@@ -35,7 +35,7 @@ enum class Operation : uint8_t {
   kEmbed,       // weight[token]                                    -> columns of the weight
   kRmsNorm,     // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
   kLayerNorm,   // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
-  kHeadNorm,    // kRmsNorm of each head by itself
+  kHeadNorm,    // kRmsNorm of each head by itself, with a weight or without
   kMatmul,      // weight * x, + bias
   kRotary,      // rotary positions, each head by itself
   kAttention,   // inputs q, k, v: stores k and v in the cache, attends over the sequence so far
@@ -136,6 +136,8 @@ class Graph {
   ValueId rms_norm(ValueId x, WeightId weight, float epsilon);
   ValueId layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon);
   ValueId head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count);
+  // Each head, by itself, over the root of (the sum of its squares + epsilon): a norm and a scale.
+  ValueId l2_norm(ValueId x, float epsilon, size_t head_count = 1);
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
   ValueId rotary(ValueId x, size_t head_count, size_t rotary = 0);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,

@@ -246,10 +246,11 @@ std::string text(const ElementwiseStep& step) {
 
 std::string text(const HeadsStep& step) {
   return fmt::format(
-      "heads {} count {} dimension {} norm {} epsilon {} rotary {} {} dimensions {} to {}",
-      text(step.input), step.head_count, step.head_dimension, text(step.norm), step.epsilon,
-      name(kPairNames, step.pairs), text(step.rotary.rows, step.rotary.stride),
-      step.rotary.dimensions, text(step.output, step.output_stride));
+      "heads {} count {} dimension {}{} norm {} epsilon {} rotary {} {} dimensions {} to {}",
+      text(step.input), step.head_count, step.head_dimension, step.is_normed ? " normed" : "",
+      text(step.norm), step.epsilon, name(kPairNames, step.pairs),
+      text(step.rotary.rows, step.rotary.stride), step.rotary.dimensions,
+      text(step.output, step.output_stride));
 }
 
 std::string text(const NormSumsStep& step) {

@@ -437,7 +437,8 @@ struct HeadsStep {
   PlainRows input;
   size_t head_count = 0;
   size_t head_dimension = 0;
-  ArenaOffset<const float> norm = {};  // its weight; none: no norm
+  bool is_normed = false;
+  ArenaOffset<const float> norm = {};  // its weight, or none
   float epsilon = 0;
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   RotaryTable rotary = {};

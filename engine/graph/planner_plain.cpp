@@ -109,6 +109,7 @@ void RankPlanner::emit_heads(const GraphNode& node) {
   HeadsStep step{.input = operand(node.inputs[0], own),
                  .head_count = own.size() / node.head_dimension,
                  .head_dimension = node.head_dimension,
+                 .is_normed = node.operation == Operation::kHeadNorm,
                  .norm = vector(node.weight),
                  .epsilon = node.epsilon,
                  .output = output.at<float>(),

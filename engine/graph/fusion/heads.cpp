@@ -25,7 +25,8 @@ std::optional<Treatment> find_treatment(const Groups& groups, ValueId input) {
   while (groups.is_alone(value)) {
     const GraphNode& node = groups.node(value);
     const bool rotates = node.operation == Operation::kRotary;
-    if (!rotates && node.operation != Operation::kHeadNorm) break;
+    const bool norms = node.operation == Operation::kHeadNorm && node.weight != kNone;
+    if (!rotates && !norms) break;
     if (rotates ? treatment.rotary.has_value() : treatment.epsilon.has_value()) break;
     if (rotates) {
       treatment.rotary = node.rotary;

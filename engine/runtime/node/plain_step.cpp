@@ -103,6 +103,20 @@ Moments moments_of(const NormScaleStep& step, size_t row, const Pass& pass) {
   return {mean, 1.0F / std::sqrt(apart / static_cast<float>(columns) + step.norm.epsilon)};
 }
 
+// The kernel's norm, as if all weights were 1.
+void norm_head(const HeadsStep& step, const Pass& pass, float* head) {
+  const size_t dimension = step.head_dimension;
+  float sum = 0;
+  for (size_t begin = 0; begin < dimension; begin += kChunkColumns) {
+    float squares;
+    pass.kernels.sum_squares(head + begin, std::min(kChunkColumns, dimension - begin), &squares);
+    sum += squares;
+  }
+  const float mean = sum / static_cast<float>(dimension);
+  const float factor = 1.0F / std::sqrt(mean + step.epsilon);
+  for (size_t i = 0; i < dimension; ++i) head[i] *= factor;
+}
+
 }  // namespace
 
 void run_elementwise(const ElementwiseStep& step, const Pass& pass) {
@@ -128,6 +142,8 @@ void run_heads(const HeadsStep& step, const Pass& pass) {
     std::memcpy(head, row_of(step.input, token, pass) + first, step.head_dimension * sizeof(float));
     if (step.norm) {
       pass.kernels.rms_norm(head, pass.at(step.norm), step.head_dimension, step.epsilon, head);
+    } else if (step.is_normed) {
+      norm_head(step, pass, head);
     }
     if (step.rotary.rows) {
       const float* const cosines = pass.at(step.rotary.rows) + token * step.rotary.stride;

@@ -106,8 +106,16 @@ class GraphMaker {
   // A norm of whole rows or of heads, and positions, in any order.
   ValueId treat(ValueId x, size_t heads, size_t how, size_t rotary) {
     const auto head_norm = [&] {
-      const WeightId weight = vector("norm", graph_.columns(x) / heads);
-      return graph_.head_norm(x, weight, kEpsilon, heads);
+      switch (pick(5)) {
+        case 0:
+          return graph_.head_norm(x, kNone, kEpsilon, heads);
+        case 1:
+          return graph_.l2_norm(x, kEpsilon, pick(2) == 0 ? heads : 1);
+        default: {
+          const WeightId weight = vector("norm", graph_.columns(x) / heads);
+          return graph_.head_norm(x, weight, kEpsilon, heads);
+        }
+      }
     };
     if (how == 1) x = head_norm();
     if (how == 2) x = norm(x);

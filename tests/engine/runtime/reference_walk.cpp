@@ -243,7 +243,8 @@ ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
 // Of whole rows, or of each head.
 ReferenceRows ReferenceWalk::norm(const GraphNode& node) {
   ReferenceRows rows = values_[node.inputs[0]];
-  const std::vector<float> ones(rows.front().size(), 1.0F);
+  const bool of_heads = node.operation == Operation::kHeadNorm;
+  const std::vector<float> ones(of_heads ? node.head_dimension : rows.front().size(), 1.0F);
   const std::vector<float>& weight = node.weight == kNone ? ones : weights_[node.weight];
   for (auto& row : rows) {
     for (size_t begin = 0; begin < row.size(); begin += weight.size()) {
