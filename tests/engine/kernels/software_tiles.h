@@ -1,4 +1,4 @@
-// Rows of products that only tests have: the kernels for a matrix unit, as they are, over a model
+// Rows that only tests have: the kernels for a matrix unit, as they are, over a model
 // of such a unit in plain C++. So what they compute is tested where there is none.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// The tables have only the products with bf16 activations.
+// The tables have only the products with bf16 activations, and the first attention in bf16.
 const KernelTable& software_tiles_scalar();
 // For machines with AVX-512, VNNI, VBMI and bf16.
 const KernelTable& software_tiles_avx512();

@@ -6,8 +6,10 @@
 // These are written over both ...
 #include "engine/kernels/cpu/bf16_scalar.h"
 #include "engine/kernels/cpu/operands_scalar.h"
+#include "tests/engine/kernels/attention_unit_scalar.h"
 
 // ... and these over all.
+#include "engine/kernels/cpu/attention_unit.inl.h"
 #include "engine/kernels/cpu/matmul_unit.inl.h"
 #include "tests/engine/kernels/matrix_unit_software.h"
 #include "tests/engine/kernels/software_tiles.h"
@@ -21,7 +23,8 @@ constexpr KernelTable named() {
   return row;
 }
 
-constexpr KernelTable kTable = with_matrix_unit<SoftwareUnit>(named());
+constexpr KernelTable kTable =
+    with_unit_attention<SoftwareUnit>(with_matrix_unit<SoftwareUnit>(named()));
 
 }  // namespace
 
