@@ -1,5 +1,7 @@
 #include "engine/kernels/attention.h"
 
+#include <algorithm>
+
 #include "engine/base/checked_math.h"
 
 namespace lockstep {
@@ -32,9 +34,15 @@ size_t value_block_bytes(KvFormat format, size_t head_dimension) {
   return elements_bytes(format, kPageTokens * round_up<size_t>(head_dimension, 16));
 }
 
-AttentionChunks attention_chunks(size_t position, size_t window) {
+size_t first_seen_key(size_t position, size_t window, size_t section) {
   const size_t end = position + 1;
-  const size_t begin = window == 0 || window > end ? 0 : end - window;
+  const size_t in_window = window == 0 || window > end ? 0 : end - window;
+  const size_t in_section = section == 0 ? 0 : position / section * section;
+  return std::max(in_window, in_section);
+}
+
+AttentionChunks attention_chunks(size_t position, size_t window, size_t section) {
+  const size_t begin = first_seen_key(position, window, section);
   return {begin / kAttentionChunkTokens, position / kAttentionChunkTokens + 1};
 }
 

@@ -34,28 +34,35 @@ size_t key_block_bytes(KvFormat format, size_t head_dimension);
 size_t value_block_bytes(KvFormat format, size_t head_dimension);
 
 // Attention of consecutive tokens of one sequence, of their query heads that share one KV head. A
-// token sees the keys at its own position and before, at most `window` of them. Pages that no token
+// token sees the keys at its own position and before, at most `window` of them, and with sections
+// those of its own section alone: from position / section * section on. Pages that no token
 // sees are not looked up; what lies outside a token's keys is never read into its result.
 //
 // Attention in f32: one function of a token and its sequence, however it is called. Keys are taken
 // in chunks of kAttentionChunkTokens by their position, each by itself; per query:
 //   score[t] = (fma over the dimensions, ascending, from 0) * scale
+//              then with a cap     cap * tanh(score / cap), as KernelTable::soft_cap
+//              and with slopes     fma(slope, the key's position - the token's, score)
 //   maximum  = the greatest score, or -FLT_MAX if that is greater
 //   p[t]     = exponential(score[t] - maximum), 0 outside the token's keys
 //   sum      : 64 chains, chain t mod 64 adds p[t], p[t + 64] ... from 0; of them vectors of 16:
 //              (first + second) + (third + fourth), then the lanes pairwise, 8, 4, 2, 1 apart
 //   output   = fma over the token's keys of p[t] * value[t], ascending, from 0
-// The chunks are merged in order into M = -FLT_MAX, L = 0, O = 0:
+// The chunks are merged in order into M = -FLT_MAX, L = 0, O = 0, or of a query with a sink, which
+// is one more score without a value, into M = the sink, L = 1, O = 0:
 //   M' = max(M, maximum); old = exponential(M - M'); new = exponential(maximum - M')
 //   L = fma(sum, new, L * old);  O = fma(output, new, O * old)
-// and the result is O / L. A score that is NaN makes it NaN.
+// and the result is O / L. A score or a sink that is NaN makes it NaN.
 //
 // Attention in bf16: another such function, which takes products of bf16 as kernel_table.h defines
 // them (per 32 k an even and an odd chain), and numbers below the normal ones for zero everywhere.
 //   q[d]     = bf16(query[d] * (scale * kBf16ScoreScale)), nearest even; keys and values are bf16
 //              of what is stored. Scores then are in powers of two.
 //   score[t] = the product of q and the key, over the dimensions
-// Into M = -FLT_MAX, L[0 .. 15] = 0 and O = 0, chunk by chunk, of those with a key that is seen:
+//              then with a cap     c * tanh(score / c) for c = cap * kBf16ScoreScale
+//              and with slopes     fma(slope * kBf16ScoreScale, the distance as above, score)
+// Into M = -FLT_MAX, L[0 .. 15] = 0 and O = 0, or with a sink M = sink * kBf16ScoreScale, L[0] = 1,
+// L[1 .. 15] = 0 and O = 0, chunk by chunk, of those with a key that is seen:
 //   M'       = max(M, the greatest score)
 //   old      = exponential((M - M') * kBf16ScoreUnit); L = L * old; O = O * old
 //   p[t]     = 2^floor(x) * c for x = score[t] - M' and r = x - floor(x), rounded down, where c =
@@ -75,18 +82,22 @@ struct AttentionArguments {
   size_t position = 0;              // of the first token; the next ones follow it
   size_t token_count = 1;
   size_t window = 0;               // 0: every key before
+  size_t section = 0;              // tokens of a section; 0: there are none
   const float* queries = nullptr;  // [token][query][head_dimension]; any alignment
   size_t query_stride = 0;         // floats from query to query
   size_t query_token_stride = 0;   // floats from token to token
   size_t query_count = 0;          // at most kMaxQueryGroup
   float scale = 0;
-  float* output = nullptr;  // as queries; any alignment
+  float score_cap = 0;            // 0: none
+  const float* slopes = nullptr;  // one per query, or none
+  const float* sinks = nullptr;   // one per query, or none
+  float* output = nullptr;        // as queries; any alignment
   size_t output_stride = 0;
   size_t output_token_stride = 0;
 };
 
 inline constexpr size_t kMaxHeadDimension = 512;
-inline constexpr size_t kMaxQueryGroup = 64;
+inline constexpr size_t kMaxQueryGroup = 64;  // of one call: larger groups are treated in parts
 inline constexpr size_t kAttentionChunkTokens = 256;
 // The most rows of attention in bf16: queries of one KV head that share what its keys and values
 // are packed to, which stays in the second cache beside them and their outputs.
@@ -101,12 +112,15 @@ inline constexpr float kBf16PowerSquare = 0.2276450714F;
 inline constexpr float kBf16PowerLinear = 0.6951167544F;
 inline constexpr float kBf16PowerRounding = 98304.0F;
 
+// The position of the first key that a token at `position` sees.
+size_t first_seen_key(size_t position, size_t window, size_t section);
+
 // The chunks that a token at `position` sees keys of.
 struct AttentionChunks {
   size_t begin = 0;
   size_t end = 0;
 };
-AttentionChunks attention_chunks(size_t position, size_t window);
+AttentionChunks attention_chunks(size_t position, size_t window, size_t section = 0);
 
 // The floats of a partial result, which one chunk gives for one token: per query the maximum, the
 // sum and the output. A multiple of 64 bytes; 64-byte aligned.

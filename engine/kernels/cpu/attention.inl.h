@@ -74,7 +74,9 @@ inline void attend_in_format(const AttentionArguments& arguments) {
   for (size_t first = 0; first < rows; first += block.rows.count) {
     begin_block(arguments, first, block.rows);
     const size_t count = block.rows.count;
-    for (SoftmaxState& state : block.states) state = initial_state();
+    for (size_t row = 0; row < count; row += 16) {
+      block.states[row / 16] = initial_state(arguments, first + row, smaller(16, count - row));
+    }
     set_zero(count * padded, block.output);
     const size_t end = block.rows.keys[count - 1].end;
     size_t chunk = block.rows.keys[0].begin / kAttentionChunkTokens;
@@ -109,13 +111,14 @@ inline void attend_chunk_in_format(const AttentionArguments& arguments, size_t c
 
 inline void merge_chunks(const AttentionArguments& arguments, const float* partials,
                          size_t partial_stride) {
-  const AttentionChunks chunks = attention_chunks(arguments.position, arguments.window);
+  const AttentionChunks chunks =
+      attention_chunks(arguments.position, arguments.window, arguments.section);
   const size_t padded = padded_dimension(arguments.head_dimension);
   constexpr size_t kRows = 16;
   alignas(64) float output[kRows * kMaxHeadDimension];
   for (size_t first = 0; first < arguments.query_count; first += kRows) {
     const size_t count = smaller(kRows, arguments.query_count - first);
-    SoftmaxState state = initial_state();
+    SoftmaxState state = initial_state(arguments, first, count);
     set_zero(count * padded, output);
     for (size_t chunk = 0; chunk < chunks.end - chunks.begin; ++chunk) {
       // Only read; a result has no form for what is not written to.

@@ -82,9 +82,8 @@ inline size_t block_rows(size_t padded) {
 
 // The keys that token `token` of the arguments sees, by position.
 inline TokenRange seen_keys(const AttentionArguments& arguments, size_t token) {
-  const size_t end = arguments.position + token + 1;
-  const size_t window = arguments.window;
-  return {window == 0 || window > end ? 0 : end - window, end};
+  const size_t position = arguments.position + token;
+  return {first_seen_key(position, arguments.window, arguments.section), position + 1};
 }
 
 // The rows of the arguments from `first` on, as many as a block takes.

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "engine/kernels/attention.h"
+#include "engine/kernels/cpu/activations.inl.h"
 #include "engine/kernels/cpu/exponential.inl.h"
 
 namespace lockstep {
@@ -19,18 +20,50 @@ struct TokenRange {
   size_t end;
 };
 
+inline F32x16 lane_numbers() {
+  alignas(64) static constexpr float kNumbers[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                     8, 9, 10, 11, 12, 13, 14, 15};
+  return load(kNumbers);
+}
+
 // `values` in the lanes that stand for tokens of `range`, and -infinity elsewhere, whatever the
 // values are; the first lane is token `first`.
 inline F32x16 mask_scores(F32x16 values, size_t first, TokenRange range) {
-  alignas(64) static constexpr float kIndex[16] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                   8, 9, 10, 11, 12, 13, 14, 15};
   const F32x16 outside = broadcast(-__builtin_inff());
-  const F32x16 index = load(kIndex);
+  const F32x16 index = lane_numbers();
   const auto distance = [first](size_t token) {
     return broadcast(static_cast<float>(static_cast<int>(token) - static_cast<int>(first)));
   };
   const F32x16 before_end = select_less(index, distance(range.end), values, outside);
   return select_less(index, distance(range.begin), outside, before_end);
+}
+
+// True where scores are more than products and their scale.
+inline bool changes_scores(const AttentionArguments& arguments) {
+  return arguments.score_cap != 0 || arguments.slopes != nullptr;
+}
+
+// Caps a query's scores with the tokens in `range`, whole vectors of them, of the chunk from
+// position `chunk_first` on, and adds the query's slope to them. `unit`: of the scores.
+[[gnu::noinline]] inline void change_scores(const AttentionArguments& arguments, size_t token,
+                                            size_t query, size_t chunk_first, TokenRange range,
+                                            float unit, float* scores) {
+  const size_t begin = range.begin / 16 * 16;
+  if (arguments.score_cap != 0) {
+    const F32x16 cap = broadcast(arguments.score_cap * unit);
+    for (size_t i = begin; i < range.end; i += 16) {
+      store(scores + i, mul(hyperbolic_tangent(div(load(scores + i), cap)), cap));
+    }
+  }
+  if (arguments.slopes == nullptr) return;
+  const F32x16 slope = broadcast(arguments.slopes[query] * unit);
+  const size_t position = arguments.position + token;
+  for (size_t i = begin; i < range.end; i += 16) {
+    const auto first = static_cast<float>(static_cast<ptrdiff_t>(chunk_first + i) -
+                                          static_cast<ptrdiff_t>(position));
+    const F32x16 distance = add(broadcast(first), lane_numbers());
+    store(scores + i, fma(slope, distance, load(scores + i)));
+  }
 }
 
 // The greatest of the scores in `range` and of -FLT_MAX. What lies outside in the first and last
@@ -73,8 +106,15 @@ struct SoftmaxState {
   F32x16 sum;
 };
 
-inline SoftmaxState initial_state() {
-  return {broadcast(-FLT_MAX), zero()};
+// Before the first chunk: of `count` rows (at most 16), from row `first` of the arguments on.
+inline SoftmaxState initial_state(const AttentionArguments& arguments, size_t first, size_t count) {
+  if (arguments.sinks == nullptr) return {broadcast(-FLT_MAX), zero()};
+  alignas(64) float sinks[16];
+  store(sinks, zero());
+  for (size_t row = 0; row < count; ++row) {
+    sinks[row] = arguments.sinks[(first + row) % arguments.query_count];
+  }
+  return {load(sinks), broadcast(1.0F)};
 }
 
 // Merges a chunk's maximums and sums into the state; returns what the outputs are multiplied by.

@@ -156,6 +156,11 @@ class UnitAttention {
       store(scratch_.maximums + row, broadcast(-FLT_MAX));
     }
     set_zero(rows * padded_, scratch_.output);
+    if (arguments_.sinks == nullptr) return;
+    for (size_t row = 0; row < count_; ++row) {
+      scratch_.maximums[row] = arguments_.sinks[query_of(row)] * kBf16ScoreScale;
+      scratch_.sums[row][0] = 1.0F;
+    }
   }
 
   // The chunk's pages that are seen, as operands; values outside of `tokens` as zeros.
@@ -263,6 +268,12 @@ class UnitAttention {
   }
 
   void take_softmax(size_t row, size_t rows, TokenRange columns) {
+    if (changes_scores(arguments_)) {
+      for (size_t i = 0; i < rows; ++i) {
+        change_scores(arguments_, token_of(row + i), query_of(row + i), chunk_first_, columns,
+                      kBf16ScoreScale, scratch_.scores + i * kUnitScoreStride);
+      }
+    }
     for (size_t tile = 0; tile < rows; tile += kProductSide) {
       take_tile_softmax(row + tile, smaller(kProductSide, rows - tile), columns,
                         scratch_.scores + tile * kUnitScoreStride);

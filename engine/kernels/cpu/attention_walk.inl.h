@@ -222,8 +222,14 @@ inline void take_chunk(const AttentionArguments& arguments, size_t chunk, bool h
                            block.views[block.seeing.end - 1].end};
   const ChunkPages pages = find_pages(arguments, chunk, seen, has_next);
   score_pages<kFormat>(arguments, pages, block, scratch);
+  const bool changes = changes_scores(arguments);
   for (size_t row = 0; row < block.count; ++row) {
     float* scores = scratch.scores + row * kAttentionChunkTokens;
+    if (changes) {
+      const size_t place = block.first + row;
+      change_scores(arguments, place / arguments.query_count, place % arguments.query_count,
+                    chunk * kAttentionChunkTokens, block.views[row], 1.0F, scores);
+    }
     result.maximums[row] = greatest_score(block.views[row], scores);
     result.sums[row] = take_probabilities(block.views[row], result.maximums[row], scores);
   }

@@ -41,9 +41,10 @@ float add_product(std::span<const float> first, std::span<const float> second, f
   return sum;
 }
 
-// exponential() of cpu/exponential.inl.h, for x up to 0 or NaN.
+// exponential() of cpu/exponential.inl.h.
 float model_exponential(float x) {
   if (std::isnan(x)) return x;
+  if (x > 88.375F) return std::numeric_limits<float>::infinity();
   if (x < -87.3365402F) return 0.0F;
   const float n = std::nearbyint(x * 0x1.715476p+0F);
   const float r = std::fma(n, 0x1.05c610p-29F, std::fma(n, -0x1.62e430p-1F, x));
@@ -74,16 +75,41 @@ float probability(float x) {
   return flushed(std::ldexp(static_cast<double>(c), static_cast<int>(std::floor(x))));
 }
 
+// hyperbolic_tangent() of cpu/activations.inl.h.
+float model_tangent(float x) {
+  if (std::isnan(x)) return x;
+  const float size = std::fabs(x);
+  if (size < 0.625F) {
+    const float square = model_multiply(x, x);
+    float series = -0x1.75e17ap-8F;
+    for (const float coefficient :
+         {0x1.522686p-6F, -0x1.b83c56p-5F, 0x1.110726p-3F, -0x1.555532p-2F}) {
+      series = model_fma(series, square, coefficient);
+    }
+    return model_fma(model_multiply(series, square), x, x);
+  }
+  const float power = model_exponential(model_add(size, size));
+  const float far = model_add(1.0F, -flushed(2.0 / static_cast<double>(model_add(power, 1.0F))));
+  return x < 0.0F ? -far : far;
+}
+
 class Model {
  public:
-  Model(const PagedSequence& sequence, const float* query, float scale)
+  Model(const PagedSequence& sequence, const float* query, const QueryTraits& traits,
+        size_t position)
       : sequence_(sequence),
+        cap_(traits.score_cap * kBf16ScoreScale),
+        slope_(traits.slope * kBf16ScoreScale),
+        position_(position),
         dimensions_(sequence.head_dimension()),
         padded_(round_up<size_t>(dimensions_, kBlock)),
         query_(padded_),
         output_(dimensions_) {
-    const float factor = scale * kBf16ScoreScale;
+    const float factor = traits.scale * kBf16ScoreScale;
     for (size_t d = 0; d < dimensions_; ++d) query_[d] = to_bf16(model_multiply(query[d], factor));
+    if (!traits.sink) return;
+    maximum_ = *traits.sink * kBf16ScoreScale;
+    sums_[0] = 1.0F;
   }
 
   // The keys [begin, end) of chunk `chunk`, by position.
@@ -94,7 +120,7 @@ class Model {
     for (size_t token = begin; token < end; ++token) {
       std::vector<float> key(padded_);
       for (size_t d = 0; d < dimensions_; ++d) key[d] = to_bf16(sequence_.key(token, d));
-      const float score = add_product(query_, key, 0.0F);
+      const float score = changed(add_product(query_, key, 0.0F), token);
       scores[token - first] = score;
       if (score > maximum) maximum = score;
     }
@@ -126,7 +152,20 @@ class Model {
   }
 
  private:
+  // The token's score, capped, and with its part of the slope.
+  float changed(float score, size_t token) const {
+    if (cap_ != 0) {
+      const float part = flushed(static_cast<double>(score) / static_cast<double>(cap_));
+      score = model_multiply(model_tangent(part), cap_);
+    }
+    const float distance = -static_cast<float>(position_ - token);
+    return slope_ != 0 ? model_fma(slope_, distance, score) : score;
+  }
+
   const PagedSequence& sequence_;
+  float cap_;
+  float slope_;
+  size_t position_;
   size_t dimensions_;
   size_t padded_;
   std::vector<float> query_;
@@ -137,12 +176,12 @@ class Model {
 
 }  // namespace
 
-std::vector<float> model_attention(const PagedSequence& sequence, const float* query, float scale,
-                                   size_t position, size_t window) {
-  Model model(sequence, query, scale);
-  const size_t begin = window == 0 || window > position ? 0 : position + 1 - window;
-  const AttentionChunks chunks = attention_chunks(position, window);
-  for (size_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+std::vector<float> model_attention(const PagedSequence& sequence, const float* query,
+                                   const QueryTraits& traits, size_t position) {
+  Model model(sequence, query, traits, position);
+  const size_t begin = first_seen_key(position, traits.window, traits.section);
+  for (size_t chunk = begin / kAttentionChunkTokens; chunk * kAttentionChunkTokens <= position;
+       ++chunk) {
     const size_t first = chunk * kAttentionChunkTokens;
     model.take(chunk, std::max(begin, first),
                std::min(position + 1, first + kAttentionChunkTokens));

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <vector>
 
+#include "tests/engine/kernels/group_traits.h"
 #include "tests/engine/kernels/paged_sequence.h"
 
 namespace lockstep {
 
-// One query's result over the keys and values as they are stored, of the token at `position` with a
-// window (0: none).
-std::vector<float> model_attention(const PagedSequence& sequence, const float* query, float scale,
-                                   size_t position, size_t window);
+// One query's result over the keys and values as they are stored, of the token at `position`.
+std::vector<float> model_attention(const PagedSequence& sequence, const float* query,
+                                   const QueryTraits& traits, size_t position);
 
 }  // namespace lockstep

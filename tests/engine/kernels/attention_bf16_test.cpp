@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
@@ -21,16 +22,18 @@
 namespace lockstep {
 namespace {
 
-constexpr float kScale = 0.125F;
+constexpr double kScale = 0.125;
 
 // Queries of a context's last tokens, and what they get.
 class Prompt {
  public:
   Prompt(const PagedSequence& sequence, size_t tokens, size_t queries, size_t window = 0)
+      : Prompt(sequence, tokens, queries, GroupTraits{.window = window}) {}
+  Prompt(const PagedSequence& sequence, size_t tokens, size_t queries, GroupTraits traits)
       : sequence_(sequence),
         tokens_(tokens),
         queries_(queries),
-        window_(window),
+        traits_(std::move(traits)),
         row_(queries * sequence.head_dimension()),
         values_(random_floats(tokens * row_, 77)) {}
 
@@ -46,7 +49,7 @@ class Prompt {
         sequence_.arguments(values_.data() + first * row_, queries_, output.data(), tokens_);
     arguments.position += first;
     arguments.token_count = count;
-    arguments.window = window_;
+    traits_.set(arguments);
     table.attend_bf16(arguments);
     return output;
   }
@@ -56,7 +59,7 @@ class Prompt {
     for (size_t query = 0; query < queries_; ++query) {
       const float* from = values_.data() + token * row_ + query * sequence_.head_dimension();
       const std::vector<float> one =
-          model_attention(sequence_, from, kScale, position(token), window_);
+          model_attention(sequence_, from, traits_.of(query), position(token));
       output.insert(output.end(), one.begin(), one.end());
     }
     return output;
@@ -68,7 +71,7 @@ class Prompt {
   const PagedSequence& sequence_;
   size_t tokens_;
   size_t queries_;
-  size_t window_;
+  GroupTraits traits_;
   size_t row_;
   std::vector<float> values_;
 };
@@ -137,6 +140,16 @@ TEST_F(AttentionBf16, is_its_definition_with_a_window) {
   }
 }
 
+TEST_F(AttentionBf16, is_its_definition_with_caps_slopes_sinks_and_sections) {
+  for (const GroupTraits& traits : all_group_traits()) {
+    for (const size_t context : Sizes{40, 270, 330, 600}) {
+      const PagedSequence sequence(KvFormat::kF16, 40, context, 350);
+      const Prompt prompt(sequence, 33, 7, traits);
+      expect_model(prompt, sequence, {0, 1, 16, 31, 32});
+    }
+  }
+}
+
 // More rows than a block has, whose keys begin in different chunks.
 TEST_F(AttentionBf16, is_its_definition_over_several_blocks) {
   for (const size_t dimension : Sizes{64, kMaxHeadDimension}) {
@@ -158,9 +171,11 @@ TEST_F(AttentionBf16, is_its_definition_for_peaked_scores) {
 
 TEST_F(AttentionBf16, has_the_same_bits_wherever_a_prompt_is_cut) {
   for (const KvFormat format : kAllKvFormats) {
-    for (const size_t window : Sizes{0, 100}) {
+    std::vector<GroupTraits> some = {{}, {.window = 100}};
+    if (format == KvFormat::kF16) some = all_group_traits();
+    for (const GroupTraits& traits : some) {
       const PagedSequence sequence(format, 64, 333, 600);
-      const Prompt prompt(sequence, 70, 5, window);
+      const Prompt prompt(sequence, 70, 5, traits);
       for (const KernelTable* table : tables_) {
         const auto whole = bits_of(prompt.attend(*table));
         for (const size_t count : Sizes{1, 3, 6, 7, 13, 32, 64, 69}) {
@@ -303,32 +318,36 @@ TEST_F(AttentionBf16, takes_rows_of_any_stride_and_writes_nothing_beside_them) {
 // and a value once. What f32 adds is small beside.
 TEST_F(AttentionBf16, is_near_float64) {
   constexpr double kRoundoff = 0x1p-8;
+  std::vector<GroupTraits> all = all_group_traits();
+  all.emplace_back();
   for (const KvFormat format : kAllKvFormats) {
     for (const size_t context : Sizes{20, 700}) {
       const PagedSequence sequence(format, 64, context, 1700);
-      Prompt prompt(sequence, 8, 2);
-      for (const KernelTable* table : tables_) {
-        const std::vector<float> output = prompt.attend(*table);
-        for (size_t row = 0; row < 16; ++row) {
-          const float* query = prompt.values().data() + row * 64;
-          const size_t position = prompt.position(row / 2);
-          const AttentionReference expected =
-              attention_reference(sequence, query, kScale, position, 0);
-          double score_error = 0.0;
-          for (size_t token = 0; token <= position; ++token) {
-            double sizes = 0.0;
-            for (size_t d = 0; d < 64; ++d) sizes += std::fabs(query[d] * sequence.key(token, d));
-            score_error = std::max(score_error, 2.1 * kRoundoff * sizes * kScale);
-          }
-          // The reference's bound is what f32 gives: a multiple of sum p |v| / sum p.
-          for (size_t i = 0; i < 64; ++i) {
-            double weighted = 0.0;
+      for (const GroupTraits& traits : all) {
+        Prompt prompt(sequence, 8, 2, traits);
+        for (const KernelTable* table : tables_) {
+          const std::vector<float> output = prompt.attend(*table);
+          for (size_t row = 0; row < 16; ++row) {
+            const float* query = prompt.values().data() + row * 64;
+            const size_t position = prompt.position(row / 2);
+            const AttentionReference expected =
+                attention_reference(sequence, query, traits.of(row % 2), position);
+            double score_error = 0.0;
             for (size_t token = 0; token <= position; ++token) {
-              weighted = std::max(weighted, std::fabs(sequence.value(token, i)));
+              double sizes = 0.0;
+              for (size_t d = 0; d < 64; ++d) sizes += std::fabs(query[d] * sequence.key(token, d));
+              score_error = std::max(score_error, 2.1 * kRoundoff * sizes * kScale);
             }
-            ASSERT_NEAR(output[row * 64 + i], expected.output[i],
-                        weighted * (2 * std::expm1(2 * score_error) + 3.1 * kRoundoff))
-                << describe(*table, sequence) << ", row " << row << ", dimension " << i;
+            // The reference's bound is what f32 gives: a multiple of sum p |v| / sum p.
+            for (size_t i = 0; i < 64; ++i) {
+              double weighted = 0.0;
+              for (size_t token = 0; token <= position; ++token) {
+                weighted = std::max(weighted, std::fabs(sequence.value(token, i)));
+              }
+              ASSERT_NEAR(output[row * 64 + i], expected.output[i],
+                          weighted * (2 * std::expm1(2 * score_error) + 3.1 * kRoundoff))
+                  << describe(*table, sequence) << ", row " << row << ", dimension " << i;
+            }
           }
         }
       }

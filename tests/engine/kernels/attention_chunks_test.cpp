@@ -51,7 +51,8 @@ struct Queries {
     output.assign(tokens * row, 0.0F);
     AttentionArguments arguments = sequence_.arguments(values.data() + (token_count - tokens) * row,
                                                        query_count, output.data(), tokens);
-    arguments.window = window;
+    traits.set(arguments);
+    if (window != 0) arguments.window = window;
     return arguments;
   }
 
@@ -80,7 +81,7 @@ struct Queries {
     std::vector<float> output;
     const AttentionArguments one = arguments(1, window, output);
     const size_t stride = attention_partial_floats(query_count, sequence_.head_dimension()) + 16;
-    const AttentionChunks chunks = attention_chunks(one.position, window);
+    const AttentionChunks chunks = attention_chunks(one.position, one.window, one.section);
     PartialResults partials(chunks.end - chunks.begin, stride);
     // Any order will do.
     for (size_t chunk = chunks.end; chunk-- > chunks.begin;) {
@@ -97,6 +98,7 @@ struct Queries {
   size_t token_count;
   size_t query_count;
   std::vector<float> values;
+  GroupTraits traits = {};
 };
 
 std::vector<uint32_t> last_bits(const std::vector<float>& values, size_t count) {
@@ -110,6 +112,9 @@ TEST(AttentionChunks, are_those_that_hold_a_seen_key) {
       const AttentionChunks chunks = attention_chunks(position, window);
       EXPECT_EQ(chunks.begin, first / kAttentionChunkTokens) << position << ", window " << window;
       EXPECT_EQ(chunks.end, position / kAttentionChunkTokens + 1) << position;
+      const size_t section = first + 1;  // sections that begin in and behind the window
+      EXPECT_EQ(attention_chunks(position, window, section).begin,
+                std::max(first, position - position % section) / kAttentionChunkTokens);
     }
   }
 }
@@ -326,6 +331,122 @@ TEST(AttentionChunks, look_up_their_own_pages_alone) {
       for (const size_t place : Sizes{0, 3, 16, 19, 32, 32 + 4 * 64 - 1}) {
         EXPECT_EQ(partial.at(0)[place], expected.at(0)[place]) << table->name << chunk << place;
       }
+    }
+  }
+}
+
+TEST(AttentionTraits, are_near_float64_with_the_same_bits_in_every_table_and_in_any_pieces) {
+  for (const KvFormat format : kAllKvFormats) {
+    const size_t dimension = fitting_dimension(format, 40);
+    for (const size_t context : Sizes{5, 64, 257, 330, 700}) {
+      const PagedSequence sequence(format, dimension, context, 21);
+      Queries queries(sequence, std::min<size_t>(context, 17), 7);
+      for (const GroupTraits& traits : all_group_traits()) {
+        queries.traits = traits;
+        const std::vector<float> alone = queries.attend_alone(scalar_kernel_table(), 0);
+        for (size_t row = 0; row < alone.size() / dimension; ++row) {
+          const size_t position = context - queries.token_count + row / 7;
+          const float* query = queries.values.data() + row * dimension;
+          const AttentionReference expected =
+              attention_reference(sequence, query, traits.of(row % 7), position);
+          for (size_t i = 0; i < dimension; ++i) {
+            ASSERT_NEAR(alone[row * dimension + i], expected.output[i], expected.bound[i])
+                << format_name(format) << ", position " << position << ", query " << row % 7;
+          }
+        }
+        for (const KernelTable* table : tables_that_run_here()) {
+          ASSERT_EQ(bits_of(queries.attend(*table, queries.token_count, 0)), bits_of(alone))
+              << describe(*table, sequence);
+          const std::vector<float> last = queries.attend_in_chunks(*table, 0);
+          ASSERT_EQ(bits_of(last), last_bits(alone, last.size())) << describe(*table, sequence);
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionTraits, that_change_nothing_are_none) {
+  const PagedSequence sequence(KvFormat::kF16, 64, 300, 23);
+  Queries queries(sequence, kMostTokens, 3);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const KernelTable* table : tables_that_run_here()) {
+    queries.traits = {};
+    const auto expected = bits_of(queries.attend(*table, kMostTokens, 0));
+    for (const GroupTraits& traits : {GroupTraits{.slopes = {0, 0, 0}}, GroupTraits{.section = 301},
+                                      GroupTraits{.sinks = {-kInfinity, -kInfinity, -kInfinity}}}) {
+      queries.traits = traits;
+      EXPECT_EQ(bits_of(queries.attend(*table, kMostTokens, 0)), expected) << table->name;
+    }
+  }
+}
+
+TEST(AttentionTraits, a_sink_takes_its_part_of_its_own_query) {
+  const PagedSequence sequence(KvFormat::kF16, 64, 300, 25);
+  Queries queries(sequence, 1, 3);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const KernelTable* table : tables_that_run_here()) {
+    queries.traits = {};
+    const std::vector<float> without = queries.attend(*table, 1, 0);
+    queries.traits.sinks = {-200.0F, kNan, 300.0F};
+    const std::vector<float> output = queries.attend(*table, 1, 0);
+    for (size_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(output[i], without[i]) << table->name;
+      EXPECT_TRUE(std::isnan(output[64 + i])) << table->name;
+      EXPECT_EQ(output[128 + i], 0.0F) << table->name;
+    }
+    EXPECT_EQ(bits_of(queries.attend_in_chunks(*table, 0)), bits_of(output)) << table->name;
+  }
+}
+
+// Keys and values of earlier sections are NaN, and pages that hold nothing else have numbers that
+// no page has; tokens of an earlier section are in the same call.
+TEST(AttentionSections, hide_what_is_before) {
+  constexpr size_t kContext = 700;
+  for (const KvFormat format : kAllKvFormats) {
+    const PagedSequence sequence(format, 64, kContext, 27);
+    for (const size_t section : Sizes{64, 100, 256, 340, 690}) {
+      const size_t first = (kContext - 1) / section * section;
+      for (const size_t tokens : Sizes{1, kMostTokens}) {
+        Queries queries(sequence, tokens, 3);
+        queries.traits.section = section;
+        for (const KernelTable* table : tables_that_run_here()) {
+          const std::vector<float> expected = queries.attend(*table, tokens, 0);
+          PagedSequence spoiled(format, 64, kContext, 27);
+          spoiled.spoil(0, first);
+          std::vector<uint32_t> pages = spoiled.pages();
+          std::vector<float> output(queries.values.size());
+          AttentionArguments arguments =
+              spoiled.arguments(queries.values.data(), 3, output.data(), tokens);
+          queries.traits.set(arguments);
+          if (kContext - tokens >= first) {
+            std::fill_n(pages.begin(), first / kPageTokens, 0x7FFFFFFFU);
+            arguments.pages = pages.data();
+          }
+          table->attend(arguments);
+          for (size_t i = 0; i < output.size(); ++i) {
+            const size_t position = kContext - tokens + i / (3 * 64);
+            if (position >= first) {
+              ASSERT_EQ(output[i], expected[i]) << describe(*table, sequence) << section;
+            } else {
+              ASSERT_TRUE(std::isnan(output[i])) << describe(*table, sequence) << section;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionSections, begin_with_a_token_that_sees_itself_alone) {
+  const PagedSequence sequence(KvFormat::kBf16, 40, 300, 29);
+  Queries queries(sequence, kMostTokens, 1);
+  queries.traits.section = 10;
+  for (const KernelTable* table : tables_that_run_here()) {
+    const std::vector<float> output = queries.attend(*table, kMostTokens, 0);
+    for (size_t i = 0; i < output.size(); ++i) {
+      const size_t position = 300 - kMostTokens + i / 40;
+      if (position % 10 != 0) continue;
+      EXPECT_EQ(output[i], sequence.value(position, i % 40)) << table->name;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/kernels/kernel_table.h"
+#include "tests/engine/kernels/group_traits.h"
 #include "tests/engine/kernels/paged_sequence.h"
 
 namespace lockstep {
@@ -17,7 +18,11 @@ struct AttentionReference {
   std::vector<double> bound;
 };
 
-// Over the keys and values as they are stored, of the token at `position` with a window (0: none).
+// Over the keys and values as they are stored, of the token at `position`.
+AttentionReference attention_reference(const PagedSequence& sequence, const float* query,
+                                       const QueryTraits& traits, size_t position);
+
+// The same with a window (0: none), and nothing else.
 AttentionReference attention_reference(const PagedSequence& sequence, const float* query,
                                        double scale, size_t position, size_t window);
 
