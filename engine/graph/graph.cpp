@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -101,15 +102,16 @@ ValueId Graph::rotary(ValueId x, size_t head_count, size_t rotary) {
 }
 
 ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
-                         size_t kv_head_count, float scale, size_t window) {
+                         size_t kv_head_count, const AttentionTraits& traits) {
+  CHECK(traits.sinks == kNone || weights_[traits.sinks].columns == head_count,
+        "{} query heads of layer {} have other sinks", head_count, layer);
   return append({.operation = Operation::kAttention,
                  .inputs = {q, k, v},
                  .head_count = head_count,
                  .kv_head_count = kv_head_count,
                  .head_dimension = columns(k) / kv_head_count,
                  .layer = layer,
-                 .window = window,
-                 .scale = scale},
+                 .attention = traits},
                 columns(q));
 }
 
@@ -224,6 +226,15 @@ ValueId Graph::expert_sum(ValueId x, ValueId routing, std::vector<WeightId> expe
                          .inputs = {x, routing},
                          .experts = std::move(experts),
                          .biases = std::move(biases)});
+}
+
+float alibi_slope(size_t head, size_t head_count, float bias) {
+  const size_t whole = std::bit_floor(head_count);
+  const bool beyond = head >= whole;
+  const size_t count = beyond ? 2 * whole : whole;
+  const size_t place = beyond ? 2 * (head - whole) : head;
+  const double share = static_cast<double>(place + 1) / static_cast<double>(count);
+  return static_cast<float>(std::exp2(-double{bias} * share));
 }
 
 std::vector<ValueReaders> find_readers(const Graph& graph) {

@@ -93,6 +93,21 @@ inline constexpr double kLeastWeightSum = 0x1p-14;  // the least normal number o
 // A routing is among so many at most.
 inline constexpr size_t kMostExperts = 1024;
 
+// The definition of attention beside the shapes of its operands.
+struct AttentionTraits {
+  float scale = 0;         // of the scores
+  size_t window = 0;       // most keys that a token sees, its own included; 0: all
+  size_t section = 0;      // tokens of a section: keys of others are not seen; 0: no sections
+  float score_cap = 0;     // scaled scores become cap * tanh(score / cap); 0: no cap
+  float alibi_bias = 0;    // alibi_slope() * (key's position - token's) is added; 0: none
+  WeightId sinks = kNone;  // one per query head: one more score, which has no value
+};
+
+// The slope of one of `head_count` query heads. O. Press, N. Smith, M. Lewis: Train Short, Test
+// Long, 2022. Of n heads, n a power of two, head h has 2^(-bias * (h + 1) / n); the heads beyond
+// the greatest such n have every second slope of 2 n heads.
+float alibi_slope(size_t head, size_t head_count, float bias);
+
 struct GraphNode {
   Operation operation = Operation::kEmbed;
   std::vector<ValueId> inputs = {};
@@ -103,11 +118,11 @@ struct GraphNode {
   size_t head_count = 0;     // of the operand; query heads for kAttention
   size_t kv_head_count = 0;  // kAttention
   size_t head_dimension = 0;
-  size_t layer = 0;            // kAttention: whose cache
-  size_t window = 0;           // kAttention: most keys that a token sees, its own included; 0: all
-  float scale = 0;             // kAttention: of the scores; kScale, kSoftCap
-  Activation activation = {};  // kActivation, kGate, kScaleRows
-  size_t rotary = 0;           // kRotary: which of the graph's tables
+  size_t layer = 0;                    // kAttention: whose cache
+  AttentionTraits attention = {};      // kAttention
+  float scale = 0;                     // kScale, kSoftCap
+  Activation activation = {};          // kActivation, kGate, kScaleRows
+  size_t rotary = 0;                   // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each ...
   std::vector<WeightId> biases = {};   // ... and a vector, or none at all
   size_t expert_count = 0;             // kRoute: among so many ...
@@ -141,7 +156,7 @@ class Graph {
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
   ValueId rotary(ValueId x, size_t head_count, size_t rotary = 0);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
-                    size_t kv_head_count, float scale, size_t window = 0);
+                    size_t kv_head_count, const AttentionTraits& traits);
   ValueId activation(const Activation& function, ValueId x);
   ValueId gate(const Activation& function, ValueId x, ValueId y);
   ValueId add(ValueId x, ValueId y);

@@ -211,13 +211,23 @@ std::string text(const PrepareHeads& prepare) {
                      text(prepare.rotary.rows, prepare.rotary.stride), prepare.rotary.dimensions);
 }
 
+// The traits that most models' attention lacks, where it has them.
+std::string traits_text(const AttendStep& step) {
+  std::string all;
+  if (step.section != 0) all += fmt::format(" section {}", step.section);
+  if (step.score_cap != 0) all += fmt::format(" cap {}", step.score_cap);
+  if (!step.slopes.empty()) all += fmt::format(" slopes {}", fmt::join(step.slopes, " "));
+  if (step.sinks) all += fmt::format(" sinks {}", text(step.sinks));
+  return all;
+}
+
 std::string text(const AttendStep& step) {
   return fmt::format(
       "attend layer {} queries {} heads {} of {} KV heads group {} offset {} dimension {} window "
-      "{} scale {} prompts {} {} to {} {}",
+      "{} scale {}{} prompts {} {} to {} {}",
       step.layer, text(step.queries, step.query_stride), step.head_count, step.kv_head_count,
       step.group, step.group_offset, step.head_dimension, step.window, step.scale,
-      name(kAttentionNames, step.prompt_attention), text(step.prepare),
+      traits_text(step), name(kAttentionNames, step.prompt_attention), text(step.prepare),
       text(step.output, step.output_stride), step.forms ? text(*step.forms) : "");
 }
 

@@ -343,6 +343,10 @@ struct AttendStep {
   size_t head_dimension = 0;
   size_t window = 0;  // most keys that a token sees; 0: all before it
   float scale = 0;
+  size_t section = 0;                                    // AttentionTraits'
+  float score_cap = 0;                                   // likewise
+  std::vector<float> slopes = {};                        // of the rank's query heads; or none
+  ArenaOffset<const float> sinks = {};                   // likewise
   AttentionForm prompt_attention = AttentionForm::kF32;  // on processors
   ArenaOffset<float> output = {};
   size_t output_stride = 0;

@@ -324,6 +324,17 @@ PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& nod
   return prepare;
 }
 
+// The slopes of query heads, by their numbers in the whole model, so that all ranks agree.
+std::vector<float> RankPlanner::slopes_of(const GraphNode& node, Range heads) {
+  std::vector<float> slopes;
+  const float bias = node.attention.alibi_bias;
+  if (bias == 0) return slopes;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    slopes.push_back(alibi_slope(head, node.head_count, bias));
+  }
+  return slopes;
+}
+
 void RankPlanner::emit_attend(const Group& group) {
   const GraphNode& node = graph_.nodes()[group.lead];
   for (const size_t treatment : group.nodes) {
@@ -349,8 +360,12 @@ void RankPlanner::emit_attend(const Group& group) {
       .group = queries_each,
       .group_offset = own.begin / dimension - keys.held.begin / dimension * queries_each,
       .head_dimension = dimension,
-      .window = node.window,
-      .scale = node.scale,
+      .window = node.attention.window,
+      .scale = node.attention.scale,
+      .section = node.attention.section,
+      .score_cap = node.attention.score_cap,
+      .slopes = slopes_of(node, {own.begin / dimension, own.end / dimension}),
+      .sinks = vector(node.attention.sinks),
       .prompt_attention = options_.prompt_attention,
       .output = output.at<float>(),
       .output_stride = output.floats(),

@@ -63,6 +63,7 @@ class RankPlanner {
   ArenaOffset<float> place_logits();
   GateFinish fuse_gate(const GraphNode& activation, MatmulStep& step);
   PrepareHeads prepare_heads(const Group& group, const GraphNode& node);
+  static std::vector<float> slopes_of(const GraphNode& node, Range heads);
   void emit_attend(const Group& group);
   void emit_rotary_tables();
 

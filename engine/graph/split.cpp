@@ -180,9 +180,7 @@ size_t Splitter::input_block(ValueId value) const {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
     const bool is_handed_on =
-        node.operation == Operation::kActivation || node.operation == Operation::kGate ||
-        node.operation == Operation::kScale || node.operation == Operation::kSoftCap ||
-        node.operation == Operation::kScaleRows;
+        traits(node.operation).split == SplitRule::kInputs && node.operation != Operation::kAdd;
     if (is_handed_on) block = std::lcm(block, input_block(node.output));
     if (is_whole_norm(node)) {
       block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
@@ -295,8 +293,11 @@ void Splitter::split_product(const GraphNode& node) {
   switch (roles_.role_of(node)) {
     case Role::kQueries: {
       const GraphNode& attention = roles_.attention_of(node);
-      return split_by_rows(node, scaled(cut_heads(attention).queries, attention.head_dimension),
-                           false);
+      const std::vector<Range> heads = cut_heads(attention).queries;
+      if (const WeightId sinks = attention.attention.sinks; sinks != kNone) {
+        split_.weights[sinks] = {SplitKind::kSliced, true, heads};
+      }
+      return split_by_rows(node, scaled(heads, attention.head_dimension), false);
     }
     case Role::kKeys: {
       const GraphNode& attention = roles_.attention_of(node);

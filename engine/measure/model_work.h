@@ -34,6 +34,7 @@ class ModelWork {
   // The cache's bytes of one token, in the layers whose tokens see at most `window` keys (0: all).
   struct Cache {
     size_t window = 0;
+    size_t section = 0;
     double bytes = 0;
   };
   std::vector<Cache> caches_;

@@ -44,7 +44,8 @@ inline Model make_model(const DecoderShape& shape) {
     const ValueId q = graph.rotary(product(h, attended, shape.columns), shape.heads);
     const ValueId k = graph.rotary(product(h, kv, shape.columns), shape.kv_heads);
     const ValueId v = product(h, kv, shape.columns);
-    const ValueId out = graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, 0.1F);
+    const ValueId out =
+        graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, {.scale = 0.1F});
     x = graph.add(x, product(out, shape.columns, attended));
     const ValueId h2 = normed(x);
     const ValueId gate = product(h2, shape.feed_forward, shape.columns);

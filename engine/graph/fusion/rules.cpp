@@ -28,6 +28,15 @@ constexpr FusionRule kRules[] = {
 };
 static_assert(std::size(kRules) == kFusionCount);
 
+// Names the first trait that the attention of GPUs lacks.
+std::optional<std::string_view> attention_gap(const AttentionTraits& attention) {
+  if (attention.section != 0) return "attention within sections";
+  if (attention.score_cap != 0) return "attention with a cap of scores";
+  if (attention.alibi_bias != 0) return "attention with slopes (ALiBi)";
+  if (attention.sinks != kNone) return "attention with sinks";
+  return std::nullopt;
+}
+
 // A part of this group's step that a GPU cannot compute.
 std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
                                        const std::vector<ValueReaders>& readers,
@@ -50,6 +59,9 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
   }
   const size_t products = nodes_of(graph, group, Operation::kMatmul).size();
   if (products > kGpuProductParts) return "step of so many products";
+  if (lead.operation == Operation::kAttention) {
+    if (const auto gap = attention_gap(lead.attention)) return gap;
+  }
   for (const size_t node : group.nodes) {
     const GraphNode& member = graph.nodes()[node];
     if (member.operation == Operation::kRoute &&

@@ -126,8 +126,9 @@ ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
   const ValueId v = graph.matmul(h, inputs[2].weight, inputs[2].bias);
   const ValueId treated_q = treat(q, q_norm, shape.heads);
   const ValueId treated_k = treat(k, k_norm, shape.kv_heads);
-  const ValueId attended = graph.attention(layer, treated_q, treated_k, v, shape.heads,
-                                           shape.kv_heads, shape.score_factor, shape.window);
+  const ValueId attended =
+      graph.attention(layer, treated_q, treated_k, v, shape.heads, shape.kv_heads,
+                      {.scale = shape.score_factor, .window = shape.window});
   return graph.add(x, graph.matmul(attended, output.weight, output.bias));
 }
 

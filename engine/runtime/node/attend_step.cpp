@@ -90,11 +90,15 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .position = where.position,
           .token_count = block.count,
           .window = step.window,
+          .section = step.section,
           .queries = queries,
           .query_stride = step.head_dimension,
           .query_token_stride = heads.size() * step.head_dimension,
           .query_count = heads.size(),
           .scale = step.scale,
+          .score_cap = step.score_cap,
+          .slopes = step.slopes.empty() ? nullptr : step.slopes.data() + heads.begin,
+          .sinks = pass.at(step.sinks + heads.begin),
           .output = pass.at(step.output) + block.token * step.output_stride +
                     heads.begin * step.head_dimension,
           .output_stride = step.head_dimension,
@@ -115,7 +119,8 @@ void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& b
 // One chunk of one token; the last of them to be computed merges all.
 void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
                   const AttentionArguments& arguments) {
-  const AttentionChunks chunks = attention_chunks(arguments.position, arguments.window);
+  const AttentionChunks chunks =
+      attention_chunks(arguments.position, arguments.window, arguments.section);
   const NodePartials& partials = pass.areas().partials;
   float* const rows = pass.at(partials.rows);
   const auto row_of = [&](size_t chunk) {
@@ -138,7 +143,7 @@ void attend_block(const AttendStep& step, const Pass& pass, const QueryBlock& bl
                   size_t kv_head) {
   const size_t position = pass.batch.tokens[block.token].position;
   const bool whole = block.chunk == QueryBlock::kAllChunks;
-  if (!whole && block.chunk < attention_chunks(position, step.window).begin) return;
+  if (!whole && block.chunk < attention_chunks(position, step.window, step.section).begin) return;
   const Queries queries(step, pass, block, queries_of(step, kv_head));
   const AttentionArguments arguments = arguments_of(step, pass, block, kv_head, queries.rows());
   const bool has_own_position = whole || block.chunk == position / kAttentionChunkTokens;

@@ -194,5 +194,16 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
   EXPECT_EQ(find_gpu_gap(graph, {}), "layer norm");
 }
 
+TEST(GpuGap, names_what_attention_of_gpus_does_not_do) {
+  const auto gap_with = [](const AttentionTraits& traits) {
+    return find_gpu_gap(make_graph(Format::kQ8_0, false, traits), {});
+  };
+  EXPECT_EQ(gap_with({.scale = 0.25F, .window = 40}), std::nullopt);
+  EXPECT_EQ(gap_with({.section = 40}), "attention within sections");
+  EXPECT_EQ(gap_with({.score_cap = 50}), "attention with a cap of scores");
+  EXPECT_EQ(gap_with({.alibi_bias = 8}), "attention with slopes (ALiBi)");
+  EXPECT_EQ(gap_with({.sinks = 0}), "attention with sinks");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -33,8 +33,10 @@ inline ValueId add_experts(Graph& graph, Format format, const std::string& at, V
                           matrices("down", columns, 96));
 }
 
-// Two layers of the usual decoder, with weights of one format.
-inline Graph make_graph(Format format, bool is_mixture = false) {
+// Two layers of the usual decoder, with weights of one format. `traits`: any number for sinks
+// gives them to both layers.
+inline Graph make_graph(Format format, bool is_mixture = false,
+                        AttentionTraits traits = {.scale = 0.25F}) {
   constexpr size_t kColumns = 64;
   Graph graph;
   graph.add_rotary({RotaryPairs::kHalves, std::vector<double>(8, 1.0)});
@@ -45,6 +47,7 @@ inline Graph make_graph(Format format, bool is_mixture = false) {
     return graph.add_vector(name, Format::kF32, columns);
   };
   const WeightId table = matrix("embedding", 100, kColumns);
+  if (traits.sinks != kNone) traits.sinks = graph.add_vector("sinks", Format::kF32, 4);
   ValueId x = graph.embed(table);
   for (size_t layer = 0; layer < 2; ++layer) {
     const std::string at = std::to_string(layer);
@@ -54,7 +57,7 @@ inline Graph make_graph(Format format, bool is_mixture = false) {
     const ValueId v = graph.matmul(h, matrix("v" + at, 32, kColumns));
     q = graph.rotary(graph.head_norm(q, norm("qn" + at, 16), 1e-5F, 4), 4);
     k = graph.rotary(graph.head_norm(k, norm("kn" + at, 16), 1e-5F, 2), 2);
-    const ValueId attended = graph.attention(layer, q, k, v, 4, 2, 0.25F);
+    const ValueId attended = graph.attention(layer, q, k, v, 4, 2, traits);
     x = graph.add(x, graph.matmul(attended, matrix("o" + at, kColumns, 64)));
     const ValueId h2 = graph.rms_norm(x, norm("norm2" + at, kColumns), 1e-5F);
     if (is_mixture) {

@@ -38,7 +38,7 @@ TEST(Planner, heads_whose_outputs_are_no_whole_blocks_take_one_step_more) {
   const ValueId h = graph.rms_norm(x, norm, 1e-5F);
   const ValueId attended =
       graph.attention(0, graph.matmul(h, matrix("q", 32, 32)), graph.matmul(h, matrix("k", 32, 32)),
-                      graph.matmul(h, matrix("v", 32, 32)), 2, 2, 1.0F);
+                      graph.matmul(h, matrix("v", 32, 32)), 2, 2, {.scale = 1.0F});
   x = graph.add(x, graph.matmul(attended, matrix("o", 32, 32)));
   graph.set_logits(graph.matmul(graph.rms_norm(graph.select_rows(x), norm, 1e-5F), table));
   EXPECT_EQ(count_steps<FormStep>(plan_alone(graph)), 1U);

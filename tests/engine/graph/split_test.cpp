@@ -19,12 +19,13 @@ struct DecoderShape {
   size_t feed_forward = 1024;
   size_t vocabulary = 1000;
   Format bias_format = Format::kF32;
+  bool has_sinks = false;
 };
 
 struct Decoder {
   Graph graph;
   WeightId table = 0, q = 0, k = 0, v = 0, o = 0, gate = 0, up = 0, down = 0, q_bias = 0,
-           o_bias = 0, norm = 0;
+           o_bias = 0, norm = 0, sinks = kNone;
 };
 
 // One layer with biases, tied embeddings.
@@ -44,13 +45,15 @@ Decoder make_decoder(const DecoderShape& shape) {
   d.o = matrix("o", shape.columns, query_columns);
   d.q_bias = graph.add_vector("q_bias", shape.bias_format, query_columns);
   d.o_bias = graph.add_vector("o_bias", Format::kF32, shape.columns);
+  if (shape.has_sinks) d.sinks = graph.add_vector("sinks", Format::kF32, shape.heads);
   d.gate = matrix("gate", shape.feed_forward, shape.columns);
   d.up = matrix("up", shape.feed_forward, shape.columns);
   d.down = matrix("down", shape.columns, shape.feed_forward);
   ValueId x = graph.embed(d.table);
   const ValueId h = graph.rms_norm(x, d.norm, 1e-5F);
-  const ValueId attended = graph.attention(0, graph.matmul(h, d.q, d.q_bias), graph.matmul(h, d.k),
-                                           graph.matmul(h, d.v), shape.heads, shape.kv_heads, 1.0F);
+  const ValueId attended =
+      graph.attention(0, graph.matmul(h, d.q, d.q_bias), graph.matmul(h, d.k), graph.matmul(h, d.v),
+                      shape.heads, shape.kv_heads, {.scale = 1.0F, .sinks = d.sinks});
   x = graph.add(x, graph.matmul(attended, d.o, d.o_bias));
   const ValueId h2 = graph.rms_norm(x, d.norm, 1e-5F);
   const ValueId act =
@@ -106,11 +109,12 @@ TEST(Split, heads_stay_in_their_groups_where_there_are_enough_kv_heads) {
 }
 
 TEST(Split, more_ranks_than_kv_heads_share_them_and_split_the_query_heads) {
-  const Decoder d = make_decoder({.heads = 8, .kv_heads = 2});
+  const Decoder d = make_decoder({.heads = 8, .kv_heads = 2, .has_sinks = true});
   const Split split =
       split_graph(d.graph, std::vector<double>{1, 1, 1, 1}, Strategy::kGather).value();
   EXPECT_EQ(split.weights[d.q].ranges, (Ranges{{0, 128}, {128, 256}, {256, 384}, {384, 512}}));
   EXPECT_EQ(split.weights[d.k].ranges, (Ranges{{0, 64}, {0, 64}, {64, 128}, {64, 128}}));
+  EXPECT_EQ(split.weights[d.sinks].ranges, (Ranges{{0, 2}, {2, 4}, {4, 6}, {6, 8}}));
 }
 
 TEST(Split, quantized_outputs_of_heads_are_cut_at_whole_blocks) {

@@ -6,13 +6,14 @@ namespace lockstep {
 namespace {
 
 // One layer: what every token meets, and an output matrix that only some do.
-Graph make_graph(size_t window = 0) {
+Graph make_graph(size_t window = 0, size_t section = 0) {
   Graph graph;
   const ValueId x = graph.embed(graph.add_matrix("embedding", Format::kF16, 1000, 64));
   const ValueId q = graph.matmul(x, graph.add_matrix("q", Format::kQ8_0, 64, 64));
   const ValueId k = graph.matmul(x, graph.add_matrix("k", Format::kQ8_0, 32, 64));
   const ValueId v = graph.matmul(x, graph.add_matrix("v", Format::kF32, 32, 64));
-  const ValueId mixed = graph.attention(0, q, k, v, 4, 2, 1.0F, window);
+  const ValueId mixed =
+      graph.attention(0, q, k, v, 4, 2, {.scale = 1.0F, .window = window, .section = section});
   const ValueId rows = graph.select_rows(graph.add(x, mixed));
   const ValueId normed = graph.rms_norm(rows, graph.add_vector("norm", Format::kF32, 64), 1e-5F);
   graph.set_logits(graph.matmul(normed, graph.add_matrix("output", Format::kF16, 1000, 64)));
@@ -67,6 +68,19 @@ TEST(ModelWork, counts_no_key_outside_the_window) {
   MeasuredWork done;
   work.add(batch, done);
   EXPECT_EQ(done.bytes, kLayerBytes + (10 + 5) * kKvBytes);
+}
+
+TEST(ModelWork, counts_no_key_of_an_earlier_section) {
+  const ModelWork work(make_graph(/*window=*/0, /*section=*/4), KvFormat::kF16);
+  const std::vector<uint32_t> pages = {0};
+  Batch batch;
+  batch.page_tables = {pages, pages};
+  // The first of three tokens sees 8 to 10, the last 12 alone.
+  for (const uint32_t position : {10U, 11U, 12U}) batch.tokens.push_back({1, position, 0});
+  batch.tokens.push_back({1, 7, 1});
+  MeasuredWork done;
+  work.add(batch, done);
+  EXPECT_EQ(done.bytes, kLayerBytes + (5 + 4) * kKvBytes);
 }
 
 // Each token goes to one of four experts: two tokens meet 1 - (3/4)^2 of them, if by chance.

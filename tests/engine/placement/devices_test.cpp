@@ -359,7 +359,7 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
        std::map<size_t, bool>{{8, true}, {64, true}, {100, false}, {512, true}, {520, false}}) {
     Graph graph;
     const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
-    graph.attention(0, x, x, x, 1, 1, 1.0F);
+    graph.attention(0, x, x, x, 1, 1, {.scale = 1.0F});
     const auto checked = check_gpu_graph(graph, {}, /*beside_nodes=*/false);
     EXPECT_EQ(checked.has_value(), fits) << dimension;
     if (checked) continue;

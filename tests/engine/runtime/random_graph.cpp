@@ -103,6 +103,16 @@ class GraphMaker {
     return heads;
   }
 
+  AttentionTraits attention_traits(size_t heads) {
+    AttentionTraits traits{.scale = 0.25F};
+    traits.window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
+    if (pick(4) == 0) traits.section = pick(2) == 0 ? 7 : 100;
+    if (pick(4) == 0) traits.score_cap = 1.5F;
+    if (pick(4) == 0) traits.alibi_bias = 8;
+    if (pick(4) == 0) traits.sinks = vector("sinks", heads);
+    return traits;
+  }
+
   // A norm of whole rows or of heads, and positions, in any order.
   ValueId treat(ValueId x, size_t heads, size_t how, size_t rotary) {
     const auto head_norm = [&] {
@@ -132,8 +142,8 @@ class GraphMaker {
     const ValueId q = treat(product(h, heads * dimension), heads, how, rotary);
     const ValueId k = treat(product(h, kv_heads * dimension), kv_heads, other, rotary);
     const ValueId v = product(h, kv_heads * dimension);
-    const size_t window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
-    const ValueId attended = graph_.attention(layer, q, k, v, heads, kv_heads, 0.25F, window);
+    const ValueId attended =
+        graph_.attention(layer, q, k, v, heads, kv_heads, attention_traits(heads));
     if (pick(5) == 0) {
       const ValueId open = product(h, heads * dimension);
       return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);

@@ -62,6 +62,23 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
   EXPECT_EQ(activations.size(), kActivationFunctionCount);
 }
 
+TEST(RandomGraphs, have_every_trait_of_attention) {
+  size_t sections = 0;
+  size_t caps = 0;
+  size_t slopes = 0;
+  size_t sinks = 0;
+  for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
+    const Graph graph = random_graph(seed);
+    for (const GraphNode& node : graph.nodes()) {
+      sections += node.attention.section != 0 ? 1 : 0;
+      caps += node.attention.score_cap != 0 ? 1 : 0;
+      slopes += node.attention.alibi_bias != 0 ? 1 : 0;
+      sinks += node.attention.sinks != kNone ? 1 : 0;
+    }
+  }
+  for (const size_t count : {sections, caps, slopes, sinks}) EXPECT_GT(count, 1U);
+}
+
 TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {
   const auto tokens = some_tokens(20, 5);
   for_each_graph([&](const RandomGraphFile& file) {
@@ -144,6 +161,27 @@ TEST(RandomGraphs, have_the_same_bits_without_the_pages_behind_their_windows) {
       }
     }
   }
+}
+
+// Tokens that see several chunks of keys, by themselves, which workers then share, and among
+// others.
+TEST(RandomGraphs, have_the_same_bits_for_long_texts_in_any_pieces) {
+  const auto tokens = some_tokens(kAttentionChunkTokens + 40, 6);
+  for_each_graph([&](const RandomGraphFile& file) {
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
+    LoadedModel model(file.path(), file.model(), {.workers = 3, .shares = {2, 1}});
+    auto sequence = model.new_sequence(tokens.size());
+    const std::span<const TokenId> all = tokens;
+    size_t done = 0;
+    for (const size_t count : {100, 100, 60, 1, 1, 7, 1, 26}) {
+      const auto rows =
+          model.compute(std::vector<LoadedModel::Piece>{{sequence, all.subspan(done, count)}});
+      const auto begin = expected.begin() + static_cast<ptrdiff_t>(done);
+      expect_same_bits(LogitRows(begin, begin + static_cast<ptrdiff_t>(count)), rows);
+      done += count;
+    }
+  });
 }
 
 // The ranks' sums give what float64 does, and fusions change no bit of it.

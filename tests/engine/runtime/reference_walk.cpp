@@ -56,6 +56,17 @@ double gated(const Activation& activation, double y) {
   return std::clamp(y, -limit, limit) + 1;
 }
 
+// By ALiBi: heads beyond a power of two have every second slope of twice as many.
+double slope_of(const GraphNode& node, size_t head) {
+  const double bias = node.attention.alibi_bias;
+  if (bias == 0) return 0;
+  size_t count = 1;
+  while (2 * count <= node.head_count) count *= 2;
+  const auto heads = static_cast<double>(count);
+  if (head < count) return std::pow(2, -bias / heads * static_cast<double>(head + 1));
+  return std::pow(2, -bias / 2 / heads * static_cast<double>(2 * (head - count) + 1));
+}
+
 double kv_error(KvFormat format) {
   if (format == KvFormat::kBf16) return kBf16;
   return format == KvFormat::kF16 ? kF16 : 0;
@@ -195,7 +206,10 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
                                                 const ReferenceRows& values) {
   const size_t dimension = node.head_dimension;
   const size_t group = node.head_count / node.kv_head_count;
-  const size_t first = node.window > 0 && token + 1 > node.window ? token + 1 - node.window : 0;
+  const AttentionTraits& traits = node.attention;
+  const size_t in_section = traits.section > 0 ? token - token % traits.section : 0;
+  const size_t window = traits.window > 0 ? traits.window : token + 1;
+  const size_t first = std::max(in_section, token + 1 - std::min(token + 1, window));
   std::vector<double> query = values_[node.inputs[0]][token];
   move_all(query, roundings_.attention);
   std::vector<double> output(query.size());
@@ -203,14 +217,20 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
     const size_t at = head * dimension;
     const size_t kv_at = head / group * dimension;
     std::vector<double> scores;
-    double greatest = -std::numeric_limits<double>::infinity();
+    const double slope = slope_of(node, head);
+    const double sink = traits.sinks == kNone ? -std::numeric_limits<double>::infinity()
+                                              : double{weights_[traits.sinks][head]};
+    double greatest = sink;
     for (size_t key = first; key <= token; ++key) {
       double score = 0;
       for (size_t i = 0; i < dimension; ++i) score += query[at + i] * keys[key][kv_at + i];
-      scores.push_back(score * static_cast<double>(node.scale));
+      score *= double{traits.scale};
+      const double cap = traits.score_cap;
+      if (cap != 0) score = moved(cap * std::tanh(score / cap), kFunction);
+      scores.push_back(score - slope * static_cast<double>(token - key));
       greatest = std::max(greatest, scores.back());
     }
-    double sum = 0;
+    double sum = moved(std::exp(sink - greatest), kFunction);
     for (double& score : scores) {
       score = moved(std::exp(score - greatest), kFunction);
       sum += score;
