@@ -151,6 +151,12 @@ ValueId Graph::scale_rows(const Activation& function, ValueId factors, ValueId x
       columns(x));
 }
 
+ValueId Graph::temperature(ValueId x, const Temperature& temperature) {
+  CHECK(temperature.tokens > 0, "a temperature of {} tokens", temperature.tokens);
+  return append({.operation = Operation::kTemperature, .inputs = {x}, .temperature = temperature},
+                columns(x));
+}
+
 ValueId Graph::add(ValueId x, ValueId y) {
   CHECK(columns(x) == columns(y), "{} and {} columns cannot be added", columns(x), columns(y));
   return append({.operation = Operation::kAdd, .inputs = {x, y}}, columns(x));

@@ -46,6 +46,8 @@ enum class Operation : uint8_t {
   kSoftCap,     // scale * tanh(x / scale)
   kScaleRows,   // inputs x, y with one column: x * activation(y of the same row)
   kSelectRows,  // only the tokens whose logits are asked for
+  // x * a factor of the token's position: Temperature.
+  kTemperature,
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
@@ -108,6 +110,15 @@ struct AttentionTraits {
 // the greatest such n have every second slope of 2 n heads.
 float alibi_slope(size_t head, size_t head_count, float bias);
 
+// The factor 1 + scale * ln(1 + (position + offset) / tokens), the quotient rounded down.
+struct Temperature {
+  float scale = 0;
+  size_t tokens = 1;
+  size_t offset = 0;
+
+  friend bool operator==(const Temperature&, const Temperature&) = default;
+};
+
 struct GraphNode {
   Operation operation = Operation::kEmbed;
   std::vector<ValueId> inputs = {};
@@ -121,6 +132,7 @@ struct GraphNode {
   size_t layer = 0;                    // kAttention: whose cache
   AttentionTraits attention = {};      // kAttention
   float scale = 0;                     // kScale, kSoftCap
+  Temperature temperature = {};        // kTemperature
   Activation activation = {};          // kActivation, kGate, kScaleRows
   size_t rotary = 0;                   // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each ...
@@ -164,6 +176,7 @@ class Graph {
   ValueId soft_cap(ValueId x, float cap);
   // `factors`: of one column.
   ValueId scale_rows(const Activation& function, ValueId factors, ValueId x);
+  ValueId temperature(ValueId x, const Temperature& temperature);
   ValueId select_rows(ValueId x);
   // Each token goes to `chosen_count` experts. `bias`: a vector that is added to the experts'
   // values where they are chosen, and not to their weights; or none.

@@ -20,6 +20,7 @@ constexpr OperationTraits kTable[] = {
     {Operation::kSoftCap, "soft cap", SplitRule::kInputs, false},
     {Operation::kScaleRows, "scale of rows", SplitRule::kFirstInput, false},
     {Operation::kSelectRows, "selection of rows", SplitRule::kFirstInput, false},
+    {Operation::kTemperature, "temperature", SplitRule::kInputs, false},
     {Operation::kRoute, "routing", SplitRule::kMirrored, true},
     {Operation::kExpertMatmul, "experts' product", SplitRule::kProduct, false},
     {Operation::kExpertSum, "experts' sum", SplitRule::kProduct, true},

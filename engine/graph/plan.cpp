@@ -18,8 +18,9 @@ constexpr std::string_view kFormNames[] = {"f32", "q8", "bf16", "bf16_dots"};
 static_assert(std::size(kFormNames) == kActivationFormCount);
 constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
 constexpr std::string_view kPairNames[] = {"interleaved", "halves"};
-constexpr std::string_view kElementwiseNames[] = {
-    "zero", "copy", "select", "add", "activation", "gate", "scale", "soft cap", "scale rows"};
+constexpr std::string_view kElementwiseNames[] = {"zero",       "copy",       "select", "add",
+                                                  "activation", "gate",       "scale",  "soft cap",
+                                                  "scale rows", "temperature"};
 constexpr std::string_view kGatingNames[] = {"softmax of the chosen", "softmax", "sigmoid",
                                              "square root of softplus"};
 constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};
@@ -221,6 +222,12 @@ std::string traits_text(const AttendStep& step) {
   return all;
 }
 
+std::string text(const Temperature& temperature) {
+  if (temperature == Temperature()) return "";
+  return fmt::format(" temperature {} of {} tokens offset {}", temperature.scale,
+                     temperature.tokens, temperature.offset);
+}
+
 std::string text(const AttendStep& step) {
   return fmt::format(
       "attend layer {} queries {} heads {} of {} KV heads group {} offset {} dimension {} window "
@@ -249,8 +256,9 @@ std::string text(const PlainOutput& output) {
 }
 
 std::string text(const ElementwiseStep& step) {
-  return fmt::format("{} {}{} of {}{} and {} columns {}{}", name(kElementwiseNames, step.function),
-                     text(step.activation), step.scale, text(step.rows, step.routing), text(step.x),
+  return fmt::format("{} {}{}{} of {}{} and {} columns {}{}",
+                     name(kElementwiseNames, step.function), text(step.activation), step.scale,
+                     text(step.temperature), text(step.rows, step.routing), text(step.x),
                      text(step.y), step.columns, text(step.output));
 }
 

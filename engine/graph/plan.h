@@ -419,15 +419,18 @@ enum class Elementwise : uint8_t {
   kScale,       // scale * x
   kSoftCap,     // scale * tanh(x / scale)
   kScaleRows,   // activation(y[row][0]) * x
+  // x * the factor of the token's position
+  kTemperature,
 };
 
 // A function of each element by itself. Work is shared by rows and chunks of columns.
 struct ElementwiseStep {
   Elementwise function = Elementwise::kCopy;
   Rows rows = Rows::kTokens;
-  Routing routing = {};        // with kExperts
-  Activation activation = {};  // kActivation, kGate, kScaleRows
-  float scale = 0;             // kScale, kSoftCap
+  Routing routing = {};          // with kExperts
+  Activation activation = {};    // kActivation, kGate, kScaleRows
+  float scale = 0;               // kScale, kSoftCap
+  Temperature temperature = {};  // kTemperature
   PlainRows x;
   PlainRows y;
   size_t columns = 0;

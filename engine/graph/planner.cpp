@@ -417,6 +417,8 @@ void RankPlanner::emit(const Group& group) {
       return emit_elementwise(node, Elementwise::kSoftCap);
     case Operation::kScaleRows:
       return emit_elementwise(node, Elementwise::kScaleRows);
+    case Operation::kTemperature:
+      return emit_elementwise(node, Elementwise::kTemperature);
     case Operation::kAdd:
       // A sum that begins with the other operand has added both.
       if (!values_.is_placed(node.output)) emit_elementwise(node, Elementwise::kAdd);

@@ -87,6 +87,7 @@ void RankPlanner::emit_elementwise(const GraphNode& node, Elementwise function) 
                        .routing = routing_behind(node.output),
                        .activation = node.activation,
                        .scale = node.scale,
+                       .temperature = node.temperature,
                        .x = operand(node.inputs[0], own),
                        .y = {},
                        .columns = own.size(),

@@ -36,6 +36,7 @@ Role ProductRoles::role_of(const GraphNode& product) const {
       case Operation::kScale:
       case Operation::kSoftCap:
       case Operation::kScaleRows:
+      case Operation::kTemperature:
         value = next->output;
         continue;
       case Operation::kAttention:

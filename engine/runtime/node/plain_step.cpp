@@ -44,8 +44,20 @@ void compute_rows(const StepRows& rows, size_t columns, const PlainOutput& outpu
   });
 }
 
-void apply(const ElementwiseStep& step, const float* x, const float* y, size_t count,
-           const Pass& pass, float* out) {
+// In f64: the same for a token wherever it is computed.
+float factor_at(const Temperature& temperature, size_t position) {
+  const size_t periods = (position + temperature.offset) / temperature.tokens;
+  return static_cast<float>(1 +
+                            double{temperature.scale} * std::log(1 + static_cast<double>(periods)));
+}
+
+void scale_row(const float* x, size_t count, float factor, float* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = factor * x[i];
+}
+
+// `position`: of the row's token.
+void apply(const ElementwiseStep& step, const float* x, const float* y, size_t position,
+           size_t count, const Pass& pass, float* out) {
   switch (step.function) {
     case Elementwise::kZero:
       std::fill_n(out, count, 0.0F);
@@ -64,17 +76,17 @@ void apply(const ElementwiseStep& step, const float* x, const float* y, size_t c
       return gate_kernel(pass.kernels, step.activation.function)(
           x, y, count, step.activation.parameters.data(), out);
     case Elementwise::kScale:
-      for (size_t i = 0; i < count; ++i) out[i] = step.scale * x[i];
-      return;
+      return scale_row(x, count, step.scale, out);
     case Elementwise::kSoftCap:
       return pass.kernels.soft_cap(x, count, step.scale, out);
     case Elementwise::kScaleRows: {
       float factor;
       activation_kernel(pass.kernels, step.activation.function)(
           y, 1, step.activation.parameters.data(), &factor);
-      for (size_t i = 0; i < count; ++i) out[i] = factor * x[i];
-      return;
+      return scale_row(x, count, factor, out);
     }
+    case Elementwise::kTemperature:
+      return scale_row(x, count, factor_at(step.temperature, position), out);
   }
 }
 
@@ -128,7 +140,8 @@ void run_elementwise(const ElementwiseStep& step, const Pass& pass) {
         const size_t from = selects ? pass.batch.logit_tokens[row] : row;
         const float* const x = row_of(step.x, from, pass) + columns.begin;
         const float* const y = row_of(step.y, row, pass) + (scales_rows ? 0 : columns.begin);
-        apply(step, x, y, columns.size(), pass, values);
+        const size_t position = pass.batch.tokens[rows.token(row)].position;
+        apply(step, x, y, position, columns.size(), pass, values);
       });
 }
 

@@ -20,6 +20,12 @@ class StepRows {
     if (rows_ == Rows::kExperts) return pass_.at(routing_.row_begin)[routing_.expert_count];
     return row_count(rows_, pass_).all;
   }
+  // The token of the batch that the row is of.
+  size_t token(size_t row) const {
+    if (rows_ == Rows::kTokens) return row;
+    if (rows_ == Rows::kLogits) return pass_.batch.logit_tokens[row];
+    return pass_.at(routing_.row_tokens)[row];
+  }
   // Whether the row is of a generated token.
   bool is_generated(size_t row) const {
     if (rows_ != Rows::kExperts) return row < row_count(rows_, pass_).generated;

@@ -44,6 +44,7 @@ class GraphMaker {
     ValueId logits = graph_.matmul(x, pick(2) == 0 ? table : matrix(kVocabulary, columns_));
     if (pick(4) == 0) logits = graph_.scale(logits, 0.5F);
     if (pick(4) == 0) logits = graph_.soft_cap(logits, 3.0F);
+    if (pick(6) == 0) logits = temperature(logits);
     graph_.set_logits(logits);
     return std::move(graph_);
   }
@@ -103,6 +104,10 @@ class GraphMaker {
     return heads;
   }
 
+  ValueId temperature(ValueId x) {
+    return graph_.temperature(x, {.scale = 0.3F, .tokens = 1 + pick(6), .offset = pick(2)});
+  }
+
   AttentionTraits attention_traits(size_t heads) {
     AttentionTraits traits{.scale = 0.25F};
     traits.window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
@@ -139,7 +144,10 @@ class GraphMaker {
     const size_t how = pick(6);
     const size_t other = pick(5) == 0 ? pick(6) : how;
     const size_t rotary = pick(graph_.rotaries().size());
-    const ValueId q = treat(product(h, heads * dimension), heads, how, rotary);
+    ValueId q = product(h, heads * dimension);
+    if (pick(6) == 0) q = temperature(q);
+    q = treat(q, heads, how, rotary);
+    if (pick(6) == 0) q = temperature(q);
     const ValueId k = treat(product(h, kv_heads * dimension), kv_heads, other, rotary);
     const ValueId v = product(h, kv_heads * dimension);
     const ValueId attended =
@@ -189,7 +197,8 @@ class GraphMaker {
     if (pick(4) == 0) {
       y = graph_.activation(any_activation(), y);
     } else {
-      const ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_), biases(96));
+      ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_), biases(96));
+      if (pick(4) == 0) up = temperature(up);
       y = graph_.gate(any_activation(), y, up);
     }
     return graph_.expert_sum(y, routing, experts(columns_, 96), biases(columns_));
@@ -243,6 +252,7 @@ class GraphMaker {
   ValueId finish(ValueId y) {
     if (pick(4) == 0) y = norm(y);
     if (pick(4) == 0) y = graph_.scale(y, 0.8F);
+    if (pick(6) == 0) y = temperature(y);
     return y;
   }
 

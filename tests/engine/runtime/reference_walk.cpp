@@ -67,6 +67,12 @@ double slope_of(const GraphNode& node, size_t head) {
   return std::pow(2, -bias / 2 / heads * static_cast<double>(2 * (head - count) + 1));
 }
 
+double factor_at(const Temperature& temperature, size_t position) {
+  const auto ahead = static_cast<double>(position + temperature.offset);
+  const double periods = std::floor(ahead / static_cast<double>(temperature.tokens));
+  return 1 + double{temperature.scale} * std::log(periods + 1);
+}
+
 double kv_error(KvFormat format) {
   if (format == KvFormat::kBf16) return kBf16;
   return format == KvFormat::kF16 ? kF16 : 0;
@@ -344,6 +350,10 @@ ReferenceRows ReferenceWalk::elementwise(const GraphNode& node) {
         case Operation::kAdd:
           out = moved(out + other, kF32);
           break;
+        case Operation::kTemperature:
+          out =
+              moved(out * factor_at(node.temperature, row / (rows.size() / tokens_.size())), kF32);
+          break;
         case Operation::kScale:
           out = moved(scale * out, kF32);
           break;
@@ -393,6 +403,7 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
     case Operation::kScale:
     case Operation::kSoftCap:
     case Operation::kScaleRows:
+    case Operation::kTemperature:
       return elementwise(node);
   }
   return {};
