@@ -78,11 +78,11 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
     return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
                          architecture, blocks, predicting);
   }
-  if (shape.heads % shape.kv_heads != 0 || shape.heads / shape.kv_heads > kMaxQueryGroup) {
+  if (shape.heads % shape.kv_heads != 0) {
     return invalid_input(
         "{}.attention.head_count is {} and head_count_kv {}: the first must be a multiple of the "
-        "second, at most {} times it",
-        architecture, shape.heads, shape.kv_heads, kMaxQueryGroup);
+        "second",
+        architecture, shape.heads, shape.kv_heads);
   }
   if (value_dimension != shape.head_dimension) {
     return invalid_input("{}.attention.value_length is {} and key_length {}: they must be equal",

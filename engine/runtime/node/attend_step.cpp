@@ -74,11 +74,11 @@ class Queries {
   alignas(64) float rows_[kFloats];
 };
 
+// The arguments for query heads `heads` of the block.
 AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const QueryBlock& block,
-                                size_t kv_head, const float* queries) {
+                                size_t kv_head, Range heads, const float* queries) {
   const KvLayout& kv = pass.plan.kv;
   const BatchToken& where = pass.batch.tokens[block.token];
-  const Range heads = queries_of(step, kv_head);
   const KvLayer& layer = kv.layers[step.layer];
   const std::byte* keys = pass.at(kv.keys(step.layer, kv_head));
   return {.format = kv.format,
@@ -105,10 +105,8 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .output_token_stride = step.output_stride};
 }
 
-void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& block,
-                   size_t kv_head) {
+void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& block, Range heads) {
   if (!step.forms) return;
-  const Range heads = queries_of(step, kv_head);
   const Range columns = {heads.begin * step.head_dimension, heads.end * step.head_dimension};
   for (size_t token = block.token; token < block.token + block.count; ++token) {
     write_forms(pass, pass.at(step.output) + token * step.output_stride + columns.begin,
@@ -116,18 +114,29 @@ void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& b
   }
 }
 
-// One chunk of one token; the last of them to be computed merges all.
-void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
-                  const AttentionArguments& arguments) {
-  const AttentionChunks chunks =
-      attention_chunks(arguments.position, arguments.window, arguments.section);
+// Calls function(heads) for the heads in parts that attention takes at once.
+template <typename Function>
+void for_each_part(Range heads, Function function) {
+  for (size_t begin = heads.begin; begin < heads.end; begin += kMaxQueryGroup) {
+    function(Range{begin, std::min(heads.end, begin + kMaxQueryGroup)});
+  }
+}
+
+// The partial result of one chunk of the block's token for `part` of the query heads `heads`.
+float* partial_of(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
+                  size_t chunk, Range heads, Range part) {
   const NodePartials& partials = pass.areas().partials;
-  float* const rows = pass.at(partials.rows);
-  const auto row_of = [&](size_t chunk) {
-    const size_t index = (block.first_row + chunk) + kv_head * partials.block_count;
-    return rows + index * partials.stride;
-  };
-  pass.kernels.attend_chunk(arguments, block.chunk, row_of(block.chunk));
+  const size_t index = (block.first_row + chunk) + kv_head * partials.block_count;
+  return pass.at(partials.rows) + index * partials.stride +
+         attention_partial_floats(part.begin - heads.begin, step.head_dimension);
+}
+
+// After a chunk of a token: the last of its chunks to be computed merges all.
+void finish_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
+                  Range heads) {
+  const size_t position = pass.batch.tokens[block.token].position;
+  const AttentionChunks chunks = attention_chunks(position, step.window, step.section);
+  const NodePartials& partials = pass.areas().partials;
   // Releases this chunk's partial result to the worker that merges, and acquires those of the
   // others.
   std::atomic_ref<uint32_t> arrived(
@@ -135,41 +144,53 @@ void attend_chunk(const AttendStep& step, const Pass& pass, const QueryBlock& bl
   const uint32_t others = arrived.fetch_add(1, std::memory_order_acq_rel);
   if (others + 1 < chunks.end - chunks.begin) return;
   arrived.store(0, std::memory_order_relaxed);  // seen by the next layer after the barrier
-  pass.kernels.merge_chunks(arguments, row_of(chunks.begin), partials.stride);
-  write_outputs(step, pass, block, kv_head);
+  for_each_part(heads, [&](Range part) {
+    pass.kernels.merge_chunks(arguments_of(step, pass, block, kv_head, part, nullptr),
+                              partial_of(step, pass, block, kv_head, chunks.begin, heads, part),
+                              partials.stride);
+    write_outputs(step, pass, block, part);
+  });
 }
 
-void attend_block(const AttendStep& step, const Pass& pass, const QueryBlock& block,
-                  size_t kv_head) {
-  const size_t position = pass.batch.tokens[block.token].position;
-  const bool whole = block.chunk == QueryBlock::kAllChunks;
-  if (!whole && block.chunk < attention_chunks(position, step.window, step.section).begin) return;
-  const Queries queries(step, pass, block, queries_of(step, kv_head));
-  const AttentionArguments arguments = arguments_of(step, pass, block, kv_head, queries.rows());
-  const bool has_own_position = whole || block.chunk == position / kAttentionChunkTokens;
-  if (pass.layout.one_token_each() && has_own_position) {
-    append_to_cache(step, pass, block.token, kv_head);
+// As many tokens and heads as there is space for; `heads`: all that share the KV head.
+void attend_part(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
+                 Range heads, Range part) {
+  const Queries queries(step, pass, block, part);
+  const AttentionArguments arguments =
+      arguments_of(step, pass, block, kv_head, part, queries.rows());
+  if (block.chunk != QueryBlock::kAllChunks) {
+    return pass.kernels.attend_chunk(
+        arguments, block.chunk, partial_of(step, pass, block, kv_head, block.chunk, heads, part));
   }
-  if (!whole) return attend_chunk(step, pass, block, kv_head, arguments);
   const bool prompted = block.token >= pass.batch.generated_tokens;
   if (prompted && step.prompt_attention == AttentionForm::kBf16) {
     pass.kernels.attend_bf16(arguments);
   } else {
     pass.kernels.attend(arguments);
   }
-  write_outputs(step, pass, block, kv_head);
+  write_outputs(step, pass, block, part);
 }
 
 void attend(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head) {
   const Range heads = queries_of(step, kv_head);
   if (heads.empty()) return;
-  const size_t most = Queries::tokens_most(step, heads);
-  for (size_t done = 0; done < block.count; done += most) {
-    QueryBlock part = block;
-    part.token += static_cast<uint32_t>(done);
-    part.count = static_cast<uint32_t>(std::min(most, block.count - done));
-    attend_block(step, pass, part, kv_head);
+  const size_t position = pass.batch.tokens[block.token].position;
+  const bool whole = block.chunk == QueryBlock::kAllChunks;
+  if (!whole && block.chunk < attention_chunks(position, step.window, step.section).begin) return;
+  const bool has_own_position = whole || block.chunk == position / kAttentionChunkTokens;
+  if (pass.layout.one_token_each() && has_own_position) {
+    append_to_cache(step, pass, block.token, kv_head);
   }
+  for_each_part(heads, [&](Range part) {
+    const size_t most = Queries::tokens_most(step, part);
+    for (size_t done = 0; done < block.count; done += most) {
+      QueryBlock some = block;
+      some.token += static_cast<uint32_t>(done);
+      some.count = static_cast<uint32_t>(std::min(most, block.count - done));
+      attend_part(step, pass, some, kv_head, heads, part);
+    }
+  });
+  if (!whole) finish_chunk(step, pass, block, kv_head, heads);
 }
 
 // Keys of a prompt are seen by tokens that other workers have.

@@ -99,7 +99,10 @@ class GraphMaker {
     size_t dimension = 16;
   };
   Heads any_heads() {
-    Heads heads = std::array<Heads, 4>{{{6, 3}, {6, 3}, {4, 2}, {4, 1}}}[pick(4)];
+    // The last has a group that attention takes in parts.
+    const std::array<Heads, 5> choices = {
+        {{6, 3}, {6, 3}, {4, 2}, {4, 1}, {2 * kMaxQueryGroup + 2, 1}}};
+    Heads heads = choices[pick(9) / 2];
     heads.dimension = dimension_ * (pick(4) == 0 ? 2 : 1);
     return heads;
   }
@@ -273,6 +276,8 @@ class GraphMaker {
   Format format_ = Format::kF32;
   size_t columns_ = 0;
   size_t dimension_ = 0;
+  size_t heads_ = 6;
+  size_t kv_heads_ = 3;
 };
 
 std::vector<std::byte> random_matrix(const Weight& weight, RandomEngine& random) {

@@ -67,6 +67,7 @@ TEST(RandomGraphs, have_every_trait_of_attention) {
   size_t caps = 0;
   size_t slopes = 0;
   size_t sinks = 0;
+  size_t large_groups = 0;
   for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
@@ -74,9 +75,11 @@ TEST(RandomGraphs, have_every_trait_of_attention) {
       caps += node.attention.score_cap != 0 ? 1 : 0;
       slopes += node.attention.alibi_bias != 0 ? 1 : 0;
       sinks += node.attention.sinks != kNone ? 1 : 0;
+      const bool attends = node.operation == Operation::kAttention;
+      large_groups += attends && node.head_count > kMaxQueryGroup * node.kv_head_count ? 1 : 0;
     }
   }
-  for (const size_t count : {sections, caps, slopes, sinks}) EXPECT_GT(count, 1U);
+  for (const size_t count : {sections, caps, slopes, sinks, large_groups}) EXPECT_GT(count, 1U);
 }
 
 TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {
