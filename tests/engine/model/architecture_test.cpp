@@ -89,6 +89,26 @@ TEST_F(ArchitectureTest, counts_of_experts_are_bounded) {
             "llama.block_count is 129 and expert_count 1024; at most 131072 experts are accepted");
 }
 
+TEST_F(ArchitectureTest, any_number_of_query_heads_may_share_a_kv_head) {
+  const auto error = [&](uint32_t heads, uint32_t kv_heads) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("llama"));
+    file.add("llama.block_count", uint32_t{1}).add("llama.embedding_length", uint32_t{64});
+    file.add("llama.feed_forward_length", uint32_t{40}).add("llama.context_length", uint32_t{128});
+    file.add("llama.attention.head_count", heads);
+    file.add("llama.attention.head_count_kv", kv_heads);
+    file.add("llama.attention.key_length", uint32_t{16});
+    file.add("llama.attention.value_length", uint32_t{16});
+    file.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    return error_of(file);
+  };
+  EXPECT_EQ(error(64, 1), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error(130, 1), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error(66, 4),
+            "llama.attention.head_count is 66 and head_count_kv 4: the first must be a multiple of "
+            "the second");
+}
+
 TEST_F(ArchitectureTest, a_mixture_that_routes_or_weighs_otherwise_is_refused) {
   const auto expect = [&](const std::string& key, const auto& value, const std::string& said) {
     for (const std::string architecture : {"llama", "qwen3moe"}) {

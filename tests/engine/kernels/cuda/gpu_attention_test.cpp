@@ -65,8 +65,9 @@ TEST(GpuAttention, groups_of_any_size_share_a_head_of_keys) {
   const GpuCache cache(KvFormat::kBf16, 32, 2, {90}, 23);
   for (const Heads& heads :
        {Heads{.count = 2, .group = 1}, Heads{.count = 10, .group = 5},
-        Heads{.count = 32, .group = 16}, Heads{.count = 9, .group = 8},
-        Heads{.count = 3, .group = 4, .offset = 3}, Heads{.count = 20, .group = 12, .offset = 4}}) {
+        Heads{.count = 32, .group = 16}, Heads{.count = 140, .group = 70},
+        Heads{.count = 9, .group = 8}, Heads{.count = 3, .group = 4, .offset = 3},
+        Heads{.count = 20, .group = 12, .offset = 4}}) {
     expect_near_reference({.cache = cache, .heads = heads}, {{0, 89}});
   }
 }

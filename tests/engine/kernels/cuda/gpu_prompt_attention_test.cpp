@@ -191,6 +191,11 @@ TEST(GpuPromptAttention, groups_may_lie_on_several_ranks) {
   expect_near_reference({.cache = cache, .head_count = 5, .group = 4, .offset = 3}, {{0, 3, 20}});
 }
 
+TEST(GpuPromptAttention, groups_have_any_size) {
+  const GpuCache cache(KvFormat::kF16, 32, 2, {20}, 37);
+  expect_near_reference({.cache = cache, .head_count = 140, .group = 70}, {{0, 3, 20}});
+}
+
 TEST(GpuPromptAttention, a_tokens_bits_are_its_own) {
   for (const KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
     const GpuCache cache(format, 32, 1, {280, 40}, 34);
