@@ -31,7 +31,7 @@ LayersByWindow find_layers(const Graph& graph) {
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     const size_t elements = graph.columns(node.inputs[1]) + graph.columns(node.inputs[2]);
-    classes[{node.window}].push_back({node.layer, elements});
+    classes[{node.attention.window, node.attention.section}].push_back({node.layer, elements});
   }
   for (auto& [window, layers] : classes) std::ranges::sort(layers, {}, &StoredLayer::layer);
   return classes;

@@ -332,7 +332,10 @@ std::string text(const KvLayer& layer) {
 std::string text(const KvLayout& kv) {
   std::string all = fmt::format("kv: {} pages {} parts {} of {}", name(kKvNames, kv.format),
                                 kv.page_count, kv.part_count, kv.part_bytes);
-  for (const AttentionWindow& window : kv.windows) all += fmt::format(" window {}", window.tokens);
+  for (const AttentionWindow& window : kv.windows) {
+    all += fmt::format(" window {}", window.tokens);
+    if (window.section != 0) all += fmt::format(" section {}", window.section);
+  }
   for (const KvLayer& layer : kv.layers) all += fmt::format("\n{}", text(layer));
   return all;
 }

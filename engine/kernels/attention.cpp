@@ -1,7 +1,6 @@
 #include "engine/kernels/attention.h"
 
-#include <algorithm>
-
+#include "engine/base/attention_window.h"
 #include "engine/base/checked_math.h"
 
 namespace lockstep {
@@ -35,10 +34,7 @@ size_t value_block_bytes(KvFormat format, size_t head_dimension) {
 }
 
 size_t first_seen_key(size_t position, size_t window, size_t section) {
-  const size_t end = position + 1;
-  const size_t in_window = window == 0 || window > end ? 0 : end - window;
-  const size_t in_section = section == 0 ? 0 : position / section * section;
-  return std::max(in_window, in_section);
+  return AttentionWindow{.tokens = window, .section = section}.first_seen(position);
 }
 
 AttentionChunks attention_chunks(size_t position, size_t window, size_t section) {

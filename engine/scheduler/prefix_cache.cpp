@@ -35,7 +35,7 @@ uint32_t PrefixCache::oldest() const {
 void PrefixCache::evict(uint32_t page) {
   const PageUse& use = uses_[page];
   const BlockId block = use.block;
-  if (windows_[use.group].tokens == 0) return forget(block);
+  if (windows_[use.group].sees_all()) return forget(block);
   drop_page(page);
   remove_empty(block);
 }

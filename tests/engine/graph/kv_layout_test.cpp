@@ -30,8 +30,8 @@ Graph graph_of(const std::vector<Layer>& layers) {
     const ValueId q = product("q", x, columns);
     const ValueId k = product("k", x, columns);
     const ValueId v = product("v", x, columns);
-    const ValueId attended =
-        graph.attention(index, q, k, v, layer.heads, layer.heads, 1, layer.window);
+    const ValueId attended = graph.attention(index, q, k, v, layer.heads, layer.heads,
+                                             {.scale = 1, .window = layer.window});
     x = graph.add(x, product("o", attended, kColumns));
   }
   graph.set_logits(
@@ -57,18 +57,23 @@ KvLayout layout_of(const std::vector<Layer>& layers, size_t pages) {
 TEST(AttentionWindow, counts_the_pages_that_a_pass_reads_and_writes) {
   const AttentionWindow all;
   EXPECT_EQ(all.most_pages(1000, 512, 64), 16U);
-  const AttentionWindow window{100};
+  const AttentionWindow window{.tokens = 100};
   EXPECT_EQ(window.first_seen(99), 0U);
   EXPECT_EQ(window.first_seen(100), 1U);
   EXPECT_EQ(window.most_pages(64, 8, 64), 1U);
+  EXPECT_EQ((AttentionWindow{.section = 100}.first_seen(199)), 100U);
+  EXPECT_EQ((AttentionWindow{.section = 100}.first_seen(200)), 200U);
   // By trying: from the first that a pass's first token sees to its last token.
-  for (const size_t pass : {1U, 8U, 64U, 100U}) {
-    size_t most = 0;
-    for (size_t begin = 0; begin + pass <= 1000; ++begin) {
-      most = std::max(most, (begin + pass - 1) / 64 - window.first_seen(begin) / 64 + 1);
+  const std::vector<AttentionWindow> some = {window, {0, 100}, {130, 70}};
+  for (const AttentionWindow& one : some) {
+    for (const size_t pass : {1U, 8U, 64U, 100U}) {
+      size_t most = 0;
+      for (size_t begin = 0; begin + pass <= 1000; ++begin) {
+        most = std::max(most, (begin + pass - 1) / 64 - one.first_seen(begin) / 64 + 1);
+      }
+      EXPECT_GE(one.most_pages(1000, pass, 64), most) << pass;
+      EXPECT_LE(one.most_pages(1000, pass, 64), most + 1) << pass;
     }
-    EXPECT_GE(window.most_pages(1000, pass, 64), most) << pass;
-    EXPECT_LE(window.most_pages(1000, pass, 64), most + 1) << pass;
   }
 }
 

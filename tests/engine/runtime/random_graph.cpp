@@ -276,8 +276,6 @@ class GraphMaker {
   Format format_ = Format::kF32;
   size_t columns_ = 0;
   size_t dimension_ = 0;
-  size_t heads_ = 6;
-  size_t kv_heads_ = 3;
 };
 
 std::vector<std::byte> random_matrix(const Weight& weight, RandomEngine& random) {

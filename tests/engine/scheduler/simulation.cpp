@@ -27,8 +27,8 @@ uint64_t mixed(uint64_t value) {
 Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.page_tokens = 1 + pick(6);
   if (chance(2)) {
-    for (size_t groups = pick(3); groups > 0; --groups) limits_.windows.push_back({1 + pick(20)});
-    if (chance(3)) limits_.windows.front() = {1 + pick(20)};
+    for (size_t groups = pick(3); groups > 0; --groups) limits_.windows.push_back(any_window());
+    if (chance(3)) limits_.windows.front() = any_window();
   }
   limits_.page_count = limits_.windows.size() + pick(30);
   limits_.sequence_count = 1 + pick(6);
@@ -53,6 +53,13 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   for (size_t prefix = 1 + pick(3); prefix > 0; --prefix) {
     prefixes_.push_back(some_tokens(1 + pick(capacity_)));
   }
+}
+
+AttentionWindow Simulation::any_window() {
+  AttentionWindow window{.tokens = 1 + pick(20)};
+  if (chance(3)) window.section = 1 + pick(20);
+  if (chance(2) && window.section != 0) window.tokens = 0;
+  return window;
 }
 
 size_t Simulation::pick(size_t below) {

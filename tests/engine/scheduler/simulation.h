@@ -45,6 +45,7 @@ class Simulation {
   };
 
   size_t pick(size_t below);
+  AttentionWindow any_window();
   bool chance(size_t one_in) { return pick(one_in) == 0; }
   std::vector<int32_t> some_tokens(size_t count);
   void add();
