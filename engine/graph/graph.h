@@ -56,7 +56,7 @@ enum class Operation : uint8_t {
                   // (matrix * x, + bias)
 };
 
-inline constexpr size_t kOperationCount = 17;
+inline constexpr size_t kOperationCount = 18;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
