@@ -30,7 +30,8 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
     : ranks_(ranks),
       kernels_(kernels),
       needs_(needs_of(ranks)),
-      layout_(ranks.root_plan().batch_tokens, needs_.attention_blocks, needs_.prompt_blocks),
+      layout_(ranks.root_plan().batch_tokens, needs_.attention_blocks, needs_.prompt_blocks,
+              ranks.root_plan().kv.windows),
       input_{.kernels = &kernels, .layout = &layout_, .panel_streams = preferred_panel_streams()},
       results_(ranks.count()),
       hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {

@@ -2,21 +2,16 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "engine/base/checked_math.h"
 #include "engine/graph/plan.h"
 
 namespace lockstep {
-namespace {
 
-size_t chunk_count(const BatchToken& token) {
-  return token.position / kAttentionChunkTokens + 1;
-}
-
-}  // namespace
-
-PassLayout::PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks)
-    : split_blocks_(split_blocks), prompt_blocks_(prompt_blocks) {
+PassLayout::PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks,
+                       std::vector<AttentionWindow> windows)
+    : split_blocks_(split_blocks), prompt_blocks_(prompt_blocks), windows_(std::move(windows)) {
   blocks_.reserve(batch_tokens + split_blocks);
 }
 
@@ -49,6 +44,15 @@ void PassLayout::arrange(const Batch& batch) {
   });
 }
 
+// The first chunk that a token's attention sees in any layer.
+uint32_t PassLayout::first_chunk(size_t position) const {
+  size_t first = position;
+  for (const AttentionWindow& window : windows_) {
+    first = std::min(first, window.first_seen(position));
+  }
+  return static_cast<uint32_t>(first / kAttentionChunkTokens);
+}
+
 // The tokens [first, end) of one sequence.
 void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
   const auto prompted = std::clamp(static_cast<uint32_t>(batch.generated_tokens), first, end);
@@ -57,14 +61,16 @@ void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
     add_blocks(prompted, end, prompt_block_tokens_);
     return;
   }
-  const auto chunks = static_cast<uint32_t>(chunk_count(batch.tokens[first]));
+  const size_t position = batch.tokens[first].position;
+  const uint32_t chunk_begin = first_chunk(position);
+  const auto chunk_end = static_cast<uint32_t>(position / kAttentionChunkTokens + 1);
+  const size_t chunks = chunk_end - chunk_begin;
   const bool split = end - first == 1 && chunks > 1 && first < kSplitTokens &&
                      rows_taken_ + chunks <= split_blocks_;
   if (split) {
-    for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      blocks_.push_back({first, 1, chunk, static_cast<uint32_t>(rows_taken_)});
+    for (uint32_t chunk = chunk_begin; chunk < chunk_end; ++chunk) {
+      blocks_.push_back({first, 1, chunk, static_cast<uint32_t>(rows_taken_++)});
     }
-    rows_taken_ += chunks;
     return;
   }
   add_blocks(first, end, kBlockTokens);

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/attention_window.h"
 #include "engine/runtime/batch.h"
 
 namespace lockstep {
@@ -19,7 +20,7 @@ struct QueryBlock {
   uint32_t token = 0;  // the first, in the batch
   uint32_t count = 1;
   uint32_t chunk = kAllChunks;
-  uint32_t first_row = 0;  // of the token's partial results; those of its chunks follow one another
+  uint32_t row = 0;  // of the chunk's partial result; those of a token's chunks follow one another
 };
 
 // The cut of a pass's prompted tokens where they attend in bf16: into blocks as large as can be,
@@ -35,8 +36,9 @@ class PassLayout {
   static constexpr size_t kBlockTokens = 16;
 
   // `batch_tokens`: of the largest batch. `split_blocks`: the capacity in blocks of tokens
-  // that are split into chunks.
-  PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks = {});
+  // that are split into chunks, of which those are left out that no layer's window sees.
+  PassLayout(size_t batch_tokens, size_t split_blocks, PromptBlocks prompt_blocks = {},
+             std::vector<AttentionWindow> windows = {{}});
 
   // Lays out a batch whose tokens are in order. Allocates nothing.
   void arrange(const Batch& batch);
@@ -49,10 +51,12 @@ class PassLayout {
 
  private:
   void add_run(const Batch& batch, uint32_t first, uint32_t end);
+  uint32_t first_chunk(size_t position) const;
   void add_blocks(uint32_t first, uint32_t end, size_t tokens_most);
 
   size_t split_blocks_;
   PromptBlocks prompt_blocks_;
+  std::vector<AttentionWindow> windows_;
   size_t prompt_block_tokens_ = kBlockTokens;  // of the batch at hand
   size_t rows_taken_ = 0;                      // of partial results
   std::vector<QueryBlock> blocks_;

@@ -44,8 +44,8 @@ void expect_all_covered(const Batch& batch, const PassLayout& layout, size_t spa
     }
     EXPECT_LT(block.token, kSplitTokens);
     EXPECT_TRUE(chunks[block.token].insert(block.chunk).second);
-    EXPECT_TRUE(rows.insert(block.first_row + block.chunk).second);
-    EXPECT_LT(block.first_row + block.chunk, space);
+    EXPECT_TRUE(rows.insert(block.row).second);
+    EXPECT_LT(block.row, space);
   }
   EXPECT_EQ(whole.size() + chunks.size(), batch.tokens.size());
   for (const auto& [token, of_token] : chunks) {
@@ -73,6 +73,25 @@ TEST(PassLayout, covers_every_token_once) {
       }
     }
   }
+}
+
+// A window's chunks find places where all of a long text's would not.
+TEST(PassLayout, leaves_out_the_chunks_that_no_layer_sees) {
+  const Batch batch = make_batch({{100 * kChunk + 7, 1}});
+  const auto chunks_of = [&](const std::vector<AttentionWindow>& windows) {
+    PassLayout layout(512, 5, {}, windows);
+    layout.arrange(batch);
+    std::set<uint32_t> chunks;
+    for (const QueryBlock& block : layout.blocks()) {
+      chunks.insert(block.chunk);
+      EXPECT_TRUE(block.chunk == QueryBlock::kAllChunks || block.row < 5U);
+    }
+    return chunks;
+  };
+  EXPECT_EQ(chunks_of({{300}}), (std::set<uint32_t>{98, 99, 100}));
+  EXPECT_EQ(chunks_of({{300}, {.section = 2 * kChunk}, {600}}),
+            (std::set<uint32_t>{97, 98, 99, 100}));
+  EXPECT_EQ(chunks_of({{300}, {}}), (std::set<uint32_t>{QueryBlock::kAllChunks}));
 }
 
 TEST(PassLayout, cuts_the_keys_of_a_long_sequence_beside_a_prompt) {
