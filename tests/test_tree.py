@@ -409,7 +409,7 @@ OLD_WORDS = {
 }
 OPENER = re.compile(r"//+ (?:Of|What|Where|Who|Whoever|So) ")
 # Comments that begin with one of these, by folder: so many at most. They may only shrink.
-MOST_OPENERS = {"engine": 0, "server": 0, "tests": 143}
+MOST_OPENERS = {"engine": 0, "server": 0, "tests": 139}
 
 
 def begins_badly(lines):
