@@ -148,12 +148,13 @@ TEST(FusionRules, leave_alone_what_something_else_reads) {
 }
 
 // A mixture whose experts are chosen so.
-Graph routed_graph(const Gating& gating) {
+Graph routed_graph(const Gating& gating, bool has_biases = false) {
   Graph graph;
   const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
   const WeightId weight = graph.add_vector("norm", Format::kF32, 64);
   ValueId x = graph.embed(table);
-  x = graph.add(x, add_experts(graph, Format::kF32, "", graph.rms_norm(x, weight, 1e-5F), gating));
+  const ValueId h = graph.rms_norm(x, weight, 1e-5F);
+  x = graph.add(x, add_experts(graph, Format::kF32, "", h, gating, has_biases));
   x = graph.rms_norm(graph.select_rows(x), weight, 1e-5F);
   graph.set_logits(graph.matmul(x, table));
   return graph;
@@ -178,6 +179,8 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
               "routing by anything but the softmax of the chosen scores");
   }
 
+  EXPECT_EQ(find_gpu_gap(routed_graph({}, /*has_biases=*/true), {}), "experts' biases");
+
   Graph scaled = routed_graph({});
   scaled.set_logits(
       scaled.scale_rows(ActivationFunction::kSigmoid,
@@ -192,6 +195,12 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
   ValueId x = graph.layer_norm(graph.embed(table), weight, weight, 1e-5F);
   graph.set_logits(graph.matmul(graph.select_rows(x), table));
   EXPECT_EQ(find_gpu_gap(graph, {}), "layer norm");
+
+  Graph warm;
+  const WeightId words = warm.add_matrix("table", Format::kF32, 100, 64);
+  x = warm.temperature(warm.embed(words), {.scale = 0.1F, .tokens = 8});
+  warm.set_logits(warm.matmul(warm.select_rows(x), words));
+  EXPECT_EQ(find_gpu_gap(warm, {}), "temperature");
 }
 
 TEST(GpuGap, names_what_attention_of_gpus_does_not_do) {

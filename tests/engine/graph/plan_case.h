@@ -16,7 +16,7 @@ inline constexpr size_t kChosenCount = 2;
 
 // What comes after the attention in a layer of a mixture.
 inline ValueId add_experts(Graph& graph, Format format, const std::string& at, ValueId h,
-                           const Gating& gating = {}) {
+                           const Gating& gating = {}, bool has_biases = false) {
   const size_t columns = graph.columns(h);
   const auto matrices = [&](const std::string& name, size_t rows, size_t wide) {
     std::vector<WeightId> experts;
@@ -25,12 +25,19 @@ inline ValueId add_experts(Graph& graph, Format format, const std::string& at, V
     }
     return experts;
   };
+  const auto biases = [&](const std::string& name, size_t rows) {
+    std::vector<WeightId> vectors(has_biases ? kExpertCount : 0);
+    for (WeightId& id : vectors) id = graph.add_vector(name + at, Format::kF32, rows);
+    return vectors;
+  };
   const WeightId router = graph.add_matrix("router" + at, Format::kF32, kExpertCount, columns);
   const ValueId routing = graph.route(graph.matmul(h, router), kChosenCount, gating);
-  const ValueId gate = graph.expert_matmul(h, routing, matrices("gate", 96, columns));
-  const ValueId up = graph.expert_matmul(h, routing, matrices("up", 96, columns));
+  const ValueId gate =
+      graph.expert_matmul(h, routing, matrices("gate", 96, columns), biases("gate bias", 96));
+  const ValueId up =
+      graph.expert_matmul(h, routing, matrices("up", 96, columns), biases("up bias", 96));
   return graph.expert_sum(graph.gate(ActivationFunction::kSilu, gate, up), routing,
-                          matrices("down", columns, 96));
+                          matrices("down", columns, 96), biases("down bias", columns));
 }
 
 // Two layers of the usual decoder, with weights of one format. `traits`: any number for sinks

@@ -136,7 +136,7 @@ TEST_F(ArchitectureTest, a_log_multiplier_enters_the_attentions_scale) {
   const auto attention =
       std::ranges::find(model->graph.nodes(), Operation::kAttention, &GraphNode::operation);
   const double multiplied = 1 + static_cast<double>(0.1F) * std::log(40.0);
-  EXPECT_NEAR(static_cast<double>(attention->scale), multiplied * multiplied / 4, 1e-6);
+  EXPECT_NEAR(static_cast<double>(attention->attention.scale), multiplied * multiplied / 4, 1e-6);
 }
 
 TEST_F(ArchitectureTest, longrope_takes_its_factors_by_the_context_that_is_served) {
