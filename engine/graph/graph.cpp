@@ -105,14 +105,35 @@ ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t h
                          size_t kv_head_count, const AttentionTraits& traits) {
   CHECK(traits.sinks == kNone || weights_[traits.sinks].columns == head_count,
         "{} query heads of layer {} have other sinks", head_count, layer);
+  const size_t value_dimension = columns(v) / kv_head_count;
   return append({.operation = Operation::kAttention,
                  .inputs = {q, k, v},
                  .head_count = head_count,
                  .kv_head_count = kv_head_count,
                  .head_dimension = columns(k) / kv_head_count,
+                 .value_dimension = value_dimension,
                  .layer = layer,
                  .attention = traits},
-                columns(q));
+                head_count * value_dimension);
+}
+
+ValueId Graph::attention_over(size_t layer, ValueId attended, ValueId q,
+                              const AttentionTraits& traits) {
+  const GraphNode& stored = nodes_[attended];
+  CHECK(stored.operation == Operation::kAttention && stored.inputs.size() == 3,
+        "value {} stores no keys for layer {}", attended, layer);
+  CHECK(columns(q) == stored.head_count * stored.head_dimension,
+        "layer {} has queries of {} columns, layer {} keys of {}", layer, columns(q), stored.layer,
+        stored.head_dimension);
+  const AttentionTraits& its = stored.attention;
+  CHECK(its.window == traits.window && its.section == traits.section,
+        "layers {} and {} share keys and see others", stored.layer, layer);
+  GraphNode node = stored;
+  node.inputs = {q};
+  node.layer = layer;
+  node.stored_by = attended;
+  node.attention = traits;
+  return append(std::move(node), stored.head_count * stored.value_dimension);
 }
 
 ValueId Graph::layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon) {

@@ -32,13 +32,15 @@ struct Weight {
 };
 
 enum class Operation : uint8_t {
-  kEmbed,       // weight[token]                                    -> columns of the weight
-  kRmsNorm,     // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
-  kLayerNorm,   // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
-  kHeadNorm,    // kRmsNorm of each head by itself, with a weight or without
-  kMatmul,      // weight * x, + bias
-  kRotary,      // rotary positions, each head by itself
-  kAttention,   // inputs q, k, v: stores k and v in the cache, attends over the sequence so far
+  kEmbed,      // weight[token]                                    -> columns of the weight
+  kRmsNorm,    // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
+  kLayerNorm,  // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
+  kHeadNorm,   // kRmsNorm of each head by itself, with a weight or without
+  kMatmul,     // weight * x, + bias
+  kRotary,     // rotary positions, each head by itself
+  // Inputs q, k, v: stores k and v in the cache and attends over the sequence so far; q alone: over
+  // what an earlier one has stored.
+  kAttention,
   kActivation,  // activation(x)
   kGate,        // activation(x) * y
   kAdd,         // x + y
@@ -126,10 +128,12 @@ struct GraphNode {
   WeightId weight = kNone;
   WeightId bias = kNone;
   float epsilon = 0;
-  size_t head_count = 0;     // of the operand; query heads for kAttention
-  size_t kv_head_count = 0;  // kAttention
-  size_t head_dimension = 0;
-  size_t layer = 0;                    // kAttention: whose cache
+  size_t head_count = 0;               // of the operand; query heads for kAttention
+  size_t kv_head_count = 0;            // kAttention
+  size_t head_dimension = 0;           // kAttention: of queries and keys
+  size_t value_dimension = 0;          // kAttention
+  size_t layer = 0;                    // kAttention
+  ValueId stored_by = kNone;           // kAttention: whose keys and values it reads; none: its own
   AttentionTraits attention = {};      // kAttention
   float scale = 0;                     // kScale, kSoftCap
   Temperature temperature = {};        // kTemperature
@@ -169,6 +173,9 @@ class Graph {
   ValueId rotary(ValueId x, size_t head_count, size_t rotary = 0);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
                     size_t kv_head_count, const AttentionTraits& traits);
+  // Attention over the keys and values of an earlier layer, whose attention gave `attended`: with
+  // as many heads, and within the same window.
+  ValueId attention_over(size_t layer, ValueId attended, ValueId q, const AttentionTraits& traits);
   ValueId activation(const Activation& function, ValueId x);
   ValueId gate(const Activation& function, ValueId x, ValueId y);
   ValueId add(ValueId x, ValueId y);

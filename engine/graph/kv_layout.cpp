@@ -22,15 +22,11 @@ struct StoredLayer {
 };
 using LayersByWindow = std::map<AttentionWindow, std::vector<StoredLayer>>;
 
-size_t value_dimension(const Graph& graph, const GraphNode& attention) {
-  return graph.columns(attention.inputs[2]) / attention.kv_head_count;
-}
-
 LayersByWindow find_layers(const Graph& graph) {
   LayersByWindow classes;
   for (const GraphNode& node : graph.nodes()) {
-    if (node.operation != Operation::kAttention) continue;
-    const size_t elements = graph.columns(node.inputs[1]) + graph.columns(node.inputs[2]);
+    if (node.operation != Operation::kAttention || node.stored_by != kNone) continue;
+    const size_t elements = node.kv_head_count * (node.head_dimension + node.value_dimension);
     classes[{node.attention.window, node.attention.section}].push_back({node.layer, elements});
   }
   for (auto& [window, layers] : classes) std::ranges::sort(layers, {}, &StoredLayer::layer);
@@ -109,11 +105,11 @@ Grouping group_as_one(const LayersByWindow& classes) {
 }
 
 // The part of the cache that a rank has of one layer.
-KvLayer measure_layer(const Graph& graph, const Split& split, size_t rank, const GraphNode& node) {
+KvLayer measure_layer(const Split& split, size_t rank, const GraphNode& node) {
   KvLayer layer;
   layer.head_count = split.values[node.inputs[1]].columns[rank].size() / node.head_dimension;
   layer.key_dimension = node.head_dimension;
-  layer.value_dimension = value_dimension(graph, node);
+  layer.value_dimension = node.value_dimension;
   return layer;
 }
 
@@ -234,9 +230,10 @@ KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat 
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     if (kv.layers.size() <= node.layer) kv.layers.resize(node.layer + 1);
+    if (node.stored_by != kNone) continue;
     KvLayer& layer = kv.layers[node.layer];
     CHECK(layer.key_dimension == 0, "layer {} is stored twice", node.layer);
-    layer = measure_layer(graph, split, rank, node);
+    layer = measure_layer(split, rank, node);
   }
   for (size_t index = 0; index < groups.size(); ++index) {
     kv.windows.push_back(groups[index].window);
@@ -247,6 +244,10 @@ KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat 
     return layer.key_dimension == 0 || are_alike(layer, first);
   });
   all_alike ? place_alike(groups, kv) : place_apart(groups, kv);
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.operation != Operation::kAttention || node.stored_by == kNone) continue;
+    kv.layers[node.layer] = kv.layers[graph.producer(node.stored_by).layer];
+  }
   return kv;
 }
 

@@ -66,7 +66,7 @@ struct KvLayout {
   size_t part_count = 0;  // of a page: where all layers are alike, one for each layer and head
   size_t part_bytes = 0;
   std::vector<AttentionWindow> windows;  // by group, of which there is at least one
-  std::vector<KvLayer> layers;           // by GraphNode::layer; without heads: it has no cache
+  std::vector<KvLayer> layers;           // by GraphNode::layer; some may be one and the same
 
   size_t page_bytes() const { return part_count * part_bytes; }
   size_t size_bytes() const { return page_bytes() * page_count; }

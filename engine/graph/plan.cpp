@@ -206,7 +206,7 @@ std::string text(const ExpertSumStep& step) {
 
 std::string text(const PrepareHeads& prepare) {
   return fmt::format("keys {} values {} norms {} {} epsilon {}{} rotary {} {} dimensions {}",
-                     text(prepare.keys, prepare.kv_stride), text(prepare.values),
+                     text(prepare.keys, prepare.key_stride), text(prepare.values),
                      text(prepare.query_norm), text(prepare.key_norm), prepare.epsilon,
                      prepare.norm_is_last ? " last" : "", name(kPairNames, prepare.pairs),
                      text(prepare.rotary.rows, prepare.rotary.stride), prepare.rotary.dimensions);
@@ -215,6 +215,9 @@ std::string text(const PrepareHeads& prepare) {
 // The traits that most models' attention lacks, where it has them.
 std::string traits_text(const AttendStep& step) {
   std::string all;
+  if (step.value_dimension != step.head_dimension) {
+    all += fmt::format(" values of {}/{}", step.value_dimension, step.prepare.value_stride);
+  }
   if (step.section != 0) all += fmt::format(" section {}", step.section);
   if (step.score_cap != 0) all += fmt::format(" cap {}", step.score_cap);
   if (!step.slopes.empty()) all += fmt::format(" slopes {}", fmt::join(step.slopes, " "));

@@ -311,9 +311,10 @@ struct ExpertSumStep {
 // rotary positions (if any), in this order unless `norm_is_last`. Then keys and values go into the
 // cache.
 struct PrepareHeads {
-  ArenaOffset<const float> keys = {};
+  ArenaOffset<const float> keys = {};  // none: an earlier layer has stored them
   ArenaOffset<const float> values = {};
-  size_t kv_stride = 0;
+  size_t key_stride = 0;
+  size_t value_stride = 0;
   ArenaOffset<const float> query_norm = {};
   ArenaOffset<const float> key_norm = {};
   float epsilon = 0;
@@ -340,8 +341,9 @@ struct AttendStep {
   size_t kv_head_count = 0;
   size_t group = 0;  // query heads of one KV head
   size_t group_offset = 0;
-  size_t head_dimension = 0;
-  size_t window = 0;  // most keys that a token sees; 0: all before it
+  size_t head_dimension = 0;   // of queries and keys
+  size_t value_dimension = 0;  // of values and outputs
+  size_t window = 0;           // most keys that a token sees; 0: all before it
   float scale = 0;
   size_t section = 0;                                    // AttentionTraits'
   float score_cap = 0;                                   // likewise

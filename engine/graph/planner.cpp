@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -297,16 +298,19 @@ void RankPlanner::emit_product(StepWork work) {
 
 // The norms and rotary positions among the group's nodes, of queries and keys alike.
 PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& node) {
-  const auto [q, k, v] = std::array{node.inputs[0], node.inputs[1], node.inputs[2]};
-  const Stretch keys = *values_.of(k).plain;
-  const Stretch values = *values_.of(v).plain;
-  CHECK(values.floats() == keys.floats(), "keys and values of layer {} lie apart", node.layer);
-  PrepareHeads prepare{
-      .keys = keys.at<float>(), .values = values.at<float>(), .kv_stride = keys.floats()};
+  PrepareHeads prepare;
+  if (node.stored_by == kNone) {
+    const Stretch keys = *values_.of(node.inputs[1]).plain;
+    const Stretch values = *values_.of(node.inputs[2]).plain;
+    prepare.keys = keys.at<float>();
+    prepare.key_stride = keys.floats();
+    prepare.values = values.at<float>();
+    prepare.value_stride = values.floats();
+  }
   const auto is_member = [&](ValueId value) {
     return std::ranges::binary_search(group.nodes, value);
   };
-  for (const ValueId treated : {q, k}) {
+  for (const ValueId treated : node.inputs | std::views::take(2)) {
     bool has_norm = false;  // behind the node at hand
     for (ValueId value = treated; is_member(value); value = graph_.producer(value).inputs[0]) {
       const GraphNode& treatment = graph_.producer(value);
@@ -316,7 +320,8 @@ PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& nod
         prepare.rotary = rotary_tables_[treatment.rotary];
       } else {
         has_norm = true;
-        (treated == q ? prepare.query_norm : prepare.key_norm) = vector(treatment.weight);
+        (treated == node.inputs[0] ? prepare.query_norm : prepare.key_norm) =
+            vector(treatment.weight);
         prepare.epsilon = treatment.epsilon;
       }
     }
@@ -341,30 +346,34 @@ void RankPlanner::emit_attend(const Group& group) {
     if (treatment != group.lead) values_.share(treatment, graph_.nodes()[treatment].inputs[0]);
   }
   const Buffer queries = values_.of(node.inputs[0]);
-  const Buffer keys = values_.of(node.inputs[1]);
+  const GraphNode& stored = node.stored_by == kNone ? node : graph_.producer(node.stored_by);
+  const Range keys = own_columns(stored.inputs[1]);
   const size_t dimension = node.head_dimension;
+  const size_t value_dimension = node.value_dimension;
   const size_t queries_each = node.head_count / node.kv_head_count;
   const Range own = own_columns(node.output);
   const Stretch output = values_.place_plain(node.output, Arena::kScratch, own);
   const FormsOutput forms = values_.place_forms(node.output, own);
   const bool in_blocks = !forms.forms[ActivationForm::kQ8].is_read() ||
-                         dimension * queries_each % kQ8BlockElements == 0;
+                         value_dimension * queries_each % kQ8BlockElements == 0;
   const Meet meet = forms.gather ? Meet::kAllRanks : Meet::kRank;
+  const Range heads = {own.begin / value_dimension, own.end / value_dimension};
   AttendStep step{
       .layer = node.layer,
       .prepare = prepare_heads(group, node),
       .queries = queries.plain->at<float>(),
       .query_stride = queries.plain->floats(),
-      .head_count = own.size() / dimension,
-      .kv_head_count = keys.held.size() / dimension,
+      .head_count = heads.size(),
+      .kv_head_count = keys.size() / dimension,
       .group = queries_each,
-      .group_offset = own.begin / dimension - keys.held.begin / dimension * queries_each,
+      .group_offset = heads.begin - keys.begin / dimension * queries_each,
       .head_dimension = dimension,
+      .value_dimension = value_dimension,
       .window = node.attention.window,
       .scale = node.attention.scale,
       .section = node.attention.section,
       .score_cap = node.attention.score_cap,
-      .slopes = slopes_of(node, {own.begin / dimension, own.end / dimension}),
+      .slopes = slopes_of(node, heads),
       .sinks = vector(node.attention.sinks),
       .prompt_attention = options_.prompt_attention,
       .output = output.at<float>(),

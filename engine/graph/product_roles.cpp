@@ -40,7 +40,8 @@ Role ProductRoles::role_of(const GraphNode& product) const {
         value = next->output;
         continue;
       case Operation::kAttention:
-        return value == next->inputs[0] ? Role::kQueries : Role::kKeys;
+        if (value == next->inputs[0]) return Role::kQueries;
+        return value == next->inputs[1] ? Role::kKeys : Role::kValues;
       case Operation::kRoute:
         return Role::kScores;
       case Operation::kActivation:

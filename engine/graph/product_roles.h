@@ -10,7 +10,8 @@ namespace lockstep {
 
 enum class Role : uint8_t {
   kQueries,
-  kKeys,        // and values
+  kKeys,
+  kValues,      // of attention
   kScores,      // of experts
   kFactors,     // of rows
   kActivation,  // read by one, or by a gate
@@ -28,7 +29,7 @@ class ProductRoles {
   const GraphNode* consumer(ValueId value) const;
 
   Role role_of(const GraphNode& product) const;
-  // The attention that reads the product's output, of kQueries and kKeys.
+  // The attention that reads the product's output, of kQueries, kKeys and kValues.
   const GraphNode& attention_of(const GraphNode& product) const;
 
  private:

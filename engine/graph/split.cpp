@@ -205,7 +205,7 @@ void Splitter::find_attention_block() {
 Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   const size_t group = attention.head_count / attention.kv_head_count;
   // The fewest heads whose outputs are whole blocks.
-  const size_t least = attention_block_ / std::gcd(attention_block_, attention.head_dimension);
+  const size_t least = attention_block_ / std::gcd(attention_block_, attention.value_dimension);
   Heads heads;
   heads.queries = cut(attention.head_count, std::lcm(group, least), shares_.dense);
   if (first_without(heads.queries, shares_.dense)) {
@@ -302,6 +302,10 @@ void Splitter::split_product(const GraphNode& node) {
     case Role::kKeys: {
       const GraphNode& attention = roles_.attention_of(node);
       return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
+    }
+    case Role::kValues: {
+      const GraphNode& attention = roles_.attention_of(node);
+      return split_by_rows(node, scaled(cut_heads(attention).kv, attention.value_dimension), false);
     }
     // Every rank that has experts finds out by itself which ones a token goes to: nothing has to be
     // exchanged for it, and the matrix is small.
@@ -417,6 +421,13 @@ void Splitter::split_node(const GraphNode& node) {
       const ValueSplit& input = split_.values[node.inputs[0]];
       if (input.kind != SplitKind::kPartial) {
         split_.values[node.output] = {input.kind, input.columns};
+      }
+      if (node.operation == Operation::kAttention) {
+        // The output has the queries' heads.
+        for (Range& columns : split_.values[node.output].columns) {
+          columns = {columns.begin / node.head_dimension * node.value_dimension,
+                     columns.end / node.head_dimension * node.value_dimension};
+        }
       }
       if (is_whole_norm(node) && !is_cut_at_chunks(node.inputs[0])) {
         split_.values[node.inputs[0]].whole = true;  // sums of chunks that ranks would share

@@ -42,9 +42,10 @@ AttentionChunks attention_chunks(size_t position, size_t window, size_t section)
   return {begin / kAttentionChunkTokens, position / kAttentionChunkTokens + 1};
 }
 
-size_t attention_partial_floats(size_t query_count, size_t head_dimension) {
+size_t attention_partial_floats(size_t query_count, size_t value_dimension) {
   // The maximums and the sums, and a row of output for each query: see cpu/attention_walk.inl.h.
-  return 2 * round_up<size_t>(query_count, 16) + query_count * round_up<size_t>(head_dimension, 16);
+  return 2 * round_up<size_t>(query_count, 16) +
+         query_count * round_up<size_t>(value_dimension, 16);
 }
 
 }  // namespace lockstep

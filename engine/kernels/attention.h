@@ -9,8 +9,8 @@ namespace lockstep {
 
 // How the keys and values of one KV head lie in a page of the cache.
 //
-// Keys are stored [head_dimension][kPageTokens] (token fastest), values
-// [kPageTokens][head_dimension rounded up to 16].
+// Keys are stored [dimension][kPageTokens] (token fastest), values [kPageTokens][dimension rounded
+// up to 16].
 //
 // kQ8_0 stores int8 quants in that order and after them f16 scales, one for 32 dimensions of a
 // token: of keys [head_dimension / 32][kPageTokens], of values [kPageTokens][head_dimension / 32].
@@ -32,6 +32,15 @@ bool kv_format_fits(KvFormat format, size_t head_dimension);
 // inline: the files of the instruction sets may export nothing but their rows of the kernel table.
 size_t key_block_bytes(KvFormat format, size_t head_dimension);
 size_t value_block_bytes(KvFormat format, size_t head_dimension);
+
+// A token's key and value of one KV head, to be stored.
+struct KvRow {
+  KvFormat format = KvFormat::kF16;
+  size_t key_dimension = 0;
+  size_t value_dimension = 0;
+  const float* key = nullptr;  // any alignment
+  const float* value = nullptr;
+};
 
 // Attention of consecutive tokens of one sequence, of their query heads that share one KV head. A
 // token sees the keys at its own position and before, at most `window` of them, and with sections
@@ -74,7 +83,8 @@ size_t value_block_bytes(KvFormat format, size_t head_dimension);
 // divided by are rounded alike, so that of equal values it gives that value.
 struct AttentionArguments {
   KvFormat format = KvFormat::kF16;
-  size_t head_dimension = 0;        // any; at most kMaxHeadDimension
+  size_t head_dimension = 0;        // of queries and keys: any; at most kMaxHeadDimension
+  size_t value_dimension = 0;       // of values and outputs, likewise
   const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head
   const std::byte* values = nullptr;
   size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
@@ -124,6 +134,6 @@ AttentionChunks attention_chunks(size_t position, size_t window, size_t section 
 
 // The floats of a partial result, which one chunk gives for one token: per query the maximum, the
 // sum and the output. A multiple of 64 bytes; 64-byte aligned.
-size_t attention_partial_floats(size_t query_count, size_t head_dimension);
+size_t attention_partial_floats(size_t query_count, size_t value_dimension);
 
 }  // namespace lockstep

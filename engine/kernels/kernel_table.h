@@ -148,8 +148,7 @@ struct KernelTable {
   void (*attend_bf16)(const AttentionArguments&);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
-  void (*append_kv)(KvFormat format, size_t head_dimension, size_t slot, const float* key,
-                    const float* value, std::byte* key_block, std::byte* value_block);
+  void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);
 };
 
 // None where the table has no such product.

@@ -28,7 +28,7 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
     }
     if (node.operation == Operation::kAttention) {
       const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
-                                value_block_bytes(kv_format, node.head_dimension);
+                                value_block_bytes(kv_format, node.value_dimension);
       const AttentionTraits& attention = node.attention;
       auto cache = std::ranges::find_if(caches_, [&](const Cache& other) {
         return other.window == attention.window && other.section == attention.section;

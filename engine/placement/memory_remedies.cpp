@@ -372,7 +372,8 @@ class Search {
   bool may_be_q8_0() const {
     return std::ranges::all_of(model_.graph.nodes(), [](const GraphNode& node) {
       return node.operation != Operation::kAttention ||
-             kv_format_fits(KvFormat::kQ8_0, node.head_dimension);
+             (kv_format_fits(KvFormat::kQ8_0, node.head_dimension) &&
+              kv_format_fits(KvFormat::kQ8_0, node.value_dimension));
     });
   }
 

@@ -26,14 +26,14 @@ void name_devices(const Topology& topology, const Settings& settings, ModelLayou
 
 Result<void> Placer::check_heads() const {
   for (const GraphNode& node : model_.graph.nodes()) {
-    if (node.operation != Operation::kAttention ||
-        kv_format_fits(settings_.kv_format, node.head_dimension)) {
-      continue;
+    if (node.operation != Operation::kAttention) continue;
+    for (const size_t dimension : {node.head_dimension, node.value_dimension}) {
+      if (kv_format_fits(settings_.kv_format, dimension)) continue;
+      return invalid_input(
+          "KV format {} stores heads in blocks of 32, this model's heads have {} dimensions; use "
+          "--kv-format f16",
+          settings_.kv_format_name, dimension);
     }
-    return invalid_input(
-        "KV format {} stores heads in blocks of 32, this model's heads have {} dimensions; use "
-        "--kv-format f16",
-        settings_.kv_format_name, node.head_dimension);
   }
   return {};
 }

@@ -1,8 +1,8 @@
 // The norms and rotary positions of queries' and keys' heads are a part of attention, which treats
 // what it reads.
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include "engine/graph/fusion/rules.h"
@@ -42,9 +42,10 @@ std::optional<Treatment> find_treatment(const Groups& groups, ValueId input) {
   return treatment;
 }
 
-bool are_alike(const Treatment& queries, const Treatment& keys) {
-  const bool same_epsilon = !queries.epsilon || !keys.epsilon || *queries.epsilon == *keys.epsilon;
-  return queries.rotary == keys.rotary && queries.norm_is_last == keys.norm_is_last && same_epsilon;
+// Whether both are done in one way, with which attention treats queries and keys.
+bool are_alike(const Treatment& one, const Treatment& other) {
+  const bool same_epsilon = !one.epsilon || !other.epsilon || *one.epsilon == *other.epsilon;
+  return one.rotary == other.rotary && one.norm_is_last == other.norm_is_last && same_epsilon;
 }
 
 }  // namespace
@@ -52,15 +53,15 @@ bool are_alike(const Treatment& queries, const Treatment& keys) {
 void fuse_heads(Groups& groups, size_t node) {
   const GraphNode& attention = groups.node(node);
   if (attention.operation != Operation::kAttention) return;
-  for (const ValueId input : std::array{attention.inputs[0], attention.inputs[1]}) {
-    if (groups.readers(input).only() != node) return;
-  }
-  const auto queries = find_treatment(groups, attention.inputs[0]);
-  const auto keys = find_treatment(groups, attention.inputs[1]);
-  if (!queries || !keys || !are_alike(*queries, *keys)) return;
+  std::vector<Treatment> treatments;
   std::vector<size_t> nodes = {node};
-  for (const Treatment* treatment : {&*queries, &*keys}) {
+  // Queries, and keys unless an earlier layer has stored them.
+  for (const ValueId input : attention.inputs | std::views::take(2)) {
+    if (groups.readers(input).only() != node) return;
+    const auto treatment = find_treatment(groups, input);
+    if (!treatment || (!treatments.empty() && !are_alike(treatments.front(), *treatment))) return;
     nodes.insert(nodes.end(), treatment->nodes.begin(), treatment->nodes.end());
+    treatments.push_back(*treatment);
   }
   if (nodes.size() > 1) groups.join(nodes, node);
 }

@@ -29,7 +29,12 @@ constexpr FusionRule kRules[] = {
 static_assert(std::size(kRules) == kFusionCount);
 
 // Names the first trait that the attention of GPUs lacks.
-std::optional<std::string_view> attention_gap(const AttentionTraits& attention) {
+std::optional<std::string_view> attention_gap(const GraphNode& node) {
+  const AttentionTraits& attention = node.attention;
+  if (node.stored_by != kNone) return "attention over another layer's keys";
+  if (node.value_dimension != node.head_dimension) {
+    return "attention with values of another dimension than keys";
+  }
   if (attention.section != 0) return "attention within sections";
   if (attention.score_cap != 0) return "attention with a cap of scores";
   if (attention.alibi_bias != 0) return "attention with slopes (ALiBi)";
@@ -60,7 +65,7 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
   const size_t products = nodes_of(graph, group, Operation::kMatmul).size();
   if (products > kGpuProductParts) return "step of so many products";
   if (lead.operation == Operation::kAttention) {
-    if (const auto gap = attention_gap(lead.attention)) return gap;
+    if (const auto gap = attention_gap(lead)) return gap;
   }
   for (const size_t node : group.nodes) {
     const GraphNode& member = graph.nodes()[node];

@@ -20,19 +20,27 @@ inline void store_elements(uint16_t* p, F32x16 a, KvFormat format) {
   }
 }
 
-template <typename Element>
-inline void append_elements(KvFormat format, size_t head_dimension, size_t slot, const float* key,
-                            const float* value, Element* keys, Element* values) {
-  Element* value_row = values + slot * ((head_dimension + 15) / 16 * 16);
-  for (size_t begin = 0; begin < head_dimension; begin += 16) {
-    const size_t left = head_dimension - begin;
-    const size_t count = left < 16 ? left : 16;
-    // Dimensions beyond the last become zero.
-    store_elements(value_row + begin, load_first(value + begin, count), format);
-    Element converted[16];
-    store_elements(converted, load_first(key + begin, count), format);
-    for (size_t i = 0; i < count; ++i) keys[(begin + i) * kPageTokens + slot] = converted[i];
+// Calls store(first dimension, dimensions) for each 16 of them.
+template <typename Store>
+inline void each_sixteen(size_t dimension, Store store_some) {
+  for (size_t begin = 0; begin < dimension; begin += 16) {
+    const size_t left = dimension - begin;
+    store_some(begin, left < 16 ? left : 16);
   }
+}
+
+template <typename Element>
+inline void append_elements(const KvRow& row, size_t slot, Element* keys, Element* values) {
+  Element* value_row = values + slot * ((row.value_dimension + 15) / 16 * 16);
+  // Dimensions beyond the last become zero.
+  each_sixteen(row.value_dimension, [&](size_t begin, size_t count) {
+    store_elements(value_row + begin, load_first(row.value + begin, count), row.format);
+  });
+  each_sixteen(row.key_dimension, [&](size_t begin, size_t count) {
+    Element converted[16];
+    store_elements(converted, load_first(row.key + begin, count), row.format);
+    for (size_t i = 0; i < count; ++i) keys[(begin + i) * kPageTokens + slot] = converted[i];
+  });
 }
 
 // Blocks of kQ8_0; see attention.h.
@@ -63,18 +71,20 @@ inline KvBlock quantize_block(const float* values) {
   return block;
 }
 
-inline void append_quantized(size_t head_dimension, size_t slot, const float* key,
-                             const float* value, std::byte* keys, std::byte* values) {
-  const size_t blocks = head_dimension / kKvBlockDimensions;
-  auto* key_scales = reinterpret_cast<uint16_t*>(keys + head_dimension * kPageTokens);
-  auto* value_scales = reinterpret_cast<uint16_t*>(values + head_dimension * kPageTokens);
-  for (size_t block = 0; block < blocks; ++block) {
+inline void append_quantized(const KvRow& row, size_t slot, std::byte* keys, std::byte* values) {
+  const size_t value_blocks = row.value_dimension / kKvBlockDimensions;
+  auto* value_scales = reinterpret_cast<uint16_t*>(values + row.value_dimension * kPageTokens);
+  for (size_t block = 0; block < value_blocks; ++block) {
     const size_t begin = block * kKvBlockDimensions;
-    const KvBlock of_value = quantize_block(value + begin);
-    __builtin_memcpy(values + slot * head_dimension + begin, of_value.quants,
+    const KvBlock of_value = quantize_block(row.value + begin);
+    __builtin_memcpy(values + slot * row.value_dimension + begin, of_value.quants,
                      sizeof of_value.quants);
-    value_scales[slot * blocks + block] = of_value.scale;
-    const KvBlock of_key = quantize_block(key + begin);
+    value_scales[slot * value_blocks + block] = of_value.scale;
+  }
+  auto* key_scales = reinterpret_cast<uint16_t*>(keys + row.key_dimension * kPageTokens);
+  for (size_t block = 0; block < row.key_dimension / kKvBlockDimensions; ++block) {
+    const size_t begin = block * kKvBlockDimensions;
+    const KvBlock of_key = quantize_block(row.key + begin);
     for (size_t i = 0; i < kKvBlockDimensions; ++i) {
       keys[(begin + i) * kPageTokens + slot] = of_key.quants[i];
     }
@@ -82,17 +92,14 @@ inline void append_quantized(size_t head_dimension, size_t slot, const float* ke
   }
 }
 
-inline void append_kv(KvFormat format, size_t head_dimension, size_t slot, const float* key,
-                      const float* value, std::byte* key_block, std::byte* value_block) {
-  if (format == KvFormat::kF32) {
-    append_elements(format, head_dimension, slot, key, value, reinterpret_cast<float*>(key_block),
-                    reinterpret_cast<float*>(value_block));
-  } else if (format == KvFormat::kQ8_0) {
-    append_quantized(head_dimension, slot, key, value, key_block, value_block);
+inline void append_kv(const KvRow& row, size_t slot, std::byte* keys, std::byte* values) {
+  if (row.format == KvFormat::kF32) {
+    append_elements(row, slot, reinterpret_cast<float*>(keys), reinterpret_cast<float*>(values));
+  } else if (row.format == KvFormat::kQ8_0) {
+    append_quantized(row, slot, keys, values);
   } else {
-    append_elements(format, head_dimension, slot, key, value,
-                    reinterpret_cast<uint16_t*>(key_block),
-                    reinterpret_cast<uint16_t*>(value_block));
+    append_elements(row, slot, reinterpret_cast<uint16_t*>(keys),
+                    reinterpret_cast<uint16_t*>(values));
   }
 }
 

@@ -49,7 +49,7 @@ inline void merge_rows(size_t count, RowRange seeing, size_t padded, const Chunk
 // Writes the outputs of `count` rows, from row `first` of the arguments on.
 inline void write_outputs(const AttentionArguments& arguments, size_t first, size_t count,
                           const SoftmaxState* states, const float* output) {
-  const size_t padded = padded_dimension(arguments.head_dimension);
+  const size_t padded = padded_dimension(arguments.value_dimension);
   for (size_t row = 0; row < count; ++row) {
     alignas(64) float sums[16];
     store(sums, states[row / 16].sum);
@@ -58,9 +58,9 @@ inline void write_outputs(const AttentionArguments& arguments, size_t first, siz
     const size_t query = (first + row) % arguments.query_count;
     float* to =
         arguments.output + token * arguments.output_token_stride + query * arguments.output_stride;
-    for (size_t begin = 0; begin < arguments.head_dimension; begin += 16) {
+    for (size_t begin = 0; begin < arguments.value_dimension; begin += 16) {
       store_first(to + begin, div(load(output + row * padded + begin), sum),
-                  smaller(16, arguments.head_dimension - begin));
+                  smaller(16, arguments.value_dimension - begin));
     }
   }
 }
@@ -68,7 +68,7 @@ inline void write_outputs(const AttentionArguments& arguments, size_t first, siz
 template <KvFormat kFormat>
 inline void attend_in_format(const AttentionArguments& arguments) {
   const size_t rows = arguments.token_count * arguments.query_count;
-  const size_t padded = padded_dimension(arguments.head_dimension);
+  const size_t padded = padded_dimension(arguments.value_dimension);
   AttentionBlock block;
   const ChunkResult chunk_result = {block.chunk_maximums, block.chunk_sums, block.chunk_output};
   for (size_t first = 0; first < rows; first += block.rows.count) {
@@ -94,7 +94,7 @@ inline ChunkResult partial_result(const AttentionArguments& arguments, size_t fi
                                   float* partial) {
   const size_t maximums = padded_dimension(arguments.query_count);
   return {partial + first, partial + maximums + first,
-          partial + 2 * maximums + first * padded_dimension(arguments.head_dimension)};
+          partial + 2 * maximums + first * padded_dimension(arguments.value_dimension)};
 }
 
 template <KvFormat kFormat>
@@ -113,7 +113,7 @@ inline void merge_chunks(const AttentionArguments& arguments, const float* parti
                          size_t partial_stride) {
   const AttentionChunks chunks =
       attention_chunks(arguments.position, arguments.window, arguments.section);
-  const size_t padded = padded_dimension(arguments.head_dimension);
+  const size_t padded = padded_dimension(arguments.value_dimension);
   constexpr size_t kRows = 16;
   alignas(64) float output[kRows * kMaxHeadDimension];
   for (size_t first = 0; first < arguments.query_count; first += kRows) {

@@ -91,7 +91,8 @@ inline void begin_block(const AttentionArguments& arguments, size_t first, RowBl
   const size_t left = arguments.token_count * arguments.query_count - first;
   const size_t dimensions = arguments.head_dimension;
   block.first = first;
-  block.count = smaller(left, block_rows(padded_dimension(dimensions)));
+  const size_t widest = greater(dimensions, arguments.value_dimension);
+  block.count = smaller(left, block_rows(padded_dimension(widest)));
   const size_t fewest = (block.count + kAttentionTileRows - 1) / kAttentionTileRows;
   block.tile_rows = (block.count + fewest - 1) / fewest;
   block.tile_count = (block.count + block.tile_rows - 1) / block.tile_rows;

@@ -94,7 +94,7 @@ class UnitAttention {
         unit_(unit),
         scratch_(scratch),
         dimensions_(arguments.head_dimension),
-        padded_(padded_dimension(dimensions_)),
+        padded_(padded_dimension(arguments.value_dimension)),
         steps_(depth_steps(dimensions_)),
         tiles_(padded_ / kProductSide) {
     // Dimensions beyond the last, which no page fills.
@@ -106,7 +106,7 @@ class UnitAttention {
 
   // The most rows of a block.
   size_t rows_most() const {
-    const size_t rows = kUnitBlockElements / (steps_ * kProductDepth);
+    const size_t rows = kUnitBlockElements / greater(steps_ * kProductDepth, padded_);
     return smaller(rows / kUnitGroupRows * kUnitGroupRows, kBf16AttentionRows);
   }
 
@@ -404,7 +404,7 @@ class UnitAttention {
       for (size_t tile = 0; tile < tiles_; ++tile) {
         const F32x16 result = add(div(load(from + tile * kProductSums), sum), zero());
         store_first(to + tile * kProductSide, result,
-                    smaller(kProductSide, dimensions_ - tile * kProductSide));
+                    smaller(kProductSide, arguments_.value_dimension - tile * kProductSide));
       }
     }
   }
@@ -412,10 +412,10 @@ class UnitAttention {
   const AttentionArguments& arguments_;
   Unit& unit_;
   UnitAttentionScratch& scratch_;
-  size_t dimensions_;
-  size_t padded_;
-  size_t steps_;  // of dimensions, in a score
-  size_t tiles_;  // of dimensions, in an output
+  size_t dimensions_;  // of keys
+  size_t padded_;      // dimensions of values
+  size_t steps_;       // of dimensions, in a score
+  size_t tiles_;       // of dimensions, in an output
   size_t first_ = 0;
   size_t count_ = 0;
   size_t chunk_first_ = 0;

@@ -191,10 +191,10 @@ inline void score_pages(const AttentionArguments& arguments, const ChunkPages& p
 }
 
 template <KvFormat kFormat>
-inline void add_pages(size_t head_dimension, const ChunkPages& pages, const RowBlock& block,
+inline void add_pages(size_t value_dimension, const ChunkPages& pages, const RowBlock& block,
                       ChunkScratch& scratch, float* output) {
-  const size_t padded = padded_dimension(head_dimension);
-  const size_t size_bytes = value_block_bytes(kFormat, head_dimension);
+  const size_t padded = padded_dimension(value_dimension);
+  const size_t size_bytes = value_block_bytes(kFormat, value_dimension);
   for (size_t page = 0; page < pages.count; ++page) {
     const size_t first = pages.first_token + page * kPageTokens;
     const PageRows values = stored_rows<kFormat>(pages.blocks[pages.count + page], kPageTokens,
@@ -233,8 +233,8 @@ inline void take_chunk(const AttentionArguments& arguments, size_t chunk, bool h
     result.maximums[row] = greatest_score(block.views[row], scores);
     result.sums[row] = take_probabilities(block.views[row], result.maximums[row], scores);
   }
-  set_zero(block.count * padded_dimension(arguments.head_dimension), result.output);
-  add_pages<kFormat>(arguments.head_dimension, pages, block, scratch, result.output);
+  set_zero(block.count * padded_dimension(arguments.value_dimension), result.output);
+  add_pages<kFormat>(arguments.value_dimension, pages, block, scratch, result.output);
 }
 
 }  // namespace

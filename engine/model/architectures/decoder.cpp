@@ -25,7 +25,8 @@ struct Shape {
   ExpertMixture mixture;    // or of experts, where there are any
   size_t heads = 0;
   size_t kv_heads = 0;
-  size_t head_dimension = 0;
+  size_t head_dimension = 0;   // of queries and keys
+  size_t value_dimension = 0;  // of values
   size_t context = 0;
   size_t window = 0;  // most keys that a token sees; 0: all before it
   float epsilon = 0;
@@ -63,7 +64,7 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   shape.kv_heads = keys.count("attention.head_count_kv", shape.heads, kMostColumns);
   const uint64_t even_share = shape.columns / shape.heads;
   shape.head_dimension = keys.count("attention.key_length", even_share, kMaxHeadDimension);
-  const size_t value_dimension =
+  shape.value_dimension =
       keys.count("attention.value_length", shape.head_dimension, kMaxHeadDimension);
   shape.context = keys.count("context_length", {}, kMostContext);
   if (traits.sliding_window) {
@@ -84,10 +85,6 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
         "second",
         architecture, shape.heads, shape.kv_heads);
   }
-  if (value_dimension != shape.head_dimension) {
-    return invalid_input("{}.attention.value_length is {} and key_length {}: they must be equal",
-                         architecture, value_dimension, shape.head_dimension);
-  }
   return shape;
 }
 
@@ -95,15 +92,16 @@ ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
                       const DecoderTraits& traits, size_t layer, ValueId x) {
   const std::string block = "blk." + std::to_string(layer) + ".";
   const size_t query_columns = shape.heads * shape.head_dimension;
-  const size_t kv_columns = shape.kv_heads * shape.head_dimension;
+  const size_t key_columns = shape.kv_heads * shape.head_dimension;
+  const size_t value_columns = shape.kv_heads * shape.value_dimension;
   const WeightId norm =
       tensors.vector(block + "attn_norm.weight", shape.columns, Presence::kRequired);
   const std::array<ProductName, 3> names = {
-      {{"attn_q", query_columns}, {"attn_k", kv_columns}, {"attn_v", kv_columns}}};
+      {{"attn_q", query_columns}, {"attn_k", key_columns}, {"attn_v", value_columns}}};
   const std::vector<Product> inputs =
       tensors.products(block, names, "attn_qkv", shape.columns, traits.attention_biases);
-  const Product output =
-      tensors.product(block, {"attn_output", shape.columns}, query_columns, traits.output_bias);
+  const Product output = tensors.product(block, {"attn_output", shape.columns},
+                                         shape.heads * shape.value_dimension, traits.output_bias);
   const WeightId q_norm =
       tensors.vector(block + "attn_q_norm.weight", shape.head_dimension, traits.head_norms);
   const WeightId k_norm =

@@ -410,7 +410,7 @@ class GpuProgram::Builder {
             .query_stride = step.query_stride,
             .keys = at(prepare.keys),
             .values = at(prepare.values),
-            .kv_stride = prepare.kv_stride,
+            .kv_stride = prepare.key_stride,
             .head_count = static_cast<unsigned>(step.head_count),
             .kv_head_count = static_cast<unsigned>(step.kv_head_count),
             .query_norm = at(prepare.query_norm),

@@ -31,13 +31,15 @@ void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, siz
   const KvLayer& layer = kv.layers[step.layer];
   const uint32_t page = pass.batch.pages(where.sequence, layer.group)[where.position / kPageTokens];
   std::byte* keys = pass.at(kv.keys(step.layer, head)) + page * layer.page_stride_bytes;
-  const size_t offset = token * step.prepare.kv_stride + head * step.head_dimension;
+  const PrepareHeads& prepare = step.prepare;
   alignas(64) float key[kMaxHeadDimension];
-  std::memcpy(key, pass.at(step.prepare.keys) + offset, step.head_dimension * sizeof(float));
-  treat_head(step, pass, token, pass.at(step.prepare.key_norm), key);
-  pass.kernels.append_kv(kv.format, step.head_dimension, where.position % kPageTokens, key,
-                         pass.at(step.prepare.values) + offset, keys,
-                         keys + kv.keys_bytes(step.layer));
+  std::memcpy(key, pass.at(prepare.keys) + token * prepare.key_stride + head * step.head_dimension,
+              step.head_dimension * sizeof(float));
+  treat_head(step, pass, token, pass.at(prepare.key_norm), key);
+  const float* const value =
+      pass.at(prepare.values) + token * prepare.value_stride + head * step.value_dimension;
+  pass.kernels.append_kv({kv.format, step.head_dimension, step.value_dimension, key, value},
+                         where.position % kPageTokens, keys, keys + kv.keys_bytes(step.layer));
 }
 
 // The rank's query heads that attend to one of its KV heads.
@@ -83,6 +85,7 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
   const std::byte* keys = pass.at(kv.keys(step.layer, kv_head));
   return {.format = kv.format,
           .head_dimension = step.head_dimension,
+          .value_dimension = step.value_dimension,
           .keys = keys,
           .values = keys + kv.keys_bytes(step.layer),
           .page_stride_bytes = layer.page_stride_bytes,
@@ -100,14 +103,14 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .slopes = step.slopes.empty() ? nullptr : step.slopes.data() + heads.begin,
           .sinks = pass.at(step.sinks + heads.begin),
           .output = pass.at(step.output) + block.token * step.output_stride +
-                    heads.begin * step.head_dimension,
-          .output_stride = step.head_dimension,
+                    heads.begin * step.value_dimension,
+          .output_stride = step.value_dimension,
           .output_token_stride = step.output_stride};
 }
 
 void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& block, Range heads) {
   if (!step.forms) return;
-  const Range columns = {heads.begin * step.head_dimension, heads.end * step.head_dimension};
+  const Range columns = {heads.begin * step.value_dimension, heads.end * step.value_dimension};
   for (size_t token = block.token; token < block.token + block.count; ++token) {
     write_forms(pass, pass.at(step.output) + token * step.output_stride + columns.begin,
                 *step.forms, token, columns, token < pass.batch.generated_tokens);
@@ -126,9 +129,9 @@ void for_each_part(Range heads, Function function) {
 float* partial_of(const AttendStep& step, const Pass& pass, const QueryBlock& block, size_t kv_head,
                   size_t chunk, Range heads, Range part) {
   const NodePartials& partials = pass.areas().partials;
-  const size_t index = (block.first_row + chunk) + kv_head * partials.block_count;
+  const size_t index = block.row + chunk - block.chunk + kv_head * partials.block_count;
   return pass.at(partials.rows) + index * partials.stride +
-         attention_partial_floats(part.begin - heads.begin, step.head_dimension);
+         attention_partial_floats(part.begin - heads.begin, step.value_dimension);
 }
 
 // After a chunk of a token: the last of its chunks to be computed merges all.
@@ -178,7 +181,7 @@ void attend(const AttendStep& step, const Pass& pass, const QueryBlock& block, s
   const bool whole = block.chunk == QueryBlock::kAllChunks;
   if (!whole && block.chunk < attention_chunks(position, step.window, step.section).begin) return;
   const bool has_own_position = whole || block.chunk == position / kAttentionChunkTokens;
-  if (pass.layout.one_token_each() && has_own_position) {
+  if (step.prepare.keys && pass.layout.one_token_each() && has_own_position) {
     append_to_cache(step, pass, block.token, kv_head);
   }
   for_each_part(heads, [&](Range part) {
@@ -206,7 +209,7 @@ void append_all(const AttendStep& step, const Pass& pass) {
 }  // namespace
 
 void run_attention(const AttendStep& step, const Pass& pass, TaskCounter& tasks) {
-  if (!pass.layout.one_token_each()) append_all(step, pass);
+  if (step.prepare.keys && !pass.layout.one_token_each()) append_all(step, pass);
   const std::span<const QueryBlock> blocks = pass.layout.blocks();
   const size_t count = blocks.size() * step.kv_head_count;
   for (size_t task = tasks.take(); task < count; task = tasks.take()) {

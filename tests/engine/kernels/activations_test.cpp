@@ -168,7 +168,7 @@ TEST(Activations, have_the_bits_of_the_scalar_row_in_every_table) {
   }
 }
 
-// What is gated is as it is, but for clipped SwiGLU.
+// A gated value stays as it is, but for clipped SwiGLU.
 float gated(const Activation& activation, float y) {
   if (activation.function != ActivationFunction::kClippedSwiglu) return y;
   const float limit = activation.parameters[1];

@@ -112,8 +112,8 @@ TEST(AppendKv, stores_one_token_as_the_page_layout_says_and_touches_no_other) {
           const std::vector<float> key = hard_floats(head_dimension, seed);
           const std::vector<float> value = hard_floats(head_dimension, seed + 1);
           Page page(format, head_dimension, 0xA5);
-          table->append_kv(format, head_dimension, slot, key.data(), value.data(), page.keys.data(),
-                           page.values.data());
+          table->append_kv({format, head_dimension, head_dimension, key.data(), value.data()}, slot,
+                           page.keys.data(), page.values.data());
           expect_stored(format, head_dimension, slot, key, value, page, 0xA5,
                         std::string(table->name) + " " + format_name(format));
         }
@@ -178,8 +178,8 @@ TEST(AppendKv, quantizes_blocks_of_32) {
     for (const size_t slot : Sizes{0, 17, 63}) {
       Page page(KvFormat::kQ8_0, head_dimension, 0xA5);
       Page expected = page;
-      table->append_kv(KvFormat::kQ8_0, head_dimension, slot, key.data(), value.data(),
-                       page.keys.data(), page.values.data());
+      table->append_kv({KvFormat::kQ8_0, head_dimension, head_dimension, key.data(), value.data()},
+                       slot, page.keys.data(), page.values.data());
       for (size_t block = 0; block < count; ++block) {
         const std::string what = std::string(table->name) + ", block " + std::to_string(block);
         const auto check = [&](const float* values, std::vector<std::byte>& stored,
@@ -241,8 +241,8 @@ TEST(AppendKv, stores_what_attend_reads) {
           key[i + 1] = static_cast<float>(sequence.key(token, i));
           value[i + 1] = static_cast<float>(sequence.value(token, i));
         }
-        table->append_kv(format, head_dimension, token, key.data() + 1, value.data() + 1,
-                         page.keys.data(), page.values.data());
+        table->append_kv({format, head_dimension, head_dimension, key.data() + 1, value.data() + 1},
+                         token, page.keys.data(), page.values.data());
       }
       std::vector<float> output(head_dimension);
       const uint32_t page_number = 0;
@@ -252,6 +252,117 @@ TEST(AppendKv, stores_what_attend_reads) {
       arguments.output = output.data();
       table->attend(arguments);
       EXPECT_EQ(output, expected) << table->name << " " << format_name(format);
+    }
+  }
+}
+
+// Some tokens' keys and values of one page, and attention over them.
+class SmallPage {
+ public:
+  SmallPage(const KernelTable& table, KvFormat format, size_t key_dimension, size_t value_dimension)
+      : table_(table),
+        format_(format),
+        key_dimension_(key_dimension),
+        value_dimension_(value_dimension),
+        keys_(key_block_bytes(format, key_dimension)),
+        values_(value_block_bytes(format, value_dimension)) {}
+
+  // The first dimensions of a key and a value.
+  void append(size_t slot, const float* key, const float* value) {
+    table_.append_kv({format_, key_dimension_, value_dimension_, key, value}, slot, keys_.data(),
+                     values_.data());
+  }
+
+  // By a whole and by its only chunk.
+  std::vector<float> attend(const std::vector<float>& queries, size_t count, size_t stride,
+                            size_t tokens, bool in_chunks) const {
+    std::vector<float> output(count * value_dimension_);
+    const uint32_t page = 0;
+    const AttentionArguments arguments = {.format = format_,
+                                          .head_dimension = key_dimension_,
+                                          .value_dimension = value_dimension_,
+                                          .keys = keys_.data(),
+                                          .values = values_.data(),
+                                          .pages = &page,
+                                          .position = tokens - 1,
+                                          .queries = queries.data(),
+                                          .query_stride = stride,
+                                          .query_token_stride = count * stride,
+                                          .query_count = count,
+                                          .scale = 0.25F,
+                                          .output = output.data(),
+                                          .output_stride = value_dimension_,
+                                          .output_token_stride = count * value_dimension_};
+    if (!in_chunks) {
+      table_.attend(arguments);
+      return output;
+    }
+    std::vector<float> partial(attention_partial_floats(count, value_dimension_) + 16);
+    float* const aligned =
+        partial.data() +
+        (64 - reinterpret_cast<uintptr_t>(partial.data()) % 64) / sizeof(float) % 16;
+    table_.attend_chunk(arguments, 0, aligned);
+    table_.merge_chunks(arguments, aligned, attention_partial_floats(count, value_dimension_));
+    return output;
+  }
+
+ private:
+  struct Aligned {
+    alignas(64) std::byte bytes[64];
+  };
+  class Blocks {
+   public:
+    explicit Blocks(size_t bytes) : lines_(bytes / sizeof(Aligned)) {}
+    std::byte* data() { return lines_.front().bytes; }
+    const std::byte* data() const { return lines_.front().bytes; }
+
+   private:
+    std::vector<Aligned> lines_;
+  };
+
+  const KernelTable& table_;
+  KvFormat format_;
+  size_t key_dimension_;
+  size_t value_dimension_;
+  Blocks keys_;
+  Blocks values_;
+};
+
+// Dimensions of zeros change nothing: what heads of equal dimensions give, of which some are zeros,
+// those of different dimensions give without them.
+TEST(AppendKv, keys_and_values_may_have_different_dimensions) {
+  constexpr size_t kTokens = 40;
+  constexpr size_t kQueries = 20;
+  for (const KernelTable* table : all_kernel_tables()) {
+    if (!runs_here(*table)) continue;
+    for (const KvFormat format : kAllKvFormats) {
+      for (const auto& [some_keys, some_values] :
+           {std::pair<size_t, size_t>{64, 32}, {40, 100}, {192, 128}, {32, 512}}) {
+        const size_t of_key = fitting_dimension(format, some_keys);
+        const size_t of_value = fitting_dimension(format, some_values);
+        const size_t widest = std::max(of_key, of_value);
+        SmallPage page(*table, format, of_key, of_value);
+        SmallPage equal(*table, format, widest, widest);
+        for (size_t token = 0; token < kTokens; ++token) {
+          std::vector<float> key = random_floats(widest, static_cast<uint32_t>(2 * token));
+          std::vector<float> value = random_floats(widest, static_cast<uint32_t>(2 * token + 1));
+          std::fill(key.begin() + static_cast<ptrdiff_t>(of_key), key.end(), 0.0F);
+          std::fill(value.begin() + static_cast<ptrdiff_t>(of_value), value.end(), 0.0F);
+          page.append(token, key.data(), value.data());
+          equal.append(token, key.data(), value.data());
+        }
+        const std::vector<float> queries = random_floats(kQueries * widest, 99);
+        for (const bool in_chunks : {false, true}) {
+          const auto output = page.attend(queries, kQueries, widest, kTokens, in_chunks);
+          const auto expected = equal.attend(queries, kQueries, widest, kTokens, in_chunks);
+          for (size_t query = 0; query < kQueries; ++query) {
+            for (size_t i = 0; i < of_value; ++i) {
+              ASSERT_EQ(output[query * of_value + i], expected[query * widest + i])
+                  << table->name << " " << format_name(format) << " " << of_key << " " << of_value;
+            }
+          }
+        }
+      }
     }
   }
 }

@@ -74,7 +74,7 @@ inline F32x16 fraction(F32x16 a) {
   return result;
 }
 
-// Of powers down to -infinity.
+// Powers down to -infinity.
 inline F32x16 scale_by_floor(F32x16 a, F32x16 n) {
   return each_lane([&](size_t i) {
     if (std::isnan(n.v[i])) return n.v[i];

@@ -1,4 +1,4 @@
-// What attention does with a query's scores, and which keys it sees; see AttentionArguments.
+// The treatment of a query's scores, and which keys it sees; see AttentionArguments.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct QueryTraits {
   std::optional<float> sink = {};
 };
 
-// Of the queries that share a KV head.
+// The traits of the queries that share a KV head.
 struct GroupTraits {
   size_t window = 0;
   size_t section = 0;

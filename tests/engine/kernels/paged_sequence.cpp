@@ -117,6 +117,7 @@ AttentionArguments PagedSequence::arguments(const float* queries, size_t query_c
                                             size_t token_count) const {
   return {.format = format_,
           .head_dimension = head_dimension_,
+          .value_dimension = head_dimension_,
           .keys = blocks_.get(),
           .values = blocks_.get() + key_block_bytes(format_, head_dimension_),
           .page_stride_bytes = page_stride_bytes_,

@@ -85,6 +85,10 @@ class FamilyWriter {
     writer_.add(file_.architecture + "." + name, value);
   }
 
+  uint32_t value_dimension() const {
+    return file_.value_dimension == 0 ? file_.head_dimension : file_.value_dimension;
+  }
+
   void add_keys() {
     writer_.add("general.architecture", file_.architecture);
     add_key("block_count", file_.layers);
@@ -94,7 +98,7 @@ class FamilyWriter {
     add_key("attention.head_count", uint32_t{kHeads});
     add_key("attention.head_count_kv", file_.kv_heads);
     add_key("attention.key_length", file_.head_dimension);
-    add_key("attention.value_length", file_.head_dimension);
+    add_key("attention.value_length", value_dimension());
     add_key("attention.layer_norm_rms_epsilon", 1e-5F);
     if (file_.experts == 0) return;
     add_key("expert_count", file_.experts);
@@ -147,10 +151,11 @@ class FamilyWriter {
   void add_attention(const std::string& block) {
     const size_t queries = kHeads * file_.head_dimension;
     const size_t keys = file_.kv_heads * file_.head_dimension;
+    const size_t values = file_.kv_heads * value_dimension();
     add_norm(block + "attn_norm.weight", kColumns);
-    add_products(block, {{"attn_q", queries}, {"attn_k", keys}, {"attn_v", keys}}, "attn_qkv",
+    add_products(block, {{"attn_q", queries}, {"attn_k", keys}, {"attn_v", values}}, "attn_qkv",
                  kColumns, file_.attention_biases);
-    add_product(block + "attn_output", kColumns, queries, file_.output_bias);
+    add_product(block + "attn_output", kColumns, kHeads * value_dimension(), file_.output_bias);
     if (!file_.head_norms) return;
     add_norm(block + "attn_q_norm.weight", file_.head_dimension);
     add_norm(block + "attn_k_norm.weight", file_.head_dimension);

@@ -22,6 +22,7 @@ struct FamilyFile {
   uint32_t experts = 0;  // to all of which a token goes; 0: it is no mixture
   uint32_t kv_heads = 3;
   uint32_t head_dimension = 16;
+  uint32_t value_dimension = 0;  // 0: as of keys
   uint32_t rotary_dimensions = 16;
   RopeScaling scaling = RopeScaling::kUnscaled;
   bool attention_biases = false;  // of queries, keys and values

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -97,6 +98,7 @@ class GraphMaker {
     size_t count = 6;
     size_t kv_count = 3;
     size_t dimension = 16;
+    size_t value_dimension = 16;
   };
   Heads any_heads() {
     // The last has a group that attention takes in parts.
@@ -104,6 +106,7 @@ class GraphMaker {
         {{6, 3}, {6, 3}, {4, 2}, {4, 1}, {2 * kMaxQueryGroup + 2, 1}}};
     Heads heads = choices[pick(9) / 2];
     heads.dimension = dimension_ * (pick(4) == 0 ? 2 : 1);
+    heads.value_dimension = pick(4) == 0 ? 48 : heads.dimension;
     return heads;
   }
 
@@ -142,8 +145,11 @@ class GraphMaker {
     return x;
   }
 
-  ValueId attention(ValueId h, size_t layer) {
-    const auto [heads, kv_heads, dimension] = any_heads();
+  // Over keys and values of its own, or of an earlier layer's.
+  ValueId attend(ValueId h, size_t layer) {
+    const bool is_stored = stored_.has_value() && pick(3) == 0;
+    if (!is_stored) stored_ = Stored{any_heads(), {}, kNone};
+    const auto [heads, kv_heads, dimension, value_dimension] = stored_->heads;
     const size_t how = pick(6);
     const size_t other = pick(5) == 0 ? pick(6) : how;
     const size_t rotary = pick(graph_.rotaries().size());
@@ -151,12 +157,25 @@ class GraphMaker {
     if (pick(6) == 0) q = temperature(q);
     q = treat(q, heads, how, rotary);
     if (pick(6) == 0) q = temperature(q);
-    const ValueId k = treat(product(h, kv_heads * dimension), kv_heads, other, rotary);
-    const ValueId v = product(h, kv_heads * dimension);
-    const ValueId attended =
-        graph_.attention(layer, q, k, v, heads, kv_heads, attention_traits(heads));
+    AttentionTraits traits = attention_traits(heads);
+    if (is_stored) {
+      traits.window = stored_->traits.window;
+      traits.section = stored_->traits.section;
+      return graph_.attention_over(layer, stored_->attended, q, traits);
+    }
+    const ValueId key = product(h, kv_heads * dimension);
+    const bool is_key = value_dimension == dimension && pick(5) == 0;
+    const ValueId k = treat(key, kv_heads, other, rotary);
+    const ValueId v = is_key ? key : product(h, kv_heads * value_dimension);
+    stored_->traits = traits;
+    stored_->attended = graph_.attention(layer, q, k, v, heads, kv_heads, traits);
+    return stored_->attended;
+  }
+
+  ValueId attention(ValueId h, size_t layer) {
+    const ValueId attended = attend(h, layer);
     if (pick(5) == 0) {
-      const ValueId open = product(h, heads * dimension);
+      const ValueId open = product(h, graph_.columns(attended));
       return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);
     }
     return product(attended, columns_);
@@ -271,8 +290,16 @@ class GraphMaker {
     return graph_.add(x, finish(feed_forward(norm(x))));
   }
 
+  // The last attention that has stored keys and values.
+  struct Stored {
+    Heads heads;
+    AttentionTraits traits;
+    ValueId attended = kNone;
+  };
+
   std::mt19937_64 random_;
   Graph graph_;
+  std::optional<Stored> stored_;
   Format format_ = Format::kF32;
   size_t columns_ = 0;
   size_t dimension_ = 0;

@@ -214,7 +214,7 @@ TEST(RandomGraphs, have_the_same_bits_without_fusions_and_are_the_model_where_ra
   });
 }
 
-// Of every layer, or of the first one alone.
+// The experts of every layer, or of the first one alone.
 TEST(RandomGraphs, are_the_model_where_some_ranks_have_experts_alone_or_none) {
   for_each_graph([&](const RandomGraphFile& file) {
     if (file.model().graph.routers().empty()) return;

@@ -218,7 +218,8 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
   const size_t first = std::max(in_section, token + 1 - std::min(token + 1, window));
   std::vector<double> query = values_[node.inputs[0]][token];
   move_all(query, roundings_.attention);
-  std::vector<double> output(query.size());
+  const size_t value_dimension = node.value_dimension;
+  std::vector<double> output(node.head_count * value_dimension);
   for (size_t head = 0; head < node.head_count; ++head) {
     const size_t at = head * dimension;
     const size_t kv_at = head / group * dimension;
@@ -243,14 +244,18 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
     }
     for (size_t key = first; key <= token; ++key) {
       const double part = moved(scores[key - first] / sum, roundings_.attention);
-      for (size_t i = 0; i < dimension; ++i) output[at + i] += part * values[key][kv_at + i];
+      for (size_t i = 0; i < value_dimension; ++i) {
+        output[head * value_dimension + i] +=
+            part * values[key][head / group * value_dimension + i];
+      }
     }
   }
   return output;
 }
 
 ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
-  std::array<ReferenceRows, 2> cache = {values_[node.inputs[1]], values_[node.inputs[2]]};
+  const GraphNode& own = node.stored_by == kNone ? node : graph_.producer(node.stored_by);
+  std::array<ReferenceRows, 2> cache = {values_[own.inputs[1]], values_[own.inputs[2]]};
   const double stored = kv_error(roundings_.kv_format);
   for (ReferenceRows& rows : cache) {
     for (auto& row : rows) {

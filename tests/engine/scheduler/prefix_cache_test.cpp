@@ -248,7 +248,7 @@ TEST_F(WindowedCacheTest, a_block_without_a_page_that_all_tokens_see_is_forgotte
   EXPECT_EQ(cache_.pool().free_count(), 1U);
 }
 
-// What a window has passed is known as long as something that follows is.
+// A block that a window has passed is known as long as one that follows is.
 TEST(WindowsAlone, leave_nothing_behind) {
   PrefixCache cache(2, {{1}});
   const PrefixKey root = root_key(kSecret, "alice", "");

@@ -319,7 +319,7 @@ void Simulation::compute(const Chunk& chunk) {
   note_contents(chunk);
 }
 
-// What its pages hold rests on what the pages before them do, in all groups.
+// The contents of its pages rest on those of the pages before them, in all groups.
 void Simulation::note_contents(const Chunk& chunk) {
   Life& life = live_.at(chunk.sequence);
   const size_t end = chunk.begin + chunk.count;

@@ -29,8 +29,8 @@ class Simulation {
   uint64_t discarded() const { return discarded_; }
 
  private:
-  // What a page holds from when it is handed out until it is handed out again: a number that is
-  // never used again.
+  // The contents of a page from when it is handed out until it is handed out again: a number that
+  // is never used again.
   using ContentId = size_t;
 
   struct Life {
