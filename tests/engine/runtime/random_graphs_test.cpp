@@ -62,12 +62,25 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
   EXPECT_EQ(activations.size(), kActivationFunctionCount);
 }
 
+// Whether the values are what the keys are made of.
+bool reads_key_product(const Graph& graph, const GraphNode& attention) {
+  if (attention.stored_by != kNone) return false;
+  ValueId key = attention.inputs[1];
+  while (key != attention.inputs[2] && graph.producer(key).operation != Operation::kMatmul) {
+    key = graph.producer(key).inputs[0];
+  }
+  return key == attention.inputs[2];
+}
+
 TEST(RandomGraphs, have_every_trait_of_attention) {
   size_t sections = 0;
   size_t caps = 0;
   size_t slopes = 0;
   size_t sinks = 0;
   size_t large_groups = 0;
+  size_t other_values = 0;  // of another dimension than keys
+  size_t earlier_keys = 0;  // that another layer has stored
+  size_t values_of_keys = 0;
   for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
@@ -77,9 +90,15 @@ TEST(RandomGraphs, have_every_trait_of_attention) {
       sinks += node.attention.sinks != kNone ? 1 : 0;
       const bool attends = node.operation == Operation::kAttention;
       large_groups += attends && node.head_count > kMaxQueryGroup * node.kv_head_count ? 1 : 0;
+      other_values += attends && node.value_dimension != node.head_dimension ? 1 : 0;
+      earlier_keys += attends && node.stored_by != kNone ? 1 : 0;
+      values_of_keys += attends && reads_key_product(graph, node) ? 1 : 0;
     }
   }
-  for (const size_t count : {sections, caps, slopes, sinks, large_groups}) EXPECT_GT(count, 1U);
+  for (const size_t count :
+       {sections, caps, slopes, sinks, large_groups, other_values, earlier_keys, values_of_keys}) {
+    EXPECT_GT(count, 1U);
+  }
 }
 
 TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {
