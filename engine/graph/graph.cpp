@@ -27,8 +27,8 @@ Rows rows_after(Operation operation, Rows input) {
 }  // namespace
 
 WeightId Graph::add_matrix(std::string name, Format format, size_t rows, size_t columns,
-                           size_t first_row) {
-  weights_.push_back({std::move(name), format, rows, columns, true, first_row});
+                           size_t first_row, float scale) {
+  weights_.push_back({std::move(name), format, rows, columns, true, first_row, scale});
   return weights_.size() - 1;
 }
 

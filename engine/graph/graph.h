@@ -29,6 +29,7 @@ struct Weight {
   // The offset in the file's tensor, in rows (of a vector: in the format's blocks). One tensor
   // may hold several weights: a layer's experts, or its queries, keys and values.
   size_t first_row = 0;
+  float scale = 1;  // of a matrix: multiplies its products, before their bias
 };
 
 enum class Operation : uint8_t {
@@ -36,7 +37,7 @@ enum class Operation : uint8_t {
   kRmsNorm,    // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
   kLayerNorm,  // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
   kHeadNorm,   // kRmsNorm of each head by itself, with a weight or without
-  kMatmul,     // weight * x, + bias
+  kMatmul,     // weight * x, * the weight's scale, + bias
   kRotary,     // rotary positions, each head by itself
   // Inputs q, k, v: stores k and v in the cache and attends over the sequence so far; q alone: over
   // what an earlier one has stored.
@@ -155,9 +156,9 @@ struct Rotary {
 
 class Graph {
  public:
-  // `first_row`: Weight::first_row.
+  // `first_row`, `scale`: Weight's.
   WeightId add_matrix(std::string name, Format format, size_t rows, size_t columns,
-                      size_t first_row = 0);
+                      size_t first_row = 0, float scale = 1);
   WeightId add_vector(std::string name, Format format, size_t columns, size_t first_row = 0);
   // Returns its number.
   size_t add_rotary(Rotary rotary);

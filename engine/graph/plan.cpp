@@ -97,8 +97,9 @@ std::string text(const GateFinish& finish) {
 }
 
 std::string text(const PlannedMatrix& matrix) {
-  return fmt::format("{} {}x{} {}", traits(matrix.format).name, matrix.rows, matrix.columns,
-                     text(matrix.data));
+  return fmt::format("{} {}x{} {}{}", traits(matrix.format).name, matrix.rows, matrix.columns,
+                     text(matrix.data),
+                     matrix.scale == 1 ? "" : fmt::format(" scale {}", matrix.scale));
 }
 
 std::string text(const ProductForms& forms) {

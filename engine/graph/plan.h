@@ -55,6 +55,7 @@ struct PlannedMatrix {
   size_t rows = 0;
   size_t columns = 0;
   ArenaOffset<const std::byte> data = {};
+  float scale = 1;  // Weight's
 
   friend bool operator==(const PlannedMatrix&, const PlannedMatrix&) = default;
 };

@@ -18,7 +18,8 @@ PlannedMatrix RankPlanner::matrix(WeightId weight) const {
   return {graph_.weights()[weight].format,
           slice.row_end - slice.row_begin,
           slice.column_end - slice.column_begin,
-          {Arena::kWeights, slice.offset}};
+          {Arena::kWeights, slice.offset},
+          graph_.weights()[weight].scale};
 }
 
 ArenaOffset<const float> RankPlanner::vector(WeightId weight) const {

@@ -68,7 +68,7 @@ struct MatmulArguments {
 // nowhere.
 struct GatedArguments {
   MatmulArguments gate;
-  MatmulArguments up;           // as the gate's, but for its weights and its bias
+  MatmulArguments up;           // as the gate's, but for weights, token_scales and bias
   std::byte* output = nullptr;  // of token t and row r at t * output_stride_bytes + 2 r
   size_t output_stride_bytes = 0;
 };

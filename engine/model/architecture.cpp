@@ -52,6 +52,7 @@ constexpr UnusedPart kUnusedParts[] = {
     {"v.", "", "the encoder of images"},
     {"mm.", "", "the projector of images or sound"},
     {"a.", "", "the encoder of sound"},
+    {"", ".input_scale", "scales of products' inputs, for arithmetic that is not used"},
     {"blk.", ".attn_rot_embd.weight", "rotary frequencies, which are computed"},
 };
 
@@ -90,6 +91,7 @@ Result<void> find_left_out(const GgufFile& file, Model& model) {
   std::map<std::string, LeftOutTensors> by_part;
   for (const GgufTensor& tensor : file.tensors()) {
     if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
+    if (model.scale_tensors.contains(tensor.name)) continue;
     const auto part = unused_part(tensor.name, model, blocks->value_or(0));
     if (!part) {
       return invalid_input(

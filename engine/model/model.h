@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Model {
   size_t trained_context_tokens = 0;
   size_t vocabulary_size = 0;
   size_t layer_count = 0;
+  std::set<std::string> scale_tensors = {};  // whose values are the graph's Weight::scale
   std::vector<LeftOutTensors> left_out = {};
 };
 

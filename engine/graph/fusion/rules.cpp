@@ -42,6 +42,12 @@ std::optional<std::string_view> attention_gap(const GraphNode& node) {
   return std::nullopt;
 }
 
+bool has_scale(const Graph& graph, const GraphNode& node) {
+  const auto is_scaled = [&](WeightId id) { return graph.weights()[id].scale != 1; };
+  return (node.weight != kNone && is_scaled(node.weight)) ||
+         std::ranges::any_of(node.experts, is_scaled);
+}
+
 // A part of this group's step that a GPU cannot compute.
 std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
                                        const std::vector<ValueReaders>& readers,
@@ -74,6 +80,7 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
       return "routing by anything but the softmax of the chosen scores";
     }
     if (!member.biases.empty()) return "experts' biases";
+    if (has_scale(graph, member)) return "product with a matrix's scale";
     if (member.operation == Operation::kActivation) return traits(member.operation).name;
     if (member.operation == Operation::kGate && member.activation != ActivationFunction::kSilu) {
       return kActivationNames[static_cast<size_t>(member.activation.function)];

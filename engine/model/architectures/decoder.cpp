@@ -184,7 +184,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   graph.add_rotary(std::move(rope->rotary));
 
   ModelTensors tensors(file, graph);
-  const WeightId table = tensors.matrix("token_embd.weight", model.vocabulary_size, shape->columns);
+  const WeightId table = tensors.table("token_embd.weight", model.vocabulary_size, shape->columns);
   if (tensors.failed()) return std::unexpected(tensors.result().error());
   ValueId x = graph.embed(table);
   for (size_t layer = 0; layer < shape->layers && !tensors.failed(); ++layer) {
@@ -197,6 +197,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
           ? tensors.matrix("output.weight", model.vocabulary_size, shape->columns)
           : table;
   if (auto result = tensors.result(); !result) return std::unexpected(result.error());
+  model.scale_tensors = tensors.scale_tensors();
   graph.set_logits(
       graph.matmul(graph.rms_norm(graph.select_rows(x), norm, shape->epsilon), output));
   return model;

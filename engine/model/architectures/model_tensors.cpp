@@ -3,10 +3,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace lockstep {
 
 WeightId ModelTensors::matrix(const std::string& name, size_t rows, size_t columns) {
+  const GgufTensor* tensor = find_matrix(name, rows, columns);
+  if (tensor == nullptr) return kNone;
+  return graph_.add_matrix(name, tensor->format, rows, columns, 0, scales(name, 1).front());
+}
+
+WeightId ModelTensors::table(const std::string& name, size_t rows, size_t columns) {
   const GgufTensor* tensor = find_matrix(name, rows, columns);
   return tensor == nullptr ? kNone : graph_.add_matrix(name, tensor->format, rows, columns);
 }
@@ -67,12 +75,14 @@ std::vector<Product> ModelTensors::products(const std::string& block,
   for (const ProductName& name : names) rows += name.rows;
   const std::string all = block + fused;
   const GgufTensor* tensor = find_matrix(all + ".weight", rows, columns);
+  const float scale = scales(all + ".weight", 1).front();
   const bool has_fused_bias = has(all + ".bias");
   size_t first = 0;
   for (const ProductName& name : names) {
     if (tensor == nullptr || failed()) return std::vector<Product>(names.size());
     Product product;
-    product.weight = graph_.add_matrix(tensor->name, tensor->format, name.rows, columns, first);
+    product.weight =
+        graph_.add_matrix(tensor->name, tensor->format, name.rows, columns, first, scale);
     product.bias = has_fused_bias ? part_of_vector(all + ".bias", rows, first, name.rows)
                                   : vector(block + name.name + ".bias", name.rows, biases);
     products.push_back(product);
@@ -116,10 +126,11 @@ std::vector<WeightId> ModelTensors::experts_of_one_tensor(const std::string& nam
              .error());
     return {};
   }
+  const std::vector<float> own_scales = scales(name, count);
   std::vector<WeightId> experts;
   for (size_t expert = 0; expert < count; ++expert) {
     experts.push_back(graph_.add_matrix(name, tensor->format, rows.rows, columns,
-                                        expert * rows.stride + rows.first));
+                                        expert * rows.stride + rows.first, own_scales[expert]));
   }
   return experts;
 }
@@ -146,6 +157,32 @@ std::vector<WeightId> ModelTensors::experts_of_their_own(const std::string& name
 Result<void> ModelTensors::result() const {
   if (error_) return std::unexpected(*error_);
   return {};
+}
+
+std::vector<float> ModelTensors::scales(std::string weight, size_t count) {
+  const std::vector<float> none(count, 1.0F);
+  const std::string name = weight.replace(weight.rfind('.'), std::string::npos, ".scale");
+  const GgufTensor* tensor = file_.find_tensor(name);
+  if (tensor == nullptr) return none;
+  if (tensor->rows() != 1 || tensor->columns() != count) {
+    fail(invalid_input("tensor {} is {}; expected {}: one scale for each matrix of {}.weight", name,
+                       fmt::join(tensor->dimensions, " x "), count, name.substr(0, name.rfind('.')))
+             .error());
+    return none;
+  }
+  auto read = read_tensor(file_, *tensor);
+  if (!read) {
+    fail(read.error());
+    return none;
+  }
+  for (size_t matrix = 0; matrix < count; ++matrix) {
+    if (std::isfinite((*read)[matrix])) continue;
+    fail(invalid_input("{} holds {} at {}; it must be finite", name, (*read)[matrix], matrix)
+             .error());
+    return none;
+  }
+  scale_tensors_.insert(name);
+  return *std::move(read);
 }
 
 const GgufTensor* ModelTensors::find(const std::string& name, Presence presence) {

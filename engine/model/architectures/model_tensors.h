@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,10 @@ class ModelTensors {
  public:
   ModelTensors(const GgufFile& file, Graph& graph) : file_(file), graph_(graph) {}
 
+  // A matrix of products: beside "<...>.weight" the file may have "<...>.scale", one value.
   WeightId matrix(const std::string& name, size_t rows, size_t columns);
+  // A matrix whose rows are embedded; it has no scale.
+  WeightId table(const std::string& name, size_t rows, size_t columns);
   // kNone where it is optional and the file has none.
   WeightId vector(const std::string& name, size_t columns, Presence presence);
 
@@ -50,13 +54,17 @@ class ModelTensors {
                                 Presence biases = Presence::kOptional);
 
   // One matrix for each expert, all in one format. For "blk.0.ffn_up" they lie one after the other
-  // in the tensor "blk.0.ffn_up_exps.weight"; older files have "blk.0.ffn_up.E.weight" for each.
+  // in the tensor "blk.0.ffn_up_exps.weight", whose scales are one value for each in
+  // "blk.0.ffn_up_exps.scale"; older files have "blk.0.ffn_up.E.weight" for each.
   std::vector<WeightId> experts(const std::string& name, size_t count, size_t rows, size_t columns);
   // The matrices of `names`, each with `rows` rows, by name. The tensor <fused>_exps.weight may
   // hold them all: expert by expert, in each the matrices of that expert in this order.
   std::vector<std::vector<WeightId>> experts(std::span<const std::string> names,
                                              const std::string& fused, size_t count, size_t rows,
                                              size_t columns);
+
+  // The names of the tensors that gave scales.
+  const std::set<std::string>& scale_tensors() const { return scale_tensors_; }
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   bool failed() const { return error_.has_value(); }
@@ -79,6 +87,8 @@ class ModelTensors {
                                               const ExpertRows& rows, size_t columns);
   std::vector<WeightId> experts_of_their_own(const std::string& name, size_t count, size_t rows,
                                              size_t columns);
+  // Weight::scale of each of the `count` matrices in the tensor `weight`.
+  std::vector<float> scales(std::string weight, size_t count);
   const GgufTensor* find(const std::string& name, Presence presence);
   const GgufTensor* find_matrix(const std::string& name, size_t rows, size_t columns);
   const GgufTensor* wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns);
@@ -86,6 +96,7 @@ class ModelTensors {
 
   const GgufFile& file_;
   Graph& graph_;
+  std::set<std::string> scale_tensors_;
   std::optional<Error> error_;
 };
 

@@ -15,6 +15,7 @@ namespace {
 
 // An expert has no more rows of few tokens than are multiplied at once.
 static_assert(kStaticRows <= kExpertRows);
+static_assert(kExpertRows <= kMostProductRows);
 
 Range rows_of(const Routing& routing, size_t expert, const Pass& pass) {
   const uint32_t* const begins = pass.at(routing.row_begin);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
 #include "engine/runtime/node/form_writer.h"
 
 namespace lockstep {
@@ -22,9 +23,32 @@ size_t first_prompted(const ProductRows& product) {
   return std::clamp(product.generated_end, product.rows.begin, product.rows.end);
 }
 
+// The factors of a product's rows: their own times the matrix's scale.
+class RowFactors {
+ public:
+  RowFactors(const MatmulPart& part, const ProductRows& product) : factors_(product.factors) {
+    const float scale = part.matrix.scale;
+    if (scale == 1) return;
+    const size_t count = product.rows.size();
+    CHECK(count <= kMostProductRows, "a product of {} rows", count);
+    for (size_t row = 0; row < count; ++row) {
+      scaled_[row] = factors_ == nullptr ? scale : factors_[row] * scale;
+    }
+    factors_ = scaled_;
+  }
+  RowFactors(const RowFactors&) = delete;
+  RowFactors& operator=(const RowFactors&) = delete;
+
+  const float* data() const { return factors_; }
+
+ private:
+  const float* factors_;
+  float scaled_[kMostProductRows];
+};
+
 // One part's panels for rows that share a form of the input.
 MatmulArguments arguments_of(const MatmulPart& part, Range panels, const ProductRows& product,
-                             ActivationForm form, const Pass& pass) {
+                             const RowFactors& factors, ActivationForm form, const Pass& pass) {
   const FormBuffer& input = product.input[form];
   return {.matrix = pass.matrix_at(part.matrix),
           .panel_begin = panels.begin,
@@ -34,7 +58,7 @@ MatmulArguments arguments_of(const MatmulPart& part, Range panels, const Product
           .token_count = product.rows.size(),
           .output = pass.at(part.output) + product.rows.begin * part.output_stride,
           .output_stride = part.output_stride,
-          .token_scales = product.factors,
+          .token_scales = factors.data(),
           .bias = pass.at(part.bias),
           .accumulate = part.accumulate,
           .panel_streams = pass.panel_streams};
@@ -44,7 +68,8 @@ void multiply(const MatmulPart& part, Range panels, const ProductRows& product, 
               const Pass& pass) {
   if (product.rows.empty()) return;
   const MatmulKernel kernel = matmul_kernel(pass.kernels, part.matrix.format, form);
-  kernel(arguments_of(part, panels, product, form, pass));
+  const RowFactors factors(part, product);
+  kernel(arguments_of(part, panels, product, factors, form, pass));
 }
 
 // Calls compute(row, first column, count, values) for the columns of each row, and writes the
@@ -108,13 +133,15 @@ size_t first_gated(const GateParts& parts, const FormsOutput& output, const Prod
 
 void multiply_gated(const GateParts& parts, const FormsOutput& output, Range panels,
                     const ProductRows& product, const Pass& pass) {
-  const auto arguments = [&](const MatmulPart& part) {
-    return arguments_of(part, panels, product, ActivationForm::kBf16, pass);
+  const RowFactors gate_factors(parts.gate, product);
+  const RowFactors up_factors(parts.up, product);
+  const auto arguments = [&](const MatmulPart& part, const RowFactors& factors) {
+    return arguments_of(part, panels, product, factors, ActivationForm::kBf16, pass);
   };
   const FormBuffer& rows = output.forms[ActivationForm::kBf16];
   gated_kernel(pass.kernels, parts.gate.matrix.format)(
-      {.gate = arguments(parts.gate),
-       .up = arguments(parts.up),
+      {.gate = arguments(parts.gate, gate_factors),
+       .up = arguments(parts.up, up_factors),
        .output = pass.at(rows.rows) + product.rows.begin * rows.stride_bytes +
                  output.first_column * sizeof(uint16_t),
        .output_stride_bytes = rows.stride_bytes});

@@ -27,6 +27,9 @@ inline Range panels_of(Range units, const PlannedMatrix& matrix) {
 // many, each reads its activations again.
 inline constexpr size_t kTasksPerWorker = 4;
 
+// The most rows of a product (ProductRows).
+inline constexpr size_t kMostProductRows = 256;
+
 // Up to so many rows a product reads weights for most of its time.
 inline constexpr size_t kStaticRows = 16;
 

@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 // Rows of a task: as many as share the unpacking of a weight; and what the factors' place is for.
-constexpr size_t kTaskRows = 256;
+constexpr size_t kTaskRows = kMostProductRows;
 constexpr size_t kTaskRowsLeast = 64;
 constexpr size_t kTaskUnits = 16;
 

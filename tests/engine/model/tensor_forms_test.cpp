@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <limits>
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -77,6 +79,67 @@ TEST_F(ArchitectureTest, a_tensor_may_hold_the_gates_and_ups_of_all_experts) {
 // Two blocks, the last of which predicts further tokens.
 GgufWriter tiny_prediction() {
   return tiny_llama(2).add("llama.nextn_predict_layers", uint32_t{1});
+}
+
+// The scales of a graph's matrices that have one, by name and first row.
+using Scales = std::map<std::pair<std::string, size_t>, float>;
+
+Scales scales_of(const Graph& graph) {
+  Scales scales;
+  for (const Weight& weight : graph.weights()) {
+    if (weight.scale != 1) scales[{weight.name, weight.first_row}] = weight.scale;
+  }
+  return scales;
+}
+
+TEST_F(ArchitectureTest, a_matrix_may_have_a_scale_and_each_expert_its_own) {
+  GgufWriter file = tiny_mixture("llama");
+  file.add_tensor("output.weight", Format::kF32, {64, 32});
+  file.add_tensor("output.scale", {1}, std::vector{0.5F});
+  file.add_tensor("blk.0.attn_k.scale", {1}, std::vector{-2.0F});
+  file.add_tensor("blk.0.ffn_gate_inp.scale", {1}, std::vector{0.0F});
+  file.add_tensor("blk.0.ffn_down_exps.scale", {5}, std::vector{2.0F, 3.0F, 1.0F, -4.0F, 0.0F});
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const std::string down = "blk.0.ffn_down_exps.weight";
+  EXPECT_EQ(scales_of(model->graph), (Scales{{{"output.weight", 0}, 0.5F},
+                                             {{"blk.0.attn_k.weight", 0}, -2.0F},
+                                             {{"blk.0.ffn_gate_inp.weight", 0}, 0.0F},
+                                             {{down, 0}, 2.0F},
+                                             {{down, 64}, 3.0F},
+                                             {{down, 192}, -4.0F},
+                                             {{down, 256}, 0.0F}}));
+}
+
+TEST_F(ArchitectureTest, scales_of_another_shape_or_that_are_no_numbers_are_named) {
+  const auto error = [&](const std::string& name, const std::vector<float>& values) {
+    return error_of(tiny_mixture("llama").add_tensor(name, {values.size()}, values));
+  };
+  const std::string query = "blk.0.attn_q.scale";
+  const std::string experts = "blk.0.ffn_up_exps.scale";
+  EXPECT_EQ(error(query, {1, 2}),
+            "tensor blk.0.attn_q.scale is 2; expected 1: one scale for each matrix of "
+            "blk.0.attn_q.weight");
+  EXPECT_EQ(error(experts, {3}),
+            "tensor blk.0.ffn_up_exps.scale is 1; expected 5: one scale for each matrix of "
+            "blk.0.ffn_up_exps.weight");
+  EXPECT_EQ(error(query, {std::numeric_limits<float>::quiet_NaN()}),
+            "blk.0.attn_q.scale holds nan at 0; it must be finite");
+  EXPECT_EQ(error(experts, {1, 2, -std::numeric_limits<float>::infinity(), 4, 5}),
+            "blk.0.ffn_up_exps.scale holds -inf at 2; it must be finite");
+  // Scales of a tensor that no product reads, or that is not there.
+  for (const std::string name : {"token_embd.scale", "output.scale", "blk.0.attn_norm.scale"}) {
+    EXPECT_THAT(error(name, {2}), HasSubstr(name + "\" has no place in this architecture"));
+  }
+}
+
+TEST_F(ArchitectureTest, scales_of_inputs_are_named_and_not_loaded) {
+  GgufWriter file = tiny_llama();
+  file.add_tensor("blk.0.attn_q.input_scale", {1}, std::vector{0.5F});
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  ASSERT_EQ(model->left_out.size(), 1U);
+  EXPECT_EQ(model->left_out[0].part, "scales of products' inputs, for arithmetic that is not used");
 }
 
 TEST_F(ArchitectureTest, blocks_that_predict_further_tokens_are_named_and_not_loaded) {

@@ -154,6 +154,41 @@ TEST(Families, are_the_model_where_every_rank_has_a_part_of_every_matrix) {
   }
 }
 
+// Files whose matrices have scales (<...>.scale): apart, fused, with biases, of experts.
+TEST(Families, are_the_model_where_matrices_have_scales) {
+  const auto tokens = some_tokens(20, 5);
+  const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+  const Roundings roundings =
+      joined(roundings_of(table, Profile::kFast, KvFormat::kF32),
+             roundings_of(table, Profile::kFast, KvFormat::kF32, /*generated=*/true));
+  for (const char* const name : {"llama", "seed_oss", "pangu-embedded", "phi3", "qwen3moe"}) {
+    for (const Format format : {Format::kF32, Format::kQ8_0}) {
+      FamilyFile file = family_file(name);
+      file.format = format;
+      const RandomFamily without(file, /*seed=*/74);
+      file.scales = true;
+      const RandomFamily with(file, /*seed=*/74);
+      const ReferenceModel reference(with.path(), tokens);
+      const double bound = reference.bound(roundings);
+      const LogitRows expected = LoadedModel(with.path(), {}).compute_alone(tokens, 128);
+      EXPECT_LE(lockstep::worst_difference(expected, reference.logits()), bound) << name;
+      const LogitRows others = LoadedModel(without.path(), {}).compute_alone(tokens, 128);
+      EXPECT_GT(lockstep::worst_difference(others, reference.logits()), bound) << name;
+      for (const std::vector<double>& shares :
+           {std::vector<double>{1}, {1, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
+        SCOPED_TRACE(
+            fmt::format("{} {}, shares {}", name, traits(format).name, fmt::join(shares, ":")));
+        LoadedModel gathers(with.path(), {.workers = 2, .shares = shares});
+        expect_same_bits(expected, gathers.compute_alone(tokens, 7));
+        LoadedModel reduces(with.path(), {.shares = shares, .strategy = Strategy::kReduce});
+        EXPECT_LE(
+            lockstep::worst_difference(reduces.compute_alone(tokens, 128), reference.logits()),
+            bound);
+      }
+    }
+  }
+}
+
 TEST(Families, have_the_same_bits_whether_tensors_are_fused_or_apart) {
   const auto tokens = some_tokens(40, 3);
   size_t count = 0;

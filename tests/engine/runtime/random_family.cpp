@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <random>
@@ -27,7 +28,8 @@ using Bytes = std::vector<std::byte>;
 
 class FamilyWriter {
  public:
-  FamilyWriter(const FamilyFile& file, uint64_t seed) : file_(file), random_(seed) {}
+  FamilyWriter(const FamilyFile& file, uint64_t seed)
+      : file_(file), random_(seed), scales_(~seed) {}
 
   void write(const std::filesystem::path& path) {
     add_keys();
@@ -41,6 +43,7 @@ class FamilyWriter {
     add_norm("output_norm.weight", kColumns);
     writer_.add_tensor("output.weight", file_.format, {kColumns, kVocabulary},
                        matrix(kVocabulary, kColumns));
+    add_scales("output");
     writer_.write(path);
   }
 
@@ -79,6 +82,16 @@ class FamilyWriter {
                        random_rows(file_.bias_format, 1, values.size(), random_));
   }
   void add_norm(const std::string& name, size_t count) { add_vector(name, normal(count, 0.2, 1)); }
+
+  // Far from 1, some of them negative.
+  void add_scales(const std::string& name, size_t count = 1) {
+    if (!file_.scales) return;
+    std::vector<float> scales(count);
+    for (float& scale : scales) {
+      scale = std::array{0.4F, 0.7F, -0.6F, 1.4F, 1.8F, -1.3F}[scales_() % 6];
+    }
+    add_vector(name + ".scale", scales);
+  }
 
   template <typename T>
   void add_key(const std::string& name, T value) {
@@ -136,16 +149,19 @@ class FamilyWriter {
       if (file_.fused) continue;
       writer_.add_tensor(block + part.name + ".weight", file_.format, {columns, part.rows}, bytes);
       if (biases) add_bias(block + part.name + ".bias", bias);
+      add_scales(block + part.name);
     }
     if (!file_.fused) return;
     const size_t rows = all.size() / row_bytes(file_.format, columns);
     writer_.add_tensor(block + fused + ".weight", file_.format, {columns, rows}, all);
     if (biases) add_bias(block + fused + ".bias", all_biases);
+    add_scales(block + fused);
   }
 
   void add_product(const std::string& name, size_t rows, size_t columns, bool has_bias) {
     writer_.add_tensor(name + ".weight", file_.format, {columns, rows}, matrix(rows, columns));
     if (has_bias) add_bias(name + ".bias", normal(rows, 0.5));
+    add_scales(name);
   }
 
   void add_attention(const std::string& block) {
@@ -185,13 +201,16 @@ class FamilyWriter {
       }
     }
     const auto add = [&](const std::string& name, size_t rows, const Bytes& bytes) {
-      writer_.add_tensor(block + name, file_.format, {kColumns, rows, count}, bytes);
+      writer_.add_tensor(block + name + ".weight", file_.format, {kColumns, rows, count}, bytes);
+      add_scales(block + name, count);
     };
+    add_scales(block + "ffn_gate_inp");
+    add_scales(block + "ffn_down_exps", count);
     if (file_.fused) {
-      add("ffn_gate_up_exps.weight", 2 * kFeedForward, both);
+      add("ffn_gate_up_exps", 2 * kFeedForward, both);
     } else {
-      add("ffn_gate_exps.weight", kFeedForward, gates);
-      add("ffn_up_exps.weight", kFeedForward, ups);
+      add("ffn_gate_exps", kFeedForward, gates);
+      add("ffn_up_exps", kFeedForward, ups);
     }
     writer_.add_tensor(block + "ffn_down_exps.weight", file_.format,
                        {kFeedForward, kColumns, count}, matrix(count * kColumns, kFeedForward));
@@ -199,6 +218,7 @@ class FamilyWriter {
 
   const FamilyFile& file_;
   RandomEngine random_;
+  RandomEngine scales_;
   test::GgufWriter writer_;
 };
 

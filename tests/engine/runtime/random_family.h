@@ -29,6 +29,7 @@ struct FamilyFile {
   bool output_bias = false;       // of attention
   bool feed_forward_biases = false;
   bool head_norms = false;
+  bool scales = false;  // of every matrix but the table, and of every expert
   // Queries, keys and values in one tensor, and gate and up in another, also of experts. The
   // weights are those of the file without.
   bool fused = false;

@@ -16,7 +16,7 @@ namespace {
 const double kBf16 = std::ldexp(1.0, -8);
 const double kF16 = std::ldexp(1.0, -11);
 const double kF32 = std::ldexp(1.0, -24);
-// Of a function in f32, an exponential for one: some units.
+// The error of a function in f32, an exponential for one: some units.
 const double kFunction = std::ldexp(1.0, -20);
 
 double silu(double x) {
@@ -140,6 +140,7 @@ std::vector<double> ReferenceWalk::product(WeightId id, const std::vector<double
   const size_t columns = graph_.weights()[id].columns;
   const size_t parts = summed && roundings_.bf16_sums ? roundings_.ranks : 1;
   const double sum_error = kF32 * std::sqrt(static_cast<double>(columns));
+  const double scale = graph_.weights()[id].scale;
   std::vector<double> y(rows);
   for (size_t row = 0; row < rows; ++row) {
     for (size_t part = 0; part < parts; ++part) {
@@ -152,7 +153,7 @@ std::vector<double> ReferenceWalk::product(WeightId id, const std::vector<double
         magnitude += std::abs(term);
       }
       if (draw_ != 0) sum += magnitude * sum_error * random();
-      y[row] += parts > 1 ? moved(sum, kBf16) : sum;
+      y[row] += scale * (parts > 1 ? moved(sum, kBf16) : sum);
     }
     if (parts > 1) y[row] = moved(y[row], kBf16);
   }
@@ -271,7 +272,7 @@ ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
   return rows;
 }
 
-// Of whole rows, or of each head.
+// The norm of whole rows, or of each head.
 ReferenceRows ReferenceWalk::norm(const GraphNode& node) {
   ReferenceRows rows = values_[node.inputs[0]];
   const bool of_heads = node.operation == Operation::kHeadNorm;

@@ -39,7 +39,7 @@ class ReferenceWalk {
   void move_blocks(std::vector<double>& values, double scale_error);
   std::vector<double> as_input(std::vector<double> x, Format weights);
   std::vector<double> weight_values(WeightId id);
-  // W x + bias of one token; `summed`: it is added to a residual.
+  // W x of one token, times W's scale; `summed`: it is added to a residual.
   std::vector<double> product(WeightId id, const std::vector<double>& weight,
                               const std::vector<double>& x, bool summed);
   bool is_summed(ValueId value) const;

@@ -12,6 +12,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "tests/engine/kernels/tile_emulation.h"
 #include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_family.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/paths.h"
 
@@ -20,7 +21,8 @@ namespace {
 
 const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
 
-// Every format, two with two formats, mixtures of experts, and files of each architecture.
+// Every format, two with two formats, mixtures of experts, matrices and experts with scales, and
+// files of each architecture.
 class Models {
  public:
   Models() {
@@ -31,6 +33,8 @@ class Models {
     add(Format::kQ4_K, Format::kQ6_K, {.count = 4, .used = 2});
     add(Format::kBf16, Format::kF16, {.count = 5, .used = 1});
     add(Format::kF32, Format::kF32, {.count = 3, .used = 3});
+    add_scaled("llama", Format::kQ8_0);
+    add_scaled("qwen3moe", Format::kF32);
     for (const char* name : {"llama-gqa-f16", "qwen3-gqa-f32", "qwen2-mha-f16"}) {
       paths_.push_back(kFolder + name + ".gguf");
     }
@@ -44,7 +48,16 @@ class Models {
     paths_.push_back(made_.back()->path());
   }
 
+  void add_scaled(const char* architecture, Format format) {
+    FamilyFile file = family_file(architecture);
+    file.format = format;
+    file.scales = true;
+    scaled_.push_back(std::make_unique<RandomFamily>(file, /*seed=*/12));
+    paths_.push_back(scaled_.back()->path());
+  }
+
   std::vector<std::unique_ptr<RandomModel>> made_;
+  std::vector<std::unique_ptr<RandomFamily>> scaled_;
   std::vector<std::string> paths_;
 };
 
@@ -210,15 +223,19 @@ TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
   KernelTable apart = amx_kernel_table();
   apart.gated_bf16 = {};
   const auto tokens = some_tokens(60, 10);
-  // The last one's experts get more than a few rows each.
-  const auto models = {std::pair{Format::kQ4_0, RandomModel::Experts{}},
-                       std::pair{Format::kBf16, RandomModel::Experts{}},
-                       std::pair{Format::kQ4_0, RandomModel::Experts{.count = 3, .used = 2}}};
+  const RandomModel quantized(Format::kQ4_0, Format::kQ8_0, /*seed=*/11);
+  const RandomModel floats(Format::kBf16, Format::kQ8_0, /*seed=*/11);
+  // Each expert gets more than a few rows.
+  const RandomModel mixture(Format::kQ4_0, Format::kQ8_0, /*seed=*/11, {.count = 3, .used = 2});
+  FamilyFile with_scales = family_file("llama");
+  with_scales.format = Format::kQ8_0;
+  with_scales.scales = true;
+  const RandomFamily scaled(with_scales, /*seed=*/11);
   for (const Profile profile : {Profile::kExact, Profile::kFast}) {
-    for (const auto& [format, experts] : models) {
-      const RandomModel model(format, Format::kQ8_0, /*seed=*/11, experts);
+    for (const std::string& model :
+         {quantized.path(), floats.path(), mixture.path(), scaled.path()}) {
       const auto rows_of = [&](const KernelTable& table) {
-        LoadedModel loaded(model.path(),
+        LoadedModel loaded(model,
                            {.kernels = &table, .workers = 2, .shares = {1, 1}, .profile = profile});
         auto first = loaded.new_sequence(40);
         auto second = loaded.new_sequence(40);
@@ -231,8 +248,7 @@ TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
         rows.insert(rows.end(), mixed.begin(), mixed.end());
         return rows;
       };
-      SCOPED_TRACE(fmt::format("{}, {}, {} experts", profile_name(profile), traits(format).name,
-                               experts.count));
+      SCOPED_TRACE(fmt::format("{}, {}", profile_name(profile), model));
       expect_same_bits(rows_of(apart), rows_of(amx_kernel_table()));
     }
   }
