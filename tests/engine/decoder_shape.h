@@ -17,6 +17,7 @@ struct DecoderShape {
   size_t kv_heads = 0;
   size_t head_dimension = 0;
   size_t vocabulary = 0;
+  size_t window = 0;  // of all layers but each sixth; 0: every layer sees all tokens
 };
 
 inline Model make_model(const DecoderShape& shape) {
@@ -44,8 +45,9 @@ inline Model make_model(const DecoderShape& shape) {
     const ValueId q = graph.rotary(product(h, attended, shape.columns), shape.heads);
     const ValueId k = graph.rotary(product(h, kv, shape.columns), shape.kv_heads);
     const ValueId v = product(h, kv, shape.columns);
-    const ValueId out =
-        graph.attention(layer, q, k, v, shape.heads, shape.kv_heads, {.scale = 0.1F});
+    const size_t window = (layer + 1) % 6 == 0 ? 0 : shape.window;
+    const ValueId out = graph.attention(layer, q, k, v, shape.heads, shape.kv_heads,
+                                        {.scale = 0.1F, .window = window});
     x = graph.add(x, product(out, shape.columns, attended));
     const ValueId h2 = normed(x);
     const ValueId gate = product(h2, shape.feed_forward, shape.columns);

@@ -104,6 +104,39 @@ TEST_F(MemoryFit, an_automatic_context_fills_every_pool_and_fits) {
   }
 }
 
+// As Gemma 3's 27B: 62 layers, each sixth of which sees all tokens, the others 1,024.
+TEST_F(MemoryFit, windows_take_a_quarter_of_a_long_contexts_cache_or_less) {
+  DecoderShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
+  options_.sequence_count = 1;
+  const auto cache_bytes = [&] {
+    const Model model = make_model(shape);
+    const ModelLayout layout = sized(model, machine(1, {.gib_2mib = 200}, 8 * kGiB), {8 * kGiB});
+    EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+    EXPECT_EQ(layout.context_tokens, 131072U);
+    return layout.sizes.front().kv_bytes;
+  };
+  for (const uint32_t context : {0U, 131072U}) {  // automatic, and asked for
+    options_.context_tokens = context;
+    shape.window = 0;
+    const uint64_t whole = cache_bytes();
+    shape.window = 1024;
+    EXPECT_LE(4 * cache_bytes(), whole);
+  }
+}
+
+// Where memory is short the automatic context is the longer for it.
+TEST_F(MemoryFit, windows_make_the_automatic_context_longer) {
+  DecoderShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
+  options_.sequence_count = 1;
+  const auto context = [&] {
+    return sized(make_model(shape), machine(1, {.gib_2mib = 26}, kGiB), {kGiB}).context_tokens;
+  };
+  const size_t whole = context();
+  ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+  shape.window = 1024;
+  EXPECT_GE(context(), 3 * whole);
+}
+
 TEST_F(MemoryFit, simulated_ranks_share_a_pool) {
   const Model model = make_model(k8b);
   for (const uint32_t ranks : {2U, 3U}) {
