@@ -72,6 +72,7 @@ class Splitter {
     split_.weights.resize(graph.weights().size());
     split_.values.resize(graph.value_count());
     find_attention_block();
+    find_head_unit();
     find_mixtures();
     find_readers();
   }
@@ -85,11 +86,14 @@ class Splitter {
   };
 
   void find_attention_block();
+  void find_head_unit();
   void find_mixtures();
   void find_readers();
   // The quantization blocks in which products consume the value, or what is made of each of its
   // elements; at least a chunk's columns where a norm reads it, and else 1 where products take f32.
   size_t input_block(ValueId value) const;
+  // The elements at whose multiples the product's biases may be cut, with its rows; 1: anywhere.
+  size_t bias_block(const GraphNode& product) const;
 
   // The shares of the product's weights, or of the router's.
   std::span<const double> shares_of(const GraphNode& product) const;
@@ -109,16 +113,6 @@ class Splitter {
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
 
-  // A bias in blocks that a rank's part would cut.
-  struct CutBlock {
-    WeightId weight = 0;
-    size_t rank = 0;
-  };
-  std::optional<CutBlock> find_cut_block() const;
-  // Whether ranks with these shares have work, and no bias is cut within a block.
-  bool is_cut_well_by(const std::vector<double>& shares) const;
-  std::optional<std::vector<double>> find_fitting_shares() const;
-  Result<void> check_vectors() const;
   Result<void> check_ranks() const;
 
   const Graph& graph_;
@@ -126,6 +120,8 @@ class Splitter {
   const ProductRoles roles_;
   // The input_block() of every layer's attention: all layers share the layout of the cache.
   size_t attention_block_ = 1;
+  // The query heads at whose multiples no layer's biases and sinks are cut within a block.
+  size_t head_unit_ = 1;
   std::map<ValueId, size_t> mixtures_;  // by routing: which of the layers with experts
   std::map<std::vector<double>, std::vector<double>> owed_;  // by shares, by rank: units
   std::vector<std::set<size_t>> readers_;                    // by value: ranks that compute with it
@@ -202,10 +198,39 @@ void Splitter::find_attention_block() {
   }
 }
 
+size_t Splitter::bias_block(const GraphNode& product) const {
+  size_t block = 1;
+  for (const WeightId bias : biases_of(product)) {
+    block = std::lcm(block, traits(graph_.weights()[bias].format).block_elements);
+  }
+  return block;
+}
+
+void Splitter::find_head_unit() {
+  for (const GraphNode& node : graph_.nodes()) {
+    if (!is_product(node)) continue;
+    const Role role = roles_.role_of(node);
+    const bool is_stored = role == Role::kKeys || role == Role::kValues;
+    if (role != Role::kQueries && !is_stored) continue;
+    const GraphNode& attention = roles_.attention_of(node);
+    const size_t block = bias_block(node);
+    const size_t dimension =
+        role == Role::kValues ? attention.value_dimension : attention.head_dimension;
+    const size_t heads = block / std::gcd(block, dimension);
+    // Ranks may share a KV head only if parts of its bias may end at any head.
+    const size_t group = attention.head_count / attention.kv_head_count;
+    head_unit_ = std::lcm(head_unit_, is_stored && heads > 1 ? group * heads : heads);
+    if (const WeightId sinks = attention.attention.sinks; sinks != kNone) {
+      head_unit_ = std::lcm(head_unit_, traits(graph_.weights()[sinks].format).block_elements);
+    }
+  }
+}
+
 Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   const size_t group = attention.head_count / attention.kv_head_count;
-  // The fewest heads whose outputs are whole blocks.
-  const size_t least = attention_block_ / std::gcd(attention_block_, attention.value_dimension);
+  // The fewest heads whose outputs are whole blocks, as are their biases.
+  const size_t least = std::lcm(
+      attention_block_ / std::gcd(attention_block_, attention.value_dimension), head_unit_);
   Heads heads;
   heads.queries = cut(attention.head_count, std::lcm(group, least), shares_.dense);
   if (first_without(heads.queries, shares_.dense)) {
@@ -324,21 +349,25 @@ void Splitter::split_product(const GraphNode& node) {
     }
     case Role::kActivation: {
       const ValueId activation = roles_.consumer(node.output)->output;
-      const size_t block = input_block(activation);
+      size_t block = input_block(activation);
       // The other product of the gate, if that is cut already.
       for (const ValueId product : graph_.producer(activation).inputs) {
         const ValueSplit& cut_already = split_.values[product];
         if (cut_already.kind == SplitKind::kSliced) {
           return split_by_rows(node, cut_already.columns, false);
         }
+        const GraphNode& producer = graph_.producer(product);
+        if (is_product(producer)) block = std::lcm(block, bias_block(producer));
       }
       return split_by_rows(node, cut_activation(rows, std::lcm(unit, block), shares), false);
     }
     case Role::kResidual:
-      return split_by_rows(node, cut(rows, std::lcm(unit, input_block(node.output)), shares),
-                           false);
+      return split_by_rows(
+          node,
+          cut(rows, std::lcm(std::lcm(unit, input_block(node.output)), bias_block(node)), shares),
+          false);
     case Role::kLogits:
-      return split_by_rows(node, cut(rows, unit, shares), false);
+      return split_by_rows(node, cut(rows, std::lcm(unit, bias_block(node)), shares), false);
   }
 }
 
@@ -442,77 +471,6 @@ void Splitter::split_node(const GraphNode& node) {
   if (is_read_whole(node)) split_.values[node.output].gathered = true;
 }
 
-// A bias is cut with the rows of its matrix; one in blocks may not be cut there.
-std::optional<Splitter::CutBlock> Splitter::find_cut_block() const {
-  for (WeightId id = 0; id < split_.weights.size(); ++id) {
-    const WeightSplit& split = split_.weights[id];
-    const Weight& weight = graph_.weights()[id];
-    if (weight.is_matrix || split.kind != SplitKind::kSliced) continue;
-    const size_t block = traits(weight.format).block_elements;
-    for (size_t rank = 0; rank < split.ranges.size(); ++rank) {
-      const Range& range = split.ranges[rank];
-      const bool ends = range.end % block == 0 || range.end == weight.columns;
-      if (range.empty() || (range.begin % block == 0 && ends)) continue;
-      return CutBlock{.weight = id, .rank = rank};
-    }
-  }
-  return std::nullopt;
-}
-
-bool Splitter::is_cut_well_by(const std::vector<double>& shares) const {
-  Shares tried = shares_;
-  for (size_t rank = 0; rank < shares.size(); ++rank) {
-    if (tried.dense[rank] > 0) tried.dense[rank] = shares[rank];
-    if (tried.experts[rank] > 0) tried.experts[rank] = shares[rank];
-  }
-  Splitter splitter(graph_, tried, split_.strategy);
-  for (const GraphNode& node : graph_.nodes()) splitter.split_node(node);
-  return !splitter.find_cut_block() && splitter.check_ranks();
-}
-
-// In small whole numbers, the evenest first. Each trial is a split; for more ranks than a machine
-// usually has nodes there would be too many.
-std::optional<std::vector<double>> Splitter::find_fitting_shares() const {
-  constexpr size_t kRanksMost = 8;
-  constexpr size_t kTrialsMost = 256;
-  const size_t ranks = split_.rank_count;
-  if (ranks > kRanksMost) return std::nullopt;
-  const auto most = static_cast<size_t>(
-      std::pow(static_cast<double>(kTrialsMost) + 0.5, 1 / static_cast<double>(ranks)));
-  std::vector<std::vector<double>> candidates = {{}};
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    std::vector<std::vector<double>> longer;
-    for (const std::vector<double>& shares : candidates) {
-      for (size_t share = 1; share <= most; ++share) {
-        longer.push_back(shares);
-        longer.back().push_back(static_cast<double>(share));
-      }
-    }
-    candidates = std::move(longer);
-  }
-  std::ranges::stable_sort(candidates, {}, [](const std::vector<double>& shares) {
-    const auto [least, largest] = std::ranges::minmax(shares);
-    return largest / least;
-  });
-  for (std::vector<double>& shares : candidates) {
-    if (is_cut_well_by(shares)) return std::move(shares);
-  }
-  return std::nullopt;
-}
-
-Result<void> Splitter::check_vectors() const {
-  const auto found = find_cut_block();
-  if (!found) return {};
-  const Weight& weight = graph_.weights()[found->weight];
-  const Range& range = split_.weights[found->weight].ranges[found->rank];
-  const auto shares = find_fitting_shares();
-  return invalid_input(
-      "tensor {}: its blocks of {} ({}) cannot be cut at {} to {}, the part of rank {}; use one "
-      "rank (--ranks 1, or one GPU in --devices){}, or a file whose biases are F32",
-      weight.name, traits(weight.format).block_elements, traits(weight.format).name, range.begin,
-      range.end, found->rank, shares ? fmt::format(", --shares {}", fmt::join(*shares, ":")) : "");
-}
-
 // A rank that holds a part of no matrix only waits for the others. A router does not count: a
 // rank that has a share of the experts has all of it. Nor does a matrix that gives factors of rows.
 Result<void> Splitter::check_ranks() const {
@@ -538,7 +496,6 @@ Result<void> Splitter::check_ranks() const {
 
 Result<Split> Splitter::make() {
   for (const GraphNode& node : graph_.nodes()) split_node(node);
-  if (auto checked = check_vectors(); !checked) return std::unexpected(checked.error());
   if (auto checked = check_ranks(); !checked) return std::unexpected(checked.error());
   return std::move(split_);
 }

@@ -11,6 +11,8 @@
 //   shares, some ranks have none of it and add nothing to its sum: of feed-forwards and experts
 //   other ranks in every layer, of attention (whole heads and whole blocks) always the same ones.
 //
+// Biases are cut with the rows of their matrices; one in blocks at whole blocks, and so its rows.
+//
 // Attention is cut by query heads, at whole groups of a KV head where there are enough of them;
 // otherwise several ranks hold the same KV head. Embedding and output are cut by vocabulary rows.
 // Of a mixture every expert is cut, all alike, and the matrix that chooses among them is mirrored.
@@ -74,8 +76,8 @@ struct Shares {
   size_t apart_layers = std::numeric_limits<size_t>::max();
 };
 
-// A rank may have none of one of both, under kReduce. Fails with kInvalidInput, naming tensor, rank
-// and remedy, where a rank would be left without work or a tensor cannot be cut.
+// A rank may have none of one of both, under kReduce. Fails with kInvalidInput, naming rank and
+// remedy, where a rank would be left without any work, and nowhere else.
 Result<Split> split_graph(const Graph& graph, const Shares& shares, Strategy strategy);
 
 // The same share of both for each rank.

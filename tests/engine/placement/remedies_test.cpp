@@ -11,7 +11,7 @@
 #include <optional>
 #include <regex>
 #include <set>
-#include <sstream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +45,6 @@ const GpuPlatform kWithNccl = {.join = &NcclRanks::create, .measure_read = &read
 // A request of the grid: what it asks for, of which model and machine.
 struct Request {
   const Model* model = nullptr;
-  const Model* with_f32_biases = nullptr;  // the same model from another file; null: there is none
   const Topology* topology = nullptr;
   EngineOptions options;
   const GpuPlatform* platform = &kWithoutNccl;
@@ -56,7 +55,11 @@ struct Request {
     if (is_mixed() && asked.shares.empty() && topology->gpus.front().bytes_per_second > 0) {
       asked.shares.assign(asked.rank_count > 0 ? asked.rank_count : devices().size(), 1.0);
     }
-    return place_model(*model, asked, machine_of(*topology, platform));
+    Machine machine = machine_of(*topology, platform);
+    machine.meter.read_speeds = [](std::span<const RankPlace> places) {
+      return std::vector<double>(places.size(), 1e11);
+    };
+    return place_model(*model, asked, machine);
   }
   std::vector<std::string> devices() const {
     const auto chosen = choose_devices(options.devices, *topology, 0);
@@ -164,12 +167,6 @@ std::vector<Remedy> remedies_about_shares(const Request& request, const std::str
     const auto colons = static_cast<size_t>(std::ranges::count(shares, ':'));
     remedies.push_back(set_shares(std::vector<double>(colons + 1, 1.0)));
   }
-  if (std::regex_search(message, found, std::regex(", --shares ([0-9:]+), or a file"))) {
-    std::vector<double> shares;
-    std::istringstream parts(found[1]);
-    for (std::string part; std::getline(parts, part, ':');) shares.push_back(std::stod(part));
-    remedies.push_back(set_shares(shares));
-  }
   if (says(message, "or a larger share for it in --shares") && !request.options.shares.empty()) {
     std::vector<double> shares = request.options.shares;
     shares.at(number_behind(message, "rank ")) = *std::ranges::max_element(shares);
@@ -224,20 +221,8 @@ std::vector<Remedy> remedies_of(const Request& request, const std::string& messa
   if (says(message, "use fewer ranks")) {
     add({fewer_ranks(request, number_behind(message, "rank [0-9]+ of "))});
   }
-  if (says(message, "use one rank")) {
-    if (request.on_gpus()) {
-      add({keep_devices({request.devices().front()})});
-    } else {
-      add({set_ranks(1)});
-    }
-  }
   if (says(message, "there may be at most")) {
     add({set_ranks(number_behind(message, "at most "))});
-  }
-  if (says(message, "or a file whose biases are F32")) {
-    EXPECT_NE(request.with_f32_biases, nullptr) << "its biases are F32";
-    add({{"model",
-          [](Request& each) { each.model = std::exchange(each.with_f32_biases, nullptr); }}});
   }
   if (says(message, "gpu-expert-layers is")) {
     if (says(message, "leave it out")) add({kNoExpertLayers});
@@ -291,14 +276,6 @@ class Remedies : public ::testing::Test {
   }
   const Model& model(const FamilyFile& file) { return model(RandomFamily(file, 81).path()); }
 
-  // One with biases in blocks, and the same with biases of F32.
-  const Model& model_of_cut_biases(FamilyFile file) {
-    const Model& cut = model(file);
-    file.bias_format = Format::kF32;
-    twins_[&cut] = &model(file);
-    return cut;
-  }
-
   static std::vector<Topology> machines() {
     Topology linked = machine_with_gpus();
     for (Gpu& gpu : linked.gpus) gpu.links.assign(linked.gpus.size(), GpuLink::kNvlink);
@@ -314,7 +291,6 @@ class Remedies : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<Model>> models_;
-  std::map<const Model*, const Model*> twins_;  // by model: with biases of F32
   std::set<std::string> checked_;
 };
 
@@ -325,17 +301,12 @@ TEST_F(Remedies, end_in_a_layout) {
       &model(FamilyFile{.head_dimension = 20, .rotary_dimensions = 20}),
       &model(FamilyFile{.experts = 40}),
       &model(FamilyFile{.experts = 40, .head_dimension = 20, .rotary_dimensions = 20}),
-      &model_of_cut_biases({.bias_format = Format::kQ8_0, .kv_heads = 6, .attention_biases = true}),
-      &model_of_cut_biases({.bias_format = Format::kQ8_0,
-                            .kv_heads = 6,
-                            .attention_biases = true,
-                            .output_bias = true,
-                            .feed_forward_biases = true}),
-      &model_of_cut_biases({.bias_format = Format::kQ8_0,
-                            .kv_heads = 1,
-                            .head_dimension = 32,
-                            .rotary_dimensions = 32,
-                            .attention_biases = true}),
+      &model(FamilyFile{.bias_format = Format::kQ8_0, .kv_heads = 6, .attention_biases = true}),
+      &model(FamilyFile{.bias_format = Format::kQ8_0,
+                        .kv_heads = 1,
+                        .head_dimension = 32,
+                        .rotary_dimensions = 32,
+                        .attention_biases = true}),
   };
   const std::vector<std::vector<double>> all_shares = {
       {}, {1}, {3, 1}, {1, 0.0001}, {1, 0}, {1, 1, 1}, {1, 1, 1, 0.0001}, {1, 1, 1, 1, 1, 1}};
@@ -348,9 +319,6 @@ TEST_F(Remedies, end_in_a_layout) {
           for (const uint32_t ranks : {0U, 1U, 2U, 3U, 6U, 40U, 5000U}) {
             for (const std::vector<double>& shares : all_shares) {
               Request request{.model = each, .topology = &topology, .options = {}};
-              if (const auto other = twins_.find(each); other != twins_.end()) {
-                request.with_f32_biases = other->second;
-              }
               request.options.devices = devices;
               request.options.strategy = strategy;
               request.options.rank_count = ranks;
@@ -393,33 +361,42 @@ TEST_F(Remedies, end_in_a_layout_where_layers_of_experts_or_a_cache_are_asked_fo
   EXPECT_GT(refusals, 50U);
 }
 
-// "--shares" is named where ranks can be cut at the ends of blocks, and only there.
-TEST_F(Remedies, shares_that_cut_no_block_are_found) {
+// However many ranks there are and whatever their shares: no bias in blocks is in the way, if each
+// has a part at all, and ranks whose heads end elsewhere then give the same bits.
+TEST_F(Remedies, biases_in_blocks_are_cut_at_whole_blocks) {
+  const auto tokens = some_tokens(12, 4);
   const Topology machine = machines()[1];
-  const Model& cut =
-      model_of_cut_biases({.bias_format = Format::kQ8_0, .kv_heads = 6, .attention_biases = true});
-  size_t named = 0;
-  for (const uint32_t ranks : {2U, 3U, 4U}) {
-    Request request{.model = &cut, .topology = &machine, .options = {}};
-    request.options.devices = "cpu";
-    request.options.rank_count = ranks;
-    bool there_are = false;
-    std::optional<std::string> refusal;
-    for (uint32_t code = 0; code < 1U << (2 * ranks); ++code) {  // shares of 1 to 4 each
-      request.options.shares.clear();
-      for (uint32_t rank = 0; rank < ranks; ++rank) {
-        request.options.shares.push_back(static_cast<double>(1 + (code >> (2 * rank)) % 4));
+  for (const uint32_t kv_heads : {2U, 6U}) {
+    const FamilyFile file{.bias_format = Format::kQ8_0,
+                          .kv_heads = kv_heads,
+                          .attention_biases = true,
+                          .output_bias = true,
+                          .feed_forward_biases = true};
+    const RandomFamily family(file, /*seed=*/84);
+    Request request{.model = &model(family.path()), .topology = &machine, .options = {}};
+    for (const uint32_t ranks : {2U, 3U, 4U}) {
+      request.options.rank_count = ranks;
+      for (uint32_t code = 0; code < 1U << (2 * ranks); ++code) {  // shares of 1 to 4 each
+        request.options.shares.clear();
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          request.options.shares.push_back(static_cast<double>(1 + (code >> (2 * rank)) % 4));
+        }
+        for (const char* const strategy : {"gather", "reduce"}) {
+          request.options.devices = "cpu";
+          request.options.strategy = strategy;
+          const auto layout = request.lay_out();
+          if (layout) continue;
+          EXPECT_TRUE(says(layout.error().message, "rounds to none")) << layout.error().message;
+          EXPECT_GT(std::ranges::max(request.options.shares), 1) << request.text();
+        }
       }
-      const auto layout = request.lay_out();
-      there_are = there_are || layout.has_value();
-      if (!layout && says(layout.error().message, "cannot be cut"))
-        refusal = layout.error().message;
     }
-    ASSERT_TRUE(refusal.has_value()) << ranks;
-    EXPECT_EQ(says(*refusal, ", --shares "), there_are) << *refusal;
-    named += there_are ? 1U : 0U;
+    const LogitRows alone = LoadedModel(family.path(), {}).compute_alone(tokens, 128);
+    for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
+      LoadedModel loaded(family.path(), {.shares = shares});
+      expect_same_bits(alone, loaded.compute_alone(tokens, 5));
+    }
   }
-  EXPECT_GT(named, 0U);
 }
 
 // The format is one that GPUs have no kernels for; --devices auto takes the nodes by itself and
