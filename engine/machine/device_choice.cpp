@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -203,6 +204,14 @@ DeviceChoice every_node(const Topology& topology, std::string reason) {
   return {.nodes = all_nodes(topology), .gpus = {}, .automatic = true, .reason = std::move(reason)};
 }
 
+std::optional<DeviceChoice> gpus_beside_nodes(const Topology& topology, std::string reason) {
+  DeviceChoice choice = every_node(topology, std::move(reason));
+  for (const Gpu& gpu : topology.gpus) {
+    if (usable_bytes(gpu) > 0) choice.gpus.push_back(gpu.index);
+  }
+  return choice.gpus.empty() ? std::nullopt : std::optional(std::move(choice));
+}
+
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus) {
   for (const int index : gpus) {
     const Gpu& gpu = gpu_at(topology, index);
@@ -218,6 +227,34 @@ Result<void> check_links(const Topology& topology, const std::vector<int>& gpus)
     }
   }
   return {};
+}
+
+std::vector<std::vector<int>> fewer_gpus(const Topology& topology) {
+  std::vector<Gpu> by_memory = topology.gpus;
+  std::erase_if(by_memory, [](const Gpu& gpu) { return usable_bytes(gpu) == 0; });
+  std::ranges::stable_sort(by_memory, std::greater(), &usable_bytes);
+  std::vector<int> all;
+  for (const Gpu& gpu : by_memory) all.push_back(gpu.index);
+  std::vector<int> linked;
+  for (const int first : all) {
+    std::vector<int> grown = {first};
+    for (const int gpu : all) {
+      if (gpu == first) continue;
+      grown.push_back(gpu);
+      if (!check_links(topology, grown)) grown.pop_back();
+    }
+    if (grown.size() > linked.size()) linked = std::move(grown);
+  }
+  std::vector<std::vector<int>> sets;
+  for (size_t count = all.size(); count > 0; --count) {
+    for (const std::vector<int>& gpus : {linked, all}) {
+      if (gpus.size() < count || count == topology.gpus.size()) continue;
+      std::vector<int> set(gpus.begin(), gpus.begin() + static_cast<ptrdiff_t>(count));
+      std::ranges::sort(set);
+      if (sets.empty() || sets.back() != set) sets.push_back(std::move(set));
+    }
+  }
+  return sets;
 }
 
 uint64_t usable_bytes(const Gpu& gpu) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,9 +33,17 @@ Result<DeviceChoice> choose_devices(std::string_view request, const Topology& to
 // Every node, though others had been chosen or might have been.
 DeviceChoice every_node(const Topology& topology, std::string reason);
 
+// The GPUs that have memory which ranks may take, and every node; none: there is no such GPU.
+std::optional<DeviceChoice> gpus_beside_nodes(const Topology& topology, std::string reason);
+
 // Whether these (Gpu::index) can be all the ranks of a split without NCCL: each reaches the others'
 // memory. Fails with kInvalidInput where one does not.
 Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
+
+// The GPUs (Gpu::index, ascending) of which to try fewer than all, the most first. Of as many those
+// that reach one another's memory come first, and else those with the most free memory; none has no
+// memory that ranks may take.
+std::vector<std::vector<int>> fewer_gpus(const Topology& topology);
 
 // The memory of a GPU that ranks may take: what is free less what the driver's context and the
 // rounding of allocations take.

@@ -1,6 +1,9 @@
 #include "engine/placement/placer.h"
 
 #include <algorithm>
+#include <optional>
+#include <ranges>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -52,37 +55,27 @@ Result<RankSizes> Placer::least_gpu_sizes() const {
   return rank_sizes(model_, *whole, options, pages, {&place, 1}, true).front();
 }
 
-Result<DeviceChoice> Placer::find_devices(const RankSizes& least) const {
+DeviceChoice Placer::choose_devices_for(const RankSizes& least) const {
   const Topology& topology = machine_.topology;
-  DeviceChoice choice;
-  if (settings_.devices) {
-    choice = *settings_.devices;
-  } else {
-    uint64_t joined_bytes = 0;
-    if (const auto all = choose_devices("gpu", topology, 0)) {
-      const bool linked = check_links(topology, all->gpus).has_value();
-      joined_bytes = rules_of(*all).nccl_bytes(machine_, *all, linked, least.message_floats);
-    }
-    choice = *choose_devices("auto", topology, least.gpu_bytes(), joined_bytes);
+  uint64_t joined_bytes = 0;
+  if (const auto all = choose_devices("gpu", topology, 0)) {
+    const bool linked = check_links(topology, all->gpus).has_value();
+    joined_bytes = rules_of(*all).nccl_bytes(machine_, *all, linked, least.message_floats);
   }
-  const DeviceRules& rules = rules_of(choice);
-  const auto usable = rules.check(model_.graph, settings_, machine_, choice);
-  if (usable) {
-    choice.reason += rules.sums_text(topology, choice);
-    return choice;
-  }
-  if (!choice.automatic) return std::unexpected(usable.error());
-  return every_node(topology, "no GPU, since " + usable.error().message);
+  return *choose_devices("auto", topology, least.gpu_bytes(), joined_bytes);
 }
 
 Result<void> Placer::find_gpu_speeds(ModelLayout& layout) {
   if (!layout.rules().shares_follow_gpu_speeds(settings_, machine_.topology, layout.devices)) {
     return {};
   }
-  if (!gpu_speeds_) {
-    gpu_speeds_ = measure_gpu_speeds(machine_.gpu_platform, machine_.topology, layout.devices.gpus);
+  const std::vector<int>& gpus = layout.devices.gpus;
+  auto found = gpu_speeds_.find(gpus);
+  if (found == gpu_speeds_.end()) {
+    auto measured = measure_gpu_speeds(machine_.gpu_platform, machine_.topology, gpus);
+    found = gpu_speeds_.emplace(gpus, std::move(measured)).first;
   }
-  const Result<GpuSpeeds>& speeds = *gpu_speeds_;
+  const Result<GpuSpeeds>& speeds = found->second;
   if (!speeds) return std::unexpected(speeds.error());
   layout.devices.reason +=
       "; shares follow bandwidth, of GPUs " +
@@ -103,16 +96,16 @@ Result<void> Placer::split(ModelLayout& layout) const {
   return {};
 }
 
-Result<ModelLayout> Placer::lay_out(const Candidate& candidate, uint64_t gpu_bytes) {
+Result<ModelLayout> Placer::lay_out(const DeviceChoice& devices, size_t batch_tokens) {
   ModelLayout layout;
-  layout.devices = candidate.devices;
+  layout.devices = devices;
   const DeviceRules& rules = layout.rules();
   auto checked = check_expert_layers(model_.graph, settings_, rules.traits.experts_by_kind);
   if (!checked) return std::unexpected(checked.error());
-  layout.plan_options = rules.plan_options(model_, settings_, candidate.batch_tokens);
+  layout.plan_options = rules.plan_options(model_, settings_, batch_tokens);
   name_devices(machine_.topology, settings_, layout);
   if (auto found = find_gpu_speeds(layout); !found) return std::unexpected(found.error());
-  auto places = find_places(settings_, machine_, layout.devices, gpu_bytes, layout.gpu_speeds);
+  auto places = find_places(settings_, machine_, layout.devices, gpu_bytes_, layout.gpu_speeds);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
   layout.gpus_linked = check_links(machine_.topology, layout.devices.gpus).has_value();
@@ -137,27 +130,90 @@ std::string Placer::obstacle_to(const Result<ModelLayout>& layout) const {
       whole.context_tokens, whole.context_tokens);
 }
 
+// As the devices are named: the last batch is taken whether it fits or not. What does not fit is
+// refused when memory is taken.
+Result<ModelLayout> Placer::place_on(const DeviceChoice& devices) {
+  const DeviceRules& rules = rules_of(devices);
+  if (auto usable = rules.check(model_.graph, settings_, machine_, devices); !usable) {
+    return std::unexpected(usable.error());
+  }
+  DeviceChoice choice = devices;
+  choice.reason += rules.sums_text(machine_.topology, devices);
+  const std::vector<size_t> batches = rules.batches(settings_);
+  for (const size_t batch : batches | std::views::take(batches.size() - 1)) {
+    auto layout = lay_out(choice, batch);
+    if (obstacle_to(layout).empty()) return layout;
+  }
+  return lay_out(choice, batches.back());
+}
+
+std::optional<ModelLayout> Placer::find_fitting(const DeviceChoice& devices,
+                                                std::string& obstacle) {
+  const DeviceRules& rules = rules_of(devices);
+  if (auto usable = rules.check(model_.graph, settings_, machine_, devices); !usable) {
+    obstacle = usable.error().message;
+    return std::nullopt;
+  }
+  DeviceChoice choice = devices;
+  choice.reason += rules.sums_text(machine_.topology, devices);
+  for (const size_t batch : rules.batches(settings_)) {
+    auto layout = lay_out(choice, batch);
+    obstacle = obstacle_to(layout);
+    if (obstacle.empty()) return std::move(*layout);
+  }
+  return std::nullopt;
+}
+
+std::optional<ModelLayout> Placer::find_on_fewer_gpus(const std::string& why_not_all) {
+  const Topology& topology = machine_.topology;
+  for (const std::vector<int>& gpus : fewer_gpus(topology)) {
+    uint64_t space = 0;
+    for (const int gpu : gpus) space += usable_bytes(gpu_at(topology, gpu));
+    if (space < gpu_bytes_) continue;
+    const DeviceChoice choice{.nodes = {},
+                              .gpus = gpus,
+                              .automatic = true,
+                              .reason = fmt::format("{} of {} GPUs, since {}", gpus.size(),
+                                                    topology.gpus.size(), why_not_all)};
+    std::string obstacle;
+    if (auto layout = find_fitting(choice, obstacle)) return layout;
+  }
+  return std::nullopt;
+}
+
+// Ranks and shares that were asked for are those of nodes, or of GPUs.
+std::optional<ModelLayout> Placer::find_beside_nodes(std::string& why_not_alone) {
+  const Topology& topology = machine_.topology;
+  if (settings_.rank_count != 0 || !settings_.shares.empty()) return std::nullopt;
+  const auto choice = gpus_beside_nodes(topology, "GPUs beside nodes, since " + why_not_alone);
+  if (!choice) return std::nullopt;
+  std::string obstacle;
+  auto layout = find_fitting(*choice, obstacle);
+  if (!layout && obstacle != why_not_alone) {
+    why_not_alone += "; nor beside nodes, since " + obstacle;
+  }
+  return layout;
+}
+
+Result<ModelLayout> Placer::place_automatically(const DeviceChoice& choice) {
+  const bool has_space = rules_of(choice).gives_way(choice);
+  std::string obstacle = choice.reason;
+  if (has_space) {
+    if (auto layout = find_fitting(choice, obstacle)) return std::move(*layout);
+  }
+  if (auto layout = find_on_fewer_gpus(obstacle)) return std::move(*layout);
+  if (auto layout = find_beside_nodes(obstacle)) return std::move(*layout);
+  return place_on(
+      every_node(machine_.topology, has_space ? "no GPU, since " + obstacle : obstacle));
+}
+
 Result<ModelLayout> Placer::place() {
   if (auto checked = check_heads(); !checked) return std::unexpected(checked.error());
   const auto least = least_gpu_sizes();
   if (!least) return std::unexpected(least.error());
-  auto devices = find_devices(*least);
-  if (!devices) return std::unexpected(devices.error());
-  const DeviceRules& rules = rules_of(*devices);
-  std::vector<Candidate> candidates;
-  for (const size_t batch : rules.batches(settings_)) {
-    candidates.push_back({*devices, batch, /*must_fit=*/true});
-  }
-  candidates.back().must_fit = rules.gives_way(*devices);
-  std::string obstacle;
-  for (const Candidate& candidate : candidates) {
-    auto layout = lay_out(candidate, least->gpu_bytes());
-    if (!candidate.must_fit) return layout;
-    obstacle = obstacle_to(layout);
-    if (obstacle.empty()) return layout;
-  }
-  const DeviceChoice nodes = every_node(machine_.topology, "no GPU, since " + obstacle);
-  return lay_out({nodes, settings_.batch_tokens, /*must_fit=*/false}, least->gpu_bytes());
+  gpu_bytes_ = least->gpu_bytes();
+  if (settings_.devices) return place_on(*settings_.devices);
+  return place_automatically(choose_devices_for(*least));
 }
 
 }  // namespace lockstep

@@ -1,10 +1,13 @@
 // Decides where a model lies: tries devices and batches in order and takes the
-// first that fits. `lockstepd plan` and the daemon share it.
+// first that fits. Where nobody has named devices: all GPUs, fewer of them, GPUs
+// beside nodes, nodes. `lockstepd plan` and the daemon share it.
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/model/architecture.h"
@@ -28,21 +31,21 @@ class Placer {
   Result<ModelLayout> place();
 
  private:
-  // The candidates.
-  struct Candidate {
-    DeviceChoice devices;
-    size_t batch_tokens = 0;
-    bool must_fit = false;  // otherwise it is taken as it is, whatever is wrong with it
-  };
-
   Result<void> check_heads() const;
   // The GPUs must hold together: the weights once, activations,
   // and the cache that was asked for, or a page of it. Zeros where there are no
   // GPUs.
   Result<RankSizes> least_gpu_sizes() const;
-  Result<DeviceChoice> find_devices(const RankSizes& least) const;
-  // `gpu_bytes`: of least_gpu_sizes().
-  Result<ModelLayout> lay_out(const Candidate& candidate, uint64_t gpu_bytes);
+  // All GPUs, or else nodes and the reason why not.
+  DeviceChoice choose_devices_for(const RankSizes& least) const;
+  Result<ModelLayout> place_on(const DeviceChoice& devices);
+  Result<ModelLayout> place_automatically(const DeviceChoice& choice);
+  // The layout on these devices if it fits; else why it does not is in `obstacle`.
+  std::optional<ModelLayout> find_fitting(const DeviceChoice& devices, std::string& obstacle);
+  std::optional<ModelLayout> find_on_fewer_gpus(const std::string& why_not_all);
+  // `why_not_alone` gets why not beside nodes either, where that was tried.
+  std::optional<ModelLayout> find_beside_nodes(std::string& why_not_alone);
+  Result<ModelLayout> lay_out(const DeviceChoice& devices, size_t batch_tokens);
   // Nothing unless shares follow them: to open GPUs and to measure them takes its time.
   Result<void> find_gpu_speeds(ModelLayout& layout);
   Result<void> split(ModelLayout& layout) const;
@@ -52,8 +55,9 @@ class Placer {
   const Model& model_;
   const Settings& settings_;
   const Machine& machine_;
-  // The GPUs' measured speeds, or why there are none: measured once, for all candidates.
-  std::optional<Result<GpuSpeeds>> gpu_speeds_;
+  uint64_t gpu_bytes_ = 0;  // of least_gpu_sizes()
+  // By GPUs: their measured speeds, or why there are none: measured once, for all candidates.
+  std::map<std::vector<int>, Result<GpuSpeeds>> gpu_speeds_;
 };
 
 }  // namespace lockstep

@@ -56,6 +56,18 @@ TEST(DeviceChoice, names_stand_for_one_device_each_in_any_order) {
   EXPECT_THAT(choose("node1", machine_without_gpus()).nodes, ElementsAre(1));
 }
 
+TEST(DeviceChoice, of_fewer_gpus_those_come_first_that_reach_one_another) {
+  using Sets = std::vector<std::vector<int>>;
+  Topology topology = machine_with_gpus();
+  EXPECT_EQ(fewer_gpus(topology), (Sets{{0, 1, 2}, {0, 1}, {0}}));
+  topology.gpus[1].free_bytes = 0;
+  EXPECT_EQ(fewer_gpus(topology), (Sets{{0, 2, 3}, {2, 3}, {0, 2}, {2}, {0}}));
+  topology.gpus[3].free_bytes += kGiB;
+  EXPECT_EQ(fewer_gpus(topology), (Sets{{0, 2, 3}, {2, 3}, {0, 3}, {3}}));
+  topology.gpus.resize(1);
+  EXPECT_EQ(fewer_gpus(topology), Sets());
+}
+
 TEST(DeviceChoice, gpus_keep_the_runtimes_numbers_where_one_is_left_out) {
   Topology topology = machine_with_gpus();
   topology.gpus.erase(topology.gpus.begin() + 1);

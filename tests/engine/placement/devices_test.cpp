@@ -72,8 +72,9 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
   EXPECT_THAT(one->devices.reason, HasSubstr("the model fits on all GPUs"));
   const auto apart = split("auto", machine_with_gpus());
   ASSERT_TRUE(apart.has_value()) << apart.error().message;
-  EXPECT_THAT(nodes_of(*apart), ElementsAre(0, 1));
-  EXPECT_THAT(apart->devices.reason, HasSubstr("gpu0 does not reach the memory of gpu2"));
+  EXPECT_THAT(apart->devices.gpus, ElementsAre(0, 1));
+  EXPECT_THAT(apart->devices.reason,
+              HasSubstr("2 of 4 GPUs, since gpu0 does not reach the memory of gpu2"));
   const auto linked = split("auto", machine_with_linked_gpus());
   ASSERT_TRUE(linked.has_value()) << linked.error().message;
   EXPECT_EQ(linked->places.size(), 4U);
@@ -104,8 +105,10 @@ TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_wi
   EXPECT_THAT(sized_.error().message, HasSubstr("MiB for NCCL on gpu0"));
   const auto crowded = split("auto", tight);
   ASSERT_TRUE(crowded.has_value()) << crowded.error().message;
-  EXPECT_TRUE(crowded->gpu_places().empty());
-  EXPECT_THAT(crowded->devices.reason, HasSubstr("the model does not fit on all GPUs"));
+  EXPECT_THAT(crowded->devices.gpus, ElementsAre(0, 1));  // which need no NCCL
+  EXPECT_EQ(crowded->nccl_bytes, 0U);
+  EXPECT_THAT(crowded->devices.reason,
+              HasSubstr("2 of 4 GPUs, since the model does not fit on all GPUs"));
   EXPECT_THAT(crowded->devices.reason, HasSubstr("for NCCL"));
   // Small sums between GPUs that are linked need none of it, nor does a GPU alone.
   for (const char* devices : {"gpu0,gpu1", "gpu2"}) {
@@ -164,24 +167,6 @@ TEST_F(DevicesTest, what_a_gpu_exchanges_with_processors_is_counted_as_the_hosts
   ASSERT_TRUE(gpus.has_value() && sized_.has_value());
   EXPECT_GT(gpus->sizes[1].exchange_bytes, 0U);
   EXPECT_EQ(gpus->sizes[1].host_bytes(), 0U);
-}
-
-// A default must work: with too many GPUs, or without space on them, nodes compute.
-TEST_F(DevicesTest, a_default_that_would_not_work_on_gpus_takes_nodes) {
-  Topology topology = machine_with_linked_gpus();
-  options_.shares = {3, 1};  // for two nodes
-  const auto shares = split("auto", topology);
-  ASSERT_TRUE(shares.has_value()) << shares.error().message;
-  EXPECT_THAT(nodes_of(*shares), ElementsAre(0, 1));
-  EXPECT_THAT(shares->devices.reason, HasSubstr("no GPU, since shares 3:1 are for 2 ranks"));
-  options_.shares.clear();
-  for (int index = 4; index < 17; ++index) topology.gpus.push_back(simulated_gpu(index, 0));
-  for (Gpu& gpu : topology.gpus) gpu.links.assign(topology.gpus.size(), GpuLink::kNvlink);
-  const auto many = split("auto", topology);
-  ASSERT_TRUE(many.has_value()) << many.error().message;
-  EXPECT_THAT(nodes_of(*many), ElementsAre(0, 1));
-  EXPECT_THAT(many->devices.reason, HasSubstr("no GPU, since 17 GPUs are chosen"));
-  expect_refusal("gpu", topology, "at most 16 can be ranks");
 }
 
 TEST_F(DevicesTest, one_gpu_has_nothing_to_sum) {

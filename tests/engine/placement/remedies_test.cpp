@@ -399,6 +399,19 @@ TEST_F(Remedies, biases_in_blocks_are_cut_at_whole_blocks) {
   }
 }
 
+// Only the GPU's search for so many experts is in the way: all else is its.
+TEST_F(Remedies, what_a_gpu_cannot_route_nodes_compute_beside_it) {
+  const Topology machine = machines()[1];
+  Request request{.model = &model(FamilyFile{.experts = 40}), .topology = &machine, .options = {}};
+  const auto layout = request.lay_out();
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_EQ(layout->devices.gpus.size(), 4U);
+  EXPECT_EQ(layout->devices.nodes.size(), 2U);
+  EXPECT_TRUE(says(layout->devices.reason,
+                   "GPUs beside nodes, since in this model a token goes to 40 experts"))
+      << layout->devices.reason;
+}
+
 // The format is one that GPUs have no kernels for; --devices auto takes the nodes by itself and
 // says why.
 TEST_F(Remedies, what_gpus_cannot_hold_goes_to_nodes) {
