@@ -176,7 +176,8 @@ size_t Splitter::input_block(ValueId value) const {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
     const bool is_handed_on =
-        traits(node.operation).split == SplitRule::kInputs && node.operation != Operation::kAdd;
+        (traits(node.operation).split == SplitRule::kInputs && node.operation != Operation::kAdd) ||
+        (node.operation == Operation::kScaleRows && node.inputs[0] == value);
     if (is_handed_on) block = std::lcm(block, input_block(node.output));
     if (is_whole_norm(node)) {
       block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
