@@ -19,6 +19,11 @@ const float* row_of(const PlainRows& rows, size_t row, const Pass& pass) {
   return pass.at(rows.rows) + row * rows.stride;
 }
 
+// The row from a column on; nullptr where the step has no such operand.
+const float* operand_of(const PlainRows& rows, size_t row, size_t column, const Pass& pass) {
+  return rows.rows ? row_of(rows, row, pass) + column : nullptr;
+}
+
 void write_output(const Pass& pass, const float* values, const PlainOutput& output, size_t row,
                   Range columns, bool generated) {
   if (output.rows) {
@@ -138,8 +143,8 @@ void run_elementwise(const ElementwiseStep& step, const Pass& pass) {
   compute_rows(
       rows, step.columns, step.output, pass, [&](size_t row, Range columns, float* values) {
         const size_t from = selects ? pass.batch.logit_tokens[row] : row;
-        const float* const x = row_of(step.x, from, pass) + columns.begin;
-        const float* const y = row_of(step.y, row, pass) + (scales_rows ? 0 : columns.begin);
+        const float* const x = operand_of(step.x, from, columns.begin, pass);
+        const float* const y = operand_of(step.y, row, scales_rows ? 0 : columns.begin, pass);
         const size_t position = pass.batch.tokens[rows.token(row)].position;
         apply(step, x, y, position, columns.size(), pass, values);
       });
