@@ -40,6 +40,8 @@ struct CodedTile {
   static constexpr bool kSignedScales =
       kCodes.scale == CodeScale::kSigned32 || kCodes.scale == CodeScale::kSigned16;
   static constexpr size_t kGroupCount = kHalves ? 16 : 8;
+  // A constant of its own: what clang 19 reads of kCodes while the program runs is 0.
+  static constexpr float kUnit = kCodes.unit;
   using Scales = std::conditional_t<kSmall, NoScales, GroupScales<kGroupCount, kMinimums>>;
   using Block = std::conditional_t<kMinimums, MinimumsBlock, lockstep::Block>;
 
@@ -49,7 +51,7 @@ struct CodedTile {
       const F32x16 half = load_scales(tile + kHalvesAt);
       for (F32x16& scale : scales.scale) scale = half;
     } else if constexpr (kSignedScales) {
-      const F32x16 factor = mul(load_scales(tile + kHalvesAt), broadcast(kCodes.unit));
+      const F32x16 factor = mul(load_scales(tile + kHalvesAt), broadcast(kUnit));
       for (size_t i = 0; i < kGroupCount; i += 4) {
         const Bytes bytes = load_bytes(tile + i / 4 * kGroupBytes);
         scales.scale[i] = mul(factor, to_float(signed_byte<0>(bytes)));
