@@ -24,18 +24,19 @@ constexpr float kEpsilon = 1e-5F;
 
 class GraphMaker {
  public:
-  explicit GraphMaker(uint64_t seed) : random_(seed) {}
+  explicit GraphMaker(uint64_t seed) : random_(seed), matrices_(~seed) {}
 
   Graph make() {
     columns_ = 32 * (2 + pick(3));
     dimension_ = 16 * (1 + pick(2));
     for (size_t tables = 1 + pick(2); tables > 0; --tables) add_rotary();
-    format_ = std::array{Format::kF32, Format::kQ8_0, Format::kF16, Format::kBf16}[pick(4)];
+    formats_.fill(std::array{Format::kF32, Format::kQ8_0, Format::kF16, Format::kBf16}[pick(4)]);
+    draw_formats();
     const WeightId table = matrix(kVocabulary, columns_);
     ValueId x = graph_.embed(table);
     if (pick(3) == 0) x = graph_.scale(x, 2.5F);
     if (pick(4) == 0) x = norm(x);
-    const size_t layers = 1 + pick(3);
+    const size_t layers = has_large_blocks_ ? 1 : 1 + pick(3);
     for (size_t layer = 0; layer < layers; ++layer) x = add_layer(x, layer);
     // Selected before the last norm or behind it.
     const bool first = pick(3) != 0;
@@ -63,10 +64,36 @@ class GraphMaker {
   }
 
   size_t pick(size_t count) { return random_() % count; }
+  // Draws formats, scales and widths: a draw of these changes no other.
+  size_t pick_of_matrix(size_t count) { return matrices_() % count; }
 
+  static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
+
+  // Half of the graphs are in one of the usual formats, half in two of all. Graphs with blocks of
+  // 256 have rows that hold them.
+  void draw_formats() {
+    if (pick_of_matrix(2) == 0) return;
+    for (Format& format : formats_) format = all_formats()[pick_of_matrix(kFormatCount)].format;
+    has_large_blocks_ = std::ranges::any_of(formats_, has_large_blocks);
+    if (has_large_blocks_) columns_ = 256;
+  }
+  // The width of a hidden layer.
+  size_t width(size_t columns) {
+    return has_large_blocks_ ? 256 * (1 + pick_of_matrix(2)) : columns;
+  }
+
+  Format format_of_rows(size_t columns) {
+    const Format format = formats_[pick_of_matrix(4) == 0 ? 1 : 0];
+    return columns % traits(format).block_elements == 0 ? format : Format::kQ8_0;
+  }
+  WeightId matrix(size_t rows, size_t columns, Format format) {
+    const float scale =
+        pick_of_matrix(4) == 0 ? std::array{0.6F, -1.7F, 1.3F}[pick_of_matrix(3)] : 1.0F;
+    return graph_.add_matrix(fmt::format("matrix.{}", graph_.weights().size()), format, rows,
+                             columns, 0, scale);
+  }
   WeightId matrix(size_t rows, size_t columns) {
-    return graph_.add_matrix(fmt::format("matrix.{}", graph_.weights().size()), format_, rows,
-                             columns);
+    return matrix(rows, columns, format_of_rows(columns));
   }
   WeightId vector(const char* kind, size_t count) {
     return graph_.add_vector(fmt::format("{}.{}", kind, graph_.weights().size()), Format::kF32,
@@ -204,8 +231,9 @@ class GraphMaker {
 
   ValueId mixture(ValueId h) {
     const auto experts = [&](size_t rows, size_t columns) {
-      std::vector<WeightId> ids;
-      for (size_t expert = 0; expert < kExperts; ++expert) ids.push_back(matrix(rows, columns));
+      const Format format = format_of_rows(columns);
+      std::vector<WeightId> ids(kExperts);
+      for (WeightId& id : ids) id = matrix(rows, columns, format);
       return ids;
     };
     const bool has_biases = pick(2) == 0;
@@ -214,16 +242,17 @@ class GraphMaker {
       for (WeightId& id : ids) id = vector("bias", rows);
       return ids;
     };
+    const size_t wide = width(96);
     const ValueId routing = route(product(h, kExperts));
-    ValueId y = graph_.expert_matmul(h, routing, experts(96, columns_), biases(96));
+    ValueId y = graph_.expert_matmul(h, routing, experts(wide, columns_), biases(wide));
     if (pick(4) == 0) {
       y = graph_.activation(any_activation(), y);
     } else {
-      ValueId up = graph_.expert_matmul(h, routing, experts(96, columns_), biases(96));
+      ValueId up = graph_.expert_matmul(h, routing, experts(wide, columns_), biases(wide));
       if (pick(4) == 0) up = temperature(up);
       y = graph_.gate(any_activation(), y, up);
     }
-    return graph_.expert_sum(y, routing, experts(columns_, 96), biases(columns_));
+    return graph_.expert_sum(y, routing, experts(columns_, wide), biases(columns_));
   }
 
   // By factors that are far from 0: a norm behind them would give a rounding that changes one's
@@ -234,8 +263,9 @@ class GraphMaker {
 
   // Experts, and what every token goes to beside them.
   ValueId mixture_beside(ValueId h) {
-    const ValueId gate = product(h, 64);
-    ValueId shared = product(graph_.gate(any_activation(), gate, product(h, 64)), columns_);
+    const size_t wide = width(64);
+    const ValueId gate = product(h, wide);
+    ValueId shared = product(graph_.gate(any_activation(), gate, product(h, wide)), columns_);
     if (pick(2) == 0) shared = scale_rows(h, shared);
     if (pick(3) == 0) shared = norm(shared);
     const ValueId experts = mixture(pick(3) == 0 ? norm(h) : h);
@@ -243,7 +273,7 @@ class GraphMaker {
   }
 
   ValueId feed_forward(ValueId h) {
-    const size_t wide = 32 * (2 + pick(3));
+    const size_t wide = width(32 * (2 + pick(3)));
     switch (pick(7)) {
       case 0:
         return mixture(h);
@@ -256,7 +286,7 @@ class GraphMaker {
       case 1:
         return product(graph_.activation(any_activation(), product(h, wide)), columns_);
       case 2:  // of low rank, without an activation
-        return product(product(h, 64), columns_);
+        return product(product(h, width(64)), columns_);
       case 3: {  // a gate of what is no product
         const ValueId up = product(h, wide);
         const ValueId gate = graph_.scale(product(h, wide), 0.7F);
@@ -298,20 +328,34 @@ class GraphMaker {
   };
 
   std::mt19937_64 random_;
+  std::mt19937_64 matrices_;
   Graph graph_;
   std::optional<Stored> stored_;
-  Format format_ = Format::kF32;
+  std::array<Format, 2> formats_ = {};
+  bool has_large_blocks_ = false;
   size_t columns_ = 0;
   size_t dimension_ = 0;
 };
+
+// Gives all blocks scales of one size, with which the values have this deviation.
+void set_deviation(const Weight& weight, double deviation, RandomEngine& random,
+                   std::span<std::byte> bytes) {
+  set_halves(weight.format, 1.0F, bytes);
+  std::vector<float> values(weight.rows * weight.columns);
+  traits(weight.format).dequantize(bytes.data(), values.size(), values.data());
+  double squares = 0;
+  for (const float value : values) squares += double{value} * value;
+  const double held = std::sqrt(squares / static_cast<double>(values.size()));
+  const auto scale = static_cast<float>(deviation / held);
+  set_halves(
+      weight.format, [&] { return random() % 2 == 0 ? scale : -scale; }, bytes);
+}
 
 std::vector<std::byte> random_matrix(const Weight& weight, RandomEngine& random) {
   const double deviation = 1 / std::sqrt(static_cast<double>(weight.columns));
   if (weight.format != Format::kF32) {
     auto bytes = random_rows(weight.format, weight.rows, weight.columns, random);
-    if (weight.format == Format::kQ8_0) {
-      set_halves(weight.format, static_cast<float>(deviation / 73), bytes);  // of even int8: 73
-    }
+    if (traits(weight.format).is_quantized()) set_deviation(weight, deviation, random, bytes);
     return bytes;
   }
   std::normal_distribution<double> values(0, deviation);

@@ -11,8 +11,8 @@
 namespace lockstep {
 
 // The graph of a seed. One layer or two of attention and a feed-forward, each with norms, biases,
-// activations, scales and residuals of any kind; 150 words, six query heads on three KV heads, or
-// 130 on one.
+// activations, scales and residuals of any kind, and matrices of any format, some with a scale;
+// 150 words, six query heads on three KV heads, or 130 on one.
 Graph random_graph(uint64_t seed);
 
 // A graph's weights at random, in a file that lasts as long as this object.

@@ -62,6 +62,21 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
   EXPECT_EQ(activations.size(), kActivationFunctionCount);
 }
 
+TEST(RandomGraphs, have_matrices_of_every_format_and_with_scales) {
+  std::set<Format> formats;
+  size_t scales = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Graph graph = random_graph(seed);
+    for (const Weight& weight : graph.weights()) {
+      if (!weight.is_matrix) continue;
+      formats.insert(weight.format);
+      scales += weight.scale != 1 && seed < Seeds().count ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(formats.size(), kFormatCount);
+  EXPECT_GT(scales, Seeds().count);
+}
+
 // Whether the values are what the keys are made of.
 bool reads_key_product(const Graph& graph, const GraphNode& attention) {
   if (attention.stored_by != kNone) return false;
@@ -196,7 +211,7 @@ TEST(RandomGraphs, have_the_same_bits_for_long_texts_in_any_pieces) {
     auto sequence = model.new_sequence(tokens.size());
     const std::span<const TokenId> all = tokens;
     size_t done = 0;
-    for (const size_t count : {100, 100, 60, 1, 1, 7, 1, 26}) {
+    for (const size_t count : {100U, 100U, 60U, 1U, 1U, 7U, 1U, 26U}) {
       const auto rows =
           model.compute(std::vector<LoadedModel::Piece>{{sequence, all.subspan(done, count)}});
       const auto begin = expected.begin() + static_cast<ptrdiff_t>(done);
