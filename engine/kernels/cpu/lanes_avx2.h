@@ -20,6 +20,11 @@ struct F32x16 {
 inline constexpr size_t kAttentionTileRows = 6;
 inline constexpr size_t kAttentionTileSums = 6;
 
+// The same value, read from memory as registers: GCC 12 copies the structure in quarters, and what
+// is then loaded whole waits until they have been stored.
+inline F32x16 read_whole(const F32x16& a) {
+  return {a.low, a.high};
+}
 inline F32x16 zero() {
   return {_mm256_setzero_ps(), _mm256_setzero_ps()};
 }

@@ -20,6 +20,10 @@ struct F32x16 {
 inline constexpr size_t kAttentionTileRows = 6;
 inline constexpr size_t kAttentionTileSums = 24;
 
+// The same value, read from memory as a register: see lanes_avx2.h.
+inline F32x16 read_whole(const F32x16& a) {
+  return a;
+}
 inline F32x16 zero() {
   return {_mm512_setzero_ps()};
 }

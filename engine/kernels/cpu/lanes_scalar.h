@@ -31,6 +31,10 @@ inline F32x16 each_lane(Function function) {
 inline F32x16 broadcast(float x) {
   return each_lane([&](size_t) { return x; });
 }
+// See lanes_avx2.h; here it is of no consequence.
+inline F32x16 read_whole(const F32x16& a) {
+  return a;
+}
 inline F32x16 zero() {
   return broadcast(0.0F);
 }

@@ -167,7 +167,7 @@ template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*k
   }
 #pragma GCC unroll 2
   for (size_t p = 0; p < kPanels; ++p) {
-    const F32x16 scale = block_of(p).*kScale;
+    const F32x16 scale = read_whole(block_of(p).*kScale);
 #pragma GCC unroll 8
     for (size_t t = 0; t < kTokens; ++t) {
       const I32x16 isum = dots[p][t].finish(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
@@ -192,8 +192,8 @@ template <size_t kPanels, size_t kTokens, typename GetBlock>
     const F32x16 second_sum = broadcast(scale * static_cast<float>(both - first));
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
-      sums[p][t] = fma(block_of(p).first_minimum, first_sum, sums[p][t]);
-      sums[p][t] = fma(block_of(p).second_minimum, second_sum, sums[p][t]);
+      sums[p][t] = fma(read_whole(block_of(p).first_minimum), first_sum, sums[p][t]);
+      sums[p][t] = fma(read_whole(block_of(p).second_minimum), second_sum, sums[p][t]);
     }
   }
 }
@@ -214,7 +214,7 @@ template <typename Tile, size_t kPanels, size_t kTokens, typename GetBlock>
     const size_t offset = rows.layout.scaled_sums + index * sizeof(float);
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
-      const F32x16 second = block_of(p).second;
+      const F32x16 second = read_whole(block_of(p).second);
 #pragma GCC unroll 8
       for (size_t t = 0; t < kTokens; ++t) {
         sums[p][t] = fma(second, broadcast(read_float(rows.row[t] + offset)), sums[p][t]);
