@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <compare>
 #include <cstddef>
+#include <span>
 
 namespace lockstep {
 
@@ -32,5 +33,15 @@ struct AttentionWindow {
 
   auto operator<=>(const AttentionWindow&) const = default;
 };
+
+// The same of all groups of layers together, one window for each.
+inline size_t most_pages(std::span<const AttentionWindow> windows, size_t length,
+                         size_t pass_tokens, size_t page_tokens) {
+  size_t pages = 0;
+  for (const AttentionWindow& window : windows) {
+    pages += window.most_pages(length, pass_tokens, page_tokens);
+  }
+  return pages;
+}
 
 }  // namespace lockstep

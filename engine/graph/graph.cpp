@@ -101,20 +101,24 @@ ValueId Graph::rotary(ValueId x, size_t head_count, size_t rotary) {
                 columns(x));
 }
 
+ValueId Graph::append_attention(GraphNode node) {
+  const WeightId sinks = node.attention.sinks;
+  CHECK(sinks == kNone || weights_[sinks].columns == node.head_count,
+        "{} query heads of layer {} have other sinks", node.head_count, node.layer);
+  const size_t columns = node.head_count * node.value_dimension;
+  return append(std::move(node), columns);
+}
+
 ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
                          size_t kv_head_count, const AttentionTraits& traits) {
-  CHECK(traits.sinks == kNone || weights_[traits.sinks].columns == head_count,
-        "{} query heads of layer {} have other sinks", head_count, layer);
-  const size_t value_dimension = columns(v) / kv_head_count;
-  return append({.operation = Operation::kAttention,
-                 .inputs = {q, k, v},
-                 .head_count = head_count,
-                 .kv_head_count = kv_head_count,
-                 .head_dimension = columns(k) / kv_head_count,
-                 .value_dimension = value_dimension,
-                 .layer = layer,
-                 .attention = traits},
-                head_count * value_dimension);
+  return append_attention({.operation = Operation::kAttention,
+                           .inputs = {q, k, v},
+                           .head_count = head_count,
+                           .kv_head_count = kv_head_count,
+                           .head_dimension = columns(k) / kv_head_count,
+                           .value_dimension = columns(v) / kv_head_count,
+                           .layer = layer,
+                           .attention = traits});
 }
 
 ValueId Graph::attention_over(size_t layer, ValueId attended, ValueId q,
@@ -133,7 +137,7 @@ ValueId Graph::attention_over(size_t layer, ValueId attended, ValueId q,
   node.layer = layer;
   node.stored_by = attended;
   node.attention = traits;
-  return append(std::move(node), stored.head_count * stored.value_dimension);
+  return append_attention(std::move(node));
 }
 
 ValueId Graph::layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon) {

@@ -214,6 +214,7 @@ class Graph {
 
  private:
   ValueId append(GraphNode node, size_t columns);
+  ValueId append_attention(GraphNode node);
   ValueId append_experts(GraphNode node);
 
   std::vector<Weight> weights_;

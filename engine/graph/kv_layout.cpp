@@ -187,11 +187,7 @@ KvPageCount::KvPageCount(const Graph& graph, size_t batch_tokens) : batch_tokens
 }
 
 size_t KvPageCount::of_sequence(size_t tokens) const {
-  size_t pages = 0;
-  for (const AttentionWindow& window : windows_) {
-    pages += window.most_pages(tokens, batch_tokens_, kPageTokens);
-  }
-  return pages;
+  return most_pages(windows_, tokens, batch_tokens_, kPageTokens);
 }
 
 size_t KvPageCount::tokens_within(size_t pages) const {

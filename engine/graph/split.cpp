@@ -1,7 +1,6 @@
 #include "engine/graph/split.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -118,7 +117,7 @@ class Splitter {
   const Graph& graph_;
   const Shares& shares_;
   const ProductRoles roles_;
-  // The input_block() of every layer's attention: all layers share the layout of the cache.
+  // The input_block() of every layer's attention: layers that share keys must be cut alike.
   size_t attention_block_ = 1;
   // The query heads at whose multiples no layer's biases and sinks are cut within a block.
   size_t head_unit_ = 1;

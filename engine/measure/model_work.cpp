@@ -29,13 +29,9 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
     if (node.operation == Operation::kAttention) {
       const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
                                 value_block_bytes(kv_format, node.value_dimension);
-      const AttentionTraits& attention = node.attention;
-      auto cache = std::ranges::find_if(caches_, [&](const Cache& other) {
-        return other.window == attention.window && other.section == attention.section;
-      });
-      if (cache == caches_.end()) {
-        cache = caches_.insert(cache, Cache{attention.window, attention.section, 0});
-      }
+      const AttentionWindow window = {node.attention.window, node.attention.section};
+      auto cache = std::ranges::find(caches_, window, &Cache::window);
+      if (cache == caches_.end()) cache = caches_.insert(cache, Cache{window, 0});
       cache->bytes += static_cast<double>(node.kv_head_count * page_bytes) / kPageTokens;
     }
   }
@@ -55,7 +51,7 @@ void ModelWork::add(const Batch& batch, MeasuredWork& work) const {
   for (const auto& [length, tokens] : sequences) {
     if (tokens == 0) continue;
     for (const Cache& cache : caches_) {
-      const size_t seen = length - first_seen_key(length - tokens, cache.window, cache.section);
+      const size_t seen = length - cache.window.first_seen(length - tokens);
       work.bytes += cache.bytes * static_cast<double>(seen);
     }
   }

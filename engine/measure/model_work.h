@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "engine/base/attention_window.h"
 #include "engine/graph/plan.h"
 #include "engine/interface/measurements.h"
 #include "engine/model/architecture.h"
@@ -31,10 +32,9 @@ class ModelWork {
   // All experts of a mixture together, and the part of them that one token meets.
   Matrices experts_;
   double expert_share_ = 0;
-  // The cache's bytes of one token, in the layers whose tokens see at most `window` keys (0: all).
+  // The cache's bytes of one token, in the layers with this window.
   struct Cache {
-    size_t window = 0;
-    size_t section = 0;
+    AttentionWindow window;
     double bytes = 0;
   };
   std::vector<Cache> caches_;

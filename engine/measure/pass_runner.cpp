@@ -15,25 +15,23 @@ double steady_seconds() {
 }
 
 Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t tokens_each) {
-  size_t pages = 0;
-  for (const AttentionWindow& window : plan.kv.windows) {
-    pages += sequences * window.most_pages(tokens_each, plan.batch_tokens, kPageTokens);
-  }
+  const size_t pages =
+      sequences * most_pages(plan.kv.windows, tokens_each, plan.batch_tokens, kPageTokens);
   size_t most = std::min(plan.logit_rows, plan.batch_tokens);
-  size_t most_pages = plan.kv.page_count;
+  size_t pages_there = plan.kv.page_count;
   if (const auto* gpu = std::get_if<GpuAreas>(&plan.areas); gpu != nullptr) {
     most = std::min(most, gpu->limits.sequences);
-    most_pages = std::min(most_pages, gpu->limits.pages * gpu->limits.groups);
+    pages_there = std::min(pages_there, gpu->limits.pages * gpu->limits.groups);
   }
   if (sequences == 0 || sequences > most) {
     return invalid_input("{} sequences side by side; it must be from 1 to the {} of a pass",
                          sequences, most);
   }
-  if (pages <= most_pages) return {};
+  if (pages <= pages_there) return {};
   return invalid_input(
       "{} sequences of {} tokens need {} KV pages of {} tokens; there are {}: raise --context or "
       "--sequences",
-      sequences, tokens_each, pages, kPageTokens, most_pages);
+      sequences, tokens_each, pages, kPageTokens, pages_there);
 }
 
 PassRunner::PassRunner(Executor& executor, const Plan& plan, size_t sequences, size_t tokens_each,

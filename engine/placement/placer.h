@@ -1,6 +1,6 @@
 // Decides where a model lies: tries devices and batches in order and takes the
-// first that fits. Where nobody has named devices: all GPUs, fewer of them, GPUs
-// beside nodes, nodes. `lockstepd plan` and the daemon share it.
+// first that fits. If no devices are named, it tries all GPUs, then fewer GPUs,
+// then GPUs beside nodes, then nodes. `lockstepd plan` and the daemon share it.
 #pragma once
 
 #include <cstddef>

@@ -68,8 +68,8 @@ class PrefixCache {
   // A held page, full, that is no block's becomes the one of a known block that has none. Takes no
   // memory.
   void put(BlockId block, size_t group, uint32_t page);
-  // Nobody finds the block any more, nor what follows it; those of their pages that nobody holds
-  // are free. Nothing happens if it is not known.
+  // Forgets a block and the blocks that follow it: find() gives none of them any more, and their
+  // pages without a holder are free. Nothing happens if the block is not known.
   void forget(BlockId block);
   void forget_all();
   // Every page is free and nothing is known, whatever state a throw has left. Takes no memory.
@@ -84,6 +84,7 @@ class PrefixCache {
   size_t block_count() const { return blocks_.size(); }
   size_t group_count() const { return windows_.size(); }
   const AttentionWindow& window(size_t group) const { return windows_[group]; }
+  std::span<const AttentionWindow> windows() const { return windows_; }  // by group
   const PagePool& pool() const { return pool_; }
 
  private:

@@ -37,11 +37,7 @@ PrefixCache::Prefix SequencePages::prefix(Sequence& sequence, size_t page) const
 }
 
 size_t SequencePages::most_pages(size_t tokens) const {
-  size_t pages = 0;
-  for (size_t group = 0; group < cache_.group_count(); ++group) {
-    pages += cache_.window(group).most_pages(tokens, rules_.pass_tokens, rules_.page_tokens);
-  }
-  return pages;
+  return lockstep::most_pages(cache_.windows(), tokens, rules_.pass_tokens, rules_.page_tokens);
 }
 
 std::vector<BlockId> SequencePages::match(Sequence& sequence) const {

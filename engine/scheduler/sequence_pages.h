@@ -43,8 +43,8 @@ class SequencePages {
   void claim(Sequence& sequence, PageClaims& claims) const;
   // Holds what is known instead of computing it; the last known token is always left.
   void attach(Sequence& sequence);
-  // Takes a page more of each group, to be written to, and adds them to `taken`; false, and
-  // nothing is taken, if there are too few that nobody holds.
+  // Takes one more page for each group, to be written to, and adds them to `taken`. Returns false
+  // and takes none if fewer pages than groups are without a holder.
   bool extend(Sequence& sequence, std::vector<uint32_t>& taken);
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
   // another sequence; what lies behind a window is given back.

@@ -57,30 +57,28 @@ TEST(ModelWork, adds_up_and_knows_the_caches_format) {
   EXPECT_EQ(done.operations, 2 * 2 * kLayerElements);
 }
 
-TEST(ModelWork, counts_no_key_outside_the_window) {
-  const ModelWork work(make_graph(/*window=*/8), KvFormat::kF16);
+// The bytes that a pass reads: the tokens 10, 11 and 12 of one sequence, and one token of another.
+double bytes_of_two_sequences(const ModelWork& work, uint32_t other_position) {
   const std::vector<uint32_t> pages = {0};
   Batch batch;
   batch.page_tables = {pages, pages};
-  // The first of three tokens sees 3 to 10, the last 5 to 12.
   for (const uint32_t position : {10U, 11U, 12U}) batch.tokens.push_back({1, position, 0});
-  batch.tokens.push_back({1, 4, 1});
+  batch.tokens.push_back({1, other_position, 1});
   MeasuredWork done;
   work.add(batch, done);
-  EXPECT_EQ(done.bytes, kLayerBytes + (10 + 5) * kKvBytes);
+  return done.bytes;
+}
+
+TEST(ModelWork, counts_no_key_outside_the_window) {
+  // The first of three tokens sees 3 to 10, the last 5 to 12.
+  const ModelWork work(make_graph(/*window=*/8), KvFormat::kF16);
+  EXPECT_EQ(bytes_of_two_sequences(work, 4), kLayerBytes + (10 + 5) * kKvBytes);
 }
 
 TEST(ModelWork, counts_no_key_of_an_earlier_section) {
-  const ModelWork work(make_graph(/*window=*/0, /*section=*/4), KvFormat::kF16);
-  const std::vector<uint32_t> pages = {0};
-  Batch batch;
-  batch.page_tables = {pages, pages};
   // The first of three tokens sees 8 to 10, the last 12 alone.
-  for (const uint32_t position : {10U, 11U, 12U}) batch.tokens.push_back({1, position, 0});
-  batch.tokens.push_back({1, 7, 1});
-  MeasuredWork done;
-  work.add(batch, done);
-  EXPECT_EQ(done.bytes, kLayerBytes + (5 + 4) * kKvBytes);
+  const ModelWork work(make_graph(/*window=*/0, /*section=*/4), KvFormat::kF16);
+  EXPECT_EQ(bytes_of_two_sequences(work, 7), kLayerBytes + (5 + 4) * kKvBytes);
 }
 
 // Each token goes to one of four experts: two tokens meet 1 - (3/4)^2 of them, if by chance.

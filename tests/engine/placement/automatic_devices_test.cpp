@@ -1,4 +1,4 @@
-// The devices that are taken where nobody has named any, on simulated machines.
+// The choice of devices where none are named, on simulated machines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -124,7 +124,7 @@ TEST_F(MemoryFit, windows_take_a_quarter_of_a_long_contexts_cache_or_less) {
   }
 }
 
-// Where memory is short the automatic context is the longer for it.
+// With little memory, windows leave space for a longer automatic context.
 TEST_F(MemoryFit, windows_make_the_automatic_context_longer) {
   DecoderShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
   options_.sequence_count = 1;
