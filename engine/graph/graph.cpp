@@ -70,7 +70,8 @@ ValueId Graph::head_norm(ValueId x, WeightId weight, float epsilon, size_t head_
 }
 
 ValueId Graph::l2_norm(ValueId x, float epsilon, size_t head_count) {
-  const auto size = static_cast<float>(columns(x) / head_count);
+  const size_t head_dimension = columns(x) / head_count;
+  const auto size = static_cast<float>(head_dimension);
   const ValueId normed = head_count == 1 ? rms_norm(x, kNone, epsilon / size)
                                          : head_norm(x, kNone, epsilon / size, head_count);
   return scale(normed, 1 / std::sqrt(size));

@@ -160,7 +160,7 @@ Result<void> ModelTensors::result() const {
 }
 
 std::vector<float> ModelTensors::scales(std::string weight, size_t count) {
-  const std::vector<float> none(count, 1.0F);
+  std::vector<float> none(count, 1.0F);
   const std::string name = weight.replace(weight.rfind('.'), std::string::npos, ".scale");
   const GgufTensor* tensor = file_.find_tensor(name);
   if (tensor == nullptr) return none;
