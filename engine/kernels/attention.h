@@ -37,7 +37,7 @@ size_t value_block_bytes(KvFormat format, size_t head_dimension);
 struct KvRow {
   KvFormat format = KvFormat::kF16;
   size_t key_dimension = 0;
-  size_t value_dimension = 0;
+  size_t value_dimension = 0;  // 0: there is a key alone
   const float* key = nullptr;  // any alignment
   const float* value = nullptr;
 };
@@ -86,6 +86,7 @@ struct AttentionArguments {
   size_t head_dimension = 0;        // of queries and keys: any; at most kMaxHeadDimension
   size_t value_dimension = 0;       // of values and outputs, likewise
   const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head
+  // Likewise; none: values are the first value_dimension dimensions of the keys as they are stored.
   const std::byte* values = nullptr;
   size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
   const uint32_t* pages = nullptr;  // page numbers of the sequence, in order
@@ -106,7 +107,7 @@ struct AttentionArguments {
   size_t output_token_stride = 0;
 };
 
-inline constexpr size_t kMaxHeadDimension = 512;
+inline constexpr size_t kMaxHeadDimension = 576;
 inline constexpr size_t kMaxQueryGroup = 64;  // of one call: larger groups are treated in parts
 inline constexpr size_t kAttentionChunkTokens = 256;
 // The most rows of attention in bf16: queries of one KV head that share what its keys and values

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+inline constexpr size_t kGpuMaxHeadDimension = 512;
+
 // The cache of one layer: for each of the rank's KV heads a run of pages, in each page the keys'
 // block and then the values'. The blocks have the sizes and the numbers of attention.h, their
 // elements another order, in which 16 consecutive bytes are what one thread wants:
@@ -21,7 +23,7 @@ namespace lockstep {
 // included: no page is ever cleared.
 struct GpuKvLayer {
   KvFormat format = KvFormat::kF16;
-  unsigned head_dimension = 0;   // a multiple of 8, at most kMaxHeadDimension
+  unsigned head_dimension = 0;   // a multiple of 8, at most kGpuMaxHeadDimension
   std::byte* blocks = nullptr;   // page 0 of KV head 0; 16-byte aligned
   size_t head_stride_bytes = 0;  // from a KV head's page 0 to the next one's
   size_t page_stride_bytes = 0;  // from page to page

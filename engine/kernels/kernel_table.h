@@ -50,8 +50,12 @@ struct MatmulArguments {
   PackedMatrix matrix;
   size_t panel_begin = 0;
   size_t panel_end = 0;
-  const std::byte* input = nullptr;  // token_count rows
+  const std::byte* input = nullptr;  // token_count rows, from the first column that is multiplied
   size_t input_stride_bytes = 0;
+  // Of inputs in kQ8 that are columns of wider rows: the rows' columns, and the number of columns
+  // before the first that is multiplied, a multiple of 32. 0: rows are as wide as the matrix.
+  size_t row_columns = 0;
+  size_t row_first = 0;
   size_t token_count = 0;
   float* output = nullptr;  // y[t][r] is output[t * output_stride + r]
   size_t output_stride = 0;

@@ -13,6 +13,7 @@
 #include "engine/kernels/cpu/attention_block.inl.h"
 #include "engine/kernels/cpu/attention_softmax.inl.h"
 #include "engine/kernels/cpu/attention_unit_pack.inl.h"
+#include "engine/kernels/cpu/attention_unpack.inl.h"
 #include "engine/kernels/cpu/denormals.h"
 #include "engine/kernels/cpu/exponential.inl.h"
 
@@ -40,6 +41,9 @@ struct UnitAttentionScratch {
   alignas(64) float scores[kUnitGroupRows * kUnitScoreStride];
   // The output of a group as it would be.
   alignas(64) float trial[kUnitGroupRows * kMaxHeadDimension];
+  // A page's values that lie in its keys, and the scales of these.
+  alignas(64) float values_in_keys[kPageTokens * kMaxHeadDimension];
+  alignas(64) float scales[kPageTokens * kMaxHeadDimension / kKvBlockDimensions];
 };
 
 // 2^x for x up to 0, or NaN, as a bf16; see attention.h.
@@ -165,11 +169,16 @@ class UnitAttention {
 
   // The chunk's pages that are seen, as operands; values outside of `tokens` as zeros.
   void pack_page_values(size_t chunk, TokenRange tokens) {
+    const bool in_keys = arguments_.values == nullptr;
     each_page(chunk, tokens,
-              [&](const std::byte*, const std::byte* values, size_t page, TokenRange in_page) {
-                pack_values<kFormat>(values, padded_, in_page,
-                                     scratch_.values + page * kPageTokens / kProductDepth * tiles_ *
-                                                           kOperandElements);
+              [&](const std::byte* keys, const std::byte* values, size_t page, TokenRange in_page) {
+                uint16_t* to = scratch_.values +
+                               page * kPageTokens / kProductDepth * tiles_ * kOperandElements;
+                if (!in_keys) return pack_values<kFormat>(values, padded_, in_page, to);
+                const PageRows unpacked = unpack_values_in_keys<kFormat>(
+                    keys, dimensions_, arguments_.value_dimension, padded_ / 16, scratch_.scales,
+                    scratch_.values_in_keys);
+                pack_values<KvFormat::kF32>(unpacked.elements, padded_, in_page, to);
               });
   }
   void pack_page_keys(size_t chunk, TokenRange tokens) {
@@ -187,7 +196,8 @@ class UnitAttention {
       const TokenRange in_page = {greater(tokens.begin, first) - first,
                                   smaller(tokens.end - first, kPageTokens)};
       const size_t offset = pages[page] * arguments_.page_stride_bytes;
-      function(arguments_.keys + offset, arguments_.values + offset, page, in_page);
+      const std::byte* values = arguments_.values == nullptr ? nullptr : arguments_.values + offset;
+      function(arguments_.keys + offset, values, page, in_page);
     }
   }
 

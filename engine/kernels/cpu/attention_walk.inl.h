@@ -10,6 +10,7 @@
 #include "engine/kernels/cpu/attention_block.inl.h"
 #include "engine/kernels/cpu/attention_softmax.inl.h"
 #include "engine/kernels/cpu/attention_tiles.inl.h"
+#include "engine/kernels/cpu/attention_unpack.inl.h"
 
 namespace lockstep {
 namespace {
@@ -27,44 +28,6 @@ template <size_t kMost, typename Function>
 inline void for_vectors(size_t begin, size_t end, Function function) {
   for (; begin + kMost <= end; begin += kMost) function.template operator()<kMost>(begin);
   if constexpr (kMost > 1) for_vectors<kMost / 2>(begin, end, function);
-}
-
-// The page's rows as they are stored, keys or values.
-template <KvFormat kFormat>
-inline PageRows stored_rows(const std::byte* block, size_t rows, size_t vectors, float* scales) {
-  const size_t count = rows * vectors * 16 / kKvBlockDimensions;
-  if constexpr (kFormat == KvFormat::kQ8_0) {
-    const auto* halves = reinterpret_cast<const uint16_t*>(block + rows * vectors * 16);
-    for (size_t i = 0; i < count; i += 16) store(scales + i, load_half(halves + i));
-  }
-  return {block, vectors, 0, scales, vectors * 16 / kKvBlockDimensions};
-}
-
-// The page's rows to f32, in strips, from load(row, vector).
-template <typename Load>
-inline PageRows unpack_rows(size_t rows, size_t vectors, float* unpacked, Load load_row_vector) {
-  const PageRows result = {reinterpret_cast<const std::byte*>(unpacked), kStripVectors,
-                           rows * kStripVectors * 16, nullptr, 0};
-  for (size_t row = 0; row < rows; ++row) {
-    for (size_t vector = 0; vector < vectors; ++vector) {
-      store(unpacked + result.element(row, vector), load_row_vector(row, vector));
-    }
-  }
-  return result;
-}
-
-template <KvFormat kFormat>
-inline PageRows unpack_keys(const PageRows& keys, size_t head_dimension, float* unpacked) {
-  return unpack_rows(head_dimension, kPageVectors, unpacked, [&](size_t row, size_t vector) {
-    return load_key<kFormat>(keys, keys.element(row, vector), row, vector);
-  });
-}
-
-template <KvFormat kFormat>
-inline PageRows unpack_values(const PageRows& values, size_t padded, float* unpacked) {
-  return unpack_rows(kPageTokens, padded / 16, unpacked, [&](size_t row, size_t vector) {
-    return load_value<kFormat>(values, values.element(row, vector), row, vector);
-  });
 }
 
 // The block that is read after the one at hand, fetched in parts while tiles are computed.
@@ -96,7 +59,8 @@ inline ChunkPages find_pages(const AttentionArguments& arguments, size_t chunk, 
   for (size_t page = 0; page < result.count; ++page) {
     const size_t offset = pages[page] * arguments.page_stride_bytes;
     result.blocks[page] = arguments.keys + offset;
-    result.blocks[result.count + page] = arguments.values + offset;
+    result.blocks[result.count + page] =
+        (arguments.values == nullptr ? arguments.keys : arguments.values) + offset;
   }
   const size_t next = pages[has_next ? result.count : 0] * arguments.page_stride_bytes;
   result.blocks[2 * result.count] = arguments.keys + next;
@@ -182,7 +146,8 @@ inline void score_pages(const AttentionArguments& arguments, const ChunkPages& p
     const NextBlock next = {pages.blocks[page + 1], size_bytes};
     if (unpacks<kFormat>(block)) {
       score_page<KvFormat::kF32, kStripVectors>(
-          arguments, block, first, unpack_keys<kFormat>(keys, dimensions, scratch.unpacked), next,
+          arguments, block, first,
+          unpack_keys<kFormat>(keys, dimensions, kStripVectors, scratch.unpacked), next,
           scratch.scores);
     } else {
       score_page<kFormat, 4>(arguments, block, first, keys, next, scratch.scores);
@@ -191,19 +156,29 @@ inline void score_pages(const AttentionArguments& arguments, const ChunkPages& p
 }
 
 template <KvFormat kFormat>
-inline void add_pages(size_t value_dimension, const ChunkPages& pages, const RowBlock& block,
-                      ChunkScratch& scratch, float* output) {
-  const size_t padded = padded_dimension(value_dimension);
-  const size_t size_bytes = value_block_bytes(kFormat, value_dimension);
+inline void add_pages(const AttentionArguments& arguments, const ChunkPages& pages,
+                      const RowBlock& block, ChunkScratch& scratch, float* output) {
+  const size_t padded = padded_dimension(arguments.value_dimension);
+  const bool in_keys = arguments.values == nullptr;
+  const size_t size_bytes = in_keys ? key_block_bytes(kFormat, arguments.head_dimension)
+                                    : value_block_bytes(kFormat, arguments.value_dimension);
   for (size_t page = 0; page < pages.count; ++page) {
     const size_t first = pages.first_token + page * kPageTokens;
-    const PageRows values = stored_rows<kFormat>(pages.blocks[pages.count + page], kPageTokens,
-                                                 padded / 16, scratch.scales);
+    const std::byte* stored = pages.blocks[pages.count + page];
     const NextBlock next = {pages.blocks[pages.count + page + 1], size_bytes};
+    const auto add_unpacked = [&](const PageRows& values) {
+      add_page<KvFormat::kF32, kStripVectors>(block, first, values, padded, next, scratch.scores,
+                                              output);
+    };
+    if (in_keys) {
+      add_unpacked(unpack_values_in_keys<kFormat>(stored, arguments.head_dimension,
+                                                  arguments.value_dimension, kStripVectors,
+                                                  scratch.scales, scratch.unpacked));
+      continue;
+    }
+    const PageRows values = stored_rows<kFormat>(stored, kPageTokens, padded / 16, scratch.scales);
     if (unpacks<kFormat>(block)) {
-      add_page<KvFormat::kF32, kStripVectors>(
-          block, first, unpack_values<kFormat>(values, padded, scratch.unpacked), padded, next,
-          scratch.scores, output);
+      add_unpacked(unpack_values<kFormat>(values, padded, kStripVectors, scratch.unpacked));
     } else {
       add_page<kFormat, 4>(block, first, values, padded, next, scratch.scores, output);
     }
@@ -234,7 +209,7 @@ inline void take_chunk(const AttentionArguments& arguments, size_t chunk, bool h
     result.sums[row] = take_probabilities(block.views[row], result.maximums[row], scores);
   }
   set_zero(block.count * padded_dimension(arguments.value_dimension), result.output);
-  add_pages<kFormat>(arguments.value_dimension, pages, block, scratch, result.output);
+  add_pages<kFormat>(arguments, pages, block, scratch, result.output);
 }
 
 }  // namespace

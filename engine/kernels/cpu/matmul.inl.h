@@ -91,6 +91,20 @@ inline int32_t read_int(const std::byte* p) {
   return value;
 }
 
+// The layout of the input's rows, as seen from the first column that is multiplied.
+inline Q8Row layout_of(const MatmulArguments& arguments) {
+  const size_t columns =
+      arguments.row_columns == 0 ? arguments.matrix.columns : arguments.row_columns;
+  const size_t first = arguments.row_first;
+  const size_t bytes = first / kQ8BlockElements * sizeof(float);
+  Q8Row layout = q8_row(columns);
+  layout.scales += bytes - first;
+  layout.sums += bytes - first;
+  layout.first_sums += bytes - first;
+  layout.scaled_sums += bytes - first;
+  return layout;
+}
+
 // kTokens rows of activations. Kernels exist for 1, 2, 4 ... tokens: a number between is padded
 // with copies whose results are dropped, which costs little beside reading the weights.
 template <size_t kTokens>
@@ -488,7 +502,7 @@ template <typename Multiply>
 
 template <General Tile>
 void matmul_general(const MatmulArguments& arguments) {
-  const Q8Row layout = q8_row(arguments.matrix.columns);
+  const Q8Row layout = layout_of(arguments);
   each_chunk(arguments, [&](size_t panel, size_t token, size_t count) {
     multiply_general_chunk<Tile>(arguments, layout, panel, token, count);
   });
@@ -496,7 +510,7 @@ void matmul_general(const MatmulArguments& arguments) {
 
 template <typename Tile>
 void matmul_quantized(const MatmulArguments& arguments) {
-  const Q8Row layout = q8_row(arguments.matrix.columns);
+  const Q8Row layout = layout_of(arguments);
   const auto one = [&](size_t panel) { multiply_all_tokens<Tile, 1>(arguments, layout, panel, 0); };
   if constexpr (kPanelTile == 2) {
     if (arguments.panel_streams == 2 && arguments.token_count <= kStreamTokens<Tile>) {

@@ -43,7 +43,7 @@ void prepare_heads(GpuHeads heads) {
 }  // namespace
 
 void gpu_prepare_heads(void* stream, const GpuHeads& heads) {
-  CHECK(heads.kv.head_dimension % kKeyPiece == 0 && heads.kv.head_dimension <= kMaxHeadDimension,
+  CHECK(heads.kv.head_dimension % kKeyPiece == 0 && heads.kv.head_dimension <= kGpuMaxHeadDimension,
         "a head of {} dimensions", heads.kv.head_dimension);
   const unsigned count = heads.head_count + heads.kv_head_count;
   const Grid grid = {.columns = divide_up(count, kHeadWarps),

@@ -289,6 +289,32 @@ TEST_P(Matmul, gives_the_same_bits_however_the_panels_are_shared_out) {
   }
 }
 
+TEST_P(QuantizedMatmul, takes_some_columns_of_wider_rows) {
+  constexpr size_t kBefore = 64;
+  constexpr size_t kBehind = 32;
+  const Problem problem(table(), format(), column_counts(format()).back(), kSeed + 6);
+  const size_t wide = kBefore + problem.columns + kBehind;
+  RandomEngine random(kSeed);
+  std::vector<float> values = random_values(kTokens * wide, random);
+  for (size_t token = 0; token < kTokens; ++token) {
+    std::memcpy(values.data() + token * wide + kBefore,
+                problem.values.data() + token * problem.columns, problem.columns * sizeof(float));
+  }
+  const Activations rows(table(), format(), values, kTokens, wide);
+  AlignedBuffer expected = untouched_output();
+  run(scalar_table(), arguments_for(problem, kRows, kTokens, expected));
+  for (const size_t token_count : {size_t{1}, size_t{3}, size_t{8}, kTokens}) {
+    AlignedBuffer output = untouched_output();
+    MatmulArguments arguments = arguments_for(problem, kRows, token_count, output);
+    arguments.input = rows.row(0) + kBefore;
+    arguments.input_stride_bytes = rows.stride_bytes();
+    arguments.row_columns = wide;
+    arguments.row_first = kBefore;
+    run(table(), arguments);
+    ASSERT_EQ(differences(output, expected, token_count, kRows), "");
+  }
+}
+
 TEST_P(Matmul, gives_the_same_bits_wherever_a_token_is_in_the_batch) {
   const Problem problem(table(), format(), column_counts(format()).back(), kSeed + 4);
   AlignedBuffer expected = untouched_output();

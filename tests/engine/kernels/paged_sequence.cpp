@@ -156,6 +156,11 @@ void PagedSequence::set_key(size_t token, size_t dimension, float value) {
   write_pages();
 }
 
+void PagedSequence::copy_keys_to_values() {
+  values_ = keys_;
+  write_pages();
+}
+
 void PagedSequence::spoil(size_t token_begin, size_t token_end) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (size_t i = token_begin * head_dimension_; i < token_end * head_dimension_; ++i) {

@@ -64,6 +64,7 @@ class PagedSequence {
   double value(size_t token, size_t dimension) const;
 
   void set_key(size_t token, size_t dimension, float value);
+  void copy_keys_to_values();
 
   // Makes every element of these tokens' keys and values NaN.
   void spoil(size_t token_begin, size_t token_end);
