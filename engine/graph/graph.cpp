@@ -84,6 +84,49 @@ ValueId Graph::matmul(ValueId x, WeightId weight, WeightId bias) {
                 weights_[weight].rows);
 }
 
+ValueId Graph::head_matmul(ValueId x, WeightId weight, size_t head_count) {
+  const Weight& matrix = weights_[weight];
+  CHECK(columns(x) == head_count * matrix.columns && matrix.rows % head_count == 0,
+        "{} is {} x {}, and its input {} heads of {} columns in all", matrix.name, matrix.rows,
+        matrix.columns, head_count, columns(x));
+  CHECK(matrix.columns % kHeadBlock == 0 && matrix.rows / head_count % kHeadBlock == 0,
+        "the heads of {} are {} x {}, no multiples of {}", matrix.name, matrix.rows / head_count,
+        matrix.columns, kHeadBlock);
+  return append({.operation = Operation::kHeadMatmul,
+                 .inputs = {x},
+                 .weight = weight,
+                 .head_count = head_count,
+                 .head_dimension = matrix.columns},
+                matrix.rows);
+}
+
+ValueId Graph::slice_heads(ValueId x, size_t head_count, size_t first, size_t count) {
+  const size_t dimension = columns(x) / head_count;
+  CHECK(columns(x) % head_count == 0 && count > 0 && first + count <= dimension,
+        "columns {} to {} of {} heads of {} columns in all", first, first + count, head_count,
+        columns(x));
+  return append({.operation = Operation::kSliceHeads,
+                 .inputs = {x},
+                 .head_count = head_count,
+                 .head_dimension = dimension,
+                 .first_column = first},
+                head_count * count);
+}
+
+ValueId Graph::join_heads(ValueId x, size_t head_count, ValueId y, size_t y_head_count) {
+  CHECK(columns(x) % head_count == 0 && columns(y) % y_head_count == 0 &&
+            (y_head_count == head_count || y_head_count == 1) && rows(x) == rows(y),
+        "{} heads of {} columns in all cannot be joined with {} of {}", head_count, columns(x),
+        y_head_count, columns(y));
+  const size_t dimension = columns(x) / head_count;
+  return append({.operation = Operation::kJoinHeads,
+                 .inputs = {x, y},
+                 .head_count = head_count,
+                 .kv_head_count = y_head_count,
+                 .head_dimension = dimension},
+                head_count * (dimension + columns(y) / y_head_count));
+}
+
 size_t Graph::add_rotary(Rotary rotary) {
   rotaries_.push_back(std::move(rotary));
   return rotaries_.size() - 1;
@@ -122,10 +165,26 @@ ValueId Graph::attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t h
                            .attention = traits});
 }
 
+ValueId Graph::latent_attention(size_t layer, ValueId q, ValueId k, size_t head_count,
+                                size_t kv_head_count, size_t value_dimension,
+                                const AttentionTraits& traits) {
+  const size_t dimension = columns(k) / kv_head_count;
+  CHECK(value_dimension <= dimension, "values of {} in keys of {} dimensions", value_dimension,
+        dimension);
+  return append_attention({.operation = Operation::kAttention,
+                           .inputs = {q, k},
+                           .head_count = head_count,
+                           .kv_head_count = kv_head_count,
+                           .head_dimension = dimension,
+                           .value_dimension = value_dimension,
+                           .layer = layer,
+                           .attention = traits});
+}
+
 ValueId Graph::attention_over(size_t layer, ValueId attended, ValueId q,
                               const AttentionTraits& traits) {
   const GraphNode& stored = nodes_[attended];
-  CHECK(stored.operation == Operation::kAttention && stored.inputs.size() == 3,
+  CHECK(stored.operation == Operation::kAttention && stored.stored_by == kNone,
         "value {} stores no keys for layer {}", attended, layer);
   CHECK(columns(q) == stored.head_count * stored.head_dimension,
         "layer {} has queries of {} columns, layer {} keys of {}", layer, columns(q), stored.layer,
@@ -282,7 +341,8 @@ std::vector<ValueReaders> find_readers(const Graph& graph) {
 }
 
 WeightId multiplied_weight(const GraphNode& node, ValueId input) {
-  const bool is_product = node.operation == Operation::kMatmul;
+  const bool is_product =
+      node.operation == Operation::kMatmul || node.operation == Operation::kHeadMatmul;
   if (!is_product && node.experts.empty()) return kNone;
   if (input != node.inputs.front()) return kNone;
   return is_product ? node.weight : node.experts.front();

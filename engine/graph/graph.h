@@ -38,9 +38,12 @@ enum class Operation : uint8_t {
   kLayerNorm,  // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
   kHeadNorm,   // kRmsNorm of each head by itself, with a weight or without
   kMatmul,     // weight * x, * the weight's scale, + bias
-  kRotary,     // rotary positions, each head by itself
-  // Inputs q, k, v: stores k and v in the cache and attends over the sequence so far; q alone: over
-  // what an earlier one has stored.
+  // Each head by itself: of the weight's rows, in as many equal parts as there are heads, the
+  // head's own * x.
+  kHeadMatmul,
+  kRotary,  // rotary positions, each head by itself
+  // Inputs q, k, v: stores k and v in the cache and attends over the sequence so far; q and k: a
+  // key's first dimensions are its value; q alone: over what an earlier one has stored.
   kAttention,
   kActivation,  // activation(x)
   kGate,        // activation(x) * y
@@ -49,6 +52,8 @@ enum class Operation : uint8_t {
   kSoftCap,     // scale * tanh(x / scale)
   kScaleRows,   // inputs x, y with one column: x * activation(y of the same row)
   kSelectRows,  // only the tokens whose logits are asked for
+  kSliceHeads,  // of each head some columns
+  kJoinHeads,   // inputs x, y: each head's columns of x and then those of y, or of y's only head
   // x * a factor of the token's position: Temperature.
   kTemperature,
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
@@ -59,7 +64,7 @@ enum class Operation : uint8_t {
                   // (matrix * x, + bias)
 };
 
-inline constexpr size_t kOperationCount = 18;
+inline constexpr size_t kOperationCount = 21;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -122,6 +127,8 @@ struct Temperature {
   friend bool operator==(const Temperature&, const Temperature&) = default;
 };
 
+inline constexpr size_t kHeadBlock = 32;  // kHeadMatmul
+
 struct GraphNode {
   Operation operation = Operation::kEmbed;
   std::vector<ValueId> inputs = {};
@@ -130,8 +137,9 @@ struct GraphNode {
   WeightId bias = kNone;
   float epsilon = 0;
   size_t head_count = 0;               // of the operand; query heads for kAttention
-  size_t kv_head_count = 0;            // kAttention
-  size_t head_dimension = 0;           // kAttention: of queries and keys
+  size_t kv_head_count = 0;            // kAttention; kJoinHeads: of the second operand
+  size_t head_dimension = 0;           // of the operand; kAttention: of queries and keys
+  size_t first_column = 0;             // kSliceHeads: of a head
   size_t value_dimension = 0;          // kAttention
   size_t layer = 0;                    // kAttention
   ValueId stored_by = kNone;           // kAttention: whose keys and values it reads; none: its own
@@ -146,6 +154,11 @@ struct GraphNode {
   size_t chosen_count = 0;             // ... so many are chosen for a token ...
   Gating gating = {};                  // ... so, with `bias` or without
 };
+
+// Whether the values of this attention's cache are its keys' first dimensions.
+inline bool has_values_in_keys(const GraphNode& attention) {
+  return attention.stored_by == kNone && attention.inputs.size() == 2;
+}
 
 // The angle of pair i at position p is p * frequencies[i].
 struct Rotary {
@@ -171,9 +184,20 @@ class Graph {
   // Each head, by itself, over the root of (the sum of its squares + epsilon): a norm and a scale.
   ValueId l2_norm(ValueId x, float epsilon, size_t head_count = 1);
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
+  // A head's columns, of x and of the result, are whole chunks: multiples of kHeadBlock.
+  ValueId head_matmul(ValueId x, WeightId weight, size_t head_count);
+  // Columns [first, first + count) of each head.
+  ValueId slice_heads(ValueId x, size_t head_count, size_t first, size_t count);
+  // `y`: of as many heads, or one head's columns, which follow on those of every head of x.
+  ValueId join_heads(ValueId x, size_t head_count, ValueId y, size_t y_head_count);
   ValueId rotary(ValueId x, size_t head_count, size_t rotary = 0);
   ValueId attention(size_t layer, ValueId q, ValueId k, ValueId v, size_t head_count,
                     size_t kv_head_count, const AttentionTraits& traits);
+  // Attention whose values are the first `value_dimension` dimensions of its keys: they are stored
+  // once. DeepSeek-V2, 2024: multi-head latent attention.
+  ValueId latent_attention(size_t layer, ValueId q, ValueId k, size_t head_count,
+                           size_t kv_head_count, size_t value_dimension,
+                           const AttentionTraits& traits);
   // Attention over the keys and values of an earlier layer, whose attention gave `attended`: with
   // as many heads, and within the same window.
   ValueId attention_over(size_t layer, ValueId attended, ValueId q, const AttentionTraits& traits);

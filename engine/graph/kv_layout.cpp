@@ -26,7 +26,8 @@ LayersByWindow find_layers(const Graph& graph) {
   LayersByWindow classes;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention || node.stored_by != kNone) continue;
-    const size_t elements = node.kv_head_count * (node.head_dimension + node.value_dimension);
+    const size_t values = has_values_in_keys(node) ? 0 : node.value_dimension;
+    const size_t elements = node.kv_head_count * (node.head_dimension + values);
     classes[{node.attention.window, node.attention.section}].push_back({node.layer, elements});
   }
   for (auto& [window, layers] : classes) std::ranges::sort(layers, {}, &StoredLayer::layer);
@@ -110,17 +111,19 @@ KvLayer measure_layer(const Split& split, size_t rank, const GraphNode& node) {
   layer.head_count = split.values[node.inputs[1]].columns[rank].size() / node.head_dimension;
   layer.key_dimension = node.head_dimension;
   layer.value_dimension = node.value_dimension;
+  layer.has_values_in_keys = has_values_in_keys(node);
   return layer;
 }
 
 size_t block_bytes(KvFormat format, const KvLayer& layer) {
   return key_block_bytes(format, layer.key_dimension) +
-         value_block_bytes(format, layer.value_dimension);
+         value_block_bytes(format, layer.stored_value_dimension());
 }
 
 bool are_alike(const KvLayer& one, const KvLayer& other) {
   return one.head_count == other.head_count && one.key_dimension == other.key_dimension &&
-         one.value_dimension == other.value_dimension;
+         one.value_dimension == other.value_dimension &&
+         one.has_values_in_keys == other.has_values_in_keys;
 }
 
 // For layers that are alike: the pages of a layer's head follow one another in memory.

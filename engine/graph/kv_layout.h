@@ -51,10 +51,12 @@ struct KvLayer {
   size_t head_count = 0;
   size_t key_dimension = 0;
   size_t value_dimension = 0;
-  size_t offset = 0;  // of head 0's block in page 0, bytes
+  bool has_values_in_keys = false;  // the first dimensions; they are not stored by themselves
+  size_t offset = 0;                // of head 0's block in page 0, bytes
   size_t head_stride_bytes = 0;
   size_t page_stride_bytes = 0;
 
+  size_t stored_value_dimension() const { return has_values_in_keys ? 0 : value_dimension; }
   friend bool operator==(const KvLayer&, const KvLayer&) = default;
 };
 

@@ -1,6 +1,6 @@
 // The operations that graphs know, as one table: what each is called, how its output is laid over
-// the ranks, and whether GPUs have a kernel for its plain step. What an operation computes stands
-// in graph.h, its plain step in plan.h, its node kernel in kernel_table.h.
+// the ranks, what it costs, and whether GPUs have a kernel for its plain step. What an operation
+// computes stands in graph.h, its plain step in plan.h, its node kernel in kernel_table.h.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,23 @@ enum class SplitRule : uint8_t {
   kMirrored,    // every rank finds it out by itself
   kFirstInput,  // as the first input
   kInputs,      // as the inputs, of which each element is computed by itself
+  kHeads,       // at the heads at which an input is cut, each head by itself
+};
+
+// Whatever an operation reads beside its operands' rows: the time of a pass is mostly spent on it.
+enum class Cost : uint8_t {
+  kNothing,
+  kTableRows,  // a table's row for each token
+  kMatrix,     // all of a matrix, once for all tokens, and multiplies each with it
+  kExperts,    // likewise the matrices of those experts that tokens go to
+  kCache,      // the keys and values that each token sees
 };
 
 struct OperationTraits {
   Operation operation = Operation::kEmbed;
   std::string_view name;  // as plan and the log have it
   SplitRule split = SplitRule::kInputs;
+  Cost cost = Cost::kNothing;
   // Whether GPUs have its plain step; else they have only steps that a fusion rule joins it to.
   bool has_gpu_step = false;
 };

@@ -171,8 +171,10 @@ std::string text(const MatmulStep& step) {
   std::string all = fmt::format("product of {} input {}{}", name(kRowNames, step.rows),
                                 text(step.input), text(step.norm));
   for (const MatmulPart& part : step.parts) {
-    fmt::format_to(std::back_inserter(all), " part ({} {} bias {} to {}{}{})", text(part.matrix),
-                   text(part.forms), text(part.bias), text(part.output, part.output_stride),
+    fmt::format_to(std::back_inserter(all), " part ({} {}{} bias {} to {}{}{})", text(part.matrix),
+                   text(part.forms),
+                   part.first_column == 0 ? "" : fmt::format(" from column {}", part.first_column),
+                   text(part.bias), text(part.output, part.output_stride),
                    part.accumulate ? " accumulate" : "", part.remote ? " remote" : "");
   }
   return all + text(step.finish);
@@ -216,7 +218,8 @@ std::string text(const PrepareHeads& prepare) {
 // The traits that most models' attention lacks, where it has them.
 std::string traits_text(const AttendStep& step) {
   std::string all;
-  if (step.value_dimension != step.head_dimension) {
+  if (step.has_values_in_keys) all += fmt::format(" first {} of keys", step.value_dimension);
+  if (!step.has_values_in_keys && step.value_dimension != step.head_dimension) {
     all += fmt::format(" values of {}/{}", step.value_dimension, step.prepare.value_stride);
   }
   if (step.section != 0) all += fmt::format(" section {}", step.section);
@@ -275,6 +278,16 @@ std::string text(const HeadsStep& step) {
       text(step.output, step.output_stride));
 }
 
+std::string text(const CopyHeadsStep& step) {
+  std::string all =
+      fmt::format("copy of heads of {}{} columns", text(step.rows, step.routing), step.columns);
+  for (const HeadColumns& part : step.parts) {
+    fmt::format_to(std::back_inserter(all), " part ({} by {} columns {} from {})", text(part.input),
+                   part.head_stride, part.columns, part.first);
+  }
+  return all + text(step.output);
+}
+
 std::string text(const NormSumsStep& step) {
   return fmt::format("norm sums of {} {} columns {} squares {} sums {}{}",
                      name(kRowNames, step.rows), text(step.input), step.columns, text(step.chunks),
@@ -329,8 +342,8 @@ std::string text(const WeightSlice& slice) {
 
 std::string text(const KvLayer& layer) {
   return fmt::format("kv layer: group {} heads {} of {} and {} at {}/{}/{}", layer.group,
-                     layer.head_count, layer.key_dimension, layer.value_dimension, layer.offset,
-                     layer.head_stride_bytes, layer.page_stride_bytes);
+                     layer.head_count, layer.key_dimension, layer.stored_value_dimension(),
+                     layer.offset, layer.head_stride_bytes, layer.page_stride_bytes);
 }
 
 std::string text(const KvLayout& kv) {

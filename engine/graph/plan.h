@@ -175,6 +175,7 @@ struct NormStep {
 struct MatmulPart {
   PlannedMatrix matrix;
   ProductForms forms;
+  size_t first_column = 0;  // of the input: the next ones are the matrix's
   ArenaOffset<const float> bias = {};
   ArenaOffset<float> output = {};
   size_t output_stride = 0;
@@ -342,9 +343,10 @@ struct AttendStep {
   size_t kv_head_count = 0;
   size_t group = 0;  // query heads of one KV head
   size_t group_offset = 0;
-  size_t head_dimension = 0;   // of queries and keys
-  size_t value_dimension = 0;  // of values and outputs
-  size_t window = 0;           // most keys that a token sees; 0: all before it
+  size_t head_dimension = 0;        // of queries and keys
+  size_t value_dimension = 0;       // of values and outputs
+  bool has_values_in_keys = false;  // the first dimensions of the keys as they are stored
+  size_t window = 0;                // most keys that a token sees; 0: all before it
   float scale = 0;
   size_t section = 0;                                    // AttentionTraits'
   float score_cap = 0;                                   // likewise
@@ -458,6 +460,28 @@ struct HeadsStep {
   friend bool operator==(const HeadsStep&, const HeadsStep&) = default;
 };
 
+// Some columns of each head of a value in f32.
+struct HeadColumns {
+  PlainRows input;
+  size_t head_stride = 0;  // columns; 0: one head for all
+  size_t first = 0;        // of a head's columns
+  size_t columns = 0;
+
+  friend bool operator==(const HeadColumns&, const HeadColumns&) = default;
+};
+
+// Of each head the columns of all parts, one part's after another's. Work is shared by rows and
+// chunks of columns.
+struct CopyHeadsStep {
+  Rows rows = Rows::kTokens;
+  Routing routing = {};  // with kExperts
+  std::vector<HeadColumns> parts;
+  size_t columns = 0;  // of all heads
+  PlainOutput output;
+
+  friend bool operator==(const CopyHeadsStep&, const CopyHeadsStep&) = default;
+};
+
 // The sums of a value's own chunks, for a norm that is no factor: of the squares, or, where the
 // mean is subtracted, of the elements and of the squares of their distances from their chunk's
 // mean.
@@ -498,10 +522,10 @@ struct ExpertProductStep {
   friend bool operator==(const ExpertProductStep&, const ExpertProductStep&) = default;
 };
 
-using StepWork =
-    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
-                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
-                 ElementwiseStep, HeadsStep, NormSumsStep, NormScaleStep, ExpertProductStep>;
+using StepWork = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
+                              RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep,
+                              AllReduceStep, ElementwiseStep, HeadsStep, CopyHeadsStep,
+                              NormSumsStep, NormScaleStep, ExpertProductStep>;
 
 // The scope of the barrier after a step.
 enum class Meet : uint8_t { kRank, kAllRanks };

@@ -302,9 +302,11 @@ PrepareHeads RankPlanner::prepare_heads(const Group& group, const GraphNode& nod
   PrepareHeads prepare;
   if (node.stored_by == kNone) {
     const Stretch keys = *values_.of(node.inputs[1]).plain;
-    const Stretch values = *values_.of(node.inputs[2]).plain;
     prepare.keys = keys.at<float>();
     prepare.key_stride = keys.floats();
+  }
+  if (node.stored_by == kNone && !has_values_in_keys(node)) {
+    const Stretch values = *values_.of(node.inputs[2]).plain;
     prepare.values = values.at<float>();
     prepare.value_stride = values.floats();
   }
@@ -370,6 +372,7 @@ void RankPlanner::emit_attend(const Group& group) {
       .group_offset = heads.begin - keys.begin / dimension * queries_each,
       .head_dimension = dimension,
       .value_dimension = value_dimension,
+      .has_values_in_keys = has_values_in_keys(stored),
       .window = node.attention.window,
       .scale = node.attention.scale,
       .section = node.attention.section,
@@ -407,6 +410,11 @@ void RankPlanner::emit(const Group& group) {
     case Operation::kHeadNorm:
     case Operation::kRotary:
       return emit_heads(node);
+    case Operation::kHeadMatmul:
+      return emit_head_products(node);
+    case Operation::kSliceHeads:
+    case Operation::kJoinHeads:
+      return emit_heads_copy(node);
     case Operation::kSelectRows:
       return emit_elementwise(node, Elementwise::kSelect);
     case Operation::kRoute:

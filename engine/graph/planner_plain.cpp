@@ -5,8 +5,20 @@
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/graph/rank_planner.h"
+#include "engine/kernels/packed_matrix.h"
 
 namespace lockstep {
+namespace {
+
+// Whole panels of a matrix in a node's memory.
+PlannedMatrix rows_of(const PlannedMatrix& matrix, size_t first, size_t count) {
+  PlannedMatrix rows = matrix;
+  rows.rows = count;
+  rows.data = matrix.data + first / kPanelRows * panel_bytes(matrix.format, matrix.columns);
+  return rows;
+}
+
+}  // namespace
 
 // These columns of a value, wherever this rank has them in f32.
 PlainRows RankPlanner::operand(ValueId value, Range columns) {
@@ -124,14 +136,77 @@ void RankPlanner::emit_heads(const GraphNode& node) {
   emit_forms(node.output);
 }
 
+// A copy of some columns of each head, one operand's after another's.
+void RankPlanner::emit_heads_copy(const GraphNode& node) {
+  const Range own = own_columns(node.output);
+  const size_t columns = graph_.columns(node.output) / node.head_count;
+  const Range heads = {own.begin / columns, own.end / columns};
+  CopyHeadsStep step{.rows = graph_.rows(node.output),
+                     .routing = routing_behind(node.output),
+                     .parts = {},
+                     .columns = own.size(),
+                     .output = place_output(node.output)};
+  const auto add = [&](ValueId input, size_t head_count, Range copied) {
+    const size_t head_columns = graph_.columns(input) / head_count;
+    const bool is_shared = head_count == 1;
+    const Range read = is_shared ? Range{0, heads.empty() ? 0 : head_columns}
+                                 : Range{heads.begin * head_columns, heads.end * head_columns};
+    step.parts.push_back({.input = operand(input, read),
+                          .head_stride = is_shared ? 0 : head_columns,
+                          .first = copied.begin,
+                          .columns = copied.size()});
+  };
+  if (node.operation == Operation::kSliceHeads) {
+    add(node.inputs[0], node.head_count, {node.first_column, node.first_column + columns});
+  } else {
+    add(node.inputs[0], node.head_count, {0, node.head_dimension});
+    add(node.inputs[1], node.kv_head_count, {0, columns - node.head_dimension});
+  }
+  for (const ValueId input : node.inputs) values_.consume(input);
+  const bool is_sent = step.output.is_gathered() || node.output == graph_.logits();
+  emit_step(std::move(step), is_sent ? Meet::kAllRanks : Meet::kRank);
+}
+
+// A product for each head, which share one list of panels.
+void RankPlanner::emit_head_products(const GraphNode& node) {
+  const ValueId input = node.inputs[0];
+  const size_t rows = graph_.columns(node.output) / node.head_count;
+  const Range own = own_columns(node.output);
+  const Forms forms = values_.forms(input);
+  const size_t first_held = forms.columns == graph_.columns(input) ? 0 : own_columns(input).begin;
+  const PlannedMatrix all = matrix(node.weight);
+  begin_product();
+  const Stretch output = values_.place_plain(node.output, Arena::kScratch, own);
+  finished_.push_back(node.output);
+  MatmulStep step{.rows = graph_.rows(input),
+                  .input = forms,
+                  .norm = values_.of(input).norm,
+                  .parts = {},
+                  .finish = {}};
+  for (size_t row = own.begin; row < own.end; row += rows) {
+    const size_t head = row / rows;
+    step.parts.push_back({.matrix = rows_of(all, row - own.begin, rows),
+                          .forms = options_.forms[static_cast<size_t>(all.format)],
+                          .first_column = head * node.head_dimension - first_held,
+                          .output = output.at<float>(row - own.begin),
+                          .output_stride = output.floats()});
+  }
+  values_.consume(input);
+  emit_product(std::move(step));
+}
+
 // The sums of the chunks cross ranks where each has computed its own, and are added in order.
 void RankPlanner::emit_whole_norm(const GraphNode& node) {
   const ValueId input = node.inputs[0];
   const Range own = own_columns(node.output);
-  const bool is_cut = split_.values[input].kind == SplitKind::kSliced;
-  const bool is_gathered = is_cut && !split_.values[input].whole;
   const size_t columns = graph_.columns(input);
-  const Range summed = is_gathered ? own : Range{0, columns};
+  const bool has_own =
+      split_.values[input].kind == SplitKind::kSliced && !split_.values[input].whole;
+  const auto is_part = [&](const Range& range) {
+    return !range.empty() && range != Range{0, columns};
+  };
+  const bool is_gathered = has_own && std::ranges::any_of(split_.values[input].columns, is_part);
+  const Range summed = has_own ? own : Range{0, columns};
   const auto place_sums = [&] {
     const Stretch rows =
         step_areas_.take_f32(is_gathered ? Arena::kExchange : Arena::kScratch,

@@ -33,6 +33,9 @@ Role ProductRoles::role_of(const GraphNode& product) const {
       case Operation::kRmsNorm:
       case Operation::kLayerNorm:
       case Operation::kRotary:
+      case Operation::kHeadMatmul:
+      case Operation::kSliceHeads:
+      case Operation::kJoinHeads:
       case Operation::kScale:
       case Operation::kSoftCap:
       case Operation::kScaleRows:

@@ -87,6 +87,8 @@ class RankPlanner {
   void emit_whole(ValueId value);
   void emit_elementwise(const GraphNode& node, Elementwise function);
   void emit_heads(const GraphNode& node);
+  void emit_heads_copy(const GraphNode& node);
+  void emit_head_products(const GraphNode& node);
   void emit_whole_norm(const GraphNode& node);
   ValueId begin_sum(ValueId sum, Arena arena, Range columns);
   ResidualPlace place_partial(ValueId product);

@@ -36,6 +36,13 @@ bool is_whole_norm(const GraphNode& node) {
   return node.operation == Operation::kRmsNorm || node.operation == Operation::kLayerNorm;
 }
 
+// Whether each element of the node's output is made of one of the value's, and cut where that is.
+bool is_handed_on(const GraphNode& node, ValueId value) {
+  return (traits(node.operation).split == SplitRule::kInputs &&
+          node.operation != Operation::kAdd) ||
+         (node.operation == Operation::kScaleRows && node.inputs[0] == value);
+}
+
 std::vector<WeightId> matrices_of(const GraphNode& product) {
   return product.experts.empty() ? std::vector{product.weight} : product.experts;
 }
@@ -91,6 +98,9 @@ class Splitter {
   // The quantization blocks in which products consume the value, or what is made of each of its
   // elements; at least a chunk's columns where a norm reads it, and else 1 where products take f32.
   size_t input_block(ValueId value) const;
+  // The heads of the value at whose multiples it may be cut for the sake of what is made of each
+  // head by itself.
+  size_t head_unit_behind(ValueId value, size_t head_count) const;
   // The elements at whose multiples the product's biases may be cut, with its rows; 1: anywhere.
   size_t bias_block(const GraphNode& product) const;
 
@@ -106,8 +116,11 @@ class Splitter {
   Heads cut_heads(const GraphNode& attention) const;
   std::vector<Range> cut_activation(size_t total, size_t unit, std::span<const double> shares);
   void split_as_inputs(const GraphNode& node);
+  std::optional<std::vector<Range>> heads_of(ValueId value, size_t head_count) const;
+  void split_at_heads(const GraphNode& node);
   void find_factors(const GraphNode& node);
   bool is_cut_at_chunks(ValueId value) const;
+  bool is_held_whole(ValueId value) const;
   bool is_read_whole(const GraphNode& node) const;
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
@@ -119,6 +132,8 @@ class Splitter {
   const ProductRoles roles_;
   // The input_block() of every layer's attention: layers that share keys must be cut alike.
   size_t attention_block_ = 1;
+  // Likewise the head_unit_behind() of every layer's attention.
+  size_t attention_heads_ = 1;
   // The query heads at whose multiples no layer's biases and sinks are cut within a block.
   size_t head_unit_ = 1;
   std::map<ValueId, size_t> mixtures_;  // by routing: which of the layers with experts
@@ -174,14 +189,12 @@ size_t Splitter::input_block(ValueId value) const {
   for (const size_t index : roles_.consumers(value)) {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
-    const bool is_handed_on =
-        (traits(node.operation).split == SplitRule::kInputs && node.operation != Operation::kAdd) ||
-        (node.operation == Operation::kScaleRows && node.inputs[0] == value);
-    if (is_handed_on) block = std::lcm(block, input_block(node.output));
+    if (is_handed_on(node, value)) block = std::lcm(block, input_block(node.output));
     if (is_whole_norm(node)) {
       block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
     }
-    if (weight == kNone) continue;
+    // Heads are whole blocks.
+    if (weight == kNone || node.operation == Operation::kHeadMatmul) continue;
     const Format format = graph_.weights()[weight].format;
     if (split_.strategy == Strategy::kReduce) {
       block = std::lcm(block, traits(format).block_elements);
@@ -191,10 +204,28 @@ size_t Splitter::input_block(ValueId value) const {
   return block;
 }
 
+size_t Splitter::head_unit_behind(ValueId value, size_t head_count) const {
+  size_t unit = 1;
+  for (const size_t index : roles_.consumers(value)) {
+    const GraphNode& node = graph_.nodes()[index];
+    const SplitRule rule = traits(node.operation).split;
+    if (rule == SplitRule::kHeads && node.head_count == head_count) {
+      const size_t columns = graph_.columns(node.output) / head_count;
+      const size_t block = input_block(node.output);
+      unit = std::lcm(unit, block / std::gcd(block, columns));
+    }
+    if (rule == SplitRule::kHeads || is_handed_on(node, value)) {
+      unit = std::lcm(unit, head_unit_behind(node.output, head_count));
+    }
+  }
+  return unit;
+}
+
 void Splitter::find_attention_block() {
   for (const GraphNode& node : graph_.nodes()) {
     if (node.operation != Operation::kAttention) continue;
     attention_block_ = std::lcm(attention_block_, input_block(node.output));
+    attention_heads_ = std::lcm(attention_heads_, head_unit_behind(node.output, node.head_count));
   }
 }
 
@@ -214,9 +245,8 @@ void Splitter::find_head_unit() {
     if (role != Role::kQueries && !is_stored) continue;
     const GraphNode& attention = roles_.attention_of(node);
     const size_t block = bias_block(node);
-    const size_t dimension =
-        role == Role::kValues ? attention.value_dimension : attention.head_dimension;
-    const size_t heads = block / std::gcd(block, dimension);
+    const size_t all = is_stored ? attention.kv_head_count : attention.head_count;
+    const size_t heads = block / std::gcd(block, graph_.columns(node.output) / all);
     // Ranks may share a KV head only if parts of its bias may end at any head.
     const size_t group = attention.head_count / attention.kv_head_count;
     head_unit_ = std::lcm(head_unit_, is_stored && heads > 1 ? group * heads : heads);
@@ -229,8 +259,8 @@ void Splitter::find_head_unit() {
 Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   const size_t group = attention.head_count / attention.kv_head_count;
   // The fewest heads whose outputs are whole blocks, as are their biases.
-  const size_t least = std::lcm(
-      attention_block_ / std::gcd(attention_block_, attention.value_dimension), head_unit_);
+  const size_t blocks = attention_block_ / std::gcd(attention_block_, attention.value_dimension);
+  const size_t least = std::lcm(std::lcm(blocks, attention_heads_), head_unit_);
   Heads heads;
   heads.queries = cut(attention.head_count, std::lcm(group, least), shares_.dense);
   if (first_without(heads.queries, shares_.dense)) {
@@ -322,15 +352,13 @@ void Splitter::split_product(const GraphNode& node) {
       if (const WeightId sinks = attention.attention.sinks; sinks != kNone) {
         split_.weights[sinks] = {SplitKind::kSliced, true, heads};
       }
-      return split_by_rows(node, scaled(heads, attention.head_dimension), false);
+      return split_by_rows(node, scaled(heads, rows / attention.head_count), false);
     }
-    case Role::kKeys: {
-      const GraphNode& attention = roles_.attention_of(node);
-      return split_by_rows(node, scaled(cut_heads(attention).kv, attention.head_dimension), false);
-    }
+    case Role::kKeys:
     case Role::kValues: {
       const GraphNode& attention = roles_.attention_of(node);
-      return split_by_rows(node, scaled(cut_heads(attention).kv, attention.value_dimension), false);
+      return split_by_rows(node, scaled(cut_heads(attention).kv, rows / attention.kv_head_count),
+                           false);
     }
     // Every rank that has experts finds out by itself which ones a token goes to: nothing has to be
     // exchanged for it, and the matrix is small.
@@ -406,6 +434,51 @@ void Splitter::split_as_inputs(const GraphNode& node) {
   }
 }
 
+// The heads that each rank has; none: the value is not cut, or within a head.
+std::optional<std::vector<Range>> Splitter::heads_of(ValueId value, size_t head_count) const {
+  const ValueSplit& split = split_.values[value];
+  const size_t columns = graph_.columns(value) / head_count;
+  if (split.kind != SplitKind::kSliced) return std::nullopt;
+  std::vector<Range> heads;
+  for (const Range& range : split.columns) {
+    if (range.begin % columns != 0 || range.end % columns != 0) return std::nullopt;
+    heads.push_back({range.begin / columns, range.end / columns});
+  }
+  return heads;
+}
+
+// Each head is computed where an input has it; where no input is cut at heads, every rank computes
+// all of them. What a rank then lacks of an input it gets.
+void Splitter::split_at_heads(const GraphNode& node) {
+  const std::vector<Range> all(split_.rank_count, {0, node.head_count});
+  std::optional<std::vector<Range>> heads = heads_of(node.inputs[0], node.head_count);
+  const bool is_joined = node.operation == Operation::kJoinHeads;
+  if (!heads && is_joined && node.kv_head_count == node.head_count) {
+    heads = heads_of(node.inputs[1], node.head_count);
+  }
+  const size_t columns = graph_.columns(node.output) / node.head_count;
+  if (heads) split_.values[node.output] = sliced(scaled(*heads, columns), false);
+  if (node.operation == Operation::kHeadMatmul) {
+    split_.weights[node.weight] = {SplitKind::kSliced, false, scaled(heads.value_or(all), columns)};
+    return;  // a product's input is gathered where it is not at hand
+  }
+  for (size_t index = 0; index < node.inputs.size(); ++index) {
+    ValueSplit& input = split_.values[node.inputs[index]];
+    if (input.kind != SplitKind::kSliced) continue;
+    const size_t head_count = index == 0 ? node.head_count : node.kv_head_count;
+    const size_t head_columns = graph_.columns(node.inputs[index]) / head_count;
+    for (size_t rank = 0; rank < split_.rank_count; ++rank) {
+      const Range read = heads.value_or(all)[rank];
+      const Range needed = head_count == 1 && !read.empty()
+                               ? Range{0, head_columns}
+                               : Range{read.begin * head_columns, read.end * head_columns};
+      const Range held = input.columns[rank];
+      const bool has_all = held.begin <= needed.begin && needed.end <= held.end;
+      input.whole = input.whole || !(needed.empty() || has_all);
+    }
+  }
+}
+
 // Ranks that scale rows without having found out the factors get them.
 void Splitter::find_factors(const GraphNode& node) {
   ValueSplit& factors = split_.values[node.inputs[1]];
@@ -417,6 +490,13 @@ void Splitter::find_factors(const GraphNode& node) {
   }
 }
 
+// Whether every rank has all of the value, as keys that all ranks' queries attend to.
+bool Splitter::is_held_whole(ValueId value) const {
+  const Range all = {0, graph_.columns(value)};
+  return std::ranges::all_of(split_.values[value].columns,
+                             [&](const Range& range) { return range == all; });
+}
+
 // Whether products read columns of the node's output that other ranks compute. Under `reduce` those
 // that add to a residual are cut by columns and read a rank's own; the factor of a norm takes the
 // sums of all columns.
@@ -426,6 +506,10 @@ bool Splitter::is_read_whole(const GraphNode& node) const {
   const auto is_read = [&](size_t index) {
     const GraphNode& reader = graph_.nodes()[index];
     if (multiplied_weight(reader, node.output) == kNone) return false;
+    if (reader.operation == Operation::kHeadMatmul) {
+      return !heads_of(node.output, reader.head_count).has_value();
+    }
+    if (is_held_whole(node.output)) return false;
     if (split_.strategy == Strategy::kGather) return true;
     if (std::ranges::count_if(value.columns, std::not_fn(&Range::empty)) < 2) return false;
     return node.operation == Operation::kRmsNorm || roles_.role_of(reader) != Role::kResidual;
@@ -465,6 +549,9 @@ void Splitter::split_node(const GraphNode& node) {
     }
     case SplitRule::kInputs:
       split_as_inputs(node);
+      break;
+    case SplitRule::kHeads:
+      split_at_heads(node);
       break;
   }
   if (node.operation == Operation::kScaleRows) find_factors(node);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/graph/operations.h"
+
 namespace lockstep {
 
 ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
@@ -18,17 +20,17 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
           static_cast<double>(weight.rows * packed_row_bytes(weight.format, weight.columns));
       matrices.elements += static_cast<double>(weight.rows * weight.columns);
     };
-    if (node.operation == Operation::kMatmul) {
-      add(node.weight, selected[node.output] ? output_ : layers_);
-    }
+    const Cost cost = traits(node.operation).cost;
+    if (cost == Cost::kMatrix) add(node.weight, selected[node.output] ? output_ : layers_);
     for (const WeightId expert : node.experts) add(expert, experts_);
     if (node.operation == Operation::kRoute) {
       expert_share_ =
           static_cast<double>(node.chosen_count) / static_cast<double>(node.expert_count);
     }
-    if (node.operation == Operation::kAttention) {
-      const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
-                                value_block_bytes(kv_format, node.value_dimension);
+    if (cost == Cost::kCache) {
+      const size_t page_bytes =
+          key_block_bytes(kv_format, node.head_dimension) +
+          (has_values_in_keys(node) ? 0 : value_block_bytes(kv_format, node.value_dimension));
       const AttentionWindow window = {node.attention.window, node.attention.section};
       auto cache = std::ranges::find(caches_, window, &Cache::window);
       if (cache == caches_.end()) cache = caches_.insert(cache, Cache{window, 0});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/graph/operations.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/placer.h"
 
@@ -148,7 +149,7 @@ std::vector<std::vector<WeightSlice>> place_all_weights(const Model& model,
 std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout) {
   std::set<WeightId> read;
   for (const GraphNode& node : model.graph.nodes()) {
-    if (node.operation == Operation::kMatmul) read.insert(node.weight);
+    if (traits(node.operation).cost == Cost::kMatrix) read.insert(node.weight);
   }
   std::vector<ReadBytes> bytes;
   for (const auto& slices : place_all_weights(model, layout)) {

@@ -76,8 +76,13 @@ bool only_products_read(const Graph& graph, const ValueReaders& readers, ValueId
 
 bool is_norm_factored(const Graph& graph, const ValueReaders& readers, size_t node) {
   const GraphNode& norm = graph.nodes()[node];
+  // A product of heads reads some columns, and has not all sums of their norm.
+  const auto is_of_heads = [&](size_t reader) {
+    return graph.nodes()[reader].operation == Operation::kHeadMatmul;
+  };
   return norm.operation == Operation::kRmsNorm && norm.weight != kNone &&
-         only_products_read(graph, readers, norm.output);
+         only_products_read(graph, readers, norm.output) &&
+         std::ranges::none_of(readers.nodes, is_of_heads);
 }
 
 std::optional<size_t> logits_product(const Graph& graph) {

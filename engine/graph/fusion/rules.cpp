@@ -32,6 +32,7 @@ static_assert(std::size(kRules) == kFusionCount);
 std::optional<std::string_view> attention_gap(const GraphNode& node) {
   const AttentionTraits& attention = node.attention;
   if (node.stored_by != kNone) return "attention over another layer's keys";
+  if (has_values_in_keys(node)) return "attention with values in its keys";
   if (node.value_dimension != node.head_dimension) {
     return "attention with values of another dimension than keys";
   }

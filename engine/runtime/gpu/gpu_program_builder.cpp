@@ -228,6 +228,7 @@ class GpuProgram::Builder {
   // Placement gives GPUs no graph with such steps (find_gpu_gap()).
   void add(const ElementwiseStep&) { CHECK(false, "GPUs compute no elementwise step"); }
   void add(const HeadsStep&) { CHECK(false, "GPUs treat heads in attention alone"); }
+  void add(const CopyHeadsStep&) { CHECK(false, "GPUs copy no heads"); }
   void add(const NormSumsStep&) { CHECK(false, "GPUs compute norms as factors alone"); }
   void add(const NormScaleStep&) { CHECK(false, "GPUs compute norms as factors alone"); }
   void add(const ExpertProductStep&) { CHECK(false, "GPUs compute experts' gates whole"); }

@@ -36,9 +36,12 @@ void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, siz
   std::memcpy(key, pass.at(prepare.keys) + token * prepare.key_stride + head * step.head_dimension,
               step.head_dimension * sizeof(float));
   treat_head(step, pass, token, pass.at(prepare.key_norm), key);
+  const size_t value_dimension = layer.stored_value_dimension();
   const float* const value =
-      pass.at(prepare.values) + token * prepare.value_stride + head * step.value_dimension;
-  pass.kernels.append_kv({kv.format, step.head_dimension, step.value_dimension, key, value},
+      value_dimension == 0
+          ? nullptr
+          : pass.at(prepare.values) + token * prepare.value_stride + head * value_dimension;
+  pass.kernels.append_kv({kv.format, step.head_dimension, value_dimension, key, value},
                          where.position % kPageTokens, keys, keys + kv.keys_bytes(step.layer));
 }
 
@@ -87,7 +90,7 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .head_dimension = step.head_dimension,
           .value_dimension = step.value_dimension,
           .keys = keys,
-          .values = keys + kv.keys_bytes(step.layer),
+          .values = step.has_values_in_keys ? nullptr : keys + kv.keys_bytes(step.layer),
           .page_stride_bytes = layer.page_stride_bytes,
           .pages = pass.batch.pages(where.sequence, layer.group).data(),
           .position = where.position,

@@ -171,6 +171,26 @@ void run_heads(const HeadsStep& step, const Pass& pass) {
   }
 }
 
+void run_copy_heads(const CopyHeadsStep& step, const Pass& pass) {
+  const StepRows rows(step.rows, step.routing, pass);
+  size_t head_columns = 0;
+  for (const HeadColumns& part : step.parts) head_columns += part.columns;
+  const auto copy = [&](size_t row, Range columns, float* out) {
+    size_t column = columns.begin;
+    while (column < columns.end) {
+      const size_t head = column / head_columns;
+      size_t within = column % head_columns;
+      const HeadColumns* part = step.parts.data();
+      for (; within >= part->columns; ++part) within -= part->columns;
+      const size_t count = std::min(columns.end - column, part->columns - within);
+      const size_t from = head * part->head_stride + part->first + within;
+      std::copy_n(row_of(part->input, row, pass) + from, count, out + column - columns.begin);
+      column += count;
+    }
+  };
+  compute_rows(rows, step.columns, step.output, pass, copy);
+}
+
 void run_norm_sums(const NormSumsStep& step, const Pass& pass) {
   const Routing none;
   const StepRows rows(step.rows, none, pass);

@@ -46,6 +46,20 @@ class RowFactors {
   float scaled_[kMostProductRows];
 };
 
+// Of kQ8: of a quant.
+size_t bytes_of_element(ActivationForm form) {
+  switch (form) {
+    case ActivationForm::kF32:
+      return sizeof(float);
+    case ActivationForm::kQ8:
+      return sizeof(int8_t);
+    case ActivationForm::kBf16:
+    case ActivationForm::kBf16Dots:
+      break;
+  }
+  return sizeof(uint16_t);
+}
+
 // One part's panels for rows that share a form of the input.
 MatmulArguments arguments_of(const MatmulPart& part, Range panels, const ProductRows& product,
                              const RowFactors& factors, ActivationForm form, const Pass& pass) {
@@ -53,8 +67,11 @@ MatmulArguments arguments_of(const MatmulPart& part, Range panels, const Product
   return {.matrix = pass.matrix_at(part.matrix),
           .panel_begin = panels.begin,
           .panel_end = panels.end,
-          .input = pass.at(input.rows) + product.input_begin * input.stride_bytes,
+          .input = pass.at(input.rows) + product.input_begin * input.stride_bytes +
+                   part.first_column * bytes_of_element(form),
           .input_stride_bytes = input.stride_bytes,
+          .row_columns = product.input.columns,
+          .row_first = part.first_column,
           .token_count = product.rows.size(),
           .output = pass.at(part.output) + product.rows.begin * part.output_stride,
           .output_stride = part.output_stride,

@@ -103,6 +103,9 @@ void run(const ElementwiseStep& step, const Pass& pass, TaskCounter&) {
   run_elementwise(step, pass);
 }
 
+void run(const CopyHeadsStep& step, const Pass& pass, TaskCounter&) {
+  run_copy_heads(step, pass);
+}
 void run(const HeadsStep& step, const Pass& pass, TaskCounter&) {
   run_heads(step, pass);
 }

@@ -42,6 +42,7 @@ void run_expert_sum(const ExpertSumStep& step, const Pass& pass, TaskCounter& ta
 // The plain steps, by rows and chunks of columns or heads.
 void run_elementwise(const ElementwiseStep& step, const Pass& pass);
 void run_heads(const HeadsStep& step, const Pass& pass);
+void run_copy_heads(const CopyHeadsStep& step, const Pass& pass);
 void run_norm_sums(const NormSumsStep& step, const Pass& pass);
 void run_norm_scale(const NormScaleStep& step, const Pass& pass);
 

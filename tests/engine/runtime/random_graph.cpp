@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/model/gguf_writer.h"
 
@@ -24,7 +25,8 @@ constexpr float kEpsilon = 1e-5F;
 
 class GraphMaker {
  public:
-  explicit GraphMaker(uint64_t seed) : random_(seed), matrices_(~seed) {}
+  explicit GraphMaker(uint64_t seed)
+      : random_(seed), matrices_(~seed), latents_(seed * 0x9e3779b97f4a7c15U) {}
 
   Graph make() {
     columns_ = 32 * (2 + pick(3));
@@ -37,7 +39,11 @@ class GraphMaker {
     if (pick(3) == 0) x = graph_.scale(x, 2.5F);
     if (pick(4) == 0) x = norm(x);
     const size_t layers = has_large_blocks_ ? 1 : 1 + pick(3);
-    for (size_t layer = 0; layer < layers; ++layer) x = add_layer(x, layer);
+    const ValueId embedded = pick_of_latents(4) == 0 ? embed_by_layer(x, layers) : kNone;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      x = add_layer(x, layer);
+      if (embedded != kNone) x = add_embedding(x, embedded, layer, layers);
+    }
     // Selected before the last norm or behind it.
     const bool first = pick(3) != 0;
     if (first) x = graph_.select_rows(x);
@@ -66,6 +72,9 @@ class GraphMaker {
   size_t pick(size_t count) { return random_() % count; }
   // Draws formats, scales and widths: a draw of these changes no other.
   size_t pick_of_matrix(size_t count) { return matrices_() % count; }
+
+  // Draws what heads are made of and embeddings of layers: likewise.
+  size_t pick_of_latents(size_t count) { return latents_() % count; }
 
   static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
 
@@ -199,8 +208,58 @@ class GraphMaker {
     return stored_->attended;
   }
 
+  // Multi-head latent attention: keys and values of a latent that all heads share. In the cache the
+  // latent stands itself, or what each head makes of it.
+  ValueId attend_latents(ValueId h, size_t layer) {
+    const size_t heads = std::array{4, 6, 5}[pick_of_latents(3)];
+    const size_t own = 32 * (1 + pick_of_latents(2));
+    const size_t rope = dimension_;
+    const size_t latent = has_large_blocks_ ? 256 : 32 * (1 + pick_of_latents(3));
+    const size_t value = 32 * (1 + pick_of_latents(2));
+    const size_t rotary = pick_of_latents(graph_.rotaries().size());
+    const ValueId narrow = pick_of_latents(2) == 0 ? norm(product(h, width(64))) : h;
+    const ValueId q = product(narrow, heads * (own + rope));
+    const ValueId q_own = graph_.slice_heads(q, heads, 0, own);
+    const ValueId q_rope = graph_.rotary(graph_.slice_heads(q, heads, own, rope), heads, rotary);
+    const ValueId kv = product(h, latent + rope);
+    const ValueId c = norm(graph_.slice_heads(kv, 1, 0, latent));
+    const ValueId k_rope = graph_.rotary(graph_.slice_heads(kv, 1, latent, rope), 1, rotary);
+    const AttentionTraits traits = attention_traits(heads);
+    if (pick_of_latents(3) == 0) {
+      const ValueId all = product(c, heads * (own + value));
+      const ValueId k = graph_.join_heads(graph_.slice_heads(all, heads, 0, own), heads, k_rope, 1);
+      const ValueId v = graph_.slice_heads(all, heads, own, value);
+      return graph_.attention(layer, graph_.join_heads(q_own, heads, q_rope, heads), k, v, heads,
+                              heads, traits);
+    }
+    const ValueId q_latent = graph_.head_matmul(q_own, matrix(heads * latent, own), heads);
+    stored_ = Stored{{heads, 1, latent + rope, latent}, traits, kNone};
+    stored_->attended =
+        graph_.latent_attention(layer, graph_.join_heads(q_latent, heads, q_rope, heads),
+                                graph_.join_heads(c, 1, k_rope, 1), heads, 1, latent, traits);
+    return graph_.head_matmul(stored_->attended, matrix(heads * value, latent), heads);
+  }
+
+  // A second table, of which each layer reads some columns; a product of the embedding is added.
+  ValueId embed_by_layer(ValueId x, size_t layers) {
+    const size_t columns = layers * layer_columns();
+    const ValueId embedded = graph_.embed(matrix(kVocabulary, columns));
+    if (pick_of_latents(2) == 0) return embedded;
+    const ValueId made = graph_.head_norm(product(x, columns), kNone, kEpsilon, layers);
+    return graph_.scale(graph_.add(made, embedded), 0.7F);
+  }
+  ValueId add_embedding(ValueId x, ValueId embedded, size_t layer, size_t layers) {
+    const size_t columns = layer_columns();
+    CHECK(graph_.columns(embedded) == layers * columns, "an embedding of other layers");
+    const ValueId own = graph_.slice_heads(embedded, 1, layer * columns, columns);
+    const ValueId gate = product(x, columns);
+    return graph_.add(x,
+                      norm(product(graph_.gate(ActivationFunction::kGelu, gate, own), columns_)));
+  }
+  size_t layer_columns() const { return has_large_blocks_ ? 256 : 48; }
+
   ValueId attention(ValueId h, size_t layer) {
-    const ValueId attended = attend(h, layer);
+    const ValueId attended = pick_of_latents(3) == 0 ? attend_latents(h, layer) : attend(h, layer);
     if (pick(5) == 0) {
       const ValueId open = product(h, graph_.columns(attended));
       return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);
@@ -329,6 +388,7 @@ class GraphMaker {
 
   std::mt19937_64 random_;
   std::mt19937_64 matrices_;
+  std::mt19937_64 latents_;
   Graph graph_;
   std::optional<Stored> stored_;
   std::array<Format, 2> formats_ = {};

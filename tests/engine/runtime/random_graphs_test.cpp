@@ -79,7 +79,7 @@ TEST(RandomGraphs, have_matrices_of_every_format_and_with_scales) {
 
 // Whether the values are what the keys are made of.
 bool reads_key_product(const Graph& graph, const GraphNode& attention) {
-  if (attention.stored_by != kNone) return false;
+  if (attention.stored_by != kNone || has_values_in_keys(attention)) return false;
   ValueId key = attention.inputs[1];
   while (key != attention.inputs[2] && graph.producer(key).operation != Operation::kMatmul) {
     key = graph.producer(key).inputs[0];
@@ -96,6 +96,7 @@ TEST(RandomGraphs, have_every_trait_of_attention) {
   size_t other_values = 0;  // of another dimension than keys
   size_t earlier_keys = 0;  // that another layer has stored
   size_t values_of_keys = 0;
+  size_t values_in_keys = 0;  // stored once
   for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
@@ -108,10 +109,11 @@ TEST(RandomGraphs, have_every_trait_of_attention) {
       other_values += attends && node.value_dimension != node.head_dimension ? 1 : 0;
       earlier_keys += attends && node.stored_by != kNone ? 1 : 0;
       values_of_keys += attends && reads_key_product(graph, node) ? 1 : 0;
+      values_in_keys += attends && has_values_in_keys(node) ? 1 : 0;
     }
   }
-  for (const size_t count :
-       {sections, caps, slopes, sinks, large_groups, other_values, earlier_keys, values_of_keys}) {
+  for (const size_t count : {sections, caps, slopes, sinks, large_groups, other_values,
+                             earlier_keys, values_of_keys, values_in_keys}) {
     EXPECT_GT(count, 1U);
   }
 }

@@ -136,8 +136,8 @@ std::vector<double> ReferenceWalk::weight_values(WeightId id) {
 // The error of an f32 sum of n terms in any order grows as sqrt(n) roundings of its terms.
 std::vector<double> ReferenceWalk::product(WeightId id, const std::vector<double>& weight,
                                            const std::vector<double>& x, bool summed) {
-  const size_t rows = graph_.weights()[id].rows;
-  const size_t columns = graph_.weights()[id].columns;
+  const size_t rows = weight.size() / x.size();
+  const size_t columns = x.size();
   const size_t parts = summed && roundings_.bf16_sums ? roundings_.ranks : 1;
   const double sum_error = kF32 * std::sqrt(static_cast<double>(columns));
   const double scale = graph_.weights()[id].scale;
@@ -176,6 +176,49 @@ ReferenceRows ReferenceWalk::matmul(const GraphNode& node) {
         product(node.weight, weight, as_input(x, graph_.weights()[node.weight].format), summed));
     if (node.bias == kNone) continue;
     for (size_t i = 0; i < rows.back().size(); ++i) rows.back()[i] += weights_[node.bias][i];
+  }
+  return rows;
+}
+
+ReferenceRows ReferenceWalk::head_matmul(const GraphNode& node) {
+  const Weight& matrix = graph_.weights()[node.weight];
+  const std::vector<double> weight = weight_values(node.weight);
+  const auto size = static_cast<ptrdiff_t>(weight.size() / node.head_count);
+  const auto columns = static_cast<ptrdiff_t>(matrix.columns);
+  ReferenceRows rows;
+  for (const auto& all : values_[node.inputs[0]]) {
+    const std::vector<double> x = as_input(all, matrix.format);
+    rows.emplace_back();
+    for (ptrdiff_t head = 0; head < static_cast<ptrdiff_t>(node.head_count); ++head) {
+      const auto y =
+          product(node.weight, {weight.begin() + head * size, weight.begin() + (head + 1) * size},
+                  {x.begin() + head * columns, x.begin() + (head + 1) * columns}, /*summed=*/false);
+      rows.back().insert(rows.back().end(), y.begin(), y.end());
+    }
+  }
+  return rows;
+}
+
+// Columns of each head of one operand or two.
+ReferenceRows ReferenceWalk::copy_heads(const GraphNode& node) {
+  const size_t columns = graph_.columns(node.output) / node.head_count;
+  const bool joins = node.operation == Operation::kJoinHeads;
+  ReferenceRows rows;
+  for (size_t row = 0; row < values_[node.inputs[0]].size(); ++row) {
+    const std::vector<double>& x = values_[node.inputs[0]][row];
+    rows.emplace_back();
+    for (size_t head = 0; head < node.head_count; ++head) {
+      for (size_t i = 0; i < columns; ++i) {
+        const bool is_first = !joins || i < node.head_dimension;
+        if (is_first) {
+          rows.back().push_back(x[head * node.head_dimension + node.first_column + i]);
+          continue;
+        }
+        const std::vector<double>& y = values_[node.inputs[1]][row];
+        const size_t of_head = node.kv_head_count == 1 ? 0 : head * (columns - node.head_dimension);
+        rows.back().push_back(y[of_head + i - node.head_dimension]);
+      }
+    }
   }
   return rows;
 }
@@ -256,13 +299,23 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
 
 ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
   const GraphNode& own = node.stored_by == kNone ? node : graph_.producer(node.stored_by);
-  std::array<ReferenceRows, 2> cache = {values_[own.inputs[1]], values_[own.inputs[2]]};
+  std::array<ReferenceRows, 2> cache = {
+      values_[own.inputs[1]], has_values_in_keys(own) ? ReferenceRows() : values_[own.inputs[2]]};
   const double stored = kv_error(roundings_.kv_format);
   for (ReferenceRows& rows : cache) {
     for (auto& row : rows) {
       if (roundings_.kv_format == KvFormat::kQ8_0) move_blocks(row, kF16);
       move_all(row, stored);
       if (roundings_.attention > stored) move_all(row, roundings_.attention);
+    }
+  }
+  if (has_values_in_keys(own)) {
+    for (const auto& key : cache[0]) {
+      std::vector<double>& value = cache[1].emplace_back();
+      for (size_t head = 0; head < own.kv_head_count; ++head) {
+        const auto first = key.begin() + static_cast<ptrdiff_t>(head * own.head_dimension);
+        value.insert(value.end(), first, first + static_cast<ptrdiff_t>(own.value_dimension));
+      }
     }
   }
   ReferenceRows rows;
@@ -387,6 +440,11 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       return norm(node);
     case Operation::kMatmul:
       return matmul(node);
+    case Operation::kHeadMatmul:
+      return head_matmul(node);
+    case Operation::kSliceHeads:
+    case Operation::kJoinHeads:
+      return copy_heads(node);
     case Operation::kRotary:
       return rotate(node);
     case Operation::kAttention:

@@ -45,6 +45,8 @@ class ReferenceWalk {
   bool is_summed(ValueId value) const;
 
   ReferenceRows matmul(const GraphNode& node);
+  ReferenceRows head_matmul(const GraphNode& node);
+  ReferenceRows copy_heads(const GraphNode& node);
   ReferenceRows experts(const GraphNode& node);
   std::vector<Choice> choose(const GraphNode& node, const std::vector<double>& scores);
   ReferenceRows attend(const GraphNode& node);
