@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::array kArchitectures = {
     Architecture{"baichuan", build_baichuan},
+    Architecture{"deepseek2", build_deepseek2},
     Architecture{"ernie4_5", build_ernie4_5},
     Architecture{"exaone", build_exaone},
     Architecture{"internlm2", build_internlm2},

@@ -36,6 +36,7 @@ struct Model {
 
 // The entry points of the architectures' files, for the table in architecture.cpp.
 Result<Model> build_baichuan(const ModelSource& source);
+Result<Model> build_deepseek2(const ModelSource& source);
 Result<Model> build_ernie4_5(const ModelSource& source);
 Result<Model> build_exaone(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);

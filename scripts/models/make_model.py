@@ -49,6 +49,16 @@ class Mixture:
     experts: int
     used: int  # for a token
     feed_forward: int  # of an expert
+    shared: int = 0  # experts that every token goes to
+    dense_layers: int = 0  # the first ones, without experts
+
+
+@dataclasses.dataclass(frozen=True)
+class Latents:
+    """Multi-head latent attention; Shape.rotary_size has positions, head_size has none."""
+    size: int  # of keys and values
+    query: int  # of queries; 0: they have none
+    value_size: int  # of a head
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +80,7 @@ class Shape:
     sections: tuple[int, ...] = ()  # of rotary pairs: time, height, width
     rotary_size: int = 0  # of a head; 0: all of it
     original_context: int = 0  # LongRoPE's; 0: it has none
+    latents: Latents | None = None
 
     @property
     def rotated(self) -> int:
@@ -126,7 +137,13 @@ SHAPES = {
     "maincoder-1b": Shape("maincoder", 32, 1536, 4096, 16, 4, 96, 151936, 2048, 1e6, 1e-5, True),
     "smollm3-3b": Shape("smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5e6, 1e-6, True),
     "baichuan2-7b": Shape("baichuan", 32, 4096, 11008, 32, 32, 128, 125696, 4096, 1e4, 1e-6, False),
-    # Nobody's: a mixture for machines with little memory.
+    "deepseek-v2-lite": Shape("deepseek2", 27, 2048, 10944, 16, 1, 128, 102400, 163840, 1e4, 1e-6,
+                              False, mixture=Mixture(64, 6, 1408, 2, 1), rotary_size=64,
+                              latents=Latents(512, 0, 128)),
+    # Nobody's: a mixture, and one with latents, for machines with little memory.
+    "mla-1.9b-a0.4b": Shape("deepseek2", 16, 1024, 4096, 16, 1, 128, 102400, 163840, 1e4, 1e-6,
+                            True, mixture=Mixture(64, 6, 512, 1, 1), rotary_size=64,
+                            latents=Latents(512, 512, 128)),
     "moe-2.6b-a0.5b": Shape("qwen3moe", 24, 1024, 3072, 16, 8, 64, 128256, 40960, 1e6, 1e-6, True,
                             mixture=Mixture(64, 8, 512)),
     # Nobody's: for tests.
@@ -206,9 +223,10 @@ class TensorPlan:
     values: np.ndarray | None = None  # instead of random ones
     format: gguf.GGMLQuantizationType = Q.F32
     experts: int = 0  # so many matrices, one after the other; 0: one
+    heads: int = 0  # likewise, all of which a token meets
 
     def elements(self) -> int:
-        return max(self.experts, 1) * max(self.rows, 1) * self.columns
+        return max(self.experts, 1) * max(self.heads, 1) * max(self.rows, 1) * self.columns
 
     def bytes(self) -> int:
         elements, size = gguf.GGML_QUANT_SIZES[self.format]
@@ -216,7 +234,8 @@ class TensorPlan:
 
     def dimensions(self) -> list[int]:
         """The slowest first."""
-        return [size for size in (self.experts, self.rows, self.columns) if size > 0]
+        sizes = (self.experts, self.heads, self.rows, self.columns)
+        return [size for size in sizes if size > 0]
 
 
 def rope_factors(shape: Shape) -> np.ndarray:
@@ -249,6 +268,23 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     def norm(name, columns):
         return TensorPlan(name, 0, columns, 0.1, mean=1.0)
 
+    def latent_attention(block):
+        latents, own, rotated = shape.latents, shape.head_size, shape.rotary_size
+        queries = shape.heads * (own + rotated)
+        made = [matrix(block + "attn_q.weight", queries, embedding)]
+        if latents.query:
+            made = [matrix(block + "attn_q_a.weight", latents.query, embedding),
+                    norm(block + "attn_q_a_norm.weight", latents.query),
+                    matrix(block + "attn_q_b.weight", queries, latents.query)]
+        return made + [
+            matrix(block + "attn_kv_a_mqa.weight", latents.size + rotated, embedding),
+            norm(block + "attn_kv_a_norm.weight", latents.size),
+            dataclasses.replace(matrix(block + "attn_k_b.weight", latents.size, own),
+                                heads=shape.heads),
+            dataclasses.replace(matrix(block + "attn_v_b.weight", latents.value_size, latents.size),
+                                heads=shape.heads),
+            matrix(block + "attn_output.weight", embedding, shape.heads * latents.value_size, gain)]
+
     embedding = shape.embedding
     query = shape.heads * shape.head_size
     key = shape.kv_heads * shape.head_size
@@ -267,7 +303,9 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     for layer in range(shape.layers):
         block = f"blk.{layer}."
         tensors.append(norm(block + "attn_norm.weight", embedding))
-        if shape.architecture in FUSED:
+        if shape.latents:
+            tensors += latent_attention(block)
+        elif shape.architecture in FUSED:
             tensors.append(matrix(block + "attn_qkv.weight", query + 2 * key, embedding))
         else:
             tensors += [
@@ -275,12 +313,16 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
                 matrix(block + "attn_k.weight", key, embedding),
                 matrix(block + "attn_v.weight", key, embedding),
             ]
-        tensors += [
-            matrix(block + "attn_output.weight", embedding, query, gain),
-            norm(block + FEED_FORWARD_NORMS.get(shape.architecture, "ffn_norm") + ".weight",
-                 embedding),
-        ]
-        if shape.mixture:
+        if not shape.latents:
+            tensors.append(matrix(block + "attn_output.weight", embedding, query, gain))
+        tensors.append(norm(block + FEED_FORWARD_NORMS.get(shape.architecture, "ffn_norm") +
+                            ".weight", embedding))
+        if shape.mixture and layer >= shape.mixture.dense_layers:
+            shared = shape.mixture.shared * shape.mixture.feed_forward
+            if shared:
+                tensors += [matrix(block + "ffn_gate_shexp.weight", shared, embedding),
+                            matrix(block + "ffn_up_shexp.weight", shared, embedding),
+                            matrix(block + "ffn_down_shexp.weight", embedding, shared, gain)]
             tensors += [
                 matrix(block + ROUTER, shape.mixture.experts, embedding),
                 experts(block + "ffn_gate_exps.weight", shape.mixture.feed_forward, embedding),
@@ -525,10 +567,23 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
         writer.add_expert_used_count(shape.mixture.used)
         if shape.architecture != "llama":
             writer.add_expert_feed_forward_length(shape.mixture.feed_forward)
+        if shape.mixture.shared:
+            writer.add_expert_shared_count(shape.mixture.shared)
+        if shape.mixture.dense_layers:
+            writer.add_leading_dense_block_count(shape.mixture.dense_layers)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_size)
-    writer.add_value_length(shape.head_size)
+    if shape.latents:
+        writer.add_kv_lora_rank(shape.latents.size)
+        if shape.latents.query:
+            writer.add_q_lora_rank(shape.latents.query)
+        writer.add_key_length(shape.latents.size + shape.rotary_size)
+        writer.add_value_length(shape.latents.size)
+        writer.add_key_length_mla(shape.head_size + shape.rotary_size)
+        writer.add_value_length_mla(shape.latents.value_size)
+    else:
+        writer.add_key_length(shape.head_size)
+        writer.add_value_length(shape.head_size)
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_rope_dimension_count(shape.rotated)
     if shape.sections:

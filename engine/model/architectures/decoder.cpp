@@ -12,6 +12,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architectures/expert_mixture.h"
+#include "engine/model/architectures/latent_attention.h"
 #include "engine/model/architectures/model_keys.h"
 #include "engine/model/architectures/rope.h"
 
@@ -27,6 +28,7 @@ struct Shape {
   size_t kv_heads = 0;
   size_t head_dimension = 0;   // of queries and keys
   size_t value_dimension = 0;  // of values
+  std::optional<LatentAttention> latent_attention = std::nullopt;
   size_t context = 0;
   size_t window = 0;  // most keys that a token sees; 0: all before it
   float epsilon = 0;
@@ -36,19 +38,46 @@ struct Shape {
 Result<void> read_feed_forward(ModelKeys& keys, const std::string& architecture,
                                const DecoderTraits& traits, Shape& shape) {
   const size_t experts = keys.count_or_none("expert_count", kMostColumns);
-  if (experts == 0 && traits.experts != Presence::kRequired) {
+  const auto read_dense = [&] {
     shape.feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
     return keys.result();
-  }
+  };
+  if (experts == 0 && traits.experts != Presence::kRequired) return read_dense();
   if (!traits.experts) {
     return invalid_input(
         "{}.expert_count is {}: no mixtures of experts of this architecture are known",
         architecture, experts);
   }
-  auto mixture = read_expert_mixture(keys, architecture, shape.layers);
+  auto mixture = read_expert_mixture(keys, architecture, traits.mixture, shape.layers);
   if (!mixture) return std::unexpected(mixture.error());
   shape.mixture = *mixture;
+  for (size_t layer = 0; layer < shape.layers; ++layer) {
+    if (!shape.mixture.has_experts(layer)) return read_dense();
+  }
   return {};
+}
+
+// The attention that all heads of a layer make of keys and values of their own, or of latents.
+Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
+                            const DecoderTraits& traits, Shape& shape) {
+  if (traits.has_latent_attention) {
+    auto latent = read_latent_attention(keys, architecture, shape.heads);
+    if (!latent) return std::unexpected(latent.error());
+    shape.latent_attention = *latent;
+    shape.head_dimension = latent->own_dimension + latent->rope_dimension;
+    return {};
+  }
+  shape.kv_heads = keys.count("attention.head_count_kv", shape.heads, kMostColumns);
+  const uint64_t even_share = shape.columns / shape.heads;
+  shape.head_dimension = keys.count("attention.key_length", even_share, kMaxHeadDimension);
+  shape.value_dimension =
+      keys.count("attention.value_length", shape.head_dimension, kMaxHeadDimension);
+  if (auto read = keys.result(); !read) return read;
+  if (shape.heads % shape.kv_heads == 0) return {};
+  return invalid_input(
+      "{}.attention.head_count is {} and head_count_kv {}: the first must be a multiple of the "
+      "second",
+      architecture, shape.heads, shape.kv_heads);
 }
 
 Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
@@ -61,11 +90,7 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   shape.layers = blocks - std::min(predicting, blocks);
   shape.columns = keys.count("embedding_length", {}, kMostColumns);
   shape.heads = keys.count("attention.head_count", {}, kMostColumns);
-  shape.kv_heads = keys.count("attention.head_count_kv", shape.heads, kMostColumns);
-  const uint64_t even_share = shape.columns / shape.heads;
-  shape.head_dimension = keys.count("attention.key_length", even_share, kMaxHeadDimension);
-  shape.value_dimension =
-      keys.count("attention.value_length", shape.head_dimension, kMaxHeadDimension);
+  const auto attention = read_attention(keys, architecture, traits, shape);
   shape.context = keys.count("context_length", {}, kMostContext);
   if (traits.sliding_window) {
     shape.window = keys.count_or_none("attention.sliding_window", kMostContext);
@@ -73,17 +98,11 @@ Result<Shape> read_shape(const GgufFile& file, const std::string& architecture,
   shape.epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", {}));
   const auto feed_forward = read_feed_forward(keys, architecture, traits, shape);
   if (auto result = keys.result(); !result) return std::unexpected(result.error());
+  if (!attention) return std::unexpected(attention.error());
   if (!feed_forward) return std::unexpected(feed_forward.error());
-
   if (shape.layers == 0) {
     return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
                          architecture, blocks, predicting);
-  }
-  if (shape.heads % shape.kv_heads != 0) {
-    return invalid_input(
-        "{}.attention.head_count is {} and head_count_kv {}: the first must be a multiple of the "
-        "second",
-        architecture, shape.heads, shape.kv_heads);
   }
   return shape;
 }
@@ -130,6 +149,23 @@ ValueId add_attention(Graph& graph, ModelTensors& tensors, const Shape& shape,
   return graph.add(x, graph.matmul(attended, output.weight, output.bias));
 }
 
+ValueId add_latents(Graph& graph, ModelTensors& tensors, const Shape& shape, size_t layer,
+                    ValueId x) {
+  const std::string block = "blk." + std::to_string(layer) + ".";
+  LatentAttention attention = *shape.latent_attention;
+  attention.epsilon = shape.epsilon;
+  attention.traits = {.scale = shape.score_factor, .window = shape.window};
+  const WeightId norm =
+      tensors.vector(block + "attn_norm.weight", shape.columns, Presence::kRequired);
+  const Product output = tensors.product(block, {"attn_output", shape.columns},
+                                         attention.heads * attention.value_dimension);
+  if (tensors.failed()) return x;
+  const ValueId h = graph.rms_norm(x, norm, shape.epsilon);
+  const ValueId attended = add_latent_attention(graph, tensors, attention, block, layer, h);
+  if (tensors.failed()) return x;
+  return graph.add(x, graph.matmul(attended, output.weight, output.bias));
+}
+
 // The same for all tokens; `h` is the normed residual. Returns what is to be added to the residual.
 ValueId add_dense_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape,
                                const std::string& block, ValueId h) {
@@ -152,7 +188,7 @@ ValueId add_feed_forward(Graph& graph, ModelTensors& tensors, const Shape& shape
   if (tensors.failed()) return x;
 
   const ValueId h = graph.rms_norm(x, norm, shape.epsilon);
-  return graph.add(x, shape.mixture.experts > 0
+  return graph.add(x, shape.mixture.has_experts(layer)
                           ? add_expert_mixture(graph, tensors, shape.mixture, block, h)
                           : add_dense_feed_forward(graph, tensors, shape, block, h));
 }
@@ -174,7 +210,8 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   auto rope = read_rope(
       file, model.architecture,
       {.pairs = traits.rotary_pairs,
-       .head_dimension = shape->head_dimension,
+       .head_dimension = shape->latent_attention ? shape->latent_attention->rope_dimension
+                                                 : shape->head_dimension,
        .trained_context = shape->context,
        .context_tokens = source.context_tokens != 0 ? source.context_tokens : shape->context});
   if (!rope) return std::unexpected(rope.error());
@@ -188,7 +225,8 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   if (tensors.failed()) return std::unexpected(tensors.result().error());
   ValueId x = graph.embed(table);
   for (size_t layer = 0; layer < shape->layers && !tensors.failed(); ++layer) {
-    x = add_attention(graph, tensors, *shape, traits, layer, x);
+    x = shape->latent_attention ? add_latents(graph, tensors, *shape, layer, x)
+                                : add_attention(graph, tensors, *shape, traits, layer, x);
     x = add_feed_forward(graph, tensors, *shape, traits, layer, x);
   }
   const WeightId norm = tensors.vector("output_norm.weight", shape->columns, Presence::kRequired);

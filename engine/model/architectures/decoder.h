@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/kernels/rotary.h"
+#include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/model_tensors.h"
 #include "engine/model/model.h"
 
@@ -27,6 +28,8 @@ struct DecoderTraits {
   bool sliding_window = false;
   // Whether its models are mixtures of experts; without a value none is.
   std::optional<Presence> experts = std::nullopt;
+  MixtureTraits mixture = {};
+  bool has_latent_attention = false;  // of all layers
 };
 
 Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& traits);

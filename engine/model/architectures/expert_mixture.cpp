@@ -16,44 +16,70 @@ namespace {
 constexpr uint64_t kMostChosen = 64;
 constexpr uint64_t kMostExpertsOfAllLayers = 1U << 17U;
 
-// A key, and the values with which a mixture is what the graph computes: without it, or as if
-// there were none.
-struct Limit {
-  std::string_view key;
-  std::array<double, 2> harmless;
-  std::string_view known;
-};
+// By expert_gating_func.
+constexpr std::array kGatings = {GatingFunction::kSoftmax, GatingFunction::kSigmoid,
+                                 GatingFunction::kChosenSoftmax, GatingFunction::kSqrtSoftplus};
 
-constexpr Limit kLimits[] = {
-    {"expert_gating_func", {0, 1}, "1 (softmax)"},
-    {"expert_weights_scale", {0, 1}, "1 (weights are not scaled)"},
-    {"expert_group_count", {0, 1}, "1 (experts are not grouped)"},
-    {"expert_shared_count", {0, 0}, "0 (no experts that every token goes to)"},
-    {"expert_shared_feed_forward_length", {0, 0}, "0 (no experts that every token goes to)"},
-    {"leading_dense_block_count", {0, 0}, "0 (experts in all layers)"},
-    {"interleave_moe_layer_step", {0, 1}, "1 (experts in all layers)"},
-    {"moe_every_n_layers", {0, 1}, "1 (experts in all layers)"},
-};
-
-Result<void> check_limits(ModelKeys& keys, const std::string& architecture) {
-  for (const auto& [key, harmless, known] : kLimits) {
-    const double value = keys.any_number(key).value_or(harmless.back());
-    if (std::ranges::find(harmless, value) == harmless.end()) {
-      return invalid_input("{}.{} is {}; known is {}", architecture, key, value, known);
+Result<Gating> read_gating(ModelKeys& keys, const std::string& architecture,
+                           const MixtureTraits& traits, size_t experts) {
+  Gating gating{.function = traits.gating};
+  const double function = keys.any_number("expert_gating_func").value_or(0);
+  if (function != 0) {
+    const auto number = static_cast<size_t>(std::clamp(function, 0.0, 255.0));
+    if (number == 0 || number > kGatings.size() || static_cast<double>(number) != function) {
+      return invalid_input(
+          "{}.expert_gating_func is {}; known are 1 (softmax), 2 (sigmoid), 3 (softmax of the "
+          "chosen) and 4 (square root of softplus)",
+          architecture, function);
     }
+    gating.function = kGatings[number - 1];
   }
-  if (!keys.flag("expert_weights_norm").value_or(true)) {
-    return invalid_input(
-        "{}.expert_weights_norm is false; known is true (a token's weights add up to 1)",
-        architecture);
+  gating.is_normalized = keys.flag("expert_weights_norm").value_or(traits.is_normalized);
+  gating.scale = static_cast<float>(keys.factor("expert_weights_scale", 1));
+  gating.group_count = std::max<size_t>(1, keys.count_or_none("expert_group_count", experts));
+  gating.chosen_groups =
+      std::max<size_t>(1, keys.count_or_none("expert_group_used_count", gating.group_count));
+  if (gating.group_count == 1) gating.chosen_groups = 1;
+  if (experts % gating.group_count != 0) {
+    return invalid_input("{}.expert_group_count is {} and expert_count {}: groups are of one size",
+                         architecture, gating.group_count, experts);
   }
-  return {};
+  return gating;
+}
+
+// The weights of both add up to 1 and are the same: this one needs no sum over all experts.
+Gating simplified(Gating gating) {
+  const bool is_softmax = gating.function == GatingFunction::kSoftmax && gating.is_normalized;
+  if (is_softmax && gating.group_count == 1) gating.function = GatingFunction::kChosenSoftmax;
+  if (gating.function == GatingFunction::kChosenSoftmax) gating.is_normalized = false;
+  return gating;
+}
+
+// What all tokens go to: a feed-forward, whose rows a factor of each token may scale.
+ValueId add_shared_experts(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
+                           const std::string& block, ValueId h) {
+  const size_t columns = graph.columns(h);
+  const size_t wide = mixture.shared_feed_forward;
+  const std::string factor_name = block + "ffn_gate_inp_shexp.weight";
+  const Product gate = tensors.product(block, {"ffn_gate_shexp", wide}, columns);
+  const Product up = tensors.product(block, {"ffn_up_shexp", wide}, columns);
+  const Product down = tensors.product(block, {"ffn_down_shexp", columns}, wide);
+  const WeightId factors =
+      tensors.has(factor_name) ? tensors.matrix(factor_name, 1, columns) : kNone;
+  if (tensors.failed()) return h;
+
+  const ValueId gated = graph.matmul(h, gate.weight, gate.bias);
+  const ValueId raised = graph.matmul(h, up.weight, up.bias);
+  const ValueId shared =
+      graph.matmul(graph.gate(ActivationFunction::kSilu, gated, raised), down.weight, down.bias);
+  if (factors == kNone) return shared;
+  return graph.scale_rows(ActivationFunction::kSigmoid, graph.matmul(h, factors), shared);
 }
 
 }  // namespace
 
 Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& architecture,
-                                          size_t layers) {
+                                          const MixtureTraits& traits, size_t layers) {
   ExpertMixture mixture;
   mixture.experts = keys.count("expert_count", {}, kMostExperts);
   mixture.chosen =
@@ -62,9 +88,30 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
   if (mixture.feed_forward == 0) {  // Mixtral's
     mixture.feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
   }
-  auto limits = check_limits(keys, architecture);
+  mixture.shared_feed_forward =
+      keys.count_or_none("expert_shared_feed_forward_length", kMostColumns);
+  if (mixture.shared_feed_forward == 0) {
+    mixture.shared_feed_forward =
+        keys.count_or_none("expert_shared_count", kMostExperts) * mixture.feed_forward;
+  }
+  mixture.dense_layers = keys.count_or_none("leading_dense_block_count", layers);
+  mixture.step = std::max<size_t>(1, keys.count_or_none("interleave_moe_layer_step", layers));
+  const double every = keys.any_number("moe_every_n_layers").value_or(0);
+  auto gating = read_gating(keys, architecture, traits, mixture.experts);
   if (auto read = keys.result(); !read) return std::unexpected(read.error());
-  if (!limits) return std::unexpected(limits.error());
+  if (!gating) return std::unexpected(gating.error());
+  if (every > 1) {
+    return invalid_input("{}.moe_every_n_layers is {}; known is 1 (experts in all layers)",
+                         architecture, every);
+  }
+  mixture.gating = *gating;
+  const size_t choice = mixture.experts / gating->group_count * gating->chosen_groups;
+  if (mixture.chosen > choice) {
+    return invalid_input(
+        "{}.expert_used_count is {}, but a token chooses among {} ({} of {} groups of {} experts)",
+        architecture, mixture.chosen, choice, gating->chosen_groups, gating->group_count,
+        mixture.experts);
+  }
   if (layers * mixture.experts > kMostExpertsOfAllLayers) {
     return invalid_input(
         "{}.block_count is {} and expert_count {}; at most {} experts are accepted", architecture,
@@ -75,20 +122,25 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
 
 ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
                            const std::string& block, ValueId h) {
-  const auto& [experts, chosen, feed_forward] = mixture;
+  const size_t experts = mixture.experts;
+  const size_t wide = mixture.feed_forward;
   const size_t columns = graph.columns(h);
-  const WeightId router = tensors.matrix(block + "ffn_gate_inp.weight", experts, columns);
+  const Product router = tensors.product(block, {"ffn_gate_inp", experts}, columns);
+  const WeightId bias = tensors.vector(block + "exp_probs_b.bias", experts, Presence::kOptional);
   const std::array names = {block + "ffn_gate", block + "ffn_up"};
-  auto gates_and_ups =
-      tensors.experts(names, block + "ffn_gate_up", experts, feed_forward, columns);
-  std::vector<WeightId> downs = tensors.experts(block + "ffn_down", experts, columns, feed_forward);
+  auto gates_and_ups = tensors.experts(names, block + "ffn_gate_up", experts, wide, columns);
+  std::vector<WeightId> downs = tensors.experts(block + "ffn_down", experts, columns, wide);
   if (tensors.failed()) return h;
 
-  const ValueId routing = graph.route(graph.matmul(h, router), chosen);
+  const Gating gating = bias == kNone ? simplified(mixture.gating) : mixture.gating;
+  const ValueId scores = graph.matmul(h, router.weight, router.bias);
+  const ValueId routing = graph.route(scores, mixture.chosen, gating, bias);
   const ValueId gated = graph.expert_matmul(h, routing, std::move(gates_and_ups[0]));
   const ValueId raised = graph.expert_matmul(h, routing, std::move(gates_and_ups[1]));
-  return graph.expert_sum(graph.gate(ActivationFunction::kSilu, gated, raised), routing,
-                          std::move(downs));
+  const ValueId sum = graph.expert_sum(graph.gate(ActivationFunction::kSilu, gated, raised),
+                                       routing, std::move(downs));
+  if (mixture.shared_feed_forward == 0) return sum;
+  return graph.add(sum, add_shared_experts(graph, tensors, mixture, block, h));
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // The feed-forward of a mixture of experts: a router scores the experts for each token, the token
-// goes to those with the largest scores, and what they make of it is summed by their weights, which
-// add up to 1 (Mixtral, Qwen 3).
+// goes to those with the largest values, and what they make of it is summed by their weights; what
+// shared experts make of every token may be added to it.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,30 @@
 
 namespace lockstep {
 
-struct ExpertMixture {
-  size_t experts = 0;       // of a layer
-  size_t chosen = 0;        // to how many a token goes
-  size_t feed_forward = 0;  // of an expert
+// The mixture of a family, where its files' keys do not say.
+struct MixtureTraits {
+  GatingFunction gating = GatingFunction::kSoftmax;  // without expert_gating_func
+  bool is_normalized = true;                         // without expert_weights_norm
 };
 
-// Reads the mixture of a file whose <architecture>.expert_count is above 0. Refuses what would need
-// other experts, other weights of them, or layers without.
+struct ExpertMixture {
+  size_t experts = 0;              // of a layer
+  size_t chosen = 0;               // to how many a token goes
+  size_t feed_forward = 0;         // of an expert
+  size_t shared_feed_forward = 0;  // of all shared experts together; 0: there are none
+  size_t dense_layers = 0;         // the first so many layers have no experts
+  size_t step = 1;                 // of every so many layers the last one has experts
+  Gating gating = {};
+
+  bool has_experts(size_t layer) const {
+    return experts > 0 && layer >= dense_layers && (layer + 1) % step == 0;
+  }
+};
+
+// Reads the mixture of a file whose <architecture>.expert_count is above 0. Fails with
+// kInvalidInput that names the key and its value.
 Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& architecture,
-                                          size_t layers);
+                                          const MixtureTraits& traits, size_t layers);
 
 // Adds the feed-forward of the layer whose tensors' names begin with `block`; `h` is the normed
 // residual. Returns what is to be added to the residual; after an error of `tensors`, `h`.

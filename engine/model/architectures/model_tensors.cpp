@@ -14,6 +14,13 @@ WeightId ModelTensors::matrix(const std::string& name, size_t rows, size_t colum
   return graph_.add_matrix(name, tensor->format, rows, columns, 0, scales(name, 1).front());
 }
 
+WeightId ModelTensors::matrix_of_heads(const std::string& name, size_t heads, size_t rows,
+                                       size_t columns) {
+  const GgufTensor* tensor = find_matrices(name, rows, columns, heads, "heads");
+  if (tensor == nullptr) return kNone;
+  return graph_.add_matrix(name, tensor->format, heads * rows, columns, 0, scales(name, 1).front());
+}
+
 WeightId ModelTensors::table(const std::string& name, size_t rows, size_t columns) {
   const GgufTensor* tensor = find_matrix(name, rows, columns);
   return tensor == nullptr ? kNone : graph_.add_matrix(name, tensor->format, rows, columns);
@@ -116,16 +123,8 @@ std::vector<std::vector<WeightId>> ModelTensors::experts(std::span<const std::st
 
 std::vector<WeightId> ModelTensors::experts_of_one_tensor(const std::string& name, size_t count,
                                                           const ExpertRows& rows, size_t columns) {
-  const GgufTensor* tensor = find(name, Presence::kRequired);
+  const GgufTensor* tensor = find_matrices(name, rows.stride, columns, count, "experts");
   if (tensor == nullptr) return {};
-  std::vector<uint64_t> dimensions = tensor->dimensions;
-  dimensions.resize(std::max<size_t>(dimensions.size(), 3), 1);  // ends of 1 may be left out
-  if (dimensions != std::vector<uint64_t>{columns, rows.stride, count}) {
-    fail(invalid_input("tensor {} is {}; the metadata makes it {} x {} x {} experts", name,
-                       fmt::join(tensor->dimensions, " x "), columns, rows.stride, count)
-             .error());
-    return {};
-  }
   const std::vector<float> own_scales = scales(name, count);
   std::vector<WeightId> experts;
   for (size_t expert = 0; expert < count; ++expert) {
@@ -204,6 +203,19 @@ const GgufTensor* ModelTensors::find_matrix(const std::string& name, size_t rows
   }
   const bool fits = tensor->columns() == columns && tensor->rows() == rows;
   return fits ? tensor : wrong_shape(*tensor, rows, columns);
+}
+
+const GgufTensor* ModelTensors::find_matrices(const std::string& name, size_t rows, size_t columns,
+                                              size_t count, std::string_view of) {
+  const GgufTensor* tensor = find(name, Presence::kRequired);
+  if (tensor == nullptr) return nullptr;
+  std::vector<uint64_t> dimensions = tensor->dimensions;
+  dimensions.resize(std::max<size_t>(dimensions.size(), 3), 1);
+  if (dimensions == std::vector<uint64_t>{columns, rows, count}) return tensor;
+  fail(invalid_input("tensor {} is {}; the metadata makes it {} x {} x {} {}", name,
+                     fmt::join(tensor->dimensions, " x "), columns, rows, count, of)
+           .error());
+  return nullptr;
 }
 
 // Returns nullptr.

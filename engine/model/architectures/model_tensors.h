@@ -39,6 +39,8 @@ class ModelTensors {
 
   // A matrix of products: beside "<...>.weight" the file may have "<...>.scale", one value.
   WeightId matrix(const std::string& name, size_t rows, size_t columns);
+  // A matrix for each head, one after the other in a tensor of three dimensions: their rows.
+  WeightId matrix_of_heads(const std::string& name, size_t heads, size_t rows, size_t columns);
   // A matrix whose rows are embedded; it has no scale.
   WeightId table(const std::string& name, size_t rows, size_t columns);
   // kNone where it is optional and the file has none.
@@ -91,6 +93,9 @@ class ModelTensors {
   std::vector<float> scales(std::string weight, size_t count);
   const GgufTensor* find(const std::string& name, Presence presence);
   const GgufTensor* find_matrix(const std::string& name, size_t rows, size_t columns);
+  // A tensor of three dimensions, of which the last may be left out where it is 1.
+  const GgufTensor* find_matrices(const std::string& name, size_t rows, size_t columns,
+                                  size_t count, std::string_view of);
   const GgufTensor* wrong_shape(const GgufTensor& tensor, size_t rows, size_t columns);
   void fail(const Error& error);
 

@@ -109,36 +109,80 @@ TEST_F(ArchitectureTest, any_number_of_query_heads_may_share_a_kv_head) {
             "the second");
 }
 
-TEST_F(ArchitectureTest, a_mixture_that_routes_or_weighs_otherwise_is_refused) {
+TEST_F(ArchitectureTest, a_mixture_is_routed_and_weighed_as_its_keys_say) {
   const auto expect = [&](const std::string& key, const auto& value, const std::string& said) {
     for (const std::string architecture : {"llama", "qwen3moe"}) {
       EXPECT_EQ(error_of(tiny_mixture(architecture).add(architecture + "." + key, value)),
                 said.empty() ? "" : architecture + "." + key + " is " + said);
     }
   };
-  expect("expert_gating_func", uint32_t{0}, "");
-  expect("expert_gating_func", uint32_t{1}, "");
-  expect("expert_gating_func", uint32_t{2}, "2; known is 1 (softmax)");
+  for (const uint32_t function : {0U, 1U, 2U, 3U, 4U}) expect("expert_gating_func", function, "");
+  expect("expert_gating_func", uint32_t{5},
+         "5; known are 1 (softmax), 2 (sigmoid), 3 (softmax of the chosen) and 4 (square root of "
+         "softplus)");
   expect("expert_weights_norm", true, "");
-  expect("expert_weights_norm", false, "false; known is true (a token's weights add up to 1)");
+  expect("expert_weights_norm", false, "");
   expect("expert_weights_scale", 0.0F, "");
-  expect("expert_weights_scale", 1.0F, "");
-  expect("expert_weights_scale", 2.5F, "2.5; known is 1 (weights are not scaled)");
+  expect("expert_weights_scale", 2.5F, "");
+  expect("expert_weights_scale", -1.0F, "-1; it must be above 0");
   expect("expert_group_count", uint32_t{1}, "");
-  expect("expert_group_count", uint32_t{8}, "8; known is 1 (experts are not grouped)");
+  expect("expert_group_count", uint32_t{2}, "2 and expert_count 5: groups are of one size");
+  expect("expert_group_count", uint32_t{8}, "8; it must be from 1 to 5");
   expect("expert_shared_count", uint32_t{0}, "");
-  expect("expert_shared_count", uint32_t{1}, "1; known is 0 (no experts that every token goes to)");
-  expect("expert_shared_feed_forward_length", uint32_t{40},
-         "40; known is 0 (no experts that every token goes to)");
   expect("leading_dense_block_count", uint32_t{0}, "");
-  expect("leading_dense_block_count", uint32_t{1}, "1; known is 0 (experts in all layers)");
-  expect("interleave_moe_layer_step", uint32_t{2}, "2; known is 1 (experts in all layers)");
+  expect("leading_dense_block_count", uint32_t{2}, "2; it must be from 1 to 1");
+  expect("interleave_moe_layer_step", uint32_t{1}, "");
   expect("moe_every_n_layers", uint32_t{2}, "2; known is 1 (experts in all layers)");
+  EXPECT_EQ(error_of(tiny_mixture("llama")
+                         .add("llama.expert_group_count", uint32_t{5})
+                         .add("llama.expert_group_used_count", uint32_t{1})),
+            "llama.expert_used_count is 2, but a token chooses among 1 (1 of 5 groups of 5 "
+            "experts)");
+  EXPECT_EQ(error_of(tiny_mixture("llama").add("llama.expert_shared_count", uint32_t{1})),
+            "tensor blk.0.ffn_gate_shexp.weight is missing");
   EXPECT_THAT(error_of(tiny_mixture("llama").add("llama.expert_gating_func", std::string("?"))),
               HasSubstr("\"llama.expert_gating_func\" is"));
   EXPECT_THAT(error_of(tiny_mixture("llama").add_tensor("blk.0.ffn_up_shexp.weight", Format::kF32,
                                                         {64, 40})),
               HasSubstr("tensor \"blk.0.ffn_up_shexp.weight\" has no place"));
+}
+
+TEST_F(ArchitectureTest, latents_are_whole_blocks_within_the_widest_head) {
+  const auto error = [&](uint32_t latent, uint32_t rope, uint32_t key, uint32_t value) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("deepseek2"));
+    const auto add = [&](const std::string& name, auto number) {
+      file.add("deepseek2." + name, number);
+    };
+    add("block_count", uint32_t{1});
+    add("embedding_length", uint32_t{64});
+    add("feed_forward_length", uint32_t{40});
+    add("context_length", uint32_t{128});
+    add("attention.head_count", uint32_t{4});
+    add("attention.head_count_kv", uint32_t{1});
+    add("attention.kv_lora_rank", latent);
+    add("rope.dimension_count", rope);
+    add("attention.key_length_mla", key);
+    add("attention.value_length_mla", value);
+    add("attention.layer_norm_rms_epsilon", 1e-5F);
+    add("expert_count", uint32_t{4});
+    add("expert_used_count", uint32_t{2});
+    return error_of(file);
+  };
+  const std::string fine = "tensor token_embd.weight is missing";
+  EXPECT_EQ(error(512, 64, 192, 128), fine);
+  EXPECT_EQ(error(32, 16, 48, 32), fine);
+  EXPECT_EQ(error(48, 16, 48, 32),
+            "deepseek2.attention.kv_lora_rank is 48; known are multiples of 32");
+  EXPECT_EQ(error(64, 16, 64, 32),
+            "deepseek2.attention.key_length_mla without rope.dimension_count is 48; known are "
+            "multiples of 32");
+  EXPECT_EQ(error(64, 64, 64, 32),
+            "deepseek2.attention.key_length_mla is 64 and rope.dimension_count 64: keys have "
+            "dimensions without positions too");
+  EXPECT_EQ(error(544, 64, 192, 128),
+            "deepseek2.attention.kv_lora_rank is 544 and rope.dimension_count 64; together they "
+            "may be 576");
 }
 
 TEST_F(ArchitectureTest, experts_that_are_missing_or_have_another_shape_are_named) {
@@ -192,10 +236,10 @@ TEST_F(ArchitectureTest, a_single_expert_may_lie_in_a_matrix) {
 
 TEST_F(ArchitectureTest, an_unknown_architecture_is_told_the_nearest) {
   GgufWriter file;
-  file.add("general.architecture", std::string("qwen2moe"));
-  EXPECT_THAT(error_of(file), HasSubstr("architecture \"qwen2moe\" is not known here; nearest "
+  file.add("general.architecture", std::string("qwen5moe"));
+  EXPECT_THAT(error_of(file), HasSubstr("architecture \"qwen5moe\" is not known here; nearest "
                                         "are qwen3moe, "));
-  EXPECT_THAT(error_of(file), HasSubstr("; known are: baichuan, ernie4_5, "));
+  EXPECT_THAT(error_of(file), HasSubstr("; known are: baichuan, deepseek2, "));
 }
 
 TEST_F(ArchitectureTest, only_baichuan_with_rotary_positions_is_known) {

@@ -23,6 +23,11 @@ constexpr size_t kFeedForward = 128;
 constexpr size_t kVocabulary = 150;
 constexpr uint32_t kTrainedContext = 256;
 constexpr uint32_t kOriginalContext = 64;  // of scaled positions
+// Of latent attention: the latents' columns, and a head's dimensions.
+constexpr uint32_t kLatent = 64;
+constexpr uint32_t kQueryLatent = 96;
+constexpr uint32_t kOwnDimension = 32;
+constexpr uint32_t kLatentValueDimension = 64;
 
 using Bytes = std::vector<std::byte>;
 
@@ -38,7 +43,7 @@ class FamilyWriter {
                        matrix(kVocabulary, kColumns));
     for (size_t layer = 0; layer < file_.layers; ++layer) {
       add_attention(fmt::format("blk.{}.", layer));
-      add_feed_forward(fmt::format("blk.{}.", layer));
+      add_feed_forward(fmt::format("blk.{}.", layer), layer);
     }
     add_norm("output_norm.weight", kColumns);
     writer_.add_tensor("output.weight", file_.format, {kColumns, kVocabulary},
@@ -109,14 +114,34 @@ class FamilyWriter {
     add_key("embedding_length", uint32_t{kColumns});
     add_key("feed_forward_length", uint32_t{kFeedForward});
     add_key("attention.head_count", uint32_t{kHeads});
-    add_key("attention.head_count_kv", file_.kv_heads);
-    add_key("attention.key_length", file_.head_dimension);
-    add_key("attention.value_length", value_dimension());
+    if (file_.latents) {
+      add_latent_keys();
+    } else {
+      add_key("attention.head_count_kv", file_.kv_heads);
+      add_key("attention.key_length", file_.head_dimension);
+      add_key("attention.value_length", value_dimension());
+    }
     add_key("attention.layer_norm_rms_epsilon", 1e-5F);
     if (file_.experts == 0) return;
     add_key("expert_count", file_.experts);
     add_key("expert_used_count", file_.experts);
     add_key("expert_feed_forward_length", uint32_t{kFeedForward});
+    if (file_.dense_layers > 0) add_key("leading_dense_block_count", file_.dense_layers);
+    if (file_.shared_experts > 0) add_key("expert_shared_count", file_.shared_experts);
+    if (file_.gating > 0) add_key("expert_gating_func", file_.gating);
+  }
+
+  void add_latent_keys() {
+    const uint32_t key = kOwnDimension + file_.rotary_dimensions;
+    const bool expanded = file_.expanded_latents;
+    add_key("attention.head_count_kv", expanded ? uint32_t{kHeads} : 1U);
+    add_key("attention.kv_lora_rank", kLatent);
+    add_key("attention.q_lora_rank", kQueryLatent);
+    add_key("attention.key_length", expanded ? key : kLatent + file_.rotary_dimensions);
+    add_key("attention.value_length", expanded ? kLatentValueDimension : kLatent);
+    if (expanded) return;
+    add_key("attention.key_length_mla", key);
+    add_key("attention.value_length_mla", kLatentValueDimension);
   }
 
   void add_rope() {
@@ -164,7 +189,30 @@ class FamilyWriter {
     add_scales(name);
   }
 
+  void add_matrices_of_heads(const std::string& name, size_t rows, size_t columns) {
+    writer_.add_tensor(name, file_.format, {columns, rows, kHeads}, matrix(kHeads * rows, columns));
+  }
+
+  void add_latent_attention(const std::string& block) {
+    const size_t rope = file_.rotary_dimensions;
+    add_norm(block + "attn_norm.weight", kColumns);
+    add_product(block + "attn_q_a", kQueryLatent, kColumns, false);
+    add_norm(block + "attn_q_a_norm.weight", kQueryLatent);
+    add_product(block + "attn_q_b", kHeads * (kOwnDimension + rope), kQueryLatent, false);
+    add_product(block + "attn_kv_a_mqa", kLatent + rope, kColumns, false);
+    add_norm(block + "attn_kv_a_norm.weight", kLatent);
+    if (file_.expanded_latents) {
+      add_product(block + "attn_kv_b", kHeads * (kOwnDimension + kLatentValueDimension), kLatent,
+                  false);
+    } else {
+      add_matrices_of_heads(block + "attn_k_b.weight", kLatent, kOwnDimension);
+      add_matrices_of_heads(block + "attn_v_b.weight", kLatentValueDimension, kLatent);
+    }
+    add_product(block + "attn_output", kColumns, kHeads * kLatentValueDimension, false);
+  }
+
   void add_attention(const std::string& block) {
+    if (file_.latents) return add_latent_attention(block);
     const size_t queries = kHeads * file_.head_dimension;
     const size_t keys = file_.kv_heads * file_.head_dimension;
     const size_t values = file_.kv_heads * value_dimension();
@@ -177,9 +225,9 @@ class FamilyWriter {
     add_norm(block + "attn_k_norm.weight", file_.head_dimension);
   }
 
-  void add_feed_forward(const std::string& block) {
+  void add_feed_forward(const std::string& block, size_t layer) {
     add_norm(fmt::format("{}{}.weight", block, file_.feed_forward_norm), kColumns);
-    if (file_.experts > 0) return add_experts(block);
+    if (file_.experts > 0 && layer >= file_.dense_layers) return add_experts(block);
     add_products(block, {{"ffn_gate", kFeedForward}, {"ffn_up", kFeedForward}}, "ffn_up", kColumns,
                  file_.feed_forward_biases);
     add_product(block + "ffn_down", kColumns, kFeedForward, file_.feed_forward_biases);
@@ -214,6 +262,12 @@ class FamilyWriter {
     }
     writer_.add_tensor(block + "ffn_down_exps.weight", file_.format,
                        {kFeedForward, kColumns, count}, matrix(count * kColumns, kFeedForward));
+    if (file_.selection_biases) add_vector(block + "exp_probs_b.bias", normal(count, 0.5));
+    const size_t shared = file_.shared_experts * kFeedForward;
+    if (shared == 0) return;
+    add_product(block + "ffn_gate_shexp", shared, kColumns, false);
+    add_product(block + "ffn_up_shexp", shared, kColumns, false);
+    add_product(block + "ffn_down_shexp", kColumns, shared, false);
   }
 
   const FamilyFile& file_;
@@ -241,9 +295,18 @@ FamilyFile family_file(const std::string& architecture) {
     if (architecture == name) file.head_norms = true;
   }
   if (architecture == "qwen3moe" || architecture == "qwen3vlmoe") file.experts = 3;
+  if (architecture == "deepseek2") {
+    file.experts = 3;
+    file.dense_layers = 1;
+    file.shared_experts = 1;
+    file.gating = 2;
+    file.selection_biases = true;
+    file.latents = true;
+  }
   constexpr const char* kUsual[] = {"llama",     "ernie4_5",  "exaone",
                                     "internlm2", "paddleocr", "xverse"};
-  bool known = file.layers != 2 || file.fused || file.attention_biases || file.head_norms;
+  bool known =
+      file.layers != 2 || file.fused || file.attention_biases || file.head_norms || file.latents;
   for (const char* const name : kUsual) known = known || architecture == name;
   if (!known) throw std::runtime_error("what files of " + architecture + " hold is not known");
   return file;

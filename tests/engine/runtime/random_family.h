@@ -19,7 +19,11 @@ struct FamilyFile {
   Format format = Format::kF32;       // of all matrices: kF32 or kQ8_0
   Format bias_format = Format::kF32;  // or kQ8_0
   uint32_t layers = 2;
-  uint32_t experts = 0;  // to all of which a token goes; 0: it is no mixture
+  uint32_t experts = 0;           // to all of which a token goes; 0: it is no mixture
+  uint32_t dense_layers = 0;      // of a mixture: before those with experts
+  uint32_t shared_experts = 0;    // of a mixture: to which every token goes
+  uint32_t gating = 0;            // expert_gating_func; 0: the key is missing
+  bool selection_biases = false;  // of a mixture
   uint32_t kv_heads = 3;
   uint32_t head_dimension = 16;
   uint32_t value_dimension = 0;  // 0: as of keys
@@ -29,7 +33,9 @@ struct FamilyFile {
   bool output_bias = false;       // of attention
   bool feed_forward_biases = false;
   bool head_norms = false;
-  bool scales = false;  // of every matrix but the table, and of every expert
+  bool latents = false;           // multi-head latent attention
+  bool expanded_latents = false;  // attn_kv_b instead of attn_k_b and attn_v_b
+  bool scales = false;            // of every matrix but the table, and of every expert
   // Queries, keys and values in one tensor, and gate and up in another, also of experts. The
   // weights are those of the file without.
   bool fused = false;
